@@ -1,0 +1,83 @@
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <boost/system/result.hpp>
+
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace fencegate {
+
+/// Why a call did not do what it was asked: one value a slug of API.md's error table. gateway/http/problem maps each to slug and status.
+enum class errc {
+    invalid_request,
+    unauthenticated,
+    forbidden,
+    resource_not_covered,
+    lease_not_authentic,
+    not_found,
+    method_not_allowed,
+    not_acceptable,
+    too_large,
+    unsupported_media_type,
+    expectation_failed,
+    constraint_violation,
+    renewals_exhausted,
+    write_conflict,
+    lease_lost,
+    stale_fencing_token,
+    fencing_required,
+    unprocessable,
+    resource_locked,
+    too_many_requests,
+    too_many_waiters,
+    no_quorum,
+    storage_unavailable,
+    overloaded,
+    shutting_down,
+    internal_error,
+};
+
+/// A fault of one field of a request. `pointer` is a JSON pointer (RFC 6901) for bodies, a parameter's or header's name otherwise.
+struct field_error {
+    std::string pointer;
+    std::string detail;
+};
+
+/// Everything a problem document needs.
+struct failure {
+    errc code = errc::internal_error;
+    std::string detail;               ///< One sentence for the caller; never a secret, never another caller's data.
+    std::vector<field_error> errors;  ///< Faults of single fields, all at once.
+    boost::json::object facts;        ///< Further members of the problem document, as API.md names them.
+    std::optional<std::chrono::milliseconds> retry_after;  ///< Sets Retry-After (rounded up to seconds).
+    bool outcome_unknown = false;     ///< It may have happened. Member "outcome_unknown": true of the problem document.
+};
+
+/// A failure of the caller's input with one faulty field.
+inline failure invalid_field(std::string pointer, std::string detail) {
+    failure f;
+    f.code = errc::invalid_request;
+    f.detail = "The request has a faulty field.";
+    f.errors.push_back({std::move(pointer), std::move(detail)});
+    return f;
+}
+
+inline failure make_failure(errc code, std::string detail) {
+    failure f;
+    f.code = code;
+    f.detail = std::move(detail);
+    return f;
+}
+
+template <class T>
+using result = boost::system::result<T, failure>;
+
+[[noreturn]] inline void throw_exception_from_error(const failure& f, const boost::source_location&) {
+    throw std::logic_error("unchecked failure: " + f.detail);
+}
+
+}  // namespace fencegate

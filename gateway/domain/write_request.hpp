@@ -1,0 +1,92 @@
+#pragma once
+
+#include <gateway/domain/actor.hpp>
+
+#include <lockcore/types.hpp>
+
+#include <boost/json/value.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace fencegate {
+
+enum class comparison_operator { eq, neq, lt, lte, gt, gte, in, is };
+
+/// `column operator value`. `in` takes an array; `is` takes null, true, false or "unknown".
+struct comparison {
+    std::string column;
+    comparison_operator op = comparison_operator::eq;
+    boost::json::value value;
+    std::string pointer;  ///< Where it stood in the body, for errors.
+};
+
+/// A value for a column or an argument; `pointer` is where it stood in the body.
+struct assignment {
+    std::string name;
+    boost::json::value value;
+    std::string pointer;
+};
+
+struct update_operation {
+    std::string table;
+    std::vector<comparison> where;  ///< Never empty.
+    std::vector<assignment> add;    ///< column = column + value, computed in the database.
+    std::vector<assignment> set;    ///< column = value. add and set together are never empty and share no column.
+    std::optional<std::int64_t> expect_rows;
+};
+
+struct insert_operation {
+    std::string table;
+    std::vector<assignment> values;  ///< May be empty: all defaults.
+    std::optional<std::int64_t> expect_rows;
+};
+
+struct delete_operation {
+    std::string table;
+    std::vector<comparison> where;  ///< Never empty.
+    std::optional<std::int64_t> expect_rows;
+};
+
+struct call_operation {
+    std::string function;
+    std::vector<assignment> args;
+};
+
+using operation = std::variant<update_operation, insert_operation, delete_operation, call_operation>;
+
+/// Most operations in one write.
+inline constexpr std::size_t operations_max = 64;
+
+/// One transaction: the guard, the operations in order, the history row; all or nothing.
+struct write_request {
+    std::string write_id;  ///< A UUID made by the gateway; finds the write in the history, and tells after a broken commit whether it landed.
+    std::vector<lockcore::resource_name> resources;  ///< What the lease covers, sorted.
+    lockcore::fencing_token token{};
+    actor by;
+    std::vector<operation> operations;
+    bool return_rows = false;  ///< Whether results carry the rows as they are after the operation.
+};
+
+/// What one operation did.
+struct operation_result {
+    std::int64_t rows_affected = 0;
+    std::string json;  ///< Already JSON: the array of rows for a table, the value for a call. Empty: not asked for.
+    bool is_call = false;
+};
+
+struct fence_state {
+    std::string resource;
+    std::uint64_t last_fencing_token = 0;  ///< The fence after the write.
+};
+
+struct write_outcome {
+    std::vector<fence_state> fences;
+    std::vector<operation_result> results;  ///< One an operation, in order.
+};
+
+}  // namespace fencegate

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <lockcore/lease.hpp>
+
+#include <string>
+
+namespace lockcore {
+
+enum class event_kind {
+    lease_granted,
+    lease_renewed,
+    lease_released,
+    lease_refused,      ///< An acquire ended with errc::resource_locked or errc::no_quorum.
+    node_quarantined,
+    node_readmitted,
+    epoch_raised,
+};
+const char* to_string(event_kind kind);
+
+/// Something the history should know.
+struct event {
+    event_kind kind{};
+    wall_time at;
+    std::vector<resource_name> resources;  ///< Empty for events of a node.
+    fencing_token token{};                 ///< 0 where there is none.
+    holder by;
+    std::string trace_id;
+    std::string detail;  ///< A short phrase: the reason of a refusal, the name of a node.
+    milliseconds ttl{0};
+};
+
+/// Told of events on the shard on which they happen, in order per resource. Must not block and must not throw.
+class event_observer {
+  public:
+    virtual ~event_observer() = default;
+    virtual void on_event(event e) = 0;
+};
+
+}  // namespace lockcore

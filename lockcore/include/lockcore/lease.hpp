@@ -1,0 +1,49 @@
+#pragma once
+
+#include <lockcore/types.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockcore {
+
+/// Who asks. Two leases belong to the same holder only if both fields are equal.
+struct holder {
+    std::string principal;  ///< The authenticated caller, given by the host program. At most 128 bytes.
+    std::string owner;      ///< The caller's own name for itself; may be empty. At most 128 bytes, no control characters.
+    friend bool operator==(const holder&, const holder&) = default;
+};
+
+/// What a lease_id says, and all that any gateway needs to serve a call on the lease.
+struct lease_claims {
+    nonce attempt;                         ///< Which grant it was.
+    fencing_token token{};                 ///< The same on a majority of the nodes.
+    std::vector<resource_name> resources;  ///< 1 to resources_max, sorted, no two alike.
+    holder by;
+    wall_time granted_at;  ///< For the history and max_hold.
+    friend bool operator==(const lease_claims&, const lease_claims&) = default;
+};
+
+/// A lease as it stood when the call ended.
+struct lease {
+    std::string id;  ///< lease_id: the sealed claims; opaque to callers, cannot be forged.
+    lease_claims claims;
+    std::uint32_t hold_count = 1;
+    milliseconds ttl{};       ///< As asked for.
+    milliseconds validity{};  ///< What is left to the caller for certain: ttl − time spent − drift allowance. > 0.
+    wall_time expires_at;     ///< Now + validity, for people.
+    std::uint32_t renewals_left = 0;
+    std::size_t nodes_granted = 0;  ///< Nodes known to hold it when the call ended; the rest may follow.
+    std::size_t nodes = 0;
+};
+
+struct acquire_request {
+    std::vector<resource_name> resources;  ///< One today; several all-or-none.
+    holder by;
+    milliseconds ttl{};
+    milliseconds wait{0};  ///< How long the call may wait for the resource. 0: answer at once.
+    std::string trace_id;  ///< Passed on to events; may be empty.
+};
+
+}  // namespace lockcore
