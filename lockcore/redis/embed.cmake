@@ -1,5 +1,4 @@
 # Writes OUTPUT: one `inline constexpr char <name>[]` a Lua file of INPUTS.
-separate_arguments(INPUTS)
 set(text "#pragma once\n// Made by redis/embed.cmake from redis/scripts/*.lua.\nnamespace lockcore::redis::scripts {\n")
 foreach(input IN LISTS INPUTS)
   get_filename_component(name ${input} NAME_WE)

@@ -9,8 +9,8 @@ namespace lockcore {
 
 /// One independent Redis server: its own process, no replica of another, no proxy before it (PROTOCOL.md R9).
 struct node_address {
-    std::string name;      ///< How people, the history and fencing.cluster call it. Unique.
-    std::string host;      ///< An address or a host name; names are looked up before each connection.
+    std::string name;  ///< How people, the history and fencing.cluster call it. Unique.
+    std::string host;  ///< An address or a host name; names are looked up before each connection.
     std::uint16_t port = 6379;
     std::string username;  ///< Empty: the default user.
     std::string password;  ///< Empty: no AUTH. Never logged.
@@ -21,13 +21,16 @@ struct config {
     /// Odd number, 1 to nodes_max. No default.
     std::vector<node_address> nodes;
 
-    /// How long one node may take to answer before the attempt goes on without it. Default 200 ms; 1 ms to 10 s; below default_ttl.
+    /// How long one node may take to answer before the attempt goes on without it. Default 200 ms; 1 ms to 10 s; below
+    /// default_ttl.
     std::chrono::milliseconds node_timeout{200};
-    /// A node whose oldest unanswered request is this old is cut off and connected anew. Default 2 s; at least node_timeout.
+    /// A node whose oldest unanswered request is this old is cut off and connected anew. Default 2 s; at least
+    /// node_timeout.
     std::chrono::milliseconds node_dead_after{2'000};
     /// Lease time when the caller names none. Default 10 s.
     std::chrono::milliseconds default_ttl{10'000};
-    /// Longest lease time. Also how long a node that may have forgotten sits out. Stands in fencing.cluster. Default 60 s; 100 ms to 1 h.
+    /// Longest lease time. Also how long a node that may have forgotten sits out. Stands in fencing.cluster. Default 60
+    /// s; 100 ms to 1 h.
     std::chrono::milliseconds max_ttl{60'000};
     /// Longest time a caller may wait for a resource. 0: nobody waits. Default 30 s.
     std::chrono::milliseconds max_wait{30'000};

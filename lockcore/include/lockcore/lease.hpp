@@ -11,7 +11,7 @@ namespace lockcore {
 /// Who asks. Two leases belong to the same holder only if both fields are equal.
 struct holder {
     std::string principal;  ///< The authenticated caller, given by the host program. At most 128 bytes.
-    std::string owner;      ///< The caller's own name for itself; may be empty. At most 128 bytes, no control characters.
+    std::string owner;  ///< The caller's own name for itself; may be empty. At most 128 bytes, no control characters.
     friend bool operator==(const holder&, const holder&) = default;
 };
 

@@ -15,14 +15,14 @@ namespace lockcore {
 
 /// What a release found.
 struct release_outcome {
-    std::uint32_t holds_left = 0;   ///< > 0: a re-entrant hold remains and the lease lives on.
+    std::uint32_t holds_left = 0;    ///< > 0: a re-entrant hold remains and the lease lives on.
     std::size_t nodes_released = 0;  ///< Nodes that held the lease and let it go.
 };
 
 /// Gives out leases with fencing tokens by Redlock over independent Redis nodes.
 ///
-/// One shard an io_context; a resource belongs to shard hash(resource) mod shards, where its queue, its state machines and its
-/// connections live. A call made on another thread hops there and back.
+/// One shard an io_context; a resource belongs to shard hash(resource) mod shards, where its queue, its state machines
+/// and its connections live. A call made on another thread hops there and back.
 ///
 /// Threads: every member function may be called from any thread. The io_contexts must be run by one thread each.
 /// Lifetime: stop() before the io_contexts stop; the register, authenticator and observer must outlive the manager.
@@ -68,7 +68,8 @@ class lock_manager {
 
     /// Gives the lease back on every node.
     ///
-    /// Errors:  errc::lease_lost (a majority did not hold it) · no_quorum (what was reached is released; the rest runs out).
+    /// Errors:  errc::lease_lost (a majority did not hold it) · no_quorum (what was reached is released; the rest runs
+    /// out).
     boost::asio::awaitable<result<release_outcome>> release(lease_claims claims, std::string trace_id);
 
     /// The claims of a lease_id made by this cluster's key. Errors: errc::lease_not_authentic.

@@ -20,8 +20,8 @@ struct node_status {
     std::string name;
     std::string address;  ///< host:port
     node_state state = node_state::unreachable;
-    std::string detail;   ///< Why it does not vote; empty while it does.
-    std::string run_id;   ///< Empty while unknown.
+    std::string detail;  ///< Why it does not vote; empty while it does.
+    std::string run_id;  ///< Empty while unknown.
     epoch admitted_epoch{};
     std::chrono::microseconds latency{0};  ///< Of the latest answer; 0 = none yet.
     milliseconds quarantine_left{0};

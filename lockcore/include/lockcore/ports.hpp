@@ -23,8 +23,8 @@ class epoch_register {
     virtual ~epoch_register() = default;
     /// Raises the epoch above `seen` and above every epoch drawn before, durably, before it answers.
     ///
-    /// Errors: errc::no_quorum where the register can't be reached; the node stays out and the draw is tried again later.
-    /// Threads: called on any shard. Cancel: an epoch may have been drawn; that is harmless.
+    /// Errors: errc::no_quorum where the register can't be reached; the node stays out and the draw is tried again
+    /// later. Threads: called on any shard. Cancel: an epoch may have been drawn; that is harmless.
     virtual boost::asio::awaitable<result<drawn_epoch>> draw(std::string node_name, epoch seen) = 0;
 };
 

@@ -12,15 +12,16 @@ namespace lockcore {
 
 /// Why an operation did not do what it was asked. A code exists only if a caller acts on it differently.
 enum class errc {
-    invalid_argument,    ///< caller_error: an argument breaks a documented rule; nothing was sent.
-    resource_locked,     ///< refused: a majority answered, and another lease holds the resource. `remaining` says for how long at most.
-    no_quorum,           ///< unavailable: too few nodes answered. `answers` says what each of them did.
-    lease_lost,          ///< refused: a majority no longer holds this lease.
-    renewals_exhausted,  ///< refused: the lease was renewed as often or held as long as the configuration allows.
-    lease_not_authentic, ///< caller_error: the lease_id was not made by this cluster's key, or was changed.
-    too_many_waiters,    ///< refused: as many callers wait for this resource, or in all, as the configuration allows.
-    cancelled,           ///< refused: the caller went away while it waited. Nothing is left behind.
-    shutting_down,       ///< unavailable: the manager takes no new leases.
+    invalid_argument,  ///< caller_error: an argument breaks a documented rule; nothing was sent.
+    resource_locked,   ///< refused: a majority answered, and another lease holds the resource. `remaining` says for how
+                       ///< long at most.
+    no_quorum,         ///< unavailable: too few nodes answered. `answers` says what each of them did.
+    lease_lost,        ///< refused: a majority no longer holds this lease.
+    renewals_exhausted,   ///< refused: the lease was renewed as often or held as long as the configuration allows.
+    lease_not_authentic,  ///< caller_error: the lease_id was not made by this cluster's key, or was changed.
+    too_many_waiters,     ///< refused: as many callers wait for this resource, or in all, as the configuration allows.
+    cancelled,            ///< refused: the caller went away while it waited. Nothing is left behind.
+    shutting_down,        ///< unavailable: the manager takes no new leases.
 };
 
 /// What one node answered, for errc::no_quorum.
@@ -33,8 +34,9 @@ struct failure {
     errc code;
     std::string detail;                      ///< One sentence for a person.
     std::chrono::milliseconds remaining{0};  ///< resource_locked: until the holder's lease runs out, at most.
-    std::size_t queue_position = 0;          ///< resource_locked: place in this manager's queue when the wait ended; 0 = did not wait.
-    std::vector<node_answer> answers;        ///< no_quorum
+    std::size_t queue_position =
+        0;  ///< resource_locked: place in this manager's queue when the wait ended; 0 = did not wait.
+    std::vector<node_answer> answers;  ///< no_quorum
 };
 
 /// The short name of a code, as in logs.

@@ -25,21 +25,29 @@ using wall_time = std::chrono::system_clock::time_point;
 /// Source: PROTOCOL.md. Stays below 2^53, so that every JSON reader keeps it exactly.
 enum class fencing_token : std::uint64_t {};
 
-/// Raised in PostgreSQL before a node that may have forgotten is let in again; epoch × 2^32 is that node's new floor for tokens.
+/// Raised in PostgreSQL before a node that may have forgotten is let in again; epoch × 2^32 is that node's new floor
+/// for tokens.
 enum class epoch : std::uint64_t {};
 
 /// Position of a node in the configuration.
 enum class node_index : std::uint8_t {};
 
-constexpr std::uint64_t value_of(fencing_token t) { return static_cast<std::uint64_t>(t); }
-constexpr std::uint64_t value_of(epoch e) { return static_cast<std::uint64_t>(e); }
-constexpr std::size_t value_of(node_index n) { return static_cast<std::size_t>(n); }
+constexpr std::uint64_t value_of(fencing_token t) {
+    return static_cast<std::uint64_t>(t);
+}
+constexpr std::uint64_t value_of(epoch e) {
+    return static_cast<std::uint64_t>(e);
+}
+constexpr std::size_t value_of(node_index n) {
+    return static_cast<std::size_t>(n);
+}
 
 /// Most nodes a cluster may have.
 inline constexpr std::size_t nodes_max = 9;
 /// Most resources one lease may cover.
 inline constexpr std::size_t resources_max = 16;
-/// Token counters a node keeps at most: a resource counts in bucket hash(resource) mod this. Fixed when the cluster is set up.
+/// Token counters a node keeps at most: a resource counts in bucket hash(resource) mod this. Fixed when the cluster is
+/// set up.
 inline constexpr std::uint32_t buckets = 65'536;
 /// Tokens of one epoch: base = epoch × this.
 inline constexpr std::uint64_t tokens_per_epoch = std::uint64_t{1} << 32;
@@ -47,7 +55,9 @@ inline constexpr std::uint64_t tokens_per_epoch = std::uint64_t{1} << 32;
 using node_set = std::bitset<nodes_max>;
 
 /// The smallest number of nodes of which any two sets share one.
-constexpr std::size_t majority_of(std::size_t nodes) { return nodes / 2 + 1; }
+constexpr std::size_t majority_of(std::size_t nodes) {
+    return nodes / 2 + 1;
+}
 
 /// The name of a thing protected: 1 to 200 bytes of `A-Z a-z 0-9 . _ : @ / -`, no empty segment between slashes.
 class resource_name {

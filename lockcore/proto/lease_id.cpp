@@ -1,0 +1,138 @@
+#include <proto/lease_id.hpp>
+
+#include <charconv>
+#include <span>
+
+namespace lockcore {
+namespace {
+
+constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+template <class Bytes>
+void append_base64url(std::string& out, const Bytes& bytes) {
+    std::uint32_t bits = 0;
+    int have = 0;
+    for (auto b : bytes) {
+        bits = bits << 8 | static_cast<std::uint8_t>(b);
+        for (have += 8; have >= 6; have -= 6)
+            out += alphabet[bits >> (have - 6) & 63];
+    }
+    if (have > 0) out += alphabet[bits << (6 - have) & 63];
+}
+
+constexpr auto digits = [] {
+    std::array<std::int8_t, 256> d{};
+    d.fill(-1);
+    for (std::size_t i = 0; i < alphabet.size(); ++i)
+        d[static_cast<unsigned char>(alphabet[i])] = static_cast<std::int8_t>(i);
+    return d;
+}();
+
+bool decode_base64url(std::string_view text, std::string& out) {
+    std::uint32_t bits = 0;
+    int have = 0;
+    for (char c : text) {
+        const int d = digits[static_cast<unsigned char>(c)];
+        if (d < 0) return false;
+        bits = bits << 6 | static_cast<std::uint32_t>(d);
+        have += 6;
+        if (have >= 8) {
+            have -= 8;
+            out += static_cast<char>(bits >> have & 255);
+        }
+    }
+    return true;
+}
+
+/// In time that does not depend on where the first difference is.
+bool equal_in_constant_time(std::string_view a, std::string_view b) {
+    if (a.size() != b.size()) return false;
+    unsigned difference = 0;
+    for (std::size_t i = 0; i < a.size(); ++i)
+        difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+    return difference == 0;
+}
+
+std::string_view next_line(std::string_view& rest) {
+    const std::size_t end = rest.find('\n');
+    const std::string_view line = rest.substr(0, end);
+    rest = end == std::string_view::npos ? std::string_view{} : rest.substr(end + 1);
+    return line;
+}
+
+template <class Number>
+bool parse_number(std::string_view text, Number& out) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+    return error == std::errc{} && end == text.data() + text.size();
+}
+
+failure not_authentic() {
+    failure f;
+    f.code = errc::lease_not_authentic;
+    f.detail = "The lease_id was not made by this cluster, or was changed.";
+    return f;
+}
+
+}  // namespace
+
+std::string seal_lease_id(const lease_claims& claims, const authenticator& mac) {
+    std::string text = "1\n";
+    text += claims.attempt.str();
+    text += '\n';
+    text += std::to_string(value_of(claims.token));
+    text += '\n';
+    text += std::to_string(std::chrono::duration_cast<milliseconds>(claims.granted_at.time_since_epoch()).count());
+    text += '\n';
+    for (std::size_t i = 0; i < claims.resources.size(); ++i) {
+        if (i > 0) text += ' ';
+        text += claims.resources[i].str();
+    }
+    text += '\n';
+    text += claims.by.principal;
+    text += '\n';
+    text += claims.by.owner;
+
+    std::string id;
+    id.reserve(text.size() * 4 / 3 + 48);
+    append_base64url(id, text);
+    const auto signature = mac.sign(id);
+    id += '.';
+    append_base64url(id, signature);
+    return id;
+}
+
+result<lease_claims> open_lease_id(std::string_view lease_id, const authenticator& mac) {
+    const std::size_t dot = lease_id.find('.');
+    if (lease_id.size() > lease_id_max_bytes || dot == std::string_view::npos) return not_authentic();
+    std::string expected;
+    append_base64url(expected, mac.sign(lease_id.substr(0, dot)));
+    if (!equal_in_constant_time(expected, lease_id.substr(dot + 1))) return not_authentic();
+
+    std::string text;
+    if (!decode_base64url(lease_id.substr(0, dot), text)) return not_authentic();
+    std::string_view rest = text;
+    lease_claims claims;
+    if (next_line(rest) != "1") return not_authentic();
+    auto attempt = nonce::parse(next_line(rest));
+    std::uint64_t token = 0;
+    std::int64_t granted_ms = 0;
+    if (!attempt || !parse_number(next_line(rest), token) || !parse_number(next_line(rest), granted_ms))
+        return not_authentic();
+    claims.attempt = *attempt;
+    claims.token = fencing_token{token};
+    claims.granted_at = wall_time{milliseconds{granted_ms}};
+    std::string_view names = next_line(rest);
+    while (!names.empty()) {
+        const std::size_t end = names.find(' ');
+        auto name = resource_name::parse(names.substr(0, end));
+        if (!name) return not_authentic();
+        claims.resources.push_back(std::move(*name));
+        names = end == std::string_view::npos ? std::string_view{} : names.substr(end + 1);
+    }
+    if (claims.resources.empty()) return not_authentic();
+    claims.by.principal = next_line(rest);
+    claims.by.owner = rest;
+    return claims;
+}
+
+}  // namespace lockcore

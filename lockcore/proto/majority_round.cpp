@@ -1,0 +1,61 @@
+#include <proto/majority_round.hpp>
+
+#include <algorithm>
+#include <functional>
+
+namespace lockcore {
+
+node_set majority_round::start() const {
+    node_set all;
+    for (std::size_t n = 0; n < nodes_; ++n)
+        all.set(n);
+    return all;
+}
+
+majority_round::verdict majority_round::answered(node_index node, node_reply reply) {
+    const std::size_t n = value_of(node);
+    // An answer that was only late replaces "timeout"; it counts if the round is still open.
+    if (seen_[n] && answers_[n] == reply_status::timeout && silent_ > 0) --silent_;
+    seen_.set(n);
+    answers_[n] = reply.status;
+    switch (reply.status) {
+        case reply_status::ok:
+            remaining_[n] = reply.remaining;
+            value_ = std::max(value_, reply.value);
+            ++yes_;
+            break;
+        case reply_status::lost:
+            ++lost_;
+            break;
+        case reply_status::exhausted:
+            ++exhausted_;
+            break;
+        default:
+            ++silent_;
+    }
+    if (verdict_ != verdict::pending) return verdict_;
+    const std::size_t open = nodes_ - yes_ - lost_ - exhausted_ - silent_;
+    if (yes_ >= quorum_) {
+        verdict_ = verdict::yes;
+    } else if (yes_ + open < quorum_) {
+        // No majority can say yes any more. Whether it is lost or merely unknown takes a majority of answers.
+        if (yes_ + exhausted_ >= quorum_) {
+            verdict_ = verdict::exhausted;
+        } else if (yes_ + exhausted_ + silent_ + open < quorum_ ||
+                   (open == 0 && yes_ + lost_ + exhausted_ >= quorum_)) {
+            verdict_ = verdict::lost;
+        } else if (open == 0) {
+            verdict_ = verdict::no_quorum;
+        }
+    }
+    return verdict_;
+}
+
+milliseconds majority_round::remaining() const {
+    if (yes_ < quorum_) return milliseconds{0};
+    std::array<milliseconds, nodes_max> sorted = remaining_;
+    std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(nodes_), std::greater<>());
+    return sorted[quorum_ - 1];
+}
+
+}  // namespace lockcore

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <lockcore/types.hpp>
+#include <proto/command.hpp>
+
+#include <array>
+
+namespace lockcore {
+
+/// One question to every node about a lease that exists: RENEW, INSPECT or RELEASE. "Does a majority say yes, and if
+/// not, why?"
+///
+/// Action: send the question to every node, once. Answers come back in any order.
+/// Threads: not safe. Source: PROTOCOL.md RENEW, RE-ENTRANT, R7.
+class majority_round {
+  public:
+    enum class verdict {
+        pending,
+        yes,        ///< A majority did it.
+        lost,       ///< A majority answered, and it does not hold the lease.
+        exhausted,  ///< RENEW: a majority holds it, and renewals are used up.
+        no_quorum,  ///< Too few nodes can answer. Some may have done it.
+    };
+
+    explicit majority_round(std::size_t nodes) : nodes_(nodes), quorum_(majority_of(nodes)) {}
+
+    node_set start() const;
+    verdict answered(node_index node, node_reply reply);
+
+    verdict outcome() const { return verdict_; }
+    std::size_t yes() const { return yes_; }
+    /// Highest `value` of those that did it: the renewals so far.
+    std::uint64_t value() const { return value_; }
+    /// How long a majority still keeps the lease (INSPECT): with five nodes, the third longest. Zero before a majority
+    /// said yes.
+    milliseconds remaining() const;
+    reply_status answer_of(node_index node) const { return answers_[value_of(node)]; }
+
+  private:
+    static constexpr reply_status unasked = reply_status::timeout;
+    std::size_t nodes_, quorum_;
+    std::array<reply_status, nodes_max> answers_ = [] {
+        std::array<reply_status, nodes_max> a{};
+        a.fill(unasked);
+        return a;
+    }();
+    std::array<milliseconds, nodes_max> remaining_{};
+    node_set seen_;
+    std::size_t yes_ = 0, lost_ = 0, exhausted_ = 0, silent_ = 0;
+    std::uint64_t value_ = 0;
+    verdict verdict_ = verdict::pending;
+};
+
+}  // namespace lockcore

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <lockcore/node_status.hpp>
+#include <lockcore/ports.hpp>
+#include <lockcore/types.hpp>
+
+#include <string>
+
+namespace lockcore {
+
+/// What a node says of itself on a new connection.
+struct node_facts {
+    std::string run_id;  ///< Of the live process.
+    std::string role;    ///< master, slave, sentinel
+    std::string maxmemory_policy;
+    bool cluster_mode = false;
+    bool syncs_every_write = false;  ///< appendonly yes and appendfsync always, as its configuration shows it.
+    std::chrono::seconds uptime{0};
+    std::string admitted_run_id;  ///< fg:node.run; empty if it has none.
+    std::string claim;  ///< fg:node.claim: written by the first who looked at these data; gone when they are wiped.
+    epoch admitted_epoch{};  ///< fg:node.base / 2^32
+    std::string same_as;     ///< Name of another configured node with the same run id; empty if there is none.
+};
+
+/// Decides whether a node may vote: "what next for this node?" (PROTOCOL.md R8–R10).
+///
+/// Inputs: what was found (past tense). Actions: what the driver is to do next, with how long to wait before it.
+/// Threads: not safe. Time comes in as an argument.
+class node_supervisor {
+  public:
+    enum class action {
+        connect,     ///< Open a new connection (after `delay`).
+        identify,    ///< Read node_facts, leaving a claim in fg:node if it has none (after `delay`).
+        draw_epoch,  ///< Draw an epoch from the register.
+        readmit,     ///< Run READMIT with the run id and the drawn epoch.
+        vote,        ///< Let it vote until something happens.
+    };
+    struct step {
+        action next = action::connect;
+        milliseconds delay{0};
+    };
+
+    explicit node_supervisor(milliseconds max_ttl) : max_ttl_(max_ttl) {}
+
+    step connected();
+    /// The connection failed or broke, or the node did not answer for too long.
+    step disconnected(std::string why);
+    step identified(node_facts facts, monotonic_time now);
+    step epoch_drawn(drawn_epoch drawn, monotonic_time now);
+    step epoch_not_drawn(std::string why);
+    /// READMIT's answer: OK or ALREADY (`admitted`), or GONE.
+    step readmit_answered(bool admitted);
+    /// A script answered UNINIT: the node forgot that it was admitted.
+    step found_not_admitted();
+
+    node_state state() const { return state_; }
+    const std::string& detail() const { return detail_; }
+    const node_facts& facts() const { return facts_; }
+    epoch admitted_epoch() const { return epoch_; }
+    milliseconds quarantine_left(monotonic_time now) const;
+    /// The epoch that READMIT is to carry.
+    epoch drawn() const { return drawn_.value; }
+
+    /// How often a node that can't vote is looked at again.
+    static constexpr milliseconds look_again{500};
+    static constexpr milliseconds reconnect_min{50}, reconnect_max{1'000};
+
+  private:
+    step refuse(std::string why);
+    step quarantine_or_readmit(monotonic_time now);
+    /// What must not have changed between the look and the readmission: the process and its data.
+    std::string life() const { return facts_.run_id + '/' + facts_.claim; }
+
+    milliseconds max_ttl_;
+    node_state state_ = node_state::unreachable;
+    std::string detail_ = "not connected yet";
+    node_facts facts_;
+    drawn_epoch drawn_;
+    std::string drawn_for_;  ///< The life() that was seen before the draw; empty: nothing drawn.
+    epoch epoch_{};
+    monotonic_time empty_since_{};  ///< Since when this life was seen without fg:node.run.
+    std::string empty_life_;
+    monotonic_time quarantine_until_{};
+    milliseconds reconnect_delay_ = reconnect_min;
+};
+
+}  // namespace lockcore

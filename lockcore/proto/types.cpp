@@ -1,0 +1,192 @@
+#include <lockcore/config.hpp>
+#include <lockcore/events.hpp>
+#include <lockcore/node_status.hpp>
+#include <lockcore/types.hpp>
+#include <proto/command.hpp>
+
+namespace lockcore {
+namespace {
+
+constexpr bool allowed_in_name(char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == ':' || c == '@' || c == '/' || c == '-';
+}
+
+failure invalid(std::string detail) {
+    failure f;
+    f.code = errc::invalid_argument;
+    f.detail = std::move(detail);
+    return f;
+}
+
+}  // namespace
+
+result<resource_name> resource_name::parse(std::string_view text) {
+    constexpr std::size_t bytes_max = 200;
+    if (text.empty()) return invalid("a resource name must not be empty");
+    if (text.size() > bytes_max) return invalid("a resource name has at most 200 bytes");
+    for (char c : text) {
+        if (!allowed_in_name(c)) return invalid("a resource name holds only A-Z a-z 0-9 . _ : @ / -");
+    }
+    if (text.front() == '/' || text.back() == '/' || text.find("//") != std::string_view::npos) {
+        return invalid("a resource name has no empty segment: no slash at its ends, no two in a row");
+    }
+    return resource_name{std::string(text)};
+}
+
+std::uint64_t resource_name::hash() const {
+    std::uint64_t h = 14695981039346656037ULL;
+    for (char c : text_)
+        h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+    return h;
+}
+
+result<nonce> nonce::parse(std::string_view text) {
+    if (text.size() != size) return invalid("a nonce has 32 hexadecimal digits");
+    nonce n;
+    for (std::size_t i = 0; i < size; ++i) {
+        const char c = text[i];
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return invalid("a nonce has 32 hexadecimal digits");
+        n.text_[i] = c;
+    }
+    return n;
+}
+
+nonce nonce::from_bits(std::uint64_t high, std::uint64_t low) {
+    constexpr std::string_view hex = "0123456789abcdef";
+    nonce n;
+    for (std::size_t i = 0; i < 16; ++i) {
+        n.text_[15 - i] = hex[high >> (4 * i) & 15];
+        n.text_[31 - i] = hex[low >> (4 * i) & 15];
+    }
+    return n;
+}
+
+std::vector<std::string> config::validate() const {
+    std::vector<std::string> faults;
+    const auto fault = [&](std::string path, std::string what) {
+        faults.push_back(std::move(path) + ": " + std::move(what));
+    };
+    if (nodes.empty() || nodes.size() > nodes_max || nodes.size() % 2 == 0)
+        fault("nodes", "needs an odd number of nodes, 1 to 9");
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+        const std::string at = "nodes[" + std::to_string(i) + "].";
+        if (nodes[i].name.empty()) fault(at + "name", "is missing");
+        if (nodes[i].host.empty()) fault(at + "host", "is missing");
+        if (nodes[i].port == 0) fault(at + "port", "must be 1 to 65535");
+        for (std::size_t j = 0; j < i; ++j) {
+            if (!nodes[i].name.empty() && nodes[i].name == nodes[j].name)
+                fault(at + "name", "is the name of nodes[" + std::to_string(j) + "] too");
+            if (nodes[i].host == nodes[j].host && nodes[i].port == nodes[j].port) {
+                fault(at + "port",
+                      "is the address of nodes[" + std::to_string(j) + "] too: every node must be a server of its own");
+            }
+        }
+    }
+    const auto within = [&](const char* path, milliseconds v, milliseconds low, milliseconds high) {
+        if (v < low || v > high) {
+            fault(path, std::to_string(v.count()) + " ms is not between " + std::to_string(low.count()) + " and " +
+                            std::to_string(high.count()) + " ms");
+        }
+    };
+    using namespace std::chrono_literals;
+    within("node_timeout", node_timeout, 1ms, 10s);
+    within("node_dead_after", node_dead_after, node_timeout, 10min);
+    within("max_ttl", max_ttl, ttl_min, 1h);
+    within("default_ttl", default_ttl, ttl_min, max_ttl);
+    within("max_wait", max_wait, 0ms, 1h);
+    within("max_hold", max_hold, max_ttl, 24h * 365);
+    if (waiters_max == 0) fault("waiters_max", "must be at least 1");
+    if (node_queue_max < 16) fault("node_queue_max", "must be at least 16");
+    return faults;
+}
+
+const char* to_string(errc code) {
+    switch (code) {
+        case errc::invalid_argument:
+            return "invalid_argument";
+        case errc::resource_locked:
+            return "resource_locked";
+        case errc::no_quorum:
+            return "no_quorum";
+        case errc::lease_lost:
+            return "lease_lost";
+        case errc::renewals_exhausted:
+            return "renewals_exhausted";
+        case errc::lease_not_authentic:
+            return "lease_not_authentic";
+        case errc::too_many_waiters:
+            return "too_many_waiters";
+        case errc::cancelled:
+            return "cancelled";
+        case errc::shutting_down:
+            return "shutting_down";
+    }
+    return "unknown";
+}
+
+const char* to_string(node_state state) {
+    switch (state) {
+        case node_state::unreachable:
+            return "unreachable";
+        case node_state::identifying:
+            return "identifying";
+        case node_state::quarantined:
+            return "quarantined";
+        case node_state::misconfigured:
+            return "misconfigured";
+        case node_state::voting:
+            return "voting";
+    }
+    return "unknown";
+}
+
+const char* to_string(event_kind kind) {
+    switch (kind) {
+        case event_kind::lease_granted:
+            return "lease_granted";
+        case event_kind::lease_renewed:
+            return "lease_renewed";
+        case event_kind::lease_released:
+            return "lease_released";
+        case event_kind::lease_refused:
+            return "lease_refused";
+        case event_kind::node_quarantined:
+            return "node_quarantined";
+        case event_kind::node_readmitted:
+            return "node_readmitted";
+        case event_kind::epoch_raised:
+            return "epoch_raised";
+    }
+    return "unknown";
+}
+
+const char* to_string(reply_status status) {
+    switch (status) {
+        case reply_status::ok:
+            return "granted";
+        case reply_status::held:
+            return "held";
+        case reply_status::lost:
+            return "lost";
+        case reply_status::stale:
+            return "stale";
+        case reply_status::overflow:
+            return "overflow";
+        case reply_status::exhausted:
+            return "exhausted";
+        case reply_status::not_admitted:
+            return "not admitted";
+        case reply_status::unreachable:
+            return "unreachable";
+        case reply_status::timeout:
+            return "timeout";
+        case reply_status::broken:
+            return "connection lost";
+        case reply_status::error:
+            return "refused by the node";
+    }
+    return "unknown";
+}
+
+}  // namespace lockcore

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <lockcore/types.hpp>
+#include <proto/command.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockcore::redis {
+
+/// What every command of one call carries. Equal for all nodes.
+struct lease_call {
+    std::vector<resource_name> resources;
+    nonce attempt;
+    milliseconds ttl{0};
+    std::string holder;              ///< ACQUIRE: principal, newline, owner; kept with the lease on the nodes.
+    fencing_token hint{};            ///< ACQUIRE: lowest counter to use; 0 = none.
+    std::optional<nonce> previous;   ///< ACQUIRE: the lease that is handed over.
+    std::uint32_t renewals_max = 0;  ///< RENEW
+};
+
+/// Whoever waits for the answers to a call. Told once for each command sent, and once more if an answer comes after
+/// `timeout`.
+class reply_target {
+  public:
+    virtual ~reply_target() = default;
+    virtual const lease_call& call() const = 0;
+    /// `token`: what the command carried. Runs on the shard; must not throw.
+    virtual void on_reply(node_index node, command_kind kind, fencing_token token, node_reply reply) = 0;
+};
+
+}  // namespace lockcore::redis

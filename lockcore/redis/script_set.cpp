@@ -1,0 +1,94 @@
+#include <redis/script_set.hpp>
+
+#include <lockcore/redis/scripts.hpp>
+#include <redis/resp_command.hpp>
+
+#include <openssl/evp.h>
+
+#include <stdexcept>
+
+namespace lockcore::redis {
+namespace {
+
+script make_script(std::string_view text) {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+    unsigned size = 0;
+    if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha1(), nullptr) != 1)
+        throw std::runtime_error("SHA-1 is not available");
+    constexpr std::string_view hex = "0123456789abcdef";
+    script s{text, {}};
+    for (unsigned i = 0; i < size; ++i) {
+        s.sha1 += hex[digest[i] >> 4];
+        s.sha1 += hex[digest[i] & 15];
+    }
+    return s;
+}
+
+void append_arguments(resp_command& out, command_kind kind, const lease_call& call, fencing_token token) {
+    out.arg(std::uint64_t{call.resources.size()}).arg(call.attempt.str());
+    const auto ttl = static_cast<std::uint64_t>(call.ttl.count());
+    switch (kind) {
+        case command_kind::acquire:
+            out.arg(ttl)
+                .arg(value_of(call.hint))
+                .arg(call.previous ? call.previous->str() : std::string_view{})
+                .arg(call.holder);
+            break;
+        case command_kind::confirm:
+            out.arg(ttl).arg(value_of(token));
+            break;
+        case command_kind::renew:
+            out.arg(ttl).arg(value_of(token)).arg(std::uint64_t{call.renewals_max});
+            break;
+        case command_kind::inspect:
+            out.arg(value_of(token));
+            break;
+        case command_kind::release:
+        case command_kind::undo:
+            break;
+    }
+}
+
+}  // namespace
+
+const script& script_for(command_kind kind) {
+    static const std::array<script, command_kinds> all = {make_script(scripts::release), make_script(scripts::acquire),
+                                                          make_script(scripts::confirm), make_script(scripts::renew),
+                                                          make_script(scripts::inspect), make_script(scripts::release)};
+    return all[static_cast<std::size_t>(kind)];
+}
+
+const script& readmit_script() {
+    static const script readmit = make_script(scripts::readmit);
+    return readmit;
+}
+
+std::string format_batch(command_kind kind, std::span<const batch_item> items, std::string_view run_id,
+                         bool with_text) {
+    const bool with_counters = kind == command_kind::acquire || kind == command_kind::confirm;
+    std::uint64_t keys = 1;
+    for (const batch_item& item : items)
+        keys += item.target->call().resources.size() * (with_counters ? 2 : 1);
+
+    const script& s = script_for(kind);
+    resp_command out;
+    if (with_text) {
+        out.arg("EVAL").arg(s.text);
+    } else {
+        out.arg("EVALSHA").arg(s.sha1);
+    }
+    out.arg(keys).arg("fg:node");
+    for (const batch_item& item : items) {
+        for (const resource_name& r : item.target->call().resources)
+            out.arg("fg:lease:", r.str());
+        if (!with_counters) continue;
+        for (const resource_name& r : item.target->call().resources)
+            out.arg("fg:token:", std::uint64_t{r.bucket()});
+    }
+    out.arg(run_id);
+    for (const batch_item& item : items)
+        append_arguments(out, kind, item.target->call(), item.token);
+    return out.finish();
+}
+
+}  // namespace lockcore::redis

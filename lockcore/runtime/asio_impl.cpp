@@ -1,0 +1,2 @@
+// Asio's non-template code, compiled once (BOOST_ASIO_SEPARATE_COMPILATION).
+#include <boost/asio/impl/src.hpp>

@@ -1,0 +1,154 @@
+#include <lockcore/lock_manager.hpp>
+
+#include <proto/lease_id.hpp>
+#include <runtime/shard.hpp>
+
+#include <boost/asio/associated_cancellation_slot.hpp>
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <algorithm>
+#include <future>
+#include <memory>
+
+namespace lockcore {
+namespace asio = boost::asio;
+
+struct lock_manager::impl {
+    impl(config c, std::vector<asio::io_context*> ios, dependencies d) : cfg(std::move(c)), deps(d) {
+        for (std::size_t i = 0; i < ios.size(); ++i)
+            shards.push_back(std::make_unique<shard>(cfg, *ios[i], deps, i == 0));
+    }
+    shard& of(const resource_name& r) { return *shards[r.hash() % shards.size()]; }
+
+    config cfg;
+    dependencies deps;
+    std::vector<std::unique_ptr<shard>> shards;
+};
+
+namespace {
+
+/// Runs `work` on the shard's thread and comes back. A caller's cancellation is carried over to that thread.
+template <class T>
+asio::awaitable<T> run_on(asio::io_context& io, asio::awaitable<T> work) {
+    const asio::any_io_executor here = co_await asio::this_coro::executor;
+    if (here == asio::any_io_executor(io.get_executor())) co_return co_await std::move(work);
+
+    auto start = [&io, &work](auto handler) {
+        // Signals are not safe across threads: the shard's coroutine gets one of its own, emitted on its own thread.
+        auto signal = std::make_shared<asio::cancellation_signal>();
+        auto slot = asio::get_associated_cancellation_slot(handler);
+        if (slot.is_connected()) {
+            slot.assign([signal, &io](asio::cancellation_type type) {
+                asio::post(io, [signal, type] { signal->emit(type); });
+            });
+        }
+        auto shared = std::make_shared<decltype(handler)>(std::move(handler));
+        auto finish = [shared, signal](std::exception_ptr error, T value) {
+            auto executor = asio::get_associated_executor(*shared);
+            asio::post(executor, [shared, error = std::move(error), v = std::make_shared<T>(std::move(value))] {
+                std::move (*shared)(error, std::move(*v));
+            });
+        };
+        asio::co_spawn(io, std::move(work), asio::bind_cancellation_slot(signal->slot(), std::move(finish)));
+    };
+    co_return co_await asio::async_initiate<const asio::use_awaitable_t<>, void(std::exception_ptr, T)>(
+        std::move(start), asio::use_awaitable);
+}
+
+}  // namespace
+
+lock_manager::lock_manager(config cfg, std::vector<asio::io_context*> shards, dependencies deps)
+    : impl_(std::make_unique<impl>(std::move(cfg), std::move(shards), deps)) {}
+
+lock_manager::~lock_manager() = default;
+
+void lock_manager::start() {
+    for (const auto& s : impl_->shards)
+        asio::post(s->io(), [shard = s.get()] { shard->open(); });
+}
+
+void lock_manager::refuse_new_leases() {
+    for (const auto& s : impl_->shards)
+        asio::post(s->io(), [shard = s.get()] { shard->refuse_new_leases(); });
+}
+
+void lock_manager::stop() {
+    for (const auto& s : impl_->shards) {
+        std::promise<void> closed;
+        asio::post(s->io(), [shard = s.get(), &closed] {
+            shard->close();
+            closed.set_value();
+        });
+        closed.get_future().wait();
+    }
+}
+
+asio::awaitable<result<lease>> lock_manager::acquire(acquire_request request) {
+    failure wrong;
+    wrong.code = errc::invalid_argument;
+    if (request.resources.size() != 1) {
+        wrong.detail = "a lease covers exactly one resource";
+        co_return wrong;
+    }
+    if (request.ttl < ttl_min || request.ttl > impl_->cfg.max_ttl || request.wait > impl_->cfg.max_wait) {
+        wrong.detail = "ttl or wait is out of bounds";
+        co_return wrong;
+    }
+    shard& s = impl_->of(request.resources.front());
+    auto work = s.acquire(std::move(request));
+    co_return co_await run_on(s.io(), std::move(work));
+}
+
+asio::awaitable<result<lease>> lock_manager::renew(lease_claims claims, milliseconds ttl, std::string trace_id) {
+    if (ttl < ttl_min || ttl > impl_->cfg.max_ttl) {
+        failure wrong;
+        wrong.code = errc::invalid_argument;
+        wrong.detail = "ttl is out of bounds";
+        co_return wrong;
+    }
+    shard& s = impl_->of(claims.resources.front());
+    auto work = s.renew(std::move(claims), ttl, std::move(trace_id));
+    co_return co_await run_on(s.io(), std::move(work));
+}
+
+asio::awaitable<result<lease>> lock_manager::inspect(lease_claims claims) {
+    shard& s = impl_->of(claims.resources.front());
+    auto work = s.inspect(std::move(claims));
+    co_return co_await run_on(s.io(), std::move(work));
+}
+
+asio::awaitable<result<release_outcome>> lock_manager::release(lease_claims claims, std::string trace_id) {
+    shard& s = impl_->of(claims.resources.front());
+    auto work = s.release(std::move(claims), std::move(trace_id));
+    co_return co_await run_on(s.io(), std::move(work));
+}
+
+result<lease_claims> lock_manager::open(std::string_view lease_id) const {
+    return open_lease_id(lease_id, impl_->deps.mac);
+}
+
+std::vector<node_status> lock_manager::nodes() const {
+    // Ordered as in node_state: the worst view comes first.
+    std::vector<node_status> out = impl_->shards.front()->status();
+    for (std::size_t i = 1; i < impl_->shards.size(); ++i) {
+        std::vector<node_status> other = impl_->shards[i]->status();
+        for (std::size_t n = 0; n < out.size(); ++n) {
+            if (other[n].state < out[n].state) out[n] = std::move(other[n]);
+        }
+    }
+    return out;
+}
+
+bool lock_manager::has_quorum() const {
+    const auto all = nodes();
+    const auto voting =
+        std::count_if(all.begin(), all.end(), [](const node_status& n) { return n.state == node_state::voting; });
+    return static_cast<std::size_t>(voting) >= majority_of(all.size());
+}
+
+}  // namespace lockcore
