@@ -126,13 +126,18 @@ acquire::step acquire::settle() {
         }
         return hopeful - ahead >= quorum_ || ahead == 0 ? step{} : raise_to(fencing_token{highest});
     }
+    // Failed. Why takes a majority of answers, which those still out may bring.
     std::size_t answered = 0;
     for (std::size_t n = 0; n < nodes_; ++n) {
         const reply_status a = slots_[n].answer;
         if (a == reply_status::ok || a == reply_status::held || a == reply_status::lost || a == reply_status::stale)
             ++answered;
     }
-    verdict_ = answered >= quorum_ ? verdict::locked : verdict::no_quorum;
+    if (answered >= quorum_) {
+        verdict_ = verdict::locked;
+    } else if (answered + count(phase::asked) < quorum_) {
+        verdict_ = verdict::no_quorum;
+    }
     return {};
 }
 

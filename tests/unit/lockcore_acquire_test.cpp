@@ -1,0 +1,256 @@
+// The acquire machine: PROTOCOL.md R1–R5, by scripts and by enumeration against a second, deliberately dumb
+// implementation.
+#include <proto/acquire.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace lockcore {
+namespace {
+
+using verdict = acquire::verdict;
+
+constexpr node_index node(std::size_t n) {
+    return static_cast<node_index>(n);
+}
+node_reply ok(std::uint64_t counter) {
+    return {reply_status::ok, counter, milliseconds{0}};
+}
+node_reply held(milliseconds left = milliseconds{500}) {
+    return {reply_status::held, 7, left};
+}
+node_reply stale(std::uint64_t counter) {
+    return {reply_status::stale, counter, milliseconds{0}};
+}
+node_reply other(reply_status s) {
+    return {s, 0, milliseconds{0}};
+}
+
+std::string nodes_of(const acquire::step& s) {
+    std::string text;
+    for (std::size_t n = 0; n < nodes_max; ++n) {
+        if (s.to[n]) text += static_cast<char>('0' + n);
+    }
+    return text;
+}
+
+TEST(acquire, asks_every_node_at_once_when_started) {
+    acquire a(5);
+    const auto s = a.start();
+    EXPECT_EQ(nodes_of(s), "01234");
+    EXPECT_EQ(s.kind, command_kind::acquire);
+}
+
+TEST(acquire, is_granted_after_one_round_when_a_majority_replies_the_same_counter) {
+    acquire a(5);
+    a.start();
+    EXPECT_FALSE(a.acquire_answered(node(3), ok(8)).to.any());
+    EXPECT_FALSE(a.acquire_answered(node(0), ok(8)).to.any());
+    EXPECT_EQ(a.outcome(), verdict::pending);
+    EXPECT_FALSE(a.acquire_answered(node(4), ok(8)).to.any());
+    EXPECT_EQ(a.outcome(), verdict::granted);
+    EXPECT_EQ(a.token(), fencing_token{8});
+}
+
+TEST(acquire, confirms_the_highest_counter_on_the_nodes_that_replied_less) {
+    acquire a(5);
+    a.start();
+    a.acquire_answered(node(0), ok(1));
+    a.acquire_answered(node(1), ok(2));
+    const auto s = a.acquire_answered(node(2), ok(2));
+    EXPECT_EQ(s.kind, command_kind::confirm);
+    EXPECT_EQ(s.token, fencing_token{2});
+    EXPECT_EQ(nodes_of(s), "0");
+    EXPECT_EQ(a.outcome(), verdict::pending) << "two stamps of five are no majority";
+    a.confirm_answered(node(0), s.token, ok(2));
+    EXPECT_EQ(a.outcome(), verdict::granted);
+    EXPECT_EQ(a.token(), fencing_token{2});
+}
+
+TEST(acquire, counts_a_late_reply_of_exactly_the_token_as_a_stamp) {
+    acquire a(5);
+    a.start();
+    a.acquire_answered(node(0), ok(1));
+    a.acquire_answered(node(1), ok(2));
+    a.acquire_answered(node(2), ok(2));
+    a.acquire_answered(node(3), ok(2));
+    EXPECT_EQ(a.outcome(), verdict::granted);
+    EXPECT_EQ(a.stamps(), 3U);
+}
+
+TEST(acquire, takes_a_late_reply_above_the_token_for_no_stamp) {
+    acquire a(5);
+    a.start();
+    a.acquire_answered(node(0), ok(1));
+    a.acquire_answered(node(1), ok(2));
+    a.acquire_answered(node(2), ok(2));
+    a.acquire_answered(node(3), ok(9));
+    EXPECT_EQ(a.outcome(), verdict::pending);
+    EXPECT_EQ(a.token(), fencing_token{2});
+    a.confirm_answered(node(0), fencing_token{2}, ok(2));
+    EXPECT_EQ(a.outcome(), verdict::granted);
+    EXPECT_EQ(a.token(), fencing_token{2});
+}
+
+TEST(acquire, drops_all_stamps_and_confirms_everywhere_when_a_node_is_past_the_token) {
+    acquire a(3);
+    a.start();
+    a.acquire_answered(node(0), ok(1));
+    auto s = a.acquire_answered(node(1), ok(2));
+    EXPECT_EQ(nodes_of(s), "0");
+    s = a.confirm_answered(node(0), fencing_token{2}, stale(5));
+    EXPECT_EQ(s.token, fencing_token{5});
+    EXPECT_EQ(nodes_of(s), "01") << "the node that was stamped with 2, and the one that reported 5";
+    EXPECT_EQ(a.stamps(), 0U) << "a stale answer is no stamp";
+    a.confirm_answered(node(1), fencing_token{5}, ok(5));
+    EXPECT_EQ(a.outcome(), verdict::pending);
+    a.confirm_answered(node(0), fencing_token{5}, ok(5));
+    EXPECT_EQ(a.outcome(), verdict::granted);
+    EXPECT_EQ(a.token(), fencing_token{5});
+}
+
+TEST(acquire, ignores_a_confirmation_of_a_token_that_was_raised_since) {
+    acquire a(5);
+    a.start();
+    a.acquire_answered(node(0), ok(1));
+    a.acquire_answered(node(1), ok(1));
+    a.acquire_answered(node(2), ok(3));
+    a.confirm_answered(node(0), fencing_token{3}, stale(6));
+    a.confirm_answered(node(1), fencing_token{3}, ok(3));
+    EXPECT_EQ(a.stamps(), 0U);
+    EXPECT_EQ(a.token(), fencing_token{6});
+}
+
+TEST(acquire, comes_up_to_the_nodes_ahead_when_the_others_no_longer_suffice) {
+    acquire a(3);
+    a.start();
+    a.acquire_answered(node(0), ok(1));
+    a.acquire_answered(node(1), ok(2));
+    a.acquire_answered(node(2), ok(4));
+    const auto s = a.confirm_answered(node(0), fencing_token{2}, other(reply_status::broken));
+    EXPECT_EQ(s.token, fencing_token{4});
+    EXPECT_EQ(nodes_of(s), "12");
+}
+
+TEST(acquire, gives_up_when_the_token_has_to_be_raised_again_and_again) {
+    acquire a(3);
+    a.start();
+    a.acquire_answered(node(0), ok(1));
+    a.acquire_answered(node(1), ok(2));
+    std::uint64_t t = 2;
+    for (unsigned i = 0; i <= acquire::raises_max && a.outcome() == verdict::pending; ++i, ++t) {
+        a.confirm_answered(node(0), fencing_token{t}, stale(t + 1));
+    }
+    EXPECT_EQ(a.outcome(), verdict::no_quorum);
+}
+
+TEST(acquire, is_not_granted_by_a_node_that_has_lost_the_lease_before_it_was_confirmed) {
+    acquire a(3);
+    a.start();
+    a.acquire_answered(node(0), ok(1));
+    a.acquire_answered(node(1), ok(2));
+    a.confirm_answered(node(0), fencing_token{2}, other(reply_status::lost));
+    EXPECT_EQ(a.outcome(), verdict::pending);
+    a.acquire_answered(node(2), held());
+    EXPECT_EQ(a.outcome(), verdict::locked);
+}
+
+TEST(acquire, takes_an_answer_that_comes_after_its_timeout) {
+    acquire a(3);
+    a.start();
+    a.acquire_answered(node(0), other(reply_status::timeout));
+    a.acquire_answered(node(1), ok(4));
+    EXPECT_EQ(a.outcome(), verdict::pending);
+    a.acquire_answered(node(0), ok(4));
+    EXPECT_EQ(a.outcome(), verdict::granted);
+}
+
+TEST(acquire, undoes_on_every_node_that_may_have_taken_it_and_on_no_other) {
+    acquire a(5);
+    a.start();
+    a.acquire_answered(node(0), ok(1));
+    a.acquire_answered(node(1), held());
+    a.acquire_answered(node(2), other(reply_status::timeout));
+    a.acquire_answered(node(3), other(reply_status::unreachable));
+    EXPECT_EQ(a.undo_targets().to_ulong(), 0b10101UL) << "taken, unknown, and not answered yet";
+}
+
+TEST(acquire, tells_when_enough_nodes_will_be_free_when_it_is_locked) {
+    acquire a(5);
+    a.start();
+    a.acquire_answered(node(0), ok(1));
+    a.acquire_answered(node(1), held(milliseconds{900}));
+    a.acquire_answered(node(2), held(milliseconds{300}));
+    a.acquire_answered(node(3), held(milliseconds{100}));
+    EXPECT_EQ(a.outcome(), verdict::locked);
+    EXPECT_EQ(a.remaining(), milliseconds{300}) << "one is free, two more are needed";
+}
+
+TEST(acquire, remembers_the_highest_counter_heard_also_of_the_holder) {
+    acquire a(3);
+    a.start();
+    a.acquire_answered(node(0), ok(5));
+    a.acquire_answered(node(1), {reply_status::held, 12, milliseconds{10}});
+    EXPECT_EQ(a.highest_heard(), fencing_token{12});
+}
+
+// Five nodes, four answers each, in many orders: 1,024 tables against the plainest possible rule.
+TEST(acquire, agrees_with_a_dumb_twin_for_every_table_of_answers) {
+    enum answer { agrees, behind, is_held, silent };
+    std::mt19937 shuffle(1);
+    for (unsigned table = 0; table < 1024; ++table) {
+        std::array<answer, 5> answers{};
+        for (std::size_t n = 0; n < 5; ++n)
+            answers[n] = static_cast<answer>(table >> (2 * n) & 3);
+        const auto taken =
+            std::count_if(answers.begin(), answers.end(), [](answer x) { return x == agrees || x == behind; });
+        const auto silents = std::count(answers.begin(), answers.end(), silent);
+        const verdict expected = taken >= 3         ? verdict::granted
+                                 : 5 - silents >= 3 ? verdict::locked
+                                                    : verdict::no_quorum;
+
+        for (int order = 0; order < 12; ++order) {
+            std::array<std::size_t, 5> arrival{0, 1, 2, 3, 4};
+            std::shuffle(arrival.begin(), arrival.end(), shuffle);
+            acquire a(5);
+            a.start();
+            node_set asked;
+            const auto feed_confirms = [&](acquire::step s) {
+                while (s.to.any()) {
+                    ASSERT_EQ(s.kind, command_kind::confirm);
+                    acquire::step next;
+                    for (std::size_t n = 0; n < 5; ++n) {
+                        if (s.to[n]) next = a.confirm_answered(node(n), s.token, ok(value_of(s.token)));
+                    }
+                    s = next;
+                }
+            };
+            for (const std::size_t n : arrival) {
+                switch (answers[n]) {
+                    case agrees:
+                        feed_confirms(a.acquire_answered(node(n), ok(10)));
+                        break;
+                    case behind:
+                        feed_confirms(a.acquire_answered(node(n), ok(9)));
+                        break;
+                    case is_held:
+                        feed_confirms(a.acquire_answered(node(n), held()));
+                        break;
+                    case silent:
+                        feed_confirms(a.acquire_answered(node(n), other(reply_status::timeout)));
+                        break;
+                }
+            }
+            ASSERT_EQ(a.outcome(), expected) << "table " << table << " order " << order;
+            if (expected == verdict::granted) {
+                ASSERT_GE(a.stamps(), 3U);
+                ASSERT_GE(a.token(), fencing_token{9});
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace lockcore

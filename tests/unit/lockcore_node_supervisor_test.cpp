@@ -1,0 +1,169 @@
+// Who may vote: PROTOCOL.md R8–R10.
+#include <proto/node_supervisor.hpp>
+
+#include <gtest/gtest.h>
+
+namespace lockcore {
+namespace {
+
+using action = node_supervisor::action;
+using namespace std::chrono_literals;
+
+constexpr monotonic_time t0{1h};
+
+node_facts good_node() {
+    node_facts f;
+    f.run_id = "run-a";
+    f.role = "master";
+    f.maxmemory_policy = "noeviction";
+    f.claim = "claim-1";
+    f.uptime = 5s;
+    return f;
+}
+
+TEST(node_supervisor, identifies_every_new_connection_before_it_may_vote) {
+    node_supervisor s(60s);
+    EXPECT_EQ(s.connected().next, action::identify);
+    EXPECT_EQ(s.state(), node_state::identifying);
+}
+
+TEST(node_supervisor, lets_a_node_vote_that_is_admitted_under_its_live_run_id) {
+    node_supervisor s(60s);
+    s.connected();
+    node_facts f = good_node();
+    f.admitted_run_id = "run-a";
+    f.admitted_epoch = epoch{3};
+    EXPECT_EQ(s.identified(f, t0).next, action::vote);
+    EXPECT_EQ(s.state(), node_state::voting);
+    EXPECT_EQ(s.admitted_epoch(), epoch{3});
+}
+
+TEST(node_supervisor, draws_an_epoch_only_after_it_has_seen_the_run_id) {
+    node_supervisor s(60s);
+    s.connected();
+    EXPECT_EQ(s.identified(good_node(), t0).next, action::draw_epoch);
+    EXPECT_EQ(s.epoch_drawn({epoch{4}, true}, t0).next, action::readmit)
+        << "a node never admitted before has forgotten nothing";
+    EXPECT_EQ(s.drawn(), epoch{4});
+    EXPECT_EQ(s.readmit_answered(true).next, action::identify) << "only the node's own record lets it vote";
+}
+
+TEST(node_supervisor, draws_again_when_another_process_lives_there_by_now) {
+    node_supervisor s(60s);
+    s.connected();
+    s.identified(good_node(), t0);
+    s.epoch_drawn({epoch{4}, true}, t0);
+    s.readmit_answered(false);
+    node_facts f = good_node();
+    f.run_id = "run-b";
+    EXPECT_EQ(s.identified(f, t0).next, action::draw_epoch);
+}
+
+TEST(node_supervisor, draws_again_when_the_data_were_wiped_between_look_and_draw) {
+    node_supervisor s(60s);
+    s.connected();
+    s.identified(good_node(), t0);
+    s.epoch_drawn({epoch{4}, false}, t0);
+    node_facts f = good_node();
+    f.claim = "claim-2";
+    EXPECT_EQ(s.identified(f, t0 + 1s).next, action::draw_epoch);
+}
+
+TEST(node_supervisor, quarantines_a_restarted_node_until_all_older_leases_have_run_out) {
+    node_supervisor s(60s);
+    s.connected();
+    node_facts f = good_node();
+    f.admitted_run_id = "run-before";
+    s.identified(f, t0);
+    const auto step = s.epoch_drawn({epoch{9}, false}, t0);
+    EXPECT_EQ(step.next, action::identify);
+    EXPECT_EQ(s.state(), node_state::quarantined);
+    EXPECT_EQ(s.quarantine_left(t0), 55s) << "it has been up for 5 s";
+    f.uptime = 60s;
+    EXPECT_EQ(s.identified(f, t0 + 55s).next, action::readmit);
+}
+
+TEST(node_supervisor, lets_a_restarted_node_back_at_once_when_it_writes_every_change_through) {
+    node_supervisor s(60s);
+    s.connected();
+    node_facts f = good_node();
+    f.admitted_run_id = "run-before";
+    f.syncs_every_write = true;
+    s.identified(f, t0);
+    EXPECT_EQ(s.epoch_drawn({epoch{9}, false}, t0).next, action::readmit);
+}
+
+TEST(node_supervisor, quarantines_a_wiped_node_from_when_it_was_first_seen_whatever_its_uptime) {
+    node_supervisor s(60s);
+    s.connected();
+    node_facts f = good_node();
+    f.uptime = 1'000'000s;
+    f.syncs_every_write = true;
+    s.identified(f, t0);
+    s.epoch_drawn({epoch{9}, false}, t0);
+    EXPECT_EQ(s.state(), node_state::quarantined);
+    EXPECT_EQ(s.identified(f, t0 + 59s).next, action::identify);
+    EXPECT_EQ(s.identified(f, t0 + 60s).next, action::readmit);
+}
+
+TEST(node_supervisor, votes_out_of_quarantine_when_another_gateway_has_admitted_the_node) {
+    node_supervisor s(60s);
+    s.connected();
+    s.identified(good_node(), t0);
+    s.epoch_drawn({epoch{9}, false}, t0);
+    node_facts f = good_node();
+    f.admitted_run_id = f.run_id;
+    EXPECT_EQ(s.identified(f, t0 + 1s).next, action::vote);
+}
+
+TEST(node_supervisor, looks_again_when_no_epoch_can_be_drawn) {
+    node_supervisor s(60s);
+    s.connected();
+    s.identified(good_node(), t0);
+    EXPECT_EQ(s.epoch_not_drawn("no database").next, action::identify);
+    EXPECT_EQ(s.state(), node_state::identifying);
+}
+
+TEST(node_supervisor, stops_the_vote_of_a_node_that_forgot_its_admission) {
+    node_supervisor s(60s);
+    s.connected();
+    node_facts f = good_node();
+    f.admitted_run_id = f.run_id;
+    s.identified(f, t0);
+    EXPECT_EQ(s.found_not_admitted().next, action::identify);
+    EXPECT_NE(s.state(), node_state::voting);
+}
+
+TEST(node_supervisor, says_what_to_change_when_a_node_can_never_vote) {
+    const auto refused = [](auto change) {
+        node_supervisor s(60s);
+        s.connected();
+        node_facts f = good_node();
+        f.admitted_run_id = f.run_id;
+        change(f);
+        s.identified(f, t0);
+        EXPECT_EQ(s.state(), node_state::misconfigured);
+        return s.detail();
+    };
+    EXPECT_NE(refused([](node_facts& f) { f.role = "slave"; }).find("independent primary"), std::string::npos);
+    EXPECT_NE(refused([](node_facts& f) { f.role = "sentinel"; }).find("independent primary"), std::string::npos);
+    EXPECT_NE(refused([](node_facts& f) { f.cluster_mode = true; }).find("cluster-enabled no"), std::string::npos);
+    EXPECT_NE(refused([](node_facts& f) { f.maxmemory_policy = "allkeys-lru"; }).find("maxmemory-policy noeviction"),
+              std::string::npos);
+    EXPECT_NE(refused([](node_facts& f) { f.same_as = "node-1"; }).find("node-1"), std::string::npos);
+}
+
+TEST(node_supervisor, waits_longer_between_connections_up_to_a_bound) {
+    node_supervisor s(60s);
+    milliseconds last{0};
+    for (int i = 0; i < 10; ++i) {
+        const auto step = s.disconnected("refused");
+        EXPECT_EQ(step.next, action::connect);
+        EXPECT_GE(step.delay, last);
+        last = step.delay;
+    }
+    EXPECT_EQ(last, node_supervisor::reconnect_max);
+}
+
+}  // namespace
+}  // namespace lockcore

@@ -1,0 +1,113 @@
+// Names, nonces, lease_ids, validity and configuration.
+#include <lockcore/config.hpp>
+#include <lockcore/hmac_sha256.hpp>
+#include <proto/lease_id.hpp>
+#include <proto/validity.hpp>
+
+#include <gtest/gtest.h>
+
+namespace lockcore {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(resource_name, takes_what_the_contract_allows) {
+    for (const char* text : {"a", "inventory/sku-1", "A.b_c:d@e/f-0"})
+        EXPECT_TRUE(resource_name::parse(text)) << text;
+    EXPECT_TRUE(resource_name::parse(std::string(200, 'x')));
+}
+
+TEST(resource_name, refuses_what_the_contract_does_not_allow) {
+    for (const char* text : {"", "/a", "a/", "a//b", "a b", "ä", "a{b}", "a\n", "a%2Fb"})
+        EXPECT_FALSE(resource_name::parse(text)) << text;
+    EXPECT_FALSE(resource_name::parse(std::string(201, 'x')));
+}
+
+TEST(resource_name, hashes_the_same_for_ever) {
+    // Counters hang on it: a change would restart the tokens of every resource.
+    EXPECT_EQ(resource_name::parse("a")->hash(), 0xaf63dc4c8601ec8cULL) << "the published test vector of FNV-1a";
+    EXPECT_EQ(resource_name::parse("inventory/sku-1")->bucket(), 5106778000114901335ULL % 65536);
+}
+
+TEST(nonce, keeps_all_bits_through_text) {
+    const nonce n = nonce::from_bits(0x0123456789abcdefULL, 0xfedcba9876543210ULL);
+    EXPECT_EQ(n.str(), "0123456789abcdeffedcba9876543210");
+    EXPECT_EQ(*nonce::parse(n.str()), n);
+    EXPECT_FALSE(nonce::parse("0123"));
+    EXPECT_FALSE(nonce::parse("0123456789ABCDEFfedcba9876543210"));
+}
+
+TEST(validity, leaves_one_percent_and_two_milliseconds_for_drift) {
+    EXPECT_EQ(validity(10'000ms, 0ns), 9'898ms);
+    EXPECT_EQ(validity(10'000ms, 4ms), 9'894ms);
+    EXPECT_LE(validity(100ms, 97ms), 0us);
+}
+
+lease_claims some_claims() {
+    lease_claims c;
+    c.attempt = nonce::from_bits(1, 2);
+    c.token = fencing_token{4294967301};
+    c.resources = {*resource_name::parse("inventory/sku-1"), *resource_name::parse("orders/7")};
+    c.by = {"orders", "worker 7, \"night\" ü"};
+    c.granted_at = wall_time{1'795'000'000'123ms};
+    return c;
+}
+
+TEST(lease_id, brings_back_what_was_sealed) {
+    const hmac_sha256 mac(std::string(32, 'k'));
+    const std::string id = seal_lease_id(some_claims(), mac);
+    EXPECT_EQ(id.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."),
+              std::string::npos)
+        << "fits a URL path";
+    const auto opened = open_lease_id(id, mac);
+    ASSERT_TRUE(opened);
+    EXPECT_EQ(*opened, some_claims());
+}
+
+TEST(lease_id, is_refused_when_any_character_was_changed) {
+    const hmac_sha256 mac(std::string(32, 'k'));
+    const std::string id = seal_lease_id(some_claims(), mac);
+    for (std::size_t i = 0; i < id.size(); ++i) {
+        std::string forged = id;
+        forged[i] = forged[i] == 'A' ? 'B' : 'A';
+        EXPECT_FALSE(open_lease_id(forged, mac)) << "character " << i;
+    }
+    for (std::size_t n = 0; n < id.size(); ++n)
+        EXPECT_FALSE(open_lease_id(id.substr(0, n), mac)) << "cut after " << n;
+}
+
+TEST(lease_id, is_refused_when_another_key_made_it) {
+    const hmac_sha256 mine(std::string(32, 'k')), another(std::string(32, 'j'));
+    EXPECT_FALSE(open_lease_id(seal_lease_id(some_claims(), another), mine));
+}
+
+config five_nodes() {
+    config c;
+    for (int i = 1; i <= 5; ++i)
+        c.nodes.push_back({"node-" + std::to_string(i), "127.0.0.1", static_cast<std::uint16_t>(7000 + i), "", ""});
+    return c;
+}
+
+TEST(config, with_five_nodes_and_defaults_has_no_fault) {
+    EXPECT_TRUE(five_nodes().validate().empty());
+}
+
+TEST(config, names_every_fault_at_once) {
+    config c = five_nodes();
+    c.nodes.pop_back();
+    c.nodes[1].name = c.nodes[0].name;
+    c.nodes[3].port = c.nodes[2].port;
+    c.max_ttl = 1ms;
+    const auto faults = c.validate();
+    const auto has = [&](std::string_view path) {
+        return std::any_of(faults.begin(), faults.end(), [&](const auto& f) { return f.starts_with(path); });
+    };
+    EXPECT_TRUE(has("nodes: "));
+    EXPECT_TRUE(has("nodes[1].name: "));
+    EXPECT_TRUE(has("nodes[3].port: "));
+    EXPECT_TRUE(has("max_ttl: "));
+    EXPECT_TRUE(has("default_ttl: "));
+}
+
+}  // namespace
+}  // namespace lockcore
