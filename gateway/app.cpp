@@ -1,0 +1,119 @@
+#include <gateway/app.hpp>
+
+#include <gateway/api/routes.hpp>
+#include <gateway/audit/event_sink.hpp>
+#include <gateway/http/server.hpp>
+#include <gateway/logging.hpp>
+#include <gateway/pg/pool.hpp>
+#include <gateway/runtime/io_threads.hpp>
+
+#include <lockcore/hmac_sha256.hpp>
+#include <lockcore/lock_manager.hpp>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/use_future.hpp>
+#include <spdlog/spdlog.h>
+
+#include <csignal>
+
+namespace fencegate {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// How long requests under way may take after SIGTERM, and how long the history buffer may take to be written out.
+constexpr auto finish_within = 5s;
+constexpr auto flush_within = 5s;
+
+/// The durable register of epochs is a row in PostgreSQL.
+class postgres_register final : public lockcore::epoch_register {
+  public:
+    explicit postgres_register(pg::pool& pool) : pool_(pool) {}
+
+    boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(std::string node_name, lockcore::epoch seen) override {
+        const auto until = std::chrono::steady_clock::now() + 5s;
+        auto drawn = co_await pool_.draw_epoch(std::move(node_name), seen, until);
+        if (drawn) co_return *drawn;
+        lockcore::failure f;
+        f.code = lockcore::errc::no_quorum;
+        f.detail = drawn.error().detail;
+        co_return f;
+    }
+
+  private:
+    pg::pool& pool_;
+};
+
+/// SIGTERM and SIGINT, blocked in every thread and waited for by one.
+class stop_signals {
+  public:
+    stop_signals() {
+        sigemptyset(&set_);
+        sigaddset(&set_, SIGTERM);
+        sigaddset(&set_, SIGINT);
+        pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+        std::signal(SIGPIPE, SIG_IGN);
+    }
+    int wait() const {
+        int signal = 0;
+        sigwait(&set_, &signal);
+        return signal;
+    }
+
+  private:
+    sigset_t set_{};
+};
+
+}  // namespace
+
+int serve(const config& cfg) {
+    start_logging(cfg.log);
+    const stop_signals signals;  // before any thread, so that all of them inherit the mask
+
+    pg::pool pool(cfg.postgres);
+    if (const auto ready = pool.check(); !ready) {
+        spdlog::critical("PostgreSQL: {}", ready.error().detail);
+        return exit_unavailable;
+    }
+    pg::membership members;
+    for (const auto& node : cfg.locks.nodes) members.node_names.push_back(node.name);
+    members.quorum = lockcore::majority_of(cfg.locks.nodes.size());
+    members.max_ttl = cfg.locks.max_ttl;
+    if (const auto joined = pool.join_cluster(std::move(members)); !joined) {
+        spdlog::critical("fencing.cluster: {}", joined.error().detail);
+        return joined.error().code == errc::storage_unavailable ? exit_unavailable : exit_bad_config;
+    }
+
+    runtime::io_threads threads(cfg.http.threads);
+    auto& first = *threads.contexts().front();
+    event_sink events(cfg.audit, pool, first);
+    postgres_register epochs(pool);
+    const lockcore::hmac_sha256 mac(cfg.lease.signing_key);
+    lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, events});
+    const api::services services{cfg, locks, pool, events};
+    http::server server(cfg.http, cfg.api_keys, api::routes(services), threads.contexts());
+
+    if (const auto listening = server.listen(); !listening) {
+        spdlog::critical("{}", listening.error().detail);
+        return exit_unavailable;
+    }
+    pool.start();
+    threads.start();
+    events.start();
+    locks.start();
+    server.start();
+    spdlog::info("fencegate {} listens on http://{}:{}", FENCEGATE_VERSION, cfg.http.address, server.port());
+
+    spdlog::info("signal {}: stopping", signals.wait());
+    locks.refuse_new_leases();  // wakes those that wait, so that they get their answer while the server still gives some
+    server.stop(std::chrono::steady_clock::now() + finish_within);
+    locks.stop();
+    const bool written = boost::asio::co_spawn(first, events.flush(std::chrono::steady_clock::now() + flush_within), boost::asio::use_future).get();
+    if (!written) spdlog::error("events that could not be written to the history in time are lost");
+    pool.drain(std::chrono::steady_clock::now() + finish_within);
+    threads.stop();
+    spdlog::info("stopped");
+    return written ? exit_ok : exit_failed;
+}
+
+}  // namespace fencegate

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <gateway/config/config.hpp>
+
+namespace fencegate {
+
+/// Sends the log to standard output: one JSON object a line (time, level, thread, message), or plain lines for people.
+void start_logging(const log_config& cfg);
+
+}  // namespace fencegate

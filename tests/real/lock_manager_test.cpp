@@ -1,0 +1,318 @@
+// lockcore against real Redis servers that are killed, paused and restarted; on one thread and on two.
+#include <lockcore/hmac_sha256.hpp>
+#include <lockcore/lock_manager.hpp>
+#include <support/redis_nodes.hpp>
+
+#include <gtest/gtest.h>
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/use_future.hpp>
+
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <set>
+#include <thread>
+
+namespace lockcore {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+using fencegate::testing::redis_nodes;
+
+/// Epochs in memory: as durable as the test.
+class memory_register final : public epoch_register {
+  public:
+    asio::awaitable<result<drawn_epoch>> draw(std::string node_name, epoch seen) override {
+        const std::lock_guard lock(mutex_);
+        epoch_ = std::max(epoch_, value_of(seen)) + 1;
+        drawn_epoch drawn;
+        drawn.value = epoch{epoch_};
+        drawn.first_admission = known_.insert(node_name).second;
+        co_return drawn;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::uint64_t epoch_ = 0;
+    std::set<std::string> known_;
+};
+
+class counting_observer final : public event_observer {
+  public:
+    void on_event(event e) override {
+        const std::lock_guard lock(mutex_);
+        ++counts_[e.kind];
+    }
+    int count(event_kind kind) const {
+        const std::lock_guard lock(mutex_);
+        const auto found = counts_.find(kind);
+        return found == counts_.end() ? 0 : found->second;
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    std::map<event_kind, int> counts_;
+};
+
+class lock_manager_test : public ::testing::TestWithParam<unsigned> {
+  protected:
+    lock_manager_test() {
+        for (unsigned t = 0; t < GetParam(); ++t) {
+            ios_.push_back(std::make_unique<asio::io_context>(1));
+            guards_.emplace_back(ios_.back()->get_executor());
+        }
+        config cfg = nodes_.config();
+        cfg.max_ttl = 2s;  // so that a quarantine ends within a test
+        cfg.default_ttl = 1s;
+        std::vector<asio::io_context*> contexts;
+        for (const auto& io : ios_)
+            contexts.push_back(io.get());
+        manager_ = std::make_unique<lock_manager>(cfg, contexts, lock_manager::dependencies{epochs_, mac_, observer_});
+        for (const auto& io : ios_)
+            threads_.emplace_back([io = io.get()] { io->run(); });
+        manager_->start();
+        EXPECT_TRUE(eventually([&] { return voting() == nodes_.size(); }));
+    }
+    ~lock_manager_test() override {
+        manager_->stop();
+        guards_.clear();
+        for (const auto& io : ios_)
+            io->stop();
+        for (auto& t : threads_)
+            t.join();
+        manager_.reset();
+    }
+
+    template <class Condition>
+    static bool eventually(Condition condition, milliseconds within = 10s) {
+        const auto until = std::chrono::steady_clock::now() + within;
+        while (!condition()) {
+            if (std::chrono::steady_clock::now() > until) return false;
+            std::this_thread::sleep_for(5ms);
+        }
+        return true;
+    }
+    std::size_t voting() const {
+        const auto all = manager_->nodes();
+        return static_cast<std::size_t>(
+            std::count_if(all.begin(), all.end(), [](const node_status& n) { return n.state == node_state::voting; }));
+    }
+
+    static acquire_request request(const std::string& resource, milliseconds ttl = 1s, milliseconds wait = 0ms) {
+        acquire_request r;
+        r.resources.push_back(*resource_name::parse(resource));
+        r.by = {"tests", "worker"};
+        r.ttl = ttl;
+        r.wait = wait;
+        return r;
+    }
+    /// Runs on the first thread, whatever shard the resource has.
+    template <class T>
+    T run(asio::awaitable<T> work) {
+        return asio::co_spawn(*ios_.front(), std::move(work), asio::use_future).get();
+    }
+    result<lease> acquire(const std::string& resource, milliseconds ttl = 1s, milliseconds wait = 0ms) {
+        return run(manager_->acquire(request(resource, ttl, wait)));
+    }
+    result<release_outcome> release(const lease& l) { return run(manager_->release(l.claims, "")); }
+
+    redis_nodes nodes_{5};
+    memory_register epochs_;
+    hmac_sha256 mac_{std::string(32, 'k')};
+    counting_observer observer_;
+    std::vector<std::unique_ptr<asio::io_context>> ios_;
+    std::vector<asio::executor_work_guard<asio::io_context::executor_type>> guards_;
+    std::unique_ptr<lock_manager> manager_;
+    std::vector<std::thread> threads_;
+};
+
+INSTANTIATE_TEST_SUITE_P(threads, lock_manager_test, ::testing::Values(1U, 2U));
+
+TEST_P(lock_manager_test, gives_a_resource_to_one_caller_at_a_time_under_growing_tokens) {
+    const auto a = acquire("inventory/sku-1");
+    ASSERT_TRUE(a);
+    EXPECT_GT(a->validity, 900ms);
+    const auto b = acquire("inventory/sku-1");
+    ASSERT_FALSE(b);
+    EXPECT_EQ(b.error().code, errc::resource_locked);
+    EXPECT_GT(b.error().remaining, 0ms);
+    ASSERT_TRUE(release(*a));
+    const auto c = acquire("inventory/sku-1");
+    ASSERT_TRUE(c);
+    EXPECT_GT(c->claims.token, a->claims.token);
+}
+
+TEST_P(lock_manager_test, finds_a_lease_lost_after_its_time_for_every_operation) {
+    const auto a = acquire("inventory/sku-1", 150ms);
+    ASSERT_TRUE(a);
+    std::this_thread::sleep_for(250ms);
+    EXPECT_EQ(run(manager_->renew(a->claims, 1s, "")).error().code, errc::lease_lost);
+    EXPECT_EQ(run(manager_->inspect(a->claims)).error().code, errc::lease_lost);
+    EXPECT_EQ(release(*a).error().code, errc::lease_lost);
+    EXPECT_EQ(nodes_.lease_keys(0), 0U) << "renewing must not bring it back";
+}
+
+TEST_P(lock_manager_test, keeps_the_token_through_renewals) {
+    const auto a = acquire("inventory/sku-1", 300ms);
+    ASSERT_TRUE(a);
+    for (int i = 0; i < 4; ++i) {
+        std::this_thread::sleep_for(150ms);
+        const auto renewed = run(manager_->renew(a->claims, 300ms, ""));
+        ASSERT_TRUE(renewed) << renewed.error().detail;
+        EXPECT_EQ(renewed->claims.token, a->claims.token);
+        EXPECT_EQ(renewed->renewals_left, 999U - static_cast<unsigned>(i));
+    }
+}
+
+TEST_P(lock_manager_test, serves_waiters_in_the_order_in_which_they_came) {
+    auto held = acquire("inventory/sku-1", 2s);
+    ASSERT_TRUE(held);
+    std::mutex mutex;
+    std::vector<int> order;
+    std::vector<std::future<void>> waiters;
+    for (int i = 0; i < 6; ++i) {
+        auto waiter = [](lock_manager& m, acquire_request r, int me, std::mutex& guard,
+                         std::vector<int>& served) -> asio::awaitable<void> {
+            auto mine = co_await m.acquire(std::move(r));
+            if (!mine) co_return;
+            {
+                const std::lock_guard lock(guard);
+                served.push_back(me);
+            }
+            (void)co_await m.release(mine->claims, "");
+        };
+        auto work = waiter(*manager_, request("inventory/sku-1", 1s, 8s), i, mutex, order);
+        waiters.push_back(asio::co_spawn(*ios_.front(), std::move(work), asio::use_future));
+        std::this_thread::sleep_for(20ms);
+    }
+    ASSERT_TRUE(release(*held));
+    for (auto& w : waiters)
+        w.get();
+    EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST_P(lock_manager_test, leaves_no_place_and_no_key_when_a_waiting_caller_goes_away) {
+    const auto held = acquire("inventory/sku-1", 2s);
+    ASSERT_TRUE(held);
+    auto gone = std::make_shared<asio::cancellation_signal>();
+    std::promise<errc> outcome;
+    asio::post(*ios_.front(), [&] {
+        asio::co_spawn(
+            *ios_.front(), manager_->acquire(request("inventory/sku-1", 1s, 10s)),
+            asio::bind_cancellation_slot(gone->slot(), [&](const std::exception_ptr& e, const result<lease>& r) {
+                outcome.set_value(e || r ? errc::invalid_argument : r.error().code);
+            }));
+    });
+    std::this_thread::sleep_for(150ms);
+    asio::post(*ios_.front(), [gone] { gone->emit(asio::cancellation_type::terminal); });
+    EXPECT_EQ(outcome.get_future().get(), errc::cancelled);
+    ASSERT_TRUE(release(*held));
+    const auto next = acquire("inventory/sku-1");
+    ASSERT_TRUE(next) << "nobody is in the way";
+    ASSERT_TRUE(release(*next));
+    EXPECT_TRUE(eventually([&] {
+        for (std::size_t n = 0; n < nodes_.size(); ++n) {
+            if (nodes_.lease_keys(n) != 0) return false;
+        }
+        return true;
+    }));
+}
+
+TEST_P(lock_manager_test, works_on_with_one_node_hung_and_one_killed_and_says_no_quorum_with_three_gone) {
+    nodes_.pause(0);
+    nodes_.kill(1);
+    fencing_token last{};
+    for (int i = 0; i < 20; ++i) {
+        const auto started = std::chrono::steady_clock::now();
+        const auto a = acquire("inventory/sku-1");
+        ASSERT_TRUE(a) << a.error().detail;
+        EXPECT_LT(std::chrono::steady_clock::now() - started, 1s);
+        EXPECT_GT(a->claims.token, last);
+        last = a->claims.token;
+        ASSERT_TRUE(release(*a));
+    }
+    nodes_.kill(2);
+    const auto none = acquire("inventory/sku-2");
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().code, errc::no_quorum);
+    EXPECT_EQ(none.error().answers.size(), 5U);
+
+    nodes_.resume(0);
+    nodes_.start(1);
+    nodes_.start(2);
+    EXPECT_TRUE(eventually([&] { return voting() == 5; })) << "restarted nodes come back when their quarantine is over";
+    const auto after = acquire("inventory/sku-1");
+    ASSERT_TRUE(after);
+    EXPECT_GT(after->claims.token, last);
+}
+
+TEST_P(lock_manager_test, gives_growing_tokens_although_every_node_forgets_everything) {
+    fencing_token last{};
+    for (int round = 0; round < 2; ++round) {
+        const auto a = acquire("inventory/sku-1", 200ms);
+        ASSERT_TRUE(a);
+        EXPECT_GT(a->claims.token, last);
+        last = a->claims.token;
+        for (std::size_t n = 0; n < nodes_.size(); ++n)
+            nodes_.kill(n);
+        for (std::size_t n = 0; n < nodes_.size(); ++n)
+            nodes_.start(n);
+        EXPECT_TRUE(eventually([&] { return voting() == 0; }));
+        ASSERT_TRUE(eventually([&] { return voting() == 5; })) << "after the quarantine";
+    }
+    EXPECT_GT(acquire("inventory/sku-1")->claims.token, last);
+    EXPECT_GE(observer_.count(event_kind::node_quarantined), 5);
+}
+
+TEST_P(lock_manager_test, never_lets_two_callers_in_at_once_under_contention) {
+    std::atomic<int> inside{0}, most{0}, granted{0};
+    std::atomic<std::uint64_t> last{0};
+    std::atomic<bool> grew{true};
+    auto worker = [](lock_manager& m, acquire_request r, std::atomic<int>& in, std::atomic<int>& peak,
+                     std::atomic<int>& count, std::atomic<std::uint64_t>& newest,
+                     std::atomic<bool>& growing) -> asio::awaitable<void> {
+        for (int i = 0; i < 25; ++i) {
+            acquire_request mine = r;
+            auto l = co_await m.acquire(std::move(mine));
+            if (!l) continue;
+            if (const int now_in = ++in; now_in > peak) peak = now_in;
+            if (newest.exchange(value_of(l->claims.token)) >= value_of(l->claims.token)) growing = false;
+            ++count;
+            --in;
+            (void)co_await m.release(l->claims, "");
+        }
+    };
+    std::vector<std::future<void>> all;
+    for (int w = 0; w < 8; ++w) {
+        auto work = worker(*manager_, request("inventory/hot", 1s, 5s), inside, most, granted, last, grew);
+        all.push_back(
+            asio::co_spawn(*ios_[static_cast<std::size_t>(w) % ios_.size()], std::move(work), asio::use_future));
+    }
+    for (auto& f : all)
+        f.get();
+    EXPECT_EQ(granted, 200);
+    EXPECT_EQ(most, 1);
+    EXPECT_TRUE(grew);
+}
+
+TEST_P(lock_manager_test, refuses_new_leases_and_wakes_all_waiters_when_told_to) {
+    const auto held = acquire("inventory/sku-1", 2s);
+    ASSERT_TRUE(held);
+    auto waiting =
+        asio::co_spawn(*ios_.front(), manager_->acquire(request("inventory/sku-1", 1s, 10s)), asio::use_future);
+    std::this_thread::sleep_for(100ms);
+    manager_->refuse_new_leases();
+    EXPECT_EQ(waiting.get().error().code, errc::shutting_down);
+    EXPECT_EQ(acquire("inventory/sku-9").error().code, errc::shutting_down);
+    EXPECT_TRUE(release(*held)) << "what is held can still be given back";
+}
+
+}  // namespace
+}  // namespace lockcore
