@@ -1,0 +1,25 @@
+-- Installs or refreshes the guard with psql:
+--
+--     psql -X -v ON_ERROR_STOP=1 -d DATABASE -f sql/install.sql
+--
+-- All of it in one transaction, safe to run again. The files below are plain SQL, so that `fencegate migrate` can send the same
+-- files, in the order of their names, without psql. Only this file knows psql's commands.
+\set ON_ERROR_STOP on
+begin;
+set local client_min_messages = warning;
+\ir schema/010_roles.sql
+\ir schema/020_schema.sql
+\ir schema/030_guard.sql
+\ir schema/040_history.sql
+\ir schema/050_rotation.sql
+\ir schema/060_cluster.sql
+\ir schema/070_refusal.sql
+\ir schema/080_enter.sql
+\ir schema/090_begin_write.sql
+\ir schema/100_fences.sql
+\ir schema/110_protect.sql
+\ir schema/120_checks.sql
+\ir schema/130_expose.sql
+\ir schema/140_api_catalog.sql
+\ir schema/900_grants.sql
+commit;

@@ -1,0 +1,97 @@
+-- What all gateways must agree on, and the epochs that bring a restarted Redis node back.
+
+create table if not exists fencing.cluster (
+  singleton  boolean primary key default true check (singleton),
+  epoch      bigint not null default 0 check (epoch >= 0 and epoch < 2097152),
+  node_names text[] not null check (cardinality(node_names) > 0),
+  quorum     integer not null check (quorum > 0),
+  max_ttl_ms bigint not null check (max_ttl_ms > 0),
+  buckets    integer not null default 65536 check (buckets > 0)
+);
+comment on table fencing.cluster is 'One row, written by the first gateway that joins: what a gateway''s configuration must agree with.';
+comment on column fencing.cluster.singleton is 'Keeps the table at one row.';
+comment on column fencing.cluster.epoch is 'The highest epoch drawn; below 2^21, because a token holds epoch * 2^32 and stays below 2^53.';
+comment on column fencing.cluster.node_names is 'The names of the Redis nodes, sorted.';
+comment on column fencing.cluster.quorum is 'How many of them make a majority.';
+comment on column fencing.cluster.max_ttl_ms is 'The longest lease in milliseconds, which is how long a restarted node stays out.';
+comment on column fencing.cluster.buckets is 'How many token counters a node keeps; resources are hashed onto them.';
+
+create table if not exists fencing.node (
+  name           text primary key,
+  first_drawn_at timestamptz not null default clock_timestamp(),
+  last_drawn_at  timestamptz not null default clock_timestamp(),
+  epoch          bigint not null
+);
+comment on table fencing.node is 'The Redis nodes for which an epoch was ever drawn.';
+comment on column fencing.node.name is 'The node''s name in the configuration.';
+comment on column fencing.node.first_drawn_at is 'When it was first admitted.';
+comment on column fencing.node.last_drawn_at is 'When an epoch was last drawn for it.';
+comment on column fencing.node.epoch is 'The epoch last drawn for it.';
+
+create or replace function fencing.join_cluster(node_names text[], quorum integer, max_ttl_ms bigint, buckets integer) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  names text[];
+  fixed fencing.cluster;
+  line  record;
+begin
+  select array_agg(distinct n collate "C" order by n collate "C") into names from unnest(join_cluster.node_names) as t (n);
+  insert into fencing.cluster (node_names, quorum, max_ttl_ms, buckets)
+  values (names, join_cluster.quorum, join_cluster.max_ttl_ms, join_cluster.buckets)
+  on conflict do nothing;
+  select * into fixed from fencing.cluster;
+  for line in
+    select * from (values
+      ('node_names', array_to_string(fixed.node_names, ', '), array_to_string(names, ', ')),
+      ('quorum', fixed.quorum::text, join_cluster.quorum::text),
+      ('max_ttl_ms', fixed.max_ttl_ms::text, join_cluster.max_ttl_ms::text),
+      ('buckets', fixed.buckets::text, join_cluster.buckets::text)) as t (name, theirs, ours)
+  loop
+    if line.theirs is distinct from line.ours then
+      raise exception using errcode = 'FG500',
+        message = format('%s differs: the cluster has %s, this gateway %s', line.name, line.theirs, coalesce(line.ours, 'null')),
+        detail = jsonb_build_object('line', line.name, 'cluster', line.theirs, 'gateway', line.ours)::text,
+        hint = 'Every gateway of one database must be configured alike; fencing.cluster says how.';
+    end if;
+  end loop;
+end
+$$;
+comment on function fencing.join_cluster(text[], integer, bigint, integer) is
+  'The first call fixes the configuration, every later one is compared with it; the order of the names does not matter. '
+  'SQLSTATE FG500: the line named in the message differs (DETAIL: line, cluster, gateway), 23502 or 23514: a value is missing or not positive. '
+  'Locks: the cluster row, by the first call only.';
+
+create or replace function fencing.draw_epoch(node_name text, seen_epoch bigint) returns table (epoch bigint, first_admission boolean)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  drawn bigint;
+  is_first boolean;
+begin
+  if node_name is null or node_name = '' or seen_epoch < 0 then
+    raise exception using errcode = '22023', message = 'an epoch is drawn for a node by name, and no epoch seen is negative';
+  end if;
+  select greatest(c.epoch, coalesce(seen_epoch, 0)) + 1 into drawn from fencing.cluster c for update;
+  if drawn is null then
+    raise exception using errcode = 'FG500', message = 'no gateway has joined the cluster yet: fencing.join_cluster comes before fencing.draw_epoch';
+  end if;
+  if drawn >= 2097152 then
+    raise exception using errcode = 'FG500', message = format('epoch %s does not fit: epochs stay below 2^21', drawn),
+      detail = jsonb_build_object('node', node_name, 'seen_epoch', seen_epoch)::text;
+  end if;
+  update fencing.cluster set epoch = drawn;
+  is_first := not exists (select from fencing.node n where n.name = node_name);
+  insert into fencing.node (name, epoch) values (node_name, drawn)
+  on conflict on constraint node_pkey do update set epoch = excluded.epoch, last_drawn_at = clock_timestamp();
+  return query select drawn, is_first;
+end
+$$;
+comment on function fencing.draw_epoch(text, bigint) is
+  'Draws the next epoch: one more than the highest ever drawn and than seen_epoch. No two committed calls get the same. The caller commits before it uses it. '
+  'first_admission: no committed call had drawn for this node before. SQLSTATE FG500: no cluster joined, or 2^21 reached; 22023: bad argument. '
+  'Locks until the end of the transaction: the cluster row, then the node''s row.';

@@ -1,0 +1,114 @@
+-- Events that the gateway records, and refusals of direct SQL callers, which must be in the history although their transaction rolls back.
+
+create or replace function fencing.record_events(events jsonb) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if events is null or jsonb_typeof(events) <> 'array' then
+    raise exception using errcode = '22023', message = 'events must be a JSON array of objects';
+  end if;
+  if events @> '[{"event": "write_applied"}]' then
+    raise exception using errcode = '22023', message = 'write_applied is recorded by fencing.begin_write alone, together with the write';
+  end if;
+  insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
+  select coalesce(e.at, clock_timestamp()), e.event, e.resource, e.fencing_token, e.last_fencing_token, e.owner, e.principal, e.trace_id, e.write_id, e.detail
+    from jsonb_to_recordset(events) as e (at timestamptz, event text, resource text, fencing_token bigint, last_fencing_token bigint,
+                                          owner text, principal text, trace_id text, write_id uuid, detail jsonb);
+end
+$$;
+comment on function fencing.record_events(jsonb) is
+  'Adds events to the history in one insert: objects with event and any of at, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail. '
+  'All of them or none. SQLSTATE 22023: not an array, or write_applied among them; 23502, 23514: an event is missing or unknown. Locks: none that anyone waits for.';
+
+create or replace function fencing.is_gateway_session() returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select pg_has_role(session_user, 'fencing_gateway', 'member')
+     and not exists (select from pg_roles r where r.rolname = session_user and r.rolsuper);
+$$;
+comment on function fencing.is_gateway_session() is
+  'Whether the session logged in as a member of fencing_gateway: a gateway records its own refusals. Superusers are members of nothing here. Locks: none.';
+
+create or replace function fencing.record_refusal(refusal jsonb) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  conninfo text;
+  dblink_schema text;
+  event jsonb;
+begin
+  if fencing.is_gateway_session() then
+    return;
+  end if;
+  event := jsonb_build_array(jsonb_build_object('event', 'write_rejected', 'at', clock_timestamp(), 'principal', session_user) || refusal);
+  select s.value into conninfo from fencing.settings s where s.key = 'recorder';
+  select n.nspname into dblink_schema from pg_extension e join pg_namespace n on n.oid = e.extnamespace where e.extname = 'dblink';
+  if conninfo is null or dblink_schema is null then
+    raise log 'fencing: a refusal is not in the history, for there is no recorder: %', event;
+    return;
+  end if;
+  if conninfo !~* '\mconnect_timeout\s*=' then
+    conninfo := conninfo || ' connect_timeout=2';
+  end if;
+  if conninfo !~* '\moptions\s*=' then
+    conninfo := conninfo || ' options=''-c statement_timeout=2000 -c lock_timeout=1000''';
+  end if;
+  execute format('select r.done from %I.dblink($1, $2) as r (done text)', dblink_schema)
+    into dblink_schema using conninfo, format('select fencing.record_events(%L)::text', event);
+exception when query_canceled or assert_failure or others then
+  raise log 'fencing: a refusal could not be recorded (% %): %', sqlstate, sqlerrm, event;
+end
+$$;
+comment on function fencing.record_refusal(jsonb) is
+  'Writes a refusal to the history over a connection of its own (settings, recorder; extension dblink), so that it outlives the rollback. '
+  'Never raises: what fails here goes to the server''s log. Bounded by 2 s to connect and 2 s to write. Locks in the caller''s transaction: none.';
+
+create or replace function fencing.describe_change(relation oid, operation text, resource text) returns jsonb
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('relation', relation::regclass::text, 'operation', lower(operation), 'application_name', current_setting('application_name', true),
+    'sqlstate', case when resource is not null and coalesce(current_setting('fencing.write_id', true), '') = ''
+                      and current_setting('fencing.entered', true) is distinct from pg_current_xact_id_if_assigned()::text
+                     then 'FG428' else 'FG403' end);
+$$;
+comment on function fencing.describe_change(oid, text, text) is
+  'What is known of a change that is not covered. Which of the two codes it gets rests on settings that a caller could forge; that it is refused does not. Locks: none.';
+
+create or replace function fencing.refuse_change(relation oid, operation text, resource text) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  about constant jsonb := fencing.describe_change(relation, operation, resource);
+begin
+  perform fencing.record_refusal(jsonb_build_object('resource', resource, 'detail', about));
+  if about ->> 'sqlstate' = 'FG428' then
+    raise exception using errcode = 'FG428',
+      message = format('fencing required: %s of %s without having entered its resource', lower(operation), relation::regclass),
+      detail = jsonb_build_object('resource', resource, 'relation', relation::regclass::text, 'operation', lower(operation))::text,
+      hint = 'Call fencing.enter(resource, fencing_token) in the same transaction first.';
+  end if;
+  raise exception using errcode = 'FG403',
+    message = case when operation = 'TRUNCATE' then format('resource not covered: truncate of %s would touch every resource', relation::regclass)
+                   when resource is null then format('resource not covered: the row in %s has no resource', relation::regclass)
+                   else format('resource not covered: %s of %s touches %s, which this transaction has not entered', lower(operation), relation::regclass, resource) end,
+    detail = jsonb_build_object('resource', resource, 'relation', relation::regclass::text, 'operation', lower(operation))::text;
+end
+$$;
+comment on function fencing.refuse_change(oid, text, text) is
+  'Records and raises: FG428 where the transaction entered nothing, FG403 where it entered something else or the row has no resource. '
+  'DETAIL is JSON: resource, relation, operation. Locks: none.';
+
+create or replace function fencing.observe_change(relation oid, operation text, resource text) returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into fencing.history (event, resource, principal, detail)
+  values ('write_rejected', resource, session_user, fencing.describe_change(relation, operation, resource) || '{"observed": true}');
+$$;
+comment on function fencing.observe_change(oid, text, text) is
+  'Records what enforce mode would have refused, in the caller''s own transaction. Locks: none.';

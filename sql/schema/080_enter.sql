@@ -1,0 +1,46 @@
+-- enter: how a caller with its own connection opens a resource for its transaction.
+
+create or replace function fencing.enter(resource text, fencing_token bigint, proof text default null) returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  found_token bigint;
+  fence bigint;
+begin
+  if proof is not null then
+    raise exception using errcode = '0A000', message = 'proofs of a lease are not checked in the database: proof is reserved and must be null';
+  end if;
+  if (enter.fencing_token between 1 and 9007199254740991 and fencing.is_resource(enter.resource)) is not true then
+    perform fencing.require_words(array[enter.resource], enter.fencing_token);
+  end if;
+
+  insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
+  values (enter.resource, enter.fencing_token, pg_current_xact_id(), transaction_timestamp(), coalesce(current_setting('fencing.write_id', true), ''))
+  on conflict on constraint guard_pkey do update
+    set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
+        entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
+    where g.last_fencing_token <= excluded.last_fencing_token
+  returning g.found_fencing_token into found_token;
+  if found then
+    perform set_config('fencing.entered', pg_current_xact_id()::text, true);  -- chooses a message, opens nothing
+    return found_token;
+  end if;
+
+  select g.last_fencing_token into fence from fencing.guard g where g.resource = enter.resource;
+  perform fencing.record_refusal(jsonb_build_object(
+    'resource', enter.resource, 'fencing_token', enter.fencing_token, 'last_fencing_token', fence,
+    'detail', jsonb_build_object('sqlstate', 'FG412', 'application_name', current_setting('application_name', true))));
+  raise exception using errcode = 'FG412',
+    message = format('stale fencing token: %s for %s, whose fence is %s', enter.fencing_token, enter.resource, fence),
+    detail = jsonb_build_object('resource', enter.resource, 'fencing_token', enter.fencing_token, 'last_fencing_token', fence)::text,
+    hint = 'A newer lease has written or read since. Nothing was changed; take a new lease.';
+end
+$$;
+comment on function fencing.enter(text, bigint, text) is
+  'Raises the fence of the resource to the token, opens the resource for this transaction, gives the fence that it found (0: none). '
+  'Equal tokens pass. Open until the transaction ends or the savepoint in which it was called is rolled back; may be called for several resources, in the order of their names. '
+  'SQLSTATE FG412: the token is stale, DETAIL is JSON with resource, fencing_token, last_fencing_token; 22023: not a resource or a token from 1 to 2^53 - 1; '
+  '0A000: proof is reserved; 40001 above read committed where the fence moved; 55P03: lock_timeout passed. '
+  'Locks until the end of the transaction: the guard row.';

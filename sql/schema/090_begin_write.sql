@@ -1,0 +1,101 @@
+-- begin_write: the gateway's way in. The fence, the opening and the history row in one call; the change follows in the same transaction.
+
+create or replace function fencing.lock_guards(resources text[]) returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into fencing.guard as g (resource, last_fencing_token)
+  select distinct r collate "C", 0 from unnest(resources) as t (r) order by 1
+  on conflict on constraint guard_pkey do update set resource = excluded.resource where false;  -- locks, writes nothing
+$$;
+comment on function fencing.lock_guards(text[]) is
+  'Locks the guard rows in the order of their names by bytes, adding missing ones with the fence 0. Waits also for a transaction that is just adding one. '
+  'Locks until the end of the transaction: those rows.';
+
+create or replace function fencing.begin_write_on_many(resources text[], fencing_token bigint, write_id uuid, owner text, principal text, trace_id text, detail jsonb)
+returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  names constant text[] := array(select distinct r collate "C" from unnest(resources) as t (r) order by 1);
+  token constant bigint := begin_write_on_many.fencing_token;
+begin
+  perform fencing.lock_guards(names);
+  if exists (select from fencing.guard g where g.resource = any (names) and g.last_fencing_token > token) then
+    insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
+    select 'write_rejected', g.resource, token, g.last_fencing_token, begin_write_on_many.owner, begin_write_on_many.principal,
+           begin_write_on_many.trace_id, begin_write_on_many.write_id, begin_write_on_many.detail
+      from fencing.guard g where g.resource = any (names) and g.last_fencing_token > token order by g.resource;
+    return query
+      select g.resource::text, g.last_fencing_token, g.last_fencing_token, false from fencing.guard g where g.resource = any (names) order by g.resource;
+    return;
+  end if;
+  return query
+    with entered as (
+      update fencing.guard g
+         set last_fencing_token = token, found_fencing_token = g.last_fencing_token, entered_xid = pg_current_xact_id(),
+             entered_at = transaction_timestamp(), entered_for = begin_write_on_many.write_id::text
+       where g.resource = any (names)
+      returning g.resource::text, g.found_fencing_token, g.last_fencing_token
+    ), recorded as (
+      insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
+      select 'write_applied', e.resource, token, e.last_fencing_token, begin_write_on_many.owner, begin_write_on_many.principal,
+             begin_write_on_many.trace_id, begin_write_on_many.write_id, begin_write_on_many.detail
+        from entered e
+    )
+    select e.resource, e.found_fencing_token, e.last_fencing_token, true from entered e order by e.resource;
+end
+$$;
+comment on function fencing.begin_write_on_many(text[], bigint, uuid, text, text, text, jsonb) is
+  'The part of begin_write that can''t be one statement: several resources, or a refusal. Locks: the guard rows in the order of their names.';
+
+create or replace function fencing.begin_write(resources text[], fencing_token bigint, write_id uuid, owner text, principal text, trace_id text, detail jsonb)
+returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  if begin_write.write_id is null then
+    raise exception using errcode = '22004', message = 'a write has a write_id';
+  end if;
+  if cardinality(resources) = 1 and begin_write.fencing_token between 1 and 9007199254740991 and fencing.is_resource(resources[1]) then
+    null;  -- the common case, without a call
+  else
+    perform fencing.require_words(resources, begin_write.fencing_token);
+  end if;
+  perform set_config('fencing.write_id', begin_write.write_id::text, true);  -- narrows what is open, opens nothing
+  if cardinality(resources) = 1 then
+    return query
+      with entered as (
+        insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
+        values (resources[1], begin_write.fencing_token, pg_current_xact_id(), transaction_timestamp(), begin_write.write_id::text)
+        on conflict on constraint guard_pkey do update
+          set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
+              entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
+          where g.last_fencing_token <= excluded.last_fencing_token
+        returning g.resource::text, g.found_fencing_token, g.last_fencing_token
+      ), recorded as (
+        insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
+        select 'write_applied', e.resource, begin_write.fencing_token, e.last_fencing_token, begin_write.owner, begin_write.principal,
+               begin_write.trace_id, begin_write.write_id, begin_write.detail
+          from entered e
+      )
+      select e.resource, e.found_fencing_token, e.last_fencing_token, true from entered e;
+    if found then
+      return;
+    end if;
+  end if;
+  return query select * from fencing.begin_write_on_many(resources, begin_write.fencing_token, begin_write.write_id, begin_write.owner,
+                                                         begin_write.principal, begin_write.trace_id, begin_write.detail);
+end
+$$;
+comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb) is
+  'For gateways. Locks the guards; if the token is lower than any fence, opens none, adds a write_rejected row for each stale resource and answers accepted = false '
+  'on all rows (the caller commits, so that the refusal is kept). Else raises the fences, opens the resources for this write, and adds a write_applied row for each. '
+  'One row a resource, in the order of the names: found_token is the fence before, last_fencing_token the fence now. From here on the transaction''s changes are checked against '
+  'this write''s resources alone: an earlier write of the same batch is closed. A caller that undoes the write rolls back to a savepoint taken before this call. '
+  'SQLSTATE 22023: not a resource or not a token; 22004: no write_id; 55P03: lock_timeout passed. '
+  'Locks until the end of the transaction: the guard rows in the order of their names by bytes.';

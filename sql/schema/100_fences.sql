@@ -1,0 +1,78 @@
+-- Raising a fence without writing (fenced reads, fence_on_grant, seals), repairing one, and finding out whether a write landed.
+
+create or replace function fencing.raise_fences(resources text[], to_token bigint, owner text, principal text, trace_id text, reason text)
+returns table (resource text, found_token bigint, last_fencing_token bigint)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  if to_token is null or to_token not between 1 and 9007199254740992 then
+    raise exception using errcode = '22023',
+      message = format('a fence is raised to an integer from 1 to 2^53, the seal of the last token, not to %s', coalesce(to_token::text, 'null'));
+  end if;
+  perform fencing.require_words(resources, 1);
+  perform fencing.lock_guards(resources);
+  return query
+    with found as (
+      select g.resource::text, g.last_fencing_token from fencing.guard g where g.resource = any (resources)
+    ), raised as (
+      update fencing.guard g set last_fencing_token = to_token
+       where g.resource = any (resources) and g.last_fencing_token < to_token
+      returning g.resource
+    ), recorded as (
+      insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, detail)
+      select 'fence_raised', f.resource, to_token, to_token, raise_fences.owner, raise_fences.principal, raise_fences.trace_id,
+             jsonb_build_object('found_token', f.last_fencing_token, 'reason', reason)
+        from found f join raised using (resource)
+    )
+    select f.resource, f.last_fencing_token, greatest(f.last_fencing_token, to_token) from found f order by f.resource;
+end
+$$;
+comment on function fencing.raise_fences(text[], bigint, text, text, text, text) is
+  'For gateways. Raises each fence to to_token (a seal: token + 1) and adds fence_raised where it raised something; never lowers one, opens nothing. '
+  'One row a resource, in the order of the names: the fence before and now. SQLSTATE 22023: not a resource, or to_token not from 1 to 2^53; 55P03: lock_timeout passed. '
+  'Locks until the end of the transaction: the guard rows in the order of their names by bytes.';
+
+create or replace function fencing.repair_fence(resource text, to_token bigint, principal text, trace_id text, reason text)
+returns table (found_token bigint, last_fencing_token bigint)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  found_fence bigint;
+begin
+  if to_token is null or to_token not between 0 and 9007199254740992 or coalesce(btrim(reason), '') = '' then
+    raise exception using errcode = '22023', message = 'a fence is repaired for a reason, and to an integer from 0 to 2^53';
+  end if;
+  perform fencing.require_words(array[repair_fence.resource], 1);
+  perform fencing.lock_guards(array[repair_fence.resource]);
+  select g.last_fencing_token into found_fence from fencing.guard g where g.resource = repair_fence.resource;
+  update fencing.guard g set last_fencing_token = to_token where g.resource = repair_fence.resource;
+  insert into fencing.history (event, resource, fencing_token, last_fencing_token, principal, trace_id, detail)
+  values ('fence_raised', repair_fence.resource, to_token, to_token, repair_fence.principal, repair_fence.trace_id,
+          jsonb_build_object('repair', true, 'found_token', found_fence, 'reason', reason));
+  return query select found_fence, to_token;
+end
+$$;
+comment on function fencing.repair_fence(text, bigint, text, text, text) is
+  'For gateways, on behalf of an operator: sets the fence to any value, the only way down. Adds fence_raised with detail.repair = true, the fence before and the reason. '
+  'Whoever lowers a fence lets older holders write again. SQLSTATE 22023: no reason, not a resource, not a token. Locks until the end of the transaction: the guard row.';
+
+create or replace function fencing.write_landed(write_id uuid, resource text) returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  perform fencing.require_words(array[write_landed.resource], 1);
+  perform fencing.lock_guards(array[write_landed.resource]);
+  return exists (select from fencing.history h
+                  where h.write_id = write_landed.write_id and h.resource = write_landed.resource and h.event = 'write_applied');
+end
+$$;
+comment on function fencing.write_landed(uuid, text) is
+  'For gateways whose connection broke during commit: waits until the transaction that has the resource''s guard ends, then says whether the write is in the history. '
+  'The answer false is final only if begin_write had answered on the broken connection: a statement that the server has not yet read holds no lock. '
+  'Read committed only. SQLSTATE 55P03: lock_timeout passed, nothing is known. Locks until the end of the transaction: the guard row.';

@@ -1,0 +1,131 @@
+-- What the HTTP interface may touch, and under which name.
+
+create table if not exists fencing.exposed (
+  name       text primary key check (name ~ '^[A-Za-z_][A-Za-z0-9_]{0,62}$'),
+  relation   regclass,
+  function   text,
+  operations text[] check (operations <@ '{select,insert,update,delete}' and cardinality(operations) > 0),
+  columns    text[] check (cardinality(columns) > 0),
+  exposed_at timestamptz not null default clock_timestamp(),
+  constraint exposed_is_one_thing check ((relation is null) <> (function is null) and (relation is null) = (operations is null))
+);
+comment on table fencing.exposed is 'The list of tables and functions that gateways serve; nothing else can be named over HTTP.';
+comment on column fencing.exposed.name is 'The name in /v1/tables/{name} and /v1/rpc/{name}.';
+comment on column fencing.exposed.relation is 'The table or view, null for a function.';
+comment on column fencing.exposed.function is 'The function as name(argument types) with its schema, null for a table; as text, because pg_upgrade accepts no regprocedure.';
+comment on column fencing.exposed.operations is 'Which of select, insert, update, delete.';
+comment on column fencing.exposed.columns is 'The columns that can be read and written, null: all, also those added later.';
+comment on column fencing.exposed.exposed_at is 'When it was exposed.';
+
+create or replace function fencing.grant_table(relation regclass) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  item record;
+  sequence regclass;
+begin
+  execute format('revoke all on %s from fencing_gateway', relation);
+  for item in
+    select o as operation, (select string_agg(quote_ident(c), ', ') from unnest(e.columns) as u (c)) as columns
+      from fencing.exposed e cross join unnest(e.operations) as t (o)
+     where e.relation = grant_table.relation
+  loop
+    execute format('grant %s%s on %s to fencing_gateway', item.operation,
+                   case when item.columns is not null and item.operation <> 'delete' then format(' (%s)', item.columns) else '' end, relation);
+    if item.operation = 'insert' then
+      for sequence in
+        select d.objid from pg_depend d join pg_class c on c.oid = d.objid
+         where d.refobjid = relation and d.classid = 'pg_class'::regclass and d.deptype = 'a' and c.relkind = 'S'
+      loop
+        execute format('grant usage on sequence %s to fencing_gateway', sequence);
+      end loop;
+    end if;
+  end loop;
+end
+$$;
+comment on function fencing.grant_table(regclass) is 'Grants fencing_gateway exactly what is exposed of the table, under whatever names. Locks: none.';
+
+create or replace function fencing.expose_table(
+  relation regclass, name text default null, operations text[] default '{select,insert,update,delete}', columns text[] default null) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  class pg_class;
+  missing text;
+begin
+  select * into class from pg_class where oid = relation;
+  if not found or class.relkind not in ('r', 'p', 'v', 'f', 'm') then
+    raise exception using errcode = '42809', message = format('%s is not a table or view', relation);
+  end if;
+  select c into missing from unnest(columns) as t (c)
+   where not exists (select from pg_attribute a where a.attrelid = relation and a.attname = c and a.attnum > 0 and not a.attisdropped);
+  if found then
+    raise exception using errcode = '42703', message = format('%s has no column %s', relation, coalesce(missing, 'null'));
+  end if;
+  perform fencing.hide(coalesce(expose_table.name, class.relname));
+  insert into fencing.exposed (name, relation, operations, columns)
+  values (coalesce(expose_table.name, class.relname), expose_table.relation, expose_table.operations, expose_table.columns);
+  execute format('grant usage on schema %s to fencing_gateway', class.relnamespace::regnamespace);
+  perform fencing.grant_table(relation);
+  perform pg_notify('fencing_catalog', coalesce(expose_table.name, class.relname));
+end
+$$;
+comment on function fencing.expose_table(regclass, text, text[], text[]) is
+  'Lets gateways serve the table or view under that name (its own by default) with these operations and columns (null: all), and grants fencing_gateway just that. '
+  'Replaces what had the name before. Running gateways learn of it at commit. The caller installed the schema and owns the table. '
+  'SQLSTATE 42809: not a table; 42703: no such column; 23514: a bad name or operation. Locks: none that writers wait for.';
+
+create or replace function fencing.expose_function(function regprocedure, name text default null) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  proc pg_proc;
+begin
+  select * into proc from pg_proc where oid = function;
+  if not found or proc.prokind <> 'f' then
+    raise exception using errcode = '42809', message = format('%s is not a function', function);
+  end if;
+  if proc.provariadic <> 0 then
+    raise exception using errcode = '0A000', message = format('%s takes a variable number of arguments', function);
+  end if;
+  if exists (select from unnest(coalesce(proc.proargmodes, array_fill('i'::"char", array[proc.pronargs::integer])), proc.proargnames) as t (mode, argument)
+              where t.mode in ('i', 'b') and coalesce(t.argument, '') = '') then
+    raise exception using errcode = '0A000', message = format('%s has an argument without a name', function), hint = 'Arguments are passed by name.';
+  end if;
+  perform fencing.hide(coalesce(expose_function.name, proc.proname));
+  insert into fencing.exposed (name, function)
+  values (coalesce(expose_function.name, proc.proname), expose_function.function::text);
+  execute format('grant usage on schema %s to fencing_gateway', proc.pronamespace::regnamespace);
+  execute format('grant execute on function %s to fencing_gateway', function);
+  perform pg_notify('fencing_catalog', coalesce(expose_function.name, proc.proname));
+end
+$$;
+comment on function fencing.expose_function(regprocedure, text) is
+  'Lets gateways call the function under that name (its own by default) and grants fencing_gateway execute. Arguments are passed by name. Replaces what had the name before. '
+  'SQLSTATE 42809: not a function; 0A000: an argument without a name, or variadic; 23514: a bad name. Locks: none that writers wait for.';
+
+create or replace function fencing.hide(name text) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  gone fencing.exposed;
+begin
+  delete from fencing.exposed e where e.name = hide.name returning * into gone;
+  if not found then
+    return;
+  end if;
+  if gone.relation is not null and exists (select from pg_class c where c.oid = gone.relation) then
+    perform fencing.grant_table(gone.relation);
+  elsif to_regprocedure(gone.function) is not null and not exists (select from fencing.exposed e where e.function = gone.function) then
+    execute format('revoke execute on function %s from fencing_gateway', gone.function);
+  end if;
+  perform pg_notify('fencing_catalog', hide.name);
+end
+$$;
+comment on function fencing.hide(text) is
+  'Takes back what expose_table or expose_function gave under this name, and the privileges that no other name needs; usage of the schema stays. '
+  'Does nothing where the name is unknown. Locks: none that writers wait for.';

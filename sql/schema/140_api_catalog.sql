@@ -1,0 +1,52 @@
+-- What is exposed, in the form in which a gateway builds its statements from it.
+
+create or replace function fencing.type_name(type oid, modifier integer) returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select format_type(type, modifier);
+$$;
+comment on function fencing.type_name(oid, integer) is
+  'The type as a cast writes it, with its schema unless that is pg_catalog, whatever the caller''s search_path. Locks: none.';
+
+create or replace view fencing.api_catalog as
+select e.name,
+       'table'::text as kind,
+       format('%I.%I', n.nspname, c.relname) as target,
+       e.operations,
+       (select jsonb_agg(jsonb_build_object('name', a.attname, 'type', fencing.type_name(a.atttypid, a.atttypmod)) order by a.attnum)
+          from pg_catalog.pg_attribute a
+         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and (e.columns is null or a.attname = any (e.columns))) as columns,
+       null::jsonb as arguments,
+       null::boolean as returns_set,
+       null::boolean as returns_void
+  from fencing.exposed e
+  join pg_catalog.pg_class c on c.oid = e.relation
+  join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+union all
+select e.name,
+       'function',
+       format('%I.%I', n.nspname, p.proname),
+       null,
+       null,
+       (select coalesce(jsonb_agg(jsonb_build_object('name', i.argument, 'type', fencing.type_name(p.proargtypes[i.number - 1], null),
+                                                     'has_default', i.number > p.pronargs - p.pronargdefaults) order by i.number), '[]')
+          from (select t.argument, row_number() over (order by t.place) as number
+                  from unnest(p.proargnames, p.proargmodes) with ordinality as t (argument, mode, place)
+                 where coalesce(t.mode, 'i') in ('i', 'b')) i
+         where i.number <= p.pronargs),
+       p.proretset,
+       p.prorettype = 'pg_catalog.void'::pg_catalog.regtype
+  from fencing.exposed e
+  join pg_catalog.pg_proc p on p.oid = pg_catalog.to_regprocedure(e.function)
+  join pg_catalog.pg_namespace n on n.oid = p.pronamespace;
+
+comment on view fencing.api_catalog is 'What is exposed; a table or function that was dropped is no longer here. NOTIFY fencing_catalog says when to read it again.';
+comment on column fencing.api_catalog.name is 'The name in the HTTP interface.';
+comment on column fencing.api_catalog.kind is 'table (also a view) or function.';
+comment on column fencing.api_catalog.target is 'The identifier, quoted and with its schema, ready for use in SQL.';
+comment on column fencing.api_catalog.operations is 'Tables: which of select, insert, update, delete.';
+comment on column fencing.api_catalog.columns is 'Tables: [{"name", "type"}] in the table''s order.';
+comment on column fencing.api_catalog.arguments is 'Functions: [{"name", "type", "has_default"}] in order, those that go in.';
+comment on column fencing.api_catalog.returns_set is 'Functions: whether it returns a set of rows.';
+comment on column fencing.api_catalog.returns_void is 'Functions: whether it returns nothing.';

@@ -1,0 +1,31 @@
+-- Who may do what, object by object. Nothing to public.
+
+revoke all on schema fencing from public;
+revoke all on all tables in schema fencing from public;
+revoke all on all sequences in schema fencing from public;
+revoke all on all functions in schema fencing from public;
+revoke all on domain fencing.resource_name, fencing.event_word from public;
+revoke all on all tables in schema fencing from fencing_gateway, fencing_writer, fencing_auditor;
+revoke all on all functions in schema fencing from fencing_gateway, fencing_writer, fencing_auditor;
+
+grant usage on schema fencing to fencing_gateway, fencing_writer, fencing_auditor;
+
+grant execute on function fencing.enter(text, bigint, text) to fencing_writer;
+grant execute on function fencing.fence(text) to fencing_writer, fencing_auditor, fencing_gateway;
+
+grant select on fencing.history, fencing.guard, fencing.cluster to fencing_auditor, fencing_gateway;
+grant select on fencing.node, fencing.api_catalog to fencing_gateway;
+
+grant execute on function
+  fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb),
+  fencing.record_events(jsonb),
+  fencing.raise_fences(text[], bigint, text, text, text, text),
+  fencing.repair_fence(text, bigint, text, text, text),
+  fencing.draw_epoch(text, bigint),
+  fencing.join_cluster(text[], integer, bigint, integer),
+  fencing.schema_version(),
+  fencing.write_landed(uuid, text),
+  fencing.type_name(oid, integer)
+  to fencing_gateway;
+
+-- What was exposed before a re-run is untouched: those are grants on the application's own objects.

@@ -1,0 +1,11 @@
+-- One lease, many writes: an equal token passes, and enter gives the fence that it found.
+\connect - test_app
+select fencing.enter('inventory/sku-1', 7);
+begin;
+select fencing.enter('inventory/sku-1', 7);
+update inventory set stock = stock - 1 where sku = 'sku-1';
+select fencing.enter('inventory/sku-1', 8);
+update inventory set stock = stock - 1 where sku = 'sku-1';
+commit;
+select fencing.fence('inventory/sku-1'), stock from inventory where sku = 'sku-1';
+select fencing.enter('never/seen', 3);

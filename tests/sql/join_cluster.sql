@@ -1,0 +1,13 @@
+-- The first gateway fixes the cluster's configuration; another one that differs is told which line.
+\connect - test_gateway
+select * from fencing.draw_epoch('n1', 0);
+select fencing.join_cluster('{n3,n1,n2}', 2, 30000, 65536);
+select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536);
+select fencing.join_cluster('{n1,n2,n4}', 2, 30000, 65536);
+select fencing.join_cluster('{n1,n2}', 2, 30000, 65536);
+select fencing.join_cluster('{n1,n2,n3}', 3, 30000, 65536);
+select fencing.join_cluster('{n1,n2,n3}', 2, 60000, 65536);
+select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 1);
+select fencing.join_cluster(null, 2, 30000, null);
+select * from fencing.cluster;
+update fencing.cluster set epoch = 0;

@@ -1,0 +1,13 @@
+-- Events in one insert, all or none; write_applied is begin_write's alone.
+\connect - test_gateway
+select fencing.record_events('[
+  {"event": "lease_granted", "at": "2026-11-21T10:00:00.123Z", "resource": "a/b", "fencing_token": 34, "owner": "o", "principal": "p", "trace_id": "t", "detail": {"ttl_ms": 1}},
+  {"event": "write_failed", "resource": "a/b", "last_fencing_token": 3, "write_id": "00000000-0000-0000-0000-000000000001"},
+  {"event": "node_quarantined", "detail": {"node": "n1"}}]');
+select event, at = '2026-11-21 10:00:00.123+00' as given, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail from fencing.history order by id;
+select fencing.record_events('[{"event": "lease_granted"}, {"event": "write_applied"}]');
+select fencing.record_events('[{"event": "lease_granted"}, {"event": "unheard_of"}]');
+select fencing.record_events('[{"event": "lease_granted"}, {"resource": "a"}]');
+select fencing.record_events('{"event": "lease_granted"}');
+select fencing.record_events('[]');
+select count(*) from fencing.history;

@@ -1,0 +1,29 @@
+-- With dblink and a recorder set, what is refused is in the history although the transaction rolled back.
+create schema elsewhere;
+create extension dblink schema elsewhere;
+insert into fencing.settings select 'recorder', format('host=%s dbname=%s user=postgres', current_setting('unix_socket_directories'), current_database());
+\connect - test_app
+set application_name = 'orders';
+select fencing.enter('inventory/sku-1', 5);
+begin;
+select fencing.enter('inventory/sku-1', 4);
+rollback;
+begin;
+update inventory set stock = 0 where sku = 'sku-1';
+rollback;
+begin;
+select fencing.enter('inventory/sku-1', 5);
+update inventory set stock = 0 where sku = 'sku-2';
+rollback;
+truncate order_events;
+-- without a right to the settings, the recorder or its function
+select * from fencing.settings;
+select fencing.record_refusal('{}');
+\connect - test_auditor
+select event, resource, fencing_token, last_fencing_token, principal, detail from fencing.history where event = 'write_rejected' order by id;
+-- a gateway records its own refusals: no second row here
+\connect - postgres
+grant update on inventory to fencing_gateway;
+\connect - test_gateway
+update inventory set stock = 0 where sku = 'sku-1';
+select count(*) from fencing.history where event = 'write_rejected';

@@ -1,0 +1,159 @@
+"""What must hold for every object in the schema fencing, and for the files that make them."""
+import pathlib
+import re
+import subprocess
+
+import psycopg2
+import pytest
+
+SQL = pathlib.Path(__file__).resolve().parent.parent.parent / "sql"
+SCHEMA_FILES = sorted((SQL / "schema").glob("*.sql"))
+PLAIN_FILES = [*SCHEMA_FILES, *sorted((SQL / "examples").glob("*.sql")), *sorted((SQL / "migrations").glob("*.sql"))]
+
+
+def rows(server, database, statement):
+    connection = server.connect(database)
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        found = cursor.fetchall()
+    connection.close()
+    return found
+
+
+RULES = {
+    "every function pins search_path": """
+        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and proname <> 'is_resource'  -- inlined, all names qualified
+           and not coalesce(proconfig @> array['search_path=pg_catalog, pg_temp'], false)""",
+    "every security definer function of the database pins search_path": """
+        select oid::regprocedure from pg_proc where prosecdef and pronamespace::regnamespace::text not in ('pg_catalog', 'information_schema')
+           and not coalesce(array_to_string(proconfig, ',') like '%search_path=%', false)""",
+    "no function is granted to public": """
+        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace
+           and (proacl is null or exists (select from aclexplode(proacl) where grantee = 0))""",
+    "no table, view or sequence is granted to public": """
+        select c.oid::regclass from pg_class c, aclexplode(c.relacl) a where c.relnamespace = 'fencing'::regnamespace and a.grantee = 0""",
+    "no domain is granted to public": """
+        select t.oid::regtype from pg_type t where t.typnamespace = 'fencing'::regnamespace and t.typtype = 'd'
+           and (t.typacl is null or exists (select from aclexplode(t.typacl) where grantee = 0))""",
+    "no column is granted to public": """
+        select attrelid::regclass, attname from pg_attribute, aclexplode(attacl) a where attrelid in
+          (select oid from pg_class where relnamespace = 'fencing'::regnamespace) and a.grantee = 0""",
+    "the schema is not granted to public": """
+        select nspname from pg_namespace, aclexplode(nspacl) a where nspname = 'fencing' and a.grantee = 0""",
+    "nobody but the owner may change a table": """
+        select c.oid::regclass, a.grantee::regrole from pg_class c, aclexplode(c.relacl) a
+         where c.relnamespace = 'fencing'::regnamespace and a.grantee <> c.relowner and a.privilege_type <> 'SELECT'""",
+    "every function has a comment": """
+        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and obj_description(oid, 'pg_proc') is null""",
+    "every function's comment speaks of locks": """
+        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and proname <> 'refuse_history_change'
+           and obj_description(oid, 'pg_proc') !~ 'Locks( until the end of the transaction| in the caller''s transaction)?:'""",
+    "every table and view has a comment": """
+        select oid::regclass from pg_class where relnamespace in ('fencing'::regnamespace, 'public'::regnamespace) and relkind in ('r', 'p', 'v')
+           and obj_description(oid, 'pg_class') is null""",
+    "every column has a comment": """
+        select c.oid::regclass, a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid
+         where c.relnamespace in ('fencing'::regnamespace, 'public'::regnamespace) and c.relkind in ('r', 'p', 'v') and not c.relispartition
+           and a.attnum > 0 and not a.attisdropped and col_description(c.oid, a.attnum) is null""",
+    "the roles can't log in": "select rolname from pg_roles where rolname like 'fencing\\_%' and (rolcanlogin or rolsuper or rolcreaterole)",
+    "the guard has one index": """
+        select indexrelid::regclass from pg_index where indrelid = 'fencing.guard'::regclass and not indisprimary""",
+    "every trigger of the guard is always on": """
+        select tgrelid::regclass, tgname from pg_trigger where (tgname like 'fencing\\_%' or tgname like 'history\\_%') and tgenabled <> 'A'""",
+}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule.replace(" ", "_") for rule in RULES])
+def test_rule(server, database, rule):
+    assert rows(server, database, RULES[rule]) == []
+
+
+def test_files_are_plain_sql():
+    for file in PLAIN_FILES:
+        assert not re.search(r"^\s*\\", file.read_text(), flags=re.M), file.name
+
+
+def test_install_includes_every_schema_file_in_order():
+    listed = re.findall(r"^\\ir schema/(\S+)$", (SQL / "install.sql").read_text(), flags=re.M)
+    assert listed == [file.name for file in SCHEMA_FILES]
+
+
+def snapshot(server, database):
+    """Everything the installation made, but the moments at which it did."""
+    return rows(server, database, """
+        select 'function', oid::regprocedure::text, md5(pg_get_functiondef(oid) || coalesce(proacl::text, '')) from pg_proc where pronamespace = 'fencing'::regnamespace
+           and proname !~ '^check_[0-9]'
+        union all select 'relation', oid::regclass::text, relkind::text ||
+            (select string_agg(a::text, ',' order by a::text) from aclexplode(coalesce(relacl, acldefault(case relkind when 'S' then 's' else 'r' end::"char", relowner))) a)
+          from pg_class where relnamespace = 'fencing'::regnamespace
+        union all select 'trigger', tgrelid::regclass::text || '.' || tgname, tgenabled::text from pg_trigger where tgname ~ '^(fencing|history)_'
+        union all select 'row', 'version', version::text from fencing.schema_version
+        union all select 'row', name, columns::text || arguments::text from fencing.api_catalog
+        union all select 'guard', resource, last_fencing_token::text from fencing.guard
+        union all select 'stock', sku, stock::text from public.inventory
+        order by 1, 2, 3""")
+
+
+def test_installing_again_changes_nothing(server, database):
+    before = snapshot(server, database)
+    for _ in range(2):
+        for file in (SQL / "install.sql", SQL / "examples" / "shop.sql"):
+            code, said = server.psql(database, file, "-v", "ON_ERROR_STOP=1", "-o", "/dev/null")
+            assert (code, said) == (0, "")
+    assert snapshot(server, database) == before
+
+
+def test_files_sent_one_by_one_without_psql_give_the_same(server, database):
+    fresh = server.create("template0")
+    connection = server.connect(fresh, autocommit=False)
+    for file in [*SCHEMA_FILES, SQL / "examples" / "shop.sql"] * 2:
+        with connection.cursor() as cursor:
+            cursor.execute(file.read_text())
+    connection.commit()
+    connection.close()
+    ours = snapshot(server, fresh)
+    assert ours == snapshot(server, database)
+    server.drop(fresh)
+
+
+def test_a_dump_restored_is_protected_as_before(server, database):
+    fresh = server.create("template0")
+    options = ["-h", server.folder, "-U", "postgres"]
+    dump = subprocess.run([server.bin / "pg_dump", *options, database], check=True, stdout=subprocess.PIPE)
+    subprocess.run([server.bin / "psql", *options, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", "/dev/null", "-d", fresh], input=dump.stdout, check=True)
+    assert snapshot(server, fresh) == snapshot(server, database)
+    assert rows(server, fresh, "select count(*) from fencing.protected p join pg_class c on c.oid = p.relation") == [(3,)]
+    connection = server.connect(fresh)
+    with connection.cursor() as cursor:
+        with pytest.raises(psycopg2.Error) as refused:
+            cursor.execute("update inventory set stock = 0 where sku = 'sku-1'")
+        assert refused.value.pgcode == "FG428"
+        cursor.execute("select fencing.protect('public.inventory', $$'inventory/' || sku$$), fencing.unprotect('public.orders')")
+        cursor.execute("select count(*) from pg_proc where pronamespace = 'fencing'::regnamespace and proname ~ '^check_[0-9]'")
+        assert cursor.fetchall() == [(2,)]
+    connection.close()
+    server.drop(fresh)
+
+
+def test_installs_for_an_owner_who_is_no_superuser(server):
+    admin = server.connect("postgres")
+    admin.cursor().execute("create role case_owner login createrole")
+    fresh = server.create("template0")
+    admin.cursor().execute(f"alter database {fresh} owner to case_owner")
+    admin.cursor().execute("grant fencing_gateway, fencing_writer, fencing_auditor to case_owner with admin option")
+    connection = server.connect(fresh, "case_owner", autocommit=False)
+    superuser = server.connect(fresh)
+    superuser.cursor().execute("grant create on schema public to case_owner")
+    superuser.close()
+    with connection.cursor() as cursor:
+        for file in [*SCHEMA_FILES, SQL / "examples" / "shop.sql"]:
+            cursor.execute(file.read_text())
+        connection.commit()
+        cursor.execute("select fencing.enter('inventory/sku-1', 5)")
+        cursor.execute("update inventory set stock = 9 where sku = 'sku-1'")
+        cursor.execute("select accepted from fencing.begin_write('{inventory/sku-1}', 4, gen_random_uuid(), 'o', 'p', null, null)")
+        assert cursor.fetchall() == [(False,)]
+    connection.close()
+    server.drop(fresh)
+    admin.cursor().execute("drop role case_owner")
+    admin.close()
