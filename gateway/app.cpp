@@ -105,6 +105,7 @@ int serve(const config& cfg) {
     spdlog::info("fencegate {} listens on http://{}:{}", FENCEGATE_VERSION, cfg.http.address, server.port());
 
     spdlog::info("signal {}: stopping", signals.wait());
+    server.stop_accepting();
     locks.refuse_new_leases();  // wakes those that wait, so that they get their answer while the server still gives some
     server.stop(std::chrono::steady_clock::now() + finish_within);
     locks.stop();

@@ -14,9 +14,12 @@
 namespace fencegate {
 
 /// Takes lease events from lockcore, keeps them in a bounded buffer, and adds them to the history in batches, in order.
-/// PostgreSQL being away costs nothing but room in the buffer.
+/// PostgreSQL being away costs nothing but room in the buffer. Where the connection breaks while a batch is written,
+/// the batch is written again: its events may then be in the history twice, never not at all.
 ///
-/// Threads: on_event and full from any thread. Lifetime: outlives the lock_manager.
+/// Threads: on_event, add, full and dropped from any thread. Lifetime: outlives the lock_manager; the pool outlives
+/// `io`'s running. Limits:  audit.buffer_max rows (one a resource), batches of 500, a pause of up to 5 s while
+/// PostgreSQL is away.
 class event_sink final : public lockcore::event_observer {
   public:
     event_sink(audit_config cfg, pg::pool& pool, boost::asio::io_context& io);
@@ -26,9 +29,10 @@ class event_sink final : public lockcore::event_observer {
     /// For events that do not come from lockcore (a refused write whose transaction was rolled back, …).
     void add(history_item item);
 
-    /// True while new grants must be refused (audit.on_full: refuse, and no room).
+    /// True while new grants must be refused (audit.on_full: refuse). The last eighth of the buffer is kept for the
+    /// events of leases that are given already; only if those fill it too are events lost.
     bool full() const;
-    /// Events lost because the buffer was full (audit.on_full: drop).
+    /// Events lost because the buffer was full, or because PostgreSQL refused them for what they say.
     std::uint64_t dropped() const;
 
     /// Begins to write on `io`.
@@ -38,7 +42,7 @@ class event_sink final : public lockcore::event_observer {
 
   private:
     struct impl;
-    std::unique_ptr<impl> impl_;
+    std::shared_ptr<impl> impl_;  ///< Shared with the coroutine that writes.
 };
 
 }  // namespace fencegate

@@ -18,32 +18,62 @@ namespace fencegate::http {
 
 enum class method { get, post, patch, put, del, head, options, other };
 
+/// "GET", …; "-" for `other`.
+std::string_view to_string(method m);
+/// Exact, as methods are case-sensitive; `other` for what no route can have.
+method parse_method(std::string_view text);
+
+/// What a caller may do; a set of `scope` that costs nothing to copy with each request.
+class scope_set {
+  public:
+    scope_set() = default;
+    explicit scope_set(const std::set<scope>& scopes) {
+        for (const scope s : scopes)
+            bits_ |= bit(s);
+    }
+    bool has(scope s) const { return (bits_ & bit(s)) != 0; }
+    static scope_set all();
+
+  private:
+    static constexpr unsigned bit(scope s) { return 1U << static_cast<unsigned>(s); }
+    unsigned bits_ = 0;
+};
+
 /// A request after parsing and authentication. Handlers see this and no Beast type.
 struct request {
     method verb = method::other;
-    std::string path;          ///< As sent, without query; still percent-encoded.
-    std::string query;         ///< Without '?'; still encoded.
+    std::string path;                          ///< As sent, without query; still percent-encoded.
+    std::string query;                         ///< Without '?'; still encoded.
     std::vector<std::string> path_parameters;  ///< Decoded, in the order of the route's placeholders.
-    std::vector<std::pair<std::string, std::string>> headers;  ///< Names in lower case.
+    /// Names in lower case. Without the API key: it is of no use behind the edge and so cannot leak there.
+    std::vector<std::pair<std::string, std::string>> headers;
     std::string body;
 
     std::string request_id;  ///< X-Request-Id, echoed or made.
     std::string trace_id;    ///< Of traceparent, or empty.
     std::string principal;
-    std::set<scope> scopes;
+    scope_set scopes;
     std::chrono::steady_clock::time_point deadline;  ///< Made at the edge, passed down, never renewed.
 
-    /// Empty if absent. `name` in lower case.
+    /// Empty if absent; the first of several. `name` in lower case.
     std::string_view header(std::string_view name) const;
+    bool has_header(std::string_view name) const;
 };
 
 struct response {
     unsigned status = 200;
     std::string content_type = "application/json";
     std::string body;
-    std::vector<std::pair<std::string, std::string>> headers;  ///< Beyond what the session adds (Content-Length, X-Request-Id, …).
+    std::vector<std::pair<std::string, std::string>>
+        headers;  ///< Beyond what the session adds (Content-Length, Date, X-Request-Id, Connection).
+
+    /// Run where it is known that the caller did not get this answer, because the connection was gone before the last
+    /// byte was sent: takes back what the caller can't know that it was given. Empty: nothing to take back.
+    std::function<boost::asio::awaitable<void>()> undo_undelivered;
 };
 
+/// Cancel: routes marked long_waiting get terminal cancellation when the caller hangs up; every route when a shutdown's
+/// bound is over.
 using handler = std::function<boost::asio::awaitable<response>(request)>;
 
 }  // namespace fencegate::http

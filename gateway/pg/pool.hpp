@@ -25,13 +25,16 @@ struct membership {
     std::chrono::milliseconds max_ttl{};
 };
 
-/// Runs work on PostgreSQL: K threads with one connection each and a bounded queue. A resource always goes to the same worker, so
-/// that its writes keep their order of arrival.
+/// Runs work on PostgreSQL: K threads with one connection each and a bounded queue. A resource always goes to the same
+/// worker, so that its writes keep their order of arrival.
 ///
 /// Threads: member functions may be called from any thread; awaitables resume on their caller's executor.
-/// Errors common to all: errc::storage_unavailable (nothing changed, unless outcome_unknown says otherwise), errc::overloaded (queue full).
-/// Timeout: `until`: errc::storage_unavailable. Work that has not begun by then is not begun; work under way is ended by statement_timeout.
-/// Cancel:  not supported; a write that was queued runs to its end.
+/// Errors common to all: errc::storage_unavailable (nothing changed, unless outcome_unknown says otherwise),
+/// errc::overloaded (queue full). Timeout: `until`: errc::storage_unavailable. Work that has not begun by then is not
+/// begun; a write under way is ended by statement_timeout; a
+///          connection on which PostgreSQL is silent for a second longer is cut.
+/// Limits:  postgres.connections workers, postgres.queue_max requests in all their queues; while PostgreSQL is away
+/// none is queued. Cancel:  not supported; a write that was queued runs to its end.
 class pool {
   public:
     explicit pool(postgres_config cfg);
@@ -39,7 +42,8 @@ class pool {
     pool(const pool&) = delete;
     pool& operator=(const pool&) = delete;
 
-    /// Connects one worker and checks the schema, blocking; used at start-up. Errors: storage_unavailable with the server's words.
+    /// Connects one worker and checks the schema, blocking; used at start-up. Errors: storage_unavailable with the
+    /// server's words.
     result<void> check();
     /// Blocking; start-up. Errors: invalid_request with the line that differs from fencing.cluster.
     result<void> join_cluster(membership m);
@@ -48,22 +52,25 @@ class pool {
     /// Takes no more work, finishes what is queued, ends the threads. Blocking, bounded by `until`.
     void drain(deadline until);
 
-    /// One guarded transaction. Errors: see gateway/pg/sqlstate_map.hpp; stale_fencing_token, resource_not_covered, expectation_failed,
-    /// constraint_violation, write_conflict, unprocessable, fencing_required. A commit whose answer was lost is looked up by write_id first;
-    /// only where that fails too does outcome_unknown stand.
+    /// One guarded transaction. Errors: see gateway/pg/sqlstate_map.hpp; stale_fencing_token, resource_not_covered,
+    /// expectation_failed, constraint_violation, write_conflict, unprocessable, fencing_required. A commit whose answer
+    /// was lost is looked up by write_id first; only where that fails too does outcome_unknown stand.
     boost::asio::awaitable<result<write_outcome>> write(write_request request, deadline until);
 
     boost::asio::awaitable<result<history_page>> read_history(history_query query, deadline until);
 
-    /// Adds items to the history in order. All or none.
+    /// Adds items to the history in order. All or none. Where the connection breaks meanwhile: outcome_unknown.
     boost::asio::awaitable<result<void>> append_history(std::vector<history_item> items, deadline until);
 
-    /// Raises fences to at least `to`, never lowers one; fence_raised stands in the history. For fence_on_grant and sealing.
-    boost::asio::awaitable<result<std::vector<fence_state>>> raise_fences(std::vector<lockcore::resource_name> resources, lockcore::fencing_token to,
-                                                                        actor by, std::string reason, deadline until);
+    /// Raises fences to at least `to`, never lowers one; fence_raised stands in the history. For fence_on_grant and
+    /// sealing.
+    boost::asio::awaitable<result<std::vector<fence_state>>> raise_fences(
+        std::vector<lockcore::resource_name> resources, lockcore::fencing_token to, actor by, std::string reason,
+        deadline until);
 
     /// PROTOCOL.md R8b.
-    boost::asio::awaitable<result<lockcore::drawn_epoch>> draw_epoch(std::string node_name, lockcore::epoch seen, deadline until);
+    boost::asio::awaitable<result<lockcore::drawn_epoch>> draw_epoch(std::string node_name, lockcore::epoch seen,
+                                                                     deadline until);
 
     /// A round trip. For readiness.
     boost::asio::awaitable<result<void>> ping(deadline until);

@@ -52,14 +52,14 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
 }  // namespace
 
 const script& script_for(command_kind kind) {
-    static const std::array<script, command_kinds> all = {make_script(scripts::release), make_script(scripts::acquire),
-                                                          make_script(scripts::confirm), make_script(scripts::renew),
-                                                          make_script(scripts::inspect), make_script(scripts::release)};
+    static const std::array<script, command_kinds> all = {make_script(scripts::file("release.lua")), make_script(scripts::file("acquire.lua")),
+                                                          make_script(scripts::file("confirm.lua")), make_script(scripts::file("renew.lua")),
+                                                          make_script(scripts::file("inspect.lua")), make_script(scripts::file("release.lua"))};
     return all[static_cast<std::size_t>(kind)];
 }
 
 const script& readmit_script() {
-    static const script readmit = make_script(scripts::readmit);
+    static const script readmit = make_script(scripts::file("readmit.lua"));
     return readmit;
 }
 

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <gateway/api/services.hpp>
+#include <gateway/http/message.hpp>
+
+namespace fencegate::api {
+
+/// GET /healthz: the process answers. Says nothing about Redis and PostgreSQL.
+boost::asio::awaitable<http::response> show_health(services with, http::request r);
+
+/// GET /readyz: whether leases can be given and writes be done. Errors: errc::no_quorum with the nodes ·
+/// errc::storage_unavailable.
+boost::asio::awaitable<http::response> show_readiness(services with, http::request r);
+
+}  // namespace fencegate::api

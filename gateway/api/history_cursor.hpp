@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace fencegate::api {
+
+/// Where a page of the history ended. Opaque to callers: base64url of order and id.
+struct history_cursor {
+    bool ascending = false;
+    std::int64_t last_id = 0;
+    friend bool operator==(const history_cursor&, const history_cursor&) = default;
+};
+
+std::string to_text(history_cursor c);
+/// Empty if it was not made by to_text.
+std::optional<history_cursor> parse_cursor(std::string_view text);
+
+}  // namespace fencegate::api

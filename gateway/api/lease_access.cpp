@@ -1,0 +1,31 @@
+#include <gateway/api/lease_access.hpp>
+
+#include <gateway/api/lock_failures.hpp>
+
+#include <lockcore/lock_manager.hpp>
+
+namespace fencegate::api {
+
+result<void> check_holder(const lockcore::lease_claims& claims, const http::request& r) {
+    if (claims.by.principal == r.principal || r.scopes.has(scope::operate)) return {};
+    return make_failure(errc::forbidden,
+                        "The lease was given to another principal; to use it takes the scope 'operate'.");
+}
+
+result<lockcore::lease_claims> open_lease(services with, std::string_view lease_id, const http::request& r) {
+    auto claims = with.locks.open(lease_id);
+    if (!claims) return to_failure(claims.error());
+    const auto allowed = check_holder(*claims, r);
+    if (!allowed) return allowed.error();
+    return std::move(*claims);
+}
+
+actor acting(const lockcore::lease_claims& claims, const http::request& r) {
+    actor by;
+    by.principal = r.principal;
+    by.owner = claims.by.owner;
+    by.trace_id = r.trace_id;
+    return by;
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <gateway/api/services.hpp>
+#include <gateway/domain/actor.hpp>
+#include <gateway/domain/failure.hpp>
+#include <gateway/http/message.hpp>
+
+#include <lockcore/lease.hpp>
+
+#include <string_view>
+
+namespace fencegate::api {
+
+/// Whether the caller may use a lease with these claims: its own, or any with the scope `operate`. Errors:
+/// errc::forbidden.
+result<void> check_holder(const lockcore::lease_claims& claims, const http::request& r);
+
+/// The claims of a lease_id that the caller may use. Errors: errc::lease_not_authentic · errc::forbidden.
+result<lockcore::lease_claims> open_lease(services with, std::string_view lease_id, const http::request& r);
+
+/// Who acts, for the history: the caller, under the lease's owner.
+actor acting(const lockcore::lease_claims& claims, const http::request& r);
+
+}  // namespace fencegate::api

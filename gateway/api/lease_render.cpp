@@ -1,0 +1,69 @@
+#include <gateway/api/lease_render.hpp>
+
+#include <gateway/http/json_io.hpp>
+#include <gateway/http/rfc3339.hpp>
+
+namespace fencegate::api {
+namespace {
+
+void write_identity(http::object_writer& out, std::string& text, const lockcore::lease_claims& claims,
+                    std::string_view lease_id) {
+    out.text("lease_id", lease_id);
+    if (claims.resources.size() == 1) {
+        out.text("resource", claims.resources.front().str());
+    } else {
+        out.key("resources");
+        text += '[';
+        for (const auto& name : claims.resources) {
+            if (&name != claims.resources.data()) text += ',';
+            http::append_json_string(text, name.str());
+        }
+        text += ']';
+    }
+    out.number("fencing_token", lockcore::value_of(claims.token));
+}
+
+}  // namespace
+
+std::string render_lease(const lockcore::lease& l) {
+    std::string text;
+    text.reserve(384 + l.id.size());
+    http::object_writer out(text);
+    write_identity(out, text, l.claims, l.id);
+    out.text_or_null("owner", l.claims.by.owner).number("hold_count", l.hold_count);
+    out.number("ttl_ms", l.ttl.count()).number("validity_ms", l.validity.count());
+    out.text("expires_at", http::to_rfc3339(l.expires_at)).number("renewals_left", l.renewals_left);
+    out.key("quorum");
+    http::object_writer(text).number("granted", l.nodes_granted).number("nodes", l.nodes).end();
+    out.end();
+    return text;
+}
+
+std::string render_remaining_holds(const lockcore::lease_claims& claims, std::string_view lease_id,
+                                   std::uint32_t holds_left) {
+    std::string text;
+    http::object_writer out(text);
+    write_identity(out, text, claims, lease_id);
+    out.number("hold_count", holds_left).end();
+    return text;
+}
+
+std::string location_of(std::string_view lease_id) {
+    constexpr char hex_digits[] = "0123456789ABCDEF";
+    std::string out = "/v1/leases/";
+    for (const char c : lease_id) {
+        const bool unreserved = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                                c == '-' || c == '_' || c == '.' || c == '~';
+        if (unreserved) {
+            out += c;
+            continue;
+        }
+        const auto byte = static_cast<unsigned char>(c);
+        out += '%';
+        out += hex_digits[byte >> 4U];
+        out += hex_digits[byte & 15U];
+    }
+    return out;
+}
+
+}  // namespace fencegate::api

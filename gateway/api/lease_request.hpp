@@ -1,0 +1,27 @@
+#pragma once
+
+#include <gateway/domain/failure.hpp>
+#include <gateway/http/message.hpp>
+
+#include <lockcore/config.hpp>
+#include <lockcore/lease.hpp>
+
+#include <chrono>
+#include <optional>
+
+namespace fencegate::api {
+
+/// The body of POST /v1/leases.
+struct lease_request {
+    lockcore::acquire_request acquire;  ///< `by.principal` and `trace_id` from the request.
+    bool fence_on_grant = false;
+};
+
+/// Errors: errc::invalid_request with every fault · errc::not_acceptable where a stream of events is asked for, which
+/// this version does not have · errc::unsupported_media_type.
+result<lease_request> parse_lease_request(const http::request& r, const lockcore::config& limits);
+
+/// The ttl of POST …/renew; without a body or without the field lease.default_ttl_ms. Errors: as above.
+result<std::chrono::milliseconds> parse_renewal(const http::request& r, const lockcore::config& limits);
+
+}  // namespace fencegate::api

@@ -1,0 +1,118 @@
+#include <gateway/api/leases.hpp>
+
+#include <gateway/api/lease_access.hpp>
+#include <gateway/api/lease_render.hpp>
+#include <gateway/api/lease_request.hpp>
+#include <gateway/api/lock_failures.hpp>
+#include <gateway/audit/event_sink.hpp>
+#include <gateway/http/json_io.hpp>
+#include <gateway/http/problem.hpp>
+#include <gateway/http/query.hpp>
+#include <gateway/pg/pool.hpp>
+
+#include <lockcore/lock_manager.hpp>
+
+#include <spdlog/spdlog.h>
+#include <boost/asio/this_coro.hpp>
+
+namespace fencegate::api {
+namespace {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+
+/// For a lease that its caller will never use. What cannot be released runs out.
+awaitable<void> give_back(services with, lockcore::lease_claims claims, std::string trace_id) {
+    const auto released = co_await with.locks.release(std::move(claims), std::move(trace_id));
+    if (!released) spdlog::debug("a lease without a caller was not released: {}", released.error().detail);
+}
+
+http::response granted_response(services with, lockcore::lease granted, std::string trace_id) {
+    http::response out = http::json_response(render_lease(granted), granted.hold_count > 1 ? 200 : 201);
+    out.headers.emplace_back("Location", location_of(granted.id));
+    out.undo_undelivered = [with, claims = std::move(granted.claims), trace_id = std::move(trace_id)] {
+        return give_back(with, claims, trace_id);
+    };
+    return out;
+}
+
+}  // namespace
+
+awaitable<http::response> acquire_lease(services with, http::request r) {
+    // Cancelled or not, what was granted has to be either answered or given back: no step in between may be cut short
+    // by an exception.
+    co_await asio::this_coro::throw_if_cancelled(false);
+    auto wanted = parse_lease_request(r, with.settings.locks);
+    if (!wanted) co_return http::problem_response(wanted.error(), r.request_id);
+    if (with.events.full()) {
+        const failure full = make_failure(
+            errc::storage_unavailable,
+            "No new leases: the events of earlier ones wait for PostgreSQL, and there is no room for more.");
+        co_return http::problem_response(full, r.request_id);
+    }
+    const auto until = r.deadline + wanted->acquire.wait;
+    auto granted = co_await with.locks.acquire(std::move(wanted->acquire));
+    if (!granted) co_return http::problem_response(to_failure(granted.error()), r.request_id);
+
+    const auto state = co_await asio::this_coro::cancellation_state;
+    const bool caller_gone = state.cancelled() != asio::cancellation_type::none;
+    co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+    if (caller_gone) {
+        co_await give_back(with, granted->claims, r.trace_id);
+        const failure gone = make_failure(errc::shutting_down, "The call was cancelled; the lease was given back.");
+        co_return http::problem_response(gone, r.request_id);
+    }
+    if (wanted->fence_on_grant) {
+        auto raised = co_await with.database.raise_fences(granted->claims.resources, granted->claims.token,
+                                                          acting(granted->claims, r), "fence_on_grant", until);
+        if (!raised) {
+            co_await give_back(with, granted->claims, r.trace_id);
+            co_return http::problem_response(raised.error(), r.request_id);
+        }
+    }
+    co_return granted_response(with, std::move(*granted), std::move(r.trace_id));
+}
+
+awaitable<http::response> renew_lease(services with, http::request r) {
+    const auto ttl = parse_renewal(r, with.settings.locks);
+    if (!ttl) co_return http::problem_response(ttl.error(), r.request_id);
+    auto claims = open_lease(with, r.path_parameters.at(0), r);
+    if (!claims) co_return http::problem_response(claims.error(), r.request_id);
+    const auto renewed = co_await with.locks.renew(std::move(*claims), *ttl, r.trace_id);
+    if (!renewed) co_return http::problem_response(to_failure(renewed.error()), r.request_id);
+    co_return http::json_response(render_lease(*renewed));
+}
+
+awaitable<http::response> show_lease(services with, http::request r) {
+    auto claims = open_lease(with, r.path_parameters.at(0), r);
+    if (!claims) co_return http::problem_response(claims.error(), r.request_id);
+    const auto seen = co_await with.locks.inspect(std::move(*claims));
+    if (!seen) co_return http::problem_response(to_failure(seen.error()), r.request_id);
+    co_return http::json_response(render_lease(*seen));
+}
+
+awaitable<http::response> release_lease(services with, http::request r) {
+    http::fault_list faults;
+    const http::query_reader query(r.query, {"seal"}, faults);
+    const bool seal = query.boolean("seal").value_or(false);
+    if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
+    const auto claims = open_lease(with, r.path_parameters.at(0), r);
+    if (!claims) co_return http::problem_response(claims.error(), r.request_id);
+
+    if (seal) {
+        const lockcore::fencing_token past{lockcore::value_of(claims->token) + 1};
+        const auto raised =
+            co_await with.database.raise_fences(claims->resources, past, acting(*claims, r), "seal", r.deadline);
+        if (!raised) co_return http::problem_response(raised.error(), r.request_id);
+    }
+    const auto released = co_await with.locks.release(*claims, r.trace_id);
+    if (!released) co_return http::problem_response(to_failure(released.error()), r.request_id);
+    if (released->holds_left > 0) {
+        co_return http::json_response(render_remaining_holds(*claims, r.path_parameters.at(0), released->holds_left));
+    }
+    http::response out;
+    out.status = 204;
+    co_return out;
+}
+
+}  // namespace fencegate::api

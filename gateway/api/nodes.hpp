@@ -1,0 +1,22 @@
+#pragma once
+
+#include <gateway/api/services.hpp>
+#include <gateway/http/message.hpp>
+
+#include <lockcore/node_status.hpp>
+
+#include <string>
+#include <vector>
+
+namespace fencegate::api {
+
+/// GET /v1/nodes: every Redis node as this gateway sees it.
+boost::asio::awaitable<http::response> show_nodes(services with, http::request r);
+
+/// The word of API.md. A node that is just being identified has not answered yet as far as callers are concerned:
+/// `unreachable`; its detail says more.
+const char* state_word(lockcore::node_state state);
+
+std::string render_nodes(const std::vector<lockcore::node_status>& nodes);
+
+}  // namespace fencegate::api

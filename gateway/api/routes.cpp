@@ -1,0 +1,44 @@
+#include <gateway/api/routes.hpp>
+
+#include <gateway/api/health.hpp>
+#include <gateway/api/history.hpp>
+#include <gateway/api/leases.hpp>
+#include <gateway/api/nodes.hpp>
+#include <gateway/api/openapi.hpp>
+#include <gateway/api/problems.hpp>
+#include <gateway/api/writes.hpp>
+
+namespace fencegate::api {
+namespace {
+
+using awaitable_response = boost::asio::awaitable<http::response>;
+
+/// A handler out of a coroutine function that takes the services and the request, both by value.
+http::handler bind(services with, awaitable_response (*handle)(services, http::request)) {
+    return [with, handle](http::request r) { return handle(with, std::move(r)); };
+}
+
+}  // namespace
+
+std::vector<http::route> routes(services with) {
+    using enum http::method;
+    std::vector<http::route> out;
+    const auto add = [&](http::method verb, const char* path, std::optional<scope> needs,
+                         awaitable_response (*handle)(services, http::request), bool long_waiting = false) {
+        out.push_back({verb, path, needs, bind(with, handle), long_waiting});
+    };
+    add(post, "/v1/leases", scope::leases, acquire_lease, true);
+    add(post, "/v1/leases/{lease_id}/renew", scope::leases, renew_lease);
+    add(get, "/v1/leases/{lease_id}", scope::leases, show_lease);
+    add(del, "/v1/leases/{lease_id}", scope::leases, release_lease);
+    add(post, "/v1/writes", scope::writes, apply_write);
+    add(get, "/v1/history", scope::history, show_history);
+    add(get, "/v1/nodes", scope::operate, show_nodes);
+    add(get, "/healthz", std::nullopt, show_health);
+    add(get, "/readyz", std::nullopt, show_readiness);
+    add(get, "/openapi.json", std::nullopt, show_openapi);
+    add(get, "/problems/{slug}", std::nullopt, show_problem);
+    return out;
+}
+
+}  // namespace fencegate::api

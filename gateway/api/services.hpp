@@ -1,0 +1,29 @@
+#pragma once
+
+#include <gateway/config/config.hpp>
+
+namespace lockcore {
+class lock_manager;
+}
+
+namespace fencegate {
+
+class event_sink;
+namespace pg {
+class pool;
+}
+
+namespace api {
+
+/// What the handlers work with. A bundle of references, copied freely.
+///
+/// Lifetime: what it refers to outlives the http::server that has the routes.
+struct services {
+    const config& settings;
+    lockcore::lock_manager& locks;
+    pg::pool& database;
+    event_sink& events;
+};
+
+}  // namespace api
+}  // namespace fencegate

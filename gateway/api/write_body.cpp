@@ -1,0 +1,66 @@
+#include <gateway/api/write_body.hpp>
+
+#include <gateway/api/write_operations.hpp>
+#include <gateway/http/fields.hpp>
+#include <gateway/http/json_io.hpp>
+
+namespace fencegate::api {
+namespace {
+
+constexpr std::size_t lease_id_bytes_max = 8 * 1024;
+
+void refuse_unsupported_headers(const http::request& r, http::fault_list& faults) {
+    for (const auto& [name, shown] :
+         {std::pair{"idempotency-key", "Idempotency-Key"}, std::pair{"fencing-token", "Fencing-Token"},
+          std::pair{"fencing-resource", "Fencing-Resource"}}) {
+        if (r.has_header(name)) faults.add(shown, "this version does not support this header");
+    }
+}
+
+std::string read_lease_id(const http::object_reader& body, const http::request& r, http::fault_list& faults) {
+    const std::string_view in_header = r.header("fencing-lease");
+    const std::string_view in_body = body.text("lease_id", lease_id_bytes_max).value_or("");
+    if (!in_header.empty() && !in_body.empty() && in_header != in_body) {
+        body.fault("lease_id", "is another one than in the header Fencing-Lease");
+    }
+    if (in_header.size() > lease_id_bytes_max) faults.add("Fencing-Lease", "is longer than a lease_id can be");
+    return std::string(in_body.empty() ? in_header : in_body);
+}
+
+bool read_return(const http::object_reader& body) {
+    const auto given = body.text("return", 16);
+    if (given && *given != "rows" && *given != "minimal") body.fault("return", "has to be \"rows\" or \"minimal\"");
+    return given == "rows";
+}
+
+}  // namespace
+
+result<write_body> parse_write_body(const http::request& r) {
+    auto parsed = http::parse_object_body(r);
+    if (!parsed) return parsed.error();
+    http::fault_list faults;
+    refuse_unsupported_headers(r, faults);
+
+    const http::object_reader body(*parsed, "", faults);
+    body.refuse_unknown({"lease_id", "operations", "return", "require_live", "then", "lease"});
+    for (const std::string_view field : {"then", "lease"}) {
+        if (body.has(field)) body.fault(field, "this version does not support this field");
+    }
+    write_body out;
+    out.lease_id = read_lease_id(body, r, faults);
+    out.return_rows = read_return(body);
+    out.require_live = body.boolean("require_live").value_or(false);
+    if (boost::json::value* operations = parsed->if_contains("operations")) {
+        out.operations = read_operations(*operations, body.pointer_to("operations"), faults);
+    } else {
+        body.fault("operations", "is missing");
+    }
+    if (!faults.empty()) return std::move(faults).to_failure();
+    if (out.lease_id.empty()) {
+        return make_failure(errc::fencing_required,
+                            "No lease was sent: put its lease_id into the body or into the header Fencing-Lease.");
+    }
+    return out;
+}
+
+}  // namespace fencegate::api

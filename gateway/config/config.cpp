@@ -1,0 +1,299 @@
+#include <gateway/config/config.hpp>
+
+#include <gateway/config/reader.hpp>
+#include <gateway/config/secrets.hpp>
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+
+namespace fencegate {
+namespace {
+
+using namespace config_reader;
+using std::chrono::milliseconds;
+using namespace std::chrono_literals;
+
+constexpr std::size_t file_max_bytes = 1 << 20;
+constexpr std::size_t signing_key_min_bytes = 32;
+constexpr std::size_t api_key_min_bytes = 16;
+constexpr std::size_t api_keys_max = 10'000;
+constexpr std::size_t principal_max_bytes = 128;
+constexpr const char* signing_key_variable = "FENCEGATE_SIGNING_KEY";
+
+/// A secret that stands elsewhere: read it into `target`. Relative paths start at the configuration's own folder, so
+/// that the file means the same wherever the gateway is started.
+read_value secret_file(std::string& target, const std::filesystem::path& folder) {
+    return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        std::string name, fault;
+        if (!read_scalar(node, path, faults, name)) return;
+        if (auto secret = read_secret(folder / name, fault)) {
+            target = *secret;
+        } else {
+            faults.add(path, fault);
+        }
+    };
+}
+
+read_value secret_variable(std::string& target) {
+    return [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        std::string name;
+        if (!read_scalar(node, path, faults, name)) return;
+        const char* value = std::getenv(name.c_str());
+        if (value == nullptr || *value == '\0') {
+            faults.add(path, "the environment variable " + name + " is not set");
+        } else {
+            target = value;
+        }
+    };
+}
+
+bool is_sha256(const std::string& text) {
+    return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+bool is_plain_name(const std::string& text, std::size_t bytes_max) {
+    return text.size() <= bytes_max &&
+           std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+read_value scope_list(std::set<scope>& target) {
+    const auto one = [&target](std::size_t, const YAML::Node& node, const std::string& path, fault_list& faults) {
+        std::optional<scope> value;
+        one_of<std::optional<scope>>(value, {{"leases", scope::leases},
+                                             {"writes", scope::writes},
+                                             {"history", scope::history},
+                                             {"operate", scope::operate},
+                                             {"bare_tokens", scope::bare_tokens}})(node, path, faults);
+        if (value) target.insert(*value);
+    };
+    return [one](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        list(one)(node, path, faults);
+        if (node.IsNull() || (node.IsSequence() && node.size() == 0)) faults.add(path, "must name at least one scope");
+    };
+}
+
+void read_api_key(const YAML::Node& node, const std::string& path, fault_list& faults,
+                  const std::filesystem::path& folder, std::vector<api_key>& keys) {
+    api_key read;
+    std::string plain;
+    mapping({
+        {"principal", text(read.principal), true},
+        {"key_sha256", text(read.key_sha256)},
+        {"key_file", secret_file(plain, folder)},
+        {"scopes", scope_list(read.scopes), true},
+    })(node, path, faults);
+    const bool by_hash = node.IsMap() && node["key_sha256"];
+    const bool by_file = node.IsMap() && node["key_file"];
+    if (by_hash == by_file && !faults.covers(path)) faults.add(path, "needs either key_sha256 or key_file");
+    if (!is_plain_name(read.principal, principal_max_bytes)) {
+        faults.add(path + ".principal", "must be at most 128 bytes without control characters");
+    }
+    if (by_hash && !is_sha256(read.key_sha256))
+        faults.add(path + ".key_sha256", "must be 64 lower-case hexadecimal digits");
+    if (by_file && !plain.empty()) {
+        if (plain.size() < api_key_min_bytes) faults.add(path + ".key_file", "the key in it is shorter than 16 bytes");
+        read.key_sha256 = sha256_hex(plain);
+    }
+    for (const auto& other : keys) {
+        if (!other.key_sha256.empty() && other.key_sha256 == read.key_sha256)
+            faults.add(path, "has the key of " + other.principal + " again");
+    }
+    keys.push_back(std::move(read));
+}
+
+void read_node(const YAML::Node& node, const std::string& path, fault_list& faults, const std::filesystem::path& folder,
+               std::vector<lockcore::node_address>& nodes) {
+    lockcore::node_address read;
+    mapping({
+        {"name", text(read.name), true},
+        {"host", text(read.host), true},
+        {"port", integer(read.port, 1, 65'535)},
+        {"username", text(read.username)},
+        {"password_file", secret_file(read.password, folder)},
+        {"password_env", secret_variable(read.password)},
+    })(node, path, faults);
+    if (node.IsMap() && node["password_file"] && node["password_env"]) {
+        faults.add(path + ".password_env", "stands beside password_file; give one of them");
+    }
+    nodes.push_back(std::move(read));  // A faulty one too, so that the number of nodes is judged rightly.
+}
+
+/// The whole file. The bounds are those of the docstrings in config.hpp and lockcore/config.hpp.
+read_value whole_file(config& cfg, const std::filesystem::path& folder) {
+    const auto api_keys = [&cfg, folder](std::size_t i, const YAML::Node& node, const std::string& path,
+                                         fault_list& faults) {
+        if (i == api_keys_max) faults.add("auth.api_keys", "has more than 10000 entries");
+        if (i < api_keys_max) read_api_key(node, path, faults, folder, cfg.api_keys);
+    };
+    const auto nodes = [&cfg, folder](std::size_t, const YAML::Node& node, const std::string& path,
+                                      fault_list& faults) { read_node(node, path, faults, folder, cfg.locks.nodes); };
+    return mapping({
+        {"http", mapping({
+                     {"address", text(cfg.http.address)},
+                     {"port", integer(cfg.http.port, 0, 65'535)},
+                     {"threads", integer(cfg.http.threads, 1, 64)},
+                     {"body_max_bytes", integer(cfg.http.body_max_bytes, 1 << 10, 64 << 20)},
+                     {"header_max_bytes", integer(cfg.http.header_max_bytes, 1 << 10, 1 << 20)},
+                     {"connections_max", integer(cfg.http.connections_max, 1, 1'000'000)},
+                     {"idle_timeout_ms", duration(cfg.http.idle_timeout, 1s, 1h)},
+                     {"request_timeout_ms", duration(cfg.http.request_timeout, 100ms, 10min)},
+                 })},
+        {"auth", mapping({{"api_keys", list(api_keys)}})},
+        {"lease", mapping({
+                      {"default_ttl_ms", duration(cfg.locks.default_ttl, lockcore::ttl_min, 1h)},
+                      {"max_ttl_ms", duration(cfg.locks.max_ttl, lockcore::ttl_min, 1h)},
+                      {"max_wait_ms", duration(cfg.locks.max_wait, 0ms, 1h)},
+                      {"max_renewals", integer(cfg.locks.max_renewals, 0, 4'294'967'295)},
+                      {"max_hold_ms", duration(cfg.locks.max_hold, lockcore::ttl_min, 365 * 24h)},
+                      {"waiters_max", integer(cfg.locks.waiters_max, 1, 10'000'000)},
+                      {"signing_key_file", secret_file(cfg.lease.signing_key, folder)},
+                  })},
+        {"redis",
+         mapping({
+             {"nodes", list(nodes), true},
+             {"node_timeout_ms", duration(cfg.locks.node_timeout, 1ms, 10s)},
+             {"node_dead_after_ms", duration(cfg.locks.node_dead_after, 1ms, 10min)},
+             {"node_queue_max", integer(cfg.locks.node_queue_max, 16, 10'000'000)},
+         }),
+         true},
+        {"postgres",
+         mapping({
+             {"conninfo", text(cfg.postgres.conninfo), true},
+             {"connections", integer(cfg.postgres.connections, 1, 64)},
+             {"queue_max", integer(cfg.postgres.queue_max, 1, 1'000'000)},
+             {"statement_timeout_ms", duration(cfg.postgres.statement_timeout, 100ms, 10min)},
+             {"lock_timeout_ms", duration(cfg.postgres.lock_timeout, 10ms, 1min)},
+         }),
+         true},
+        {"audit", mapping({
+                      {"buffer_max", integer(cfg.audit.buffer_max, 1'000, 10'000'000)},
+                      {"when_full",
+                       one_of<on_full>(cfg.audit.when_full, {{"refuse", on_full::refuse}, {"drop", on_full::drop}})},
+                  })},
+        {"log",
+         mapping({
+             {"level",
+              one_of<std::string>(
+                  cfg.log.level,
+                  {{"trace", "trace"}, {"debug", "debug"}, {"info", "info"}, {"warn", "warn"}, {"error", "error"}})},
+             {"json", boolean(cfg.log.json)},
+         })},
+    });
+}
+
+/// Nothing, "loopback" or "other": what inet_pton makes of an address.
+enum class address_kind { not_an_address, loopback, other };
+
+address_kind kind_of_address(const std::string& text) {
+    in_addr v4{};
+    if (inet_pton(AF_INET, text.c_str(), &v4) == 1) {
+        return (ntohl(v4.s_addr) >> 24) == 127 ? address_kind::loopback : address_kind::other;
+    }
+    in6_addr v6{};
+    if (inet_pton(AF_INET6, text.c_str(), &v6) == 1) {
+        return IN6_IS_ADDR_LOOPBACK(&v6) ? address_kind::loopback : address_kind::other;
+    }
+    return address_kind::not_an_address;
+}
+
+void check_address(const config& cfg, fault_list& faults) {
+    const auto kind = kind_of_address(cfg.http.address);
+    if (kind == address_kind::not_an_address) {
+        faults.add("http.address", "\"" + cfg.http.address + "\" is not an IPv4 or IPv6 address");
+    } else if (kind == address_kind::other && cfg.api_keys.empty() && !faults.covers("auth.api_keys")) {
+        faults.add("http.address",
+                   cfg.http.address + " is not a loopback address, which it must be while auth.api_keys is empty");
+    }
+}
+
+void check_signing_key(config& cfg, fault_list& faults) {
+    if (faults.covers("lease.signing_key_file")) return;
+    if (cfg.lease.signing_key.empty()) {
+        if (const char* value = std::getenv(signing_key_variable)) cfg.lease.signing_key = value;
+    }
+    if (cfg.lease.signing_key.empty()) {
+        faults.add("lease.signing_key_file",
+                   std::string("is missing, and the environment variable ") + signing_key_variable + " is not set");
+    } else if (cfg.lease.signing_key.size() < signing_key_min_bytes) {
+        faults.add("lease.signing_key_file",
+                   "the key has " + std::to_string(cfg.lease.signing_key.size()) + " bytes; it needs at least 32");
+    }
+}
+
+/// The protocol's own rules, under the names that the file uses for them.
+void check_locks(const lockcore::config& locks, fault_list& faults) {
+    static constexpr std::array<std::string_view, 4> of_redis{"nodes", "node_timeout", "node_dead_after",
+                                                              "node_queue_max"};
+    static constexpr std::array<std::string_view, 6> durations{"node_timeout", "node_dead_after", "default_ttl",
+                                                               "max_ttl",      "max_wait",        "max_hold"};
+    for (const auto& fault : locks.validate()) {
+        const auto end = std::min(fault.find(": "), fault.size());
+        std::string path = fault.substr(0, end);
+        const auto head = path.substr(0, path.find_first_of("[."));
+        const bool redis = std::find(of_redis.begin(), of_redis.end(), head) != of_redis.end();
+        const bool ms = std::find(durations.begin(), durations.end(), head) != durations.end();
+        path = (redis ? "redis." : "lease.") + path + (ms ? "_ms" : "");
+        if (!faults.covers(path)) faults.add(path, end < fault.size() ? fault.substr(end + 2) : "is not valid");
+    }
+}
+
+void check_postgres(const postgres_config& postgres, fault_list& faults) {
+    if (postgres.lock_timeout > postgres.statement_timeout && !faults.covers("postgres.statement_timeout_ms")) {
+        faults.add("postgres.lock_timeout_ms", "is above statement_timeout_ms, which would end the wait first");
+    }
+}
+
+/// The file's text, or a fault named after the file.
+std::optional<std::string> read_file(const std::filesystem::path& file, fault_list& faults) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(file, ignored)) {
+        faults.add(file.string(), "is a folder");
+        return std::nullopt;
+    }
+    errno = 0;
+    std::ifstream in(file, std::ios::binary);
+    if (!in) {
+        faults.add(file.string(), std::string("cannot be read: ") + std::strerror(errno == 0 ? EIO : errno));
+        return std::nullopt;
+    }
+    std::string text(file_max_bytes + 1, '\0');
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(in.gcount()));
+    if (text.size() > file_max_bytes) {
+        faults.add(file.string(), "is larger than 1 MiB");
+        return std::nullopt;
+    }
+    return text;
+}
+
+}  // namespace
+
+config load_config(const std::filesystem::path& file, config_faults& faults) {
+    config cfg;
+    fault_list found;
+    if (const auto text = read_file(file, found)) {
+        try {
+            const auto documents = YAML::LoadAll(*text);
+            if (documents.size() > 1) found.add(file.string(), "holds more than one YAML document");
+            const YAML::Node root = documents.empty() ? YAML::Node(YAML::NodeType::Null) : documents.front();
+            whole_file(cfg, file.parent_path())(root, "", found);
+            check_address(cfg, found);
+            check_signing_key(cfg, found);
+            check_locks(cfg.locks, found);
+            check_postgres(cfg.postgres, found);
+        } catch (const YAML::Exception& e) {
+            found.add(file.string() + ":" + std::to_string(e.mark.line + 1), "is not valid YAML: " + e.msg);
+        }
+    }
+    faults = found.all();
+    return cfg;
+}
+
+}  // namespace fencegate

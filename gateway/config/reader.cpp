@@ -1,0 +1,182 @@
+#include <gateway/config/reader.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <optional>
+
+namespace fencegate::config_reader {
+namespace {
+
+/// Edits (one letter put in, left out or exchanged) that lead from one word to the other.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+    std::vector<std::size_t> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        std::size_t diagonal = row[0];
+        row[0] = i + 1;
+        for (std::size_t j = 0; j < b.size(); ++j) {
+            const std::size_t exchange = diagonal + (a[i] == b[j] ? 0 : 1);
+            diagonal = row[j + 1];
+            row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, exchange});
+        }
+    }
+    return row[b.size()];
+}
+
+/// The known name that was probably meant. A forgotten or wrong unit (`max_ttl`, `max_ttl_s` for `max_ttl_ms`) counts
+/// as near.
+std::optional<std::string> nearest(std::string_view written, const std::vector<std::string>& names) {
+    const std::string* best = nullptr;
+    std::size_t best_distance = std::max<std::size_t>(2, written.size() / 3) + 1;
+    for (const auto& name : names) {
+        const std::size_t distance =
+            name.starts_with(written) && written.size() >= 3 ? 1 : edit_distance(written, name);
+        if (distance < best_distance) {
+            best = &name;
+            best_distance = distance;
+        }
+    }
+    if (best == nullptr) return std::nullopt;
+    return *best;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+    std::string text;
+    for (const auto& name : names) {
+        if (!text.empty()) text += ", ";
+        text += name;
+    }
+    return text;
+}
+
+std::string child_path(const std::string& path, const std::string& key) {
+    return path.empty() ? key : path + "." + key;
+}
+
+}  // namespace
+
+void fault_list::add(const std::string& path, const std::string& what) {
+    if (paths_.insert(path).second) faults_.push_back(path + ": " + what);
+}
+
+bool fault_list::covers(std::string_view path) const {
+    while (!path.empty()) {
+        if (paths_.contains(path)) return true;
+        const auto cut = path.find_last_of(".[");
+        path = cut == std::string_view::npos ? std::string_view{} : path.substr(0, cut);
+    }
+    return false;
+}
+
+read_value mapping(std::vector<field> fields) {
+    return [fields = std::move(fields)](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        std::set<std::string> seen;
+        if (node.IsMap()) {
+            for (const auto& entry : node) {
+                if (!entry.first.IsScalar()) {
+                    faults.add(path.empty() ? "configuration" : path, "has a key that is not a word");
+                    continue;
+                }
+                const std::string key = entry.first.Scalar();
+                const auto known =
+                    std::find_if(fields.begin(), fields.end(), [&](const field& f) { return f.key == key; });
+                if (known == fields.end()) {
+                    std::vector<std::string> names;
+                    for (const auto& each : fields)
+                        names.push_back(each.key);
+                    const auto meant = nearest(key, names);
+                    faults.add(child_path(path, key), "unknown key" + (meant ? "; did you mean " + *meant + "?"
+                                                                             : "; known here: " + joined(names)));
+                } else if (!seen.insert(key).second) {
+                    faults.add(child_path(path, key),
+                               "stands twice (line " + std::to_string(entry.first.Mark().line + 1) + ")");
+                } else {
+                    known->read(entry.second, child_path(path, key), faults);
+                }
+            }
+        } else if (!node.IsNull()) {
+            faults.add(path.empty() ? "configuration" : path, "must be a mapping of keys to values");
+            return;
+        }
+        for (const auto& each : fields) {
+            if (each.required && !seen.contains(each.key)) faults.add(child_path(path, each.key), "is missing");
+        }
+    };
+}
+
+read_value list(std::function<void(std::size_t, const YAML::Node&, const std::string&, fault_list&)> item) {
+    return [item = std::move(item)](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        if (node.IsNull()) return;
+        if (!node.IsSequence()) {
+            faults.add(path, "must be a list");
+            return;
+        }
+        for (std::size_t i = 0; i < node.size(); ++i)
+            item(i, node[i], path + "[" + std::to_string(i) + "]", faults);
+    };
+}
+
+bool read_scalar(const YAML::Node& node, const std::string& path, fault_list& faults, std::string& value) {
+    if (node.IsNull() || (node.IsScalar() && node.Scalar().empty())) {
+        faults.add(path, "has no value");
+        return false;
+    }
+    if (!node.IsScalar()) {
+        faults.add(path, "must be a single value");
+        return false;
+    }
+    value = node.Scalar();
+    return true;
+}
+
+read_value text(std::string& target) {
+    return [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        std::string value;
+        if (read_scalar(node, path, faults, value)) target = value;
+    };
+}
+
+read_value boolean(bool& target) {
+    return [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        std::string value;
+        if (!read_scalar(node, path, faults, value)) return;
+        if (!YAML::convert<bool>::decode(node, target)) faults.add(path, "\"" + value + "\" is neither true nor false");
+    };
+}
+
+bool read_integer(const YAML::Node& node, const std::string& path, fault_list& faults, std::int64_t least,
+                  std::int64_t most, std::int64_t& value) {
+    std::string written;
+    if (!read_scalar(node, path, faults, written)) return false;
+    std::int64_t parsed = 0;
+    const char* end = written.data() + written.size();
+    const auto [stop, error] = std::from_chars(written.data(), end, parsed);
+    if (stop != end || error == std::errc::invalid_argument) {
+        faults.add(path, "\"" + written + "\" is not an integer");
+        return false;
+    }
+    if (error == std::errc::result_out_of_range || parsed < least || parsed > most) {
+        faults.add(path, written + " is not between " + std::to_string(least) + " and " + std::to_string(most));
+        return false;
+    }
+    value = parsed;
+    return true;
+}
+
+read_value duration(std::chrono::milliseconds& target, std::chrono::milliseconds least,
+                    std::chrono::milliseconds most) {
+    return [&target, least, most](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        std::int64_t value = 0;
+        if (read_integer(node, path, faults, least.count(), most.count(), value))
+            target = std::chrono::milliseconds{value};
+    };
+}
+
+std::string not_one_of(std::string_view written, const std::vector<std::string>& names) {
+    std::string text = "\"" + std::string(written) + "\" is none of " + joined(names);
+    if (const auto meant = nearest(written, names)) text += "; did you mean " + *meant + "?";
+    return text;
+}
+
+}  // namespace fencegate::config_reader

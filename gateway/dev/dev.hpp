@@ -1,0 +1,26 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace fencegate::dev {
+
+inline constexpr unsigned gateways_max = 16;
+
+struct options {
+    std::filesystem::path data_dir = "var/dev";  ///< Everything of the stack lies below it. Made if missing.
+    std::string http = "127.0.0.1:8080";  ///< The first gateway's ADDR:PORT; port 0: any free one, kept between starts.
+    unsigned nodes = 5;     ///< Redis nodes: odd, 1 to lockcore::nodes_max. Fixed by the first start on `data_dir`.
+    bool auth = false;      ///< API keys admin, orders and auditor; else every caller is `dev`.
+    unsigned gateways = 1;  ///< 1 to gateways_max.
+    std::string appendfsync = "always";  ///< Redis' always, everysec or no. With always a restarted node votes at once.
+};
+
+/// Runs Redis nodes, a PostgreSQL and gateways of its own until SIGTERM or SIGINT, restarting what dies; then stops all
+/// of it. DIR/stack.json says where everything is, from readiness on and after each change.
+///
+/// Out:     an exit code of gateway/app.hpp.
+/// Threads: the process must have one only: children end with the thread that made them.
+int run(const options& wanted);
+
+}  // namespace fencegate::dev

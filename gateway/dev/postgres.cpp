@@ -1,0 +1,247 @@
+#include <gateway/dev/postgres.hpp>
+
+#include <gateway/dev/files.hpp>
+#include <gateway/dev/sql_scripts.hpp>
+#include <gateway/pg/migrate.hpp>
+#include <gateway/pg/session.hpp>
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+
+namespace fencegate::dev {
+namespace {
+
+/// sun_path holds 108 bytes with the zero; PostgreSQL adds /.s.PGSQL.65535 to the folder.
+constexpr std::size_t socket_folder_max = 107 - std::string_view("/.s.PGSQL.65535").size();
+
+/// Where Debian keeps the servers' programs, one folder a major version; the one that made the data if there is one,
+/// else the newest.
+std::filesystem::path find_programs(const std::filesystem::path& data) {
+    std::string version = read_all(data / "PG_VERSION");
+    while (version.ends_with('\n'))
+        version.pop_back();
+    const std::filesystem::path all = "/usr/lib/postgresql";
+    std::error_code ignored;
+    std::filesystem::path newest;
+    int newest_version = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(all, ignored)) {
+        const int number = std::atoi(entry.path().filename().c_str());
+        if (!std::filesystem::exists(entry.path() / "bin/initdb", ignored)) continue;
+        if (entry.path().filename() == version) return entry.path() / "bin";
+        if (number > newest_version) {
+            newest = entry.path() / "bin";
+            newest_version = number;
+        }
+    }
+    if (!version.empty() && newest_version != 0) {
+        throw stack_error(data.string() + " was made by PostgreSQL " + version +
+                          ", which is not installed; choose another --data-dir");
+    }
+    if (newest_version != 0) return newest;
+    const char* variable = std::getenv("PATH");
+    const std::string path = variable == nullptr ? "" : variable;
+    for (std::size_t begin = 0; begin < path.size();) {
+        const std::size_t end = std::min(path.find(':', begin), path.size());
+        const std::filesystem::path folder = path.substr(begin, end - begin);
+        if (std::filesystem::exists(folder / "initdb", ignored) &&
+            std::filesystem::exists(folder / "postgres", ignored))
+            return folder;
+        begin = end + 1;
+    }
+    throw stack_error(
+        "PostgreSQL's initdb is neither below /usr/lib/postgresql nor on the PATH; on Debian: apt-get install "
+        "postgresql");
+}
+
+/// A value in a configuration file of PostgreSQL, or of a connection string where quotes are escaped by a backslash.
+std::string quoted(const std::string& value) {
+    std::string text = "'";
+    for (const char c : value) {
+        if (c == '\'' || c == '\\') text += '\\';
+        text += c;
+    }
+    return text + "'";
+}
+
+std::string sql_literal(const std::string& value) {
+    std::string text = "'";
+    for (const char c : value)
+        text += c == '\'' ? std::string("''") : std::string(1, c);
+    return text + "'";
+}
+
+}  // namespace
+
+postgres::postgres(const std::filesystem::path& dir, std::uint16_t port)
+    : dir_(dir), data_(dir / "postgres"), sockets_(dir / "run"), port_(port), user_(unprivileged_account()) {
+    if (user_ && !can_enter(*user_, dir_)) {
+        throw stack_error("PostgreSQL does not run as root, and its user " + user_->name + " may not enter " +
+                          dir_.string() +
+                          ": give it the right to enter each folder on the way, or choose another --data-dir, such as "
+                          "/var/tmp/fencegate-dev");
+    }
+    const uid_t owner = user_ ? user_->uid : geteuid();
+    const gid_t group = user_ ? user_->gid : getegid();
+    if (sockets_.string().size() > socket_folder_max) {
+        // Named after DIR, so that each start finds its own again, and own_folder refuses one that someone else put
+        // there.
+        sockets_ = "/tmp/fencegate-" + std::to_string(geteuid()) + "-" +
+                   std::to_string(std::hash<std::string>{}(dir_.string()));
+    }
+    own_folder(sockets_, 0700, owner, group);
+    own_folder(data_, 0700, owner, group);
+    programs_ = find_programs(data_);
+    init_once();
+    write_settings();
+}
+
+void postgres::init_once() const {
+    if (std::filesystem::exists(data_ / "PG_VERSION")) return;
+    program initdb;
+    initdb.name = "initdb";
+    initdb.argv = {programs_ / "initdb",
+                   "--pgdata=" + data_.string(),
+                   std::string("--username=") + superuser,
+                   "--auth=trust",
+                   "--encoding=UTF8",
+                   "--locale=C.UTF-8",
+                   "--data-checksums",
+                   "--no-instructions"};
+    initdb.user = user_;
+    initdb.folder = data_;
+    initdb.log = dir_ / "logs/initdb.log";
+    run_to_end(initdb);
+}
+
+void postgres::write_settings() const {
+    // Beside the data and written by us: PostgreSQL's user need not be trusted with the rules of who may come in.
+    write_atomically(
+        dir_ / "pg_hba.conf",
+        "# Made by fencegate dev. The socket's folder is closed to everyone but this stack's user and root.\n"
+        "local all all trust\n"
+        "host  all all 127.0.0.1/32 scram-sha-256\n",
+        0644);
+    write_atomically(
+        dir_ / "postgresql.conf",
+        "# Made by fencegate dev at each start. fsync, synchronous_commit and full_page_writes stay as they are: on.\n"
+        "data_directory = " +
+            quoted(data_.string()) +
+            "\n"
+            "hba_file = " +
+            quoted((dir_ / "pg_hba.conf").string()) +
+            "\n"
+            "ident_file = " +
+            quoted((data_ / "pg_ident.conf").string()) +
+            "\n"
+            "unix_socket_directories = " +
+            quoted(sockets_.string()) +
+            "\n"
+            "unix_socket_permissions = 0700\n"
+            "listen_addresses = '127.0.0.1'\n"
+            "port = " +
+            std::to_string(port_) +
+            "\n"
+            "max_connections = 200\n"
+            "shared_buffers = 128MB\n"
+            "max_wal_size = 2GB\n"
+            "checkpoint_timeout = 15min\n"
+            "jit = off\n"
+            "log_line_prefix = '%m [%p] %u@%d '\n"
+            "cluster_name = 'fencegate dev'\n",
+        0644);
+    std::string pgpass;
+    for (const char* role : {superuser, gateway_role}) {
+        const auto password = kept_secret(dir_ / (std::string("postgres-") + role + ".password"));
+        pgpass += "127.0.0.1:" + std::to_string(port_) + ":*:" + role + ":" + password + "\n";
+    }
+    write_atomically(dir_ / "pgpass", pgpass, 0600);
+}
+
+program postgres::server() const {
+    program server;
+    server.name = "postgres";
+    server.argv = {programs_ / "postgres", "--config-file=" + (dir_ / "postgresql.conf").string()};
+    server.user = user_;
+    server.folder = data_;
+    server.log = dir_ / "logs/postgres.log";
+    // Fast shutdown: sessions are cut off, and the data is left clean. SIGTERM would wait for every client to leave.
+    server.stop_signal = SIGINT;
+    server.orphan_signal = SIGINT;
+    return server;
+}
+
+bool postgres::answers() const {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = (sockets_ / (".s.PGSQL." + std::to_string(port_))).string();
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (probe < 0) return false;
+    const bool does = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    close(probe);
+    return does;
+}
+
+std::string postgres::conninfo(const std::string& user, const std::string& dbname) const {
+    return "host=" + quoted(sockets_.string()) + " port=" + std::to_string(port_) + " dbname=" + dbname +
+           " user=" + user;
+}
+
+bool postgres::install() const {
+    if (!answers()) return false;
+    try {
+        postgres_config cfg;
+        cfg.conninfo = conninfo(superuser, "postgres");
+        pg::session server(cfg);
+        if (server.exec("select 1 from pg_catalog.pg_database where datname = $1", {std::string(database)}).empty()) {
+            server.command(std::string("create database ") + database);
+        }
+    } catch (const pg::session_lost&) {
+        return false;  // Still starting: it listens before it lets anyone in.
+    } catch (const pg::statement_failed& e) {
+        throw stack_error(std::string("the database could not be created: ") + e.what());
+    }
+    sql_scripts scripts = schema_scripts();
+    scripts.push_back(shop_script());
+    const std::string login = gateway_role;
+    // Passwords are literals of hexadecimal digits; only the recorder's conninfo holds a path.
+    scripts.emplace_back("dev stack",
+                         "do $do$ begin\n"
+                         "  if not exists (select from pg_catalog.pg_roles where rolname = '" +
+                             login + "') then create role " + login +
+                             " login; end if;\n"
+                             "  if exists (select from pg_catalog.pg_available_extensions where name = 'dblink') then\n"
+                             "    create extension if not exists dblink;\n"
+                             "    insert into fencing.settings (key, value) values ('recorder', " +
+                             sql_literal(conninfo(login, database)) +
+                             ")\n"
+                             "      on conflict (key) do update set value = excluded.value;\n"
+                             "  end if;\n"
+                             "end $do$;\n"
+                             "grant fencing_gateway to " +
+                             login +
+                             ";\n"
+                             "alter role " +
+                             login + " password '" + kept_secret(dir_ / ("postgres-" + login + ".password")) +
+                             "';\n"
+                             "alter role " +
+                             superuser + " password '" +
+                             kept_secret(dir_ / (std::string("postgres-") + superuser + ".password")) + "';\n");
+    const auto version = pg::migrate(conninfo(superuser, database), scripts);
+    if (version) return true;
+    if (version.error().code == errc::storage_unavailable) return false;
+    throw stack_error("the schema could not be installed: " + version.error().detail);
+}
+
+void postgres::tidy() const {
+    if (sockets_.parent_path() == dir_) return;
+    std::error_code ignored;
+    std::filesystem::remove(sockets_, ignored);
+}
+
+}  // namespace fencegate::dev

@@ -1,0 +1,48 @@
+#include <gateway/dev/probe_http.hpp>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+
+namespace fencegate::dev {
+
+unsigned get_status(const endpoint& where, const std::string& path) {
+    const bool v6 = where.address.find(':') != std::string::npos;
+    const int connection = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connection < 0) return 0;
+    const timeval limit{0, 500'000};
+    setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    bool connected = false;
+    if (v6) {
+        sockaddr_in6 to{};
+        to.sin6_family = AF_INET6;
+        to.sin6_port = htons(where.port);
+        inet_pton(AF_INET6, where.address == "::" ? "::1" : where.address.c_str(), &to.sin6_addr);
+        connected = connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+    } else {
+        sockaddr_in to{};
+        to.sin_family = AF_INET;
+        to.sin_port = htons(where.port);
+        inet_pton(AF_INET, where.address == "0.0.0.0" ? "127.0.0.1" : where.address.c_str(), &to.sin_addr);
+        connected = connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+    }
+    unsigned status = 0;
+    const std::string request = "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    std::array<char, 64> answer{};
+    if (connected &&
+        send(connection, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size()) &&
+        recv(connection, answer.data(), 12, MSG_WAITALL) == 12 && std::strncmp(answer.data(), "HTTP/1.", 7) == 0) {
+        status = static_cast<unsigned>(std::atoi(answer.data() + 9));
+    }
+    close(connection);
+    return status;
+}
+
+}  // namespace fencegate::dev

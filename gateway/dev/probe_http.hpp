@@ -1,0 +1,12 @@
+#pragma once
+
+#include <gateway/dev/ports.hpp>
+
+#include <string>
+
+namespace fencegate::dev {
+
+/// The status of `GET path`; 0 where no answer comes within half a second. Blocking; for readiness only.
+unsigned get_status(const endpoint& where, const std::string& path);
+
+}  // namespace fencegate::dev

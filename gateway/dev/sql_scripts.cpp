@@ -1,0 +1,16 @@
+#include <gateway/dev/sql_scripts.hpp>
+
+#include <gateway/dev/example_files.hpp>
+#include <gateway/dev/schema_files.hpp>
+
+namespace fencegate::dev {
+
+sql_scripts schema_scripts() {
+    sql_scripts out;
+    for (const auto& file : schema::files) out.emplace_back(file.name, file.text);
+    return out;
+}
+
+sql_script shop_script() { return {"shop.sql", std::string(examples::file("shop.sql"))}; }
+
+}  // namespace fencegate::dev

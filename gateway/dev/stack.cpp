@@ -1,0 +1,224 @@
+#include <gateway/dev/stack.hpp>
+
+#include <gateway/config/secrets.hpp>
+#include <gateway/dev/files.hpp>
+#include <gateway/dev/probe_http.hpp>
+
+#include <boost/json.hpp>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace fencegate::dev {
+namespace {
+
+struct key_of_stack {
+    const char* principal;
+    const char* scopes;
+};
+constexpr key_of_stack keys_of_stack[] = {
+    {"admin", "[leases, writes, history, operate, bare_tokens]"},
+    {"orders", "[leases, writes]"},
+    {"auditor", "[history]"},
+};
+
+std::string node_name(std::size_t index) {
+    return "redis-" + std::to_string(index + 1);
+}
+std::string gateway_name(std::size_t index) {
+    return "gateway-" + std::to_string(index + 1);
+}
+
+/// JSON's strings are YAML's double-quoted ones.
+std::string in_yaml(const std::string& text) {
+    return boost::json::serialize(boost::json::value(text));
+}
+
+}  // namespace
+
+std::filesystem::path prepare_folder(const std::filesystem::path& dir) {
+    std::error_code error;
+    std::filesystem::path full = std::filesystem::absolute(dir, error).lexically_normal();
+    if (!full.has_filename()) full = full.parent_path();
+    std::filesystem::create_directories(full.parent_path(), error);
+    if (error) throw stack_error(full.parent_path().string() + ": " + error.message());
+    // Others may pass through, because PostgreSQL may run as another user; what is secret is closed file by file.
+    own_folder(full, 0755, geteuid(), getegid());
+    own_folder(full / "logs", 0755, geteuid(), getegid());
+    return full;
+}
+
+stack::stack(const std::filesystem::path& folder, const options& wanted) : dir_(folder), wanted_(wanted) {
+    forget_facts();
+    check_wishes();
+    choose_ports();
+    make_keys();
+}
+
+void stack::check_wishes() const {
+    if (wanted_.auth || parse_endpoint(wanted_.http).is_loopback()) return;
+    throw stack_error("without --auth the stack listens on loopback only; " + wanted_.http + " needs --auth");
+}
+
+void stack::choose_ports() {
+    port_book book(dir_ / "ports");
+    if (const std::size_t before = book.count("redis-"); before != 0 && before != wanted_.nodes) {
+        throw stack_error(dir_.string() + " holds a stack of " + std::to_string(before) +
+                          " nodes, which can't change; choose another --data-dir");
+    }
+    for (std::size_t i = 0; i < wanted_.nodes; ++i) {
+        node_ports_.push_back(book.port_for(node_name(i)));
+        own_folder(dir_ / node_name(i), 0700, geteuid(), getegid());
+    }
+    const std::uint16_t database_port = book.port_for("postgres");
+    endpoint first = parse_endpoint(wanted_.http);
+    if (first.port != 0 && !is_free(first))
+        throw stack_error(wanted_.http + " is in use; choose another with --http, or --http 127.0.0.1:0");
+    for (std::size_t i = 0; i < wanted_.gateways; ++i) {
+        endpoint where = first;
+        if (i > 0 || first.port == 0) where.port = book.port_for(gateway_name(i), first.address);
+        endpoints_.push_back(where);
+    }
+    book.save();
+    database_.emplace(dir_, database_port);
+}
+
+void stack::make_keys() {
+    kept_secret(dir_ / "signing.key");
+    if (!wanted_.auth) return;
+    for (const auto& key : keys_of_stack) {
+        api_keys_[key.principal] = kept_secret(dir_ / (std::string("api-") + key.principal + ".key"));
+    }
+}
+
+std::vector<program> stack::nodes() const {
+    std::vector<program> all;
+    for (std::size_t i = 0; i < node_ports_.size(); ++i) {
+        program node;
+        node.name = node_name(i);
+        node.folder = dir_ / node.name;
+        node.log = dir_ / "logs" / (node.name + ".log");
+        node.argv = {"redis-server",
+                     "--port",
+                     std::to_string(node_ports_[i]),
+                     "--bind",
+                     "127.0.0.1",
+                     "--dir",
+                     node.folder,
+                     "--save",
+                     "",
+                     "--appendonly",
+                     "yes",
+                     "--appendfsync",
+                     wanted_.appendfsync,
+                     "--maxmemory-policy",
+                     "noeviction"};
+        all.push_back(std::move(node));
+    }
+    return all;
+}
+
+std::string stack::gateway_config(std::size_t index) const {
+    std::string text =
+        "# Made by fencegate dev at each start.\n"
+        "http: {address: " +
+        in_yaml(endpoints_[index].address) + ", port: " + std::to_string(endpoints_[index].port) +
+        "}\n"
+        "lease: {signing_key_file: signing.key}\n"
+        "redis:\n  nodes:\n";
+    for (std::size_t i = 0; i < node_ports_.size(); ++i) {
+        text += "    - {name: " + node_name(i) + ", host: 127.0.0.1, port: " + std::to_string(node_ports_[i]) + "}\n";
+    }
+    text += "postgres: {conninfo: " + in_yaml(database_->conninfo(postgres::gateway_role, postgres::database)) +
+            "}\n"
+            "log: {level: info, json: false}\n";
+    if (!api_keys_.empty()) text += "auth:\n  api_keys:\n";
+    for (const auto& key : keys_of_stack) {
+        const auto found = api_keys_.find(key.principal);
+        if (found == api_keys_.end()) continue;
+        text += std::string("    - {principal: ") + key.principal + ", key_sha256: \"" + sha256_hex(found->second) +
+                "\", scopes: " + key.scopes + "}\n";
+    }
+    return text;
+}
+
+std::vector<program> stack::gateways() const {
+    std::vector<program> all;
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+    for (std::size_t i = 0; i < endpoints_.size(); ++i) {
+        program gateway;
+        gateway.name = gateway_name(i);
+        gateway.folder = dir_;
+        gateway.log = dir_ / "logs" / (gateway.name + ".log");
+        const auto file = dir_ / (gateway.name + ".yaml");
+        write_atomically(file, gateway_config(i), 0600);
+        gateway.argv = {self, "serve", "--config", file};
+        all.push_back(std::move(gateway));
+    }
+    return all;
+}
+
+bool stack::is_ready() const {
+    return std::all_of(endpoints_.begin(), endpoints_.end(),
+                       [](const endpoint& each) { return get_status(each, "/readyz") == 200; });
+}
+
+pid_t stack::pid_of(const supervisor& running, const std::string& name) {
+    if (const pid_t now = running.pid_of(name); now != 0) last_pids_[name] = now;
+    return last_pids_[name];
+}
+
+void stack::write_facts(const supervisor& running) {
+    boost::json::object facts;
+    facts["http"] = endpoints_.front().url();
+    boost::json::array gateways, redis;
+    for (std::size_t i = 0; i < endpoints_.size(); ++i) {
+        gateways.push_back({{"http", endpoints_[i].url()}, {"pid", pid_of(running, gateway_name(i))}});
+    }
+    for (std::size_t i = 0; i < node_ports_.size(); ++i) {
+        redis.push_back({{"name", node_name(i)},
+                         {"host", "127.0.0.1"},
+                         {"port", node_ports_[i]},
+                         {"pid", pid_of(running, node_name(i))}});
+    }
+    facts["gateways"] = std::move(gateways);
+    facts["redis"] = std::move(redis);
+    facts["postgres"] = {{"host", database_->socket_folder().string()},
+                         {"port", database_->port()},
+                         {"database", postgres::database},
+                         {"superuser", postgres::superuser},
+                         {"pid", pid_of(running, "postgres")}};
+    if (!api_keys_.empty()) {
+        boost::json::object keys;
+        for (const auto& [principal, key] : api_keys_)
+            keys[principal] = key;
+        facts["api_keys"] = std::move(keys);
+    }
+    write_atomically(dir_ / "stack.json", boost::json::serialize(facts) + "\n", 0600);
+}
+
+void stack::forget_facts() const {
+    unlink((dir_ / "stack.json").c_str());
+}
+
+std::string stack::summary(double seconds) const {
+    char took[32];
+    std::snprintf(took, sizeof took, "%.1f", seconds);
+    std::string text = std::string("\nReady after ") + took + " s.\n";
+    for (const auto& each : endpoints_)
+        text += "  gateway     " + each.url() + "\n";
+    text += "  redis       127.0.0.1, ports";
+    for (const auto port : node_ports_)
+        text += " " + std::to_string(port);
+    text += "\n  postgresql  psql -h " + database_->socket_folder().string() + " -p " +
+            std::to_string(database_->port()) + " -U " + postgres::superuser + " " + postgres::database + "\n";
+    if (!api_keys_.empty()) text += "  api keys    " + (dir_ / "api-{admin,orders,auditor}.key").string() + "\n";
+    text += "  all of it   " + (dir_ / "stack.json").string() + ", logs in " + (dir_ / "logs").string() + "\n";
+    text += "Ctrl-C (or kill " + std::to_string(getpid()) + ") stops all of it.\n\n";
+    return text;
+}
+
+}  // namespace fencegate::dev

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+
+namespace fencegate::http {
+
+/// Which of the offered media types an Accept header asks for (RFC 9110, 12.5.1): the one of the highest q, the earlier
+/// offer on a tie.
+///
+/// Out: an index into `offers`; empty if none is acceptable. An absent or empty header accepts everything.
+std::optional<std::size_t> preferred_type(std::string_view accept, std::initializer_list<std::string_view> offers);
+
+/// Whether a Content-Type names this media type; parameters do not matter.
+bool is_media_type(std::string_view content_type, std::string_view type);
+
+}  // namespace fencegate::http

@@ -1,0 +1,184 @@
+#include <gateway/http/json_handler.hpp>
+
+#include <gateway/http/json_io.hpp>
+
+#include <algorithm>
+#include <charconv>
+
+namespace fencegate::http {
+namespace {
+
+/// Digits that count: without sign, point, leading and trailing zeros, exponent.
+std::size_t significant_digits(std::string_view number) {
+    std::size_t digits = 0;
+    std::size_t trailing_zeros = 0;
+    for (const char c : number) {
+        if (c == 'e' || c == 'E') break;
+        if (c < '0' || c > '9') continue;
+        if (c == '0') {
+            if (digits == 0) continue;
+            ++trailing_zeros;
+        } else {
+            trailing_zeros = 0;
+        }
+        ++digits;
+    }
+    return digits - trailing_zeros;
+}
+
+/// Digits that every double keeps on a round trip.
+constexpr std::size_t digits_kept = 15;
+
+bool has_nul(boost::json::string_view s) {
+    return s.find('\0') != boost::json::string_view::npos;
+}
+
+}  // namespace
+
+bool json_handler::on_document_begin(error_code&) {
+    values_.reset();
+    return true;
+}
+
+void json_handler::begin_value() {
+    if (!frames_.empty() && frames_.back().is_array) ++frames_.back().index;
+}
+
+void json_handler::add_fault(std::string pointer, std::string detail) {
+    if (faults_.size() < faults_max) faults_.push_back({std::move(pointer), std::move(detail)});
+}
+
+/// Where the value stands that is being read: the last key of every open object, the last index of every open array.
+std::string json_handler::pointer_here() const {
+    std::string out;
+    for (std::size_t i = 0; i < frames_.size(); ++i) {
+        const frame& f = frames_[i];
+        if (f.is_array) {
+            out = child_pointer(out, f.index - 1);
+            continue;
+        }
+        const std::size_t keys_end = [&] {
+            for (std::size_t j = i + 1; j < frames_.size(); ++j) {
+                if (!frames_[j].is_array) return frames_[j].first_key;
+            }
+            return keys_.size();
+        }();
+        if (keys_end > f.first_key) out = child_pointer(out, keys_[keys_end - 1]);
+    }
+    return out;
+}
+
+bool json_handler::on_object_begin(error_code&) {
+    begin_value();
+    frames_.push_back({keys_.size(), 0, false});
+    return true;
+}
+
+void json_handler::check_keys(std::size_t first_key) {
+    scratch_.assign(keys_.begin() + static_cast<std::ptrdiff_t>(first_key), keys_.end());
+    keys_.resize(first_key);
+    std::sort(scratch_.begin(), scratch_.end());
+    for (std::size_t i = 1; i < scratch_.size(); ++i) {
+        const bool told = i >= 2 && scratch_[i - 2] == scratch_[i];
+        if (scratch_[i - 1] == scratch_[i] && !told) {
+            add_fault(child_pointer(pointer_here(), scratch_[i]), "stands more than once in its object");
+        }
+    }
+}
+
+bool json_handler::on_object_end(std::size_t n, error_code&) {
+    const std::size_t first_key = frames_.back().first_key;
+    frames_.pop_back();  // Now pointer_here() is the place of the object itself.
+    check_keys(first_key);
+    values_.push_object(n);
+    return true;
+}
+
+bool json_handler::on_array_begin(error_code&) {
+    begin_value();
+    frames_.push_back({keys_.size(), 0, true});
+    return true;
+}
+
+bool json_handler::on_array_end(std::size_t n, error_code&) {
+    frames_.pop_back();
+    values_.push_array(n);
+    return true;
+}
+
+bool json_handler::on_key_part(string_view s, std::size_t, error_code&) {
+    partial_key_.append(s.data(), s.size());
+    values_.push_chars(s);
+    return true;
+}
+
+bool json_handler::on_key(string_view s, std::size_t, error_code&) {
+    if (partial_key_.empty()) {
+        keys_.emplace_back(s.data(), s.size());
+    } else {
+        partial_key_.append(s.data(), s.size());
+        keys_.emplace_back(unescaped_.emplace_back(std::move(partial_key_)));
+        partial_key_.clear();
+    }
+    if (keys_.back().find('\0') != std::string_view::npos) {
+        add_fault(pointer_here(), "the key holds U+0000, which PostgreSQL does not have");
+    }
+    values_.push_key(s);
+    return true;
+}
+
+bool json_handler::on_string_part(string_view s, std::size_t, error_code&) {
+    string_has_nul_ = string_has_nul_ || has_nul(s);
+    values_.push_chars(s);
+    return true;
+}
+
+bool json_handler::on_string(string_view s, std::size_t, error_code&) {
+    begin_value();
+    if (string_has_nul_ || has_nul(s)) add_fault(pointer_here(), "holds U+0000, which PostgreSQL does not have");
+    string_has_nul_ = false;
+    values_.push_string(s);
+    return true;
+}
+
+bool json_handler::on_int64(std::int64_t i, string_view, error_code&) {
+    begin_value();
+    values_.push_int64(i);
+    return true;
+}
+
+bool json_handler::on_uint64(std::uint64_t u, string_view, error_code&) {
+    begin_value();
+    values_.push_uint64(u);
+    return true;
+}
+
+bool json_handler::on_double(double, string_view s, error_code&) {
+    begin_value();
+    const std::string_view text(s.data(), s.size());
+    if (significant_digits(text) > digits_kept) {
+        add_fault(pointer_here(), "a number of more than 15 significant digits would lose some; send it as a string");
+        values_.push_double(0);
+        return true;
+    }
+    // Boost.JSON 1.81 may be off in the last bit where the exponent is large; from_chars is exact.
+    double exact = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), exact);
+    if (error != std::errc{}) add_fault(pointer_here(), "a number out of a double's range; send it as a string");
+    values_.push_double(exact);
+    return true;
+}
+
+bool json_handler::on_bool(bool b, error_code&) {
+    begin_value();
+    values_.push_bool(b);
+    return true;
+}
+
+bool json_handler::on_null(error_code&) {
+    begin_value();
+    values_.push_null();
+    return true;
+}
+
+}  // namespace fencegate::http

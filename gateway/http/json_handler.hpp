@@ -1,0 +1,79 @@
+#pragma once
+
+#include <gateway/domain/failure.hpp>
+
+#include <boost/json/basic_parser.hpp>
+#include <boost/json/value.hpp>
+#include <boost/json/value_stack.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::http {
+
+/// Receives what boost::json::basic_parser reads and builds the value, looking for what Boost's own handler lets pass
+/// silently: keys that stand twice, numbers that a double does not keep, U+0000. It notes such faults with their place
+/// and reads on, so that all are reported.
+///
+/// Lifetime: the text is given to the parser in one piece and outlives it; keys without escapes are kept as views into
+/// it.
+class json_handler {
+  public:
+    static constexpr std::size_t max_object_size = boost::json::object::max_size();
+    static constexpr std::size_t max_array_size = boost::json::array::max_size();
+    static constexpr std::size_t max_key_size = boost::json::string::max_size();
+    static constexpr std::size_t max_string_size = boost::json::string::max_size();
+    /// Faults told of in one answer at most.
+    static constexpr std::size_t faults_max = 32;
+
+    const std::vector<field_error>& faults() const { return faults_; }
+    std::vector<field_error> take_faults() { return std::move(faults_); }
+    boost::json::value release() { return values_.release(); }
+
+    using error_code = boost::json::error_code;
+    using string_view = boost::json::string_view;
+    bool on_document_begin(error_code&);
+    bool on_document_end(error_code&) { return true; }
+    bool on_object_begin(error_code&);
+    bool on_object_end(std::size_t n, error_code&);
+    bool on_array_begin(error_code&);
+    bool on_array_end(std::size_t n, error_code&);
+    bool on_key_part(string_view s, std::size_t n, error_code&);
+    bool on_key(string_view s, std::size_t n, error_code&);
+    bool on_string_part(string_view s, std::size_t n, error_code&);
+    bool on_string(string_view s, std::size_t n, error_code&);
+    bool on_number_part(string_view, error_code&) { return true; }
+    bool on_int64(std::int64_t i, string_view s, error_code&);
+    bool on_uint64(std::uint64_t u, string_view s, error_code&);
+    bool on_double(double d, string_view s, error_code&);
+    bool on_bool(bool b, error_code&);
+    bool on_null(error_code&);
+    bool on_comment_part(string_view, error_code&) { return true; }
+    bool on_comment(string_view, error_code&) { return true; }
+
+  private:
+    /// An array or object that is being read.
+    struct frame {
+        std::size_t first_key = 0;  ///< Index into keys_ of the first key of this object.
+        std::size_t index = 0;      ///< Arrays: elements seen so far.
+        bool is_array = false;
+    };
+    void begin_value();
+    void add_fault(std::string pointer, std::string detail);
+    std::string pointer_here() const;
+    void check_keys(std::size_t first_key);
+
+    boost::json::value_stack values_;
+    std::vector<frame> frames_;
+    std::vector<std::string_view> keys_;  ///< Of all objects that are open, outermost first.
+    std::vector<std::string_view> scratch_;
+    std::deque<std::string> unescaped_;  ///< Keys that had escapes. A deque: its strings stay where they are.
+    std::string partial_key_;
+    bool string_has_nul_ = false;
+    std::vector<field_error> faults_;
+};
+
+}  // namespace fencegate::http

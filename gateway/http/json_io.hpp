@@ -1,0 +1,71 @@
+#pragma once
+
+#include <gateway/domain/failure.hpp>
+#include <gateway/http/message.hpp>
+
+#include <boost/json/value.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace fencegate::http {
+
+/// Arrays and objects in one another at most.
+inline constexpr std::size_t json_depth_max = 32;
+
+/// A JSON text as a value of which nothing was lost on the way.
+///
+/// Errors: errc::invalid_request, with all faults found: what JSON does not allow, deeper than json_depth_max, a key
+/// that stands twice in an
+///         object, a number that a double does not keep (more than 15 significant digits, or out of range), U+0000
+///         (PostgreSQL has none).
+result<boost::json::value> parse_json(std::string_view text);
+
+/// The body of a request. Errors: as parse_json; errc::unsupported_media_type unless it is `application/json` without
+/// Content-Encoding.
+result<boost::json::value> parse_body(const request& r);
+
+/// As parse_body; a body that is not an object is a fault.
+result<boost::json::object> parse_object_body(const request& r);
+
+/// RFC 6901: one more step down from `pointer`.
+std::string child_pointer(std::string_view pointer, std::string_view key);
+std::string child_pointer(std::string_view pointer, std::size_t index);
+
+/// Appends `text` as a JSON string.
+void append_json_string(std::string& out, std::string_view text);
+
+/// Writes one JSON object straight into a string, member by member.
+class object_writer {
+  public:
+    explicit object_writer(std::string& out) : out_(out) { out_ += '{'; }
+
+    /// The caller appends the value itself.
+    object_writer& key(std::string_view name);
+    object_writer& text(std::string_view name, std::string_view value);
+    object_writer& boolean(std::string_view name, bool value);
+    object_writer& null(std::string_view name);
+    /// `json` is JSON already.
+    object_writer& raw(std::string_view name, std::string_view json);
+    template <std::integral Number>
+    object_writer& number(std::string_view name, Number value) {
+        key(name);
+        out_ += std::to_string(value);
+        return *this;
+    }
+    /// Text, or null if it is empty.
+    object_writer& text_or_null(std::string_view name, std::string_view value);
+    void end() { out_ += '}'; }
+
+  private:
+    std::string& out_;
+    bool first_ = true;
+};
+
+/// A 200 with a JSON body.
+response json_response(std::string body, unsigned status = 200);
+
+}  // namespace fencegate::http

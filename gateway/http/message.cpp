@@ -1,0 +1,50 @@
+#include <gateway/http/message.hpp>
+
+#include <array>
+
+namespace fencegate::http {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, method>, 7> methods{{{"GET", method::get},
+                                                                      {"POST", method::post},
+                                                                      {"PATCH", method::patch},
+                                                                      {"PUT", method::put},
+                                                                      {"DELETE", method::del},
+                                                                      {"HEAD", method::head},
+                                                                      {"OPTIONS", method::options}}};
+
+}  // namespace
+
+std::string_view to_string(method m) {
+    for (const auto& [name, value] : methods) {
+        if (value == m) return name;
+    }
+    return "-";
+}
+
+method parse_method(std::string_view text) {
+    for (const auto& [name, value] : methods) {
+        if (name == text) return value;
+    }
+    return method::other;
+}
+
+scope_set scope_set::all() {
+    return scope_set({scope::leases, scope::writes, scope::history, scope::operate, scope::bare_tokens});
+}
+
+std::string_view request::header(std::string_view name) const {
+    for (const auto& [key, value] : headers) {
+        if (key == name) return value;
+    }
+    return {};
+}
+
+bool request::has_header(std::string_view name) const {
+    for (const auto& [key, value] : headers) {
+        if (key == name) return true;
+    }
+    return false;
+}
+
+}  // namespace fencegate::http

@@ -1,0 +1,79 @@
+#include <gateway/http/query.hpp>
+
+#include <boost/url/params_encoded_view.hpp>
+#include <boost/url/parse_query.hpp>
+
+#include <algorithm>
+#include <charconv>
+
+namespace fencegate::http {
+namespace {
+
+constexpr std::size_t parameters_max = 64;
+
+std::string decode(boost::urls::pct_string_view text) {
+    // As HTML forms and most clients write a blank.
+    boost::urls::encoding_opts options;
+    options.space_as_plus = true;
+    return text.decode(options);
+}
+
+}  // namespace
+
+query_reader::query_reader(std::string_view query, std::initializer_list<std::string_view> known, fault_list& faults)
+    : faults_(faults) {
+    if (query.empty()) return;
+    const auto parsed = boost::urls::parse_query({query.data(), query.size()});
+    if (!parsed) {
+        faults_.add("query", "is not a well-formed query string");
+        return;
+    }
+    for (const auto& parameter : *parsed) {
+        std::string name = decode(parameter.key);
+        if (parameters_.size() == parameters_max) {
+            faults_.add("query", "has more than 64 parameters");
+            return;
+        }
+        if (std::ranges::find(known, std::string_view(name)) == known.end()) {
+            faults_.add(std::move(name), "is not a parameter of this request");
+        } else if (text(name)) {
+            faults_.add(std::move(name), "is given more than once");
+        } else {
+            std::string value = parameter.has_value ? decode(parameter.value) : std::string();
+            if (value.find('\0') != std::string::npos)
+                faults_.add(name, "holds U+0000, which PostgreSQL does not have");
+            parameters_.emplace_back(std::move(name), std::move(value));
+        }
+    }
+}
+
+std::optional<std::string> query_reader::text(std::string_view name) const {
+    for (const auto& [key, value] : parameters_) {
+        if (key == name) return value;
+    }
+    return std::nullopt;
+}
+
+std::optional<std::int64_t> query_reader::integer(std::string_view name, integer_bounds bounds) const {
+    const auto given = text(name);
+    if (!given) return std::nullopt;
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(given->data(), given->data() + given->size(), value);
+    if (error == std::errc{} && end == given->data() + given->size() && value >= bounds.lowest &&
+        value <= bounds.highest)
+        return value;
+    faults_.add(std::string(name),
+                "has to be an integer from " + std::to_string(bounds.lowest) + " to " + std::to_string(bounds.highest));
+    return std::nullopt;
+}
+
+std::optional<bool> query_reader::boolean(std::string_view name) const {
+    const auto given = text(name);
+    if (!given) return std::nullopt;
+    if (*given == "true") return true;
+    if (*given == "false") return false;
+    faults_.add(std::string(name), "has to be true or false");
+    return std::nullopt;
+}
+
+}  // namespace fencegate::http

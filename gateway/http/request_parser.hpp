@@ -1,0 +1,55 @@
+#pragma once
+
+#include <gateway/config/config.hpp>
+#include <gateway/http/message.hpp>
+
+#include <boost/beast/http/basic_parser.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace fencegate::http {
+
+/// Fills a `request` from the bytes of a connection. Sits directly on Beast's parser, so that fields are copied once.
+///
+/// Beyond what Beast refuses, refuses what would leave doubt about where a message ends or whom it is for: a
+/// Transfer-Encoding other than chunked, no Host or two of them (HTTP/1.1), a field twice that can only be given once.
+/// Trailers are dropped: they come too late to be trusted.
+class request_parser : public boost::beast::http::basic_parser<true> {
+  public:
+    explicit request_parser(const http_config& cfg);
+
+    request message;            ///< Valid once is_done(); without what the dispatcher adds.
+    std::string authorization;  ///< Kept apart from the message's headers.
+    std::string x_api_key;
+
+    /// Why the parser stopped with an error of its own; empty if the error was Beast's.
+    std::string_view fault() const { return fault_; }
+    bool expects_continue() const { return expects_continue_; }
+    bool http_1_0() const { return version_ == 10; }
+
+  private:
+    using error_code = boost::beast::error_code;
+    using string_view = boost::beast::string_view;
+    void on_request_impl(boost::beast::http::verb, string_view method_text, string_view target, int version,
+                         error_code& ec) override;
+    void on_response_impl(int, string_view, int, error_code&) override {}
+    void on_field_impl(boost::beast::http::field name, string_view name_text, string_view value,
+                       error_code& ec) override;
+    void on_header_impl(error_code& ec) override;
+    void on_body_init_impl(const boost::optional<std::uint64_t>& content_length, error_code& ec) override;
+    std::size_t on_body_impl(string_view body, error_code& ec) override;
+    void on_chunk_header_impl(std::uint64_t, string_view, error_code&) override {}
+    std::size_t on_chunk_body_impl(std::uint64_t remain, string_view body, error_code& ec) override;
+    void on_finish_impl(error_code&) override {}
+
+    void refuse(std::string_view why, error_code& ec);
+
+    std::string_view fault_;
+    int version_ = 11;
+    unsigned hosts_ = 0;
+    bool header_over_ = false;
+    bool expects_continue_ = false;
+};
+
+}  // namespace fencegate::http

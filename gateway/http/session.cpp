@@ -1,0 +1,303 @@
+#include <gateway/http/session.hpp>
+
+#include <gateway/http/problem.hpp>
+#include <gateway/http/response_head.hpp>
+
+#include <spdlog/spdlog.h>
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+
+#include <poll.h>
+
+#include <array>
+
+namespace fencegate::http {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::steady_clock;
+
+/// A first read; a body that is known to be longer is read in larger pieces.
+constexpr std::size_t read_size = 8 * 1024;
+constexpr std::size_t read_size_in_body = 64 * 1024;
+/// How much of what a refused caller still sends is read and dropped, so that the answer is not lost to a reset.
+constexpr std::size_t linger_bytes_max = 8 * 1024 * 1024;
+constexpr std::chrono::seconds linger_time{2};
+/// A handler that took less cannot have outlived its caller in a way worth a system call.
+constexpr std::chrono::milliseconds long_enough_to_hang_up{10};
+
+/// Stands in the log for an answer that nobody was there to get (nginx's number; it is never sent).
+constexpr unsigned status_of_hung_up = 499;
+
+struct served {
+    method verb = method::other;
+    std::string_view route_path;
+    std::string_view principal;
+    std::string_view request_id;
+    unsigned status = 0;
+    steady_clock::duration time{};
+};
+
+/// One line a request. Never the path (it may hold a lease_id), the body or the key.
+void log_access(const served& s) {
+    const auto level = s.status >= 500 ? spdlog::level::info : spdlog::level::debug;
+    spdlog::logger& log = *spdlog::default_logger_raw();
+    if (!log.should_log(level)) return;
+    const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(s.time).count();
+    log.log(level, "http method={} route={} status={} us={} request_id={} principal={}", to_string(s.verb),
+            s.route_path, s.status, microseconds, s.request_id, s.principal);
+}
+
+}  // namespace
+
+session::session(tcp_socket socket, std::shared_ptr<session_group> group)
+    : socket_(std::move(socket)), group_(std::move(group)), phase_since_(steady_clock::now()) {
+    group_->add(*this);
+}
+
+session::~session() {
+    group_->remove(*this);
+}
+
+void session::start(const std::shared_ptr<session>& self) {
+    auto ended = [](const std::exception_ptr& error) {
+        if (!error) return;
+        try {
+            std::rethrow_exception(error);
+        } catch (const std::exception& e) {
+            spdlog::error("http connection ended by a fault: {}", e.what());
+        }
+    };
+    const auto executor = self->socket_.get_executor();
+    asio::co_spawn(executor, run(self), asio::bind_cancellation_slot(self->cancel_handler_.slot(), std::move(ended)));
+}
+
+asio::awaitable<void> session::run(std::shared_ptr<session> self) {
+    // Cancellation is for the handler, which ends in its own way; here its effect is read from peer_gone_ and from the
+    // socket.
+    co_await asio::this_coro::throw_if_cancelled(false);
+    session& s = *self;
+    bool keep_alive = true;
+    while (keep_alive) {
+        s.parser_.emplace(s.group_->config());
+        s.continue_sent_ = false;
+        progress have = s.parse_buffered();
+        while (have == progress::need_more) {
+            boost::system::error_code ec;
+            if (s.parser_->is_header_done() && s.parser_->expects_continue() && !s.continue_sent_) {
+                s.continue_sent_ = true;
+                constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+                co_await asio::async_write(s.socket_, asio::buffer(go_on),
+                                           asio::redirect_error(asio::use_awaitable, ec));
+                if (ec) co_return;
+            }
+            const std::size_t room = s.parser_->is_header_done() ? read_size_in_body : read_size;
+            const auto space = s.buffer_.prepare(room);
+            const std::size_t count =
+                co_await s.socket_.async_read_some(space, asio::redirect_error(asio::use_awaitable, ec));
+            if (ec) co_return;
+            s.buffer_.commit(count);
+            have = s.parse_buffered();
+        }
+        if (have == progress::refused) {
+            co_await s.answer_refused_input();
+            co_return;
+        }
+
+        const auto begun = steady_clock::now();
+        s.enter(phase::handling, begun);
+        keep_alive = s.parser_->keep_alive() && !s.group_->closing();
+        s.http_1_0_ = s.parser_->http_1_0();
+        request& message = s.parser_->message;
+        const method verb = message.verb;
+        s.head_only_ = verb == method::head;
+        const dispatcher::credentials by{s.parser_->authorization, s.parser_->x_api_key};
+        dispatcher::plan plan = s.group_->routes().prepare(message, by, begun);
+        s.request_id_ = message.request_id;
+        response answer;
+        if (plan.target == nullptr) {
+            answer = std::move(plan.answer);
+        } else {
+            answer = co_await s.call_handler(*plan.target, std::move(message));
+        }
+
+        const auto ended = steady_clock::now();
+        if (ended - begun >= long_enough_to_hang_up && answer.undo_undelivered)
+            s.peer_gone_ = s.peer_gone_ || s.peer_has_hung_up();
+        served line;
+        line.verb = verb;
+        line.route_path = plan.route_path;
+        line.principal = plan.principal;
+        line.request_id = s.request_id_;
+        line.status = s.peer_gone_ ? status_of_hung_up : answer.status;
+        line.time = ended - begun;
+        log_access(line);
+
+        keep_alive = keep_alive && !s.group_->closing();
+        s.enter(phase::writing, ended);
+        bool delivered = !s.peer_gone_;
+        if (delivered) delivered = co_await s.respond(answer, keep_alive);
+        if (!delivered) {
+            co_await s.undo(std::move(answer));
+            co_return;
+        }
+        s.enter(phase::reading, ended);
+    }
+    s.close();
+}
+
+session::progress session::parse_buffered() {
+    boost::system::error_code ec;
+    while (!parser_->is_done() && buffer_.size() > 0) {
+        const std::size_t used = parser_->put(buffer_.data(), ec);
+        buffer_.consume(used);
+        if (ec == boost::beast::http::error::need_more) return progress::need_more;
+        if (ec) break;
+        if (used == 0 && !parser_->is_done()) return progress::need_more;
+    }
+    if (!ec) return parser_->is_done() ? progress::complete : progress::need_more;
+    if (ec == boost::beast::http::error::body_limit) {
+        refusal_ =
+            make_failure(errc::too_large, "The body is larger than " + std::to_string(group_->config().body_max_bytes) +
+                                              " bytes (http.body_max_bytes).");
+    } else if (ec == boost::beast::http::error::header_limit) {
+        refusal_ = make_failure(errc::invalid_request, "The request's head is larger than " +
+                                                           std::to_string(group_->config().header_max_bytes) +
+                                                           " bytes (http.header_max_bytes).");
+    } else if (!parser_->fault().empty()) {
+        refusal_ = make_failure(errc::invalid_request, std::string(parser_->fault()));
+    } else {
+        refusal_ = make_failure(errc::invalid_request, "This is not a valid HTTP/1.1 request: " + ec.message() + ".");
+    }
+    return progress::refused;
+}
+
+asio::awaitable<void> session::answer_refused_input() {
+    const auto now = steady_clock::now();
+    enter(phase::writing, now);
+    request_id_ = request_id_of(parser_->message);
+    head_only_ = false;
+    const response answer = problem_response(refusal_, request_id_);
+    served line;
+    line.verb = parser_->message.verb;
+    line.route_path = "-";
+    line.principal = "-";
+    line.request_id = request_id_;
+    line.status = answer.status;
+    log_access(line);
+    const bool delivered = co_await respond(answer, false);
+    if (delivered) co_await linger();
+    close();
+}
+
+asio::awaitable<response> session::call_handler(const route& target, request message) {
+    response answer;
+    // The handler of an earlier request may have changed how this coroutine meets cancellation: each begins anew.
+    co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
+    co_await asio::this_coro::throw_if_cancelled(false);
+    if (target.long_waiting) group_->begin_waiting(*this);
+    try {
+        answer = co_await target.handle(std::move(message));
+    } catch (const std::exception& e) {
+        spdlog::error("http handler of {} failed: {} request_id={}", target.path, e.what(), request_id_);
+        answer =
+            problem_response(make_failure(errc::internal_error,
+                                          "The gateway has a fault; the log has the details under this request_id."),
+                             request_id_);
+    }
+    group_->end_waiting(*this);
+    co_return answer;
+}
+
+asio::awaitable<bool> session::respond(const response& answer, bool keep_alive) {
+    head_additions add;
+    add.request_id = request_id_;
+    add.date = group_->date(phase_since_);
+    add.keep_alive = keep_alive;
+    add.http_1_0 = http_1_0_;
+    render_head(head_, answer, add);
+    const bool with_body = has_body(answer.status) && !head_only_;
+    const std::array<asio::const_buffer, 2> parts{asio::buffer(head_),
+                                                  with_body ? asio::buffer(answer.body) : asio::const_buffer()};
+    boost::system::error_code ec;
+    co_await asio::async_write(socket_, parts, asio::redirect_error(asio::use_awaitable, ec));
+    co_return !ec;
+}
+
+asio::awaitable<void> session::undo(response answer) {
+    if (!answer.undo_undelivered) co_return;
+    // What hung up must not cut short what is done because of it.
+    co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+    try {
+        co_await answer.undo_undelivered();
+    } catch (const std::exception& e) {
+        spdlog::error("http answer that its caller did not get could not be taken back: {} request_id={}", e.what(),
+                      request_id_);
+    }
+}
+
+asio::awaitable<void> session::linger() {
+    enter(phase::lingering, steady_clock::now());
+    boost::system::error_code ec;
+    socket_.shutdown(tcp_socket::shutdown_send, ec);
+    buffer_.clear();
+    std::size_t dropped = 0;
+    while (!ec && dropped < linger_bytes_max) {
+        const auto space = buffer_.prepare(read_size_in_body);
+        dropped += co_await socket_.async_read_some(space, asio::redirect_error(asio::use_awaitable, ec));
+    }
+}
+
+bool session::peer_has_hung_up() {
+    if (!socket_.is_open()) return true;
+    pollfd socket{socket_.native_handle(), POLLRDHUP, 0};
+    return ::poll(&socket, 1, 0) > 0 && socket.revents != 0;
+}
+
+void session::enter(phase next, steady_clock::time_point now) {
+    phase_ = next;
+    phase_since_ = now;
+}
+
+void session::close() {
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+}
+
+void session::close_if_stale(steady_clock::time_point now) {
+    switch (phase_) {
+        case phase::handling:
+            return;  // bounded by the request's own deadline
+        case phase::lingering:
+            if (now - phase_since_ > linger_time) close();
+            return;
+        case phase::reading:
+        case phase::writing:
+            if (now - phase_since_ > group_->config().idle_timeout) close();
+    }
+}
+
+void session::close_if_idle() {
+    if (phase_ == phase::reading && buffer_.size() == 0 && (!parser_ || !parser_->got_some())) close();
+}
+
+void session::cancel() {
+    if (phase_ == phase::handling) {
+        cancel_handler_.emit(asio::cancellation_type::terminal);
+    } else {
+        close();
+    }
+}
+
+void session::hang_up() {
+    peer_gone_ = true;
+    group_->end_waiting(*this);
+    cancel_handler_.emit(asio::cancellation_type::terminal);
+}
+
+}  // namespace fencegate::http

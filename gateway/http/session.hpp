@@ -1,0 +1,81 @@
+#pragma once
+
+#include <gateway/http/request_parser.hpp>
+#include <gateway/http/session_group.hpp>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/cancellation_signal.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace fencegate::http {
+
+/// One connection: reads a request, has it handled, writes the answer, and again. Requests that were sent ahead
+/// (pipelining) wait in the buffer and are served in order.
+///
+/// A stream of events (text/event-stream) will be one more kind of answer, written where `respond` writes a whole one
+/// now.
+///
+/// Threads:  the thread of its group's io_context.
+/// Lifetime: its coroutine holds it.
+class session {
+  public:
+    session(tcp_socket socket, std::shared_ptr<session_group> group);
+    ~session();
+    session(const session&) = delete;
+    session& operator=(const session&) = delete;
+
+    static void start(const std::shared_ptr<session>& self);
+
+    /// Closes if it has waited for a request, or for the peer to take an answer, for longer than http.idle_timeout.
+    void close_if_stale(std::chrono::steady_clock::time_point now);
+    /// Closes if nothing of a request has arrived.
+    void close_if_idle();
+    /// Cancels the request under way, whose answer is still sent, or closes where there is none.
+    void cancel();
+    void close();
+    /// The caller is gone: cancels its request under way.
+    void hang_up();
+    int native_handle() { return socket_.native_handle(); }
+
+  private:
+    enum class phase { reading, handling, writing, lingering };
+    enum class progress { need_more, complete, refused };
+    friend class session_group;
+
+    static boost::asio::awaitable<void> run(std::shared_ptr<session> self);
+    progress parse_buffered();
+    boost::asio::awaitable<void> answer_refused_input();
+    /// False if the answer did not reach the kernel in full.
+    boost::asio::awaitable<bool> respond(const response& answer, bool keep_alive);
+    boost::asio::awaitable<response> call_handler(const route& target, request message);
+    boost::asio::awaitable<void> undo(response answer);
+    boost::asio::awaitable<void> linger();
+    bool peer_has_hung_up();
+    void enter(phase next, std::chrono::steady_clock::time_point now);
+
+    tcp_socket socket_;
+    std::shared_ptr<session_group> group_;
+    boost::asio::cancellation_signal cancel_handler_;
+    boost::beast::flat_buffer buffer_;
+    std::optional<request_parser> parser_;
+    failure refusal_;
+
+    phase phase_ = phase::reading;
+    std::chrono::steady_clock::time_point phase_since_;
+    bool continue_sent_ = false;
+    bool peer_gone_ = false;
+    bool head_only_ = false;
+    bool http_1_0_ = false;
+    std::string head_;
+    std::string request_id_;
+    std::size_t group_index_ = 0;
+    std::optional<std::size_t> waiting_index_;
+};
+
+}  // namespace fencegate::http

@@ -1,0 +1,164 @@
+// fencegate's command line: reads arguments and configuration, hands over to one of four commands, and turns the
+// outcome into an exit code.
+#include <gateway/app.hpp>
+#include <gateway/dev/check.hpp>
+#include <gateway/dev/dev.hpp>
+#include <gateway/dev/ports.hpp>
+#include <gateway/dev/process.hpp>
+#include <gateway/dev/sql_scripts.hpp>
+#include <gateway/pg/migrate.hpp>
+
+#include <lockcore/types.hpp>
+
+#include <spdlog/spdlog.h>
+#include <CLI/CLI.hpp>
+
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+
+namespace {
+
+using namespace fencegate;
+
+/// The configuration, or empty after its faults were printed.
+std::optional<config> read_config(const std::filesystem::path& file) {
+    config_faults faults;
+    config cfg = load_config(file, faults);
+    if (faults.empty()) return cfg;
+    std::cerr << file.string() << " has "
+              << (faults.size() == 1 ? "a fault" : std::to_string(faults.size()) + " faults") << ":\n";
+    for (const auto& fault : faults)
+        std::cerr << "  " << fault << "\n";
+    return std::nullopt;
+}
+
+int run_migrate(const std::string& conninfo, bool with_example) {
+    spdlog::set_level(spdlog::level::warn);
+    auto scripts = dev::schema_scripts();
+    if (with_example) scripts.push_back(dev::shop_script());
+    const auto version = pg::migrate(conninfo, scripts);
+    if (version) {
+        std::cout << "The schema fencing has version " << *version
+                  << (with_example ? "; the shop example is installed.\n" : ".\n");
+        return exit_ok;
+    }
+    std::cerr << "fencegate migrate: " << version.error().detail << "\n";
+    return version.error().code == errc::storage_unavailable ? exit_unavailable : exit_failed;
+}
+
+struct arguments {
+    std::string config_file;
+    std::string conninfo;
+    bool with_example = false;
+    dev::options dev;
+};
+
+void add_config(CLI::App& command, arguments& given, bool required) {
+    auto* option =
+        command.add_option("-c,--config", given.config_file, "YAML file; config/fencegate.yaml explains every key")
+            ->type_name("FILE");
+    if (required) option->required();
+}
+
+void describe_dev(CLI::App& command, dev::options& wanted) {
+    command.add_option("--data-dir", wanted.data_dir, "Where all of it lies; made if missing")
+        ->type_name("DIR")
+        ->capture_default_str();
+    command.add_option("--http", wanted.http, "Where the first gateway listens; port 0: any free one")
+        ->type_name("ADDR:PORT")
+        ->capture_default_str()
+        ->check([](const std::string& text) -> std::string {
+            try {
+                dev::parse_endpoint(text);
+                return {};
+            } catch (const dev::stack_error& e) {
+                return e.what();
+            }
+        });
+    command.add_option("--nodes", wanted.nodes, "Redis nodes, an odd number; fixed by the first start on DIR")
+        ->capture_default_str()
+        ->check(CLI::Range(1U, static_cast<unsigned>(lockcore::nodes_max)))
+        ->check([](const std::string& text) -> std::string { return std::stoul(text) % 2 == 1 ? "" : "must be odd"; },
+                "ODD");
+    command.add_flag("--auth", wanted.auth,
+                     "API keys admin, orders and auditor; without, every caller is `dev` with all scopes");
+    command.add_option("--gateways", wanted.gateways, "Gateways, each a process and a port of its own")
+        ->capture_default_str()
+        ->check(CLI::Range(1U, dev::gateways_max));
+    command
+        .add_option("--appendfsync", wanted.appendfsync,
+                    "Of the Redis nodes; with always a restarted node votes again at once")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"always", "everysec", "no"}));
+    command.footer(
+        "Example:\n  fencegate dev --data-dir /var/tmp/fencegate --auth --gateways 2\n"
+        "DIR/stack.json says where everything is. Ctrl-C stops all of it; a second start finds its data again.");
+}
+
+int run(int argc, char** argv) {
+    CLI::App app{"fencegate: leases with fencing tokens over Redis, and PostgreSQL writes that refuse a stale holder."};
+    app.set_version_flag("--version", "fencegate " FENCEGATE_VERSION);
+    app.require_subcommand(1);
+    app.footer(
+        "Exit codes: 0 done, 1 failed, 64 wrong arguments, 69 PostgreSQL or Redis can't be reached or does not fit, 78 "
+        "faulty configuration.\n"
+        "Example:\n  fencegate dev          a whole stack on this machine to try it on");
+    arguments given;
+
+    CLI::App* serve_command = app.add_subcommand("serve", "Run a gateway until SIGTERM");
+    add_config(*serve_command, given, true);
+    serve_command->footer("Example:\n  fencegate serve --config fencegate.yaml");
+
+    CLI::App* dev_command =
+        app.add_subcommand("dev", "Run Redis nodes, a PostgreSQL and gateways of its own, to develop and test against");
+    describe_dev(*dev_command, given.dev);
+
+    CLI::App* migrate_command = app.add_subcommand("migrate", "Install or update the schema fencing in PostgreSQL");
+    add_config(*migrate_command, given, false);
+    migrate_command->add_option("--conninfo", given.conninfo,
+                                "libpq connection string of a role that may create schemas and roles");
+    migrate_command->add_flag("--with-example", given.with_example,
+                              "Also install the shop example into the schema public");
+    migrate_command->footer(
+        "Example:\n  fencegate migrate --conninfo 'host=/run/postgresql dbname=shop user=postgres'\n"
+        "--config takes postgres.conninfo of that file; --conninfo goes before it.");
+
+    CLI::App* check_command =
+        app.add_subcommand("check", "Look at a configuration and all that it names, and change nothing");
+    add_config(*check_command, given, true);
+    check_command->footer("Example:\n  fencegate check --config fencegate.yaml");
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? exit_ok : exit_usage;
+    }
+    if (dev_command->parsed()) {
+        spdlog::set_level(spdlog::level::warn);
+        return dev::run(given.dev);
+    }
+    if (migrate_command->parsed() && !given.conninfo.empty()) return run_migrate(given.conninfo, given.with_example);
+    if (migrate_command->parsed() && given.config_file.empty()) {
+        std::cerr << "fencegate migrate: needs --config or --conninfo\n";
+        return exit_usage;
+    }
+    const auto cfg = read_config(given.config_file);
+    if (!cfg) return exit_bad_config;
+    if (serve_command->parsed()) return serve(*cfg);
+    if (check_command->parsed()) return dev::check(*cfg);
+    return run_migrate(cfg->postgres.conninfo, given.with_example);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return run(argc, argv);
+    } catch (const std::exception& e) {
+        std::cerr << "fencegate: " << e.what() << "\n";
+        return exit_failed;
+    }
+}

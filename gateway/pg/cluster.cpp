@@ -1,0 +1,70 @@
+#include <gateway/pg/cluster.hpp>
+#include <gateway/pg/sqlstate_map.hpp>
+
+namespace fencegate::pg {
+
+result<void> check_schema(session& via) {
+    int found = 0;
+    try {
+        found = via.exec("select coalesce(fencing.schema_version(), 0)", {})[0][0].as<int>();
+    } catch (const statement_failed& e) {
+        const auto& code = e.error.sqlstate;
+        if (code == "3F000" || code == "42883") {
+            return unavailable("The schema `fencing` is missing in this database: run `fencegate migrate`.");
+        }
+        if (code == "42501") {
+            return unavailable("The login role may not use the schema `fencing` (" + e.error.message +
+                               "): grant it the role fencing_gateway.");
+        }
+        return unavailable("The schema `fencing` can't be read: " + e.error.message);
+    }
+    if (found >= schema_version_needed) return {};
+    return unavailable("The schema `fencing` has version " + std::to_string(found) + ", this program needs " +
+                       std::to_string(schema_version_needed) + ": run `fencegate migrate`.");
+}
+
+result<void> join(session& via, const membership& m) {
+    try {
+        via.exec("select fencing.join_cluster($1::text[], $2::integer, $3::bigint, $4::integer)",
+                 {array_literal(m.node_names), std::to_string(m.quorum), std::to_string(m.max_ttl.count()),
+                  std::to_string(lockcore::buckets)});
+        return {};
+    } catch (const statement_failed& e) {
+        if (e.error.sqlstate != "FG500") throw;
+        return make_failure(errc::invalid_request, e.error.message);
+    }
+}
+
+lockcore::drawn_epoch draw(session& via, const std::string& node_name, lockcore::epoch seen) {
+    const auto rows = via.exec("select epoch, first_admission from fencing.draw_epoch($1::text, $2::bigint)",
+                               {node_name, std::to_string(lockcore::value_of(seen))});
+    lockcore::drawn_epoch out;
+    out.value = lockcore::epoch{rows[0][0].as<std::uint64_t>()};
+    out.first_admission = rows[0][1].as<bool>();
+    return out;
+}
+
+std::vector<fence_state> raise(session& via, const std::vector<lockcore::resource_name>& resources,
+                               lockcore::fencing_token to, const actor& by, const std::string& reason) {
+    std::vector<std::string> names;
+    for (const auto& resource : resources)
+        names.push_back(resource.str());
+    const auto null_if_empty = [](const std::string& text) {
+        return text.empty() ? std::nullopt : std::optional(text);
+    };
+    const auto rows = via.exec(
+        "select resource, last_fencing_token from fencing.raise_fences($1::text[], $2::bigint, $3::text, $4::text, "
+        "$5::text, $6::text)",
+        {array_literal(names), std::to_string(lockcore::value_of(to)), null_if_empty(by.owner), by.principal,
+         null_if_empty(by.trace_id), reason});
+    std::vector<fence_state> fences;
+    for (const auto& row : rows) {
+        fence_state fence;
+        fence.resource = row[0].c_str();
+        fence.last_fencing_token = row[1].as<std::uint64_t>();
+        fences.push_back(std::move(fence));
+    }
+    return fences;
+}
+
+}  // namespace fencegate::pg

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <gateway/domain/failure.hpp>
+#include <gateway/domain/write_request.hpp>
+#include <gateway/pg/pool.hpp>
+#include <gateway/pg/session.hpp>
+
+#include <string>
+#include <vector>
+
+namespace fencegate::pg {
+
+/// The version of the schema `fencing` that this program speaks; a newer database is fine, an older one is not.
+inline constexpr int schema_version_needed = 1;
+
+/// Whether the schema `fencing` is there and new enough. Errors: storage_unavailable, telling what to do. Throws
+/// session_lost.
+result<void> check_schema(session& via);
+
+/// Compares the gateway's configuration with the cluster's row, which the first gateway writes.
+///
+/// Errors: invalid_request with the line that differs. Throws statement_failed for other codes, session_lost.
+result<void> join(session& via, const membership& m);
+
+/// PROTOCOL.md R8b: committed before it returns. Throws what session::exec throws; after session_lost an epoch may have
+/// been drawn, which is harmless.
+lockcore::drawn_epoch draw(session& via, const std::string& node_name, lockcore::epoch seen);
+
+/// See pool::raise_fences; repeating it is harmless. Throws what session::exec throws.
+std::vector<fence_state> raise(session& via, const std::vector<lockcore::resource_name>& resources,
+                               lockcore::fencing_token to, const actor& by, const std::string& reason);
+
+}  // namespace fencegate::pg

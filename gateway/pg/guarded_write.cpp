@@ -1,0 +1,300 @@
+#include <gateway/pg/commit_resolver.hpp>
+#include <gateway/pg/guarded_write.hpp>
+#include <gateway/pg/history_writer.hpp>
+#include <gateway/pg/sqlstate_map.hpp>
+#include <gateway/pg/write_sql.hpp>
+
+#include <spdlog/spdlog.h>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <variant>
+
+namespace fencegate::pg {
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+const std::string begin_write_sql =
+    "select resource, last_fencing_token, accepted "
+    "from fencing.begin_write($1::text[], $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::jsonb)";
+
+std::optional<std::string> null_if_empty(const std::string& text) {
+    return text.empty() ? std::nullopt : std::optional(text);
+}
+
+/// What the history says of a write: the kind and the target of each operation, no values.
+std::string describe(const std::vector<operation>& operations) {
+    struct {
+        std::string operator()(const update_operation& op) const { return "update " + op.table; }
+        std::string operator()(const insert_operation& op) const { return "insert " + op.table; }
+        std::string operator()(const delete_operation& op) const { return "delete " + op.table; }
+        std::string operator()(const call_operation& op) const { return "call " + op.function; }
+    } name;
+    boost::json::array list;
+    for (const auto& op : operations)
+        list.emplace_back(std::visit(name, op));
+    boost::json::object detail;
+    detail["operations"] = std::move(list);
+    return boost::json::serialize(detail);
+}
+
+/// The state of one write while it runs.
+class write_run {
+  public:
+    write_run(session_slot& slot, const write_request& request, deadline until)
+        : slot_(slot), request_(request), until_(until) {}
+
+    /// Throws session_lost only where nothing can have been changed.
+    result<write_outcome> perform(const write_plan& plan) {
+        begin();
+        auto fences = enter();
+        if (!fences) return fences.error();
+        write_outcome outcome;
+        outcome.fences = std::move(*fences);
+        for (std::size_t i = 0; i < plan.operations.size(); ++i) {
+            auto one = operate(plan.operations[i], i);
+            if (!one) return one.error();
+            outcome.results.push_back(std::move(*one));
+        }
+        if (auto failed = commit()) return std::move(*failed);
+        return outcome;
+    }
+
+    /// The row of history that a write needs which failed after it had entered; none where perform() gave no failure of
+    /// that kind.
+    const std::optional<history_item>& failed_item() const { return failed_item_; }
+
+    /// The code with which the operation failed, if PostgreSQL refused it.
+    const std::string& failed_sqlstate() const { return failed_sqlstate_; }
+
+  private:
+    void begin() {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(until_ - clock::now());
+        std::string sql = "begin";
+        // In the same round trip, and only where the session's own timeout would come too late.
+        if (left < slot_.settings().statement_timeout) {
+            sql += ";set local statement_timeout = " + std::to_string(std::max<std::int64_t>(left.count(), 1));
+        }
+        try {
+            slot_.get().command(sql);
+        } catch (const session_lost&) {
+            // It died unnoticed since its last use, and nothing but BEGIN was sent: once more on a new one is safe.
+            slot_.connect().command(sql);
+        }
+    }
+
+    void rollback() {
+        try {
+            slot_.get().command("rollback");
+        } catch (const std::exception&) {
+            slot_.drop();  // ends the transaction as well
+        }
+    }
+
+    result<std::vector<fence_state>> enter() {
+        std::vector<std::string> names;
+        for (const auto& resource : request_.resources)
+            names.push_back(resource.str());
+        compat::parameters values{array_literal(names),
+                                  std::to_string(lockcore::value_of(request_.token)),
+                                  request_.write_id,
+                                  null_if_empty(request_.by.owner),
+                                  request_.by.principal,
+                                  null_if_empty(request_.by.trace_id),
+                                  describe(request_.operations)};
+        std::vector<fence_state> fences;
+        bool accepted = true;
+        try {
+            for (const auto& row : slot_.get().exec(begin_write_sql, values)) {
+                fence_state fence;
+                fence.resource = row[0].c_str();
+                fence.last_fencing_token = row[1].as<std::uint64_t>();
+                fences.push_back(std::move(fence));
+                accepted = accepted && row[2].as<bool>();
+            }
+        } catch (const statement_failed& e) {
+            rollback();
+            // The function itself does not fit any more (a migration under a running gateway): a new session plans it
+            // anew.
+            if (e.error.sqlstate.starts_with("42") || e.error.sqlstate == "0A000") {
+                slot_.drop();
+                spdlog::error("fencing.begin_write can't be called: {} {}", e.error.sqlstate, e.error.message);
+                return unavailable("The guard in PostgreSQL does not answer as it should; nothing was changed.");
+            }
+            return to_failure(e.error);
+        }
+        if (accepted) return fences;
+        try {
+            slot_.get().command("commit");  // keeps the refusal in the history
+        } catch (const std::exception&) {
+            spdlog::warn("the refusal of write {} may be missing from the history: the commit failed",
+                         request_.write_id);
+            slot_.drop();
+        }
+        return stale(fences);
+    }
+
+    failure stale(const std::vector<fence_state>& fences) const {
+        failure out = make_failure(errc::stale_fencing_token,
+                                   "The fencing token is older than the resource's fence; nothing was changed.");
+        out.facts["fencing_token"] = lockcore::value_of(request_.token);
+        for (const auto& fence : fences) {
+            if (fence.last_fencing_token <= lockcore::value_of(request_.token)) continue;
+            out.facts["resource"] = fence.resource;
+            out.facts["last_fencing_token"] = fence.last_fencing_token;
+            break;
+        }
+        return out;
+    }
+
+    result<operation_result> operate(const planned_operation& planned, std::size_t index) {
+        if (clock::now() >= until_) {
+            rollback();
+            return fail(unavailable("The time for the call ran out; nothing was changed."), index);
+        }
+        operation_result out;
+        try {
+            const auto rows = slot_.get().exec(planned.sql.sql, planned.sql.parameters);
+            out = read(planned.shape, rows);
+        } catch (const statement_failed& e) {
+            rollback();
+            failed_sqlstate_ = e.error.sqlstate;
+            return fail(to_failure(e.error), index);
+        }
+        if (planned.expect_rows && *planned.expect_rows != out.rows_affected) {
+            rollback();
+            failure other =
+                make_failure(errc::expectation_failed, "Another number of rows than expected; nothing was changed.");
+            other.facts["expected_rows"] = *planned.expect_rows;
+            other.facts["rows_affected"] = out.rows_affected;
+            return fail(std::move(other), index);
+        }
+        return out;
+    }
+
+    static operation_result read(answer_shape shape, const pqxx::result& rows) {
+        operation_result out;
+        switch (shape) {
+            case answer_shape::affected:
+                out.rows_affected = static_cast<std::int64_t>(rows.affected_rows());
+                break;
+            case answer_shape::rows:
+                out.rows_affected = rows[0][0].as<std::int64_t>();
+                out.json = rows[0][1].c_str();
+                break;
+            case answer_shape::value:
+                out.is_call = true;
+                out.json = rows[0][0].is_null() ? "null" : rows[0][0].c_str();
+                break;
+            case answer_shape::nothing:
+                out.is_call = true;
+                out.json = "null";
+                break;
+        }
+        return out;
+    }
+
+    /// Notes for the history what failed. `index` of the operation, none for the commit.
+    failure fail(failure why, std::optional<std::size_t> index) {
+        boost::json::object detail;
+        detail["error"] = slug_of(why.code);
+        if (!failed_sqlstate_.empty()) detail["sqlstate"] = failed_sqlstate_;
+        if (const auto* resource = why.facts.if_contains("resource")) detail["resource"] = *resource;
+        if (index) {
+            why.facts["operation"] = *index;
+            detail["operation"] = *index;
+        }
+        auto& item = failed_item_.emplace();
+        item.event = failed_sqlstate_.starts_with("FG") ? "write_rejected" : "write_failed";
+        item.at = std::chrono::system_clock::now();
+        item.resource = request_.resources.front().str();
+        item.fencing_token = lockcore::value_of(request_.token);
+        item.by = request_.by;
+        item.write_id = request_.write_id;
+        item.detail = boost::json::serialize(detail);
+        return why;
+    }
+
+    /// Empty: committed.
+    std::optional<failure> commit() {
+        try {
+            slot_.get().command("commit");
+            return std::nullopt;
+        } catch (const statement_failed& e) {
+            // Deferred constraints and triggers speak here; PostgreSQL has rolled back.
+            failed_sqlstate_ = e.error.sqlstate;
+            return fail(to_failure(e.error), std::nullopt);
+        } catch (const session_lost&) {
+        }
+        switch (find_out(slot_, request_.write_id, request_.resources.front().str(), until_)) {
+            case landed::yes:
+                return std::nullopt;
+            case landed::no:
+                return unavailable("The connection to PostgreSQL broke during the commit; nothing was changed.");
+            case landed::unknown:
+                break;
+        }
+        failure out =
+            unavailable("The connection to PostgreSQL broke during the commit; whether the write landed is not known.");
+        out.outcome_unknown = true;
+        return out;
+    }
+
+    session_slot& slot_;
+    const write_request& request_;
+    deadline until_;
+    std::string failed_sqlstate_;
+    std::optional<history_item> failed_item_;
+};
+
+/// In a transaction of its own, for the write's is rolled back. Its failure does not change the caller's answer.
+void record(session_slot& slot, const history_item& item) {
+    try {
+        append_history(slot.get(), {item});
+    } catch (const std::exception&) {
+        spdlog::warn("the failure of write {} is missing from the history", item.write_id);
+    }
+}
+
+/// Whether the catalog has changed since `known` was read, so that a statement built from it may have failed for that
+/// reason.
+bool outdated(session_slot& slot, catalog_store& catalogs, const std::shared_ptr<const catalog>& known) {
+    try {
+        return catalogs.refresh(slot.get(), known)->source != known->source;
+    } catch (const std::exception&) {
+        return false;
+    }
+}
+
+}  // namespace
+
+result<write_outcome> run_write(session_slot& slot, catalog_store& catalogs, const write_request& request,
+                                deadline until) {
+    if (request.resources.empty()) return make_failure(errc::internal_error, "A guarded write names no resource.");
+    for (bool first = true;; first = false) {
+        auto known = catalogs.get(slot.get());
+        auto plan = plan_write(*known, request.operations, request.return_rows);
+        if (plan.unknown_name) {
+            known = catalogs.refresh(slot.get(), known);
+            plan = plan_write(*known, request.operations, request.return_rows);
+        }
+        if (!plan.faults.empty()) return plan_failure(plan);
+
+        write_run run(slot, request, until);
+        auto outcome = run.perform(plan);
+        if (!run.failed_item()) return outcome;
+        if (first && run.failed_sqlstate().starts_with("42") && outdated(slot, catalogs, known)) {
+            slot.drop();  // prepared statements keep the types that they were prepared with
+            continue;
+        }
+        record(slot, *run.failed_item());
+        return outcome;
+    }
+}
+
+}  // namespace fencegate::pg

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <gateway/domain/failure.hpp>
+#include <gateway/domain/write_request.hpp>
+#include <gateway/pg/catalog.hpp>
+#include <gateway/pg/session_slot.hpp>
+
+namespace fencegate::pg {
+
+/// Runs one guarded write: BEGIN, fencing.begin_write, one statement an operation, COMMIT.
+///
+/// In:      `until` ends the write through statement_timeout, and is looked at before each statement.
+/// Out:     what each operation did; all of it committed.
+/// Errors:  pool::write's. Everything but outcome_unknown means that nothing was changed. A stale token is committed
+/// all the same, so
+///          that fencing.begin_write's write_rejected row stays. A write that failed after it had entered is rolled
+///          back, and one row of history is written for it in a transaction of its own: write_rejected where the guard
+///          refused, else write_failed. Operations that don't fit the catalog are refused before anything is sent, and
+///          are not in the history.
+/// Threads: the slot's worker.
+result<write_outcome> run_write(session_slot& slot, catalog_store& catalogs, const write_request& request,
+                                deadline until);
+
+}  // namespace fencegate::pg

@@ -1,0 +1,48 @@
+#include <gateway/pg/migrate.hpp>
+#include <gateway/pg/pqxx_compat.hpp>
+#include <gateway/pg/server_error.hpp>
+#include <gateway/pg/session.hpp>
+#include <gateway/pg/sqlstate_map.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <memory>
+
+namespace fencegate::pg {
+
+result<int> migrate(const std::string& conninfo, const std::vector<std::pair<std::string, std::string>>& scripts) {
+    std::unique_ptr<pqxx::connection> connection;
+    try {
+        connection = std::make_unique<pqxx::connection>(with_connect_timeout(conninfo));
+    } catch (const std::exception& e) {
+        return unavailable("PostgreSQL can't be reached: " + connect_problem(e.what()));
+    }
+    compat::forbid_reactivation(*connection);
+    compat::make_verbose(*connection);
+    std::string current = "the beginning";
+    try {
+        pqxx::nontransaction channel(*connection);
+        channel.exec("begin; set local client_min_messages = warning");
+        for (const auto& [name, sql] : scripts) {
+            current = name;
+            channel.exec(sql);
+            spdlog::info("migrate: {} done", name);
+        }
+        current = "the version";
+        const auto version = channel.exec("select coalesce(fencing.schema_version(), 0)")[0][0].as<int>();
+        current = "the commit";
+        channel.exec("commit");
+        return version;
+    } catch (const pqxx::broken_connection&) {
+        failure lost = unavailable("The connection to PostgreSQL broke in " + current + ".");
+        lost.outcome_unknown = current == "the commit";
+        return lost;
+    } catch (const pqxx::failure& e) {
+        const auto error = parse_server_error(e.what());
+        failure refused = make_failure(errc::unprocessable, current + ": " + error.message + "; nothing was changed");
+        refused.facts["sqlstate"] = error.sqlstate;
+        return refused;
+    }
+}
+
+}  // namespace fencegate::pg

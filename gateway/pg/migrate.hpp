@@ -1,0 +1,20 @@
+#pragma once
+
+#include <gateway/domain/failure.hpp>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fencegate::pg {
+
+/// Installs or updates the schema `fencing`: runs each (name, SQL text) in order, all of them in one transaction, and
+/// gives the version that the database has then (the scripts record it). The scripts may be run again, and hold no
+/// BEGIN, COMMIT or commands of psql.
+///
+/// In:     a role that may create roles and schemas; not the gateways'.
+/// Errors: storage_unavailable (no connection) · unprocessable with the script's name and the server's words; nothing
+/// was changed. Threads: any; blocking. Two at one time wait for each other: the first script takes an advisory lock.
+result<int> migrate(const std::string& conninfo, const std::vector<std::pair<std::string, std::string>>& scripts);
+
+}  // namespace fencegate::pg

@@ -1,0 +1,257 @@
+#include <gateway/pg/catalog.hpp>
+#include <gateway/pg/cluster.hpp>
+#include <gateway/pg/guarded_write.hpp>
+#include <gateway/pg/history_reader.hpp>
+#include <gateway/pg/history_writer.hpp>
+#include <gateway/pg/pool.hpp>
+#include <gateway/pg/sqlstate_map.hpp>
+#include <gateway/pg/worker.hpp>
+
+#include <spdlog/spdlog.h>
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/execution/outstanding_work.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/prefer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <thread>
+
+namespace fencegate::pg {
+namespace {
+
+namespace asio = boost::asio;
+
+/// How often queues are searched for work whose time is over.
+constexpr std::chrono::milliseconds police_interval{100};
+
+/// Runs `work` on a session; what libpqxx threw becomes a failure. `changes` tells whether a lost connection leaves the
+/// outcome unknown.
+template <class T, class Work>
+result<T> attempt(Work& work, session_slot& slot, bool changes) {
+    try {
+        return work(slot);
+    } catch (const session_lost&) {
+        slot.drop();
+        failure out = unavailable(changes ? "The connection to PostgreSQL broke; whether it was done is not known."
+                                          : "The connection to PostgreSQL broke; nothing was changed.");
+        out.outcome_unknown = changes;
+        return out;
+    } catch (const statement_failed& e) {
+        if (rule_of(e.error.sqlstate).meaning == errc::internal_error) {
+            spdlog::error("PostgreSQL: {} {}", e.error.sqlstate, e.error.message);
+        }
+        return to_failure(e.error);
+    } catch (const std::exception& e) {
+        slot.drop();
+        spdlog::error("an answer of PostgreSQL could not be read: {}", e.what());
+        return make_failure(errc::internal_error, "The gateway could not read PostgreSQL's answer.");
+    }
+}
+
+/// Work with the coroutine that waits for it. The answer is posted to that coroutine's executor, whatever thread it
+/// comes from.
+template <class T, class Work, class Handler>
+class waiting_job final : public job {
+  public:
+    using executor = decltype(asio::prefer(asio::get_associated_executor(std::declval<const Handler&>()),
+                                           asio::execution::outstanding_work.tracked));
+
+    waiting_job(deadline until, bool changes, Work work, Handler handler)
+        : job(until),
+          changes_(changes),
+          work_(std::move(work)),
+          executor_(asio::prefer(asio::get_associated_executor(handler), asio::execution::outstanding_work.tracked)),
+          handler_(std::move(handler)) {}
+
+    void run(session_slot& slot) noexcept override { answer(attempt<T>(work_, slot, changes_)); }
+    void refuse(failure why) noexcept override { answer(std::move(why)); }
+
+  private:
+    void answer(result<T> value) {
+        asio::post(executor_, [handler = std::move(handler_), value = std::move(value)]() mutable {
+            std::move(handler)(std::move(value));
+        });
+    }
+
+    bool changes_;
+    Work work_;
+    executor executor_;
+    Handler handler_;
+};
+
+/// Once more on a new session where the first was lost: for work that may be done twice.
+template <class Work>
+auto twice(session_slot& slot, Work work) {
+    try {
+        return work(slot.get());
+    } catch (const session_lost&) {
+        return work(slot.connect());
+    }
+}
+
+}  // namespace
+
+struct pool::impl {
+    explicit impl(postgres_config c) : cfg(std::move(c)) {
+        for (unsigned i = 0; i < std::max(cfg.connections, 1u); ++i)
+            workers.push_back(std::make_unique<worker>(cfg, queued));
+    }
+
+    worker& of(const std::vector<lockcore::resource_name>& resources) {
+        if (resources.empty()) return least_loaded();
+        return *workers[resources.front().hash() % workers.size()];
+    }
+
+    worker& least_loaded() {
+        return **std::min_element(workers.begin(), workers.end(),
+                                  [](const auto& a, const auto& b) { return a->load() < b->load(); });
+    }
+
+    /// Gives `work` to `to` and waits for it. Not a coroutine: what it starts is posted, never completed in here.
+    template <class T, class Work>
+    asio::awaitable<result<T>> submit(worker& to, deadline until, bool changes, Work work) {
+        auto initiate = [&to, until, changes](auto handler, Work w) {
+            using handler_type = decltype(handler);
+            to.submit(
+                std::make_unique<waiting_job<T, Work, handler_type>>(until, changes, std::move(w), std::move(handler)));
+        };
+        return asio::async_initiate<const asio::use_awaitable_t<>, void(result<T>)>(
+            std::move(initiate), asio::use_awaitable, std::move(work));
+    }
+
+    void police() {
+        std::unique_lock lock(police_mutex);
+        while (!police_wake.wait_for(lock, police_interval, [this] { return police_ends; })) {
+            const auto now = std::chrono::steady_clock::now();
+            for (auto& one : workers)
+                one->police(now);
+        }
+    }
+
+    void end_police() {
+        {
+            const std::lock_guard lock(police_mutex);
+            police_ends = true;
+        }
+        police_wake.notify_all();
+        if (police_thread.joinable()) police_thread.join();
+    }
+
+    /// For start-up: work on a connection of its own. Errors carry the server's words.
+    template <class Work>
+    result<void> at_start(Work work) {
+        session_slot slot(cfg);
+        try {
+            return work(slot.connect());
+        } catch (const session_lost& e) {
+            return unavailable(std::string("PostgreSQL can't be reached: ") + e.what());
+        } catch (const statement_failed& e) {
+            return unavailable("PostgreSQL refused: " + e.error.message);
+        }
+    }
+
+    postgres_config cfg;
+    catalog_store catalogs;
+    std::atomic<std::size_t> queued{0};
+    std::vector<std::unique_ptr<worker>> workers;
+    std::mutex police_mutex;
+    std::condition_variable police_wake;
+    bool police_ends = false;
+    std::thread police_thread;
+};
+
+pool::pool(postgres_config cfg) : impl_(std::make_unique<impl>(std::move(cfg))) {}
+
+pool::~pool() {
+    for (auto& one : impl_->workers)
+        one->abandon();
+    for (auto& one : impl_->workers)
+        one->join();
+    impl_->end_police();  // after the workers: one that hangs on a silent server needs to be cut
+}
+
+result<void> pool::check() {
+    return impl_->at_start([](session& via) { return check_schema(via); });
+}
+
+result<void> pool::join_cluster(membership m) {
+    return impl_->at_start([&m](session& via) { return join(via, m); });
+}
+
+void pool::start() {
+    for (auto& one : impl_->workers)
+        one->start();
+    impl_->police_thread = std::thread([state = impl_.get()] { state->police(); });
+}
+
+void pool::drain(deadline until) {
+    for (auto& one : impl_->workers)
+        one->finish();
+    const auto all_done = [this] {
+        return std::all_of(impl_->workers.begin(), impl_->workers.end(), [](const auto& one) { return one->done(); });
+    };
+    while (!all_done() && std::chrono::steady_clock::now() < until)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    for (auto& one : impl_->workers)
+        one->abandon();
+    for (auto& one : impl_->workers)
+        one->join();
+    impl_->end_police();
+}
+
+asio::awaitable<result<write_outcome>> pool::write(write_request request, deadline until) {
+    auto& to = impl_->of(request.resources);
+    auto work = [state = impl_.get(), request = std::move(request), until](session_slot& slot) {
+        return run_write(slot, state->catalogs, request, until);
+    };
+    return impl_->submit<write_outcome>(to, until, false, std::move(work));
+}
+
+asio::awaitable<result<history_page>> pool::read_history(history_query query, deadline until) {
+    auto work = [query = std::move(query)](session_slot& slot) -> result<history_page> {
+        return twice(slot, [&query](session& via) { return pg::read_history(via, query); });
+    };
+    return impl_->submit<history_page>(impl_->least_loaded(), until, false, std::move(work));
+}
+
+asio::awaitable<result<void>> pool::append_history(std::vector<history_item> items, deadline until) {
+    auto work = [items = std::move(items)](session_slot& slot) -> result<void> {
+        pg::append_history(slot.get(), items);
+        return {};
+    };
+    return impl_->submit<void>(impl_->least_loaded(), until, true, std::move(work));
+}
+
+asio::awaitable<result<std::vector<fence_state>>> pool::raise_fences(std::vector<lockcore::resource_name> resources,
+                                                                     lockcore::fencing_token to, actor by,
+                                                                     std::string reason, deadline until) {
+    auto& where = impl_->of(resources);
+    auto work = [resources = std::move(resources), to, by = std::move(by),
+                 reason = std::move(reason)](session_slot& slot) -> result<std::vector<fence_state>> {
+        return twice(slot, [&](session& via) { return raise(via, resources, to, by, reason); });
+    };
+    return impl_->submit<std::vector<fence_state>>(where, until, true, std::move(work));
+}
+
+asio::awaitable<result<lockcore::drawn_epoch>> pool::draw_epoch(std::string node_name, lockcore::epoch seen,
+                                                                deadline until) {
+    auto work = [node_name = std::move(node_name), seen](session_slot& slot) -> result<lockcore::drawn_epoch> {
+        return twice(slot, [&](session& via) { return draw(via, node_name, seen); });
+    };
+    return impl_->submit<lockcore::drawn_epoch>(impl_->least_loaded(), until, true, std::move(work));
+}
+
+asio::awaitable<result<void>> pool::ping(deadline until) {
+    auto work = [](session_slot& slot) -> result<void> {
+        twice(slot, [](session& via) {
+            via.command("select 1");
+            return 0;
+        });
+        return {};
+    };
+    return impl_->submit<void>(impl_->least_loaded(), until, false, std::move(work));
+}
+
+}  // namespace fencegate::pg

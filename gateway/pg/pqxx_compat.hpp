@@ -1,0 +1,79 @@
+#pragma once
+
+#include <pqxx/pqxx>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+/// What libpqxx 6.4 (Debian 12) and 7.10 (Debian 13) spell differently; the rest of this folder compiles with both.
+namespace fencegate::pg::compat {
+
+/// Parameters of a statement as text; empty = NULL.
+using parameters = std::vector<std::optional<std::string>>;
+
+#if PQXX_VERSION_MAJOR < 7
+
+/// 6.4 reconnects by itself inside any statement, and so loses the transaction and the session's settings without a
+/// word.
+inline void forbid_reactivation(pqxx::connection& connection) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    connection.inhibit_reactivation(true);
+#pragma GCC diagnostic pop
+}
+
+inline void make_verbose(pqxx::connection& connection) {
+    connection.set_verbosity(pqxx::connection_base::verbose);
+}
+
+/// 6.4 prepares at the first use and keeps the definition of a statement that could not be prepared; both are undone
+/// here.
+inline void prepare(pqxx::connection& connection, const std::string& name, const std::string& sql) {
+    connection.prepare(name, sql);
+    try {
+        connection.prepare_now(name);
+    } catch (...) {
+        connection.unprepare(name);
+        throw;
+    }
+}
+
+inline pqxx::result exec_prepared(pqxx::transaction_base& tx, const std::string& name, const parameters& values) {
+    // No text that reaches this holds a NUL (render_value refuses it), so C strings lose nothing; null pointers become
+    // NULL.
+    std::vector<const char*> pointers;
+    pointers.reserve(values.size());
+    for (const auto& value : values)
+        pointers.push_back(value ? value->c_str() : nullptr);
+    return tx.exec_prepared(name, pqxx::prepare::make_dynamic_params(pointers));
+}
+
+#else
+
+inline void forbid_reactivation(pqxx::connection&) {}
+
+inline void make_verbose(pqxx::connection& connection) {
+    connection.set_verbosity(pqxx::error_verbosity::verbose);
+}
+
+inline void prepare(pqxx::connection& connection, const std::string& name, const std::string& sql) {
+    connection.prepare(name, sql);
+}
+
+inline pqxx::result exec_prepared(pqxx::transaction_base& tx, const std::string& name, const parameters& values) {
+    pqxx::params bound;
+    bound.reserve(values.size());
+    for (const auto& value : values) {
+        if (value) {
+            bound.append(*value);
+        } else {
+            bound.append();
+        }
+    }
+    return tx.exec(pqxx::prepped{name}, bound);
+}
+
+#endif
+
+}  // namespace fencegate::pg::compat

@@ -1,0 +1,60 @@
+#include <gateway/pg/server_error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace fencegate::pg {
+namespace {
+
+constexpr std::array<std::string_view, 12> labels{
+    "\nDETAIL:  ",          "\nHINT:  ",       "\nQUERY:  ",       "\nCONTEXT:  ",
+    "\nSCHEMA NAME:  ",     "\nTABLE NAME:  ", "\nCOLUMN NAME:  ", "\nDATATYPE NAME:  ",
+    "\nCONSTRAINT NAME:  ", "\nLOCATION:  ",   "\nLINE ",          "\nserver closed the connection",
+};
+
+std::size_t next_label(std::string_view text, std::size_t from) {
+    auto end = text.size();
+    for (const auto label : labels)
+        end = std::min(end, text.find(label, from));
+    return end;
+}
+
+bool is_sqlstate(std::string_view text) {
+    return text.size() == 5 && std::all_of(text.begin(), text.end(),
+                                           [](unsigned char c) { return std::isdigit(c) || (c >= 'A' && c <= 'Z'); });
+}
+
+std::string_view trimmed(std::string_view text) {
+    while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())))
+        text.remove_suffix(1);
+    return text;
+}
+
+/// The text behind a label up to the next one.
+std::string section(std::string_view text, std::size_t label_at, std::string_view label) {
+    if (label_at == std::string_view::npos) return {};
+    const auto begin = label_at + label.size();
+    return std::string(trimmed(text.substr(begin, next_label(text, begin) - begin)));
+}
+
+}  // namespace
+
+server_error parse_server_error(std::string_view text) {
+    server_error out;
+    // "ERROR:  23514: the message". The severity is a word in the server's language.
+    const auto severity_end = text.find(":  ");
+    if (severity_end != std::string_view::npos && is_sqlstate(text.substr(severity_end + 3, 5)) &&
+        text.substr(severity_end + 8, 2) == ": ") {
+        const auto severity = text.substr(0, severity_end);
+        out.fatal = severity.ends_with("FATAL") || severity.ends_with("PANIC");
+        out.sqlstate = text.substr(severity_end + 3, 5);
+        text.remove_prefix(severity_end + 10);
+    }
+    out.message = trimmed(text.substr(0, next_label(text, 0)));
+    out.detail = section(text, text.find(labels[0]), labels[0]);
+    out.constraint = section(text, text.rfind(labels[8]), labels[8]);
+    return out;
+}
+
+}  // namespace fencegate::pg

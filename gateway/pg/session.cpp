@@ -1,0 +1,140 @@
+#include <gateway/pg/session.hpp>
+#include <gateway/pg/sqlstate_map.hpp>
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <iterator>
+#include <new>
+
+namespace fencegate::pg {
+namespace {
+
+bool is_uri(const std::string& conninfo) {
+    return conninfo.starts_with("postgresql://") || conninfo.starts_with("postgres://");
+}
+
+/// Everything that the rest of this folder relies on, in one round trip.
+std::string settings_sql(const postgres_config& cfg) {
+    const auto statement_ms = std::to_string(cfg.statement_timeout.count());
+    return "set application_name = 'fencegate';"
+           // Names of the catalog are qualified, and an application's schema can't slip its own functions in.
+           "set search_path = pg_catalog, pg_temp;"
+           "set statement_timeout = " +
+           statement_ms +
+           ";"
+           "set lock_timeout = " +
+           std::to_string(cfg.lock_timeout.count()) +
+           ";"
+           // A gateway that is stopped in the middle of a transaction must not hold the guard's rows for longer than a
+           // statement may.
+           "set idle_in_transaction_session_timeout = " +
+           statement_ms +
+           ";"
+           // What JSON shows of times must not depend on the server's place.
+           "set timezone = 'UTC';"
+           "set datestyle = 'ISO, MDY';"
+           "set client_encoding = 'UTF8';"
+           "set client_min_messages = 'error'";
+}
+
+}  // namespace
+
+std::string with_connect_timeout(const std::string& conninfo) {
+    if (conninfo.find("connect_timeout") != std::string::npos) return conninfo;
+    const auto setting = "connect_timeout=" + std::to_string(connect_timeout.count());
+    if (!is_uri(conninfo)) return setting + " " + conninfo;
+    return conninfo + (conninfo.find('?') == std::string::npos ? "?" : "&") + setting;
+}
+
+std::string connect_problem(std::string_view what) {
+    // libpq: `connection to server at "db", port 5432 failed: FATAL:  …`. Faults of the connection string itself quote
+    // parts of it, which may be the password, and have no "failed: ".
+    constexpr std::string_view marker = "failed: ";
+    const auto found = what.rfind(marker);
+    if (found == std::string_view::npos) return "no connection could be made with the connection string";
+    auto words = what.substr(found + marker.size());
+    words = words.substr(0, words.find('\n'));
+    return std::string(words);
+}
+
+/// Runs `work` and turns whatever libpqxx throws into one of our two.
+template <class Work>
+auto session::guarded(Work work) -> decltype(work()) {
+    if (spent_) throw session_lost("the session is spent");
+    try {
+        // libpqxx 6.4 can have put another backend under the same object; nothing that was set or begun would hold
+        // there.
+        if (connection_.backendpid() != backend_pid_) {
+            spent_ = true;
+            throw session_lost("the backend is another one");
+        }
+        return work();
+    } catch (const session_lost&) {
+        throw;
+    } catch (const pqxx::broken_connection&) {
+        spent_ = true;
+        throw session_lost("the connection broke");
+    } catch (const pqxx::failure& e) {
+        auto error = parse_server_error(e.what());
+        if (!connection_.is_open() || error.fatal || error.sqlstate.empty()) {
+            spent_ = true;
+            throw session_lost(error.sqlstate.empty() ? "the connection failed"
+                                                      : "the server ended the session: " + error.sqlstate);
+        }
+        spent_ = rule_of(error.sqlstate).leaves_session;
+        throw statement_failed(std::move(error));
+    } catch (const std::bad_alloc&) {
+        spent_ = true;
+        throw;
+    }
+}
+
+session::session(const postgres_config& cfg) try : connection_(with_connect_timeout(cfg.conninfo)) {
+    compat::forbid_reactivation(connection_);
+    compat::make_verbose(connection_);
+    backend_pid_ = connection_.backendpid();
+    channel_.emplace(connection_);
+} catch (const std::exception& e) {
+    throw session_lost(connect_problem(e.what()));
+}
+
+void session::configure(const postgres_config& cfg) {
+    command(settings_sql(cfg));
+}
+
+pqxx::result session::exec(const std::string& sql, const compat::parameters& parameters) {
+    return guarded([&] { return compat::exec_prepared(*channel_, prepared_name(sql), parameters); });
+}
+
+void session::command(const std::string& sql) {
+    guarded([&] { channel_->exec(sql); });
+}
+
+bool session::disturbed() const {
+    if (spent_ || !connection_.is_open()) return true;
+    char byte = 0;
+    const auto got = ::recv(connection_.sock(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+std::string session::prepared_name(const std::string& sql) {
+    if (const auto found = by_sql_.find(sql); found != by_sql_.end()) {
+        by_use_.splice(by_use_.begin(), by_use_, found->second);
+        return found->second->name;
+    }
+    if (by_use_.size() >= prepared_max) {
+        const auto oldest = std::prev(by_use_.end());
+        by_sql_.erase(oldest->sql);
+        const auto name = oldest->name;
+        by_use_.pop_back();
+        connection_.unprepare(name);
+    }
+    const auto name = "fg" + std::to_string(++names_);
+    compat::prepare(connection_, name, sql);
+    by_use_.push_front({sql, name});
+    by_sql_.emplace(by_use_.front().sql, by_use_.begin());
+    return name;
+}
+
+}  // namespace fencegate::pg

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <gateway/config/config.hpp>
+#include <gateway/pg/pqxx_compat.hpp>
+#include <gateway/pg/server_error.hpp>
+#include <gateway/pg/sql_value.hpp>
+
+#include <chrono>
+#include <list>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+namespace fencegate::pg {
+
+/// Thrown where PostgreSQL refused a statement; the session lives on (unless its rule says that it is of no further
+/// use).
+class statement_failed : public std::runtime_error {
+  public:
+    explicit statement_failed(server_error e) : std::runtime_error(e.message), error(std::move(e)) {}
+    server_error error;
+};
+
+/// Thrown where the session is gone. What the last statement did is unknown.
+class session_lost : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+/// How long a connection may take to be made, unless the connection string says otherwise. libpq's smallest.
+inline constexpr std::chrono::seconds connect_timeout{2};
+/// Prepared statements kept by a session; the one unused longest goes first.
+inline constexpr std::size_t prepared_max = 256;
+
+/// The connection string with `connect_timeout` where it has none; keyword and URI form.
+std::string with_connect_timeout(const std::string& conninfo);
+
+/// What may be said of a failed connection: the server's or the system's words, without anything of the connection
+/// string.
+std::string connect_problem(std::string_view what);
+
+/// One connection to PostgreSQL, and all that hangs on its life: settings, prepared statements.
+///
+/// Never reconnects: a session that is lost is thrown away and another one built. libpqxx 6.4 would do so silently and
+/// lose the settings. Threads: not safe; one worker's.
+class session {
+  public:
+    /// Connects. Throws session_lost with words fit for a log.
+    explicit session(const postgres_config& cfg);
+    /// Sets what the rest of this folder relies on; before anything else is run. Throws as exec does.
+    void configure(const postgres_config& cfg);
+    session(const session&) = delete;
+    session& operator=(const session&) = delete;
+    ~session() = default;
+
+    /// Runs a statement, prepared under its text. Throws statement_failed or session_lost.
+    pqxx::result exec(const std::string& sql, const compat::parameters& parameters);
+
+    /// Runs statements without parameters in one round trip (simple protocol). Throws as exec does.
+    void command(const std::string& sql);
+
+    /// Whether the server has said anything while the session was idle: it is closing, or a setting changed under us.
+    /// Either way a new session is the cure. One system call.
+    bool disturbed() const;
+
+    /// Whether the session should not be used again.
+    bool spent() const { return spent_; }
+
+    int socket() const { return connection_.sock(); }
+
+  private:
+    template <class Work>
+    auto guarded(Work work) -> decltype(work());
+    std::string prepared_name(const std::string& sql);
+
+    mutable pqxx::connection connection_;
+    std::optional<pqxx::nontransaction>
+        channel_;  ///< BEGIN and COMMIT are sent as what they are: nothing is guessed on our behalf.
+    int backend_pid_ = 0;
+    bool spent_ = false;
+
+    struct prepared {
+        std::string sql;
+        std::string name;
+    };
+    std::list<prepared> by_use_;                                                  ///< Latest first.
+    std::unordered_map<std::string_view, std::list<prepared>::iterator> by_sql_;  ///< Keys point into by_use_.
+    std::size_t names_ = 0;
+};
+
+}  // namespace fencegate::pg

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <gateway/config/config.hpp>
+#include <gateway/pg/session.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace fencegate::pg {
+
+using deadline = std::chrono::steady_clock::time_point;
+
+/// How long a server may be silent beyond a call's deadline before the connection is cut. statement_timeout ends a
+/// statement in time; this is for a server that is stopped or unreachable, on which libpq would wait for ever.
+inline constexpr std::chrono::milliseconds silence_max{1'000};
+inline constexpr std::chrono::milliseconds reconnect_backoff_min{50};
+inline constexpr std::chrono::milliseconds reconnect_backoff_max{2'000};
+
+/// A worker's place for its session: builds a new one when the old one is lost, not too often, and lets another thread
+/// cut a connection that does not answer.
+///
+/// Threads: not safe, but for cut_if_overdue().
+class session_slot {
+  public:
+    explicit session_slot(const postgres_config& cfg) : cfg_(cfg) {}
+
+    /// The session, a new one if need be. Throws session_lost where none can be had; then no connection is tried before
+    /// retry_at().
+    session& get();
+
+    /// As get(), without regard to the back-off.
+    session& connect();
+
+    /// Ends the session.
+    void drop();
+
+    /// Drops a session that was lost, or that the server has closed while it was idle.
+    void tidy();
+
+    bool connected() const { return session_ != nullptr; }
+    std::chrono::steady_clock::time_point retry_at() const { return retry_at_; }
+    const postgres_config& settings() const { return cfg_; }
+
+    /// From now on until the next call of it, the connection is to be cut when `until` has passed by silence_max.
+    void expect_answer_by(deadline until);
+    void expect_nothing();
+
+    /// Shuts the socket down if an answer is overdue; the worker's blocking call then fails as on any broken
+    /// connection.
+    bool cut_if_overdue(std::chrono::steady_clock::time_point now);
+
+  private:
+    const postgres_config& cfg_;
+    std::unique_ptr<session> session_;
+    std::chrono::steady_clock::time_point retry_at_{};
+    std::chrono::milliseconds backoff_{reconnect_backoff_min};
+
+    std::mutex watched_;  ///< Keeps the socket from being closed, and its number from being used anew, while it is cut.
+    int socket_ = -1;
+    deadline overdue_at_ = deadline::max();
+};
+
+}  // namespace fencegate::pg

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <gateway/pg/pqxx_compat.hpp>
+
+#include <boost/json/value.hpp>
+#include <boost/system/result.hpp>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace fencegate::pg {
+
+/// Most parameters of one statement; the protocol counts them in 16 bits.
+inline constexpr std::size_t parameters_max = 60'000;
+
+/// A statement with bound parameters.
+struct statement {
+    std::string sql;
+    compat::parameters parameters;
+
+    /// Adds a parameter and gives its placeholder.
+    std::string bind(std::optional<std::string> value);
+};
+
+/// Why a value can't become what a type takes; a sentence for the caller.
+struct value_fault {
+    /// Comes first so that a text, which is a value, does not turn into a fault by itself.
+    bool refused = true;
+    std::string detail;
+
+    static value_fault because(std::string detail) { return {true, std::move(detail)}; }
+};
+[[noreturn]] inline void throw_exception_from_error(const value_fault& f, const boost::source_location&) {
+    throw std::logic_error("unchecked fault: " + f.detail);
+}
+template <class T>
+using value_result = boost::system::result<T, value_fault>;
+
+/// `"name"`, with quotes inside doubled.
+std::string quote_identifier(std::string_view name);
+
+/// `{"a","b"}`, the text of a PostgreSQL array of these texts.
+std::string array_literal(const std::vector<std::string>& items);
+
+/// A scalar as PostgreSQL reads it. Numbers read back the same; a text with a NUL and a number out of range are
+/// refused.
+value_result<std::string> scalar_text(const boost::json::value& value);
+
+/// The type for a cast that changes no value: without length or precision, so that a text that is too long is refused
+/// by the column rather than cut off by the cast (an explicit cast to varchar(3) cuts silently, character without a
+/// length means one character).
+std::string cast_type(std::string_view type);
+
+/// Whether values of the type are JSON texts.
+bool is_json_type(std::string_view type);
+bool is_array_type(std::string_view type);
+
+/// Binds `value` and gives the SQL expression for it. NULL for JSON null. Scalars are bare placeholders, whose type
+/// PostgreSQL takes from where they stand: the assigned column, the other side of a comparison. Arrays become array
+/// literals, objects for a composite type go through jsonb_populate_record.
+value_result<std::string> bind_value(statement& into, std::string_view type, const boost::json::value& value);
+
+}  // namespace fencegate::pg

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <gateway/domain/failure.hpp>
+#include <gateway/pg/server_error.hpp>
+
+#include <chrono>
+#include <span>
+#include <string_view>
+
+namespace fencegate::pg {
+
+/// How long a caller is told to wait before it tries again after PostgreSQL was away.
+inline constexpr std::chrono::milliseconds retry_after_unavailable{1'000};
+/// The same after a serialization failure, a deadlock or a lock that did not come free.
+inline constexpr std::chrono::milliseconds retry_after_conflict{100};
+
+/// One row of the table: a SQLSTATE, or the class that its first two characters name.
+struct sqlstate_rule {
+    std::string_view code;  ///< Two characters: the class. Five: one code, which goes before its class.
+    errc meaning;
+    bool show_message;    ///< Whether the primary message may be shown to the caller.
+    bool leaves_session;  ///< The session is of no further use (read-only standby, lost prepared statements, …).
+};
+
+/// The whole table, for the test that walks it. What is not in it is errc::unprocessable without a message if an
+/// application can have chosen the code itself (raise … using errcode), see sqlstate_map.cpp.
+std::span<const sqlstate_rule> sqlstate_rules();
+
+/// The rule for a code; never fails.
+sqlstate_rule rule_of(std::string_view sqlstate);
+
+/// What the caller is told. Facts: `sqlstate` always; `constraint` for class 23; `resource`, `fencing_token`,
+/// `last_fencing_token` for the codes of `fencing`, as far as its DETAIL names them.
+failure to_failure(const server_error& error);
+
+/// PostgreSQL is away; nothing was changed.
+failure unavailable(std::string detail);
+
+/// The slug of an errc as history and logs name it.
+std::string_view slug_of(errc code);
+
+}  // namespace fencegate::pg

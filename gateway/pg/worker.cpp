@@ -1,0 +1,175 @@
+#include <gateway/pg/sqlstate_map.hpp>
+#include <gateway/pg/worker.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace fencegate::pg {
+namespace {
+
+failure away_failure() {
+    return unavailable("PostgreSQL can't be reached; nothing was changed.");
+}
+
+failure too_late_failure() {
+    return unavailable("The call's time ran out before PostgreSQL could begin; nothing was changed.");
+}
+
+failure closing_failure() {
+    failure out = make_failure(errc::shutting_down, "This gateway is shutting down.");
+    out.retry_after = retry_after_unavailable;
+    return out;
+}
+
+failure full_failure() {
+    failure out = make_failure(errc::overloaded, "Too many calls wait for PostgreSQL.");
+    out.retry_after = retry_after_unavailable;
+    return out;
+}
+
+}  // namespace
+
+worker::worker(const postgres_config& cfg, std::atomic<std::size_t>& queued) : cfg_(cfg), queued_(queued), slot_(cfg) {}
+
+worker::~worker() {
+    abandon();
+    join();
+}
+
+void worker::start() {
+    thread_ = std::thread([this] { loop(); });
+}
+
+void worker::submit(std::unique_ptr<job> work) {
+    std::optional<failure> why;
+    {
+        const std::lock_guard lock(mutex_);
+        if (finishing_) {
+            why = closing_failure();
+        } else if (away_) {
+            why = away_failure();
+        } else if (queued_.load(std::memory_order_relaxed) >= cfg_.queue_max) {
+            why = full_failure();
+        } else {
+            queued_.fetch_add(1, std::memory_order_relaxed);
+            load_.fetch_add(1, std::memory_order_relaxed);
+            queue_.push_back(std::move(work));
+        }
+    }
+    if (why) {
+        work->refuse(std::move(*why));
+    } else {
+        wake_.notify_one();
+    }
+}
+
+std::unique_ptr<job> worker::next() {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [this] { return finishing_ || !queue_.empty(); });
+    if (queue_.empty()) return nullptr;
+    auto work = std::move(queue_.front());
+    queue_.pop_front();
+    queued_.fetch_sub(1, std::memory_order_relaxed);
+    return work;
+}
+
+std::deque<std::unique_ptr<job>> worker::take_all() {
+    const std::lock_guard lock(mutex_);
+    queued_.fetch_sub(queue_.size(), std::memory_order_relaxed);
+    load_.fetch_sub(queue_.size(), std::memory_order_relaxed);
+    return std::exchange(queue_, {});
+}
+
+void worker::refuse_all(const failure& why) {
+    for (auto& work : take_all())
+        work->refuse(why);
+}
+
+/// Without work at hand: connects if need be, and waits out the pause after a failure.
+bool worker::ensure_connected() {
+    if (slot_.connected()) return true;
+    slot_.expect_answer_by(std::chrono::steady_clock::now() + connect_timeout);
+    bool connected = false;
+    try {
+        slot_.connect();
+        connected = true;
+    } catch (const session_lost&) {
+    }
+    slot_.expect_nothing();
+    {
+        const std::lock_guard lock(mutex_);
+        away_ = !connected;
+    }
+    if (connected) return true;
+    refuse_all(away_failure());
+    std::unique_lock lock(mutex_);
+    wake_.wait_until(lock, slot_.retry_at(), [this] { return finishing_; });
+    return false;
+}
+
+void worker::perform(job& work) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= work.until()) {
+        work.refuse(too_late_failure());
+    } else {
+        slot_.expect_answer_by(work.until());
+        slot_.tidy();
+        work.run(slot_);
+        slot_.expect_nothing();
+    }
+    load_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void worker::loop() {
+    for (;;) {
+        if (!ensure_connected()) {
+            const std::lock_guard lock(mutex_);
+            if (finishing_) break;
+            continue;
+        }
+        const auto work = next();
+        if (!work) break;
+        perform(*work);
+    }
+    refuse_all(closing_failure());
+    slot_.drop();
+    done_ = true;
+}
+
+void worker::police(std::chrono::steady_clock::time_point now) {
+    std::deque<std::unique_ptr<job>> late;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto first_late = std::stable_partition(queue_.begin(), queue_.end(),
+                                                      [now](const auto& work) { return work->until() > now; });
+        std::move(first_late, queue_.end(), std::back_inserter(late));
+        queue_.erase(first_late, queue_.end());
+        queued_.fetch_sub(late.size(), std::memory_order_relaxed);
+        load_.fetch_sub(late.size(), std::memory_order_relaxed);
+    }
+    for (auto& work : late)
+        work->refuse(too_late_failure());
+    if (slot_.cut_if_overdue(now)) spdlog::warn("a connection to PostgreSQL was cut: it did not answer in time");
+}
+
+void worker::finish() {
+    {
+        const std::lock_guard lock(mutex_);
+        finishing_ = true;
+    }
+    wake_.notify_all();
+}
+
+void worker::abandon() {
+    finish();
+    refuse_all(closing_failure());
+    slot_.cut_if_overdue(deadline::max());
+}
+
+void worker::join() {
+    if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace fencegate::pg

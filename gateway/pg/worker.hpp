@@ -1,0 +1,87 @@
+#pragma once
+
+#include <gateway/domain/failure.hpp>
+#include <gateway/pg/session_slot.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace fencegate::pg {
+
+/// A piece of work on a session, and whoever waits for its answer. Exactly one of run and refuse is called, once.
+class job {
+  public:
+    explicit job(deadline until) : until_(until) {}
+    virtual ~job() = default;
+    job(const job&) = delete;
+    job& operator=(const job&) = delete;
+
+    /// Does the work and answers.
+    virtual void run(session_slot& slot) noexcept = 0;
+    /// Answers without having begun.
+    virtual void refuse(failure why) noexcept = 0;
+
+    deadline until() const { return until_; }
+
+  private:
+    deadline until_;
+};
+
+/// A thread with one connection and a queue, which it works off in order.
+///
+/// While PostgreSQL is away the queue stays empty: work is refused at once, and the thread tries to connect with a
+/// growing pause. Threads: member functions may be called from any thread. Limits:  `queued` counts the work waiting at
+/// all workers of a pool against the pool's queue_max.
+class worker {
+  public:
+    worker(const postgres_config& cfg, std::atomic<std::size_t>& queued);
+    ~worker();
+    worker(const worker&) = delete;
+    worker& operator=(const worker&) = delete;
+
+    void start();
+
+    /// Takes the work, or refuses it: storage_unavailable while PostgreSQL is away, overloaded, shutting_down.
+    void submit(std::unique_ptr<job> work);
+
+    std::size_t load() const { return load_.load(std::memory_order_relaxed); }
+
+    /// Refuses queued work whose time is over, and cuts the connection of work under way that is overdue.
+    void police(std::chrono::steady_clock::time_point now);
+
+    /// Takes no more work; the thread ends when the queue is empty.
+    void finish();
+    /// Refuses what is queued and cuts the work under way short.
+    void abandon();
+    bool done() const { return done_.load(); }
+    void join();
+
+  private:
+    void loop();
+    std::unique_ptr<job> next();
+    bool ensure_connected();
+    void perform(job& work);
+    std::deque<std::unique_ptr<job>> take_all();
+    void refuse_all(const failure& why);
+
+    const postgres_config& cfg_;
+    std::atomic<std::size_t>& queued_;
+    session_slot slot_;
+
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    std::deque<std::unique_ptr<job>> queue_;
+    bool away_ = false;  ///< The last attempt to connect failed.
+    bool finishing_ = false;
+    std::atomic<std::size_t> load_{0};  ///< Queued and under way.
+    std::atomic<bool> done_{false};
+    std::thread thread_;
+};
+
+}  // namespace fencegate::pg

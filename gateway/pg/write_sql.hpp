@@ -1,0 +1,49 @@
+#pragma once
+
+#include <gateway/domain/failure.hpp>
+#include <gateway/domain/write_request.hpp>
+#include <gateway/pg/catalog.hpp>
+#include <gateway/pg/sql_value.hpp>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace fencegate::pg {
+
+/// How an operation's answer is read from the result of its statement.
+enum class answer_shape {
+    affected,  ///< No rows; the count is the number of rows affected.
+    rows,      ///< One row: count, JSON array of the rows.
+    value,     ///< One row: JSON text or NULL.
+    nothing,   ///< One row that says nothing (a function returning void).
+};
+
+struct planned_operation {
+    statement sql;
+    answer_shape shape = answer_shape::affected;
+    std::optional<std::int64_t> expect_rows;
+};
+
+/// The statements of a write, or why there are none.
+struct write_plan {
+    std::vector<planned_operation> operations;  ///< One an operation, in order; of use only if there are no faults.
+    std::vector<field_error> faults;            ///< All faults of all operations.
+    bool unknown_name = false;  ///< A fault is a name that the catalog does not have: a newer catalog may.
+};
+
+/// Turns operations into SQL. Pure.
+///
+/// Identifiers come from the catalog alone and are quoted; values are bound parameters, as text, and never part of the
+/// SQL. Their types are PostgreSQL's own inference from the column they are assigned to or compared with, not a cast to
+/// the column's declared type: a cast to varchar(3) or numeric(12,2) would cut or round where an assignment refuses and
+/// a comparison must not. Operands of `add` and arguments of functions are cast (without length or precision), because
+/// there the type may be ambiguous.
+///
+/// Errors: none thrown; see write_plan::faults. Pointers are those of the request's parts.
+write_plan plan_write(const catalog& known, const std::vector<operation>& operations, bool return_rows);
+
+/// The failure for a plan with faults: errc::unprocessable.
+failure plan_failure(const write_plan& plan);
+
+}  // namespace fencegate::pg

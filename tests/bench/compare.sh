@@ -1,0 +1,101 @@
+#!/bin/bash
+# compare.sh PEERS [rounds=3] [seconds=4]   fencegate beside the peers that a team would otherwise use, in one run.
+#
+# PEERS is a folder with servers.sh, peers/*.js, drive/ and package.json (tests/bench/README.md says what is expected of it); it is
+# copied, never written to. Needs what it needs: node, npm, redis-server, PostgreSQL and pgbench.
+# LOAD and FENCEGATE name the programs (default: the release build). Only ratios inside one run mean anything.
+set -euo pipefail
+
+peers_given=$(cd "${1:?usage: compare.sh PEERS [rounds] [seconds]}" && pwd)
+rounds=${2:-3}
+seconds=${3:-4}
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+build=$root/build/release
+FENCEGATE=${FENCEGATE:-$(find "$build" -maxdepth 2 -type f -name fencegate -perm -u+x | head -1)}
+LOAD=${LOAD:-$(find "$build" -maxdepth 3 -type f -name load -perm -u+x | head -1)}
+[ -x "$FENCEGATE" ] && [ -x "$LOAD" ] || { echo "build fencegate and load first, or set FENCEGATE and LOAD" >&2; exit 69; }
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/fg-compare-XXXXXX")
+chmod 755 "$work"
+export RUN=$work/peers-run
+results=$work/results.jsonl
+peers=$work/peers
+dev=
+
+finish() {
+    [ -z "$dev" ] || { kill -TERM "$dev" 2>/dev/null || true; wait "$dev" 2>/dev/null || true; }
+    [ ! -x "$peers/servers.sh" ] || (cd "$peers" && ./servers.sh stop all) >/dev/null 2>&1 || true
+    [ -n "${KEEP:-}" ] || rm -rf "$work"
+}
+trap finish EXIT
+
+cp -r "$peers_given" "$peers"
+chmod -R u+w "$peers"
+(cd "$peers" && { [ -d node_modules ] || npm ci --no-audit --no-fund; } && make -s) >"$work/peers-build.log" 2>&1 ||
+    { tail -20 "$work/peers-build.log" >&2; exit 1; }
+(cd "$peers" && ./servers.sh start redis pg svc)
+
+"$FENCEGATE" dev --data-dir "$work/dev" --http 127.0.0.1:0 >"$work/dev.log" 2>&1 &
+dev=$!
+stack=$work/dev/stack.json
+for _ in $(seq 600); do
+    [ -s "$stack" ] && break
+    kill -0 "$dev" 2>/dev/null || { cat "$work/dev.log" >&2; exit 1; }
+    sleep 0.1
+done
+
+# The last JSON line of a command's output, under the name and workload of its row.
+measure() { # name workload clients command...
+    local name=$1 workload=$2 clients=$3 line
+    shift 3
+    line=$("$@" 2>>"$work/errors.log" | grep '^{' | tail -1) || true
+    /usr/bin/python3 - "$results" "$name" "$workload" "$clients" "$line" <<'END'
+import json, sys
+file, name, workload, clients, line = sys.argv[1:]
+got = json.loads(line) if line else {"fatal": True}
+with open(file, "a") as out:
+    out.write(json.dumps({**got, "row": name, "workload": workload, "clients": int(clients)}) + "\n")
+print(f"{name:28} {workload:5} {clients:>3}  {got.get('ops_per_s', '-')}/s  p50 {got.get('p50_ms', '-')}  p99 {got.get('p99_ms', '-')}  errors {got.get('errors', '-')}", flush=True)
+END
+}
+
+ours() { # workload clients mode...
+    local workload=$1 clients=$2 sales=$work/sales.json
+    shift 2
+    measure fencegate "$workload" "$clients" "$LOAD" --stack "$stack" --clients "$clients" --seconds "$seconds" --sales "$sales" --mode "$@"
+    /usr/bin/python3 "$here/verify.py" --stack "$stack" --sales "$sales" >>"$work/verify.jsonl" || { echo "what was sold does not agree" >&2; exit 1; }
+}
+
+library() { # name workload clients
+    measure "$1" "$2" "$3" env -C "$peers" node "peers/$1.js" "$2" "$3" "$seconds"
+}
+
+service() { # workload clients keys scenario
+    measure "handmade ($4)" "$1" "$2" "$peers/drive/drive" --peer svc --workload "$1" --conns "$2" --seconds "$seconds" --port 26001 --keys "$3" \
+        --scenario "$peers/drive/scenarios/$4.txt"
+}
+
+pgbench_job() { # name workload script clients
+    measure "$1" "$2" "$4" env -C "$peers" /usr/bin/python3 lib/ceiling.py pgbench "$1" "sql/$3.sql" "$4" "$seconds"
+}
+
+for round in $(seq "$rounds"); do
+    echo "round $round of $rounds"
+    for clients in 1 16 64; do
+        ours pair "$clients" pair
+        library redlock5 W1 "$clients"; library redlock4 W1 "$clients"; library redlock-universal W1 "$clients"; library redis-semaphore W1 "$clients"
+        service W1 "$clients" unique svc-pair
+        ours job "$clients" job --skus 1000
+        library redlock5 W3 "$clients"; library redis-semaphore W3 "$clients"
+        service W3 "$clients" rows svc-job3; service W3 "$clients" rows svc-job1
+        pgbench_job pgbench-rowlock W3 w3_rowlock "$clients"
+        ours write "$clients" write
+        service W4 "$clients" rows svc-write
+        pgbench_job pgbench-tx W4 w4_tx "$clients"
+    done
+    ours hot 32 hot
+    library redlock5 W2 32; library redis-semaphore W2 32; service W2 32 hot svc-pair
+done
+
+/usr/bin/python3 "$here/medians.py" "$results"

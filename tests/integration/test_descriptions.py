@@ -1,0 +1,67 @@
+"""What a gateway says of itself and of its nodes: /v1/nodes, /openapi.json, /problems/{slug}."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support.api import Api
+from support.polling import eventually
+from support.stack import Stack
+
+SLUGS = ["invalid-request", "unauthenticated", "forbidden", "resource-not-covered", "lease-not-authentic", "not-found", "method-not-allowed", "not-acceptable",
+         "too-large", "unsupported-media-type", "expectation-failed", "constraint-violation", "renewals-exhausted", "write-conflict", "lease-lost",
+         "stale-fencing-token", "fencing-required", "unprocessable", "resource-locked", "too-many-requests", "too-many-waiters", "no-quorum",
+         "storage-unavailable", "overloaded", "shutting-down"]
+
+
+def test_nodes_when_all_is_well_then_each_votes_and_is_the_one_it_says(stack: Stack, api: Api) -> None:
+    nodes = eventually(lambda: all(node["state"] == "voting" for node in (found := api.get("/v1/nodes").json()["nodes"])) and found, 10)
+    assert [node["name"] for node in nodes] == [node["name"] for node in stack.facts["redis"]]
+    for node, client in zip(nodes, stack.nodes()):
+        assert node["run_id"] == client.info("server")["run_id"]
+        assert isinstance(node["epoch"], int) and node["epoch"] >= 1
+    assert len({node["epoch"] for node in nodes}) == 5, "no two admissions share an epoch"
+
+
+def test_nodes_when_one_hangs_then_it_is_unreachable_and_votes_again_later(stack: Stack, api: Api) -> None:
+    def state() -> str:
+        return api.get("/v1/nodes").json()["nodes"][3]["state"]
+
+    with stack.frozen(stack.node_pids()[3:4]):
+        eventually(lambda: state() == "unreachable", 15, what="it is seen")
+    eventually(lambda: state() == "voting", 15, what="it votes again")
+
+
+def test_openapi_when_asked_then_it_describes_every_path_of_this_version(api: Api) -> None:
+    document = api.get("/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    described = {(path, method) for path, methods in document["paths"].items() for method in methods if method != "parameters"}
+    for path, method in [("/v1/leases", "post"), ("/v1/leases/{lease_id}", "get"), ("/v1/leases/{lease_id}", "delete"), ("/v1/leases/{lease_id}/renew", "post"),
+                         ("/v1/writes", "post"), ("/v1/history", "get"), ("/v1/nodes", "get"), ("/healthz", "get"), ("/readyz", "get")]:
+        assert (path, method) in described
+    for path, method in described:  # and nothing that is not served
+        answer = api.call(method.upper(), re.sub(r"\{\w+\}", "x", path), {} if method in ("post", "patch", "put") else None)
+        assert answer.status not in (404, 405) or path == "/problems/{slug}", f"{method} {path}: {answer}"
+
+
+def test_openapi_when_its_references_are_followed_then_each_leads_somewhere(api: Api) -> None:
+    document = api.get("/openapi.json").json()
+    references = set(re.findall(r'"\$ref": ?"#/([^"]+)"', api.get("/openapi.json").body.decode()))
+    for reference in references:
+        place = document
+        for part in reference.split("/"):
+            assert part in place, reference
+            place = place[part]
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_problem_page_when_opened_then_it_explains(api: Api, slug: str) -> None:
+    answer = api.get(f"/problems/{slug}", {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert answer.status == 200 and answer.headers.get_content_type() in ("text/html", "text/plain"), answer
+    assert slug in answer.body.decode() and len(answer.body) > 100
+
+
+def test_problem_page_when_there_is_no_such_problem_then_404(api: Api) -> None:
+    assert api.get("/problems/no-such-problem").status == 404
+    assert api.get("/problems/%3Cscript%3E").status == 404

@@ -1,0 +1,252 @@
+"""`fencegate serve`, `migrate` and `check`: against servers that run already."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+import time
+from typing import Any, Callable
+
+import pytest
+from support import processes
+from support.api import expect_problem
+from support.cluster import SIGNING_KEY, Cluster, Gateway
+from support.polling import eventually
+from support.wire import Wire, request
+
+BAD_CONFIG, UNAVAILABLE = 78, 69
+
+
+def serve_fails(cluster: Cluster, settings: Any, name: str) -> subprocess.CompletedProcess:
+    file = cluster.folder / f"{name}.yaml"
+    file.write_text(settings if isinstance(settings, str) else json.dumps(settings))
+    return cluster.run("serve", file, within=30)
+
+
+def test_config_when_it_has_faults_then_all_are_named_with_their_path_and_exit_78(cluster: Cluster) -> None:
+    settings = cluster.settings(max_ttl_ms=-5, default_ttl_ms="soon")
+    settings["http"]["port"] = 99_999
+    settings["http"]["threads"] = 0
+    settings["postgres"] = {}
+    settings["redis"]["nodes"][2]["port"] = "six"
+    settings["colour"] = "red"
+    settings["lease"]["signing_key_file"] = "nowhere"
+    done = serve_fails(cluster, settings, "faulty")
+    assert done.returncode == BAD_CONFIG, done
+    for path in ("http.port", "http.threads", "lease.max_ttl_ms", "lease.default_ttl_ms", "lease.signing_key_file", "postgres.conninfo",
+                 "redis.nodes[2].port", "colour"):
+        assert path in done.stderr, f"{path} in {done.stderr}"
+
+
+CHANGES: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
+    ("redis.nodes", lambda s: s["redis"]["nodes"].pop()),
+    ("redis.nodes", lambda s: s["redis"].update(nodes=[])),
+    ("redis.nodes[1].name", lambda s: s["redis"]["nodes"][1].update(name=s["redis"]["nodes"][0]["name"])),
+    ("redis.nodes[0].host", lambda s: s["redis"]["nodes"][0].pop("host")),
+    ("redis.node_timeout_ms", lambda s: s["redis"].update(node_timeout_ms=0)),
+    ("lease.default_ttl_ms", lambda s: s["lease"].update(default_ttl_ms=99)),
+    ("lease.max_hold_ms", lambda s: s["lease"].update(max_hold_ms=1_000)),
+    ("http.address", lambda s: s["http"].update(address="0.0.0.0")),
+    ("http.address", lambda s: s["http"].update(address="localhost:80")),
+    ("postgres.connections", lambda s: s["postgres"].update(connections=0)),
+    ("postgres.lock_timeout_ms", lambda s: s["postgres"].update(lock_timeout_ms=10**9)),
+    ("log.level", lambda s: s.update(log={"level": "loud"})),
+    ("audit.when_full", lambda s: s.update(audit={"when_full": "panic"})),
+    ("auth.api_keys[0].scopes", lambda s: s.update(auth={"api_keys": [{"principal": "x", "key_sha256": "0" * 64, "scopes": ["everything"]}]})),
+    ("auth.api_keys[0].key_sha256", lambda s: s.update(auth={"api_keys": [{"principal": "x", "key_sha256": "plain", "scopes": ["leases"]}]})),
+    ("htp", lambda s: s.update(htp={})),
+    ("http.prot", lambda s: s["http"].update(prot=1)),
+]
+
+
+@pytest.mark.parametrize("path, change", CHANGES, ids=[f"{number}-{path}" for number, (path, _) in enumerate(CHANGES)])
+def test_config_when_one_value_is_wrong_then_its_path_and_exit_78(cluster: Cluster, path: str, change: Callable[[dict[str, Any]], object]) -> None:
+    settings = copy.deepcopy(cluster.settings())
+    change(settings)
+    done = serve_fails(cluster, settings, "one-fault")
+    assert done.returncode == BAD_CONFIG, done
+    assert path in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "http: [", "\x00\x01", "just words"], ids=["empty", "list", "cut", "binary", "words"])
+def test_config_when_it_is_no_mapping_then_exit_78(cluster: Cluster, text: str) -> None:
+    done = serve_fails(cluster, text, "no-mapping")
+    assert done.returncode == BAD_CONFIG and done.stderr, done
+
+
+def test_config_when_the_file_is_missing_then_named(cluster: Cluster) -> None:
+    done = cluster.run("serve", cluster.folder / "there-is-none.yaml")
+    assert done.returncode in (64, BAD_CONFIG)
+    assert "there-is-none.yaml" in done.stderr
+
+
+def test_gateway_when_told_to_stop_then_exit_0_and_the_port_is_free(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+    gateway.api.take(resource, ttl_ms=1_000)
+    began = time.monotonic()
+    assert gateway.stop() == 0
+    assert time.monotonic() - began < 5
+    assert not processes.accepts(gateway.api.port)
+
+
+def test_gateway_when_stopped_then_what_it_granted_is_in_the_history(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+    """What was in the buffer when it was told to stop is written before it ends."""
+    with gateway.api.connection() as connection:
+        for _ in range(200):
+            answer = connection.call("POST", "/v1/leases", {"resource": resource, "ttl_ms": 1_000})
+            assert connection.call("DELETE", answer.headers["Location"]).status == 204
+    assert gateway.stop() == 0
+    counted = cluster.stack.query("select event, count(*) from fencing.history where resource = %s group by 1 order by 1", (resource,),
+                                  dbname=cluster.database)
+    assert counted == [("lease_granted", 200), ("lease_released", 200)]
+
+
+def test_gateway_when_told_to_stop_while_callers_wait_then_they_hear_503_shutting_down(gateway: Gateway, resource: str) -> None:
+    gateway.api.take(resource, ttl_ms=2_000)
+    waiters = [gateway.api.begin_ask(resource, wait_ms=20_000) for _ in range(3)]
+    waiters[0].join(0.3)
+    assert all(waiter.is_alive() for waiter in waiters)
+    assert gateway.stop() == 0
+    for waiter in waiters:
+        answer = waiter.answer(1)
+        expect_problem(answer, 503, "shutting-down")
+        assert int(answer.headers["Retry-After"]) >= 1
+
+
+def test_gateway_when_told_to_stop_while_connections_are_idle_then_it_does_not_wait_for_them(gateway: Gateway) -> None:
+    idle = [Wire(gateway.api.host, gateway.api.port) for _ in range(5)]
+    idle[0].send(request("GET", "/healthz"))
+    assert idle[0].receive().status == 200
+    idle[1].send(b"GET /heal")
+    began = time.monotonic()
+    assert gateway.stop() == 0
+    assert time.monotonic() - began < 5
+    for wire in idle:
+        wire.socket.close()
+
+
+def test_gateway_when_it_starts_before_its_nodes_then_ready_once_they_come(cluster: Cluster, resource: str) -> None:
+    for node in cluster.nodes:
+        node.kill()
+    gateway = cluster.gateway()
+    gateway.start(wait=False)
+    eventually(lambda: gateway.api.get("/healthz").status == 200, 10, what="it is alive")
+    expect_problem(gateway.api.get("/readyz"), 503, "no-quorum")
+    expect_problem(gateway.api.ask(resource), 503, "no-quorum")
+    for node in cluster.nodes:
+        node.start()
+    gateway.wait_until_ready()
+    gateway.api.give_back(gateway.api.take(resource, ttl_ms=1_000))
+    assert gateway.stop() == 0
+
+
+def test_gateway_when_postgresql_cannot_be_reached_then_exit_69_with_the_cause(cluster: Cluster) -> None:
+    settings = cluster.settings()
+    settings["postgres"]["conninfo"] = f"host=127.0.0.1 port={processes.free_port()} dbname=x user=x password=never-to-be-shown connect_timeout=2"
+    done = serve_fails(cluster, settings, "no-postgres")
+    assert done.returncode == UNAVAILABLE, done
+    assert "never-to-be-shown" not in done.stdout + done.stderr
+
+
+def test_gateway_when_the_database_was_not_migrated_then_exit_69_and_it_says_what_to_do(cluster: Cluster) -> None:
+    settings = cluster.settings()
+    settings["postgres"]["conninfo"] = cluster.stack.conninfo("template1")
+    done = serve_fails(cluster, settings, "not-migrated")
+    assert done.returncode == UNAVAILABLE, done
+    assert "migrate" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("change", [
+    lambda settings: settings["redis"]["nodes"][0].update(name="another-name"),
+    lambda settings: settings["lease"].update(max_ttl_ms=3_000),
+    lambda settings: settings["redis"].update(nodes=settings["redis"]["nodes"][:3]),
+], ids=["names", "longest-lease", "fewer-nodes"])
+def test_gateway_when_it_disagrees_with_the_cluster_then_it_refuses_to_start(cluster: Cluster, gateway: Gateway, change: Callable[[Any], None]) -> None:
+    settings = cluster.settings()
+    change(settings)
+    done = serve_fails(cluster, settings, "disagrees")
+    assert done.returncode == UNAVAILABLE, done
+    assert gateway.api.get("/readyz").status == 200
+
+
+def test_gateway_when_its_port_is_taken_then_it_ends_and_says_so(cluster: Cluster, gateway: Gateway) -> None:
+    settings = cluster.settings()
+    settings["http"]["port"] = gateway.api.port
+    done = serve_fails(cluster, settings, "port-taken")
+    assert done.returncode in (1, UNAVAILABLE), done
+    assert str(gateway.api.port) in done.stdout + done.stderr
+
+
+def test_node_when_configured_twice_under_two_names_then_it_counts_once(cluster: Cluster) -> None:
+    """Two addresses with one run id are one node: with it counted twice, two servers could be a majority of five."""
+    settings = cluster.settings()
+    first = settings["redis"]["nodes"][0]
+    for node in settings["redis"]["nodes"][:3]:
+        node.update(host=first["host"], port=first["port"])
+    gateway = cluster.gateway(settings)
+    gateway.start(wait=False)
+    eventually(lambda: gateway.process.poll() is not None or gateway.api.get("/healthz").status == 200, 10, what="it ends or is alive")
+    if gateway.process.poll() is None:
+        deadline = time.monotonic() + 2 * cluster.max_ttl_ms / 1000
+        while time.monotonic() < deadline:
+            assert gateway.api.get("/readyz").status == 503
+            assert gateway.api.ask("test/one-node-thrice").status == 503
+        gateway.kill()
+    else:
+        assert gateway.process.returncode in (UNAVAILABLE, BAD_CONFIG)
+
+
+def test_log_when_json_then_every_line_is_and_no_secret_is_in_it(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+    lease = gateway.api.take(resource, ttl_ms=1_000)
+    gateway.api.give_back(lease)
+    gateway.stop()
+    text = gateway.log.read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert lines and all(isinstance(line, dict) for line in lines)
+    assert SIGNING_KEY not in text
+    assert lease["lease_id"] not in text
+
+
+def test_migrate_when_run_again_then_nothing_is_lost(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+    gateway.api.give_back(gateway.api.take(resource, ttl_ms=1_000))
+    eventually(lambda: len(gateway.api.history(resource=resource)) == 2, what="two events")
+    cluster.migrate()
+    assert len(gateway.api.history(resource=resource)) == 2
+    assert gateway.api.take(resource, ttl_ms=1_000)
+
+
+def test_check_when_all_is_well_then_exit_0_and_every_node_is_named(cluster: Cluster, gateway: Gateway) -> None:
+    done = cluster.run("check", gateway.config)
+    assert done.returncode == 0, done
+    for node in cluster.nodes:
+        assert node.name in done.stdout
+    assert re.search("postgres", done.stdout, re.IGNORECASE)
+
+
+def test_check_when_a_majority_of_nodes_is_away_then_exit_69_and_they_are_named(cluster: Cluster, gateway: Gateway) -> None:
+    for node in cluster.nodes[:3]:
+        node.kill()
+    try:
+        done = cluster.run("check", gateway.config)
+        assert done.returncode == UNAVAILABLE, done
+        for node in cluster.nodes[:3]:
+            assert node.name in done.stdout + done.stderr
+    finally:
+        for node in cluster.nodes[:3]:
+            node.start()
+    gateway.wait_until_ready()
+
+
+def test_check_when_postgresql_is_away_then_exit_69(cluster: Cluster) -> None:
+    settings = cluster.settings()
+    settings["postgres"]["conninfo"] = f"host=127.0.0.1 port={processes.free_port()} dbname=x user=x connect_timeout=2"
+    file = cluster.folder / "check.yaml"
+    file.write_text(json.dumps(settings))
+    assert cluster.run("check", file).returncode == UNAVAILABLE
+
+
+def test_check_when_the_config_is_faulty_then_exit_78(cluster: Cluster) -> None:
+    file = cluster.folder / "check-faulty.yaml"
+    file.write_text("{}")
+    assert cluster.run("check", file).returncode == BAD_CONFIG

@@ -1,0 +1,163 @@
+"""Bodies of POST /v1/writes that are wrong, and names that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.api import Api, expect_problem, pointers_of
+from support.shop import Sample, Sku
+from support.stack import Stack
+
+INJECTIONS = ["stock = 0 --", 'stock" = 0; drop table inventory; --', "stock; delete from orders", "stock'", "stock)", "inventory.stock", "public.inventory",
+              "a/b", "a~b", "*", "STOCK", "ctid", "xmin", "tableoid", "st\u00f6ck", "x" * 70, "nul\u0000"]
+
+
+def escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+@pytest.mark.parametrize("name", INJECTIONS, ids=range(len(INJECTIONS)))
+def test_column_when_unknown_then_422_pointing_at_it(api: Api, sku: Sku, name: str) -> None:
+    lease = api.take(sku.resource)
+    here = {"sku": sku.name}
+    for operation, pointer in [
+        ({"update": "inventory", "where": here, "set": {name: 0}}, f"/operations/0/set/{escaped(name)}"),
+        ({"update": "inventory", "where": here, "add": {name: 1}}, f"/operations/0/add/{escaped(name)}"),
+        ({"update": "inventory", "where": {**here, name: 0}, "set": {"stock": 0}}, f"/operations/0/where/{escaped(name)}"),
+        ({"delete": "inventory", "where": {name: {"gte": 0}}}, f"/operations/0/where/{escaped(name)}"),
+        ({"insert": "inventory", "values": {"sku": "x", name: 0}}, f"/operations/0/values/{escaped(name)}"),
+    ]:
+        assert pointers_of(api.write(lease, operation), 422, "unprocessable") == [pointer]
+    assert sku.row() == {"stock": 10, "note": None}
+
+
+@pytest.mark.parametrize("name", ["nope", "pg_class", "guard", "fencing.guard", "public.inventory", "hidden_samples", "Inventory", "place_order", "shop_check",
+                                  'inventory"; drop table inventory; --', "inventory where 1=1 --", "pg_catalog.pg_authid", "nul\u0000"])
+def test_table_when_not_exposed_then_422_pointing_at_it(api: Api, sample: Sample, sku: Sku, name: str) -> None:
+    lease = api.take(sku.resource)
+    for verb, rest in (("update", {"where": {"sku": sku.name}, "set": {"note": "x"}}), ("delete", {"where": {"sku": sku.name}}),
+                       ("insert", {"values": {"sku": "x"}})):
+        assert pointers_of(api.write(lease, {verb: name, **rest}), 422, "unprocessable") == [f"/operations/0/{verb}"]
+    assert sku.stock() == 10
+
+
+@pytest.mark.parametrize("name", ["nope", "pg_sleep", "pg_read_file", "fencing.enter", "enter", "inventory", "shop_stock", "place_order(1", "now()"])
+def test_function_when_not_exposed_then_422_pointing_at_it(api: Api, sku: Sku, name: str) -> None:
+    assert pointers_of(api.write(api.take(sku.resource), {"call": name, "args": {}}), 422, "unprocessable") == ["/operations/0/call"]
+
+
+def test_argument_when_unknown_or_missing_then_422(api: Api, sample: Sample) -> None:
+    lease = api.take(sample.resource)
+    unknown = {"call": "sample_double", "args": {"id": sample.name, "nope": 1}}
+    assert pointers_of(api.write(lease, unknown), 422, "unprocessable") == ["/operations/0/args/nope"]
+    (pointer,) = pointers_of(api.write(lease, {"call": "sample_double", "args": {"times": 3}}), 422, "unprocessable")
+    assert pointer in ("/operations/0/args", "/operations/0/args/id")
+    assert sample.value("small") == 5
+
+
+def test_operation_when_the_operator_did_not_expose_it_then_422(stack: Stack, api: Api, resource: str) -> None:
+    """order_events can only be read."""
+    (pointer,) = pointers_of(api.write(api.take(resource), {"delete": "order_events", "where": {"order_id": 1}}), 422, "unprocessable")
+    assert pointer == "/operations/0/delete"
+
+
+@pytest.mark.parametrize("operation", [
+    {"update": "inventory", "set": {"stock": 0}},
+    {"update": "inventory", "where": {}, "set": {"stock": 0}},
+    {"delete": "inventory"},
+    {"delete": "inventory", "where": {}},
+], ids=["update", "update-empty", "delete", "delete-empty"])
+def test_where_when_missing_or_empty_then_400_pointing_at_it(api: Api, sku: Sku, operation: dict[str, Any]) -> None:
+    assert pointers_of(api.write(api.take(sku.resource), operation)) == ["/operations/0/where"]
+    assert sku.stock() == 10
+
+
+@pytest.mark.parametrize("operation, pointer", [
+    ({"update": "inventory", "where": {"sku": "x"}}, "/operations/0"),
+    ({"update": "inventory", "where": {"sku": "x"}, "set": {}}, "/operations/0"),
+    ({"update": "inventory", "where": {"sku": "x"}, "set": {"stock": 1}, "add": {"stock": 1}}, "/operations/0/"),
+    ({"update": 5, "where": {"sku": "x"}, "set": {"stock": 1}}, "/operations/0/update"),
+    ({"update": "inventory", "where": [], "set": {"stock": 1}}, "/operations/0/where"),
+    ({"update": "inventory", "where": "sku = 1", "set": {"stock": 1}}, "/operations/0/where"),
+    ({"update": "inventory", "where": {"stock": {"like": 1}}, "set": {"stock": 1}}, "/operations/0/where/stock"),
+    ({"update": "inventory", "where": {"stock": {"gte": 1, "; drop": 2}}, "set": {"stock": 1}}, "/operations/0/where/stock"),
+    ({"update": "inventory", "where": {"stock": {"in": 5}}, "set": {"stock": 1}}, "/operations/0/where/stock"),
+    ({"update": "inventory", "where": {"stock": {"in": []}}, "set": {"stock": 1}}, "/operations/0/where/stock"),
+    ({"update": "inventory", "where": {"stock": {"is": 5}}, "set": {"stock": 1}}, "/operations/0/where/stock"),
+    ({"update": "inventory", "where": {"stock": {}}, "set": {"stock": 1}}, "/operations/0/where/stock"),
+    ({"update": "inventory", "where": {"sku": "x"}, "set": [1]}, "/operations/0/set"),
+    ({"update": "inventory", "where": {"sku": "x"}, "add": "1"}, "/operations/0/add"),
+    ({"update": "inventory", "where": {"sku": "x"}, "add": {"stock": 1}, "expect_rows": -1}, "/operations/0/expect_rows"),
+    ({"update": "inventory", "where": {"sku": "x"}, "add": {"stock": 1}, "expect_rows": "1"}, "/operations/0/expect_rows"),
+    ({"insert": "inventory", "values": 5}, "/operations/0/values"),
+    ({"call": "place_order", "args": [1]}, "/operations/0/args"),
+    ({"call": ["place_order"]}, "/operations/0/call"),
+    ({"update": "inventory", "delete": "inventory", "where": {"sku": "x"}, "set": {"stock": 1}}, "/operations/0"),
+    ({"truncate": "inventory"}, "/operations/0"),
+    ({"select": "inventory"}, "/operations/0"),
+    ({}, "/operations/0"),
+    (5, "/operations/0"),
+    (None, "/operations/0"),
+])
+def test_operation_when_malformed_then_400_pointing_into_it(api: Api, sku: Sku, operation: Any, pointer: str) -> None:
+    answer = api.write(api.take(sku.resource), operation)
+    got = pointers_of(answer)
+    assert got and all(one == pointer or one.startswith(pointer.rstrip("/") + "/") for one in got), answer
+    assert sku.stock() == 10
+
+
+@pytest.mark.parametrize("operation, pointer", [
+    ({"update": "inventory", "where": {"sku": "x"}, "set": {"": 1}}, "/operations/0/set/"),
+    ({"insert": "inventory", "values": {"": 1}}, "/operations/0/values/"),
+    ({"delete": "inventory", "where": {"": 1}}, "/operations/0/where/"),
+    ({"insert": "", "values": {}}, "/operations/0/insert"),
+    ({"call": "", "args": {}}, "/operations/0/call"),
+])
+def test_name_when_empty_then_refused_pointing_at_it(api: Api, sku: Sku, operation: Any, pointer: str) -> None:
+    """Malformed or unknown, both may be said of it."""
+    answer = api.write(api.take(sku.resource), operation)
+    assert answer.status in (400, 422), answer
+    assert pointers_of(answer, answer.status, {400: "invalid-request", 422: "unprocessable"}[answer.status]) == [pointer]
+
+
+def test_fault_when_in_a_later_operation_then_the_pointer_counts(api: Api, sku: Sku) -> None:
+    lease = api.take(sku.resource)
+    assert pointers_of(api.write(lease, sku.sell(), sku.sell(), {"delete": "inventory"})) == ["/operations/2/where"]
+    assert pointers_of(api.write(lease, sku.sell(), {"insert": "nope", "values": {}}), 422, "unprocessable") == ["/operations/1/insert"]
+    assert sku.stock() == 10
+
+
+@pytest.mark.parametrize("operations", [[], None, {}, "x", 5])
+def test_operations_when_none_or_no_list_then_400_pointing_at_them(api: Api, sku: Sku, operations: Any) -> None:
+    lease = api.take(sku.resource)
+    assert pointers_of(api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": operations})) == ["/operations"]
+
+
+def test_operations_when_left_out_then_400(api: Api, sku: Sku) -> None:
+    assert pointers_of(api.call("POST", "/v1/writes", {"lease_id": api.take(sku.resource)["lease_id"]})) == ["/operations"]
+
+
+def test_operations_when_far_too_many_then_400_and_none_is_done(api: Api, sku: Sku) -> None:
+    assert pointers_of(api.write(api.take(sku.resource), *[sku.sell(0)] * 1_000)) == ["/operations"]
+
+
+@pytest.mark.parametrize("wanted", ["everything", 5, True, None])
+def test_return_when_unknown_then_400(api: Api, sku: Sku, wanted: Any) -> None:
+    assert pointers_of(api.write(api.take(sku.resource), sku.sell(), **{"return": wanted})) == ["/return"]
+    assert sku.stock() == 10
+
+
+@pytest.mark.parametrize("lease_id", [5, None, {}, ["a"]])
+def test_lease_id_when_no_text_then_400_or_428_and_nothing_changed(api: Api, sku: Sku, lease_id: Any) -> None:
+    answer = api.call("POST", "/v1/writes", {"lease_id": lease_id, "operations": [sku.sell()]})
+    if answer.status == 428:
+        assert lease_id is None, "only null may count as no lease"
+        expect_problem(answer, 428, "fencing-required")
+    else:
+        assert pointers_of(answer) == ["/lease_id"]
+    assert sku.stock() == 10
+
+
+def test_tables_when_all_this_was_tried_then_they_stand(stack: Stack, api: Api) -> None:
+    assert stack.query("select to_regclass('inventory') is not null and to_regclass('orders') is not null") == [(True,)]

@@ -1,0 +1,142 @@
+"""Values on their way from JSON to PostgreSQL and back: to the last digit, and never as SQL."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from support.api import Answer, Api, pointers_of
+from support.shop import Sample
+
+NASTY = ["'; drop table samples; --", "' or '1'='1", '"; select 1; --', "$1", "$$x$$", "\\'; --", "\\", "'", '"', "''", "%s %d {}", "{a,b}", "(1,2)", "NULL",
+         "null", "", " ", "\n\t\r", "a\u0000b".replace("\u0000", "\u0001"), "Grüße 日本語 🔑 \u202e", "e\u0301", "\U0010ffff", "x" * 100_000]
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 9007199254740993])
+def test_integer_when_beyond_what_a_double_holds_then_still_exact(api: Api, sample: Sample, number: int) -> None:
+    body = api.wrote(api.take(sample.resource), sample.set(big=number), **{"return": "rows"})
+    assert body["results"][0]["rows"][0]["big"] == number
+    assert sample.value("big") == number
+
+
+def test_integer_when_compared_beyond_what_a_double_holds_then_exact(api: Api, sample: Sample) -> None:
+    lease = api.take(sample.resource)
+    api.wrote(lease, sample.set(big=2**53 + 1))
+    for number, rows in ((2**53, 0), (2**53 + 1, 1), (2**53 + 2, 0)):
+        operation = {"update": "samples", "where": {"id": sample.name, "big": number}, "set": {"words": "hit"}}
+        assert api.wrote(lease, operation)["results"][0]["rows_affected"] == rows
+
+
+@pytest.mark.parametrize("number", ["0.1", "-0.1", "1234.5678", "99999999.99", "0.30000000000000004", "1e3", "12345678901234567890", "1E-7"])
+def test_decimal_when_sent_as_a_number_then_stored_as_written(api: Api, sample: Sample, number: str) -> None:
+    lease = api.take(sample.resource)
+    answer = api.call("POST", "/v1/writes", raw=json.dumps(
+        {"lease_id": lease["lease_id"], "operations": [sample.set(exact="NUMBER")]}).replace('"NUMBER"', number).encode())
+    assert answer.status == 200, answer
+    assert sample.value("exact") == Decimal(number)
+
+
+@pytest.mark.parametrize("number", ["0.1", "12345678901234567890.123456789012345678901234567890", "1e-30", "-0.000000000000000001", "1000000000000000000000"])
+def test_decimal_when_sent_as_text_then_exact_to_any_length(api: Api, sample: Sample, number: str) -> None:
+    body = api.wrote(api.take(sample.resource), sample.set(exact=number), **{"return": "rows"})
+    assert sample.value("exact") == Decimal(number)
+    assert Decimal(str(body["results"][0]["rows"][0]["exact"])) == Decimal(number)
+
+
+@pytest.mark.parametrize("number", [0.5, 1e300, -2.5e-300, 3])
+def test_double_when_sent_then_the_same_double(api: Api, sample: Sample, number: float) -> None:
+    api.wrote(api.take(sample.resource), sample.set(rounded=number))
+    assert sample.value("rounded") == number
+
+
+@pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
+def test_text_when_it_looks_like_anything_then_kept_to_the_letter(api: Api, sample: Sample, text: str) -> None:
+    lease = api.take(sample.resource)
+    body = api.wrote(lease, sample.set(words=text), **{"return": "rows"})
+    assert body["results"][0]["rows"][0]["words"] == text
+    assert sample.value("words") == text
+    found = api.wrote(lease, {"update": "samples", "where": {"words": text, "id": sample.name}, "set": {"flag": True}})
+    assert found["results"][0]["rows_affected"] == 1
+
+
+@pytest.mark.parametrize("text", NASTY[:10], ids=range(10))
+def test_text_when_sought_among_others_then_only_itself(api: Api, sample: Sample, text: str) -> None:
+    lease = api.take(sample.resource)
+    api.wrote(lease, sample.set(words="something else"))
+    operation = {"update": "samples", "where": {"id": sample.name, "words": {"in": [text, text + "x"]}}, "set": {"flag": True}}
+    assert api.wrote(lease, operation)["results"][0]["rows_affected"] == 0
+
+
+@pytest.mark.parametrize("column, value, stored", [
+    ("words", None, None), ("small", None, None), ("doc", {"a": [1, None, {"b": "ü'\""}]}, {"a": [1, None, {"b": "ü'\""}]}), ("doc", [1, 2], [1, 2]),
+    ("flag", True, True), ("flag", False, False), ("flag", None, None),
+])
+def test_value_when_null_boolean_or_document_then_kept(api: Api, sample: Sample, column: str, value: Any, stored: Any) -> None:
+    lease = api.take(sample.resource)
+    body = api.wrote(lease, sample.set(**{column: value}), **{"return": "rows"})
+    assert body["results"][0]["rows"][0][column] == stored
+    assert sample.value(column) == stored
+
+
+@pytest.mark.parametrize("column, value", [("at", "2026-11-21T10:00:09.894Z"), ("day", "2026-11-21"), ("tag", "0f0e0d0c-0b0a-0908-0706-050403020100")])
+def test_value_when_a_time_a_day_or_an_id_then_given_as_text(api: Api, sample: Sample, column: str, value: str) -> None:
+    lease = api.take(sample.resource)
+    api.wrote(lease, sample.set(**{column: value}))
+    found = api.wrote(lease, {"update": "samples", "where": {"id": sample.name, column: value}, "set": {"words": "hit"}})
+    assert found["results"][0]["rows_affected"] == 1
+
+
+def test_column_name_when_it_needs_quoting_then_it_can_be_written(api: Api, sample: Sample) -> None:
+    column = 'odd "name" é'
+    lease = api.take(sample.resource)
+    body = api.wrote(lease, sample.set(**{column: "kept"}), **{"return": "rows"})
+    assert body["results"][0]["rows"][0][column] == "kept"
+    assert sample.value(column) == "kept"
+
+
+def test_arguments_of_a_call_when_of_every_kind_then_kept(api: Api, sample: Sample) -> None:
+    arguments = {"small": -7, "big": 2**63 - 1, "exact": "0.10", "words": "it's \"ü\"", "flag": False, "doc": {"k": [None, "v"]}}
+    (result,) = api.wrote(api.take(sample.resource), {"call": "sample_echo", "args": arguments})["results"]
+    assert result["value"] == {**arguments, "exact": Decimal("0.10")}
+
+
+# Values that do not fit
+
+
+def refused(api: Api, sample: Sample, operation: dict[str, Any]) -> Answer:
+    return api.write(api.take(sample.resource, wait_ms=1_000), operation)
+
+
+@pytest.mark.parametrize("column, value", [
+    ("small", "five"), ("small", 2**31), ("small", 1.5), ("small", True), ("small", {"a": 1}), ("small", [1]), ("big", 2**63), ("big", -(2**63) - 1),
+    ("big", "1;"), ("exact", "1.2.3"), ("flag", "maybe"), ("at", "yesterday-ish"), ("day", "2026-02-30"), ("tag", "no-uuid"), ("words", "nul \u0000 inside"),
+])
+def test_value_when_of_the_wrong_type_then_422_pointing_at_it(api: Api, sample: Sample, column: str, value: Any) -> None:
+    answer = refused(api, sample, sample.set(**{column: value}))
+    assert pointers_of(answer, 422, "unprocessable") == [f"/operations/0/set/{column}"]
+    assert sample.value("small") == 5
+
+
+def test_wrong_value_when_in_where_add_values_or_args_then_the_pointer_says_so(api: Api, sample: Sample) -> None:
+    lease = api.take(sample.resource)
+    for operation, pointer in [
+        ({"update": "samples", "where": {"small": "x"}, "set": {"words": "y"}}, "/operations/0/where/small"),
+        ({"update": "samples", "where": {"small": {"gt": "x"}}, "set": {"words": "y"}}, "/operations/0/where/small/gt"),
+        ({"update": "samples", "where": {"small": {"in": [1, "x"]}}, "set": {"words": "y"}}, "/operations/0/where/small/in/1"),
+        ({"delete": "samples", "where": {"small": "x"}}, "/operations/0/where/small"),
+        ({"update": "samples", "where": sample.here, "add": {"small": "x"}}, "/operations/0/add/small"),
+        ({"insert": "samples", "values": {"id": sample.name, "small": "x"}}, "/operations/0/values/small"),
+        ({"call": "sample_double", "args": {"id": sample.name, "times": "x"}}, "/operations/0/args/times"),
+    ]:
+        got = pointers_of(api.write(lease, operation), 422, "unprocessable")
+        assert len(got) == 1 and (got[0] == pointer or pointer.startswith(got[0] + "/") and got[0].startswith("/operations/0/where/small")), (operation, got)
+
+
+def test_number_when_arithmetic_overflows_then_422_and_unchanged(api: Api, sample: Sample) -> None:
+    lease = api.take(sample.resource)
+    api.wrote(lease, sample.set(big=2**63 - 1))
+    answer = api.write(lease, {"update": "samples", "where": sample.here, "add": {"big": 1}})
+    assert answer.status == 422, answer
+    assert sample.value("big") == 2**63 - 1

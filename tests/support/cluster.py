@@ -1,0 +1,165 @@
+"""A cluster under the test's own hand: five Redis servers, a database on the stack's PostgreSQL, and `fencegate serve`.
+
+Where `fencegate dev` restarts what dies, here the test decides; and the longest lease is short, so that a node that
+may have forgotten comes back soon.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Iterator
+
+import redis
+
+from support import processes
+from support.api import Api
+from support.polling import eventually
+from support.stack import Stack, make_folder
+
+MAX_TTL_MS = 2_000
+SIGNING_KEY = "a signing key of a test, long enough to be one"
+
+
+class RedisServer:
+    """One node; its data is gone when it restarts, unless `keeps`."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name, self.port = name, processes.free_port()
+        self.folder = folder / name
+        self.folder.mkdir()
+        self.process: subprocess.Popen | None = None
+
+    def start(self) -> None:
+        self.process = processes.start(
+            ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder), "--save", "", "--appendonly", "no"],
+            self.folder / "log")
+        eventually(lambda: processes.accepts(self.port), what=f"{self.name} accepts")
+
+    def kill(self) -> None:
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def restart_empty(self) -> None:
+        self.kill()
+        self.start()
+
+    def client(self) -> redis.Redis:
+        return redis.Redis("127.0.0.1", self.port, decode_responses=True, socket_timeout=5)
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+
+class Gateway:
+    """One `fencegate serve`."""
+
+    def __init__(self, folder: Path, name: str, settings: dict[str, Any]) -> None:
+        self.config = folder / f"{name}.yaml"
+        self.log = folder / f"{name}.log"
+        self.config.write_text(json.dumps(settings))  # JSON is YAML
+        self.api = Api(f"http://127.0.0.1:{settings['http']['port']}")
+        self.process: subprocess.Popen | None = None
+
+    def start(self, wait: bool = True) -> None:
+        self.process = processes.start([str(processes.fencegate_binary()), "serve", "--config", str(self.config)], self.log)
+        if wait:
+            self.wait_until_ready()
+
+    def wait_until_ready(self, within: float = 30.0) -> None:
+        try:
+            eventually(self._is_ready, within, what="the gateway is ready")
+        except BaseException:
+            print(self.log.read_text()[-4000:])
+            raise
+
+    def _is_ready(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise RuntimeError(f"fencegate serve ended with {self.process.returncode}")
+        return self.api.get("/readyz").status == 200
+
+    def stop(self, within: float = 20.0) -> int:
+        assert self.process is not None
+        process, self.process = self.process, None
+        return processes.stop(process, within)
+
+    def kill(self) -> None:
+        if self.process:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+
+class Cluster:
+    """Five nodes, a database, and the settings with which gateways serve them."""
+
+    def __init__(self, stack: Stack, database: str, max_ttl_ms: int = MAX_TTL_MS) -> None:
+        self.stack, self.database, self.max_ttl_ms = stack, database, max_ttl_ms
+        self.folder = make_folder()
+        self.nodes = [RedisServer(self.folder, f"node-{number}") for number in range(1, 6)]
+        self.gateways: list[Gateway] = []
+        self.key_file = self.folder / "signing.key"
+        self.key_file.write_text(SIGNING_KEY)
+
+    def settings(self, **lease: object) -> dict[str, Any]:
+        """A configuration that works. `lease` overrides keys of its `lease:`."""
+        return {
+            "http": {"address": "127.0.0.1", "port": processes.free_port()},
+            "redis": {"nodes": [{"name": node.name, "host": "127.0.0.1", "port": node.port} for node in self.nodes]},
+            "lease": {"signing_key_file": str(self.key_file), "max_ttl_ms": self.max_ttl_ms, "default_ttl_ms": 1_000, **lease},
+            "postgres": {"conninfo": self.stack.conninfo(self.database)},
+        }
+
+    def start(self) -> None:
+        for node in self.nodes:
+            node.start()
+        self.stack.query(f'create database "{self.database}"')
+
+    def gateway(self, settings: dict[str, Any] | None = None) -> Gateway:
+        """One more, not started yet."""
+        made = Gateway(self.folder, f"gateway-{len(self.gateways) + 1}", settings or self.settings())
+        self.gateways.append(made)
+        return made
+
+    def run(self, command: str, config: Path, within: float = 60.0) -> subprocess.CompletedProcess:
+        """`migrate`, `check` or another command that ends by itself."""
+        return subprocess.run([str(processes.fencegate_binary()), command, "--config", str(config)], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=within, preexec_fn=processes.ended_with_parent)
+
+    def migrate(self) -> None:
+        file = self.folder / "migrate.yaml"
+        file.write_text(json.dumps(self.settings()))
+        done = self.run("migrate", file)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def clients(self) -> list[redis.Redis]:
+        return [node.client() for node in self.nodes]
+
+    def remove(self) -> None:
+        for gateway in self.gateways:
+            gateway.kill()
+        for node in self.nodes:
+            node.kill()
+        self.stack.query(f'drop database if exists "{self.database}" with (force)')
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def running(stack: Stack, database: str, **more: int) -> Iterator[Cluster]:
+    """A migrated cluster without a gateway yet."""
+    cluster = Cluster(stack, database, **more)
+    try:
+        cluster.start()
+        cluster.migrate()
+        yield cluster
+    finally:
+        cluster.remove()

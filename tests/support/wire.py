@@ -1,0 +1,69 @@
+"""HTTP without a library: for what a well-behaved client never sends, and for bytes that come in odd pieces."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RawAnswer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Wire:
+    """A TCP connection to a gateway."""
+
+    def __init__(self, host: str, port: int, timeout: float = 10.0) -> None:
+        self.socket = socket.create_connection((host, port), timeout)
+        self.buffer = b""
+
+    def __enter__(self) -> "Wire":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def _more(self) -> bool:
+        try:
+            got = self.socket.recv(65536)
+        except ConnectionResetError:
+            got = b""
+        self.buffer += got
+        return bool(got)
+
+    def _until(self, mark: bytes) -> bytes:
+        while mark not in self.buffer:
+            assert self._more(), f"closed after {self.buffer[:500]!r}"
+        head, self.buffer = self.buffer.split(mark, 1)
+        return head
+
+    def receive(self, has_body: bool = True) -> RawAnswer:
+        """The next answer; its length must be told by Content-Length."""
+        lines = self._until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+        status = int(lines[0].split()[1])
+        length = int(headers.get("content-length", 0)) if has_body and status != 204 else 0
+        while len(self.buffer) < length:
+            assert self._more(), "closed in the middle of a body"
+        body, self.buffer = self.buffer[:length], self.buffer[length:]
+        return RawAnswer(status, headers, body)
+
+    def is_closed(self) -> bool:
+        """Waits until the other side closes; false when it sends something instead, or nothing in time."""
+        try:
+            return not self.buffer and not self._more()
+        except TimeoutError:
+            return False
+
+
+def request(method: str, path: str, body: bytes = b"", *headers: str) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: gateway", *headers]
+    if body:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body

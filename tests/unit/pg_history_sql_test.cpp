@@ -1,0 +1,75 @@
+#include <gateway/pg/history_reader.hpp>
+#include <gateway/pg/history_writer.hpp>
+#include <gateway/pg/session.hpp>
+
+#include <gtest/gtest.h>
+
+using namespace fencegate;
+using namespace fencegate::pg;
+
+TEST(history_sql, no_filter_when_planned_then_the_newest_come_first_and_one_more_is_asked_for) {
+    const auto s = history_sql({});
+    EXPECT_NE(s.sql.find("from fencing.history order by id desc limit $1::bigint"), std::string::npos);
+    EXPECT_EQ(s.parameters, (compat::parameters{"101"}));
+}
+
+TEST(history_sql, prefix_when_planned_then_it_is_a_range_and_no_pattern) {
+    history_query q;
+    q.resource_prefix = "inventory/50%_";
+    const auto s = history_sql(q);
+    EXPECT_NE(s.sql.find("where resource >= $1 and resource < $2 "), std::string::npos);
+    EXPECT_EQ(s.parameters.at(0), "inventory/50%_");
+    EXPECT_EQ(s.parameters.at(1), "inventory/50%_\x7f");
+}
+
+TEST(history_sql, every_filter_when_planned_then_each_value_is_bound) {
+    history_query q;
+    q.resource = q.resource_prefix = q.event = q.owner = q.principal = q.write_id = q.trace_id = "x";
+    q.token_min = 1;
+    q.token_max = 2;
+    q.from = q.to = std::chrono::system_clock::time_point(std::chrono::milliseconds(1'500));
+    q.after_id = 7;
+    q.ascending = true;
+    q.limit = 5'000;
+    const auto s = history_sql(q);
+    EXPECT_EQ(s.parameters.size(), 14u);
+    EXPECT_NE(s.sql.find("at >= timestamptz 'epoch' + $11::bigint * interval '1 microsecond'"), std::string::npos)
+        << s.sql;
+    EXPECT_EQ(s.parameters.at(10), "1500000");
+    EXPECT_NE(s.sql.find("id > $13::bigint order by id asc"), std::string::npos) << s.sql;
+    EXPECT_EQ(s.parameters.back(), std::to_string(history_page_max + 1));
+}
+
+TEST(history_json, item_when_written_then_empty_fields_are_left_out_and_the_time_has_microseconds) {
+    history_item item;
+    item.event = "lease_granted";
+    item.at = std::chrono::system_clock::time_point(std::chrono::microseconds(1'500'001));
+    item.resource = "a/1";
+    item.fencing_token = 9007199254740991;
+    item.detail = R"({"ttl_ms": 5})";
+    EXPECT_EQ(history_json({item}), R"([{"event":"lease_granted","at":"1970-01-01T00:00:01.500001Z","resource":"a/1",)"
+                                    R"("fencing_token":9007199254740991,"detail":{"ttl_ms":5}}])");
+}
+
+TEST(history_json, detail_when_it_is_no_object_then_it_is_kept_as_text) {
+    history_item item;
+    item.event = "x";
+    item.detail = "plain";
+    EXPECT_EQ(history_json({item}), R"([{"event":"x","detail":{"text":"plain"}}])");
+}
+
+TEST(connection_string, timeout_when_missing_then_it_is_added_in_the_strings_own_form) {
+    EXPECT_EQ(with_connect_timeout("host=a"), "connect_timeout=2 host=a");
+    EXPECT_EQ(with_connect_timeout("host=a connect_timeout=9"), "host=a connect_timeout=9");
+    EXPECT_EQ(with_connect_timeout("postgresql://u@h/d"), "postgresql://u@h/d?connect_timeout=2");
+    EXPECT_EQ(with_connect_timeout("postgres://u@h/d?sslmode=require"),
+              "postgres://u@h/d?sslmode=require&connect_timeout=2");
+}
+
+TEST(connection_string, problem_when_told_then_nothing_of_the_string_is_in_it) {
+    EXPECT_EQ(
+        connect_problem("connection to server at \"db\", port 5432 failed: Connection refused\n\tIs it running?\n"),
+        "Connection refused");
+    EXPECT_EQ(connect_problem("missing \"=\" after \"hunter2\" in connection info string\n").find("hunter2"),
+              std::string::npos);
+}

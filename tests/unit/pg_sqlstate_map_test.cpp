@@ -1,0 +1,147 @@
+#include <gateway/pg/server_error.hpp>
+#include <gateway/pg/sqlstate_map.hpp>
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+using fencegate::errc;
+using namespace fencegate::pg;
+
+namespace {
+
+server_error error_of(std::string sqlstate, std::string message = "the words") {
+    server_error out;
+    out.sqlstate = std::move(sqlstate);
+    out.message = std::move(message);
+    return out;
+}
+
+struct row {
+    const char* sqlstate;
+    errc code;
+    bool message_shown;
+    bool retry_after;
+    bool leaves_session;
+};
+
+// Every row of the table by a SQLSTATE that it decides, and what stands beside the table.
+const row rows[] = {
+    {"08006", errc::storage_unavailable, false, true, true},
+    {"22P02", errc::unprocessable, true, false, false},
+    {"22001", errc::unprocessable, true, false, false},
+    {"23514", errc::constraint_violation, true, false, false},
+    {"23505", errc::constraint_violation, true, false, false},
+    {"25P02", errc::internal_error, false, false, true},
+    {"25006", errc::storage_unavailable, false, true, true},
+    {"25P03", errc::storage_unavailable, false, true, true},
+    {"26000", errc::storage_unavailable, false, true, true},
+    {"40001", errc::write_conflict, false, true, false},
+    {"40P01", errc::write_conflict, false, true, false},
+    {"42703", errc::unprocessable, true, false, false},
+    {"42501", errc::unprocessable, true, false, false},
+    {"44000", errc::constraint_violation, false, false, false},
+    {"53100", errc::storage_unavailable, false, true, false},
+    {"53300", errc::storage_unavailable, false, true, false},
+    {"55P03", errc::write_conflict, false, true, false},
+    {"57014", errc::storage_unavailable, false, true, false},
+    {"57P01", errc::storage_unavailable, false, true, true},
+    {"57P02", errc::storage_unavailable, false, true, true},
+    {"57P03", errc::storage_unavailable, false, true, true},
+    {"57P05", errc::storage_unavailable, false, true, true},
+    {"58030", errc::storage_unavailable, false, true, false},
+    {"F0000", errc::internal_error, false, false, false},
+    {"XX000", errc::internal_error, false, false, false},
+    {"P0001", errc::unprocessable, true, false, false},
+    {"FG403", errc::resource_not_covered, false, false, false},
+    {"FG412", errc::stale_fencing_token, false, false, false},
+    {"FG428", errc::fencing_required, false, false, false},
+    {"P0002", errc::unprocessable, false, false, false},
+    {"0A000", errc::unprocessable, false, false, false},
+    {"SH001", errc::unprocessable, false, false, false},
+};
+
+}  // namespace
+
+TEST(sqlstate_map, every_row_when_mapped_then_code_and_class_are_as_documented) {
+    for (const auto& r : rows) {
+        SCOPED_TRACE(r.sqlstate);
+        const auto f = to_failure(error_of(r.sqlstate));
+        EXPECT_EQ(f.code, r.code);
+        EXPECT_EQ(f.detail == "the words", r.message_shown);
+        EXPECT_EQ(f.retry_after.has_value(), r.retry_after);
+        EXPECT_EQ(f.facts.at("sqlstate").as_string(), r.sqlstate);
+        EXPECT_EQ(rule_of(r.sqlstate).leaves_session, r.leaves_session);
+        EXPECT_FALSE(f.outcome_unknown);
+    }
+}
+
+TEST(sqlstate_map, the_table_when_compared_with_this_test_then_no_row_is_untested) {
+    std::set<std::string_view> decided;
+    for (const auto& r : rows)
+        decided.insert(rule_of(r.sqlstate).code);
+    std::set<std::string_view> twice;
+    for (const auto& rule : sqlstate_rules()) {
+        EXPECT_TRUE(decided.contains(rule.code)) << rule.code;
+        EXPECT_TRUE(twice.insert(rule.code).second) << rule.code << " stands there twice";
+    }
+}
+
+TEST(sqlstate_map, constraint_when_violated_then_its_name_is_a_fact_and_the_row_is_not_shown) {
+    const auto f = to_failure(parse_server_error(
+        "ERROR:  23514: new row for relation \"inventory\" violates check constraint \"inventory_stock_check\"\n"
+        "DETAIL:  Failing row contains (sku-1, -1, secret).\nSCHEMA NAME:  public\nTABLE NAME:  inventory\n"
+        "CONSTRAINT NAME:  inventory_stock_check\nLOCATION:  ExecConstraints, execMain.c:2000\n"));
+    EXPECT_EQ(f.code, errc::constraint_violation);
+    EXPECT_EQ(f.facts.at("constraint").as_string(), "inventory_stock_check");
+    EXPECT_EQ(f.detail, "new row for relation \"inventory\" violates check constraint \"inventory_stock_check\"");
+}
+
+TEST(sqlstate_map, guard_refusal_when_mapped_then_only_the_contracts_facts_are_taken) {
+    auto error = error_of("FG412");
+    error.detail =
+        R"({"resource": "a/1", "fencing_token": 3, "last_fencing_token": 9007199254740991, "relation": "hidden"})";
+    const auto f = to_failure(error);
+    EXPECT_EQ(f.facts.at("resource").as_string(), "a/1");
+    EXPECT_EQ(f.facts.at("last_fencing_token").as_int64(), 9007199254740991);
+    EXPECT_FALSE(f.facts.contains("relation"));
+}
+
+TEST(sqlstate_map, guard_refusal_when_detail_is_no_json_then_there_are_no_facts_but_the_code) {
+    auto error = error_of("FG403");
+    error.detail = "{\"resource\": ";
+    EXPECT_EQ(to_failure(error).facts.size(), 1u);
+}
+
+TEST(server_error, verbose_text_when_parsed_then_its_parts_are_apart) {
+    const auto e = parse_server_error(
+        "ERROR:  FG403: resource not covered\nDETAIL:  {\"resource\": \"b\"}\nCONTEXT:  PL/pgSQL\nLOCATION:  x, "
+        "y.c:1\n");
+    EXPECT_EQ(e.sqlstate, "FG403");
+    EXPECT_EQ(e.message, "resource not covered");
+    EXPECT_EQ(e.detail, "{\"resource\": \"b\"}");
+    EXPECT_FALSE(e.fatal);
+}
+
+TEST(server_error, message_when_it_forges_labels_then_it_is_only_shortened) {
+    const auto e = parse_server_error(
+        "ERROR:  23505: invalid \"x\nCONSTRAINT NAME:  forged\"\nDETAIL:  Key (a)=(x\nCONSTRAINT NAME:  forged) "
+        "exists.\n"
+        "CONSTRAINT NAME:  orders_pkey\nLOCATION:  f, g.c:1\n");
+    EXPECT_EQ(e.message, "invalid \"x");
+    EXPECT_EQ(e.constraint, "orders_pkey");
+}
+
+TEST(server_error, fatal_when_parsed_then_the_session_is_known_to_be_over) {
+    const auto e =
+        parse_server_error("FATAL:  57P01: terminating connection due to administrator command\nLOCATION:  a, b.c:1\n");
+    EXPECT_TRUE(e.fatal);
+    EXPECT_EQ(e.sqlstate, "57P01");
+}
+
+TEST(server_error, words_of_the_client_when_parsed_then_there_is_no_code) {
+    const auto e = parse_server_error("server closed the connection unexpectedly\n");
+    EXPECT_EQ(e.sqlstate, "");
+    EXPECT_EQ(e.message, "server closed the connection unexpectedly");
+}

@@ -1,0 +1,287 @@
+#include <gateway/pg/write_sql.hpp>
+
+#include <gtest/gtest.h>
+#include <boost/json/parse.hpp>
+
+#include <cstdlib>
+#include <limits>
+
+using namespace fencegate;
+using namespace fencegate::pg;
+
+namespace {
+
+catalog shop() {
+    catalog out;
+    auto& inventory = out.tables["inventory"];
+    inventory.target = "public.inventory";
+    inventory.operations = {"select", "insert", "update", "delete"};
+    inventory.columns = {{"sku", "text"},
+                         {"stock", "integer"},
+                         {"price", "numeric(12,2)"},
+                         {"tags", "text[]"},
+                         {"extra", "jsonb"},
+                         {"due", "date"},
+                         {"seen", "timestamp(3) with time zone"},
+                         {"place", "public.spot"},
+                         {"places", "public.spot[]"},
+                         {"odd\"name", "character varying(3)"}};
+    auto& orders = out.tables["orders"];
+    orders.target = "public.orders";
+    orders.operations = {"insert"};
+    orders.columns = {{"id", "bigint"}};
+    auto& place = out.functions["place"];
+    place.target = "public.place_order";
+    place.arguments = {
+        {"order_id", "bigint", false}, {"code", "character", true}, {"flags", "bit", true}, {"doc", "json", true}};
+    auto& list = out.functions["list"];
+    list.target = "public.list";
+    list.returns_set = true;
+    auto& poke = out.functions["poke"];
+    poke.target = "public.poke";
+    poke.returns_void = true;
+    return out;
+}
+
+comparison where(std::string column, comparison_operator op, boost::json::value value) {
+    return {column, op, std::move(value), "/operations/0/where/" + column};
+}
+
+assignment put(std::string name, boost::json::value value) {
+    return {name, std::move(value), "/operations/0/set/" + name};
+}
+
+update_operation update_of(std::vector<assignment> set, std::vector<assignment> add = {}) {
+    update_operation op;
+    op.table = "inventory";
+    op.where = {where("sku", comparison_operator::eq, "sku-1")};
+    op.set = std::move(set);
+    op.add = std::move(add);
+    return op;
+}
+
+write_plan plan_of(operation op, bool return_rows = false) {
+    return plan_write(shop(), {std::move(op)}, return_rows);
+}
+
+/// The plan of the one operation, which must have no faults.
+planned_operation good(operation op, bool return_rows = false) {
+    auto plan = plan_of(std::move(op), return_rows);
+    for (const auto& fault : plan.faults)
+        ADD_FAILURE() << fault.pointer << ": " << fault.detail;
+    return plan.operations.at(0);
+}
+
+/// The one fault of the one operation.
+field_error bad(operation op) {
+    auto plan = plan_of(std::move(op));
+    EXPECT_EQ(plan.faults.size(), 1u);
+    return plan.faults.empty() ? field_error{} : plan.faults[0];
+}
+
+std::string condition_of(comparison c) {
+    delete_operation op;
+    op.table = "inventory";
+    op.where = {std::move(c)};
+    const auto sql = good(op).sql.sql;
+    return sql.substr(sql.find(" where ") + 7);
+}
+
+/// How the value is bound for the column in `set`.
+std::optional<std::string> bound_in(const std::string& column, boost::json::value value) {
+    return good(update_of({put(column, std::move(value))})).sql.parameters.at(0);
+}
+
+}  // namespace
+
+TEST(write_sql, update_when_it_adds_and_sets_then_values_are_bound_and_names_quoted) {
+    auto op = update_of({put("odd\"name", "x")}, {put("stock", -3)});
+    op.where.push_back(where("stock", comparison_operator::gte, 3));
+    const auto planned = good(op);
+    EXPECT_EQ(planned.sql.sql,
+              "update public.inventory as t set \"odd\"\"name\" = $1, \"stock\" = t.\"stock\" + $2::integer "
+              "where t.\"sku\" = $3 and t.\"stock\" >= $4");
+    EXPECT_EQ(planned.sql.parameters, (compat::parameters{"x", "-3", "sku-1", "3"}));
+    EXPECT_EQ(planned.shape, answer_shape::affected);
+}
+
+TEST(write_sql, text_of_sql_when_given_as_value_then_it_stays_a_value) {
+    const auto planned = good(update_of({put("sku", "'; drop table inventory; --")}));
+    EXPECT_EQ(planned.sql.sql.find("drop"), std::string::npos);
+    EXPECT_EQ(planned.sql.parameters.at(0), "'; drop table inventory; --");
+}
+
+TEST(write_sql, rows_when_asked_for_then_they_are_json_in_the_columns_order) {
+    insert_operation op;
+    op.table = "orders";
+    op.values = {put("id", 1001)};
+    op.expect_rows = 1;
+    const auto planned = good(op, true);
+    EXPECT_EQ(planned.sql.sql,
+              "with fencegate_changed as (insert into public.orders as t (\"id\") values ($1) returning t.\"id\") "
+              "select count(*), '[' || coalesce(string_agg(row_to_json(fencegate_changed)::text, ','), '') || ']' from "
+              "fencegate_changed");
+    EXPECT_EQ(planned.shape, answer_shape::rows);
+    EXPECT_EQ(planned.expect_rows, 1);
+}
+
+TEST(write_sql, insert_when_it_has_no_values_then_all_are_defaults) {
+    insert_operation op;
+    op.table = "orders";
+    EXPECT_EQ(good(op).sql.sql, "insert into public.orders as t default values");
+}
+
+TEST(write_sql, call_when_planned_then_arguments_are_named_and_cast_without_a_length) {
+    call_operation op;
+    op.function = "place";
+    op.args = {put("order_id", 7), put("code", "abc"), put("flags", "101"), put("doc", "text")};
+    const auto planned = good(op);
+    EXPECT_EQ(planned.sql.sql,
+              "select to_json(public.place_order(\"order_id\" => $1::bigint, \"code\" => $2::bpchar, "
+              "\"flags\" => $3::\"bit\", \"doc\" => $4::json))::text");
+    EXPECT_EQ(planned.sql.parameters.at(3), "\"text\"");
+    EXPECT_EQ(planned.shape, answer_shape::value);
+}
+
+TEST(write_sql, call_when_the_function_gives_a_set_or_nothing_then_the_answer_is_read_accordingly) {
+    call_operation list;
+    list.function = "list";
+    EXPECT_EQ(good(list).sql.sql,
+              "select '[' || coalesce(string_agg(coalesce(to_json(fencegate_item)::text, 'null'), ','), '') || ']' "
+              "from public.list() as fencegate_item");
+    call_operation poke;
+    poke.function = "poke";
+    EXPECT_EQ(good(poke).sql.sql, "select from public.poke()");
+    EXPECT_EQ(good(poke).shape, answer_shape::nothing);
+}
+
+TEST(write_sql, numbers_when_bound_then_they_read_back_the_same) {
+    EXPECT_EQ(bound_in("stock", 9223372036854775807), "9223372036854775807");
+    EXPECT_EQ(bound_in("stock", 18446744073709551615u), "18446744073709551615");
+    EXPECT_EQ(bound_in("price", 0.1), "0.1");
+    EXPECT_EQ(bound_in("price", 5.0), "5");
+    EXPECT_EQ(bound_in("price", 1e5), "100000");
+    EXPECT_EQ(std::strtod(bound_in("price", 1.7976931348623157e308)->c_str(), nullptr), 1.7976931348623157e308);
+    EXPECT_EQ(std::strtod(bound_in("price", 5e-324)->c_str(), nullptr), 5e-324);
+}
+
+TEST(write_sql, number_when_it_is_out_of_range_then_it_is_refused) {
+    EXPECT_EQ(bad(update_of({put("price", std::numeric_limits<double>::infinity())})).pointer,
+              "/operations/0/set/price");
+}
+
+TEST(write_sql, scalars_when_bound_then_null_is_null_and_json_is_json) {
+    EXPECT_EQ(bound_in("sku", nullptr), std::nullopt);
+    EXPECT_EQ(bound_in("sku", true), "true");
+    EXPECT_EQ(bound_in("extra", nullptr), std::nullopt);
+    EXPECT_EQ(bound_in("extra", "a"), "\"a\"");
+    EXPECT_EQ(bound_in("extra", boost::json::parse(R"({"a": [1, null]})")), R"({"a":[1,null]})");
+}
+
+TEST(write_sql, arrays_when_bound_then_they_are_literals_with_every_element_quoted) {
+    EXPECT_EQ(bound_in("tags", boost::json::parse(R"(["a", "b\"c\\d", null, "NULL", 1, "x,y{}"])")),
+              R"({"a","b\"c\\d",NULL,"NULL","1","x,y{}"})");
+    EXPECT_EQ(bound_in("tags", boost::json::parse(R"([["a"], ["b"]])")), R"({{"a"},{"b"}})");
+    EXPECT_EQ(bound_in("tags", boost::json::parse("[]")), "{}");
+}
+
+TEST(write_sql, objects_when_the_type_is_composite_then_they_are_populated) {
+    const auto one = good(update_of({put("place", boost::json::parse(R"({"x": 1})"))}));
+    EXPECT_NE(one.sql.sql.find("\"place\" = jsonb_populate_record(null::public.spot, $1::jsonb)"), std::string::npos);
+    const auto many = good(update_of({put("places", boost::json::parse(R"([{"x": 1}])"))}));
+    EXPECT_NE(many.sql.sql.find("array(select fencegate_item from jsonb_populate_recordset(null::public.spot, "
+                                "$1::jsonb) as fencegate_item)"),
+              std::string::npos);
+}
+
+TEST(write_sql, values_when_the_type_can_not_hold_them_then_the_fault_points_at_them) {
+    EXPECT_EQ(bad(update_of({put("sku", boost::json::parse("[1]"))})).pointer, "/operations/0/set/sku");
+    EXPECT_EQ(bad(update_of({put("stock", boost::json::parse("{}"))})).pointer, "/operations/0/set/stock");
+    EXPECT_EQ(bad(update_of({put("sku", boost::json::parse(R"("a\u0000b")"))})).pointer, "/operations/0/set/sku");
+    EXPECT_EQ(bad(update_of({}, {put("stock", nullptr)})).pointer, "/operations/0/set/stock");
+}
+
+TEST(write_sql, comparisons_when_planned_then_each_operator_is_sqls) {
+    using op = comparison_operator;
+    EXPECT_EQ(condition_of(where("stock", op::eq, 1)), "t.\"stock\" = $1");
+    EXPECT_EQ(condition_of(where("stock", op::neq, 1)), "t.\"stock\" <> $1");
+    EXPECT_EQ(condition_of(where("stock", op::lt, 1)), "t.\"stock\" < $1");
+    EXPECT_EQ(condition_of(where("stock", op::lte, 1)), "t.\"stock\" <= $1");
+    EXPECT_EQ(condition_of(where("stock", op::gt, 1)), "t.\"stock\" > $1");
+    EXPECT_EQ(condition_of(where("stock", op::gte, 1)), "t.\"stock\" >= $1");
+    EXPECT_EQ(condition_of(where("stock", op::in, boost::json::parse("[1,2]"))), "t.\"stock\" = any ($1)");
+    EXPECT_EQ(condition_of(where("stock", op::in, boost::json::parse("[]"))), "false");
+    EXPECT_EQ(condition_of(where("extra", op::in, boost::json::parse("[1,{}]"))), "t.\"extra\" in ($1, $2)");
+    EXPECT_EQ(condition_of(where("tags", op::in, boost::json::parse(R"([["a"],["b"]])"))), "t.\"tags\" in ($1, $2)");
+    EXPECT_EQ(condition_of(where("stock", op::is, nullptr)), "t.\"stock\" is null");
+    EXPECT_EQ(condition_of(where("stock", op::is, true)), "t.\"stock\" is true");
+    EXPECT_EQ(condition_of(where("stock", op::is, false)), "t.\"stock\" is false");
+    EXPECT_EQ(condition_of(where("stock", op::is, "unknown")), "t.\"stock\" is unknown");
+}
+
+TEST(write_sql, comparison_when_with_null_then_it_is_refused_and_names_is) {
+    for (const auto op : {comparison_operator::eq, comparison_operator::neq, comparison_operator::lt}) {
+        delete_operation gone;
+        gone.table = "inventory";
+        gone.where = {where("stock", op, nullptr)};
+        const auto fault = bad(gone);
+        EXPECT_EQ(fault.pointer, "/operations/0/where/stock");
+        EXPECT_NE(fault.detail.find("\"is\""), std::string::npos);
+    }
+}
+
+TEST(write_sql, comparison_when_its_operand_does_not_fit_then_it_is_refused) {
+    for (const auto& c : {where("stock", comparison_operator::in, 1),
+                          where("stock", comparison_operator::in, boost::json::parse("[null]")),
+                          where("stock", comparison_operator::is, 1)}) {
+        delete_operation gone;
+        gone.table = "inventory";
+        gone.where = {c};
+        EXPECT_EQ(bad(gone).pointer, "/operations/0/where/stock");
+    }
+}
+
+TEST(write_sql, add_when_the_column_is_a_time_then_the_operand_is_a_span) {
+    EXPECT_NE(good(update_of({}, {put("seen", "1 hour")})).sql.sql.find("+ $1::interval"), std::string::npos);
+    EXPECT_NE(good(update_of({}, {put("due", 3)})).sql.sql.find("+ $1::integer"), std::string::npos);
+    EXPECT_NE(good(update_of({}, {put("price", 0.005)})).sql.sql.find("+ $1::numeric where"), std::string::npos);
+}
+
+TEST(write_sql, change_without_where_when_planned_then_it_is_refused) {
+    update_operation op = update_of({put("stock", 1)});
+    op.where.clear();
+    EXPECT_EQ(bad(op).pointer, "/operations/0/where");
+}
+
+TEST(write_sql, names_when_unknown_or_not_exposed_then_the_fault_says_where_and_a_new_catalog_is_worth_reading) {
+    insert_operation unknown_table;
+    unknown_table.table = "nothing";
+    delete_operation not_exposed;
+    not_exposed.table = "orders";
+    not_exposed.where = {where("id", comparison_operator::eq, 1)};
+    call_operation unknown_function;
+    unknown_function.function = "nothing";
+    call_operation arguments;
+    arguments.function = "place";
+    arguments.args = {put("wrong", 1)};
+    const auto plan = plan_write(
+        shop(), {unknown_table, not_exposed, unknown_function, arguments, update_of({put("colour", 1)})}, false);
+    EXPECT_TRUE(plan.unknown_name);
+    std::vector<std::string> pointers;
+    for (const auto& fault : plan.faults)
+        pointers.push_back(fault.pointer);
+    EXPECT_EQ(pointers,
+              (std::vector<std::string>{"/operations/0/insert", "/operations/1/delete", "/operations/2/call",
+                                        "/operations/0/set/wrong", "/operations/3/args", "/operations/0/set/colour"}));
+    EXPECT_EQ(plan_failure(plan).code, errc::unprocessable);
+    EXPECT_EQ(plan_failure(plan).errors.size(), 6u);
+}
+
+TEST(write_sql, types_when_cast_to_then_they_have_no_length) {
+    EXPECT_EQ(cast_type("character varying(3)"), "character varying");
+    EXPECT_EQ(cast_type("numeric(12,2)[]"), "numeric[]");
+    EXPECT_EQ(cast_type("timestamp(3) with time zone"), "timestamp with time zone");
+    EXPECT_EQ(cast_type("character(8)"), "bpchar");
+    EXPECT_EQ(cast_type("interval day to second(3)"), "interval");
+    EXPECT_EQ(cast_type("public.\"odd(type)\""), "public.\"odd(type)\"");
+}
