@@ -37,10 +37,7 @@ node_reply parse_item(command_kind kind, const redisReply* const* fields) {
     node_reply out;
     out.status = static_cast<reply_status>(fields[0]->integer);
     const auto value = fields[1]->integer, extra = fields[2]->integer;
-    if (out.status == reply_status::held) {
-        out.remaining = milliseconds{value};
-        out.value = static_cast<std::uint64_t>(extra);
-    } else if (kind == command_kind::inspect) {
+    if (out.status == reply_status::held || kind == command_kind::inspect) {
         out.remaining = milliseconds{value};
         out.value = static_cast<std::uint64_t>(extra);
     } else {
@@ -374,15 +371,14 @@ void node_link::tick(monotonic_time now) {
     }
     if (!in_flight_.empty() && now - in_flight_.front()->sent_at >= config_.node_dead_after)
         return drop("does not answer");
-    // By index: an answer may send more. Copied items: the answer may end the connection and with it the batch.
-    for (std::size_t i = 0; i < in_flight_.size(); ++i) {
-        batch& b = *in_flight_[i];
-        if (b.overdue) continue;
-        if (now - b.sent_at < config_.node_timeout) break;
-        b.overdue = true;
-        const std::vector<batch_item> items = b.items;
-        for (const batch_item& item : items)
-            item.target->on_reply(index_, b.kind, item.token, {reply_status::timeout, 0, milliseconds{0}});
+    // Being told of a timeout may queue more commands, which leave after this turn: the list does not change meanwhile.
+    for (batch* b : in_flight_) {
+        if (b->overdue) continue;
+        if (now - b->sent_at < config_.node_timeout) break;
+        b->overdue = true;
+        for (const batch_item& item : b->items) {
+            item.target->on_reply(index_, b->kind, item.token, {reply_status::timeout, 0, milliseconds{0}});
+        }
     }
 }
 

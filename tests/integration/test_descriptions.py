@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from support.api import Api
@@ -16,7 +17,11 @@ SLUGS = ["invalid-request", "unauthenticated", "forbidden", "resource-not-covere
 
 
 def test_nodes_when_all_is_well_then_each_votes_and_is_the_one_it_says(stack: Stack, api: Api) -> None:
-    nodes = eventually(lambda: all(node["state"] == "voting" for node in (found := api.get("/v1/nodes").json()["nodes"])) and found, 10)
+    def all_voting() -> list[dict[str, Any]]:
+        found = api.get("/v1/nodes").json()["nodes"]
+        return found if all(node["state"] == "voting" for node in found) else []
+
+    nodes = eventually(all_voting, 10)
     assert [node["name"] for node in nodes] == [node["name"] for node in stack.facts["redis"]]
     for node, client in zip(nodes, stack.nodes()):
         assert node["run_id"] == client.info("server")["run_id"]

@@ -154,7 +154,7 @@ def test_filter_tokens_when_given_then_both_ends_are_included(api: Api, busy: st
     assert between(token_min=low) == tokens[1:]
     assert between(token_max=high) == tokens[:5]
     assert between(token_min=low, token_max=low) == [low]
-    assert between(token_min=2**53) == []
+    assert between(token_min=2**53 - 1) == []
 
 
 def test_filter_times_when_given_then_from_is_included_and_to_is_not(api: Api, busy: str) -> None:
@@ -230,9 +230,9 @@ def test_limit_when_left_out_then_100(api: Api, resource: str) -> None:
 @pytest.mark.parametrize("query, parameter", [
     ({"limit": 0}, "limit"), ({"limit": 1001}, "limit"), ({"limit": -1}, "limit"), ({"limit": "many"}, "limit"), ({"limit": "1e2"}, "limit"),
     ({"limit": ""}, "limit"), ({"order": "up"}, "order"), ({"token_min": "x"}, "token_min"), ({"token_max": -1}, "token_max"),
-    ({"token_min": 2**64}, "token_min"), ({"from": "yesterday"}, "from"), ({"to": "2026-13-01T00:00:00Z"}, "to"), ({"to": "2026-01-01"}, "to"),
+    ({"token_min": 2**53}, "token_min"), ({"token_min": 2**64}, "token_min"), ({"from": "yesterday"}, "from"), ({"to": "2026-13-01T00:00:00Z"}, "to"), ({"to": "2026-01-01"}, "to"),
     ({"cursor": "forged"}, "cursor"), ({"cursor": "-1"}, "cursor"), ({"cursor": "1; drop table"}, "cursor"), ({"write_id": "no-uuid"}, "write_id"),
-    ({"event": "lease_stolen"}, "event"), ({"resource": "a//b"}, "resource"), ({"limit": 5, "colour": "red"}, "colour"),
+    ({"event": "lease_stolen"}, "event"), ({"limit": 5, "colour": "red"}, "colour"),
 ])
 def test_query_when_wrong_then_400_naming_the_parameter(api: Api, query: dict[str, Any], parameter: str) -> None:
     assert pointers_of(api.get("/v1/history", **query)) == [parameter]

@@ -10,7 +10,7 @@ from support.shop import Sample, Sku
 from support.stack import Stack
 
 INJECTIONS = ["stock = 0 --", 'stock" = 0; drop table inventory; --', "stock; delete from orders", "stock'", "stock)", "inventory.stock", "public.inventory",
-              "a/b", "a~b", "*", "STOCK", "ctid", "xmin", "tableoid", "st\u00f6ck", "x" * 70, "nul\u0000"]
+              "a/b", "a~b", "*", "STOCK", "ctid", "xmin", "tableoid", "st\u00f6ck", "x" * 70]
 
 
 def escaped(name: str) -> str:
@@ -28,12 +28,25 @@ def test_column_when_unknown_then_422_pointing_at_it(api: Api, sku: Sku, name: s
         ({"delete": "inventory", "where": {name: {"gte": 0}}}, f"/operations/0/where/{escaped(name)}"),
         ({"insert": "inventory", "values": {"sku": "x", name: 0}}, f"/operations/0/values/{escaped(name)}"),
     ]:
-        assert pointers_of(api.write(lease, operation), 422, "unprocessable") == [pointer]
+        (got,) = pointers_of(api.write(lease, operation), 422, "unprocessable")
+        assert got == pointer or got == f"{pointer}/gte", (operation, got)
     assert sku.row() == {"stock": 10, "note": None}
 
 
+@pytest.mark.parametrize("operation, pointer", [
+    ({"update": "inventory", "where": {"sku": "x"}, "set": {"nul\u0000": 1}}, "/operations/0/set/nul\u0000"),
+    ({"update": "inventory", "where": {"sku": "nul\u0000"}, "set": {"note": "x"}}, "/operations/0/where/sku"),
+    ({"update": "inventory", "where": {"sku": "x"}, "set": {"note": "nul\u0000"}}, "/operations/0/set/note"),
+    ({"insert": "nul\u0000", "values": {"sku": "x"}}, "/operations/0/insert"),
+    ({"call": "nul\u0000", "args": {}}, "/operations/0/call"),
+])
+def test_text_when_it_holds_u0000_then_400_pointing_at_it(api: Api, sku: Sku, operation: Any, pointer: str) -> None:
+    """PostgreSQL has no such character: refused before it gets there, not cut off."""
+    assert pointers_of(api.write(api.take(sku.resource), operation)) == [pointer]
+
+
 @pytest.mark.parametrize("name", ["nope", "pg_class", "guard", "fencing.guard", "public.inventory", "hidden_samples", "Inventory", "place_order", "shop_check",
-                                  'inventory"; drop table inventory; --', "inventory where 1=1 --", "pg_catalog.pg_authid", "nul\u0000"])
+                                  'inventory"; drop table inventory; --', "inventory where 1=1 --", "pg_catalog.pg_authid"])
 def test_table_when_not_exposed_then_422_pointing_at_it(api: Api, sample: Sample, sku: Sku, name: str) -> None:
     lease = api.take(sku.resource)
     for verb, rest in (("update", {"where": {"sku": sku.name}, "set": {"note": "x"}}), ("delete", {"where": {"sku": sku.name}}),

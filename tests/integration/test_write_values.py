@@ -111,7 +111,7 @@ def refused(api: Api, sample: Sample, operation: dict[str, Any]) -> Answer:
 
 @pytest.mark.parametrize("column, value", [
     ("small", "five"), ("small", 2**31), ("small", 1.5), ("small", True), ("small", {"a": 1}), ("small", [1]), ("big", 2**63), ("big", -(2**63) - 1),
-    ("big", "1;"), ("exact", "1.2.3"), ("flag", "maybe"), ("at", "yesterday-ish"), ("day", "2026-02-30"), ("tag", "no-uuid"), ("words", "nul \u0000 inside"),
+    ("big", "1;"), ("exact", "1.2.3"), ("flag", "maybe"), ("at", "yesterday-ish"), ("day", "2026-02-30"), ("tag", "no-uuid"),
 ])
 def test_value_when_of_the_wrong_type_then_422_pointing_at_it(api: Api, sample: Sample, column: str, value: Any) -> None:
     answer = refused(api, sample, sample.set(**{column: value}))
