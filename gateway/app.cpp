@@ -10,9 +10,9 @@
 #include <lockcore/hmac_sha256.hpp>
 #include <lockcore/lock_manager.hpp>
 
+#include <spdlog/spdlog.h>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_future.hpp>
-#include <spdlog/spdlog.h>
 
 #include <csignal>
 
@@ -30,7 +30,8 @@ class postgres_register final : public lockcore::epoch_register {
   public:
     explicit postgres_register(pg::pool& pool) : pool_(pool) {}
 
-    boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(std::string node_name, lockcore::epoch seen) override {
+    boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(std::string node_name,
+                                                                         lockcore::epoch seen) override {
         const auto until = std::chrono::steady_clock::now() + 5s;
         auto drawn = co_await pool_.draw_epoch(std::move(node_name), seen, until);
         if (drawn) co_return *drawn;
@@ -76,12 +77,13 @@ int serve(const config& cfg) {
         return exit_unavailable;
     }
     pg::membership members;
-    for (const auto& node : cfg.locks.nodes) members.node_names.push_back(node.name);
+    for (const auto& node : cfg.locks.nodes)
+        members.node_names.push_back(node.name);
     members.quorum = lockcore::majority_of(cfg.locks.nodes.size());
     members.max_ttl = cfg.locks.max_ttl;
     if (const auto joined = pool.join_cluster(std::move(members)); !joined) {
         spdlog::critical("fencing.cluster: {}", joined.error().detail);
-        return joined.error().code == errc::storage_unavailable ? exit_unavailable : exit_bad_config;
+        return exit_unavailable;
     }
 
     runtime::io_threads threads(cfg.http.threads);
@@ -106,10 +108,13 @@ int serve(const config& cfg) {
 
     spdlog::info("signal {}: stopping", signals.wait());
     server.stop_accepting();
-    locks.refuse_new_leases();  // wakes those that wait, so that they get their answer while the server still gives some
+    locks
+        .refuse_new_leases();  // wakes those that wait, so that they get their answer while the server still gives some
     server.stop(std::chrono::steady_clock::now() + finish_within);
     locks.stop();
-    const bool written = boost::asio::co_spawn(first, events.flush(std::chrono::steady_clock::now() + flush_within), boost::asio::use_future).get();
+    const bool written = boost::asio::co_spawn(first, events.flush(std::chrono::steady_clock::now() + flush_within),
+                                               boost::asio::use_future)
+                             .get();
     if (!written) spdlog::error("events that could not be written to the history in time are lost");
     pool.drain(std::chrono::steady_clock::now() + finish_within);
     threads.stop();

@@ -7,14 +7,14 @@ namespace fencegate {
 /// Exit codes of every subcommand. (64 and 78 as in sysexits.h.)
 enum exit_code : int {
     exit_ok = 0,
-    exit_failed = 1,          ///< It ran and did not succeed.
-    exit_usage = 64,          ///< Wrong arguments.
-    exit_unavailable = 69,    ///< PostgreSQL or Redis can't be reached, or does not fit.
-    exit_bad_config = 78,     ///< The configuration is faulty.
+    exit_failed = 1,        ///< It ran and did not succeed.
+    exit_usage = 64,        ///< Wrong arguments.
+    exit_unavailable = 69,  ///< PostgreSQL or Redis can't be reached, or does not fit.
+    exit_bad_config = 78,   ///< The configuration is faulty.
 };
 
-/// Runs a gateway until SIGTERM or SIGINT: stops accepting, refuses new leases, lets requests under way finish (bounded), writes out
-/// the history buffer, closes. Prints what it does to the log only.
+/// Runs a gateway until SIGTERM or SIGINT: stops accepting, refuses new leases, lets requests under way finish
+/// (bounded), writes out the history buffer, closes. Prints what it does to the log only.
 int serve(const config& cfg);
 
 }  // namespace fencegate

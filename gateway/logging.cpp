@@ -1,10 +1,10 @@
 #include <gateway/logging.hpp>
 
-#include <boost/json/serialize.hpp>
-#include <boost/json/string.hpp>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <boost/json/serialize.hpp>
+#include <boost/json/string.hpp>
 
 #include <memory>
 #include <string_view>
@@ -16,7 +16,8 @@ namespace {
 class json_message final : public spdlog::custom_flag_formatter {
   public:
     void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
-        const std::string text = boost::json::serialize(boost::json::string(std::string_view(message.payload.data(), message.payload.size())));
+        const std::string text = boost::json::serialize(
+            boost::json::string(std::string_view(message.payload.data(), message.payload.size())));
         out.append(text.data(), text.data() + text.size());
     }
     std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<json_message>(); }
@@ -30,7 +31,8 @@ void start_logging(const log_config& cfg) {
     logger->flush_on(spdlog::level::info);
     auto formatter = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::utc);
     if (cfg.json) {
-        formatter->add_flag<json_message>('*').set_pattern(R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l","thread":%t,"message":%*})");
+        formatter->add_flag<json_message>('*').set_pattern(
+            R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l","thread":%t,"message":%*})");
     } else {
         formatter->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
     }

@@ -1,6 +1,7 @@
 // Precompiled for the gateway's units (see CMakeLists.txt); no unit may rely on it: each includes what it uses.
 #pragma once
 
+#include <spdlog/spdlog.h>
 #include <boost/asio/any_completion_handler.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -9,7 +10,6 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/json.hpp>
-#include <spdlog/spdlog.h>
 
 #include <chrono>
 #include <functional>

@@ -31,31 +31,38 @@ struct api_key {
 struct http_config {
     std::string address = "127.0.0.1";  ///< Where to listen. Without `auth.api_keys` only loopback is allowed.
     std::uint16_t port = 8080;          ///< 0: any free port; it is logged.
-    unsigned threads = 1;               ///< Threads, each with its own loop, connections to Redis and share of the resources. 1 to 64.
-    std::size_t body_max_bytes = 1 << 20;          ///< Larger bodies: 413. 1 KiB to 64 MiB.
-    std::size_t header_max_bytes = 16 << 10;       ///< Larger heads: 400. 1 KiB to 1 MiB.
-    std::size_t connections_max = 10'000;          ///< More connections are closed at once. 1 to 1,000,000.
-    std::chrono::milliseconds idle_timeout{60'000};     ///< A connection without a request for so long is closed. 1 s to 1 h.
-    std::chrono::milliseconds request_timeout{10'000};  ///< Deadline of a request, on top of what it may wait for a lease. 100 ms to 10 min.
+    unsigned threads =
+        1;  ///< Threads, each with its own loop, connections to Redis and share of the resources. 1 to 64.
+    std::size_t body_max_bytes = 1 << 20;     ///< Larger bodies: 413. 1 KiB to 64 MiB.
+    std::size_t header_max_bytes = 16 << 10;  ///< Larger heads: 400. 1 KiB to 1 MiB.
+    std::size_t connections_max = 10'000;     ///< More connections are closed at once. 1 to 1,000,000.
+    std::chrono::milliseconds idle_timeout{
+        60'000};  ///< A connection without a request for so long is closed. 1 s to 1 h.
+    std::chrono::milliseconds request_timeout{
+        10'000};  ///< Deadline of a request, on top of what it may wait for a lease. 100 ms to 10 min.
 };
 
 struct postgres_config {
-    std::string conninfo;               ///< libpq connection string, `host=… dbname=… user=…`. May hold a password; never logged. No default.
-    unsigned connections = 4;           ///< Worker threads, one connection each. 1 to 64.
-    std::size_t queue_max = 10'000;     ///< Requests waiting for a worker, in all; more: 503 overloaded. 1 to 1,000,000.
+    std::string conninfo;  ///< libpq connection string, `host=… dbname=… user=…`. May hold a password; never logged. No
+                           ///< default.
+    unsigned connections = 4;        ///< Worker threads, one connection each. 1 to 64.
+    std::size_t queue_max = 10'000;  ///< Requests waiting for a worker, in all; more: 503 overloaded. 1 to 1,000,000.
     std::chrono::milliseconds statement_timeout{5'000};  ///< Longest time of one statement. 100 ms to 10 min.
-    std::chrono::milliseconds lock_timeout{2'000};       ///< Longest wait for a guard row or a row lock; then 409 write-conflict. 10 ms to 1 min.
+    std::chrono::milliseconds lock_timeout{
+        2'000};  ///< Longest wait for a guard row or a row lock; then 409 write-conflict. 10 ms to 1 min.
 };
 
 enum class on_full { refuse, drop };
 
 struct audit_config {
-    std::size_t buffer_max = 100'000;  ///< Lease events waiting for PostgreSQL. 1,000 to 10,000,000.
-    on_full when_full = on_full::refuse;  ///< refuse: no new grants (503) while the buffer is full. drop: events are dropped and counted.
+    std::size_t buffer_max = 100'000;     ///< Lease events waiting for PostgreSQL. 1,000 to 10,000,000.
+    on_full when_full = on_full::refuse;  ///< refuse: no new grants (503) while the buffer is full. drop: events are
+                                          ///< dropped and counted.
 };
 
 struct lease_config {
-    std::string signing_key;  ///< At least 32 bytes, from lease.signing_key_file or FENCEGATE_SIGNING_KEY. Equal on all gateways. Never logged.
+    std::string signing_key;  ///< At least 32 bytes, from lease.signing_key_file or FENCEGATE_SIGNING_KEY. Equal on all
+                              ///< gateways. Never logged.
 };
 
 struct log_config {
@@ -66,7 +73,8 @@ struct log_config {
 struct config {
     http_config http;
     lease_config lease;
-    lockcore::config locks;  ///< From `redis:` (nodes, node_timeout_ms, node_dead_after_ms) and `lease:` (default_ttl_ms, …).
+    lockcore::config
+        locks;  ///< From `redis:` (nodes, node_timeout_ms, node_dead_after_ms) and `lease:` (default_ttl_ms, …).
     postgres_config postgres;
     audit_config audit;
     log_config log;

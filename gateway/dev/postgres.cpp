@@ -172,6 +172,7 @@ program postgres::server() const {
     // Fast shutdown: sessions are cut off, and the data is left clean. SIGTERM would wait for every client to leave.
     server.stop_signal = SIGINT;
     server.orphan_signal = SIGINT;
+    server.answers = [this] { return answers(); };
     return server;
 }
 

@@ -22,6 +22,7 @@ class postgres {
     /// Makes what is missing. Throws stack_error.
     postgres(const std::filesystem::path& dir, std::uint16_t port);
 
+    /// To be run no longer than this object lives.
     program server() const;
 
     /// Whether it takes connections.

@@ -6,6 +6,9 @@
 
 namespace fencegate::dev {
 
+/// Whether something takes a connection there within half a second.
+bool accepts(const endpoint& where);
+
 /// The status of `GET path`; 0 where no answer comes within half a second. Blocking; for readiness only.
 unsigned get_status(const endpoint& where, const std::string& path);
 

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -34,11 +35,12 @@ bool can_enter(const account& who, const std::filesystem::path& folder);
 struct program {
     std::string name;  ///< In messages and as its log's name.
     std::vector<std::string> argv;
-    std::optional<account> user;   ///< Empty: ours.
-    std::filesystem::path folder;  ///< Working folder.
-    std::filesystem::path log;     ///< Standard output and error are added to it.
-    int stop_signal = SIGTERM;     ///< Asks it to end in good order.
-    int orphan_signal = SIGKILL;   ///< What the kernel sends it when we die without a word.
+    std::optional<account> user;    ///< Empty: ours.
+    std::filesystem::path folder;   ///< Working folder.
+    std::filesystem::path log;      ///< Standard output and error are added to it.
+    int stop_signal = SIGTERM;      ///< Asks it to end in good order.
+    int orphan_signal = SIGKILL;    ///< What the kernel sends it when we die without a word.
+    std::function<bool()> answers;  ///< Whether it takes connections; quick.
 };
 
 /// Logs above this size begin anew when their process starts.

@@ -7,10 +7,13 @@ namespace fencegate::dev {
 
 sql_scripts schema_scripts() {
     sql_scripts out;
-    for (const auto& file : schema::files) out.emplace_back(file.name, file.text);
+    for (const auto& file : schema::files)
+        out.emplace_back(file.name, file.text);
     return out;
 }
 
-sql_script shop_script() { return {"shop.sql", std::string(examples::file("shop.sql"))}; }
+sql_script shop_script() {
+    return {"shop.sql", std::string(examples::file("shop.sql"))};
+}
 
 }  // namespace fencegate::dev

@@ -116,6 +116,7 @@ std::vector<program> stack::nodes() const {
                      wanted_.appendfsync,
                      "--maxmemory-policy",
                      "noeviction"};
+        node.answers = [where = endpoint{"127.0.0.1", node_ports_[i]}] { return accepts(where); };
         all.push_back(std::move(node));
     }
     return all;
@@ -156,6 +157,7 @@ std::vector<program> stack::gateways() const {
         const auto file = dir_ / (gateway.name + ".yaml");
         write_atomically(file, gateway_config(i), 0600);
         gateway.argv = {self, "serve", "--config", file};
+        gateway.answers = [where = endpoints_[i]] { return get_status(where, "/healthz") != 0; };
         all.push_back(std::move(gateway));
     }
     return all;
@@ -166,23 +168,18 @@ bool stack::is_ready() const {
                        [](const endpoint& each) { return get_status(each, "/readyz") == 200; });
 }
 
-pid_t stack::pid_of(const supervisor& running, const std::string& name) {
-    if (const pid_t now = running.pid_of(name); now != 0) last_pids_[name] = now;
-    return last_pids_[name];
-}
-
-void stack::write_facts(const supervisor& running) {
+void stack::write_facts(const supervisor& running) const {
     boost::json::object facts;
     facts["http"] = endpoints_.front().url();
     boost::json::array gateways, redis;
     for (std::size_t i = 0; i < endpoints_.size(); ++i) {
-        gateways.push_back({{"http", endpoints_[i].url()}, {"pid", pid_of(running, gateway_name(i))}});
+        gateways.push_back({{"http", endpoints_[i].url()}, {"pid", running.pid_of(gateway_name(i))}});
     }
     for (std::size_t i = 0; i < node_ports_.size(); ++i) {
         redis.push_back({{"name", node_name(i)},
                          {"host", "127.0.0.1"},
                          {"port", node_ports_[i]},
-                         {"pid", pid_of(running, node_name(i))}});
+                         {"pid", running.pid_of(node_name(i))}});
     }
     facts["gateways"] = std::move(gateways);
     facts["redis"] = std::move(redis);
@@ -190,7 +187,7 @@ void stack::write_facts(const supervisor& running) {
                          {"port", database_->port()},
                          {"database", postgres::database},
                          {"superuser", postgres::superuser},
-                         {"pid", pid_of(running, "postgres")}};
+                         {"pid", running.pid_of("postgres")}};
     if (!api_keys_.empty()) {
         boost::json::object keys;
         for (const auto& [principal, key] : api_keys_)

@@ -32,8 +32,8 @@ class stack {
     /// Whether every gateway says that it is ready.
     bool is_ready() const;
 
-    /// DIR/stack.json. A part that is down keeps its last pid until it is started again.
-    void write_facts(const supervisor& running);
+    /// DIR/stack.json. A part that is down keeps its last pid until its next one answers.
+    void write_facts(const supervisor& running) const;
     void forget_facts() const;
 
     /// For the person who started it.
@@ -44,14 +44,12 @@ class stack {
     void choose_ports();
     void make_keys();
     std::string gateway_config(std::size_t index) const;
-    pid_t pid_of(const supervisor& running, const std::string& name);
 
     std::filesystem::path dir_;
     options wanted_;
     std::vector<std::uint16_t> node_ports_;
     std::vector<endpoint> endpoints_;              ///< Of the gateways.
     std::map<std::string, std::string> api_keys_;  ///< By principal; empty without --auth.
-    std::map<std::string, pid_t> last_pids_;
     std::optional<postgres> database_;
 };
 

@@ -34,8 +34,9 @@ supervisor::~supervisor() {
 }
 
 void supervisor::keep(program what) {
-    kept_.push_back({std::move(what), 0, clock::now(), 0, false});
+    kept_.push_back({std::move(what), 0, 0, clock::now(), 0, false});
     start_due();
+    kept_.back().announced = kept_.back().pid;
 }
 
 void supervisor::turn() {
@@ -46,6 +47,7 @@ void supervisor::turn() {
     if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) ++stop_signals_;
     gather();
     start_due();
+    announce();
 }
 
 void supervisor::gather() {
@@ -58,7 +60,6 @@ void supervisor::gather() {
         each.start_at = clock::now() + restart_delay;
         if (!each.stopping)
             std::cerr << "fencegate dev: " << each.what.name << " " << describe_end(status) << "; it starts again\n";
-        changed_();
     }
 }
 
@@ -66,6 +67,14 @@ void supervisor::start_due() {
     for (auto& each : kept_) {
         if (each.pid != 0 || each.stopping || clock::now() < each.start_at) continue;
         each.pid = start(each.what);
+    }
+}
+
+void supervisor::announce() {
+    for (auto& each : kept_) {
+        if (each.pid == 0 || each.pid == each.announced || each.stopping || (each.what.answers && !each.what.answers()))
+            continue;
+        each.announced = each.pid;
         changed_();
     }
 }
@@ -119,7 +128,7 @@ void supervisor::stop(const std::vector<std::string>& prefixes, std::chrono::mil
 pid_t supervisor::pid_of(const std::string& name) const {
     const auto found =
         std::find_if(kept_.begin(), kept_.end(), [&](const kept& each) { return each.what.name == name; });
-    return found == kept_.end() ? 0 : found->pid;
+    return found == kept_.end() ? 0 : found->announced;
 }
 
 }  // namespace fencegate::dev

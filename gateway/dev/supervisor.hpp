@@ -21,7 +21,7 @@ class supervisor {
     static constexpr std::chrono::milliseconds tick{50};
     static constexpr unsigned deaths_max = 5;
 
-    /// `changed` is called after each end and each start of a program, from the loop.
+    /// `changed` is called from the loop when a program that was started again answers.
     explicit supervisor(std::function<void()> changed);
     /// Kills what still runs.
     ~supervisor();
@@ -42,22 +42,24 @@ class supervisor {
     /// to stop comes.
     void stop(const std::vector<std::string>& prefixes, std::chrono::milliseconds limit);
 
-    /// The process of a program; 0 while it is down.
+    /// The process of a program; while it is down, the last one.
     pid_t pid_of(const std::string& name) const;
 
   private:
     struct kept {
         program what;
-        pid_t pid = 0;
+        pid_t pid = 0;               ///< 0 while it is down.
+        pid_t announced = 0;         ///< The latest that answered; the first one counts from its start.
         clock::time_point start_at;  ///< While it is down.
         unsigned deaths = 0;
         bool stopping = false;
     };
 
-    /// One turn: takes a signal or waits for a tick, gathers the dead, starts what is due.
+    /// One turn: takes a signal or waits for a tick, gathers the dead, starts what is due, tells of what answers again.
     void turn();
     void gather();
     void start_due();
+    void announce();
 
     std::function<void()> changed_;
     std::vector<kept> kept_;

@@ -11,7 +11,8 @@
 
 namespace fencegate {
 
-/// Why a call did not do what it was asked: one value a slug of API.md's error table. gateway/http/problem maps each to slug and status.
+/// Why a call did not do what it was asked: one value a slug of API.md's error table. gateway/http/problem maps each to
+/// slug and status.
 enum class errc {
     invalid_request,
     unauthenticated,
@@ -41,7 +42,8 @@ enum class errc {
     internal_error,
 };
 
-/// A fault of one field of a request. `pointer` is a JSON pointer (RFC 6901) for bodies, a parameter's or header's name otherwise.
+/// A fault of one field of a request. `pointer` is a JSON pointer (RFC 6901) for bodies, a parameter's or header's name
+/// otherwise.
 struct field_error {
     std::string pointer;
     std::string detail;
@@ -54,7 +56,7 @@ struct failure {
     std::vector<field_error> errors;  ///< Faults of single fields, all at once.
     boost::json::object facts;        ///< Further members of the problem document, as API.md names them.
     std::optional<std::chrono::milliseconds> retry_after;  ///< Sets Retry-After (rounded up to seconds).
-    bool outcome_unknown = false;     ///< It may have happened. Member "outcome_unknown": true of the problem document.
+    bool outcome_unknown = false;  ///< It may have happened. Member "outcome_unknown": true of the problem document.
 };
 
 /// A failure of the caller's input with one faulty field.

@@ -15,7 +15,7 @@ struct history_item {
     std::int64_t id = 0;  ///< Given by PostgreSQL; 0 before.
     std::chrono::system_clock::time_point at;
     std::string event;
-    std::string resource;                  ///< Empty: concerns no resource.
+    std::string resource;  ///< Empty: concerns no resource.
     std::optional<std::uint64_t> fencing_token;
     std::optional<std::uint64_t> last_fencing_token;
     actor by;
@@ -29,7 +29,7 @@ struct history_query {
     std::optional<std::uint64_t> token_min, token_max;
     std::optional<std::chrono::system_clock::time_point> from, to;  ///< from <= at < to
     bool ascending = false;
-    std::size_t limit = 100;  ///< 1 to 1,000
+    std::size_t limit = 100;               ///< 1 to 1,000
     std::optional<std::int64_t> after_id;  ///< From the cursor: continue behind this id in the chosen order.
 };
 

@@ -64,7 +64,8 @@ inline constexpr std::size_t operations_max = 64;
 
 /// One transaction: the guard, the operations in order, the history row; all or nothing.
 struct write_request {
-    std::string write_id;  ///< A UUID made by the gateway; finds the write in the history, and tells after a broken commit whether it landed.
+    std::string write_id;  ///< A UUID made by the gateway; finds the write in the history, and tells after a broken
+                           ///< commit whether it landed.
     std::vector<lockcore::resource_name> resources;  ///< What the lease covers, sorted.
     lockcore::fencing_token token{};
     actor by;

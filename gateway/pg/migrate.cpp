@@ -26,7 +26,7 @@ result<int> migrate(const std::string& conninfo, const std::vector<std::pair<std
         for (const auto& [name, sql] : scripts) {
             current = name;
             channel.exec(sql);
-            spdlog::info("migrate: {} done", name);
+            spdlog::info("migrate: {} ran", name);
         }
         current = "the version";
         const auto version = channel.exec("select coalesce(fencing.schema_version(), 0)")[0][0].as<int>();

@@ -52,9 +52,10 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
 }  // namespace
 
 const script& script_for(command_kind kind) {
-    static const std::array<script, command_kinds> all = {make_script(scripts::file("release.lua")), make_script(scripts::file("acquire.lua")),
-                                                          make_script(scripts::file("confirm.lua")), make_script(scripts::file("renew.lua")),
-                                                          make_script(scripts::file("inspect.lua")), make_script(scripts::file("release.lua"))};
+    static const std::array<script, command_kinds> all = {
+        make_script(scripts::file("release.lua")), make_script(scripts::file("acquire.lua")),
+        make_script(scripts::file("confirm.lua")), make_script(scripts::file("renew.lua")),
+        make_script(scripts::file("inspect.lua")), make_script(scripts::file("release.lua"))};
     return all[static_cast<std::size_t>(kind)];
 }
 

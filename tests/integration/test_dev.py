@@ -126,7 +126,7 @@ def test_stack_when_killed_and_started_again_then_it_comes_up(fresh: Callable[[s
     """kill -9 of all of it, as when the machine is switched off."""
     with running() as stack:
         goods = stock_up(stack, fresh("crashed"), 10)
-        lease = stack.api().take(goods.resource)
+        lease = stack.api().take(goods.resource, ttl_ms=1_000)
         stack.api().wrote(lease, goods.sell())
         stack.kill()
         stack.start()

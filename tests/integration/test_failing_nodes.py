@@ -9,7 +9,7 @@ from typing import Callable
 import pytest
 from support import processes
 from support.api import Api, expect_problem
-from support.cluster import Cluster, Gateway
+from support.cluster import MAX_TTL_MS, Cluster, Gateway
 from support.polling import eventually, stays
 from support.stack import Stack, lease_keys
 
@@ -20,7 +20,7 @@ def take_and_release(api: Api, resource: str, times: int) -> tuple[list[int], li
     """Tokens and the seconds that each grant took."""
     tokens, seconds = [], []
     for _ in range(times):
-        answer = api.ask(resource, ttl_ms=10_000)
+        answer = api.ask(resource, ttl_ms=MAX_TTL_MS)
         assert answer.status == 201, answer
         tokens.append(answer.json()["fencing_token"])
         seconds.append(answer.seconds)
@@ -32,7 +32,7 @@ def whole(api: Api, resource: str, within: float) -> None:
     """Waits until all five nodes grant again."""
 
     def five() -> bool:
-        answer = api.ask(resource, ttl_ms=10_000, wait_ms=1_000)
+        answer = api.ask(resource, ttl_ms=MAX_TTL_MS, wait_ms=1_000)
         if answer.status != 201:
             return False
         lease = answer.json()
@@ -48,6 +48,7 @@ def whole(api: Api, resource: str, within: float) -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_nodes_when_a_minority_hangs_then_grants_go_on_in_bounded_time(stack: Stack, api: Api, resource: str, count: int) -> None:
+    stack.wait_until_whole()
     before = api.take(resource)
     api.give_back(before)
     with stack.frozen(stack.node_pids()[:count]):
@@ -118,6 +119,7 @@ def test_waiter_when_three_hang_meanwhile_then_503_not_silence(stack: Stack, api
 
 def test_node_when_it_hangs_and_wakes_then_a_released_lease_does_not_come_back_to_block(stack: Stack, api: Api, resource: str) -> None:
     """Requests that a hanging node finds when it wakes were undone; a lease of theirs must not stay until its ttl."""
+    stack.wait_until_whole()
     with stack.frozen(stack.node_pids()[:2]):
         for _ in range(5):
             api.give_back(api.take(resource, ttl_ms=60_000))
@@ -218,8 +220,8 @@ def test_lease_when_held_while_a_minority_forgets_then_nobody_else_gets_it(clust
             assert answer.status in (423, 503), f"{answer} while {held} is held"
     finally:
         processes.signal_all([cluster.nodes[2].pid], signal.SIGCONT)
-    gateway.wait_until_ready()
-    assert gateway.api.take(resource, ttl_ms=1_000, wait_ms=3_000)["fencing_token"] > held["fencing_token"]
+    next_lease = eventually(lambda: (got := gateway.api.ask(resource, ttl_ms=1_000, wait_ms=1_000)).status == 201 and got, 15, what="granted again").json()
+    assert next_lease["fencing_token"] > held["fencing_token"]
 
 
 def test_gateway_when_killed_with_leases_out_then_the_next_one_waits_for_their_end(cluster: Cluster, resource: str) -> None:

@@ -29,13 +29,23 @@ def test_integer_when_compared_beyond_what_a_double_holds_then_exact(api: Api, s
         assert api.wrote(lease, operation)["results"][0]["rows_affected"] == rows
 
 
-@pytest.mark.parametrize("number", ["0.1", "-0.1", "1234.5678", "99999999.99", "0.30000000000000004", "1e3", "12345678901234567890", "1E-7"])
+@pytest.mark.parametrize("number", ["0.1", "-0.1", "1234.5678", "99999999.99", "1e3", "123456789012345", "1234567890123456789", "9223372036854775808", "12345678901234567890", "1E-7"])
 def test_decimal_when_sent_as_a_number_then_stored_as_written(api: Api, sample: Sample, number: str) -> None:
     lease = api.take(sample.resource)
     answer = api.call("POST", "/v1/writes", raw=json.dumps(
         {"lease_id": lease["lease_id"], "operations": [sample.set(exact="NUMBER")]}).replace('"NUMBER"', number).encode())
     assert answer.status == 200, answer
     assert sample.value("exact") == Decimal(number)
+
+
+@pytest.mark.parametrize("number", ["0.30000000000000004", "123456789012345678901", "-9223372036854775809", "1234567890123456.5"])
+def test_decimal_when_a_double_would_lose_digits_then_400_pointing_at_it(api: Api, sample: Sample, number: str) -> None:
+    """Refused, not rounded: such a number is sent as text."""
+    lease = api.take(sample.resource)
+    answer = api.call("POST", "/v1/writes", raw=json.dumps(
+        {"lease_id": lease["lease_id"], "operations": [sample.set(exact="NUMBER")]}).replace('"NUMBER"', number).encode())
+    assert pointers_of(answer) == ["/operations/0/set/exact"]
+    assert sample.value("exact") is None
 
 
 @pytest.mark.parametrize("number", ["0.1", "12345678901234567890.123456789012345678901234567890", "1e-30", "-0.000000000000000001", "1000000000000000000000"])
@@ -105,18 +115,20 @@ def test_arguments_of_a_call_when_of_every_kind_then_kept(api: Api, sample: Samp
 # Values that do not fit
 
 
-def refused(api: Api, sample: Sample, operation: dict[str, Any]) -> Answer:
-    return api.write(api.take(sample.resource, wait_ms=1_000), operation)
+def expect_pointer_into(answer: Answer, place: str) -> None:
+    """PostgreSQL does not always say which value it was; which operation it was, the gateway knows."""
+    (got,) = pointers_of(answer, 422, "unprocessable")
+    operation = "/".join(place.split("/")[:3])
+    assert got == operation or (place + "/").startswith(got + "/") and got.startswith(operation + "/"), f"{got} for {place}"
 
 
 @pytest.mark.parametrize("column, value", [
-    ("small", "five"), ("small", 2**31), ("small", 1.5), ("small", True), ("small", {"a": 1}), ("small", [1]), ("big", 2**63), ("big", -(2**63) - 1),
-    ("big", "1;"), ("exact", "1.2.3"), ("flag", "maybe"), ("at", "yesterday-ish"), ("day", "2026-02-30"), ("tag", "no-uuid"),
+    ("small", "five"), ("small", 2**31), ("small", 1.5), ("small", True), ("small", {"a": 1}), ("small", [1]), ("big", "9223372036854775808"), ("big", "1;"), ("exact", "1.2.3"), ("flag", "maybe"), ("at", "yesterday-ish"), ("day", "2026-02-30"), ("tag", "no-uuid"),
 ])
 def test_value_when_of_the_wrong_type_then_422_pointing_at_it(api: Api, sample: Sample, column: str, value: Any) -> None:
-    answer = refused(api, sample, sample.set(**{column: value}))
-    assert pointers_of(answer, 422, "unprocessable") == [f"/operations/0/set/{column}"]
-    assert sample.value("small") == 5
+    lease = api.take(sample.resource)
+    expect_pointer_into(api.write(lease, sample.set(words="never"), sample.set(**{column: value})), f"/operations/1/set/{column}")
+    assert (sample.value("small"), sample.value("words")) == (5, None)
 
 
 def test_wrong_value_when_in_where_add_values_or_args_then_the_pointer_says_so(api: Api, sample: Sample) -> None:
@@ -130,8 +142,7 @@ def test_wrong_value_when_in_where_add_values_or_args_then_the_pointer_says_so(a
         ({"insert": "samples", "values": {"id": sample.name, "small": "x"}}, "/operations/0/values/small"),
         ({"call": "sample_double", "args": {"id": sample.name, "times": "x"}}, "/operations/0/args/times"),
     ]:
-        got = pointers_of(api.write(lease, operation), 422, "unprocessable")
-        assert len(got) == 1 and (got[0] == pointer or pointer.startswith(got[0] + "/") and got[0].startswith("/operations/0/where/small")), (operation, got)
+        expect_pointer_into(api.write(lease, operation), pointer)
 
 
 def test_number_when_arithmetic_overflows_then_422_and_unchanged(api: Api, sample: Sample) -> None:

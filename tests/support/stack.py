@@ -68,6 +68,15 @@ class Stack:
         self.facts = self.read()
         return all(Api(gateway["http"], self.key("admin"), 5).get("/readyz").status == 200 for gateway in self.facts["gateways"])
 
+    def wait_until_whole(self, within: float = 30.0) -> None:
+        """Ready is a majority; this waits for the rest of the nodes too, so that a test may take some away."""
+
+        def all_vote() -> bool:
+            answers = [self.api(number).get("/v1/nodes").json()["nodes"] for number in range(len(self.facts["gateways"]))]
+            return all(node["state"] == "voting" for nodes in answers for node in nodes)
+
+        eventually(all_vote, within, every=0.1, what="every node votes")
+
     def read(self) -> dict[str, Any]:
         """stack.json as it stands now."""
         return json.loads((self.data / "stack.json").read_text())
@@ -182,6 +191,7 @@ def running(*arguments: str) -> Iterator[Stack]:
     stack = Stack(*arguments)
     try:
         stack.start()
+        stack.wait_until_whole()
         yield stack
     finally:
         stack.remove()

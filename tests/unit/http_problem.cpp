@@ -1,0 +1,111 @@
+#include <gateway/http/json_io.hpp>
+#include <gateway/http/problem.hpp>
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace fencegate::http {
+namespace {
+
+struct expected_row {
+    errc code;
+    const char* slug;
+    unsigned status;
+    bool retry;
+};
+
+/// API.md, "Errors".
+constexpr expected_row api_table[] = {
+    {errc::invalid_request, "invalid-request", 400, false},
+    {errc::unauthenticated, "unauthenticated", 401, false},
+    {errc::forbidden, "forbidden", 403, false},
+    {errc::resource_not_covered, "resource-not-covered", 403, false},
+    {errc::lease_not_authentic, "lease-not-authentic", 403, false},
+    {errc::not_found, "not-found", 404, false},
+    {errc::method_not_allowed, "method-not-allowed", 405, false},
+    {errc::not_acceptable, "not-acceptable", 406, false},
+    {errc::too_large, "too-large", 413, false},
+    {errc::unsupported_media_type, "unsupported-media-type", 415, false},
+    {errc::expectation_failed, "expectation-failed", 409, false},
+    {errc::constraint_violation, "constraint-violation", 409, false},
+    {errc::renewals_exhausted, "renewals-exhausted", 409, false},
+    {errc::write_conflict, "write-conflict", 409, false},
+    {errc::lease_lost, "lease-lost", 410, false},
+    {errc::stale_fencing_token, "stale-fencing-token", 412, false},
+    {errc::fencing_required, "fencing-required", 428, false},
+    {errc::unprocessable, "unprocessable", 422, false},
+    {errc::resource_locked, "resource-locked", 423, false},
+    {errc::too_many_requests, "too-many-requests", 429, true},
+    {errc::too_many_waiters, "too-many-waiters", 429, true},
+    {errc::no_quorum, "no-quorum", 503, true},
+    {errc::storage_unavailable, "storage-unavailable", 503, true},
+    {errc::overloaded, "overloaded", 503, true},
+    {errc::shutting_down, "shutting-down", 503, true},
+    {errc::internal_error, "internal-error", 500, false},
+};
+
+std::string header_of(const response& r, std::string_view name) {
+    for (const auto& [key, value] : r.headers) {
+        if (key == name) return value;
+    }
+    return {};
+}
+
+TEST(http_problem, every_code_then_slug_and_status_of_the_contract) {
+    ASSERT_EQ(problem_kinds().size(), std::size(api_table));
+    std::set<std::string_view> slugs;
+    for (const auto& row : api_table) {
+        const response r = problem_response(make_failure(row.code, "why"), "id-1");
+        EXPECT_EQ(r.status, row.status) << row.slug;
+        EXPECT_EQ(r.content_type, "application/problem+json");
+        const auto body = parse_json(r.body);
+        ASSERT_TRUE(body) << r.body;
+        EXPECT_EQ(body->at("type").as_string(), std::string("/problems/") + row.slug);
+        EXPECT_EQ(body->at("status").as_int64(), row.status);
+        EXPECT_EQ(body->at("detail").as_string(), "why");
+        EXPECT_EQ(body->at("request_id").as_string(), "id-1");
+        EXPECT_FALSE(body->at("title").as_string().empty());
+        EXPECT_EQ(header_of(r, "Retry-After").empty(), !row.retry) << row.slug;
+        EXPECT_TRUE(slugs.insert(kind_of(row.code).slug).second);
+    }
+}
+
+TEST(http_problem, failure_with_everything_then_all_members) {
+    failure f = make_failure(errc::resource_locked, "a \"quoted\" word");
+    f.facts["remaining_ms"] = 1234;
+    f.facts["nodes"] = boost::json::array{"x"};
+    f.errors.push_back({"/a", "b"});
+    f.errors.push_back({"/c", "d"});
+    f.retry_after = std::chrono::milliseconds(1'234);
+    f.outcome_unknown = true;
+    const response r = problem_response(f, "id");
+    EXPECT_EQ(
+        r.body,
+        R"({"type":"/problems/resource-locked","title":"The resource is locked","status":423,"detail":"a \"quoted\" word",)"
+        R"("request_id":"id","outcome_unknown":true,"remaining_ms":1234,"nodes":["x"],)"
+        R"("errors":[{"pointer":"/a","detail":"b"},{"pointer":"/c","detail":"d"}]})");
+    EXPECT_EQ(header_of(r, "Retry-After"), "2");
+}
+
+TEST(http_problem, retry_after_below_a_second_then_one) {
+    failure f = make_failure(errc::resource_locked, "x");
+    f.retry_after = std::chrono::milliseconds(0);
+    EXPECT_EQ(header_of(problem_response(f, "id"), "Retry-After"), "1");
+}
+
+TEST(http_problem, explain_every_slug_then_page_by_accept) {
+    for (const auto& kind : problem_kinds()) {
+        const auto plain = explain_problem(kind.slug, "*/*");
+        ASSERT_TRUE(plain);
+        EXPECT_EQ(plain->content_type, "text/plain; charset=utf-8");
+        EXPECT_NE(plain->body.find(kind.explanation), std::string::npos);
+        const auto html = explain_problem(kind.slug, "text/html,application/xhtml+xml,*/*;q=0.8");
+        ASSERT_TRUE(html);
+        EXPECT_EQ(html->content_type, "text/html; charset=utf-8");
+    }
+    EXPECT_EQ(explain_problem("nothing", "").error().code, errc::not_found);
+}
+
+}  // namespace
+}  // namespace fencegate::http
