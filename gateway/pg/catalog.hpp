@@ -26,6 +26,7 @@ struct exposed_table {
     std::vector<catalog_field> columns;
 };
 
+/// A function that operations may call. Names of arguments as declared; only those without a default must be given.
 struct exposed_function {
     std::string target;
     std::vector<catalog_field> arguments;

@@ -19,6 +19,7 @@ enum class answer_shape {
     nothing,   ///< One row that says nothing (a function returning void).
 };
 
+/// One operation as a statement, how its answer is to be read, and how many rows it must touch (empty: any number).
 struct planned_operation {
     statement sql;
     answer_shape shape = answer_shape::affected;
