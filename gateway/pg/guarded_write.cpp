@@ -208,6 +208,10 @@ class write_run {
         if (index) {
             why.facts["operation"] = *index;
             detail["operation"] = *index;
+            // PostgreSQL does not say which value it was; which operation it was is known.
+            if (why.code == errc::unprocessable && why.errors.empty()) {
+                why.errors.push_back({"/operations/" + std::to_string(*index), why.detail});
+            }
         }
         auto& item = failed_item_.emplace();
         item.event = failed_sqlstate_.starts_with("FG") ? "write_rejected" : "write_failed";

@@ -66,7 +66,7 @@ class acquire {
         bool ours = false;  ///< ACQUIRE said OK, and nothing since said otherwise.
         std::uint64_t counter = 0;
         milliseconds remaining{0};
-        reply_status answer = reply_status::timeout;
+        reply_status answer = reply_status::pending;
     };
 
     std::size_t count(phase p) const;

@@ -8,8 +8,8 @@ namespace lockcore {
 
 /// What a node can be asked about a lease. One script each in redis/scripts; `undo` is a release that follows an
 /// attempt of one's own.
-enum class command_kind : std::uint8_t { release, acquire, confirm, renew, inspect, undo };
-inline constexpr std::size_t command_kinds = 6;
+enum class command_kind : std::uint8_t { release, acquire, confirm, renew, inspect, top_up, undo };
+inline constexpr std::size_t command_kinds = 7;
 
 /// What came of it. The first six are the scripts' own numbers.
 enum class reply_status : std::uint8_t {
@@ -24,6 +24,7 @@ enum class reply_status : std::uint8_t {
     timeout = 8,       ///< Sent, no answer in time: it may have been done, and an answer may still come.
     broken = 9,        ///< Sent, the connection broke: it may have been done, and no answer will come.
     error = 10,        ///< The node refused (out of memory, read-only, …): nothing was done.
+    pending = 11,      ///< No answer yet, and none was needed any more.
 };
 const char* to_string(reply_status status);
 

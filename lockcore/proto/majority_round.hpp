@@ -37,11 +37,10 @@ class majority_round {
     reply_status answer_of(node_index node) const { return answers_[value_of(node)]; }
 
   private:
-    static constexpr reply_status unasked = reply_status::timeout;
     std::size_t nodes_, quorum_;
     std::array<reply_status, nodes_max> answers_ = [] {
         std::array<reply_status, nodes_max> a{};
-        a.fill(unasked);
+        a.fill(reply_status::pending);
         return a;
     }();
     std::array<milliseconds, nodes_max> remaining_{};

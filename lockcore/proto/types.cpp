@@ -185,6 +185,8 @@ const char* to_string(reply_status status) {
             return "connection lost";
         case reply_status::error:
             return "refused by the node";
+        case reply_status::pending:
+            return "no answer yet";
     }
     return "unknown";
 }

@@ -15,7 +15,7 @@ struct lease_call {
     std::vector<resource_name> resources;
     nonce attempt;
     milliseconds ttl{0};
-    std::string holder;              ///< ACQUIRE: principal, newline, owner; kept with the lease on the nodes.
+    std::string holder;              ///< ACQUIRE, TOP-UP: principal, newline, owner; kept with the lease on the nodes.
     fencing_token hint{};            ///< ACQUIRE: lowest counter to use; 0 = none.
     std::optional<nonce> previous;   ///< ACQUIRE: the lease that is handed over.
     std::uint32_t renewals_max = 0;  ///< RENEW

@@ -254,6 +254,18 @@ void node_link::run(const std::string& command, reply_handler on_reply) {
         delete handler;
 }
 
+void node_link::ping() {
+    handshake_deadline_ = std::chrono::steady_clock::now() + config_.node_dead_after;
+    const auto sent_at = std::chrono::steady_clock::now();
+    run(resp_command().arg("PING").finish(),
+        [self = shared_from_this(), sent_at, generation = generation_](const redisReply* r) {
+            if (!r || generation != self->generation_) return;
+            self->handshake_deadline_ = monotonic_time::max();
+            self->heard_at_ = std::chrono::steady_clock::now();
+            self->latency_ = std::chrono::duration_cast<std::chrono::microseconds>(self->heard_at_ - sent_at);
+        });
+}
+
 void node_link::drop(const std::string& why) {
     redisAsyncContext* c = std::exchange(context_, nullptr);
     // Answers every command in flight with null, at once or, from inside a reply, right after it.
@@ -345,8 +357,10 @@ void node_link::answered(batch& b, const redisReply* reply) {
     }
     unanswered_ -= b.items.size();
     const bool whole = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 * b.items.size();
-    if (whole)
-        latency_ = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - b.sent_at);
+    if (whole) {
+        heard_at_ = std::chrono::steady_clock::now();
+        latency_ = std::chrono::duration_cast<std::chrono::microseconds>(heard_at_ - b.sent_at);
+    }
 
     node_reply common;
     common.status = reply_status::broken;
@@ -369,8 +383,11 @@ void node_link::tick(monotonic_time now) {
         resolver_.cancel();
         return drop("does not answer");
     }
-    if (!in_flight_.empty() && now - in_flight_.front()->sent_at >= config_.node_dead_after)
-        return drop("does not answer");
+    const bool dead = !in_flight_.empty() && now - in_flight_.front()->sent_at >= config_.node_dead_after;
+    if (dead) return drop("does not answer");
+    const bool silent =
+        in_flight_.empty() && handshake_deadline_ == monotonic_time::max() && now - heard_at_ >= silence_max;
+    if (votes() && silent) ping();
     // Being told of a timeout may queue more commands, which leave after this turn: the list does not change meanwhile.
     for (batch* b : in_flight_) {
         if (b->overdue) continue;

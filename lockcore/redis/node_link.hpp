@@ -50,6 +50,8 @@ class node_link : public std::enable_shared_from_this<node_link> {
   public:
     /// Commands that travel in one script call at most: it blocks the node for about 0.2 ms (FEASIBILITY.md 4).
     static constexpr std::size_t batch_max = 32;
+    /// A node that nobody asked anything for so long is asked for a sign of life.
+    static constexpr milliseconds silence_max{500};
 
     node_link(boost::asio::io_context& io, node_index index, const config& cfg, epoch_register& epochs,
               random_source& random, link_observer& observer);
@@ -84,6 +86,7 @@ class node_link : public std::enable_shared_from_this<node_link> {
     void identify();
     void draw_epoch();
     void readmit();
+    void ping();
     void drop(const std::string& why);
     void lost(const std::string& why);
     void run(const std::string& command, reply_handler on_reply);
@@ -107,13 +110,14 @@ class node_link : public std::enable_shared_from_this<node_link> {
     std::uint64_t generation_ = 0;  ///< Counts connections, so that answers of an old one are told apart.
     bool closed_ = true;
     monotonic_time handshake_deadline_ =
-        monotonic_time::max();  ///< For connecting and identifying; max = none under way.
+        monotonic_time::max();  ///< For connecting, identifying, PING; max = none under way.
 
     std::array<std::vector<batch_item>, command_kinds> lanes_;
     bool flush_posted_ = false;
     std::size_t unanswered_ = 0;
     std::deque<batch*> in_flight_;  ///< In order of sending, owned by hiredis' callback list.
     std::chrono::microseconds latency_{0};
+    monotonic_time heard_at_{};  ///< When the node last answered anything.
 
     mutable std::mutex status_mutex_;
     node_status status_;

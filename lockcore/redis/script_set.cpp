@@ -40,6 +40,9 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
         case command_kind::renew:
             out.arg(ttl).arg(value_of(token)).arg(std::uint64_t{call.renewals_max});
             break;
+        case command_kind::top_up:
+            out.arg(ttl).arg(value_of(token)).arg(call.holder);
+            break;
         case command_kind::inspect:
             out.arg(value_of(token));
             break;
@@ -55,7 +58,8 @@ const script& script_for(command_kind kind) {
     static const std::array<script, command_kinds> all = {
         make_script(scripts::file("release.lua")), make_script(scripts::file("acquire.lua")),
         make_script(scripts::file("confirm.lua")), make_script(scripts::file("renew.lua")),
-        make_script(scripts::file("inspect.lua")), make_script(scripts::file("release.lua"))};
+        make_script(scripts::file("inspect.lua")), make_script(scripts::file("top_up.lua")),
+        make_script(scripts::file("release.lua"))};
     return all[static_cast<std::size_t>(kind)];
 }
 
@@ -66,7 +70,8 @@ const script& readmit_script() {
 
 std::string format_batch(command_kind kind, std::span<const batch_item> items, std::string_view run_id,
                          bool with_text) {
-    const bool with_counters = kind == command_kind::acquire || kind == command_kind::confirm;
+    const bool with_counters =
+        kind == command_kind::acquire || kind == command_kind::confirm || kind == command_kind::top_up;
     std::uint64_t keys = 1;
     for (const batch_item& item : items)
         keys += item.target->call().resources.size() * (with_counters ? 2 : 1);

@@ -94,8 +94,19 @@ void round_attempt::start() {
     }
 }
 
-void round_attempt::on_reply(node_index node, command_kind, fencing_token, node_reply reply) {
-    if (machine_.answered(node, reply) != majority_round::verdict::pending) done.fire();
+void round_attempt::on_reply(node_index node, command_kind kind, fencing_token, node_reply reply) {
+    if (kind != kind_) return;  // a top-up's answer changes nothing: the next renewal asks again
+    const auto verdict = machine_.answered(node, reply);
+    if (verdict == majority_round::verdict::yes && kind_ == command_kind::renew) top_up();
+    if (verdict != majority_round::verdict::pending) done.fire();
+}
+
+void round_attempt::top_up() {
+    for (std::size_t n = 0; n < links_.size(); ++n) {
+        if (topped_up_[n] || machine_.answer_of(at(n)) != reply_status::lost) continue;
+        topped_up_.set(n);
+        (void)links_[n]->send(command_kind::top_up, shared_from_this(), token_);
+    }
 }
 
 std::vector<node_answer> round_attempt::answers() const {

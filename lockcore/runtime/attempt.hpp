@@ -45,7 +45,9 @@ class acquire_attempt final : public redis::reply_target, public std::enable_sha
     monotonic_time started_at_{};
 };
 
-/// Drives one majority_round: RENEW, INSPECT or RELEASE.
+/// Drives one majority_round: RENEW, INSPECT or RELEASE. A renewal that succeeded puts the lease back on the nodes that
+/// have lost it (TOP-UP): there it keeps others out, and counts for the holder only if the node's counter allows the
+/// same token.
 class round_attempt final : public redis::reply_target, public std::enable_shared_from_this<round_attempt> {
   public:
     round_attempt(command_kind kind, redis::lease_call call, fencing_token token, link_span links);
@@ -61,11 +63,14 @@ class round_attempt final : public redis::reply_target, public std::enable_share
     void on_reply(node_index node, command_kind kind, fencing_token token, node_reply reply) override;
 
   private:
+    void top_up();
+
     command_kind kind_;
     redis::lease_call call_;
     fencing_token token_;
     std::vector<std::shared_ptr<redis::node_link>> links_;
     majority_round machine_;
+    node_set topped_up_;
     monotonic_time started_at_{};
 };
 

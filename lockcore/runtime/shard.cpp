@@ -253,6 +253,7 @@ redis::lease_call shard::call_for(const lease_claims& claims) const {
     redis::lease_call call;
     call.resources = claims.resources;
     call.attempt = claims.attempt;
+    call.holder = claims.by.principal + '\n' + claims.by.owner;
     call.renewals_max = config_.max_renewals;
     return call;
 }

@@ -21,10 +21,10 @@ chmod 755 "$work"
 export RUN=$work/peers-run
 results=$work/results.jsonl
 peers=$work/peers
-dev=
+stacks=()
 
 finish() {
-    [ -z "$dev" ] || { kill -TERM "$dev" 2>/dev/null || true; wait "$dev" 2>/dev/null || true; }
+    for pid in "${stacks[@]}"; do kill -TERM "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; done
     [ ! -x "$peers/servers.sh" ] || (cd "$peers" && ./servers.sh stop all) >/dev/null 2>&1 || true
     [ -n "${KEEP:-}" ] || rm -rf "$work"
 }
@@ -36,13 +36,15 @@ chmod -R u+w "$peers"
     { tail -20 "$work/peers-build.log" >&2; exit 1; }
 (cd "$peers" && ./servers.sh start redis pg svc)
 
-"$FENCEGATE" dev --data-dir "$work/dev" --http 127.0.0.1:0 >"$work/dev.log" 2>&1 &
-dev=$!
-stack=$work/dev/stack.json
-for _ in $(seq 600); do
-    [ -s "$stack" ] && break
-    kill -0 "$dev" 2>/dev/null || { cat "$work/dev.log" >&2; exit 1; }
-    sleep 0.1
+# One stack keeps nothing on disk, as the peers' Redis; the other is what `fencegate dev` gives: each grant on disk before it counts.
+for fsync in no always; do
+    "$FENCEGATE" dev --data-dir "$work/$fsync" --http 127.0.0.1:0 --appendfsync "$fsync" >"$work/dev-$fsync.log" 2>&1 &
+    stacks+=($!)
+    for _ in $(seq 600); do
+        [ -s "$work/$fsync/stack.json" ] && break
+        kill -0 "${stacks[-1]}" 2>/dev/null || { cat "$work/dev-$fsync.log" >&2; exit 1; }
+        sleep 0.1
+    done
 done
 
 # The last JSON line of a command's output, under the name and workload of its row.
@@ -61,22 +63,35 @@ END
 }
 
 ours() { # workload clients mode...
-    local workload=$1 clients=$2 sales=$work/sales.json
+    local workload=$1 clients=$2 sales=$work/sales.json fsync name
     shift 2
-    measure fencegate "$workload" "$clients" "$LOAD" --stack "$stack" --clients "$clients" --seconds "$seconds" --sales "$sales" --mode "$@"
-    /usr/bin/python3 "$here/verify.py" --stack "$stack" --sales "$sales" >>"$work/verify.jsonl" || { echo "what was sold does not agree" >&2; exit 1; }
+    for fsync in no always; do
+        name=fencegate
+        [ "$fsync" = no ] || name="fencegate (fsync $fsync)"
+        measure "$name" "$workload" "$clients" "$LOAD" --stack "$work/$fsync/stack.json" --clients "$clients" --seconds "$seconds" --sales "$sales" --mode "$@"
+        /usr/bin/python3 "$here/verify.py" --stack "$work/$fsync/stack.json" --sales "$sales" >>"$work/verify.jsonl" ||
+            { echo "what was sold does not agree" >&2; exit 1; }
+    done
+}
+
+# The peers' tables as they were: their guarded writes need the tokens of the rows at 0.
+reset() {
+    case $1 in W3 | W4) psql -qh 127.0.0.1 -p 24001 -U postgres -f "$peers/sql/reset.sql" >>"$work/reset.log" 2>&1 ;; esac
 }
 
 library() { # name workload clients
+    reset "$2"
     measure "$1" "$2" "$3" env -C "$peers" node "peers/$1.js" "$2" "$3" "$seconds"
 }
 
 service() { # workload clients keys scenario
+    reset "$1"
     measure "handmade ($4)" "$1" "$2" "$peers/drive/drive" --peer svc --workload "$1" --conns "$2" --seconds "$seconds" --port 26001 --keys "$3" \
         --scenario "$peers/drive/scenarios/$4.txt"
 }
 
 pgbench_job() { # name workload script clients
+    reset "$2"
     measure "$1" "$2" "$4" env -C "$peers" /usr/bin/python3 lib/ceiling.py pgbench "$1" "sql/$3.sql" "$4" "$seconds"
 }
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from support.api import Api, expect_problem, lease_path, pointers_of
 from support.cluster import Cluster
-from support.polling import eventually, stays
+from support.polling import NotInTime, eventually, stays
 from support.stack import Stack, lease_keys
 
 
@@ -34,7 +34,7 @@ def test_lease_when_renewed_then_it_outlives_its_first_ttl(stack: Stack, api: Ap
     for known in (lease, renewed):
         assert api.look(known).status == 200
     expect_problem(api.ask(resource), 423, "resource-locked")
-    eventually(lambda: sum(node.pttl(f"fg:lease:{resource}") > 15_000 for node in stack.nodes()) == 5, what="every node has the new time")
+    eventually(lambda: sum(node.pttl(f"fg:lease:{resource}") > 15_000 for node in stack.nodes()) >= 3, what="a majority has the new time")
     api.give_back(renewed)
     assert api.ask(resource).status == 201
 
@@ -87,14 +87,30 @@ def test_lease_when_a_majority_of_nodes_lost_it_then_renewing_does_not_revive_it
     assert not lease_keys(nodes[:3], resource)
 
 
-def test_lease_when_a_minority_lost_it_then_renewing_puts_it_back(stack: Stack, api: Api, resource: str) -> None:
-    lease = api.take(resource)
+def take_on_all_five(stack: Stack, api: Api, resource: str) -> dict:
+    """A lease whose token stands on every node, which takes counters that agree: those of a first grant may not, a majority is enough for it."""
+
+    def lease_or_release() -> dict | None:
+        lease = api.take(resource)
+        try:
+            eventually(lambda: all(str(lease["fencing_token"]) in (node.get(f"fg:lease:{resource}") or "") for node in stack.nodes()), 0.3)
+            return lease
+        except NotInTime:
+            api.give_back(lease)
+            return None
+
+    return eventually(lease_or_release, 10, what="a lease on all five")
+
+
+def test_lease_when_a_minority_lost_it_then_it_is_renewed_and_put_back(stack: Stack, api: Api, resource: str) -> None:
+    stack.wait_until_whole()
+    lease = take_on_all_five(stack, api, resource)
     nodes = stack.nodes()
-    eventually(lambda: len(lease_keys(nodes, resource)) == 5, what="the grant is on every node")
     for node in nodes[:2]:
         node.delete(f"fg:lease:{resource}")
-    renewed = api.renew(lease).json()
-    assert renewed["fencing_token"] == lease["fencing_token"]
+    answer = api.renew(lease)
+    assert answer.status == 200, answer
+    assert answer.json()["fencing_token"] == lease["fencing_token"]
     eventually(lambda: len(lease_keys(nodes, resource)) == 5, what="the lease is back on every node")
 
 
