@@ -239,7 +239,8 @@ void check_locks(const lockcore::config& locks, fault_list& faults) {
         const auto head = path.substr(0, path.find_first_of("[."));
         const bool redis = std::find(of_redis.begin(), of_redis.end(), head) != of_redis.end();
         const bool ms = std::find(durations.begin(), durations.end(), head) != durations.end();
-        path = (redis ? "redis." : "lease.") + path + (ms ? "_ms" : "");
+        path.insert(0, redis ? "redis." : "lease.");
+        if (ms) path += "_ms";
         if (!faults.covers(path)) faults.add(path, end < fault.size() ? fault.substr(end + 2) : "is not valid");
     }
 }

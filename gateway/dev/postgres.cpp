@@ -47,7 +47,7 @@ std::filesystem::path find_programs(const std::filesystem::path& data) {
     const std::string path = variable == nullptr ? "" : variable;
     for (std::size_t begin = 0; begin < path.size();) {
         const std::size_t end = std::min(path.find(':', begin), path.size());
-        const std::filesystem::path folder = path.substr(begin, end - begin);
+        std::filesystem::path folder = path.substr(begin, end - begin);
         if (std::filesystem::exists(folder / "initdb", ignored) &&
             std::filesystem::exists(folder / "postgres", ignored))
             return folder;

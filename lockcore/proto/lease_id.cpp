@@ -21,10 +21,10 @@ void append_base64url(std::string& out, const Bytes& bytes) {
 }
 
 constexpr auto digits = [] {
-    std::array<std::int8_t, 256> d{};
+    std::array<int, 256> d{};
     d.fill(-1);
     for (std::size_t i = 0; i < alphabet.size(); ++i)
-        d[static_cast<unsigned char>(alphabet[i])] = static_cast<std::int8_t>(i);
+        d[static_cast<unsigned char>(alphabet[i])] = static_cast<int>(i);
     return d;
 }();
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 from collections import defaultdict
@@ -46,7 +47,7 @@ def main(file: str) -> None:
                 if name != OURS and rate and ours:
                     text += f" ×{ours / rate:.1f}"
                 if errors := median(cell, "errors"):
-                    text += f" e{errors:.0f}"
+                    text += f" e{math.ceil(errors)}"
                 row.append(text)
             print(f"| {name} | " + " | ".join(row) + " |")
 
