@@ -63,11 +63,21 @@ awaitable<http::response> acquire_lease(services with, http::request r) {
         co_return http::problem_response(gone, r.request_id);
     }
     if (wanted->fence_on_grant) {
+        const auto granted_at = std::chrono::steady_clock::now();
         auto raised = co_await with.database.raise_fences(granted->claims.resources, granted->claims.token,
                                                           acting(granted->claims, r), "fence_on_grant", until);
         if (!raised) {
             co_await give_back(with, granted->claims, r.trace_id);
             co_return http::problem_response(raised.error(), r.request_id);
+        }
+        // Raising may have waited: what is answered is what is left now (PROTOCOL.md R6).
+        const auto spent = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - granted_at);
+        granted->validity -= spent;
+        if (granted->validity <= std::chrono::milliseconds{0}) {
+            co_await give_back(with, granted->claims, r.trace_id);
+            const failure late = make_failure(errc::storage_unavailable,
+                                              "Raising the fence took longer than the lease lasts; it was given back.");
+            co_return http::problem_response(late, r.request_id);
         }
     }
     co_return granted_response(with, std::move(*granted), std::move(r.trace_id));

@@ -126,7 +126,8 @@ class write_run {
                 spdlog::error("fencing.begin_write can't be called: {} {}", e.error.sqlstate, e.error.message);
                 return unavailable("The guard in PostgreSQL does not answer as it should; nothing was changed.");
             }
-            return to_failure(e.error);
+            failed_sqlstate_ = e.error.sqlstate;
+            return fail(to_failure(e.error), std::nullopt);
         }
         if (accepted) return fences;
         try {

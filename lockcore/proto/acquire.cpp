@@ -27,6 +27,12 @@ acquire::step acquire::acquire_answered(node_index node, node_reply reply) {
     s.ours = true;
     s.counter = reply.value;
     hear(reply.value);
+    if (verdict_ == verdict::granted) {
+        // Too late to be needed, but a lease that stands under T on more nodes survives the loss of more. T itself no
+        // longer changes.
+        s.at = s.counter == value_of(token_) ? phase::stamped : phase::raised;
+        return confirm_where_needed();
+    }
     if (verdict_ != verdict::pending) return {};
     if (token_ == fencing_token{}) {
         s.at = phase::raised;
@@ -41,6 +47,7 @@ acquire::step acquire::acquire_answered(node_index node, node_reply reply) {
 acquire::step acquire::confirm_answered(node_index node, fencing_token sent, node_reply reply) {
     slot& s = slots_[value_of(node)];
     s.answer = reply.status;
+    if (verdict_ == verdict::granted && reply.status == reply_status::ok && sent == token_) s.at = phase::stamped;
     if (verdict_ != verdict::pending) return {};
     switch (reply.status) {
         case reply_status::ok:

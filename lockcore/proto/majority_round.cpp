@@ -38,11 +38,10 @@ majority_round::verdict majority_round::answered(node_index node, node_reply rep
     if (yes_ >= quorum_) {
         verdict_ = verdict::yes;
     } else if (yes_ + open < quorum_) {
-        // No majority can say yes any more. Whether it is lost or merely unknown takes a majority of answers.
+        // No majority can say yes any more. It is lost only if that does not hang on nodes that did not answer.
         if (yes_ + exhausted_ >= quorum_) {
             verdict_ = verdict::exhausted;
-        } else if (yes_ + exhausted_ + silent_ + open < quorum_ ||
-                   (open == 0 && yes_ + lost_ + exhausted_ >= quorum_)) {
+        } else if (lost_ >= quorum_ || (silent_ == 0 && open == 0)) {
             verdict_ = verdict::lost;
         } else if (open == 0) {
             verdict_ = verdict::no_quorum;

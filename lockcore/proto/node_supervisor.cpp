@@ -80,8 +80,10 @@ node_supervisor::step node_supervisor::quarantine_or_readmit(monotonic_time now)
         if (facts_.admitted_run_id.empty()) {
             quarantine_until_ = empty_since_ + max_ttl_;
         } else {
-            // The process has been up for at least `uptime` (whole seconds), and what it forgot was given before that.
-            quarantine_until_ = now + max_ttl_ - facts_.uptime;
+            // What it forgot was given before the process started. Redis' uptime is a difference of cut-off seconds: up
+            // to one too high.
+            quarantine_until_ =
+                now + max_ttl_ - std::max(facts_.uptime - std::chrono::seconds{1}, std::chrono::seconds{0});
         }
         if (now < quarantine_until_) {
             state_ = node_state::quarantined;
@@ -96,8 +98,15 @@ node_supervisor::step node_supervisor::quarantine_or_readmit(monotonic_time now)
 
 node_supervisor::step node_supervisor::readmit_answered(bool admitted) {
     // GONE: another process answers there by now, or its data was wiped; what was drawn must not be used for it.
-    if (!admitted) drawn_for_.clear();
-    return {action::identify, milliseconds{0}};
+    if (admitted) return {action::identify, milliseconds{0}};
+    drawn_for_.clear();
+    return {action::identify, look_again};  // never a tight loop: each turn costs an epoch
+}
+
+node_supervisor::step node_supervisor::readmit_refused(std::string why) {
+    state_ = node_state::misconfigured;
+    detail_ = "can't be admitted, the node says: " + std::move(why);
+    return {action::identify, look_again};
 }
 
 node_supervisor::step node_supervisor::found_not_admitted() {

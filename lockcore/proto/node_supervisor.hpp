@@ -48,6 +48,9 @@ class node_supervisor {
     step identified(node_facts facts, monotonic_time now);
     step epoch_drawn(drawn_epoch drawn, monotonic_time now);
     step epoch_not_drawn(std::string why);
+    /// READMIT was refused by the node itself (rights, memory, …): the draw stays good, and is tried again after a
+    /// while.
+    step readmit_refused(std::string why);
     /// READMIT's answer: OK or ALREADY (`admitted`), or GONE.
     step readmit_answered(bool admitted);
     /// A script answered UNINIT: the node forgot that it was admitted.

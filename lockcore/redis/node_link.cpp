@@ -231,6 +231,7 @@ void node_link::readmit() {
         if (!r || self->closed_ || generation != self->generation_) return;
         self->handshake_deadline_ = monotonic_time::max();
         const std::string_view answer = text_of(r);
+        if (r->type == REDIS_REPLY_ERROR) return self->perform(self->supervisor_.readmit_refused(std::string(answer)));
         if (answer == "OK") {
             self->observer_.node_changed(self->index_, event_kind::node_readmitted,
                                          "epoch " + std::to_string(value_of(self->supervisor_.drawn())));
@@ -350,7 +351,8 @@ void node_link::answered(batch& b, const redisReply* reply) {
     const auto mine = std::find(in_flight_.begin(), in_flight_.end(), &b);
     if (mine != in_flight_.end()) in_flight_.erase(mine);
 
-    if (reply && reply->type == REDIS_REPLY_ERROR && text_of(reply).starts_with("NOSCRIPT") && !b.with_text) {
+    if (reply && reply->type == REDIS_REPLY_ERROR && text_of(reply).starts_with("NOSCRIPT") && !b.with_text &&
+        !b.overdue) {
         // Had no effect; the same connection and process, so this is no replay (R9).
         auto again = std::make_unique<batch>(std::move(b));
         return submit(std::move(again), true);

@@ -97,7 +97,9 @@ void round_attempt::start() {
 void round_attempt::on_reply(node_index node, command_kind kind, fencing_token, node_reply reply) {
     if (kind != kind_) return;  // a top-up's answer changes nothing: the next renewal asks again
     const auto verdict = machine_.answered(node, reply);
-    if (verdict == majority_round::verdict::yes && kind_ == command_kind::renew) top_up();
+    // An answer that comes after a good part of the ttl must not put back a lease that may be over by now.
+    const bool fresh = std::chrono::steady_clock::now() - started_at_ < call_.ttl / 4;
+    if (verdict == majority_round::verdict::yes && kind_ == command_kind::renew && fresh) top_up();
     if (verdict != majority_round::verdict::pending) done.fire();
 }
 

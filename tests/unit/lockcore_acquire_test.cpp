@@ -80,6 +80,22 @@ TEST(acquire, counts_a_late_reply_of_exactly_the_token_as_a_stamp) {
     EXPECT_EQ(a.stamps(), 3U);
 }
 
+TEST(acquire, brings_a_node_that_answers_after_the_grant_to_the_token_but_never_raises_it) {
+    acquire a(5);
+    a.start();
+    for (std::size_t n = 0; n < 3; ++n)
+        a.acquire_answered(node(n), ok(7));
+    ASSERT_EQ(a.outcome(), verdict::granted);
+    const auto s = a.acquire_answered(node(3), ok(4));
+    EXPECT_EQ(s.kind, command_kind::confirm);
+    EXPECT_EQ(s.token, fencing_token{7});
+    EXPECT_EQ(nodes_of(s), "3");
+    a.confirm_answered(node(3), fencing_token{7}, ok(7));
+    EXPECT_EQ(a.stamps(), 4U);
+    EXPECT_FALSE(a.acquire_answered(node(4), ok(9)).to.any());
+    EXPECT_EQ(a.token(), fencing_token{7});
+}
+
 TEST(acquire, takes_a_late_reply_above_the_token_for_no_stamp) {
     acquire a(5);
     a.start();
