@@ -23,7 +23,6 @@ errc meaning_of(lockcore::errc code) {
         // Nobody reads the answer to a caller that hung up; one that is still there was cancelled because the gateway
         // stops.
         case lockcore::errc::cancelled:
-            return errc::shutting_down;
         case lockcore::errc::shutting_down:
             return errc::shutting_down;
     }

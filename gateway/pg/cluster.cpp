@@ -47,6 +47,7 @@ lockcore::drawn_epoch draw(session& via, const std::string& node_name, lockcore:
 std::vector<fence_state> raise(session& via, const std::vector<lockcore::resource_name>& resources,
                                lockcore::fencing_token to, const actor& by, const std::string& reason) {
     std::vector<std::string> names;
+    names.reserve(resources.size());
     for (const auto& resource : resources)
         names.push_back(resource.str());
     const auto null_if_empty = [](const std::string& text) {

@@ -130,7 +130,7 @@ std::string session::prepared_name(const std::string& sql) {
         by_use_.pop_back();
         connection_.unprepare(name);
     }
-    const auto name = "fg" + std::to_string(++names_);
+    auto name = "fg" + std::to_string(++names_);
     compat::prepare(connection_, name, sql);
     by_use_.push_front({sql, name});
     by_sql_.emplace(by_use_.front().sql, by_use_.begin());
