@@ -4,6 +4,8 @@
 
 #include <lockcore/lock_manager.hpp>
 
+#include <spdlog/spdlog.h>
+
 namespace fencegate::api {
 
 result<void> check_holder(const lockcore::lease_claims& claims, const http::request& r) {
@@ -18,6 +20,11 @@ result<lockcore::lease_claims> open_lease(services with, std::string_view lease_
     const auto allowed = check_holder(*claims, r);
     if (!allowed) return allowed.error();
     return std::move(*claims);
+}
+
+boost::asio::awaitable<void> give_back(services with, lockcore::lease_claims claims, std::string trace_id) {
+    const auto released = co_await with.locks.release(std::move(claims), std::move(trace_id));
+    if (!released) spdlog::debug("a lease without a caller was not released: {}", released.error().detail);
 }
 
 actor acting(const lockcore::lease_claims& claims, const http::request& r) {

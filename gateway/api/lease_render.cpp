@@ -23,9 +23,7 @@ void write_identity(http::object_writer& out, std::string& text, const lockcore:
     out.number("fencing_token", lockcore::value_of(claims.token));
 }
 
-}  // namespace
-
-std::string render_lease(const lockcore::lease& l) {
+std::string lease_object(const lockcore::lease& l, std::string_view reason) {
     std::string text;
     text.reserve(384 + l.id.size());
     http::object_writer out(text);
@@ -35,7 +33,46 @@ std::string render_lease(const lockcore::lease& l) {
     out.text("expires_at", http::to_rfc3339(l.expires_at)).number("renewals_left", l.renewals_left);
     out.key("quorum");
     http::object_writer(text).number("granted", l.nodes_granted).number("nodes", l.nodes).end();
+    if (!reason.empty()) out.text("reason", reason);
     out.end();
+    return text;
+}
+
+}  // namespace
+
+std::string render_lease(const lockcore::lease& l) {
+    return lease_object(l, {});
+}
+
+std::string render_lease_event(std::string_view name, const lockcore::lease& l, std::string_view reason) {
+    std::string text = "event: ";
+    text += name;
+    text += "\ndata: ";
+    text += lease_object(l, reason);
+    text += "\n\n";
+    return text;
+}
+
+std::string render_live_leases(const lockcore::lease_page& page, std::size_t nodes) {
+    std::string text;
+    text.reserve(64 + 320 * page.leases.size());
+    http::object_writer out(text);
+    out.key("items");
+    text += '[';
+    for (const lockcore::live_lease& l : page.leases) {
+        if (&l != page.leases.data()) text += ',';
+        http::object_writer item(text);
+        item.text("resource", l.claims.resources.front().str());
+        item.number("fencing_token", lockcore::value_of(l.claims.token));
+        item.text_or_null("owner", l.claims.by.owner).text_or_null("principal", l.claims.by.principal);
+        item.number("hold_count", l.hold_count).number("renewals", l.renewals);
+        item.text("granted_at", http::to_rfc3339(l.claims.granted_at)).number("remaining_ms", l.remaining.count());
+        item.key("quorum");
+        http::object_writer(text).number("granted", l.nodes_granted).number("nodes", nodes).end();
+        item.end();
+    }
+    text += ']';
+    out.text_or_null("next_cursor", page.next).end();
     return text;
 }
 

@@ -10,6 +10,13 @@ namespace fencegate::api {
 /// A lease as API.md shows it.
 std::string render_lease(const lockcore::lease& l);
 
+/// One event of a kept lease, in the form of text/event-stream, with the lease as its data. `reason`: why it ended;
+/// empty for events that end nothing.
+std::string render_lease_event(std::string_view name, const lockcore::lease& l, std::string_view reason);
+
+/// The live leases as API.md lists them: nothing with which one could use them.
+std::string render_live_leases(const lockcore::lease_page& page, std::size_t nodes);
+
 /// What stays of a lease after a release that left holds.
 std::string render_remaining_holds(const lockcore::lease_claims& claims, std::string_view lease_id,
                                    std::uint32_t holds_left);

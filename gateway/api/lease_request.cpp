@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t owner_bytes_max = 128;
 constexpr std::size_t resource_bytes_max = 200;
+constexpr std::size_t idempotency_key_bytes_max = 64;
 
 std::optional<lockcore::resource_name> parse_name(std::string_view text, std::string pointer,
                                                   http::fault_list& faults) {
@@ -20,36 +21,53 @@ std::optional<lockcore::resource_name> parse_name(std::string_view text, std::st
     return std::nullopt;
 }
 
-std::optional<lockcore::resource_name> read_resource(const http::object_reader& body, http::fault_list& faults) {
+std::vector<lockcore::resource_name> read_names(const boost::json::array& names, const std::string& pointer,
+                                                http::fault_list& faults) {
+    std::vector<lockcore::resource_name> out;
+    if (names.empty() || names.size() > lockcore::resources_max)
+        faults.add(pointer, "has to name 1 to " + std::to_string(lockcore::resources_max) + " resources");
+    for (std::size_t i = 0; i < std::min(names.size(), lockcore::resources_max); ++i) {
+        std::string at = http::child_pointer(pointer, i);
+        const boost::json::string* text = names[i].if_string();
+        if (text == nullptr) {
+            faults.add(std::move(at), "has to be a string");
+            continue;
+        }
+        auto name = parse_name({text->data(), text->size()}, at, faults);
+        if (name && std::ranges::find(out, *name) != out.end()) faults.add(std::move(at), "is named twice");
+        if (name) out.push_back(std::move(*name));
+    }
+    return out;
+}
+
+std::vector<lockcore::resource_name> read_resources(const http::object_reader& body, http::fault_list& faults) {
     if (body.has("resource") && body.has("resources")) {
         body.fault("resources", "is given together with resource; one of them only");
-        return std::nullopt;
+        return {};
     }
-    if (body.has("resource")) {
-        const auto text = body.text("resource", resource_bytes_max);
-        return text ? parse_name(*text, body.pointer_to("resource"), faults) : std::nullopt;
+    if (body.has("resources")) {
+        const boost::json::array* names = body.array("resources");
+        if (names == nullptr) return {};
+        return read_names(*names, body.pointer_to("resources"), faults);
     }
-    if (!body.has("resources")) {
-        body.fault("resource", "is missing");
-        return std::nullopt;
-    }
-    const boost::json::array* names = body.array("resources");
-    if (names == nullptr) return std::nullopt;
-    if (names->size() != 1) {
-        body.fault("resources", names->empty() ? "has to name a resource" : "this version takes one resource a lease");
-        return std::nullopt;
-    }
-    std::string pointer = http::child_pointer(body.pointer_to("resources"), std::size_t{0});
-    const boost::json::string* text = names->front().if_string();
-    if (text == nullptr) {
-        faults.add(std::move(pointer), "has to be a string");
-        return std::nullopt;
-    }
-    return parse_name({text->data(), text->size()}, std::move(pointer), faults);
+    if (!body.has("resource")) body.fault("resource", "is missing");
+    const auto text = body.text("resource", resource_bytes_max);
+    auto name = text ? parse_name(*text, body.pointer_to("resource"), faults) : std::nullopt;
+    if (!name) return {};
+    return {std::move(*name)};
 }
 
 bool has_control_character(std::string_view text) {
     return std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+std::string read_idempotency_key(const http::request& r, http::fault_list& faults) {
+    if (!r.has_header("idempotency-key")) return {};
+    const std::string_view key = r.header("idempotency-key");
+    const bool visible = std::ranges::all_of(key, [](char c) { return c > 0x20 && c < 0x7f; });
+    if (key.empty() || key.size() > idempotency_key_bytes_max || !visible)
+        faults.add("Idempotency-Key", "has to be 1 to 64 visible ASCII characters");
+    return std::string(key);
 }
 
 std::chrono::milliseconds read_ttl(const http::object_reader& body, const lockcore::config& limits) {
@@ -60,10 +78,10 @@ std::chrono::milliseconds read_ttl(const http::object_reader& body, const lockco
 }  // namespace
 
 result<lease_request> parse_lease_request(const http::request& r, const lockcore::config& limits) {
-    if (http::preferred_type(r.header("accept"), {"application/json", "text/event-stream"}) == std::size_t{1}) {
+    const auto answer_as = http::preferred_type(r.header("accept"), {"application/json", "text/event-stream"});
+    if (!answer_as) {
         return make_failure(errc::not_acceptable,
-                            "This version does not keep leases over a stream of events (text/event-stream); accept "
-                            "application/json and renew the lease.");
+                            "A lease is given as application/json, or kept over text/event-stream.");
     }
     const auto parsed = http::parse_object_body(r);
     if (!parsed) return parsed.error();
@@ -71,13 +89,10 @@ result<lease_request> parse_lease_request(const http::request& r, const lockcore
     http::fault_list faults;
     const http::object_reader body(*parsed, "", faults);
     body.refuse_unknown({"resource", "resources", "ttl_ms", "wait_ms", "owner", "fence_on_grant"});
-    if (r.has_header("idempotency-key")) {
-        faults.add("Idempotency-Key",
-                   "this version does not support this header; a lease whose answer was lost runs out by itself");
-    }
     lease_request out;
-    auto resource = read_resource(body, faults);
-    if (resource) out.acquire.resources.push_back(std::move(*resource));
+    out.acquire.resources = read_resources(body, faults);
+    out.acquire.idempotency_key = read_idempotency_key(r, faults);
+    out.acquire.kept = answer_as == std::size_t{1};
     out.acquire.ttl = read_ttl(body, limits);
     out.acquire.wait = std::chrono::milliseconds(body.integer("wait_ms", {0, limits.max_wait.count()}).value_or(0));
     const std::string_view owner = body.text("owner", owner_bytes_max, true).value_or("");

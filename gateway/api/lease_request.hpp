@@ -14,11 +14,10 @@ namespace fencegate::api {
 /// The body of POST /v1/leases.
 struct lease_request {
     lockcore::acquire_request acquire;  ///< `by.principal` and `trace_id` from the request.
-    bool fence_on_grant = false;
+    bool fence_on_grant = false;  ///< A kept lease (`acquire.kept`) is one for which a stream of events is accepted.
 };
 
-/// Errors: errc::invalid_request with every fault · errc::not_acceptable where a stream of events is asked for, which
-/// this version does not have · errc::unsupported_media_type.
+/// Errors: errc::invalid_request with every fault · errc::not_acceptable · errc::unsupported_media_type.
 result<lease_request> parse_lease_request(const http::request& r, const lockcore::config& limits);
 
 /// The ttl of POST …/renew; without a body or without the field lease.default_ttl_ms. Errors: as above.

@@ -1,5 +1,6 @@
 #include <gateway/api/leases.hpp>
 
+#include <gateway/api/kept_lease.hpp>
 #include <gateway/api/lease_access.hpp>
 #include <gateway/api/lease_render.hpp>
 #include <gateway/api/lease_request.hpp>
@@ -12,7 +13,6 @@
 
 #include <lockcore/lock_manager.hpp>
 
-#include <spdlog/spdlog.h>
 #include <boost/asio/this_coro.hpp>
 
 namespace fencegate::api {
@@ -21,19 +21,31 @@ namespace {
 namespace asio = boost::asio;
 using asio::awaitable;
 
-/// For a lease that its caller will never use. What cannot be released runs out.
-awaitable<void> give_back(services with, lockcore::lease_claims claims, std::string trace_id) {
-    const auto released = co_await with.locks.release(std::move(claims), std::move(trace_id));
-    if (!released) spdlog::debug("a lease without a caller was not released: {}", released.error().detail);
-}
-
 http::response granted_response(services with, lockcore::lease granted, std::string trace_id) {
     http::response out = http::json_response(render_lease(granted), granted.hold_count > 1 ? 200 : 201);
     out.headers.emplace_back("Location", location_of(granted.id));
+    if (granted.repeated) {
+        // The first answer may well have arrived: this one takes nothing back.
+        out.headers.emplace_back("Idempotency-Replayed", "true");
+        return out;
+    }
     out.undo_undelivered = [with, claims = std::move(granted.claims), trace_id = std::move(trace_id)] {
         return give_back(with, claims, trace_id);
     };
     return out;
+}
+
+/// Raises the fence to the token of a grant; what is left of the lease after that (PROTOCOL.md R6). Errors: the lease
+/// is to be given back.
+awaitable<result<void>> fence(services with, lockcore::lease& granted, actor by, pg::deadline until) {
+    const auto granted_at = std::chrono::steady_clock::now();
+    auto raised = co_await with.database.raise_fences(granted.claims.resources, granted.claims.token, std::move(by),
+                                                      "fence_on_grant", until);
+    if (!raised) co_return raised.error();
+    granted.validity -= std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - granted_at);
+    if (granted.validity > std::chrono::milliseconds{0}) co_return result<void>{};
+    co_return make_failure(errc::storage_unavailable,
+                           "Raising the fence took longer than the lease lasts; it was given back.");
 }
 
 }  // namespace
@@ -51,6 +63,7 @@ awaitable<http::response> acquire_lease(services with, http::request r) {
         co_return http::problem_response(full, r.request_id);
     }
     const auto until = r.deadline + wanted->acquire.wait;
+    const bool kept = wanted->acquire.kept;
     auto granted = co_await with.locks.acquire(std::move(wanted->acquire));
     if (!granted) co_return http::problem_response(to_failure(granted.error()), r.request_id);
 
@@ -58,28 +71,18 @@ awaitable<http::response> acquire_lease(services with, http::request r) {
     const bool caller_gone = state.cancelled() != asio::cancellation_type::none;
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     if (caller_gone) {
-        co_await give_back(with, granted->claims, r.trace_id);
+        if (!granted->repeated) co_await give_back(with, granted->claims, r.trace_id);
         const failure gone = make_failure(errc::shutting_down, "The call was cancelled; the lease was given back.");
         co_return http::problem_response(gone, r.request_id);
     }
     if (wanted->fence_on_grant) {
-        const auto granted_at = std::chrono::steady_clock::now();
-        auto raised = co_await with.database.raise_fences(granted->claims.resources, granted->claims.token,
-                                                          acting(granted->claims, r), "fence_on_grant", until);
-        if (!raised) {
-            co_await give_back(with, granted->claims, r.trace_id);
-            co_return http::problem_response(raised.error(), r.request_id);
-        }
-        // Raising may have waited: what is answered is what is left now (PROTOCOL.md R6).
-        const auto spent = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - granted_at);
-        granted->validity -= spent;
-        if (granted->validity <= std::chrono::milliseconds{0}) {
-            co_await give_back(with, granted->claims, r.trace_id);
-            const failure late = make_failure(errc::storage_unavailable,
-                                              "Raising the fence took longer than the lease lasts; it was given back.");
-            co_return http::problem_response(late, r.request_id);
+        const auto fenced = co_await fence(with, *granted, acting(granted->claims, r), until);
+        if (!fenced) {
+            if (!granted->repeated) co_await give_back(with, granted->claims, r.trace_id);
+            co_return http::problem_response(fenced.error(), r.request_id);
         }
     }
+    if (kept) co_return kept_response(with, std::move(*granted), std::move(r.trace_id));
     co_return granted_response(with, std::move(*granted), std::move(r.trace_id));
 }
 

@@ -5,8 +5,8 @@
 
 namespace fencegate::api {
 
-/// POST /v1/leases. Cancel: nothing is left behind: no place in the queue, no lease, also where the answer could not be
-/// delivered.
+/// POST /v1/leases; with `Accept: text/event-stream` a kept lease (kept_lease.hpp). Cancel: nothing is left behind: no
+/// place in the queue, no lease, also where the answer could not be delivered.
 boost::asio::awaitable<http::response> acquire_lease(services with, http::request r);
 
 /// POST /v1/leases/{lease_id}/renew

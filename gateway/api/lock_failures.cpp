@@ -20,6 +20,10 @@ errc meaning_of(lockcore::errc code) {
             return errc::lease_not_authentic;
         case lockcore::errc::too_many_waiters:
             return errc::too_many_waiters;
+        case lockcore::errc::idempotency_mismatch:
+            return errc::idempotency_mismatch;
+        case lockcore::errc::busy:
+            return errc::too_many_requests;
         // Nobody reads the answer to a caller that hung up; one that is still there was cancelled because the gateway
         // stops.
         case lockcore::errc::cancelled:

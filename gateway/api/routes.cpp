@@ -3,6 +3,7 @@
 #include <gateway/api/health.hpp>
 #include <gateway/api/history.hpp>
 #include <gateway/api/leases.hpp>
+#include <gateway/api/live_leases.hpp>
 #include <gateway/api/nodes.hpp>
 #include <gateway/api/openapi.hpp>
 #include <gateway/api/problems.hpp>
@@ -31,6 +32,9 @@ std::vector<http::route> routes(services with) {
     add(post, "/v1/leases/{lease_id}/renew", scope::leases, renew_lease);
     add(get, "/v1/leases/{lease_id}", scope::leases, show_lease);
     add(del, "/v1/leases/{lease_id}", scope::leases, release_lease);
+    add(get, "/v1/leases", scope::history, list_leases);
+    add(del, "/v1/resources/{resource}/lease", scope::operate, revoke_lease);
+    add(post, "/v1/resources/{resource}/fence", scope::operate, repair_fence);
     add(post, "/v1/writes", scope::writes, apply_write);
     add(get, "/v1/history", scope::history, show_history);
     add(get, "/v1/nodes", scope::operate, show_nodes);

@@ -152,6 +152,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
                       {"max_wait_ms", duration(cfg.locks.max_wait, 0ms, 1h)},
                       {"max_renewals", integer(cfg.locks.max_renewals, 0, 4'294'967'295)},
                       {"max_hold_ms", duration(cfg.locks.max_hold, lockcore::ttl_min, 365 * 24h)},
+                      {"handoff_max", integer(cfg.locks.handoff_max, 0, 1'000)},
                       {"waiters_max", integer(cfg.locks.waiters_max, 1, 10'000'000)},
                       {"signing_key_file", secret_file(cfg.lease.signing_key, folder)},
                   })},

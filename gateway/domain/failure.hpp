@@ -32,6 +32,7 @@ enum class errc {
     stale_fencing_token,
     fencing_required,
     unprocessable,
+    idempotency_mismatch,
     resource_locked,
     too_many_requests,
     too_many_waiters,

@@ -60,6 +60,15 @@ struct request {
     bool has_header(std::string_view name) const;
 };
 
+/// Where a streamed answer goes, piece by piece.
+class body_stream {
+  public:
+    virtual ~body_stream() = default;
+    /// False: the caller is gone, nothing more will reach it. A caller that takes nothing for http.idle_timeout is
+    /// gone.
+    virtual boost::asio::awaitable<bool> send(std::string_view piece) = 0;
+};
+
 struct response {
     unsigned status = 200;
     std::string content_type = "application/json";
@@ -67,8 +76,13 @@ struct response {
     std::vector<std::pair<std::string, std::string>>
         headers;  ///< Beyond what the session adds (Content-Length, Date, X-Request-Id, Connection).
 
+    /// Writes the body piece by piece in place of `body`; the answer ends when it returns. Cancel: terminal where the
+    /// caller hangs up and where the server stops; it is then to end soon, and may still send.
+    std::function<boost::asio::awaitable<void>(body_stream&)> stream;
+
     /// Run where it is known that the caller did not get this answer, because the connection was gone before the last
-    /// byte was sent: takes back what the caller can't know that it was given. Empty: nothing to take back.
+    /// byte (of a streamed answer: of its head) was sent: takes back what the caller can't know that it was given.
+    /// Empty: nothing to take back.
     std::function<boost::asio::awaitable<void>()> undo_undelivered;
 };
 

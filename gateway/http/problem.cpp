@@ -14,7 +14,7 @@ namespace {
 constexpr std::optional<std::chrono::milliseconds> no_retry{};
 constexpr std::optional<std::chrono::milliseconds> soon{1'000};
 
-constexpr std::array<problem_kind, 26> kinds{{
+constexpr std::array<problem_kind, 27> kinds{{
     {errc::invalid_request, "invalid-request", 400, "The request is not valid",
      "The request breaks a rule of the interface. The member errors names each faulty field and says what is wrong "
      "with it. Nothing was "
@@ -40,8 +40,9 @@ constexpr std::array<problem_kind, 26> kinds{{
      "The body is larger than the gateway takes. Nothing was done.", no_retry},
     {errc::unsupported_media_type, "unsupported-media-type", 415, "Unsupported media type",
      "Send the body as application/json in UTF-8, without Content-Encoding. Nothing was done.", no_retry},
-    {errc::expectation_failed, "expectation-failed", 409, "Another number of rows",
-     "An operation with expect_rows met another number of rows. The whole call was undone. Read again, then decide.",
+    {errc::expectation_failed, "expectation-failed", 409, "Not as expected",
+     "An operation with expect_rows met another number of rows, or a lease to be taken away has another token than "
+     "expected_token. Nothing was changed. Read again, then decide.",
      no_retry},
     {errc::constraint_violation, "constraint-violation", 409, "A constraint was violated",
      "The database refused a value by a constraint; sqlstate and constraint name it. The whole call was undone.",
@@ -69,6 +70,10 @@ constexpr std::array<problem_kind, 26> kinds{{
      "A write is only done under a lease. Send its lease_id in the body, or in the header Fencing-Lease.", no_retry},
     {errc::unprocessable, "unprocessable", 422, "The database does not know this",
      "An unknown table, column or function, or a value that does not fit its type. The whole call was undone.",
+     no_retry},
+    {errc::idempotency_mismatch, "idempotency-mismatch", 422, "The idempotency key was used for another request",
+     "The header Idempotency-Key was sent before, with another request, whose outcome is still kept. Nothing was done; "
+     "use a new key for a new request.",
      no_retry},
     {errc::resource_locked, "resource-locked", 423, "The resource is locked",
      "Another lease holds the resource. remaining_ms says for how long at most; a new try may wait in the queue by "

@@ -83,9 +83,13 @@ void render_head(std::string& out, const response& r, const head_additions& add)
     append_field(out, "Date", add.date);
     if (has_body(r.status)) {
         append_field(out, "Content-Type", r.content_type);
-        out += "Content-Length: ";
-        append_number(out, r.body.size());
-        out += "\r\n";
+        if (!r.stream) {
+            out += "Content-Length: ";
+            append_number(out, r.body.size());
+            out += "\r\n";
+        } else if (!add.http_1_0) {
+            out += "Transfer-Encoding: chunked\r\n";
+        }
     }
     append_field(out, "X-Request-Id", add.request_id);
     for (const auto& [name, value] : r.headers)

@@ -3,6 +3,7 @@
 #include <gateway/http/problem.hpp>
 #include <gateway/http/response_head.hpp>
 
+#include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -140,8 +141,15 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
 
         keep_alive = keep_alive && !s.group_->closing();
         s.enter(phase::writing, ended);
+        // Without chunks the end of the connection is the end of the answer.
+        if (answer.stream && s.http_1_0_) keep_alive = false;
         bool delivered = !s.peer_gone_;
         if (delivered) delivered = co_await s.respond(answer, keep_alive);
+        if (delivered && answer.stream && !s.head_only_) {
+            keep_alive = co_await s.stream(std::move(answer)) && keep_alive && !s.group_->closing();
+            if (!keep_alive) break;
+            continue;
+        }
         if (!delivered) {
             co_await s.undo(std::move(answer));
             co_return;
@@ -229,6 +237,60 @@ asio::awaitable<bool> session::respond(const response& answer, bool keep_alive) 
     co_return !ec;
 }
 
+/// One chunk a piece (RFC 9112, 7.1); with HTTP/1.0 the bare bytes.
+class session::chunk_writer final : public body_stream {
+  public:
+    explicit chunk_writer(session& s) : session_(s) {}
+
+    asio::awaitable<bool> send(std::string_view piece) override {
+        if (piece.empty()) co_return !session_.peer_gone_;
+        co_return co_await write(piece);
+    }
+    asio::awaitable<bool> finish() { co_return co_await write({}); }
+
+  private:
+    asio::awaitable<bool> write(std::string_view piece) {
+        session& s = session_;
+        if (s.peer_gone_) co_return false;
+        s.enter(phase::writing, steady_clock::now());
+        std::string text;
+        if (!s.http_1_0_) text = fmt::format("{:x}\r\n", piece.size());
+        text += piece;
+        if (!s.http_1_0_) text += "\r\n";
+        boost::system::error_code ec;
+        // What was cancelled may still say its last word.
+        co_await asio::async_write(
+            s.socket_, asio::buffer(text),
+            asio::bind_cancellation_slot(asio::cancellation_slot(), asio::redirect_error(asio::use_awaitable, ec)));
+        s.peer_gone_ = s.peer_gone_ || ec;
+        s.enter(phase::handling, steady_clock::now());
+        co_return !ec;
+    }
+    session& session_;
+};
+
+asio::awaitable<bool> session::stream(response answer) {
+    enter(phase::handling, steady_clock::now());
+    streaming_ = true;
+    co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
+    co_await asio::this_coro::throw_if_cancelled(false);
+    group_->begin_waiting(*this);
+    if (group_->closing()) cancel_handler_.emit(asio::cancellation_type::terminal);
+    chunk_writer out(*this);
+    bool whole = true;
+    try {
+        co_await answer.stream(out);
+    } catch (const std::exception& e) {
+        spdlog::error("http stream failed: {} request_id={}", e.what(), request_id_);
+        whole = false;  // the caller must see that the answer is cut short
+    }
+    group_->end_waiting(*this);
+    streaming_ = false;
+    whole = whole && !peer_gone_ && co_await out.finish();
+    enter(phase::reading, steady_clock::now());
+    co_return whole;
+}
+
 asio::awaitable<void> session::undo(response answer) {
     if (!answer.undo_undelivered) co_return;
     // What hung up must not cut short what is done because of it.
@@ -282,7 +344,8 @@ void session::close_if_stale(steady_clock::time_point now) {
     }
 }
 
-void session::close_if_idle() {
+void session::wind_up() {
+    if (streaming_) return cancel_handler_.emit(asio::cancellation_type::terminal);
     if (phase_ == phase::reading && buffer_.size() == 0 && (!parser_ || !parser_->got_some())) close();
 }
 

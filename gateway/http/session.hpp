@@ -18,9 +18,6 @@ namespace fencegate::http {
 /// One connection: reads a request, has it handled, writes the answer, and again. Requests that were sent ahead
 /// (pipelining) wait in the buffer and are served in order.
 ///
-/// A stream of events (text/event-stream) will be one more kind of answer, written where `respond` writes a whole one
-/// now.
-///
 /// Threads:  the thread of its group's io_context.
 /// Lifetime: its coroutine holds it.
 class session {
@@ -34,8 +31,8 @@ class session {
 
     /// Closes if it has waited for a request, or for the peer to take an answer, for longer than http.idle_timeout.
     void close_if_stale(std::chrono::steady_clock::time_point now);
-    /// Closes if nothing of a request has arrived.
-    void close_if_idle();
+    /// Closes if nothing of a request has arrived; ends a streamed answer.
+    void wind_up();
     /// Cancels the request under way, whose answer is still sent, or closes where there is none.
     void cancel();
     void close();
@@ -45,6 +42,7 @@ class session {
 
   private:
     enum class phase { reading, handling, writing, lingering };
+    class chunk_writer;
     enum class progress { need_more, complete, refused };
     friend class session_group;
 
@@ -54,6 +52,7 @@ class session {
     /// False if the answer did not reach the kernel in full.
     boost::asio::awaitable<bool> respond(const response& answer, bool keep_alive);
     boost::asio::awaitable<response> call_handler(const route& target, request message);
+    boost::asio::awaitable<bool> stream(response answer);
     boost::asio::awaitable<void> undo(response answer);
     boost::asio::awaitable<void> linger();
     bool peer_has_hung_up();
@@ -72,6 +71,7 @@ class session {
     bool peer_gone_ = false;
     bool head_only_ = false;
     bool http_1_0_ = false;
+    bool streaming_ = false;
     std::string head_;
     std::string request_id_;
     std::size_t group_index_ = 0;

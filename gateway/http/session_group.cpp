@@ -50,8 +50,11 @@ void session_group::serve(tcp_socket socket) {
 
 void session_group::close_idle() {
     closing_ = true;
-    for (session* s : sessions_)
-        s->close_if_idle();
+    // Ending a stream may end its session and so change the list.
+    const std::vector<session*> all = sessions_;
+    for (session* s : all) {
+        if (std::ranges::find(sessions_, s) != sessions_.end()) s->wind_up();
+    }
 }
 
 void session_group::cancel_all() {

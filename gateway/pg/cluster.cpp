@@ -44,6 +44,18 @@ lockcore::drawn_epoch draw(session& via, const std::string& node_name, lockcore:
     return out;
 }
 
+fence_state repair(session& via, const lockcore::resource_name& resource, lockcore::fencing_token to, const actor& by,
+                   const std::string& reason) {
+    const auto rows = via.exec(
+        "select last_fencing_token from fencing.repair_fence($1::text, $2::bigint, $3::text, $4::text, $5::text)",
+        {resource.str(), std::to_string(lockcore::value_of(to)), by.principal,
+         by.trace_id.empty() ? std::nullopt : std::optional(by.trace_id), reason});
+    fence_state fence;
+    fence.resource = resource.str();
+    fence.last_fencing_token = rows[0][0].as<std::uint64_t>();
+    return fence;
+}
+
 std::vector<fence_state> raise(session& via, const std::vector<lockcore::resource_name>& resources,
                                lockcore::fencing_token to, const actor& by, const std::string& reason) {
     std::vector<std::string> names;

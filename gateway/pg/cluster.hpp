@@ -30,4 +30,8 @@ lockcore::drawn_epoch draw(session& via, const std::string& node_name, lockcore:
 std::vector<fence_state> raise(session& via, const std::vector<lockcore::resource_name>& resources,
                                lockcore::fencing_token to, const actor& by, const std::string& reason);
 
+/// See pool::repair_fence; repeating it adds a second row to the history. Throws what session::exec throws.
+fence_state repair(session& via, const lockcore::resource_name& resource, lockcore::fencing_token to, const actor& by,
+                   const std::string& reason);
+
 }  // namespace fencegate::pg

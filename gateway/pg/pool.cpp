@@ -235,6 +235,16 @@ asio::awaitable<result<std::vector<fence_state>>> pool::raise_fences(std::vector
     return impl_->submit<std::vector<fence_state>>(where, until, true, std::move(work));
 }
 
+asio::awaitable<result<fence_state>> pool::repair_fence(lockcore::resource_name resource, lockcore::fencing_token to,
+                                                        actor by, std::string reason, deadline until) {
+    auto& where = impl_->of({resource});
+    auto work = [resource = std::move(resource), to, by = std::move(by),
+                 reason = std::move(reason)](session_slot& slot) -> result<fence_state> {
+        return twice(slot, [&](session& via) { return repair(via, resource, to, by, reason); });
+    };
+    return impl_->submit<fence_state>(where, until, true, std::move(work));
+}
+
 asio::awaitable<result<lockcore::drawn_epoch>> pool::draw_epoch(std::string node_name, lockcore::epoch seen,
                                                                 deadline until) {
     auto work = [node_name = std::move(node_name), seen](session_slot& slot) -> result<lockcore::drawn_epoch> {

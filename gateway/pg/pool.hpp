@@ -68,6 +68,11 @@ class pool {
         std::vector<lockcore::resource_name> resources, lockcore::fencing_token to, actor by, std::string reason,
         deadline until);
 
+    /// Sets a fence, also to a lower token; fence_raised with `repair` stands in the history. The fence as it is now.
+    boost::asio::awaitable<result<fence_state>> repair_fence(lockcore::resource_name resource,
+                                                             lockcore::fencing_token to, actor by, std::string reason,
+                                                             deadline until);
+
     /// PROTOCOL.md R8b.
     boost::asio::awaitable<result<lockcore::drawn_epoch>> draw_epoch(std::string node_name, lockcore::epoch seen,
                                                                      deadline until);

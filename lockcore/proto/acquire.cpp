@@ -13,12 +13,19 @@ acquire::step acquire::start() {
     return s;
 }
 
-acquire::step acquire::acquire_answered(node_index node, node_reply reply) {
+acquire::step acquire::acquire_answered(node_index node, const node_reply& reply) {
     slot& s = slots_[value_of(node)];
     s.answer = reply.status;
     if (reply.status == reply_status::held) {
         s.remaining = reply.remaining;
         hear(reply.value);
+    }
+    if (reply.status == reply_status::own) {
+        s.remaining = reply.remaining;
+        if (auto record = lease_record::parse(reply.text)) {
+            hear(value_of(record->token));
+            own_leases_.push_back(std::move(*record));
+        }
     }
     if (reply.status != reply_status::ok) {
         s.at = phase::out;
@@ -44,7 +51,7 @@ acquire::step acquire::acquire_answered(node_index node, node_reply reply) {
     return next.to.any() ? next : settle();
 }
 
-acquire::step acquire::confirm_answered(node_index node, fencing_token sent, node_reply reply) {
+acquire::step acquire::confirm_answered(node_index node, fencing_token sent, const node_reply& reply) {
     slot& s = slots_[value_of(node)];
     s.answer = reply.status;
     if (verdict_ == verdict::granted && reply.status == reply_status::ok && sent == token_) s.at = phase::stamped;
@@ -137,7 +144,8 @@ acquire::step acquire::settle() {
     std::size_t answered = 0;
     for (std::size_t n = 0; n < nodes_; ++n) {
         const reply_status a = slots_[n].answer;
-        if (a == reply_status::ok || a == reply_status::held || a == reply_status::lost || a == reply_status::stale)
+        if (a == reply_status::ok || a == reply_status::held || a == reply_status::lost || a == reply_status::stale ||
+            a == reply_status::own || a == reply_status::kept)
             ++answered;
     }
     if (answered >= quorum_) {
@@ -153,7 +161,7 @@ milliseconds acquire::remaining() const {
     std::size_t held = 0, free = 0;
     for (std::size_t n = 0; n < nodes_; ++n) {
         const slot& s = slots_[n];
-        if (s.answer == reply_status::held)
+        if (s.answer == reply_status::held || s.answer == reply_status::own)
             waits[held++] = s.remaining < milliseconds{0} ? milliseconds::max() : s.remaining;
         if (s.ours) ++free;
     }
@@ -162,11 +170,24 @@ milliseconds acquire::remaining() const {
     return waits[std::min(quorum_ - free, held) - 1];
 }
 
+std::optional<lease_record> acquire::own_lease() const {
+    const auto told_of = [&](const lease_record& a) {
+        return std::count_if(own_leases_.begin(), own_leases_.end(),
+                             [&](const lease_record& b) { return a.attempt == b.attempt && a.token == b.token; });
+    };
+    const auto most = std::max_element(own_leases_.begin(), own_leases_.end(),
+                                       [&](const auto& a, const auto& b) { return told_of(a) < told_of(b); });
+    if (most == own_leases_.end()) return std::nullopt;
+    return *most;
+}
+
 node_set acquire::undo_targets() const {
     node_set targets;
     for (std::size_t n = 0; n < nodes_; ++n) {
         switch (slots_[n].answer) {
             case reply_status::held:
+            case reply_status::own:
+            case reply_status::kept:
             case reply_status::overflow:
             case reply_status::not_admitted:
             case reply_status::unreachable:

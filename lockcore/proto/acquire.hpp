@@ -2,8 +2,11 @@
 
 #include <lockcore/types.hpp>
 #include <proto/command.hpp>
+#include <proto/lease_record.hpp>
 
 #include <array>
+#include <optional>
+#include <vector>
 
 namespace lockcore {
 
@@ -37,9 +40,9 @@ class acquire {
     explicit acquire(std::size_t nodes);
 
     step start();
-    step acquire_answered(node_index node, node_reply reply);
+    step acquire_answered(node_index node, const node_reply& reply);
     /// `sent`: the T that this CONFIRM carried.
-    step confirm_answered(node_index node, fencing_token sent, node_reply reply);
+    step confirm_answered(node_index node, fencing_token sent, const node_reply& reply);
 
     verdict outcome() const { return verdict_; }
     fencing_token token() const { return token_; }
@@ -48,6 +51,8 @@ class acquire {
     fencing_token highest_heard() const { return highest_heard_; }
     /// locked: until enough nodes are free again for a majority, as far as they told; zero if they did not.
     milliseconds remaining() const;
+    /// locked: the lease that stands in the way on most nodes, if it is this very holder's; nothing if it is another's.
+    std::optional<lease_record> own_lease() const;
     /// Nodes on which the attempt may have left its lease: all but those that said no.
     node_set undo_targets() const;
     /// The last answer of a node.
@@ -80,6 +85,7 @@ class acquire {
     std::array<slot, nodes_max> slots_{};
     fencing_token token_{};
     fencing_token highest_heard_{};
+    std::vector<lease_record> own_leases_;  ///< As the nodes told of them.
     unsigned raises_ = 0;
     verdict verdict_ = verdict::pending;
 };

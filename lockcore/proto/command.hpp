@@ -3,36 +3,55 @@
 #include <lockcore/types.hpp>
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace lockcore {
 
-/// What a node can be asked about a lease. One script each in redis/scripts; `undo` is a release that follows an
-/// attempt of one's own.
-enum class command_kind : std::uint8_t { release, acquire, confirm, renew, inspect, top_up, undo };
-inline constexpr std::size_t command_kinds = 7;
+/// What a node can be asked. One script each in redis/scripts; `undo` is a release of all holds, which follows an
+/// attempt of one's own, `hold` a renewal that adds a hold.
+enum class command_kind : std::uint8_t { release, acquire, confirm, renew, hold, inspect, top_up, look, list, undo };
+inline constexpr std::size_t command_kinds = 10;
 
-/// What came of it. The first six are the scripts' own numbers.
+/// What came of it. The first eight are the scripts' own numbers.
 enum class reply_status : std::uint8_t {
     ok = 0,
     held = 1,          ///< Another's lease; `remaining`.
-    lost = 2,          ///< The lease is not (or no longer) the caller's.
+    lost = 2,          ///< The lease is not (or no longer) the caller's. LOOK: there is none.
     stale = 3,         ///< CONFIRM: the counter is past the token; `value` is the counter.
     overflow = 4,      ///< The epoch's tokens are used up.
     exhausted = 5,     ///< RENEW: as many renewals as allowed.
-    not_admitted = 6,  ///< UNINIT: nothing was done.
-    unreachable = 7,   ///< Not sent: nothing was done.
-    timeout = 8,       ///< Sent, no answer in time: it may have been done, and an answer may still come.
-    broken = 9,        ///< Sent, the connection broke: it may have been done, and no answer will come.
-    error = 10,        ///< The node refused (out of memory, read-only, …): nothing was done.
-    pending = 11,      ///< No answer yet, and none was needed any more.
+    own = 6,           ///< ACQUIRE: a lease of this very holder; `text` is that lease.
+    kept = 7,          ///< ACQUIRE that was to take a lease over: that lease has `count` holds left and stays.
+    not_admitted = 8,  ///< UNINIT: nothing was done.
+    unreachable = 9,   ///< Not sent: nothing was done.
+    timeout = 10,      ///< Sent, no answer in time: it may have been done, and an answer may still come.
+    broken = 11,       ///< Sent, the connection broke: it may have been done, and no answer will come.
+    error = 12,        ///< The node refused (out of memory, read-only, …): nothing was done.
+    pending = 13,      ///< No answer yet, and none was needed any more.
 };
+inline constexpr unsigned script_statuses = 8;
 const char* to_string(reply_status status);
 
 struct node_reply {
     reply_status status = reply_status::unreachable;
-    std::uint64_t value =
-        0;  ///< ok: ACQUIRE the counter, RENEW and INSPECT the renewals. stale: the counter. held: the holder's token.
-    milliseconds remaining{0};  ///< held, and INSPECT's ok: until the lease on this node runs out; negative = never.
+    /// ok: ACQUIRE, TOP-UP the counter, RENEW and INSPECT the renewals. stale: the counter. held: the holder's token.
+    std::uint64_t value = 0;
+    /// held, own, INSPECT's and LOOK's ok: until the lease on this node runs out; negative = never.
+    milliseconds remaining{0};
+    /// Holds: after RENEW, INSPECT, RELEASE, and where the lease was kept. ACQUIRE: 1 if it took the previous lease
+    /// over.
+    std::uint32_t count = 0;
+    /// INSPECT: the ttl last given.
+    milliseconds ttl{0};
+    /// RELEASE: how many who wait elsewhere were told.
+    std::uint32_t told = 0;
+    /// own, LOOK: the lease as it stands on the node. LIST: cursor and names.
+    std::string text;
 };
+
+/// The answer that one item of a script's reply stands for, each as its script's head says. Never fails: what it does
+/// not understand is reply_status::error.
+node_reply parse_reply(command_kind kind, std::string_view text);
 
 }  // namespace lockcore

@@ -12,7 +12,7 @@ node_set majority_round::start() const {
     return all;
 }
 
-majority_round::verdict majority_round::answered(node_index node, node_reply reply) {
+majority_round::verdict majority_round::answered(node_index node, const node_reply& reply) {
     const std::size_t n = value_of(node);
     // An answer that was only late replaces "timeout"; it counts if the round is still open.
     if (seen_[n] && answers_[n] == reply_status::timeout && silent_ > 0) --silent_;
@@ -21,6 +21,9 @@ majority_round::verdict majority_round::answered(node_index node, node_reply rep
     switch (reply.status) {
         case reply_status::ok:
             remaining_[n] = reply.remaining;
+            holds_[n] = reply.count;
+            told_ = std::max(told_, reply.told);
+            ttl_ = std::max(ttl_, reply.ttl);
             value_ = std::max(value_, reply.value);
             ++yes_;
             break;
@@ -53,6 +56,18 @@ majority_round::verdict majority_round::answered(node_index node, node_reply rep
 milliseconds majority_round::remaining() const {
     if (yes_ < quorum_) return milliseconds{0};
     std::array<milliseconds, nodes_max> sorted = remaining_;
+    std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(nodes_), std::greater<>());
+    return sorted[quorum_ - 1];
+}
+
+bool majority_round::holds_settled() const {
+    const auto some = static_cast<std::size_t>(
+        std::count_if(holds_.begin(), holds_.end(), [](std::uint32_t holds) { return holds > 0; }));
+    return some >= quorum_ || some + (nodes_ - seen_.count()) < quorum_;
+}
+
+std::uint32_t majority_round::holds() const {
+    std::array<std::uint32_t, nodes_max> sorted = holds_;
     std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(nodes_), std::greater<>());
     return sorted[quorum_ - 1];
 }

@@ -7,8 +7,8 @@
 
 namespace lockcore {
 
-/// One question to every node about a lease that exists: RENEW, INSPECT or RELEASE. "Does a majority say yes, and if
-/// not, why?"
+/// One question to every node about a lease that exists: RENEW, HOLD, INSPECT or RELEASE. "Does a majority say yes, and
+/// if not, why?"
 ///
 /// Action: send the question to every node, once. Answers come back in any order.
 /// Threads: not safe. Source: PROTOCOL.md RENEW, RE-ENTRANT, R7.
@@ -25,7 +25,7 @@ class majority_round {
     explicit majority_round(std::size_t nodes) : nodes_(nodes), quorum_(majority_of(nodes)) {}
 
     node_set start() const;
-    verdict answered(node_index node, node_reply reply);
+    verdict answered(node_index node, const node_reply& reply);
 
     verdict outcome() const { return verdict_; }
     std::size_t yes() const { return yes_; }
@@ -34,6 +34,17 @@ class majority_round {
     /// How long a majority still keeps the lease (INSPECT): with five nodes, the third longest. Zero before a majority
     /// said yes.
     milliseconds remaining() const;
+    /// The holds on which a majority agrees: at least this many on each of its nodes. After RELEASE: 0 = the lease is
+    /// gone.
+    std::uint32_t holds() const;
+    /// Whether no answer that is still to come can change holds() from some to none or back.
+    bool holds_settled() const;
+    /// INSPECT: the ttl that one of them told of.
+    milliseconds ttl() const { return ttl_; }
+    /// RELEASE: the most that one node told of its end.
+    std::uint32_t told() const { return told_; }
+    /// No answer is still to come, late ones apart.
+    bool complete() const { return seen_.count() == nodes_; }
     reply_status answer_of(node_index node) const { return answers_[value_of(node)]; }
 
   private:
@@ -44,6 +55,9 @@ class majority_round {
         return a;
     }();
     std::array<milliseconds, nodes_max> remaining_{};
+    std::array<std::uint32_t, nodes_max> holds_{};
+    std::uint32_t told_ = 0;
+    milliseconds ttl_{};
     node_set seen_;
     std::size_t yes_ = 0, lost_ = 0, exhausted_ = 0, silent_ = 0;
     std::uint64_t value_ = 0;

@@ -4,6 +4,16 @@
 
 namespace lockcore {
 
+std::string why_no_node(const node_facts& facts) {
+    if (facts.role != "master")
+        return "is a " + facts.role +
+               ": every node must be an independent primary; point the configuration at a server of its own";
+    if (facts.cluster_mode) return "runs in cluster mode: set cluster-enabled no and use an independent server";
+    if (facts.maxmemory_policy != "noeviction")
+        return "may evict keys (maxmemory-policy " + facts.maxmemory_policy + "): set maxmemory-policy noeviction";
+    return {};
+}
+
 node_supervisor::step node_supervisor::connected() {
     state_ = node_state::identifying;
     detail_ = "reading run id, role and persistence";
@@ -27,17 +37,9 @@ node_supervisor::step node_supervisor::refuse(std::string why) {
 node_supervisor::step node_supervisor::identified(node_facts facts, monotonic_time now) {
     facts_ = std::move(facts);
     reconnect_delay_ = reconnect_min;
-    if (facts_.role != "master")
-        return refuse("is a " + facts_.role +
-                      ": every node must be an independent primary; point the configuration at a server of its own");
-    if (facts_.cluster_mode)
-        return refuse("runs in cluster mode: set cluster-enabled no and use an independent server");
-    if (facts_.maxmemory_policy != "noeviction") {
-        return refuse("may evict keys (maxmemory-policy " + facts_.maxmemory_policy +
-                      "): set maxmemory-policy noeviction");
-    }
+    if (std::string why = why_no_node(facts_); !why.empty()) return refuse(std::move(why));
     if (!facts_.same_as.empty())
-        return refuse("is the same server as " + facts_.same_as + " (one run id): configure five different servers");
+        return refuse("is the same server as " + facts_.same_as + " (one run id): configure different servers");
 
     if (facts_.admitted_run_id == facts_.run_id) {
         state_ = node_state::voting;
@@ -114,6 +116,10 @@ node_supervisor::step node_supervisor::found_not_admitted() {
     detail_ = "is no longer admitted";
     drawn_for_.clear();
     return {action::identify, milliseconds{0}};
+}
+
+node_supervisor::step node_supervisor::commands_refused(std::string why) {
+    return refuse("refuses commands: " + std::move(why));
 }
 
 milliseconds node_supervisor::quarantine_left(monotonic_time now) const {

@@ -22,6 +22,9 @@ struct node_facts {
     std::string same_as;     ///< Name of another configured node with the same run id; empty if there is none.
 };
 
+/// Why a server like this can never be a node, and what to change; empty if it can.
+std::string why_no_node(const node_facts& facts);
+
 /// Decides whether a node may vote: "what next for this node?" (PROTOCOL.md R8–R10).
 ///
 /// Inputs: what was found (past tense). Actions: what the driver is to do next, with how long to wait before it.
@@ -55,6 +58,9 @@ class node_supervisor {
     step readmit_answered(bool admitted);
     /// A script answered UNINIT: the node forgot that it was admitted.
     step found_not_admitted();
+    /// A script was refused with another error (out of memory, read-only, loading, …): it does not vote until it is
+    /// looked at again.
+    step commands_refused(std::string why);
 
     node_state state() const { return state_; }
     const std::string& detail() const { return detail_; }

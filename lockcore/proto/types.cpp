@@ -96,6 +96,7 @@ std::vector<std::string> config::validate() const {
     within("default_ttl", default_ttl, ttl_min, max_ttl);
     within("max_wait", max_wait, 0ms, 1h);
     within("max_hold", max_hold, max_ttl, 24h * 365);
+    if (handoff_max > 1'000) fault("handoff_max", "must be 0 to 1000");
     if (waiters_max == 0) fault("waiters_max", "must be at least 1");
     if (node_queue_max < 16) fault("node_queue_max", "must be at least 16");
     return faults;
@@ -119,6 +120,10 @@ const char* to_string(errc code) {
             return "too_many_waiters";
         case errc::cancelled:
             return "cancelled";
+        case errc::idempotency_mismatch:
+            return "idempotency_mismatch";
+        case errc::busy:
+            return "busy";
         case errc::shutting_down:
             return "shutting_down";
     }
@@ -149,6 +154,8 @@ const char* to_string(event_kind kind) {
             return "lease_renewed";
         case event_kind::lease_released:
             return "lease_released";
+        case event_kind::lease_revoked:
+            return "lease_revoked";
         case event_kind::lease_refused:
             return "lease_refused";
         case event_kind::node_quarantined:
@@ -175,6 +182,10 @@ const char* to_string(reply_status status) {
             return "overflow";
         case reply_status::exhausted:
             return "exhausted";
+        case reply_status::own:
+            return "held by the caller";
+        case reply_status::kept:
+            return "has holds left";
         case reply_status::not_admitted:
             return "not admitted";
         case reply_status::unreachable:

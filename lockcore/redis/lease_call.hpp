@@ -15,10 +15,15 @@ struct lease_call {
     std::vector<resource_name> resources;
     nonce attempt;
     milliseconds ttl{0};
-    std::string holder;              ///< ACQUIRE, TOP-UP: principal, newline, owner; kept with the lease on the nodes.
+    std::string tail;                ///< ACQUIRE, TOP-UP: what stands behind nonce and token in the lease.
+    wall_time granted_at{};          ///< As the tail says.
+    std::string mark;                ///< ACQUIRE, RELEASE: the name under which this shard is told of ends.
     fencing_token hint{};            ///< ACQUIRE: lowest counter to use; 0 = none.
     std::optional<nonce> previous;   ///< ACQUIRE: the lease that is handed over.
     std::uint32_t renewals_max = 0;  ///< RENEW
+    std::uint32_t holds = 0;         ///< HOLD: how many there are then, at least.
+    std::string key;                 ///< HOLD: idempotency key; empty = none.
+    std::string cursor, pattern;     ///< LIST
 };
 
 /// Whoever waits for the answers to a call. Told once for each command sent, and once more if an answer comes after
@@ -28,7 +33,7 @@ class reply_target {
     virtual ~reply_target() = default;
     virtual const lease_call& call() const = 0;
     /// `token`: what the command carried. Runs on the shard; must not throw.
-    virtual void on_reply(node_index node, command_kind kind, fencing_token token, node_reply reply) = 0;
+    virtual void on_reply(node_index node, command_kind kind, fencing_token token, const node_reply& reply) = 0;
 };
 
 }  // namespace lockcore::redis

@@ -67,10 +67,8 @@ node_report probe(const node_address& address, std::chrono::milliseconds timeout
                     ", maxmemory-policy " + facts.maxmemory_policy + ", appendonly/appendfsync " +
                     (look.persistence.empty() ? "unknown" : look.persistence);
     if (report.detail.ends_with(' ')) report.detail.pop_back();
-    if (facts.role != "master" || facts.cluster_mode) {
-        report.detail += "; must be an independent primary, not a replica, Sentinel or Cluster node";
-    } else if (facts.maxmemory_policy != "noeviction") {
-        report.detail += "; set maxmemory-policy noeviction, or leases and counters may be dropped";
+    if (const std::string why = why_no_node(facts); !why.empty()) {
+        report.detail += "; " + why;
     } else if (!is_new) {
         report.detail += "; is the same server as " + first->second;
     } else {

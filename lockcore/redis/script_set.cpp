@@ -5,6 +5,7 @@
 
 #include <openssl/evp.h>
 
+#include <array>
 #include <stdexcept>
 
 namespace lockcore::redis {
@@ -25,29 +26,49 @@ script make_script(std::string_view text) {
 }
 
 void append_arguments(resp_command& out, command_kind kind, const lease_call& call, fencing_token token) {
-    out.arg(std::uint64_t{call.resources.size()}).arg(call.attempt.str());
+    if (kind == command_kind::list) {
+        out.arg(call.cursor).arg(call.pattern);
+        return;
+    }
+    out.arg(std::uint64_t{call.resources.size()});
+    if (kind == command_kind::look) return;
+    out.arg(call.attempt.str());
     const auto ttl = static_cast<std::uint64_t>(call.ttl.count());
     switch (kind) {
         case command_kind::acquire:
             out.arg(ttl)
                 .arg(value_of(call.hint))
                 .arg(call.previous ? call.previous->str() : std::string_view{})
-                .arg(call.holder);
+                .arg(call.tail)
+                .arg(call.mark);
             break;
         case command_kind::confirm:
             out.arg(ttl).arg(value_of(token));
             break;
         case command_kind::renew:
-            out.arg(ttl).arg(value_of(token)).arg(std::uint64_t{call.renewals_max});
+            out.arg(ttl).arg(value_of(token)).arg(std::uint64_t{call.renewals_max}).arg("0").arg("-");
+            break;
+        case command_kind::hold:
+            out.arg(ttl)
+                .arg(value_of(token))
+                .arg("")
+                .arg(std::uint64_t{call.holds})
+                .arg(call.key.empty() ? "-" : call.key);
             break;
         case command_kind::top_up:
-            out.arg(ttl).arg(value_of(token)).arg(call.holder);
+            out.arg(ttl).arg(value_of(token)).arg(call.tail);
             break;
         case command_kind::inspect:
             out.arg(value_of(token));
             break;
         case command_kind::release:
+            out.arg(call.mark).arg("0");
+            break;
         case command_kind::undo:
+            out.arg(call.mark).arg("1");
+            break;
+        case command_kind::look:
+        case command_kind::list:
             break;
     }
 }
@@ -55,11 +76,13 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
 }  // namespace
 
 const script& script_for(command_kind kind) {
+    // In the order of command_kind.
     static const std::array<script, command_kinds> all = {
         make_script(scripts::file("release.lua")), make_script(scripts::file("acquire.lua")),
         make_script(scripts::file("confirm.lua")), make_script(scripts::file("renew.lua")),
-        make_script(scripts::file("inspect.lua")), make_script(scripts::file("top_up.lua")),
-        make_script(scripts::file("release.lua"))};
+        make_script(scripts::file("renew.lua")),   make_script(scripts::file("inspect.lua")),
+        make_script(scripts::file("top_up.lua")),  make_script(scripts::file("look.lua")),
+        make_script(scripts::file("list.lua")),    make_script(scripts::file("release.lua"))};
     return all[static_cast<std::size_t>(kind)];
 }
 

@@ -20,7 +20,7 @@ std::vector<node_answer> name_answers(const Machine& machine,
 }  // namespace
 
 acquire_attempt::acquire_attempt(redis::lease_call call, link_span links)
-    : call_(std::move(call)), links_(links.begin(), links.end()), machine_(links.size()) {}
+    : call_(std::move(call)), links_(links.begin(), links.end()), machine_(links.size()), previous_(links.size()) {}
 
 void acquire_attempt::start() {
     started_at_ = std::chrono::steady_clock::now();  // before the first send (R6)
@@ -40,7 +40,9 @@ void acquire_attempt::perform(acquire::step step) {
         acquire::step next;
         for (std::size_t n = 0; n < links_.size(); ++n) {
             if (!refused[n]) continue;
-            const node_reply reply{why[n], 0, milliseconds{0}};
+            node_reply reply;
+            reply.status = why[n];
+            if (step.kind == command_kind::acquire) note_previous(at(n), reply);
             const acquire::step s = step.kind == command_kind::acquire
                                         ? machine_.acquire_answered(at(n), reply)
                                         : machine_.confirm_answered(at(n), step.token, reply);
@@ -52,15 +54,32 @@ void acquire_attempt::perform(acquire::step step) {
     if (machine_.outcome() != acquire::verdict::pending) done.fire();
 }
 
-void acquire_attempt::on_reply(node_index node, command_kind kind, fencing_token token, node_reply reply) {
+void acquire_attempt::on_reply(node_index node, command_kind kind, fencing_token token, const node_reply& reply) {
     switch (kind) {
         case command_kind::acquire:
+            note_previous(node, reply);
             return perform(machine_.acquire_answered(node, reply));
         case command_kind::confirm:
             return perform(machine_.confirm_answered(node, token, reply));
         default:
             return;  // an undo's answer changes nothing
     }
+}
+
+void acquire_attempt::note_previous(node_index node, const node_reply& reply) {
+    if (!call_.previous) return;
+    node_reply about;
+    about.status = reply.status;
+    if (reply.status == reply_status::kept) {
+        about.status = reply_status::ok;
+        about.count = reply.count;
+    } else if ((reply.status == reply_status::ok && reply.count == 0) || reply.status == reply_status::held ||
+               reply.status == reply_status::own) {
+        about.status = reply_status::lost;
+    }
+    const auto verdict = previous_.answered(node, about);
+    if (verdict == majority_round::verdict::pending) return;
+    if (verdict != majority_round::verdict::yes || previous_.holds_settled()) given_back.fire();
 }
 
 void acquire_attempt::undo() {
@@ -81,38 +100,105 @@ bool acquire_attempt::overflowed() const {
     return false;
 }
 
-round_attempt::round_attempt(command_kind kind, redis::lease_call call, fencing_token token, link_span links)
-    : kind_(kind), call_(std::move(call)), token_(token), links_(links.begin(), links.end()), machine_(links.size()) {}
+round_attempt::round_attempt(command_kind kind, redis::lease_call call, lease_claims claims, link_span links)
+    : kind_(kind),
+      call_(std::move(call)),
+      claims_(std::move(claims)),
+      links_(links.begin(), links.end()),
+      machine_(links.size()) {}
 
 void round_attempt::start() {
     started_at_ = std::chrono::steady_clock::now();
     const node_set to = machine_.start();
     for (std::size_t n = 0; n < links_.size(); ++n) {
         if (!to[n]) continue;
-        const reply_status sent = links_[n]->send(kind_, shared_from_this(), token_);
-        if (sent != reply_status::ok) on_reply(at(n), kind_, token_, {sent, 0, milliseconds{0}});
+        node_reply refused;
+        refused.status = links_[n]->send(kind_, shared_from_this(), claims_.token);
+        if (refused.status != reply_status::ok) on_reply(at(n), kind_, claims_.token, refused);
     }
 }
 
-void round_attempt::on_reply(node_index node, command_kind kind, fencing_token, node_reply reply) {
-    if (kind != kind_) return;  // a top-up's answer changes nothing: the next renewal asks again
+void round_attempt::on_reply(node_index node, command_kind kind, fencing_token, const node_reply& reply) {
+    if (kind != kind_) return;  // the answer to a top-up changes nothing: the next renewal asks again
+    holds_left_[value_of(node)] = reply.status == reply_status::ok && reply.count > 0;
     const auto verdict = machine_.answered(node, reply);
-    // An answer that comes after a good part of the ttl must not put back a lease that may be over by now.
-    const bool fresh = std::chrono::steady_clock::now() - started_at_ < call_.ttl / 4;
-    if (verdict == majority_round::verdict::yes && kind_ == command_kind::renew && fresh) top_up();
+    if (verdict == majority_round::verdict::yes) {
+        if (kind_ == command_kind::renew) top_up();
+        if (kind_ == command_kind::release) {
+            if (!machine_.holds_settled()) return;
+            finish_release();
+        }
+    }
     if (verdict != majority_round::verdict::pending) done.fire();
 }
 
 void round_attempt::top_up() {
+    // An answer that comes after a good part of the ttl must not put back a lease that may be over by now.
+    if (!may_top_up_ || std::chrono::steady_clock::now() - started_at_ >= call_.ttl / 4) return;
+    call_.tail = lease_tail(claims_, {call_.ttl, machine_.value(), machine_.holds(), {}, {}});
     for (std::size_t n = 0; n < links_.size(); ++n) {
         if (topped_up_[n] || machine_.answer_of(at(n)) != reply_status::lost) continue;
         topped_up_.set(n);
-        (void)links_[n]->send(command_kind::top_up, shared_from_this(), token_);
+        (void)links_[n]->send(command_kind::top_up, shared_from_this(), claims_.token);
+    }
+}
+
+void round_attempt::finish_release() {
+    if (machine_.holds() > 0) return;
+    for (std::size_t n = 0; n < links_.size(); ++n) {
+        if (!holds_left_[n] || finished_[n]) continue;
+        finished_.set(n);
+        (void)links_[n]->send(command_kind::undo, shared_from_this(), claims_.token);
+    }
+}
+
+void round_attempt::take_hold_back() {
+    for (std::size_t n = 0; n < links_.size(); ++n) {
+        const reply_status a = machine_.answer_of(at(n));
+        const bool may_have = a == reply_status::ok || a == reply_status::timeout || a == reply_status::pending;
+        if (may_have) (void)links_[n]->send(command_kind::release, shared_from_this(), claims_.token);
     }
 }
 
 std::vector<node_answer> round_attempt::answers() const {
     return name_answers(machine_, links_);
+}
+
+survey_attempt::survey_attempt(resource_name resource, link_span links)
+    : links_(links.begin(), links.end()), machine_(links.size()) {
+    call_.resources.push_back(std::move(resource));
+}
+
+void survey_attempt::start() {
+    for (std::size_t n = 0; n < links_.size(); ++n) {
+        node_reply refused;
+        refused.status = links_[n]->send(command_kind::look, shared_from_this(), fencing_token{});
+        if (refused.status != reply_status::ok) on_reply(at(n), command_kind::look, fencing_token{}, refused);
+    }
+}
+
+void survey_attempt::on_reply(node_index node, command_kind, fencing_token, const node_reply& reply) {
+    if (machine_.answered(node, reply) != survey::verdict::pending) done.fire();
+}
+
+std::vector<node_answer> survey_attempt::answers() const {
+    return name_answers(machine_, links_);
+}
+
+list_attempt::list_attempt(std::string cursor, std::string pattern, std::shared_ptr<redis::node_link> link)
+    : link_(std::move(link)) {
+    call_.cursor = std::move(cursor);
+    call_.pattern = std::move(pattern);
+}
+
+void list_attempt::start() {
+    if (link_->send(command_kind::list, shared_from_this(), fencing_token{}) != reply_status::ok) done.fire();
+}
+
+void list_attempt::on_reply(node_index, command_kind, fencing_token, const node_reply& reply) {
+    if (done.fired()) return;
+    if (reply.status == reply_status::ok) part_ = reply.text;
+    done.fire();
 }
 
 }  // namespace lockcore

@@ -60,6 +60,29 @@ asio::awaitable<T> run_on(asio::io_context& io, asio::awaitable<T> work) {
         std::move(start), asio::use_awaitable);
 }
 
+failure invalid(std::string detail) {
+    failure f;
+    f.code = errc::invalid_argument;
+    f.detail = std::move(detail);
+    return f;
+}
+
+bool is_plain(std::string_view text) {
+    return text.size() <= holder_bytes_max &&
+           std::ranges::none_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+std::string what_is_wrong(const acquire_request& request, const config& cfg) {
+    const auto& names = request.resources;
+    if (names.empty() || names.size() > resources_max) return "a lease covers 1 to 16 resources";
+    if (std::ranges::adjacent_find(names) != names.end()) return "a resource is named twice";
+    if (request.ttl < ttl_min || request.ttl > cfg.max_ttl) return "ttl is out of bounds";
+    if (request.wait < milliseconds{0} || request.wait > cfg.max_wait) return "wait is out of bounds";
+    if (!is_plain(request.by.principal) || !is_plain(request.by.owner))
+        return "principal and owner have at most 128 bytes and no control characters";
+    return {};
+}
+
 }  // namespace
 
 lock_manager::lock_manager(config cfg, std::vector<asio::io_context*> shards, dependencies deps)
@@ -89,28 +112,15 @@ void lock_manager::stop() {
 }
 
 asio::awaitable<result<lease>> lock_manager::acquire(acquire_request request) {
-    failure wrong;
-    wrong.code = errc::invalid_argument;
-    if (request.resources.size() != 1) {
-        wrong.detail = "a lease covers exactly one resource";
-        co_return wrong;
-    }
-    if (request.ttl < ttl_min || request.ttl > impl_->cfg.max_ttl || request.wait > impl_->cfg.max_wait) {
-        wrong.detail = "ttl or wait is out of bounds";
-        co_return wrong;
-    }
+    std::ranges::sort(request.resources);
+    if (std::string wrong = what_is_wrong(request, impl_->cfg); !wrong.empty()) co_return invalid(std::move(wrong));
     shard& s = impl_->of(request.resources.front());
     auto work = s.acquire(std::move(request));
     co_return co_await run_on(s.io(), std::move(work));
 }
 
 asio::awaitable<result<lease>> lock_manager::renew(lease_claims claims, milliseconds ttl, std::string trace_id) {
-    if (ttl < ttl_min || ttl > impl_->cfg.max_ttl) {
-        failure wrong;
-        wrong.code = errc::invalid_argument;
-        wrong.detail = "ttl is out of bounds";
-        co_return wrong;
-    }
+    if (ttl < ttl_min || ttl > impl_->cfg.max_ttl) co_return invalid("ttl is out of bounds");
     shard& s = impl_->of(claims.resources.front());
     auto work = s.renew(std::move(claims), ttl, std::move(trace_id));
     co_return co_await run_on(s.io(), std::move(work));
@@ -125,6 +135,30 @@ asio::awaitable<result<lease>> lock_manager::inspect(lease_claims claims) {
 asio::awaitable<result<release_outcome>> lock_manager::release(lease_claims claims, std::string trace_id) {
     shard& s = impl_->of(claims.resources.front());
     auto work = s.release(std::move(claims), std::move(trace_id));
+    co_return co_await run_on(s.io(), std::move(work));
+}
+
+asio::awaitable<result<release_outcome>> lock_manager::revoke(lease_claims claims, revocation why) {
+    shard& s = impl_->of(claims.resources.front());
+    auto work = s.revoke(std::move(claims), std::move(why));
+    co_return co_await run_on(s.io(), std::move(work));
+}
+
+asio::awaitable<result<keep_step>> lock_manager::keep(kept_lease kept, std::string trace_id) {
+    shard& s = impl_->of(kept.current.claims.resources.front());
+    auto work = s.keep(std::move(kept), std::move(trace_id));
+    co_return co_await run_on(s.io(), std::move(work));
+}
+
+asio::awaitable<result<std::optional<live_lease>>> lock_manager::look(resource_name resource) {
+    shard& s = impl_->of(resource);
+    auto work = s.look(std::move(resource));
+    co_return co_await run_on(s.io(), std::move(work));
+}
+
+asio::awaitable<result<lease_page>> lock_manager::list(lease_query query) {
+    shard& s = *impl_->shards.front();
+    auto work = s.list(std::move(query));
     co_return co_await run_on(s.io(), std::move(work));
 }
 

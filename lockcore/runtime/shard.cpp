@@ -3,11 +3,12 @@
 #include <proto/lease_id.hpp>
 #include <proto/validity.hpp>
 
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 #include <algorithm>
+#include <charconv>
+#include <set>
 
 namespace lockcore {
 namespace asio = boost::asio;
@@ -20,6 +21,12 @@ failure fail(errc code, std::string detail) {
     return f;
 }
 
+failure no_quorum(std::string detail, std::vector<node_answer> answers) {
+    failure f = fail(errc::no_quorum, std::move(detail));
+    f.answers = std::move(answers);
+    return f;
+}
+
 monotonic_time now() {
     return std::chrono::steady_clock::now();
 }
@@ -29,6 +36,21 @@ milliseconds tick_of(const config& cfg) {
     return std::clamp(cfg.node_timeout / 8, milliseconds{2}, milliseconds{25});
 }
 
+live_lease seen_by_all(const survey& found, const resource_name& resource) {
+    live_lease out;
+    const lease_record& record = *found.lease();
+    out.claims.attempt = record.attempt;
+    out.claims.token = record.token;
+    out.claims.by = record.by;
+    out.claims.granted_at = record.granted_at;
+    out.claims.resources = record.resources.empty() ? std::vector{resource} : record.resources;
+    out.hold_count = record.holds;
+    out.renewals = record.renewals;
+    out.remaining = found.remaining();
+    out.nodes_granted = found.nodes_holding();
+    return out;
+}
+
 }  // namespace
 
 std::uint64_t shard::system_random::next() {
@@ -36,11 +58,22 @@ std::uint64_t shard::system_random::next() {
 }
 
 shard::shard(const config& cfg, asio::io_context& io, lock_manager::dependencies deps, bool reports_nodes)
-    : config_(cfg), io_(io), deps_(deps), reports_nodes_(reports_nodes), ticker_(io), highest_token_(buckets, 0) {
-    jitter_.seed(static_cast<std::uint32_t>(random_.next()));
+    : config_(cfg),
+      io_(io),
+      deps_(deps),
+      reports_nodes_(reports_nodes),
+      mark_(nonce::from_bits(random_.next(), 0).str().substr(0, 16)),
+      ticker_(io),
+      highest_token_(buckets, 0) {
+    chance_.seed(static_cast<std::uint32_t>(random_.next()));
     for (std::size_t n = 0; n < cfg.nodes.size(); ++n) {
-        links_.push_back(
-            std::make_shared<redis::node_link>(io, static_cast<node_index>(n), cfg, deps.epochs, random_, *this));
+        const auto index = static_cast<node_index>(n);
+        const redis::admission::collaborators with{deps.epochs, random_, *this};
+        links_.push_back(std::make_shared<redis::node_link>(io, index, cfg, with));
+        auto on_end = [this, index](const nonce& ended, std::string_view resource) {
+            ended_elsewhere(index, ended, resource);
+        };
+        feeds_.push_back(std::make_shared<redis::wake_feed>(io, cfg.nodes[n], mark_, std::move(on_end)));
     }
 }
 
@@ -48,7 +81,10 @@ void shard::open() {
     open_ = true;
     for (const auto& link : links_)
         link->open();
-    tick();
+    for (const auto& feed : feeds_)
+        feed->start();
+    ticker_.expires_after(milliseconds{0});
+    ticker_.async_wait([this](boost::system::error_code e) { tick(e); });
 }
 
 void shard::close() {
@@ -56,206 +92,36 @@ void shard::close() {
     ticker_.cancel();
     for (const auto& link : links_)
         link->close();
+    for (const auto& feed : feeds_)
+        feed->stop();
 }
 
-void shard::tick() {
+void shard::tick(boost::system::error_code e) {
+    if (e || !open_) return;
     for (const auto& link : links_)
         link->tick(now());
+    std::erase_if(renewing_, [](const auto& entry) { return entry.second.expired(); });
     ticker_.expires_after(tick_of(config_));
-    ticker_.async_wait([this](boost::system::error_code e) {
-        if (!e && open_) tick();
-    });
+    ticker_.async_wait([this](boost::system::error_code next) { tick(next); });
 }
 
-void shard::refuse_new_leases() {
-    refusing_ = true;
-    for (auto& [resource, queue] : queues_) {
-        for (waiter* w : queue.waiting) {
-            w->woken = true;
-            w->wake.cancel();
-        }
-    }
-}
-
-// --- acquire
-// ------------------------------------------------------------------------------------------------------------------------
-
-asio::awaitable<result<lease>> shard::acquire(acquire_request request) {
-    // A caller that went away is seen where it can be answered properly, not by an exception out of any wait.
-    const bool threw = co_await asio::this_coro::throw_if_cancelled();
-    co_await asio::this_coro::throw_if_cancelled(false);
-
-    const bool others_wait = queues_.contains(request.resources.front().str());
-    result<lease> outcome = fail(errc::shutting_down, "The gateway is shutting down and gives no new leases.");
-    if (!refusing_ && (request.wait <= milliseconds{0} || !others_wait)) {
-        outcome = co_await try_once(request);
-    }
-    if (!refusing_ && request.wait > milliseconds{0} &&
-        (others_wait || (!outcome && outcome.error().code == errc::resource_locked))) {
-        outcome = co_await wait_in_queue(request);
-    }
-    if (outcome) {
-        emit(event_kind::lease_granted, outcome->claims.resources, outcome->claims.token, request.by, request.trace_id,
-             {}, request.ttl);
-    } else if (outcome.error().code == errc::resource_locked || outcome.error().code == errc::no_quorum) {
-        emit(event_kind::lease_refused, request.resources, {}, request.by, request.trace_id,
-             to_string(outcome.error().code), request.ttl);
-    }
-    co_await asio::this_coro::throw_if_cancelled(threw);
-    co_return outcome;
-}
-
-asio::awaitable<result<lease>> shard::try_once(const acquire_request& request) {
-    for (bool retried = false;; retried = true) {
-        redis::lease_call call;
-        call.resources = request.resources;
-        call.attempt = nonce::from_bits(random_.next(), random_.next());
-        call.ttl = request.ttl;
-        call.holder = request.by.principal + '\n' + request.by.owner;
-        call.hint = hint_for(request.resources);
-        const auto attempt = std::make_shared<acquire_attempt>(std::move(call), links_);
-        attempt->start();
-        if (!attempt->done.fired()) co_await attempt->done.wait();
-
-        const class acquire& machine = attempt->machine();
-        remember(request.resources, machine.highest_heard());
-        if (machine.outcome() == acquire::verdict::granted) {
-            const auto left = std::chrono::floor<milliseconds>(validity(request.ttl, now() - attempt->started_at()));
-            const bool unwanted =
-                (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
-            if (!unwanted && left > milliseconds{0}) {
-                lease_claims claims;
-                claims.attempt = attempt->call().attempt;
-                claims.token = machine.token();
-                claims.resources = request.resources;
-                claims.by = request.by;
-                claims.granted_at =
-                    std::chrono::floor<milliseconds>(std::chrono::system_clock::now());  // as the lease_id keeps it
-                co_return make_lease(std::move(claims), request.ttl, left, 0, machine.stamps());
-            }
-            attempt->undo();
-            if (unwanted) co_return fail(errc::cancelled, "The caller went away.");
-            failure late = fail(errc::no_quorum, "The nodes took longer to answer than the lease would have lasted.");
-            late.answers = attempt->answers();
-            co_return late;
-        }
-        attempt->undo();
-        if (attempt->overflowed() && !retried && co_await leave_used_up_epoch(request)) continue;
-        if (machine.outcome() == acquire::verdict::locked) {
-            failure locked = fail(errc::resource_locked, "Another lease holds the resource.");
-            locked.remaining = machine.remaining();
-            co_return locked;
-        }
-        failure none = fail(errc::no_quorum, "Too few Redis nodes answered to grant a lease.");
-        none.answers = attempt->answers();
-        co_return none;
-    }
-}
-
-asio::awaitable<bool> shard::leave_used_up_epoch(const acquire_request& request) {
-    auto drawn = co_await deps_.epochs.draw(links_.front()->name(), highest_epoch());
-    if (!drawn) co_return false;
-    // The next ACQUIRE's hint is one higher than this: the first token of the new epoch.
-    remember(request.resources, fencing_token{value_of(drawn->value) * tokens_per_epoch});
-    co_return true;
-}
-
-// --- waiting
-// ------------------------------------------------------------------------------------------------------------------------
-
-asio::awaitable<result<lease>> shard::wait_in_queue(acquire_request request) {
-    if (waiters_ >= config_.waiters_max)
-        co_return fail(errc::too_many_waiters, "As many callers wait as the configuration allows.");
-    const monotonic_time until = now() + request.wait;
-    const std::string resource = request.resources.front().str();
-
-    /// A place in the queue; leaving it, however that comes, lets the next one contend.
-    struct place {
-        place(shard& s, const std::string& r) : owner(s), resource(r), self(s.io_) {
-            owner.queues_[resource].waiting.push_back(&self);
-            ++owner.waiters_;
-        }
-        ~place() {
-            const auto found = owner.queues_.find(resource);
-            const bool was_head = found->second.waiting.front() == &self;
-            found->second.waiting.remove(&self);
-            --owner.waiters_;
-            if (found->second.waiting.empty()) {
-                owner.queues_.erase(found);
-            } else if (was_head) {
-                owner.wake_head(resource);
-            }
-        }
-        place(const place&) = delete;
-        place& operator=(const place&) = delete;
-        shard& owner;
-        const std::string& resource;
-        waiter self;
-    };
-    const place mine(*this, resource);
-    waiter& me = const_cast<waiter&>(mine.self);
-    wait_queue& queue = queues_.find(resource)->second;
-
-    failure last = fail(errc::resource_locked, "Another lease holds the resource.");
-    for (;;) {
-        if ((co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none) {
-            co_return fail(errc::cancelled, "The caller went away.");
-        }
-        if (refusing_) co_return fail(errc::shutting_down, "The gateway is shutting down and gives no new leases.");
-        if (now() >= until) {
-            const auto at = std::find(queue.waiting.begin(), queue.waiting.end(), &me);
-            last.queue_position = static_cast<std::size_t>(std::distance(queue.waiting.begin(), at)) + 1;
-            if (last.remaining == milliseconds{0}) last.remaining = queue.retry_in;
-            co_return last;
-        }
-        if (queue.waiting.front() != &me) {
-            co_await sleep(me, until);
-            continue;
-        }
-        me.woken = false;
-        auto outcome = co_await try_once(request);
-        if (outcome) co_return outcome;
-        last = outcome.error();
-        if (last.code != errc::resource_locked && last.code != errc::no_quorum) co_return last;
-        queue.retry_in = last.remaining;
-        const milliseconds pause =
-            last.remaining > milliseconds{0} ? std::min(last.remaining + milliseconds{1}, look_again) : look_again;
-        co_await sleep(me, std::min(until, now() + jittered(pause)));
-    }
-}
-
-asio::awaitable<void> shard::sleep(waiter& w, monotonic_time until) {
-    if (std::exchange(w.woken, false)) co_return;
-    w.wake.expires_at(until);
-    boost::system::error_code
-        ignored;  // woken, or the time has come, or the caller went away: the loop looks at all three
-    co_await w.wake.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-    w.woken = false;
-}
-
-void shard::wake_head(const std::string& resource) {
-    const auto found = queues_.find(resource);
-    if (found == queues_.end()) return;
-    waiter* head = found->second.waiting.front();
-    head->woken = true;
-    head->wake.cancel();
-}
-
-milliseconds shard::jittered(milliseconds at_most) {
-    const auto half = std::max<std::int64_t>(at_most.count() / 2, 1);
-    return milliseconds{half + std::uniform_int_distribution<std::int64_t>(0, half)(jitter_)};
-}
-
-// --- held leases
-// --------------------------------------------------------------------------------------------------------------------
+// --- leases given
 
 redis::lease_call shard::call_for(const lease_claims& claims) const {
     redis::lease_call call;
     call.resources = claims.resources;
     call.attempt = claims.attempt;
-    call.holder = claims.by.principal + '\n' + claims.by.owner;
+    call.mark = mark_;
     call.renewals_max = config_.max_renewals;
     return call;
+}
+
+asio::awaitable<std::shared_ptr<round_attempt>> shard::run_round(command_kind kind, redis::lease_call call,
+                                                                 lease_claims claims) {
+    auto round = std::make_shared<round_attempt>(kind, std::move(call), std::move(claims), links_);
+    round->start();
+    if (!round->done.fired()) co_await round->done.wait();
+    co_return round;
 }
 
 asio::awaitable<result<lease>> shard::renew(lease_claims claims, milliseconds ttl, std::string trace_id) {
@@ -265,87 +131,235 @@ asio::awaitable<result<lease>> shard::renew(lease_claims claims, milliseconds tt
     }
     redis::lease_call call = call_for(claims);
     call.ttl = ttl;
-    const auto round = std::make_shared<round_attempt>(command_kind::renew, std::move(call), claims.token, links_);
-    round->start();
-    if (!round->done.fired()) co_await round->done.wait();
-
+    const auto round = co_await run_round(command_kind::renew, std::move(call), claims);
     switch (round->machine().outcome()) {
         case majority_round::verdict::yes: {
+            if (!round->machine().complete()) renewing_[std::string(claims.attempt.str())] = round;
             const auto left = std::chrono::floor<milliseconds>(validity(ttl, now() - round->started_at()));
             if (left <= milliseconds{0})
                 co_return fail(errc::lease_lost, "The nodes took longer to answer than the lease lasts.");
-            emit(event_kind::lease_renewed, claims.resources, claims.token, claims.by, trace_id, {}, ttl);
-            co_return make_lease(std::move(claims), ttl, left, round->machine().value(), round->machine().yes());
+            emit(event_kind::lease_renewed, claims, trace_id, {}, ttl);
+            co_return make_lease(std::move(claims), ttl, left, round->machine());
         }
         case majority_round::verdict::lost:
             co_return fail(errc::lease_lost, "A majority of the nodes no longer holds this lease.");
         case majority_round::verdict::exhausted:
             co_return fail(errc::renewals_exhausted, "The lease was renewed as often as lease.max_renewals allows.");
         default:
-            break;
+            co_return no_quorum("Too few Redis nodes answered; the lease may have been renewed on some.",
+                                round->answers());
     }
-    failure none = fail(errc::no_quorum, "Too few Redis nodes answered; the lease may have been renewed on some.");
-    none.answers = round->answers();
-    co_return none;
 }
 
 asio::awaitable<result<lease>> shard::inspect(lease_claims claims) {
-    const auto round = std::make_shared<round_attempt>(command_kind::inspect, call_for(claims), claims.token, links_);
-    round->start();
-    if (!round->done.fired()) co_await round->done.wait();
-
+    const auto round = co_await run_round(command_kind::inspect, call_for(claims), claims);
     switch (round->machine().outcome()) {
         case majority_round::verdict::yes: {
             const milliseconds on_nodes = round->machine().remaining();
             const auto left = std::chrono::floor<milliseconds>(validity(on_nodes, now() - round->started_at()));
             if (left <= milliseconds{0}) co_return fail(errc::lease_lost, "The lease is running out.");
-            co_return make_lease(std::move(claims), on_nodes, left, round->machine().value(), round->machine().yes());
+            co_return make_lease(std::move(claims), round->machine().ttl(), left, round->machine());
         }
         case majority_round::verdict::lost:
             co_return fail(errc::lease_lost, "A majority of the nodes no longer holds this lease.");
         default:
-            break;
+            co_return no_quorum("Too few Redis nodes answered.", round->answers());
     }
-    failure none = fail(errc::no_quorum, "Too few Redis nodes answered.");
-    none.answers = round->answers();
-    co_return none;
 }
 
 asio::awaitable<result<release_outcome>> shard::release(lease_claims claims, std::string trace_id) {
-    const auto round = std::make_shared<round_attempt>(command_kind::release, call_for(claims), claims.token, links_);
-    round->start();
-    if (!round->done.fired()) co_await round->done.wait();
-
-    for (const resource_name& r : claims.resources)
-        wake_head(r.str());
-    switch (round->machine().outcome()) {
+    // Where somebody waits here for just this, one round ends the one lease and begins the next (HAND-OVER).
+    const majority_round* found = nullptr;
+    std::vector<node_answer> answers;
+    const std::shared_ptr<acquire_attempt> handed = hand_over(claims);
+    std::shared_ptr<round_attempt> round;
+    if (handed) {
+        if (!handed->given_back.fired()) co_await handed->given_back.wait();
+        found = &handed->previous();
+        answers = handed->answers();
+    } else {
+        round = co_await run_round(command_kind::release, call_for(claims), claims);
+        found = &round->machine();
+        answers = round->answers();
+    }
+    const std::uint32_t holds_left = found->outcome() == majority_round::verdict::yes ? found->holds() : 0;
+    if (holds_left == 0) ended_here(claims.attempt);
+    if (!handed) given_back(claims, found->told() > 0);
+    switch (found->outcome()) {
         case majority_round::verdict::yes: {
-            emit(event_kind::lease_released, claims.resources, claims.token, claims.by, trace_id, {}, {});
-            release_outcome out;
-            out.nodes_released = round->machine().yes();
-            co_return out;
+            if (holds_left == 0) emit(event_kind::lease_released, claims, trace_id, {}, {});
+            co_return release_outcome{holds_left, found->yes()};
         }
         case majority_round::verdict::lost:
             co_return fail(errc::lease_lost, "A majority of the nodes no longer held this lease.");
         default:
-            break;
+            co_return no_quorum("Too few Redis nodes answered; where the lease was not released it runs out.",
+                                std::move(answers));
     }
-    failure none = fail(errc::no_quorum, "Too few Redis nodes answered; where the lease was not released it runs out.");
-    none.answers = round->answers();
-    co_return none;
 }
 
-lease shard::make_lease(lease_claims claims, milliseconds ttl, milliseconds left, std::uint64_t renewals,
-                        std::size_t granted) const {
+asio::awaitable<result<release_outcome>> shard::revoke(lease_claims claims, lock_manager::revocation why) {
+    const auto round = co_await run_round(command_kind::undo, call_for(claims), claims);
+    ended_here(claims.attempt);
+    given_back(claims, round->machine().told() > 0);
+    switch (round->machine().outcome()) {
+        case majority_round::verdict::yes:
+            claims.by = why.by;
+            emit(event_kind::lease_revoked, claims, why.trace_id, why.reason, {});
+            co_return release_outcome{0, round->machine().yes()};
+        case majority_round::verdict::lost:
+            co_return fail(errc::lease_lost, "A majority of the nodes no longer held this lease.");
+        default:
+            co_return no_quorum("Too few Redis nodes answered; where the lease was not taken away it runs out.",
+                                round->answers());
+    }
+}
+
+void shard::ended_here(const nonce& attempt) {
+    const std::string key(attempt.str());
+    if (const auto found = renewing_.find(key); found != renewing_.end()) {
+        if (const auto round = found->second.lock()) round->no_more_top_ups();
+        renewing_.erase(found);
+    }
+    const auto [first, last] = keepers_.equal_range(key);
+    for (auto k = first; k != last; ++k)
+        wake(*k->second);
+}
+
+asio::awaitable<result<keep_step>> shard::keep(kept_lease kept, std::string trace_id) {
+    const bool threw = co_await asio::this_coro::throw_if_cancelled();
+    co_await asio::this_coro::throw_if_cancelled(false);
+    const lease_claims claims = kept.current.claims;
+    const milliseconds ttl = kept.current.ttl;
+
+    sleeper me(io_);
+    const auto place = keepers_.emplace(std::string(claims.attempt.str()), &me);
+    monotonic_time renew_at = std::min(now() + ttl / 3, kept.valid_until);
+    result<keep_step> outcome = fail(errc::cancelled, "The caller went away; the lease stands.");
+    const auto ends = [&](keep_step::outcome what, std::string why) {
+        outcome = keep_step{what, kept, std::move(why)};
+    };
+    for (;;) {
+        me.until = renew_at;
+        co_await sleep(me);
+        if ((co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none) break;
+        if (now() >= kept.valid_until) {
+            ends(keep_step::outcome::lost, "It ran out: it could not be renewed in time.");
+            break;
+        }
+        if (std::exchange(me.woken, false)) {
+            const auto seen = co_await inspect(claims);
+            if (seen || seen.error().code == errc::no_quorum) continue;
+            ends(keep_step::outcome::lost, "It was taken away or released.");
+            break;
+        }
+        const auto renewed = co_await renew(claims, ttl, trace_id);
+        if (renewed) {
+            kept = kept_lease(*renewed);
+            ends(keep_step::outcome::renewed, {});
+            break;
+        }
+        if (renewed.error().code == errc::no_quorum) {
+            renew_at = std::min(now() + std::clamp(ttl / 10, milliseconds{20}, milliseconds{1'000}), kept.valid_until);
+            continue;
+        }
+        const bool lost = renewed.error().code == errc::lease_lost;
+        ends(lost ? keep_step::outcome::lost : keep_step::outcome::exhausted, renewed.error().detail);
+        break;
+    }
+    keepers_.erase(place);
+    co_await asio::this_coro::throw_if_cancelled(threw);
+    co_return outcome;
+}
+
+// --- leases seen
+
+asio::awaitable<result<std::optional<live_lease>>> shard::look(resource_name resource) {
+    const auto asked = std::make_shared<survey_attempt>(resource, links_);
+    asked->start();
+    if (!asked->done.fired()) co_await asked->done.wait();
+    switch (asked->machine().outcome()) {
+        case survey::verdict::found:
+            co_return std::optional(seen_by_all(asked->machine(), resource));
+        case survey::verdict::none:
+            co_return std::optional<live_lease>{};
+        default:
+            co_return no_quorum("Too few Redis nodes answered.", asked->answers());
+    }
+}
+
+asio::awaitable<result<lease_page>> shard::list(lease_query query) {
+    if (listing_) co_return fail(errc::busy, "Another listing of the leases is under way.");
+    listing_ = true;
+    struct done {
+        bool& flag;
+        ~done() { flag = false; }
+    } const reset{listing_};
+
+    // So many nodes share one with every majority. The names behind `after`, the lowest `limit` of them and one more.
+    const std::size_t enough = links_.size() - majority_of(links_.size()) + 1;
+    std::set<std::string> names;
+    std::size_t walked = 0;
+    for (const auto& link : links_) {
+        if (walked == enough) break;
+        std::string cursor = "0";
+        do {
+            const auto asked = std::make_shared<list_attempt>(cursor, "fg:lease:" + query.prefix + "*", link);
+            asked->start();
+            if (!asked->done.fired()) co_await asked->done.wait();
+            cursor.clear();
+            if (!asked->part() || now() >= query.until) break;
+            std::string_view rest = *asked->part();
+            for (bool first = true; !rest.empty(); first = false) {
+                const std::string_view word = rest.substr(0, rest.find(' '));
+                rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+                if (first) {
+                    cursor = word;
+                } else if (word > query.after) {
+                    names.emplace(word);
+                    if (names.size() > query.limit + 1) names.erase(std::prev(names.end()));
+                }
+            }
+        } while (cursor != "0" && !cursor.empty());
+        if (!cursor.empty()) ++walked;
+    }
+    if (walked < enough) co_return no_quorum("Too few Redis nodes let their keys be listed in time.", {});
+
+    lease_page page;
+    if (names.size() > query.limit) {
+        names.erase(std::prev(names.end()));
+        page.next = *names.rbegin();
+    }
+    std::vector<std::shared_ptr<survey_attempt>> asked;
+    for (const std::string& name : names) {
+        auto resource = resource_name::parse(name);
+        if (!resource) continue;  // somebody else's key
+        asked.push_back(std::make_shared<survey_attempt>(std::move(*resource), links_));
+        asked.back()->start();
+    }
+    for (const auto& one : asked) {
+        if (!one->done.fired()) co_await one->done.wait();
+        const resource_name& resource = one->call().resources.front();
+        if (one->machine().outcome() == survey::verdict::found) {
+            page.leases.push_back(seen_by_all(one->machine(), resource));
+            page.leases.back().claims.resources = {resource};
+        }
+    }
+    co_return page;
+}
+
+lease shard::make_lease(lease_claims claims, milliseconds ttl, milliseconds left, const majority_round& round) const {
     lease out;
     out.id = seal_lease_id(claims, deps_.mac);
     out.claims = std::move(claims);
+    out.hold_count = std::max(round.holds(), 1U);
     out.ttl = ttl;
     out.validity = left;
     out.expires_at = std::chrono::system_clock::now() + left;
+    const std::uint64_t renewals = round.value();
     out.renewals_left =
         renewals >= config_.max_renewals ? 0 : config_.max_renewals - static_cast<std::uint32_t>(renewals);
-    out.nodes_granted = granted;
+    out.nodes_granted = round.yes();
     out.nodes = links_.size();
     return out;
 }
@@ -363,7 +377,6 @@ void shard::remember(const std::vector<resource_name>& resources, fencing_token 
 }
 
 // --- nodes
-// --------------------------------------------------------------------------------------------------------------------------
 
 std::vector<node_status> shard::status() const {
     std::vector<node_status> out;
@@ -392,17 +405,17 @@ epoch shard::highest_epoch() const {
 void shard::node_changed(node_index node, event_kind kind, const std::string& detail) {
     // Every shard sees a quarantine; draws and readmissions are each done by one.
     if (kind == event_kind::node_quarantined && !reports_nodes_) return;
-    emit(kind, {}, {}, {}, {}, links_[value_of(node)]->name() + ": " + detail, {});
+    emit(kind, {}, {}, links_[value_of(node)]->name() + ": " + detail, {});
 }
 
-void shard::emit(event_kind kind, const std::vector<resource_name>& resources, fencing_token token, const holder& by,
-                 const std::string& trace_id, std::string detail, milliseconds ttl) {
+void shard::emit(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
+                 milliseconds ttl) {
     event e;
     e.kind = kind;
     e.at = std::chrono::system_clock::now();
-    e.resources = resources;
-    e.token = token;
-    e.by = by;
+    e.resources = claims.resources;
+    e.token = claims.token;
+    e.by = claims.by;
     e.trace_id = trace_id;
     e.detail = std::move(detail);
     e.ttl = ttl;

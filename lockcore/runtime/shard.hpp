@@ -1,14 +1,16 @@
 #pragma once
 
 #include <lockcore/lock_manager.hpp>
+#include <proto/wait_queue.hpp>
 #include <redis/node_link.hpp>
+#include <redis/wake_feed.hpp>
 #include <runtime/attempt.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include <list>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -17,9 +19,11 @@
 
 namespace lockcore {
 
-/// The resources of one thread: their queues, their attempts, and the connections to the nodes.
+/// The resources of one thread: their queues, their attempts, and the connections to the nodes. A lease on several
+/// resources belongs to the shard of the first of them.
 ///
-/// Threads: everything but status() and votes() on the thread of its io_context.
+/// Two files: shard_waiting.cpp takes leases and waits for them, shard.cpp does all that is done with leases given.
+/// Threads: everything but status() on the thread of its io_context.
 class shard final : public redis::link_observer {
   public:
     shard(const config& cfg, boost::asio::io_context& io, lock_manager::dependencies deps, bool reports_nodes);
@@ -32,6 +36,10 @@ class shard final : public redis::link_observer {
     boost::asio::awaitable<result<lease>> renew(lease_claims claims, milliseconds ttl, std::string trace_id);
     boost::asio::awaitable<result<lease>> inspect(lease_claims claims);
     boost::asio::awaitable<result<release_outcome>> release(lease_claims claims, std::string trace_id);
+    boost::asio::awaitable<result<release_outcome>> revoke(lease_claims claims, lock_manager::revocation why);
+    boost::asio::awaitable<result<keep_step>> keep(kept_lease kept, std::string trace_id);
+    boost::asio::awaitable<result<std::optional<live_lease>>> look(resource_name resource);
+    boost::asio::awaitable<result<lease_page>> list(lease_query query);
 
     boost::asio::io_context& io() { return io_; }
     std::vector<node_status> status() const;
@@ -40,55 +48,85 @@ class shard final : public redis::link_observer {
     epoch highest_epoch() const override;
     void node_changed(node_index node, event_kind kind, const std::string& detail) override;
 
-    /// A waiter that hears of no release looks again after this long at the latest: the holder may have let go on
-    /// another gateway.
-    static constexpr milliseconds look_again{100};
-
   private:
     /// Bits for nonces: from the operating system's generator.
     struct system_random final : random_source {
         std::uint64_t next() override;
         std::random_device device;
     };
-    struct waiter {
-        explicit waiter(boost::asio::io_context& io) : wake(io) {}
-        boost::asio::steady_timer wake;  ///< Cancelled to wake: a release here, or this waiter became the head.
+    /// Sleeps until a time, or until somebody wakes it.
+    struct sleeper {
+        explicit sleeper(boost::asio::io_context& io) : timer(io) {}
+        boost::asio::steady_timer timer;
+        monotonic_time until;
         bool woken = false;
     };
-    struct wait_queue {
-        std::list<waiter*> waiting;  ///< In order of arrival; the front contends.
-        milliseconds retry_in{0};    ///< How long the holder's lease lasts, as far as the last attempt heard.
+    struct waiter : sleeper {
+        waiter(boost::asio::io_context& io, const acquire_request& r) : sleeper(io), request(r) {}
+        const acquire_request& request;
+        bool trying = false;                      ///< An attempt of its own is under way.
+        std::shared_ptr<acquire_attempt> handed;  ///< A release here has begun to hand its lease over to this waiter.
     };
+    struct queue {
+        wait_queue order;
+        monotonic_time held_until{};  ///< When the holder's lease runs out, as far as the head has heard.
+    };
+    class place_in_queue;
 
+    // shard_waiting.cpp
+    boost::asio::awaitable<result<lease>> take(const acquire_request& request, const std::string& home);
     boost::asio::awaitable<result<lease>> try_once(const acquire_request& request);
-    boost::asio::awaitable<result<lease>> wait_in_queue(acquire_request request);
-    boost::asio::awaitable<void> sleep(waiter& w, monotonic_time until);
+    boost::asio::awaitable<result<lease>> settle(std::shared_ptr<acquire_attempt> attempt,
+                                                 const acquire_request& request);
+    boost::asio::awaitable<result<lease>> wait_in_queue(const acquire_request& request, const std::string& home);
+    boost::asio::awaitable<std::optional<result<lease>>> enter_again(const acquire_request& request);
+    boost::asio::awaitable<std::optional<result<lease>>> enter_again(const acquire_request& request,
+                                                                     const lease_record& own);
     boost::asio::awaitable<bool> leave_used_up_epoch(const acquire_request& request);
-    void wake_head(const std::string& resource);
-    void tick();
+    boost::asio::awaitable<void> sleep(sleeper& s);
+    std::shared_ptr<acquire_attempt> start_attempt(const acquire_request& request, std::optional<nonce> previous);
+    std::shared_ptr<acquire_attempt> hand_over(const lease_claims& claims);
+    failure locked_now(const std::string& home) const;
+    void given_back(const lease_claims& claims, bool others_wait);
+    void ended_elsewhere(node_index node, const nonce& ended, std::string_view resource);
+    void end_previous(const acquire_attempt& handed);
+    static bool worth_waiting(const failure& f);
+    void let_head_look(const std::string& home, milliseconds pause);
+    void wake(sleeper& s);
 
+    void tick(boost::system::error_code e);
     redis::lease_call call_for(const lease_claims& claims) const;
-    lease make_lease(lease_claims claims, milliseconds ttl, milliseconds validity, std::uint64_t renewals,
-                     std::size_t granted) const;
-    void emit(event_kind kind, const std::vector<resource_name>& resources, fencing_token token, const holder& by,
-              const std::string& trace_id, std::string detail, milliseconds ttl);
+    boost::asio::awaitable<std::shared_ptr<round_attempt>> run_round(command_kind kind, redis::lease_call call,
+                                                                     lease_claims claims);
+    lease make_lease(lease_claims claims, milliseconds ttl, milliseconds validity, const majority_round& round) const;
+    void ended_here(const nonce& attempt);
+    void emit(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
+              milliseconds ttl);
     fencing_token hint_for(const std::vector<resource_name>& resources) const;
     void remember(const std::vector<resource_name>& resources, fencing_token token);
-    milliseconds jittered(milliseconds at_most);
 
     const config& config_;
     boost::asio::io_context& io_;
     lock_manager::dependencies deps_;
     bool reports_nodes_;
     system_random random_;
-    std::minstd_rand jitter_;
+    std::minstd_rand chance_;
+    std::string mark_;  ///< Under which the nodes tell this shard of leases that ended.
     std::vector<std::shared_ptr<redis::node_link>> links_;
+    std::vector<std::shared_ptr<redis::wake_feed>> feeds_;
     boost::asio::steady_timer ticker_;
     bool open_ = false, refusing_ = false;
-    std::unordered_map<std::string, wait_queue> queues_;  ///< Only resources with waiters have an entry.
-    std::size_t waiters_ = 0;
-    std::vector<std::uint64_t>
-        highest_token_;  ///< By bucket: the highest token heard of. 512 KiB, whatever the number of resources.
+    std::unordered_map<std::string, queue> queues_;  ///< Only resources with waiters have an entry.
+    std::unordered_map<wait_queue::ticket, waiter*> waiters_;
+    wait_queue::ticket last_ticket_ = 0;
+    /// Waiters for several resources queue under the first; here are the others, each with that first one.
+    std::unordered_multimap<std::string, std::string> also_waited_for_;
+    std::unordered_multimap<std::string, sleeper*> keepers_;  ///< By nonce.
+    /// Renewals with answers still to come, by nonce: a release stops them from putting the lease back.
+    std::unordered_map<std::string, std::weak_ptr<round_attempt>> renewing_;
+    bool listing_ = false;
+    /// By bucket: the highest token heard of. 512 KiB, whatever the number of resources.
+    std::vector<std::uint64_t> highest_token_;
 };
 
 }  // namespace lockcore

@@ -55,15 +55,31 @@ TEST(api_lease_request, resource_alone_then_defaults) {
     EXPECT_FALSE(got->fence_on_grant);
 }
 
-TEST(api_lease_request, resources_of_one_then_taken_and_of_two_then_refused) {
-    EXPECT_TRUE(parse_lease(R"({"resources":["a"]})"));
-    for (const char* body : {R"({"resources":["a","b"]})", R"({"resources":[]})", R"({"resources":"a"})"}) {
+TEST(api_lease_request, several_resources_then_taken_as_named) {
+    const auto got = parse_lease(R"({"resources":["b","a"]})");
+    ASSERT_TRUE(got);
+    ASSERT_EQ(got->acquire.resources.size(), 2U);
+    EXPECT_EQ(got->acquire.resources[0].str(), "b");
+}
+
+TEST(api_lease_request, resources_that_are_none_too_many_twice_or_no_names_then_refused_by_place) {
+    std::string many = R"({"resources":[)";
+    for (int i = 0; i < 17; ++i)
+        many += (i ? ",\"r" : "\"r") + std::to_string(i) + '"';
+    const std::pair<std::string, std::string> faults[] = {
+        {R"({"resources":[]})", "/resources"},
+        {R"({"resources":"a"})", "/resources"},
+        {many + "]}", "/resources"},
+        {R"({"resources":["a"],"resource":"a"})", "/resources"},
+        {R"({"resources":["a","a//b"]})", "/resources/1"},
+        {R"({"resources":["a","b","a"]})", "/resources/2"},
+        {R"({"resources":["a",1]})", "/resources/1"},
+    };
+    for (const auto& [body, pointer] : faults) {
         const auto got = parse_lease(body);
         ASSERT_FALSE(got) << body;
-        EXPECT_EQ(pointers(got.error()), names{"/resources"}) << body;
+        EXPECT_EQ(pointers(got.error()), names{pointer}) << body;
     }
-    EXPECT_EQ(pointers(parse_lease(R"({"resources":["a"],"resource":"a"})").error()), names{"/resources"});
-    EXPECT_EQ(pointers(parse_lease(R"({"resources":["a//b"]})").error()), names{"/resources/0"});
 }
 
 TEST(api_lease_request, many_faults_then_all_told_at_once) {
@@ -79,18 +95,25 @@ TEST(api_lease_request, nothing_given_then_resource_missing) {
     EXPECT_EQ(pointers(parse_lease("{}").error()), names{"/resource"});
 }
 
-TEST(api_lease_request, idempotency_key_then_refused_by_name) {
+TEST(api_lease_request, idempotency_key_then_passed_on_or_refused_by_name) {
     auto r = with_body(R"({"resource":"a"})");
-    r.headers.emplace_back("idempotency-key", "1");
-    EXPECT_EQ(pointers(parse_lease_request(r, {}).error()), names{"Idempotency-Key"});
+    r.headers.emplace_back("idempotency-key", "job-1");
+    EXPECT_EQ(parse_lease_request(r, {})->acquire.idempotency_key, "job-1");
+    for (const std::string& bad : {std::string(), std::string(65, 'x'), std::string("a b"), std::string("\xc3\xa9")}) {
+        r.headers.back().second = bad;
+        EXPECT_EQ(pointers(parse_lease_request(r, {}).error()), names{"Idempotency-Key"}) << bad;
+    }
 }
 
-TEST(api_lease_request, event_stream_asked_for_then_not_acceptable) {
+TEST(api_lease_request, event_stream_asked_for_then_kept) {
     auto r = with_body(R"({"resource":"a"})");
+    EXPECT_FALSE(parse_lease_request(r, {})->acquire.kept);
     r.headers.emplace_back("accept", "text/event-stream");
+    EXPECT_TRUE(parse_lease_request(r, {})->acquire.kept);
+    r.headers.back().second = "text/html";
     EXPECT_EQ(parse_lease_request(r, {}).error().code, errc::not_acceptable);
     r.headers.back().second = "application/json, text/event-stream;q=0.5";
-    EXPECT_TRUE(parse_lease_request(r, {}));
+    EXPECT_FALSE(parse_lease_request(r, {})->acquire.kept);
 }
 
 TEST(api_lease_request, renewal_with_and_without_body_then_ttl) {

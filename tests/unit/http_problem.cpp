@@ -35,6 +35,7 @@ constexpr expected_row api_table[] = {
     {errc::stale_fencing_token, "stale-fencing-token", 412, false},
     {errc::fencing_required, "fencing-required", 428, false},
     {errc::unprocessable, "unprocessable", 422, false},
+    {errc::idempotency_mismatch, "idempotency-mismatch", 422, false},
     {errc::resource_locked, "resource-locked", 423, false},
     {errc::too_many_requests, "too-many-requests", 429, true},
     {errc::too_many_waiters, "too-many-waiters", 429, true},

@@ -15,17 +15,24 @@ using verdict = acquire::verdict;
 constexpr node_index node(std::size_t n) {
     return static_cast<node_index>(n);
 }
+node_reply answer(reply_status status, std::uint64_t value = 0, milliseconds left = milliseconds{0}) {
+    node_reply r;
+    r.status = status;
+    r.value = value;
+    r.remaining = left;
+    return r;
+}
 node_reply ok(std::uint64_t counter) {
-    return {reply_status::ok, counter, milliseconds{0}};
+    return answer(reply_status::ok, counter);
 }
 node_reply held(milliseconds left = milliseconds{500}) {
-    return {reply_status::held, 7, left};
+    return answer(reply_status::held, 7, left);
 }
 node_reply stale(std::uint64_t counter) {
-    return {reply_status::stale, counter, milliseconds{0}};
+    return answer(reply_status::stale, counter);
 }
 node_reply other(reply_status s) {
-    return {s, 0, milliseconds{0}};
+    return answer(s);
 }
 
 std::string nodes_of(const acquire::step& s) {
@@ -208,20 +215,20 @@ TEST(acquire, remembers_the_highest_counter_heard_also_of_the_holder) {
     acquire a(3);
     a.start();
     a.acquire_answered(node(0), ok(5));
-    a.acquire_answered(node(1), {reply_status::held, 12, milliseconds{10}});
+    a.acquire_answered(node(1), answer(reply_status::held, 12, milliseconds{10}));
     EXPECT_EQ(a.highest_heard(), fencing_token{12});
 }
 
 // Five nodes, four answers each, in many orders: 1,024 tables against the plainest possible rule.
 TEST(acquire, agrees_with_a_dumb_twin_for_every_table_of_answers) {
-    enum answer { agrees, behind, is_held, silent };
+    enum said { agrees, behind, is_held, silent };
     std::mt19937 shuffle(1);
     for (unsigned table = 0; table < 1024; ++table) {
-        std::array<answer, 5> answers{};
+        std::array<said, 5> answers{};
         for (std::size_t n = 0; n < 5; ++n)
-            answers[n] = static_cast<answer>(table >> (2 * n) & 3);
+            answers[n] = static_cast<said>(table >> (2 * n) & 3);
         const auto taken =
-            std::count_if(answers.begin(), answers.end(), [](answer x) { return x == agrees || x == behind; });
+            std::count_if(answers.begin(), answers.end(), [](said x) { return x == agrees || x == behind; });
         const auto silents = std::count(answers.begin(), answers.end(), silent);
         const verdict expected = taken >= 3         ? verdict::granted
                                  : 5 - silents >= 3 ? verdict::locked

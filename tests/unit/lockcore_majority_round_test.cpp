@@ -14,7 +14,11 @@ constexpr node_index node(std::size_t n) {
     return static_cast<node_index>(n);
 }
 node_reply answer(reply_status s, std::uint64_t value = 0, milliseconds left = milliseconds{0}) {
-    return {s, value, left};
+    node_reply r;
+    r.status = s;
+    r.value = value;
+    r.remaining = left;
+    return r;
 }
 
 TEST(majority_round, says_yes_as_soon_as_a_majority_did_it) {

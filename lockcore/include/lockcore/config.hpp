@@ -38,6 +38,9 @@ struct config {
     std::uint32_t max_renewals = 1'000;
     /// How long a lease may be held in all, renewals included. Default 1 h; at least max_ttl.
     std::chrono::milliseconds max_hold{3'600'000};
+    /// How many times running a release here may hand the lease to the next who waits here, before other gateways get
+    /// their turn. 0: never; every release is open to all. Default 16; at most 1,000.
+    std::uint32_t handoff_max = 16;
     /// Callers that may wait at one time, over all resources of a shard. Above: errc::too_many_waiters. Default 10,000.
     std::size_t waiters_max = 10'000;
     /// Requests that may be queued for one node on one shard; more count as unanswered by that node. Default 65,536.

@@ -10,6 +10,7 @@ enum class event_kind {
     lease_granted,
     lease_renewed,
     lease_released,
+    lease_revoked,  ///< `by` is who took it away, `detail` the reason.
     lease_refused,  ///< An acquire ended with errc::resource_locked or errc::no_quorum.
     node_quarantined,
     node_readmitted,

@@ -8,9 +8,13 @@
 
 namespace lockcore {
 
+/// Longest principal, and longest owner.
+inline constexpr std::size_t holder_bytes_max = 128;
+
 /// Who asks. Two leases belong to the same holder only if both fields are equal.
 struct holder {
-    std::string principal;  ///< The authenticated caller, given by the host program. At most 128 bytes.
+    std::string
+        principal;  ///< The authenticated caller, given by the host program. At most 128 bytes, no control characters.
     std::string owner;  ///< The caller's own name for itself; may be empty. At most 128 bytes, no control characters.
     friend bool operator==(const holder&, const holder&) = default;
 };
@@ -34,16 +38,31 @@ struct lease {
     milliseconds validity{};  ///< What is left to the caller for certain: ttl − time spent − drift allowance. > 0.
     wall_time expires_at;     ///< Now + validity, for people.
     std::uint32_t renewals_left = 0;
+    bool repeated = false;          ///< The idempotency key was known: this is the lease of the first request.
     std::size_t nodes_granted = 0;  ///< Nodes known to hold it when the call ended; the rest may follow.
     std::size_t nodes = 0;
 };
 
+/// What is asked for. A caller that names itself (`by.owner`) and asks again for the same resources while it holds them
+/// gets the same token with one hold more.
 struct acquire_request {
-    std::vector<resource_name> resources;  ///< One today; several all-or-none.
+    std::vector<resource_name> resources;  ///< 1 to resources_max, no two alike: all of them or none, under one token.
     holder by;
     milliseconds ttl{};
     milliseconds wait{0};  ///< How long the call may wait for the resource. 0: answer at once.
+    std::string
+        idempotency_key;   ///< The same key of the same principal gives the same lease while that lives. Empty: none.
+    bool kept = false;     ///< For lock_manager::keep: the manager is to be told when somebody else ends the lease.
     std::string trace_id;  ///< Passed on to events; may be empty.
+};
+
+/// A lease as anybody may see it: without the right to it.
+struct live_lease {
+    lease_claims claims;  ///< `attempt` lets an operator take it away.
+    std::uint32_t hold_count = 1;
+    std::uint32_t renewals = 0;
+    milliseconds remaining{};  ///< Until a majority no longer holds it, if it is not renewed.
+    std::size_t nodes_granted = 0;
 };
 
 }  // namespace lockcore

@@ -9,6 +9,8 @@
 #include <boost/asio/io_context.hpp>
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace lockcore {
@@ -17,6 +19,43 @@ namespace lockcore {
 struct release_outcome {
     std::uint32_t holds_left = 0;    ///< > 0: a re-entrant hold remains and the lease lives on.
     std::size_t nodes_released = 0;  ///< Nodes that held the lease and let it go.
+};
+
+/// A lease that its manager renews (lock_manager::keep).
+struct kept_lease {
+    lease current;
+    monotonic_time valid_until;  ///< Behind this it may be another's.
+
+    /// For a lease that was granted just now.
+    explicit kept_lease(lease granted)
+        : current(std::move(granted)), valid_until(std::chrono::steady_clock::now() + current.validity) {}
+    kept_lease() = default;
+};
+
+/// What became of a kept lease.
+struct keep_step {
+    enum class outcome {
+        renewed,    ///< It goes on.
+        lost,       ///< It is over; `why` says how that is known.
+        exhausted,  ///< It still stands, but may not be renewed any more.
+    };
+    outcome what = outcome::lost;
+    kept_lease kept;
+    std::string why;
+};
+
+/// Which live leases to list.
+struct lease_query {
+    std::string prefix;  ///< Of the resource's name; empty: all.
+    std::string after;   ///< Only names behind this one; empty: from the start.
+    std::size_t limit = 100;
+    monotonic_time until = monotonic_time::max();  ///< The walk over the nodes ends here at the latest.
+};
+
+/// One lease a resource, in order of the names.
+struct lease_page {
+    std::vector<live_lease> leases;  ///< Of each, `claims.resources` is the one resource, if it covers several too.
+    std::string next;                ///< For lease_query::after; empty: there are no more.
 };
 
 /// Gives out leases with fencing tokens by Redlock over independent Redis nodes.
@@ -50,10 +89,14 @@ class lock_manager {
     /// Closes every connection. No call may be under way.
     void stop();
 
-    /// Takes the resource(s), waiting up to `request.wait` in order of arrival.
+    /// Takes the resource(s), waiting up to `request.wait` in order of arrival. A named owner that holds exactly these
+    /// resources already gets the same token with one hold more, and its time is not cut; a known idempotency key gets
+    /// the lease of the first request as it stands.
     ///
     /// Out:     a lease with validity > 0, granted by a majority under one token.
-    /// Errors:  errc::resource_locked · no_quorum · too_many_waiters · shutting_down · cancelled · invalid_argument.
+    /// Errors:  errc::resource_locked · no_quorum · too_many_waiters · idempotency_mismatch · renewals_exhausted
+    /// (another
+    ///          hold would pass max_hold) · shutting_down · cancelled · invalid_argument.
     /// Cancel:  (terminal) leaves the queue; an attempt under way is undone on every node.
     /// Timeout: node_timeout a round; `wait` in all.
     boost::asio::awaitable<result<lease>> acquire(acquire_request request);
@@ -66,11 +109,37 @@ class lock_manager {
     /// The lease as a majority sees it now. Errors: errc::lease_lost · no_quorum.
     boost::asio::awaitable<result<lease>> inspect(lease_claims claims);
 
-    /// Gives the lease back on every node.
+    /// Gives one hold back; with the last one the lease ends on every node, and the next who waits gets it: here in the
+    /// same round (handoff_max), elsewhere by a message.
     ///
     /// Errors:  errc::lease_lost (a majority did not hold it) · no_quorum (what was reached is released; the rest runs
     /// out).
     boost::asio::awaitable<result<release_outcome>> release(lease_claims claims, std::string trace_id);
+
+    struct revocation {
+        holder by;           ///< Who takes it away.
+        std::string reason;  ///< For the history.
+        std::string trace_id;
+    };
+    /// Takes a lease away, all holds of it. Whoever guards the data must be told first (a fence past its token): the
+    /// holder does not know yet. Errors: as release.
+    boost::asio::awaitable<result<release_outcome>> revoke(lease_claims claims, revocation why);
+
+    /// Sleeps a third of the ttl and renews; returns at once when somebody else ended the lease. To be called again and
+    /// again with what it returned. For leases acquired with `kept`.
+    ///
+    /// Errors: errc::cancelled (the lease stands; release it).
+    /// Cancel: (terminal) as said.
+    boost::asio::awaitable<result<keep_step>> keep(kept_lease kept, std::string trace_id);
+
+    /// Who holds the resource, as a majority sees it; nothing if nobody does. Errors: errc::no_quorum.
+    boost::asio::awaitable<result<std::optional<live_lease>>> look(resource_name resource);
+
+    /// The live leases, by walking over the keys of as many nodes as share one with every majority: the time it takes
+    /// grows with the number of keys (about 0.5 ms for a thousand). One walk at a time.
+    ///
+    /// Errors: errc::no_quorum · busy. Timeout: query.until → no_quorum.
+    boost::asio::awaitable<result<lease_page>> list(lease_query query);
 
     /// The claims of a lease_id made by this cluster's key. Errors: errc::lease_not_authentic.
     result<lease_claims> open(std::string_view lease_id) const;

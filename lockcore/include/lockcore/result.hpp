@@ -17,11 +17,13 @@ enum class errc {
                        ///< long at most.
     no_quorum,         ///< unavailable: too few nodes answered. `answers` says what each of them did.
     lease_lost,        ///< refused: a majority no longer holds this lease.
-    renewals_exhausted,   ///< refused: the lease was renewed as often or held as long as the configuration allows.
-    lease_not_authentic,  ///< caller_error: the lease_id was not made by this cluster's key, or was changed.
-    too_many_waiters,     ///< refused: as many callers wait for this resource, or in all, as the configuration allows.
-    cancelled,            ///< refused: the caller went away while it waited. Nothing is left behind.
-    shutting_down,        ///< unavailable: the manager takes no new leases.
+    renewals_exhausted,    ///< refused: the lease was renewed as often or held as long as the configuration allows.
+    lease_not_authentic,   ///< caller_error: the lease_id was not made by this cluster's key, or was changed.
+    too_many_waiters,      ///< refused: as many callers wait for this resource, or in all, as the configuration allows.
+    cancelled,             ///< refused: the caller went away while it waited. Nothing is left behind.
+    idempotency_mismatch,  ///< caller_error: the idempotency key was used for another request, whose lease still lives.
+    busy,                  ///< refused: a listing is under way already; try again.
+    shutting_down,         ///< unavailable: the manager takes no new leases.
 };
 
 /// What one node answered, for errc::no_quorum.

@@ -1,7 +1,7 @@
 -- CONFIRM (PROTOCOL.md R3): brings this node to the token T that the attempt settled on.
 -- KEYS  fg:node, then for each lease: its lease keys, then its counter keys
 -- ARGV  run id, then for each lease: resources, nonce, ttl in ms, T
--- Reply {status, value, 0} for each lease, flat: 0 ok, T | 2 lost, 0 (a lease is not the caller's) | 3 stale, counter (it is past T)
+-- Reply one string a lease: '0' done | '2' a lease is not the caller's | '3 counter' the node is past T
 --       error UNINIT when the node is not admitted under this run id.
 -- Why atomic: the counter must not pass T between the test and the write.
 local node = redis.call('HMGET', KEYS[1], 'run', 'base')
@@ -10,29 +10,28 @@ local base = tonumber(node[2])
 local out, k, a = {}, 2, 2
 while a <= #ARGV do
   local n, nonce, ttl, text = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
-  local T, eff, mine, holder = tonumber(text), base, true, ''
+  local T, eff, mine, leases = tonumber(text), base, true, {}
   for i = k, k + n - 1 do
     local lease = redis.call('GET', KEYS[i])
     if not lease or string.sub(lease, 1, 32) ~= nonce then
       mine = false
     else
-      holder = string.match(lease, '^%x+ %d+ (.*)$')
+      leases[i] = lease
     end
     local counter = tonumber(redis.call('GET', KEYS[i + n]) or '0')
     if counter > eff then eff = counter end
   end
-  local status, value = 0, T
   if not mine then
-    status, value = 2, 0
+    out[#out + 1] = '2'
   elseif eff > T then
-    status, value = 3, eff
+    out[#out + 1] = '3 ' .. string.format('%.0f', eff)
   else
     for i = k, k + n - 1 do
       redis.call('SET', KEYS[i + n], text)
-      redis.call('SET', KEYS[i], nonce .. ' ' .. text .. ' ' .. holder, 'PX', ttl)
+      redis.call('SET', KEYS[i], nonce .. ' ' .. text .. ' ' .. string.match(leases[i], '^%x+ %d+ (.*)$'), 'PX', ttl)
     end
+    out[#out + 1] = '0'
   end
-  out[#out + 1], out[#out + 2], out[#out + 3] = status, value, 0
   k, a = k + 2 * n, a + 4
 end
 return out

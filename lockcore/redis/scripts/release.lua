@@ -1,20 +1,41 @@
--- RELEASE (PROTOCOL.md R7): deletes the lease where it is the caller's; never touches a counter.
+-- RELEASE (PROTOCOL.md R7): gives back one hold; with the last one the lease goes. Never touches a counter.
 -- KEYS  fg:node, then for each lease: its lease keys
--- ARGV  run id, then for each lease: resources, nonce
--- Reply {status, value, 0} for each lease, flat: 0 ok, keys deleted | 2 lost, keys deleted (not all of them were the caller's)
+-- ARGV  run id, then for each lease: resources, nonce, mark of the caller, all ('1': however many holds there are)
+-- Reply one string a lease: '0 holds told' with the holds that remain, and how many who wait elsewhere were told that it is free
+--       | '2' not all of its keys were the caller's; those that were are gone
 --       error UNINIT when the node is not admitted under this run id.
+-- Who waits elsewhere left a mark in the lease (ACQUIRE) and is told by PUBLISH fg:wake:MARK 'nonce resource'.
 -- Why atomic: a lease that another has taken meanwhile must not be deleted.
 if redis.call('HGET', KEYS[1], 'run') ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 local out, k, a = {}, 2, 2
 while a <= #ARGV do
-  local n, nonce, deleted = tonumber(ARGV[a]), ARGV[a + 1], 0
+  local n, nonce, own_mark, all = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
+  local mine, holds, told, leases = 0, 1, 0, {}
   for i = k, k + n - 1 do
     local lease = redis.call('GET', KEYS[i])
-    if lease and string.sub(lease, 1, 32) == nonce then deleted = deleted + redis.call('DEL', KEYS[i]) end
+    if lease and string.sub(lease, 1, 32) == nonce then
+      mine, leases[i] = mine + 1, lease
+      holds = math.max(holds, tonumber(string.match(lease, '^%x+ %d+ %d+ (%d+)')))
+    end
   end
-  local status = 2
-  if deleted == n then status = 0 end
-  out[#out + 1], out[#out + 2], out[#out + 3] = status, deleted, 0
-  k, a = k + n, a + 2
+  if mine == n and holds > 1 and all ~= '1' then
+    for i = k, k + n - 1 do
+      local head, rest = string.match(leases[i], '^(%x+ %d+ %d+ )%d+( .*)$')
+      redis.call('SET', KEYS[i], head .. (holds - 1) .. rest, 'KEEPTTL')
+    end
+    out[#out + 1] = '0 ' .. (holds - 1) .. ' 0'
+  else
+    for i, lease in pairs(leases) do
+      redis.call('DEL', KEYS[i])
+      if string.find(lease, '\n@', 1, true) then
+        local text = nonce .. ' ' .. string.sub(KEYS[i], 10)
+        for mark in string.gmatch(lease, '\n@(%x+)') do
+          if mark ~= own_mark then told = told + redis.call('PUBLISH', 'fg:wake:' .. mark, text) end
+        end
+      end
+    end
+    out[#out + 1] = mine == n and ('0 0 ' .. told) or '2'
+  end
+  k, a = k + n, a + 4
 end
 return out

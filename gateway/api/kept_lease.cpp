@@ -1,0 +1,58 @@
+#include <gateway/api/kept_lease.hpp>
+
+#include <gateway/api/lease_access.hpp>
+#include <gateway/api/lease_render.hpp>
+
+#include <lockcore/lock_manager.hpp>
+
+#include <boost/asio/this_coro.hpp>
+
+namespace fencegate::api {
+namespace {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+using outcome = lockcore::keep_step::outcome;
+
+awaitable<void> keep(services with, lockcore::kept_lease kept, std::string trace_id, http::body_stream& out) {
+    std::string last_word;
+    bool listening = co_await out.send(render_lease_event("granted", kept.current, {}));
+    while (listening) {
+        auto step = co_await with.locks.keep(kept, trace_id);
+        if (!step) {
+            last_word = "The gateway is stopping.";  // or the caller hung up, and will not read it
+            break;
+        }
+        kept = std::move(step->kept);
+        if (step->what == outcome::lost) {
+            kept.current.validity = {};
+            co_await out.send(render_lease_event("lost", kept.current, step->why));
+            break;
+        }
+        if (step->what == outcome::exhausted) {
+            last_word = step->why;
+            break;
+        }
+        listening = co_await out.send(render_lease_event("renewed", kept.current, {}));
+    }
+    // Also where it is lost: a minority of the nodes may still hold it.
+    co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+    co_await give_back(with, kept.current.claims, trace_id);
+    if (!last_word.empty()) co_await out.send(render_lease_event("released", kept.current, last_word));
+}
+
+}  // namespace
+
+http::response kept_response(services with, lockcore::lease granted, std::string trace_id) {
+    http::response out;
+    out.content_type = "text/event-stream";
+    out.headers.emplace_back("Location", location_of(granted.id));
+    out.headers.emplace_back("Cache-Control", "no-store");
+    out.undo_undelivered = [with, claims = granted.claims, trace_id] { return give_back(with, claims, trace_id); };
+    out.stream = [with, kept = lockcore::kept_lease(std::move(granted)), trace_id](http::body_stream& to) {
+        return keep(with, kept, trace_id, to);
+    };
+    return out;
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,120 @@
+#include <proto/lease_record.hpp>
+
+#include <charconv>
+
+namespace lockcore {
+namespace {
+
+std::string_view cut(std::string_view& rest, char until) {
+    const std::size_t end = rest.find(until);
+    const std::string_view part = rest.substr(0, end);
+    rest = end == std::string_view::npos ? std::string_view{} : rest.substr(end + 1);
+    return part;
+}
+
+template <class Number>
+bool read(std::string_view text, Number& out) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+    return error == std::errc{} && end == text.data() + text.size() && !text.empty();
+}
+
+std::string hex(std::uint64_t bits, std::size_t digits) {
+    constexpr std::string_view alphabet = "0123456789abcdef";
+    std::string out(digits, '0');
+    for (std::size_t i = 0; i < digits; ++i)
+        out[i] = alphabet[bits >> (4 * (digits - 1 - i)) & 15];
+    return out;
+}
+
+std::uint64_t fnv1a(std::uint64_t from, std::string_view text) {
+    for (const char c : text)
+        from = (from ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+    return (from ^ 0xffU) * 0x100000001b3U;  // an end that no text contains
+}
+
+/// FNV-1a alone keeps neighbours together (its last step is a multiplication); this spreads them.
+std::uint64_t mixed(std::uint64_t x) {
+    x = (x ^ x >> 33U) * 0xff51afd7ed558ccdU;
+    x = (x ^ x >> 33U) * 0xc4ceb9fe1a85ec53U;
+    return x ^ x >> 33U;
+}
+
+}  // namespace
+
+std::optional<lease_record> lease_record::parse(std::string_view text) {
+    lease_record out;
+    std::string_view head = cut(text, '\n');
+    const auto attempt = nonce::parse(cut(head, ' '));
+    std::uint64_t token = 0;
+    std::int64_t granted_ms = 0, ttl_ms = 0;
+    if (!attempt || !read(cut(head, ' '), token) || !read(cut(head, ' '), out.renewals) ||
+        !read(cut(head, ' '), out.holds) || !read(cut(head, ' '), ttl_ms) || !read(cut(head, ' '), granted_ms))
+        return std::nullopt;
+    out.attempt = *attempt;
+    out.token = fencing_token{token};
+    out.ttl = milliseconds{ttl_ms};
+    out.granted_at = wall_time{milliseconds{granted_ms}};
+    out.keys = head;
+    out.by.principal = cut(text, '\n');
+    out.by.owner = cut(text, '\n');
+    std::string_view names = cut(text, '\n');
+    while (!names.empty()) {
+        auto name = resource_name::parse(cut(names, ' '));
+        if (!name) return std::nullopt;
+        out.resources.push_back(std::move(*name));
+    }
+    return out;
+}
+
+std::string lease_tail(const lease_claims& claims, const lease_state& state) {
+    std::string out = std::to_string(state.renewals);
+    out += ' ';
+    out += std::to_string(state.holds);
+    out += ' ';
+    out += std::to_string(state.ttl.count());
+    out += ' ';
+    out += std::to_string(std::chrono::duration_cast<milliseconds>(claims.granted_at.time_since_epoch()).count());
+    out += ' ';
+    out += state.keys.empty() ? "-" : state.keys;
+    out += '\n';
+    out += claims.by.principal;
+    out += '\n';
+    out += claims.by.owner;
+    out += '\n';
+    if (claims.resources.size() > 1) {
+        for (const resource_name& r : claims.resources) {
+            if (&r != &claims.resources.front()) out += ' ';
+            out += r.str();
+        }
+    }
+    if (!state.mark.empty()) {
+        out += "\n@";
+        out += state.mark;
+    }
+    return out;
+}
+
+idempotency_mark::match idempotency_mark::found_in(std::string_view keys) const {
+    if (text.empty()) return match::none;
+    const std::string_view wanted = text;
+    while (!keys.empty()) {
+        const std::string_view one = cut(keys, ',');
+        if (one == wanted) return match::same;
+        if (one.size() == size && one.substr(0, who_size) == wanted.substr(0, who_size)) return match::other_request;
+    }
+    return match::none;
+}
+
+idempotency_mark make_idempotency_mark(const acquire_request& request) {
+    if (request.idempotency_key.empty()) return {};
+    constexpr std::uint64_t start = 0xcbf29ce484222325U;
+    const std::uint64_t who = fnv1a(fnv1a(start, request.by.principal), request.idempotency_key);
+    std::uint64_t what = fnv1a(start, request.by.owner);
+    what = fnv1a(what, std::to_string(request.ttl.count()));
+    for (const resource_name& r : request.resources)
+        what = fnv1a(what, r.str());
+    return {hex(mixed(who), idempotency_mark::who_size) +
+            hex(mixed(what), idempotency_mark::size - idempotency_mark::who_size)};
+}
+
+}  // namespace lockcore

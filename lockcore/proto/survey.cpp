@@ -1,0 +1,62 @@
+#include <proto/survey.hpp>
+
+#include <algorithm>
+#include <functional>
+
+namespace lockcore {
+
+survey::verdict survey::answered(node_index node, const node_reply& reply) {
+    if (verdict_ != verdict::pending || answers_[value_of(node)] != reply_status::pending) return verdict_;
+    answers_[value_of(node)] = reply.status;
+    ++heard_;
+    if (reply.status == reply_status::lost) ++answered_;
+    if (reply.status == reply_status::ok) {
+        ++answered_;
+        if (auto record = lease_record::parse(reply.text)) {
+            const auto same = [&](const seen& s) {
+                return s.record.attempt == record->attempt && s.record.token == record->token;
+            };
+            auto found = std::find_if(leases_.begin(), leases_.end(), same);
+            if (found == leases_.end()) found = leases_.insert(found, {std::move(*record), {}});
+            found->remaining.push_back(reply.remaining);
+        }
+    }
+    const std::size_t open = nodes_ - heard_;
+    const std::size_t best = most() ? most()->remaining.size() : 0;
+    if (best >= quorum_) {
+        verdict_ = verdict::found;
+    } else if (best + open < quorum_ && answered_ >= quorum_) {
+        verdict_ = verdict::none;
+    } else if (open == 0) {
+        verdict_ = answered_ >= quorum_ ? verdict::none : verdict::no_quorum;
+    }
+    return verdict_;
+}
+
+const survey::seen* survey::most() const {
+    const auto fewer = [](const seen& a, const seen& b) { return a.remaining.size() < b.remaining.size(); };
+    const auto found = std::max_element(leases_.begin(), leases_.end(), fewer);
+    return found == leases_.end() ? nullptr : &*found;
+}
+
+const lease_record* survey::lease() const {
+    const seen* s = most();
+    return s ? &s->record : nullptr;
+}
+
+std::size_t survey::nodes_holding() const {
+    const seen* s = most();
+    return s ? s->remaining.size() : 0;
+}
+
+milliseconds survey::remaining() const {
+    const seen* s = most();
+    if (!s) return milliseconds{0};
+    std::vector<milliseconds> sorted = s->remaining;
+    if (std::any_of(sorted.begin(), sorted.end(), [](milliseconds m) { return m < milliseconds{0}; }))
+        return milliseconds{-1};
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    return sorted[std::min(quorum_, sorted.size()) - 1];
+}
+
+}  // namespace lockcore

@@ -1,0 +1,138 @@
+#include <redis/connection.hpp>
+
+#include <redis/hiredis_adapter.hpp>
+#include <redis/resp_command.hpp>
+
+#include <hiredis/async.h>
+#include <boost/asio/post.hpp>
+
+#include <utility>
+
+namespace lockcore::redis {
+namespace {
+
+connection& of(const redisAsyncContext* c) {
+    return *static_cast<connection*>(c->data);
+}
+
+}  // namespace
+
+std::string_view text_of(const redisReply* r) {
+    return r && r->str ? std::string_view(r->str, static_cast<std::size_t>(r->len)) : std::string_view{};
+}
+
+connection::connection(boost::asio::io_context& io, const node_address& address, events on)
+    : io_(io), address_(address), on_(std::move(on)), resolver_(io) {}
+
+connection::~connection() = default;
+
+void connection::open() {
+    ++generation_;
+    candidates_.clear();
+    boost::system::error_code not_an_address;
+    const auto ip = boost::asio::ip::make_address(address_.host, not_an_address);
+    if (!not_an_address) return connect_to({ip, address_.port});
+    resolver_.async_resolve(
+        address_.host, std::to_string(address_.port),
+        [self = shared_from_this(), mine = generation_](boost::system::error_code e,
+                                                        const boost::asio::ip::tcp::resolver::results_type& found) {
+            if (self->closed_ || mine != self->generation_) return;
+            for (const auto& entry : found)
+                self->candidates_.insert(self->candidates_.begin(), entry.endpoint());
+            self->try_next("its name can't be looked up: " + e.message());
+        });
+}
+
+void connection::try_next(const std::string& why_not) {
+    if (candidates_.empty()) return tell_lost(why_not);
+    const auto next = candidates_.back();
+    candidates_.pop_back();
+    connect_to(next);
+}
+
+void connection::connect_to(const boost::asio::ip::tcp::endpoint& endpoint) {
+    redisAsyncContext* c = redisAsyncConnect(endpoint.address().to_string().c_str(), endpoint.port());
+    if (!c || c->err) {
+        const std::string why = c ? c->errstr : "out of memory";
+        if (c) redisAsyncFree(c);
+        return tell_lost(why);
+    }
+    context_ = c;
+    c->data = this;
+    attach(*c, io_);
+    redisAsyncSetConnectCallback(c, [](const redisAsyncContext* ctx, int status) {
+        connection& self = of(ctx);
+        if (ctx != self.context_) return;
+        // hiredis frees a context that failed to connect by itself, after this callback.
+        const std::string why = status == REDIS_OK ? "" : ctx->errstr;
+        if (status != REDIS_OK) self.context_ = nullptr;
+        boost::asio::post(self.io_, [link = self.shared_from_this(), why, mine = self.generation_] {
+            if (link->closed_ || mine != link->generation_) return;
+            if (!why.empty()) return link->try_next(why);
+            if (link->context_) link->on_.connected();
+        });
+    });
+    redisAsyncSetDisconnectCallback(c, [](const redisAsyncContext* ctx, int status) {
+        connection& self = of(ctx);
+        if (ctx != self.context_) return;
+        self.context_ = nullptr;
+        self.tell_lost(status == REDIS_OK ? "the connection was closed" : ctx->errstr);
+    });
+}
+
+void connection::drop(const std::string& why) {
+    resolver_.cancel();
+    ++generation_;
+    redisAsyncContext* c = std::exchange(context_, nullptr);
+    // Answers every command in flight with null, at once or, from inside a reply, right after it.
+    if (c) redisAsyncFree(c);
+    tell_lost(why);
+}
+
+void connection::close() {
+    closed_ = true;
+    resolver_.cancel();
+    redisAsyncContext* c = std::exchange(context_, nullptr);
+    if (c) redisAsyncFree(c);
+}
+
+void connection::tell_lost(std::string why) {
+    boost::asio::post(io_, [self = shared_from_this(), why = std::move(why), mine = generation_] {
+        if (!self->closed_ && mine == self->generation_ && !self->context_) self->on_.lost(why);
+    });
+}
+
+bool connection::send(const std::string& command, reply_handler on_reply) {
+    if (!context_) return false;
+    auto* handler =
+        new reply_handler(std::move(on_reply));  // NOLINT(cppcoreguidelines-owning-memory): given to hiredis
+    const auto callback = [](redisAsyncContext*, void* reply, void* data) {
+        const std::unique_ptr<reply_handler> mine(static_cast<reply_handler*>(data));
+        (*mine)(static_cast<const redisReply*>(reply));
+    };
+    const bool sent =
+        redisAsyncFormattedCommand(context_, callback, handler, command.data(), command.size()) == REDIS_OK;
+    if (!sent) delete handler;  // NOLINT(cppcoreguidelines-owning-memory)
+    return sent;
+}
+
+void connection::subscribe(std::string_view channel) {
+    if (!context_) return;
+    const std::string command = resp_command().arg("SUBSCRIBE").arg(channel).finish();
+    // hiredis keeps this callback for all messages to come, and calls it once more with null at the end.
+    const auto callback = [](redisAsyncContext* ctx, void* reply, void*) {
+        connection& self = of(ctx);
+        if (reply && !self.closed_ && self.on_.message) self.on_.message(*static_cast<const redisReply*>(reply));
+    };
+    redisAsyncFormattedCommand(context_, callback, nullptr, command.data(), command.size());
+}
+
+void connection::authenticate() {
+    if (address_.password.empty()) return;
+    resp_command auth;
+    auth.arg("AUTH");
+    if (!address_.username.empty()) auth.arg(address_.username);
+    send(auth.arg(address_.password).finish(), [](const redisReply*) {});
+}
+
+}  // namespace lockcore::redis

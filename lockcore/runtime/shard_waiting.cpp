@@ -1,0 +1,388 @@
+#include <proto/lease_id.hpp>
+#include <proto/validity.hpp>
+#include <runtime/shard.hpp>
+
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <algorithm>
+
+namespace lockcore {
+namespace asio = boost::asio;
+namespace {
+
+failure fail(errc code, std::string detail) {
+    failure f;
+    f.code = code;
+    f.detail = std::move(detail);
+    return f;
+}
+
+monotonic_time now() {
+    return std::chrono::steady_clock::now();
+}
+
+asio::awaitable<bool> caller_gone() {
+    co_return (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
+}
+
+}  // namespace
+
+/// A place in the queue of the request's first resource; leaving it, however that comes, lets the next one contend.
+class shard::place_in_queue {
+  public:
+    place_in_queue(shard& s, const acquire_request& request, const std::string& home)
+        : self(s.io_, request), ticket(++s.last_ticket_), owner_(s), home_(home) {
+        const wait_queue::limits limits{majority_of(s.links_.size()), s.config_.handoff_max};
+        s.queues_.try_emplace(home, queue{wait_queue(limits), {}}).first->second.order.join(ticket);
+        s.waiters_.emplace(ticket, &self);
+        for (std::size_t i = 1; i < request.resources.size(); ++i)
+            s.also_waited_for_.emplace(request.resources[i].str(), home);
+    }
+    ~place_in_queue() {
+        const auto found = owner_.queues_.find(home_);
+        const bool next = found->second.order.leave(ticket);
+        owner_.waiters_.erase(ticket);
+        for (std::size_t i = 1; i < self.request.resources.size(); ++i) {
+            const auto [first, last] = owner_.also_waited_for_.equal_range(self.request.resources[i].str());
+            const auto mine = std::find_if(first, last, [&](const auto& entry) { return entry.second == home_; });
+            if (mine != last) owner_.also_waited_for_.erase(mine);
+        }
+        if (found->second.order.empty()) {
+            owner_.queues_.erase(found);
+        } else if (next) {
+            owner_.let_head_look(home_, milliseconds{0});
+        }
+    }
+    place_in_queue(const place_in_queue&) = delete;
+    place_in_queue& operator=(const place_in_queue&) = delete;
+
+    waiter self;
+    const wait_queue::ticket ticket;
+
+  private:
+    shard& owner_;
+    const std::string& home_;
+};
+
+// --- taking
+
+asio::awaitable<result<lease>> shard::acquire(acquire_request request) {
+    // A caller that went away is seen where it can be answered properly, not by an exception out of any wait.
+    const bool threw = co_await asio::this_coro::throw_if_cancelled();
+    co_await asio::this_coro::throw_if_cancelled(false);
+
+    const std::string home = request.resources.front().str();
+    auto outcome = co_await take(request, home);
+    if (outcome) {
+        // A hold more, or an old answer again, is no new grant.
+        if (!outcome->repeated) {
+            const bool again = outcome->hold_count > 1;
+            emit(again ? event_kind::lease_renewed : event_kind::lease_granted, outcome->claims, request.trace_id,
+                 again ? "hold " + std::to_string(outcome->hold_count) : std::string{}, request.ttl);
+        }
+    } else if (outcome.error().code == errc::resource_locked || outcome.error().code == errc::no_quorum) {
+        lease_claims wanted;
+        wanted.resources = request.resources;
+        wanted.by = request.by;
+        emit(event_kind::lease_refused, wanted, request.trace_id, to_string(outcome.error().code), request.ttl);
+    }
+    co_await asio::this_coro::throw_if_cancelled(threw);
+    co_return outcome;
+}
+
+asio::awaitable<result<lease>> shard::take(const acquire_request& request, const std::string& home) {
+    if (refusing_) co_return fail(errc::shutting_down, "The gateway is shutting down and gives no new leases.");
+    const bool may_wait = request.wait > milliseconds{0};
+    if (!queues_.contains(home)) {
+        auto outcome = co_await try_once(request);
+        if (outcome || !may_wait || outcome.error().code != errc::resource_locked) co_return outcome;
+    } else {
+        // Nobody overtakes those who wait, but who holds the lease already need not wait for itself.
+        if (auto entered = co_await enter_again(request)) co_return std::move(*entered);
+        if (!may_wait) co_return locked_now(home);
+    }
+    co_return co_await wait_in_queue(request, home);
+}
+
+asio::awaitable<result<lease>> shard::try_once(const acquire_request& request) {
+    return settle(start_attempt(request, std::nullopt), request);
+}
+
+std::shared_ptr<acquire_attempt> shard::start_attempt(const acquire_request& request, std::optional<nonce> previous) {
+    redis::lease_call call;
+    call.resources = request.resources;
+    call.attempt = nonce::from_bits(random_.next(), random_.next());
+    call.ttl = request.ttl;
+    lease_claims claims;
+    claims.resources = request.resources;
+    claims.by = request.by;
+    claims.granted_at = std::chrono::floor<milliseconds>(std::chrono::system_clock::now());  // as the lease_id keeps it
+    call.granted_at = claims.granted_at;
+    const idempotency_mark key = make_idempotency_mark(request);
+    call.tail = lease_tail(claims, {request.ttl, 0, 1, key.text, request.kept ? mark_ : std::string_view{}});
+    if (request.wait > milliseconds{0}) call.mark = mark_;
+    call.hint = hint_for(request.resources);
+    call.previous = previous;
+    auto attempt = std::make_shared<acquire_attempt>(std::move(call), links_);
+    attempt->start();
+    return attempt;
+}
+
+asio::awaitable<result<lease>> shard::settle(std::shared_ptr<acquire_attempt> attempt, const acquire_request& request) {
+    for (bool retried = false;; retried = true) {
+        if (!attempt->done.fired()) co_await attempt->done.wait();
+        const class acquire& machine = attempt->machine();
+        remember(request.resources, machine.highest_heard());
+        if (machine.outcome() == acquire::verdict::granted) {
+            const auto left = std::chrono::floor<milliseconds>(validity(request.ttl, now() - attempt->started_at()));
+            const bool unwanted = co_await caller_gone();
+            if (!unwanted && left > milliseconds{0}) {
+                lease out;
+                out.claims.attempt = attempt->call().attempt;
+                out.claims.token = machine.token();
+                out.claims.resources = request.resources;
+                out.claims.by = request.by;
+                out.claims.granted_at = attempt->call().granted_at;
+                out.id = seal_lease_id(out.claims, deps_.mac);
+                out.ttl = request.ttl;
+                out.validity = left;
+                out.expires_at = std::chrono::system_clock::now() + left;
+                out.renewals_left = config_.max_renewals;
+                out.nodes_granted = machine.stamps();
+                out.nodes = links_.size();
+                co_return out;
+            }
+            attempt->undo();
+            if (unwanted) co_return fail(errc::cancelled, "The caller went away.");
+            failure late = fail(errc::no_quorum, "The nodes took longer to answer than the lease would have lasted.");
+            late.answers = attempt->answers();
+            co_return late;
+        }
+        attempt->undo();
+        if (attempt->call().previous) end_previous(*attempt);
+        if (attempt->overflowed() && !retried && co_await leave_used_up_epoch(request)) {
+            attempt = start_attempt(request, std::nullopt);
+            continue;
+        }
+        if (machine.outcome() == acquire::verdict::locked) {
+            if (const auto own = machine.own_lease()) {
+                if (auto entered = co_await enter_again(request, *own)) co_return std::move(*entered);
+            }
+            failure locked = fail(errc::resource_locked, "Another lease holds the resource.");
+            locked.remaining = machine.remaining();
+            co_return locked;
+        }
+        failure none = fail(errc::no_quorum, "Too few Redis nodes answered to grant a lease.");
+        none.answers = attempt->answers();
+        co_return none;
+    }
+}
+
+asio::awaitable<bool> shard::leave_used_up_epoch(const acquire_request& request) {
+    auto drawn = co_await deps_.epochs.draw(links_.front()->name(), highest_epoch());
+    if (!drawn) co_return false;
+    // The next ACQUIRE's hint is one higher than this: the first token of the new epoch.
+    remember(request.resources, fencing_token{value_of(drawn->value) * tokens_per_epoch});
+    co_return true;
+}
+
+// --- asking again: re-entrant owners, repeated requests
+
+asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_request& request) {
+    if (request.by.owner.empty() && request.idempotency_key.empty()) co_return std::nullopt;
+    const auto asked = std::make_shared<survey_attempt>(request.resources.front(), links_);
+    asked->start();
+    if (!asked->done.fired()) co_await asked->done.wait();
+    if (asked->machine().outcome() != survey::verdict::found) co_return std::nullopt;
+    const lease_record record = *asked->machine().lease();
+    const bool same_resources =
+        request.resources.size() == 1 ? record.resources.empty() : record.resources == request.resources;
+    if (!(record.by == request.by) || !same_resources) co_return std::nullopt;
+    co_return co_await enter_again(request, record);
+}
+
+asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_request& request,
+                                                                 const lease_record& own) {
+    lease_claims claims;
+    claims.attempt = own.attempt;
+    claims.token = own.token;
+    claims.resources = request.resources;
+    claims.by = own.by;
+    claims.granted_at = own.granted_at;
+    const idempotency_mark key = make_idempotency_mark(request);
+    switch (key.found_in(own.keys)) {
+        case idempotency_mark::match::other_request:
+            co_return fail(errc::idempotency_mismatch,
+                           "The idempotency key was used for another request, whose lease still lives.");
+        case idempotency_mark::match::same: {
+            auto seen = co_await inspect(std::move(claims));
+            if (!seen) {
+                if (seen.error().code == errc::lease_lost) co_return std::nullopt;
+                co_return seen.error();
+            }
+            seen->repeated = true;
+            co_return std::move(*seen);
+        }
+        case idempotency_mark::match::none:
+            break;
+    }
+    if (request.by.owner.empty()) co_return std::nullopt;
+    if (std::chrono::system_clock::now() - claims.granted_at + request.ttl > config_.max_hold)
+        co_return fail(errc::renewals_exhausted, "The lease would be held longer than lease.max_hold_ms allows.");
+
+    redis::lease_call call = call_for(claims);
+    call.ttl = request.ttl;
+    call.holds = own.holds + 1;
+    call.key = key.text;
+    const auto round = co_await run_round(command_kind::hold, std::move(call), claims);
+    const auto left = std::chrono::floor<milliseconds>(validity(request.ttl, now() - round->started_at()));
+    const bool gone = co_await caller_gone();
+    if (round->machine().outcome() == majority_round::verdict::yes && left > milliseconds{0} && !gone)
+        co_return make_lease(std::move(claims), request.ttl, left, round->machine());
+    round->take_hold_back();
+    if (gone) co_return fail(errc::cancelled, "The caller went away.");
+    if (round->machine().outcome() == majority_round::verdict::lost) co_return std::nullopt;
+    failure none = fail(errc::no_quorum, "Too few Redis nodes answered to count another hold.");
+    none.answers = round->answers();
+    co_return none;
+}
+
+// --- waiting
+
+failure shard::locked_now(const std::string& home) const {
+    failure locked = fail(errc::resource_locked, "Another lease holds the resource, and others wait for it.");
+    const auto found = queues_.find(home);
+    if (found != queues_.end())
+        locked.remaining = std::max(milliseconds{0}, std::chrono::ceil<milliseconds>(found->second.held_until - now()));
+    return locked;
+}
+
+asio::awaitable<result<lease>> shard::wait_in_queue(const acquire_request& request, const std::string& home) {
+    if (waiters_.size() >= config_.waiters_max)
+        co_return fail(errc::too_many_waiters, "As many callers wait as the configuration allows.");
+    const monotonic_time give_up_at = now() + request.wait;
+    place_in_queue place(*this, request, home);
+    waiter& me = place.self;
+    queue& mine = queues_.find(home)->second;
+
+    failure last = fail(errc::resource_locked, "Another lease holds the resource.");
+    me.until = now();
+    if (mine.order.size() == 1) {
+        // The try just made was refused; it left its mark, so that the end of that lease will be told.
+        me.until += mine.order.refused(milliseconds{0}, chance_());
+    }
+    for (;;) {
+        const bool first = mine.order.head() == place.ticket;
+        me.until = first ? std::min(me.until, give_up_at) : give_up_at;
+        if (!me.handed) co_await sleep(me);
+        me.woken = false;
+        if (const auto handed = std::exchange(me.handed, nullptr)) {
+            me.trying = true;
+            auto outcome = co_await settle(handed, request);
+            me.trying = false;
+            if (outcome || !worth_waiting(outcome.error())) co_return outcome;
+            last = outcome.error();
+        } else {
+            if (co_await caller_gone()) co_return fail(errc::cancelled, "The caller went away.");
+            if (refusing_) co_return fail(errc::shutting_down, "The gateway is shutting down and gives no new leases.");
+            if (now() >= give_up_at) {
+                if (last.remaining == milliseconds{0}) last.remaining = locked_now(home).remaining;
+                last.queue_position = mine.order.position(place.ticket);
+                co_return last;
+            }
+            if (mine.order.head() != place.ticket) continue;
+            me.trying = true;
+            auto outcome = co_await try_once(request);
+            me.trying = false;
+            if (outcome || !worth_waiting(outcome.error())) co_return outcome;
+            last = outcome.error();
+        }
+        mine.held_until = now() + last.remaining;
+        me.until = now() + mine.order.refused(last.remaining, chance_());
+    }
+}
+
+bool shard::worth_waiting(const failure& f) {
+    return f.code == errc::resource_locked || f.code == errc::no_quorum;
+}
+
+asio::awaitable<void> shard::sleep(sleeper& s) {
+    while (!s.woken && now() < s.until) {
+        if (co_await caller_gone()) co_return;
+        s.timer.expires_at(s.until);
+        boost::system::error_code ignored;  // woken, or the time has come or changed, or the caller went away
+        co_await s.timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    }
+}
+
+void shard::wake(sleeper& s) {
+    s.woken = true;
+    s.timer.cancel();
+}
+
+void shard::let_head_look(const std::string& home, milliseconds pause) {
+    const auto found = queues_.find(home);
+    if (found == queues_.end()) return;
+    waiter& head = *waiters_.at(found->second.order.head());
+    if (pause <= milliseconds{0}) return wake(head);
+    if (head.trying) return;
+    head.until = std::min(head.until, now() + pause);
+    head.timer.cancel();
+}
+
+std::shared_ptr<acquire_attempt> shard::hand_over(const lease_claims& claims) {
+    const auto found = queues_.find(claims.resources.front().str());
+    if (found == queues_.end() || refusing_) return nullptr;
+    waiter& head = *waiters_.at(found->second.order.head());
+    const bool ready = !head.trying && !head.handed && head.request.resources == claims.resources;
+    if (!ready || !found->second.order.takes_over()) return nullptr;
+    head.handed = start_attempt(head.request, claims.attempt);
+    wake(head);
+    return head.handed;
+}
+
+void shard::end_previous(const acquire_attempt& handed) {
+    // The lease was to be given back whoever gets it next; where it has holds left it stays.
+    for (std::size_t n = 0; n < links_.size(); ++n) {
+        if (handed.machine().answer_of(static_cast<node_index>(n)) == reply_status::kept) return;
+    }
+    lease_claims claims;
+    claims.attempt = *handed.call().previous;
+    claims.resources = handed.call().resources;
+    redis::lease_call call = call_for(claims);
+    std::make_shared<round_attempt>(command_kind::undo, std::move(call), std::move(claims), links_)->start();
+}
+
+void shard::given_back(const lease_claims& claims, bool others_wait) {
+    for (const resource_name& r : claims.resources) {
+        if (const auto found = queues_.find(r.str()); found != queues_.end())
+            let_head_look(r.str(), found->second.order.given_back(others_wait));
+        const auto [first, last] = also_waited_for_.equal_range(r.str());
+        for (auto entry = first; entry != last; ++entry)
+            let_head_look(entry->second, milliseconds{0});
+    }
+}
+
+void shard::ended_elsewhere(node_index node, const nonce& ended, std::string_view resource) {
+    const std::string name(resource);
+    if (const auto found = queues_.find(name); found != queues_.end())
+        let_head_look(name, found->second.order.told(node, ended));
+    const auto [first, last] = also_waited_for_.equal_range(name);
+    for (auto entry = first; entry != last; ++entry) {
+        const auto home = queues_.find(entry->second);
+        if (home != queues_.end()) let_head_look(entry->second, home->second.order.told(node, ended));
+    }
+    const auto [begin, end] = keepers_.equal_range(std::string(ended.str()));
+    for (auto keeper = begin; keeper != end; ++keeper)
+        wake(*keeper->second);
+}
+
+void shard::refuse_new_leases() {
+    refusing_ = true;
+    for (const auto& [ticket, waiting] : waiters_)
+        wake(*waiting);
+}
+
+}  // namespace lockcore
