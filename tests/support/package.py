@@ -1,0 +1,47 @@
+"""What the package tests share: CMake's commands as a user types them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from support import processes
+
+LOCKCORE = processes.repository() / "lockcore"
+EXAMPLE = LOCKCORE / "example"
+# mismatched-new-delete: g++ 12 takes Asio's coroutine frames for mismatched.
+WARNINGS = "-Wall -Wextra -Wpedantic -Wshadow -Werror -Wno-mismatched-new-delete"
+
+
+def run(*command: object, **more: object) -> str:
+    """Gives standard output; a failure shows all that was said."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600, **more)  # type: ignore[call-overload]
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def build_folder() -> Path:
+    """Of the build under test."""
+    return processes.fencegate_binary().parent
+
+
+def compiler_flags() -> str:
+    """A library built with sanitizers needs them in whatever is linked to it."""
+    cache = (build_folder() / "CMakeCache.txt").read_text()
+    sanitizers = re.search(r"^FENCEGATE_SANITIZE:\w+=(.+)$", cache, re.MULTILINE)
+    return WARNINGS + (f" -fsanitize={sanitizers.group(1)} -Wno-maybe-uninitialized -Wno-tsan" if sanitizers else "")
+
+
+def configure(source: Path, build: Path, *more: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(["cmake", "-G", "Ninja", "-S", str(source), "-B", str(build), *more], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, **environment})
+
+
+def built_against(prefix: Path, source: Path, build: Path) -> Path:
+    """Configures and builds a project that asks for lockcore by find_package. Gives the build's folder."""
+    done = configure(source, build, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_FLAGS={compiler_flags()}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    run("cmake", "--build", build)
+    return build
