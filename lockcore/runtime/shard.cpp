@@ -127,7 +127,7 @@ asio::awaitable<std::shared_ptr<round_attempt>> shard::run_round(command_kind ki
 asio::awaitable<result<lease>> shard::renew(lease_claims claims, milliseconds ttl, std::string trace_id) {
     const auto held = std::chrono::system_clock::now() - claims.granted_at;
     if (held + ttl > config_.max_hold) {
-        co_return fail(errc::renewals_exhausted, "The lease would be held longer than lease.max_hold_ms allows.");
+        co_return fail(errc::renewals_exhausted, "The lease would be held longer than max_hold allows.");
     }
     redis::lease_call call = call_for(claims);
     call.ttl = ttl;
@@ -144,7 +144,7 @@ asio::awaitable<result<lease>> shard::renew(lease_claims claims, milliseconds tt
         case majority_round::verdict::lost:
             co_return fail(errc::lease_lost, "A majority of the nodes no longer holds this lease.");
         case majority_round::verdict::exhausted:
-            co_return fail(errc::renewals_exhausted, "The lease was renewed as often as lease.max_renewals allows.");
+            co_return fail(errc::renewals_exhausted, "The lease was renewed as often as max_renewals allows.");
         default:
             co_return no_quorum("Too few Redis nodes answered; the lease may have been renewed on some.",
                                 round->answers());

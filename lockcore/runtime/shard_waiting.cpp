@@ -93,11 +93,11 @@ asio::awaitable<result<lease>> shard::acquire(acquire_request request) {
 }
 
 asio::awaitable<result<lease>> shard::take(const acquire_request& request, const std::string& home) {
-    if (refusing_) co_return fail(errc::shutting_down, "The gateway is shutting down and gives no new leases.");
+    if (refusing_) co_return fail(errc::shutting_down, "No new leases are given: it is shutting down.");
     const bool may_wait = request.wait > milliseconds{0};
     if (!queues_.contains(home)) {
         auto outcome = co_await try_once(request);
-        if (outcome || !may_wait || outcome.error().code != errc::resource_locked) co_return outcome;
+        if (outcome || !may_wait || !worth_waiting(outcome.error())) co_return outcome;
     } else {
         // Nobody overtakes those who wait, but who holds the lease already need not wait for itself.
         if (auto entered = co_await enter_again(request)) co_return std::move(*entered);
@@ -230,7 +230,7 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
     }
     if (request.by.owner.empty()) co_return std::nullopt;
     if (std::chrono::system_clock::now() - claims.granted_at + request.ttl > config_.max_hold)
-        co_return fail(errc::renewals_exhausted, "The lease would be held longer than lease.max_hold_ms allows.");
+        co_return fail(errc::renewals_exhausted, "The lease would be held longer than max_hold allows.");
 
     redis::lease_call call = call_for(claims);
     call.ttl = request.ttl;
@@ -286,7 +286,7 @@ asio::awaitable<result<lease>> shard::wait_in_queue(const acquire_request& reque
             last = outcome.error();
         } else {
             if (co_await caller_gone()) co_return fail(errc::cancelled, "The caller went away.");
-            if (refusing_) co_return fail(errc::shutting_down, "The gateway is shutting down and gives no new leases.");
+            if (refusing_) co_return fail(errc::shutting_down, "No new leases are given: it is shutting down.");
             if (now() >= give_up_at) {
                 if (last.remaining == milliseconds{0}) last.remaining = locked_now(home).remaining;
                 last.queue_position = mine.order.position(place.ticket);
