@@ -365,10 +365,11 @@ lease shard::make_lease(lease_claims claims, milliseconds ttl, milliseconds left
 }
 
 fencing_token shard::hint_for(const std::vector<resource_name>& resources) const {
-    std::uint64_t highest = 0;
+    // No counter is below its node's base: from the highest of those on, all nodes count in step.
+    std::uint64_t highest = value_of(highest_epoch()) * tokens_per_epoch;
     for (const resource_name& r : resources)
         highest = std::max(highest, highest_token_[r.bucket()]);
-    return fencing_token{highest == 0 ? 0 : highest + 1};
+    return fencing_token{highest + 1};
 }
 
 void shard::remember(const std::vector<resource_name>& resources, fencing_token token) {

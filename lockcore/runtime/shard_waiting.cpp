@@ -29,7 +29,8 @@ asio::awaitable<bool> caller_gone() {
 
 }  // namespace
 
-/// A place in the queue of the request's first resource; leaving it, however that comes, lets the next one contend.
+/// A place in the queue of the request's first resource. Who leaves it without the lease lets the next one contend; who
+/// leaves with it will give it back here, and until then the next one only looks from time to time.
 class shard::place_in_queue {
   public:
     place_in_queue(shard& s, const acquire_request& request, const std::string& home)
@@ -52,7 +53,7 @@ class shard::place_in_queue {
         if (found->second.order.empty()) {
             owner_.queues_.erase(found);
         } else if (next) {
-            owner_.let_head_look(home_, milliseconds{0});
+            owner_.let_head_look(home_, granted ? wait_queue::look_again : milliseconds{0});
         }
     }
     place_in_queue(const place_in_queue&) = delete;
@@ -60,6 +61,7 @@ class shard::place_in_queue {
 
     waiter self;
     const wait_queue::ticket ticket;
+    bool granted = false;
 
   private:
     shard& owner_;
@@ -121,7 +123,11 @@ std::shared_ptr<acquire_attempt> shard::start_attempt(const acquire_request& req
     claims.granted_at = std::chrono::floor<milliseconds>(std::chrono::system_clock::now());  // as the lease_id keeps it
     call.granted_at = claims.granted_at;
     const idempotency_mark key = make_idempotency_mark(request);
-    call.tail = lease_tail(claims, {request.ttl, 0, 1, key.text, request.kept ? mark_ : std::string_view{}});
+    // Whoever waits behind it here has to be told when the lease ends at another gateway.
+    const auto behind = queues_.find(request.resources.front().str());
+    const bool marked = request.kept || (behind != queues_.end() && behind->second.order.size() > 1);
+    call.tail =
+        lease_tail(claims, {request.ttl, 0, 1, key.text, marked ? std::string_view(mark_) : std::string_view{}});
     if (request.wait > milliseconds{0}) call.mark = mark_;
     call.hint = hint_for(request.resources);
     call.previous = previous;
@@ -282,6 +288,7 @@ asio::awaitable<result<lease>> shard::wait_in_queue(const acquire_request& reque
             me.trying = true;
             auto outcome = co_await settle(handed, request);
             me.trying = false;
+            place.granted = static_cast<bool>(outcome);
             if (outcome || !worth_waiting(outcome.error())) co_return outcome;
             last = outcome.error();
         } else {
@@ -296,6 +303,7 @@ asio::awaitable<result<lease>> shard::wait_in_queue(const acquire_request& reque
             me.trying = true;
             auto outcome = co_await try_once(request);
             me.trying = false;
+            place.granted = static_cast<bool>(outcome);
             if (outcome || !worth_waiting(outcome.error())) co_return outcome;
             last = outcome.error();
         }
