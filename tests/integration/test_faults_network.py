@@ -8,11 +8,12 @@ from typing import Callable, Iterator
 import pytest
 from support.api import Api, expect_problem
 from support.cluster import MAX_TTL_MS, Cluster, Gateway
-from support.faults import CLEAN_ANSWERS, calling, expect_exclusive, expect_growing, granted_again, highest_counter, holders
+from support.faults import CLEAN_ANSWERS, calling, counted_up_to, expect_exclusive, expect_growing, granted_again, holders, holders_under
 from support.polling import eventually
 from support.tcp_gate import Gates, between, gates_before
 
 NODE_TIMEOUT = 0.5
+AHEAD = pytest.mark.xfail(strict=True, reason="known fault: a node ahead of the token that always answers last is never caught up with: its count is in nobody's hint")
 
 
 def serve_through(cluster: Cluster, gates: Gates) -> Gateway:
@@ -98,7 +99,7 @@ def test_grant_when_its_replies_are_lost_then_503_with_what_each_answered_and_it
     answers = {node["name"]: node["answer"] for node in problem["nodes"]}
     assert answers == {node.name: "granted" if number < 5 - count else "timeout" for number, node in enumerate(cluster.nodes)}
     eventually(lambda: holders(nodes, resource) == 0, max(0.3, began + MAX_TTL_MS / 1000 - 0.2 - time.monotonic()), what="undone before the ttl")
-    executed = highest_counter(nodes, resource)
+    executed = counted_up_to(nodes, resource)
     assert executed > before["fencing_token"], "the nodes did not execute what was to be lost"
     recovers(gates, served, resource, executed)
 
@@ -116,7 +117,7 @@ def test_grant_when_its_replies_and_its_undo_are_lost_then_free_after_the_ttl_wi
     expect_problem(call.answer(), 503, "no-quorum")
     eventually(lambda: holders(nodes[:2], resource) == 0, 1, what="undone where it could be")
     assert holders(nodes[2:], resource) == 3
-    executed = highest_counter(nodes, resource)
+    executed = counted_up_to(nodes, resource)
     gates.heal()
     lease = granted_again(far, resource, executed, within=MAX_TTL_MS / 1000 + 5)
     assert lease["fencing_token"] > executed
@@ -136,6 +137,27 @@ def test_renewal_when_its_replies_are_held_back_then_503_and_the_lease_is_still_
     renewed = eventually(lambda: (got := far.renew(held, MAX_TTL_MS)).status != 503 and got, 1, what="answers come")
     assert renewed.status == 200 and renewed.json()["fencing_token"] == held["fencing_token"], renewed
     expect_problem(far.ask(resource), 423, "resource-locked")
+    far.give_back(held)
+    recovers(gates, served, resource, held["fencing_token"])
+
+
+@AHEAD
+def test_lease_when_two_slower_nodes_are_ahead_in_epochs_then_it_survives_the_loss_of_a_third(
+        cluster: Cluster, gates: Gates, served: Gateway, far: Api, resource: str) -> None:
+    """The two nodes that were let in last, and so have the highest epochs, answer in time but last. Proves that they come
+    to hold leases under their token too, so that a lease granted by five nodes is not lost with one of them."""
+    nodes = cluster.clients()
+    by_epoch = sorted(range(5), key=lambda number: served.nodes()[number]["epoch"])
+    for number in by_epoch[3:]:
+        gates.all[number].replies.delay = 0.4 * NODE_TIMEOUT
+    for _ in range(2):
+        far.give_back(far.take(resource, ttl_ms=MAX_TTL_MS))
+        eventually(lambda: holders(nodes, resource) == 0, 2, what="released everywhere")
+    held = far.take(resource, ttl_ms=MAX_TTL_MS)
+    eventually(lambda: holders_under(nodes, resource, held["fencing_token"]) == 5, 1, what="all five hold it under its token")
+    gates.all[by_epoch[0]].black_hole()
+    renewed = far.renew(held, MAX_TTL_MS)
+    assert renewed.status == 200 and renewed.json()["fencing_token"] == held["fencing_token"], renewed
     far.give_back(held)
     recovers(gates, served, resource, held["fencing_token"])
 

@@ -147,6 +147,24 @@ def granted_again(api: Api, resource: str, above: int, within: float = 15.0, giv
     return lease
 
 
+def take_on_all(api: Api, nodes: list[redis.Redis], resource: str, ttl_ms: int) -> Json:
+    """A lease that all five nodes hold under its token, so that it survives the loss of any two.
+
+    The first grants of a resource may leave a node out whose count is ahead of the others.
+    """
+
+    def whole() -> Json:
+        lease = api.take(resource, ttl_ms=ttl_ms)
+        for _ in range(20):  # late nodes are brought to the token in the background
+            if holders_under(nodes, resource, lease["fencing_token"]) == len(nodes):
+                return api.renew(lease, ttl_ms).json()
+            time.sleep(0.005)
+        api.give_back(lease)
+        return None
+
+    return eventually(whole, 15, what="all five nodes hold it")
+
+
 def nobody_else_gets(api: Api, resource: str, until: float) -> int:
     """Asks until the moment comes; gives how often it was refused."""
     refused = 0
@@ -174,12 +192,18 @@ def holders(nodes: list[redis.Redis], resource: str) -> int:
     return sum(value is not None for value in lease_on(nodes, resource))
 
 
-def highest_counter(nodes: list[redis.Redis], resource: str) -> int:
-    """The highest token that any node has counted up to for the resource, answered to anybody or not."""
+def holders_under(nodes: list[redis.Redis], resource: str, token: int) -> int:
+    """How many nodes hold it under this token: those alone count for the holder."""
+    return sum(value is not None and int(value.split()[1]) == token for value in lease_on(nodes, resource))
+
+
+def counted_up_to(nodes: list[redis.Redis], resource: str) -> int:
+    """The highest count that a majority of all nodes has reached for the resource, answered to anybody or not: no grant
+    that was ever complete has a higher token, and every grant from now on must have one."""
     number = 0xCBF29CE484222325  # FNV-1a of 64 bits
     for byte in resource.encode():
         number = (number ^ byte) * 0x100000001B3 % 2**64
-    return max(int(node.get(f"fg:token:{number % 65_536}") or 0) for node in nodes)
+    return sorted(int(node.get(f"fg:token:{number % 65_536}") or 0) for node in nodes)[len(nodes) // 2]
 
 
 def open_shop(cluster: Cluster, stem: str, stock: int = 10) -> str:
