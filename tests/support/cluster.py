@@ -42,7 +42,13 @@ class RedisServer:
         self.process = processes.start(
             ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder), "--save", "", *persistence],
             self.folder / "log", env={**os.environ, **self.environment})
-        eventually(lambda: processes.accepts(self.port), 15, what=f"{self.name} accepts")
+        eventually(self._has_loaded, 15, what=f"{self.name} answers")
+
+    def _has_loaded(self) -> bool:
+        try:
+            return bool(self.client().ping())
+        except redis.exceptions.ConnectionError:  # not listening yet, or still reading its data
+            return False
 
     def kill(self) -> None:
         if self.process:

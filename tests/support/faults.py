@@ -157,7 +157,10 @@ def take_on_all(api: Api, nodes: list[redis.Redis], resource: str, ttl_ms: int) 
         lease = api.take(resource, ttl_ms=ttl_ms)
         for _ in range(20):  # late nodes are brought to the token in the background
             if holders_under(nodes, resource, lease["fencing_token"]) == len(nodes):
-                return api.renew(lease, ttl_ms).json()
+                renewed = api.renew(lease, ttl_ms).json()
+                eventually(lambda: {str(value).split()[2] for value in lease_on(nodes, resource)} == {"1"}, ttl_ms / 1000, every=0.005,
+                           what="the renewal has reached all")
+                return renewed
             time.sleep(0.005)
         api.give_back(lease)
         return None
