@@ -52,6 +52,12 @@ def far(served: Gateway) -> Api:
     return served.api
 
 
+def nodes_by_epoch(gateway: Gateway) -> list[int]:
+    """Their numbers; the one with the lowest epoch first."""
+    epochs = [node["epoch"] for node in gateway.nodes()]
+    return sorted(range(5), key=epochs.__getitem__)
+
+
 def recovers(gates: Gates, gateway: Gateway, resource: str, above: int) -> None:
     """Healed, it grants within 15 s with a token above all before, and every node takes part again."""
     gates.heal()
@@ -147,7 +153,7 @@ def test_lease_when_two_slower_nodes_are_ahead_in_epochs_then_it_survives_the_lo
     """The two nodes that were let in last, and so have the highest epochs, answer in time but last. Proves that they come
     to hold leases under their token too, so that a lease granted by five nodes is not lost with one of them."""
     nodes = cluster.clients()
-    by_epoch = sorted(range(5), key=lambda number: served.nodes()[number]["epoch"])
+    by_epoch = nodes_by_epoch(served)
     for number in by_epoch[3:]:
         gates.all[number].replies.delay = 0.4 * NODE_TIMEOUT
     for _ in range(2):
@@ -232,16 +238,26 @@ def test_node_when_it_flaps_then_no_errors_and_nobody_waits_for_it(
 
 def test_gateways_when_each_reaches_other_three_nodes_then_both_grant_one_at_a_time(
         cluster: Cluster, gates: Gates, served: Gateway, far: Api, fresh: Callable[[str], str]) -> None:
-    """One gateway reaches nodes 1 to 3, the other 3 to 5; only node 3 hears both. Proves that one common node is enough
-    for tokens in real-time order and for one holder at a time."""
+    """Each gateway reaches three nodes, and only one of them is common to both: that with the lowest epoch, so that by its
+    own count it could tell neither of the other's tokens. Proves that one common node is enough for tokens in real-time
+    order and for one holder at a time."""
     resources = [fresh("test/split") for _ in range(2)]
     with gates_before([node.port for node in cluster.nodes]) as other_gates:
         other = serve_through(cluster, other_gates)
         try:
-            for gate in [*gates[3:], *other_gates[:2]]:
-                gate.black_hole()
+            _, *rest = nodes_by_epoch(served)
+            for one, two in zip(rest[:2], rest[2:]):
+                gates.all[one].black_hole()
+                other_gates.all[two].black_hole()
             eventually(lambda: all([node["state"] for node in gateway.nodes()].count("voting") == 3 for gateway in (served, other)), 10,
                        what="each knows of three nodes")
+            for turns in ([far, other.api] * 2, [other.api, far] * 2):  # before either can know the count by heart
+                unheard, tokens = fresh("test/split"), []
+                for api in turns:
+                    lease = api.take(unheard, ttl_ms=1_000, wait_ms=2_000)
+                    tokens.append(lease["fencing_token"])
+                    api.give_back(lease)
+                assert tokens == sorted(set(tokens)), "a later grant by the other gateway has a lower token"
             with calling([far, other.api], resources, ttl_ms=500, wait_ms=2_000, hold=0.002) as callers:
                 callers.more(10, 30)
             assert callers.statuses() <= CLEAN_ANSWERS, callers.statuses()
