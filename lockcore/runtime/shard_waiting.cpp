@@ -126,12 +126,13 @@ std::shared_ptr<acquire_attempt> shard::start_attempt(const acquire_request& req
     // Whoever waits behind it here has to be told when the lease ends at another gateway.
     const auto behind = queues_.find(request.resources.front().str());
     const bool marked = request.kept || (behind != queues_.end() && behind->second.order.size() > 1);
-    call.tail =
-        lease_tail(claims, {request.ttl, 0, 1, key.text, marked ? std::string_view(mark_) : std::string_view{}});
+    call.tail = lease_tail(
+        claims, {request.ttl, 0, 1, milliseconds{0}, key.text, marked ? std::string_view(mark_) : std::string_view{}});
     if (request.wait > milliseconds{0}) call.mark = mark_;
-    call.hint = hint_for(request.resources);
+    // No counter is below its node's base: from the highest of those on, all nodes count in step.
+    call.hint = heard_->hint_for(request.resources, fencing_token{value_of(highest_epoch()) * tokens_per_epoch});
     call.previous = previous;
-    auto attempt = std::make_shared<acquire_attempt>(std::move(call), links_);
+    auto attempt = std::make_shared<acquire_attempt>(std::move(call), links_, heard_);
     attempt->start();
     return attempt;
 }
@@ -140,7 +141,6 @@ asio::awaitable<result<lease>> shard::settle(std::shared_ptr<acquire_attempt> at
     for (bool retried = false;; retried = true) {
         if (!attempt->done.fired()) co_await attempt->done.wait();
         const class acquire& machine = attempt->machine();
-        remember(request.resources, machine.highest_heard());
         if (machine.outcome() == acquire::verdict::granted) {
             const auto left = std::chrono::floor<milliseconds>(validity(request.ttl, now() - attempt->started_at()));
             const bool unwanted = co_await caller_gone();
@@ -190,7 +190,7 @@ asio::awaitable<bool> shard::leave_used_up_epoch(const acquire_request& request)
     auto drawn = co_await deps_.epochs.draw(links_.front()->name(), highest_epoch());
     if (!drawn) co_return false;
     // The next ACQUIRE's hint is one higher than this: the first token of the new epoch.
-    remember(request.resources, fencing_token{value_of(drawn->value) * tokens_per_epoch});
+    heard_->heard(request.resources, fencing_token{value_of(drawn->value) * tokens_per_epoch});
     co_return true;
 }
 
@@ -228,6 +228,7 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
                 if (seen.error().code == errc::lease_lost) co_return std::nullopt;
                 co_return seen.error();
             }
+            if (seen->validity <= milliseconds{0}) co_return std::nullopt;
             seen->repeated = true;
             co_return std::move(*seen);
         }
@@ -235,8 +236,6 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
             break;
     }
     if (request.by.owner.empty()) co_return std::nullopt;
-    if (std::chrono::system_clock::now() - claims.granted_at + request.ttl > config_.max_hold)
-        co_return fail(errc::renewals_exhausted, "The lease would be held longer than max_hold allows.");
 
     redis::lease_call call = call_for(claims);
     call.ttl = request.ttl;
@@ -250,6 +249,9 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
     round->take_hold_back();
     if (gone) co_return fail(errc::cancelled, "The caller went away.");
     if (round->machine().outcome() == majority_round::verdict::lost) co_return std::nullopt;
+    if (round->machine().outcome() == majority_round::verdict::exhausted)
+        co_return fail(errc::renewals_exhausted,
+                       "With another hold the lease would be held longer than max_hold allows.");
     failure none = fail(errc::no_quorum, "Too few Redis nodes answered to count another hold.");
     none.answers = round->answers();
     co_return none;

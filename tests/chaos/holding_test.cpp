@@ -266,8 +266,10 @@ TEST_P(holding_test, listed_then_every_live_lease_once_in_order_and_in_pages) {
     EXPECT_EQ(there_.run(there_.manager().list(query))->leases.size(), 46U);
 }
 
-TEST_P(holding_test, a_node_comes_back_empty_then_a_renewal_puts_the_lease_back_there_and_a_release_takes_it_away) {
-    if (nodes_.size() == 1) GTEST_SKIP() << "takes a majority beside the node";
+class healing_test : public holding_test {};
+INSTANTIATE_TEST_SUITE_P(nodes, healing_test, ::testing::Values(3U, 5U, 7U));
+
+TEST_P(healing_test, a_node_comes_back_empty_then_a_renewal_puts_the_lease_back_there_and_a_release_takes_it_away) {
     const auto held = here_.acquire(named("a", "worker-1", 5s));
     ASSERT_TRUE(held);
     nodes_.kill(0);

@@ -18,8 +18,6 @@ from support.polling import eventually
 from support.stack import Stack
 
 HOUR = 3_600
-UPTIME = pytest.mark.xfail(strict=True, reason="known fault: the time that a restarted node sits out is taken from INFO's uptime, which its wall clock moves")
-HELD_FOR = pytest.mark.xfail(strict=True, reason="known fault: max_hold_ms is counted from the grant's time of day by the gateway's wall clock")
 
 
 class Clock:
@@ -157,7 +155,7 @@ def test_nodes_when_all_clocks_jump_forward_then_exclusion_is_gone_and_the_guard
 # A node that was restarted, and whose clock is then set: what a machine's boot and its time service do.
 
 
-@pytest.mark.parametrize("offset_s", [0, pytest.param(HOUR, marks=UPTIME)], ids=["true", "forward"])
+@pytest.mark.parametrize("offset_s", [0, HOUR], ids=["true", "forward"])
 def test_nodes_when_restarted_with_older_data_and_their_clocks_jump_then_they_sit_out_all_the_same(
         stack: Stack, fresh: Callable[[str], str], resource: str, offset_s: int) -> None:
     """A majority forgets a lease that is held, and its clocks are set forward while it sits out. Proves that it sits out
@@ -190,7 +188,6 @@ def test_nodes_when_restarted_with_older_data_and_their_clocks_jump_then_they_si
         second.wait_until_whole()
 
 
-@UPTIME
 def test_node_when_restarted_and_its_clock_jumps_back_then_it_votes_again_after_the_longest_lease(
         clocked: Cluster, served: Gateway, clocks: list[Clock], resource: str) -> None:
     """Proves that a clock set back does not keep a node out for as long as it was set back."""
@@ -253,7 +250,7 @@ def test_gateway_when_its_clock_jumps_then_validity_and_waiting_do_not_change(
         gateway.kill()
 
 
-@pytest.mark.parametrize("offset_s", [pytest.param(HOUR, marks=HELD_FOR), -HOUR], ids=["forward", "back"])
+@pytest.mark.parametrize("offset_s", [HOUR, -HOUR], ids=["forward", "back"])
 def test_renewal_when_the_gateways_clock_jumps_then_the_holder_keeps_his_lease(
         cluster: Cluster, resource: str, offset_s: int) -> None:
     """A lease held for less than a second, and a clock that says an hour. Proves that max_hold_ms is not counted by a

@@ -13,7 +13,6 @@ from support.polling import eventually
 from support.tcp_gate import Gates, between, gates_before
 
 NODE_TIMEOUT = 0.5
-AHEAD = pytest.mark.xfail(strict=True, reason="known fault: a node ahead of the token that always answers last is never caught up with: its count is in nobody's hint")
 
 
 def serve_through(cluster: Cluster, gates: Gates) -> Gateway:
@@ -147,7 +146,6 @@ def test_renewal_when_its_replies_are_held_back_then_503_and_the_lease_is_still_
     recovers(gates, served, resource, held["fencing_token"])
 
 
-@AHEAD
 def test_lease_when_two_slower_nodes_are_ahead_in_epochs_then_it_survives_the_loss_of_a_third(
         cluster: Cluster, gates: Gates, served: Gateway, far: Api, resource: str) -> None:
     """The two nodes that were let in last, and so have the highest epochs, answer in time but last. Proves that they come
