@@ -15,10 +15,14 @@
  *   when the node is admitted under its live run id.
  * - BIG stands for 2^32. Crashes, epochs, raises by others, top-ups and initial counters are limited by macros.
  *
- * Sizes: ATTEMPTS 2|3, INIT highest initial counter, CRASHES, DRAWS, RAISES, TOPUPS, BIG, RES 1|2 resources (SET_B: B wants both too).
- * Features: ROLLBACK (AOF), PARTLY (lease kept, counters gone), FLUSH (R10), CALLS (RENEW, RE-ENTRANT, INSPECT), HINT, OLD_CONFIRM, SLACK,
- *   CLOCKS, HANDOVER. REACH_*: asserts that something is never reached; found violated, it shows that the model is not empty there.
- * Weakened rules: every macro WITHOUT_*; the comment stands where it is used.
+ * Sizes (macros): ATTEMPTS 2|3; INIT, the highest counter to begin with; CRASHES; DRAWS of an epoch; RAISES of a bucket by other resources (of
+ *   RAISED: 0 is the bucket of `a`, 1 of `b`); TOPUPS; BIG; RES 1|2 resources (A wants both, the others `a`; with SET_B they want both too).
+ * What may happen too: ROLLBACK (a crash restores what the AOF had), PARTLY (a crash keeps the leases and loses the counters), FLUSH (FLUSHALL),
+ *   CALLS (RENEW, RE-ENTRANT, INSPECT), HINT (R1's hint), TWICE (R1 is executed twice), OLD_CONFIRM (CONFIRMs of an older T arrive late),
+ *   SLACK (R5: T := v + 1), RAISE_TO_REPLY (T is raised to a late reply), CLOCKS (exclusion), HANDOVER.
+ * What is checked: P1 and P2 always; P3 with CLOCKS; INVARIANTS: the proof's I1, I2, I3 and S. REACH_* asserts that something is never reached:
+ *   found "violated", it shows that the search is not empty there.
+ * Weakened rules: every macro WITHOUT_*, and SLACK_UNBOUNDED. The comment stands where it is used.
  */
 #ifndef ATTEMPTS
 #define ATTEMPTS 2
@@ -135,7 +139,7 @@ byte o[N] = NOBODY;             /* whose it was */
 #define STAMP(c, n, value) skip
 #endif
 
-hidden byte v;                  /* scratch within one step */
+hidden byte v;                  /* scratch within one d_step; holds nothing between two */
 hidden byte i;
 hidden byte r;
 
@@ -638,7 +642,6 @@ proctype node(byte n) {
         raises++;
         counter[AT(n, RAISED)] = EFF1(n, RAISED) + 1;
         printf("node %d: another resource raises the bucket to %d\n", n, counter[AT(n, RAISED)]) }
-#ifndef ONE_STEP_RAISES
     :: d_step { raises < RAISES && ADM(n) && EFF1(n, RAISED) + 2 < (epoch + 1) * BIG && !OVERFLOW(EFF1(n, RAISED) + 2) ->
         raises++;
         counter[AT(n, RAISED)] = EFF1(n, RAISED) + 2;
@@ -648,7 +651,6 @@ proctype node(byte n) {
         raises++;
         counter[AT(n, RAISED)] = epoch * BIG + 1;
         printf("node %d: another resource raises the bucket to %d\n", n, counter[AT(n, RAISED)]) }
-#endif
 #endif
 #endif
 #ifdef CLOCKS
@@ -817,36 +819,38 @@ proctype judge() {
 
 /* ---- Any counters to begin with: attempts that failed before. The nodes are alike, so only rising ones. ---- */
 init {
+    byte k;                     /* not `hidden`: the search comes back to the choices here */
     atomic {
 #if INIT > 0
-        select (v : 0 .. INIT);
-        counter[AT(2, 0)] = v;
+        select (k : 0 .. INIT);
+        counter[AT(2, 0)] = k;
         do
-        :: v == 0 -> break
-        :: v > 0 -> v--
+        :: k == 0 -> break
+        :: k > 0 -> k--
         :: break
         od;
-        counter[AT(1, 0)] = v;
+        counter[AT(1, 0)] = k;
         do
-        :: v == 0 -> break
-        :: v > 0 -> v--
+        :: k == 0 -> break
+        :: k > 0 -> k--
         :: break
         od;
-        counter[AT(0, 0)] = v;
+        counter[AT(0, 0)] = k;
         printf("the counters are %d %d %d\n", counter[AT(0, 0)], counter[AT(1, 0)], counter[AT(2, 0)]);
 #endif
         run node(0);
         run node(1);
         run node(2);
-        for (i : 0 .. ATTEMPTS - 1) {
-            run attempt(i);
-            run connection(i, 0);
-            run connection(i, 1);
-            run connection(i, 2)
+        for (k : 0 .. ATTEMPTS - 1) {
+            run attempt(k);
+            run connection(k, 0);
+            run connection(k, 1);
+            run connection(k, 2)
         };
 #if DRAWS > 0 && !defined(WITHOUT_EPOCHS) && !defined(WITHOUT_EPOCH_COPIES) && !defined(WITHOUT_COUNTER_MAJORITY)
-        for (i : 0 .. DRAWS - 1) { run readmission(i) };
+        for (k : 0 .. DRAWS - 1) { run readmission(k) };
 #endif
-        run judge()
+        run judge();
+        k = 0
     }
 }
