@@ -52,6 +52,7 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
         case command_kind::hold:
             out.arg(ttl)
                 .arg(value_of(token))
+                .arg(hold_max)
                 .arg("")
                 .arg(std::uint64_t{call.holds})
                 .arg(call.key.empty() ? "-" : call.key);

@@ -71,7 +71,8 @@ TEST_P(holding_test, owner_asks_again_then_same_token_and_one_hold_more_until_as
 TEST_P(holding_test, owner_asks_again_for_less_time_then_the_time_is_not_cut) {
     const auto first = here_.acquire(named("a", "worker-1", 4s));
     ASSERT_TRUE(first);
-    ASSERT_TRUE(here_.acquire(named("a", "worker-1", 200ms)));
+    const auto shorter = here_.acquire(named("a", "worker-1", 200ms));
+    ASSERT_TRUE(shorter) << shorter.error().detail;
     EXPECT_GT(here_.run(here_.manager().inspect(first->claims))->validity, 3s);
     ASSERT_TRUE(here_.acquire(named("a", "worker-1", 5s)));
     const auto seen = here_.run(here_.manager().inspect(first->claims));
