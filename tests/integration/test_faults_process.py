@@ -15,7 +15,7 @@ from support import processes
 from support.api import Api, expect_problem
 from support.cluster import MAX_TTL_MS, Cluster, Gateway
 from support.cluster import running as running_cluster
-from support.faults import counted_up_to, granted_again, holders, lease_on, nobody_else_gets, open_shop, sale, stock_of, take_on_all
+from support.faults import count_out_of_step, counted_up_to, granted_again, holders, lease_on, nobody_else_gets, open_shop, sale, stock_of, take_on_all
 from support.polling import eventually, stays
 from support.stack import Stack
 from support.tcp_gate import Gates, gates_before
@@ -85,6 +85,8 @@ def test_gateway_when_stopped_past_the_ttl_with_a_grant_under_way_then_it_grants
     if rounds == 1:
         patient.api.give_back(take_on_all(patient.api, nodes, resource, MAX_TTL_MS))
         eventually(lambda: holders(nodes, resource) == 0, what="released everywhere")
+    else:
+        count_out_of_step(nodes, resource)
     for gate in gates.all:
         gate.replies.hold = True
     call = patient.api.begin_ask(resource, ttl_ms=500)

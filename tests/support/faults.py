@@ -200,13 +200,27 @@ def holders_under(nodes: list[redis.Redis], resource: str, token: int) -> int:
     return sum(value is not None and int(value.split()[1]) == token for value in lease_on(nodes, resource))
 
 
-def counted_up_to(nodes: list[redis.Redis], resource: str) -> int:
-    """The highest count that a majority of all nodes has reached for the resource, answered to anybody or not: no grant
-    that was ever complete has a higher token, and every grant from now on must have one."""
+def counter_of(resource: str) -> str:
+    """The key of the counter in which the resource counts."""
     number = 0xCBF29CE484222325  # FNV-1a of 64 bits
     for byte in resource.encode():
         number = (number ^ byte) * 0x100000001B3 % 2**64
-    return sorted(int(node.get(f"fg:token:{number % 65_536}") or 0) for node in nodes)[len(nodes) // 2]
+    return f"fg:token:{number % 65_536}"
+
+
+def count_out_of_step(nodes: list[redis.Redis], resource: str) -> None:
+    """Each node's counter past those of the nodes before it, as failed attempts would leave them: the next grant has to confirm."""
+    key = counter_of(resource)
+    highest = max(int(node.hget("fg:node", "base")) for node in nodes)
+    for further, node in enumerate(nodes, 1):
+        node.set(key, max(highest, int(node.get(key) or 0)) + 10 * further)
+
+
+def counted_up_to(nodes: list[redis.Redis], resource: str) -> int:
+    """The highest count that a majority of all nodes has reached for the resource, answered to anybody or not: no grant
+    that was ever complete has a higher token, and every grant from now on must have one."""
+    key = counter_of(resource)
+    return sorted(int(node.get(key) or 0) for node in nodes)[len(nodes) // 2]
 
 
 def open_shop(cluster: Cluster, stem: str, stock: int = 10) -> str:
