@@ -11,11 +11,13 @@
 namespace {
 
 constexpr const char* usage_text =
-    R"(usage: sim [--seed N | --seeds A..B | --for SECONDS] [--from N] [--nodes N] [--mutate NAME [--any-checker]] [--trace] [--probe-report]
+    R"(usage: sim [--seed N | --seeds A..B | --for SECONDS] [--from N] [--nodes N] [--profile NAME]
+           [--mutate NAME [--any-checker]] [--trace] [--probe-report]
   --seed N         one seed, with what came of it
   --seeds A..B     these; default 1..1000
   --for SECONDS    as many as there is time for, from --from on (default 1)
   --nodes N        that many nodes, whatever the seed says
+  --profile NAME   everyday, quiet, short_leases, forgetful, shared_counters or jumping_clocks
   --mutate NAME    with one rule left out; ends with success once its checker has found a violation; 'list' names them
   --any-checker    any checker may find it
   --trace          print everything that happens
@@ -26,7 +28,7 @@ Exit codes: 0 no violation (with --mutate: one was found), 1 otherwise, 64 wrong
 struct arguments {
     std::uint64_t first = 1, last = 1'000;
     double seconds = 0;
-    std::optional<std::uint32_t> nodes;
+    sim::wishes wanted;
     const sim::mutation_row* mutation = nullptr;
     bool any_checker = false, trace = false, probe_report = false, single = false, list = false;
 };
@@ -64,7 +66,10 @@ bool parse(int count, char** words, arguments& a) {
             a.seconds = static_cast<double>(n);
         } else if (word == "--nodes") {
             if (!number(value(), n) || n % 2 == 0 || n > sim::sim_nodes_max) return false;
-            a.nodes = static_cast<std::uint32_t>(n);
+            a.wanted.nodes = static_cast<std::uint32_t>(n);
+        } else if (word == "--profile") {
+            a.wanted.about = sim::find_profile(value());
+            if (!a.wanted.about) return false;
         } else if (word == "--mutate") {
             const std::string_view name = value();
             a.list = name == "list";
@@ -88,7 +93,8 @@ void print_violation(const sim::outcome& o, const arguments& a) {
     std::printf("VIOLATION of %s after %.3f ms: %s\n", sim::to_string(o.broken->by),
                 static_cast<double>(o.broken->at.count()) / 1'000.0, o.broken->what.c_str());
     std::string again = "sim --seed " + std::to_string(o.set.seed);
-    if (a.nodes) again += " --nodes " + std::to_string(*a.nodes);
+    if (a.wanted.nodes) again += " --nodes " + std::to_string(*a.wanted.nodes);
+    if (a.wanted.about) again += std::string(" --profile ") + sim::to_string(*a.wanted.about);
     if (a.mutation) again += std::string(" --mutate ") + a.mutation->name;
     if (a.any_checker) again += " --any-checker";
     std::printf("again: %s --trace\n", again.c_str());
@@ -113,11 +119,13 @@ int main(int count, char** words) {
     sim::probe_counts probes;
     std::uint64_t seeds = 0, events = 0;
     bool found = false;
-    const auto broken = a.mutation ? a.mutation->what : sim::mutation::none;
-    const std::optional<sim::checker> only =
-        a.mutation && !a.any_checker ? std::optional(a.mutation->caught_by) : std::nullopt;
+    if (a.mutation) {
+        a.wanted.broken = a.mutation->what;
+        if (!a.any_checker) a.wanted.only = a.mutation->caught_by;
+        if (!a.wanted.about && a.mutation->profile) a.wanted.about = sim::find_profile(a.mutation->profile);
+    }
     for (std::uint64_t seed = a.first; !found && (a.seconds > 0 ? spent() < a.seconds : seed <= a.last); ++seed) {
-        const sim::outcome o = sim::run_seed(seed, broken, only, a.nodes, a.trace);
+        const sim::outcome o = sim::run_seed(seed, a.wanted, a.trace);
         ++seeds;
         events += o.events;
         probes.add(o.probes);

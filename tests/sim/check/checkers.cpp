@@ -54,7 +54,7 @@ void checkers::stock_counted(std::uint32_t resource, std::uint64_t sold, std::ui
 }
 
 void checkers::lease_valid(resource_set set, sim_nonce nonce, sim_time until) {
-    if (ctx_.set.clocks_jump) return;
+    if (!ctx_.set.exclusion_promised()) return;
     for_each_resource(set, [&](std::uint32_t r) {
         auto& valid = valid_[r];
         std::erase_if(valid, [&](const valid_lease& v) { return v.until <= ctx_.now(); });

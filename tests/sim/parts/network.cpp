@@ -2,15 +2,16 @@
 
 namespace sim {
 
-microseconds network::delay() {
+microseconds network::delay(const line& l) {
     microseconds d = ctx_.set.delay_base + ctx_.chance.about(ctx_.set.delay_more);
     if (!healed_ && ctx_.set.slow_per_thousand > 0 && ctx_.chance.chance(ctx_.set.slow_per_thousand))
         d += ctx_.chance.about(ctx_.set.slow);
+    if (!healed_) d += ctx_.set.detour[l.gateway][l.node];
     return d;
 }
 
-sim_time network::arrival(one_way& way, sim_time blocked_until) {
-    way.latest = std::max(way.latest, std::max(ctx_.now(), blocked_until) + delay());
+sim_time network::arrival(const line& l, one_way& way, sim_time blocked_until) {
+    way.latest = std::max(way.latest, std::max(ctx_.now(), blocked_until) + delay(l));
     return way.latest;
 }
 
@@ -21,9 +22,9 @@ network::connection network::connect(std::uint32_t gateway, std::uint32_t node) 
     fresh.node = node;
     connections_.push_back(std::move(fresh));
     line& l = connections_.back();
-    const sim_time there = arrival(l.up, up_blocked_[gateway][node]);
+    const sim_time there = arrival(l, l.up, up_blocked_[gateway][node]);
     l.down.latest = std::max(there, down_blocked_[gateway][node]);
-    const sim_time back = l.down.latest + delay();
+    const sim_time back = l.down.latest + delay(l);
     ctx_.events.at(back, {.kind = event_kind::connection_opens, .a = c});
     return c;
 }
@@ -44,7 +45,7 @@ void network::send(connection c, const request& q) {
     line& l = connections_[c];
     if (!l.open || !l.accepts) return;
     l.requests.push(q);
-    ctx_.events.at(arrival(l.up, up_blocked_[l.gateway][l.node]), {.kind = event_kind::request_arrives, .a = c});
+    ctx_.events.at(arrival(l, l.up, up_blocked_[l.gateway][l.node]), {.kind = event_kind::request_arrives, .a = c});
 }
 
 void network::request_arrives(connection c) {
@@ -64,7 +65,7 @@ void network::request_arrives(connection c) {
     const reply answer = node.execute(q);
     if (!l.open || !l.answers) return;
     l.replies.push(answer);
-    ctx_.events.at(arrival(l.down, down_blocked_[l.gateway][l.node]), {.kind = event_kind::reply_arrives, .a = c});
+    ctx_.events.at(arrival(l, l.down, down_blocked_[l.gateway][l.node]), {.kind = event_kind::reply_arrives, .a = c});
 }
 
 network::delivery network::reply_arrives(connection c) {
@@ -123,7 +124,7 @@ void network::cut_any() {
             l.replies.clear();
         }
         ctx_.note("connection is cut", l.gateway, l.node, l.accepts, l.answers);
-        end_soon(c, delay());
+        end_soon(c, delay(l));
         return;
     }
 }
@@ -144,7 +145,7 @@ void network::node_crashed(std::uint32_t node) {
         if (l.node != node || l.run == 0) continue;
         l.requests.clear();
         l.accepts = false;
-        if (says_so) end_soon(c, delay());
+        if (says_so) end_soon(c, delay(l));
     }
 }
 

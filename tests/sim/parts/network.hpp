@@ -63,8 +63,8 @@ class network {
         fifo<reply> replies;
     };
 
-    microseconds delay();
-    sim_time arrival(one_way& way, sim_time blocked_until);
+    microseconds delay(const line& l);
+    sim_time arrival(const line& l, one_way& way, sim_time blocked_until);
     void end_soon(connection c, microseconds after);
 
     context& ctx_;

@@ -6,12 +6,15 @@ namespace sim {
 
 using outcome = call_answer::outcome;
 
-const sim_client::op sim_client::ops[] = {
-    {"work", 40, &sim_client::work},          {"renew", 22, &sim_client::renew},
-    {"inspect", 14, &sim_client::inspect},    {"release", 12, &sim_client::release},
-    {"hand over", 8, &sim_client::hand_over}, {"linger", 6, &sim_client::linger},
-    {"walk away", 2, &sim_client::walk_away},
-};
+const std::array<sim_client::op, op_count> sim_client::ops = {{
+    {"work", &sim_client::work},
+    {"renew", &sim_client::renew},
+    {"inspect", &sim_client::inspect},
+    {"release", &sim_client::release},
+    {"hand over", &sim_client::hand_over},
+    {"linger", &sim_client::linger},
+    {"walk away", &sim_client::walk_away},
+}};
 
 sim_client::sim_client(context& ctx, checkers& check, gateways& to, shop& sells, std::uint32_t index,
                        drifting_clock clock)
@@ -50,6 +53,8 @@ void sim_client::wakes(std::uint32_t generation) {
                 state_ = state::finished;
             } else if (insists_) {
                 acquire(static_cast<resource_set>(1U << insisted_), ctx_.set.max_ttl, 0);
+            } else if (past_.nonce != 0 && ctx_.chance.chance(ctx_.set.ghosts_per_thousand)) {
+                ask_for_the_past();
             } else {
                 acquire(some_resources(), ctx_.chance.between(ctx_.set.ttl_low, ctx_.set.max_ttl), 0);
             }
@@ -81,20 +86,34 @@ void sim_client::choose_op() {
         if (ctx_.chance.chance(300)) return let_go();
     }
     std::uint32_t all = 0;
-    for (const op& o : ops)
-        all += o.weight;
+    for (const std::uint32_t weight : ctx_.set.op_weight)
+        all += weight;
     std::uint32_t drawn = ctx_.chance.below(all);
-    for (const op& o : ops) {
-        if (drawn < o.weight) return (this->*o.run)();
-        drawn -= o.weight;
+    for (std::size_t i = 0; i < op_count; ++i) {
+        const std::uint32_t weight = ctx_.set.op_weight[i];
+        if (drawn < weight) return (this->*ops[i].run)();
+        drawn -= weight;
     }
 }
 
 /// The lease is forgotten. Whatever validity it has left still counts: the holder may be in the middle of something.
 void sim_client::let_go() {
+    if (lease_.nonce != 0) past_ = lease_;
     lease_ = {};
     handed_over_ = 0;
-    sleep(state::idle, ctx_.chance.about(insists_ ? microseconds{30'000} : ctx_.set.think * 4));
+    if (insists_) return sleep(state::idle, ctx_.chance.about(microseconds{30'000}));
+    // Who is refused again and again asks more and more rarely.
+    refused_ = std::min(refused_ + 1, 5U);
+    sleep(state::idle, ctx_.chance.about(ctx_.set.think * (std::int64_t{1} << refused_)));
+}
+
+/// It looks, or tries to go on, where it has no business any more: somebody else may hold it by now.
+void sim_client::ask_for_the_past() {
+    lease_ = past_;
+    past_ = {};
+    ops_left_ = 1 + ctx_.chance.below(4);
+    if (ctx_.chance.chance(300)) return renew();
+    inspect();
 }
 
 resource_set sim_client::some_resources() {
@@ -145,6 +164,7 @@ void sim_client::release() {
 
 /// The next holder stands ready: it takes the lease over instead of waiting until it is free.
 void sim_client::hand_over() {
+    past_ = {};  // the old nonce is never used again
     if (!ctx_.broken(mutation::hand_over_keeps_old)) check_.lease_valid_only(lease_.nonce, ctx_.now());
     acquire(lease_.resources, ctx_.chance.between(ctx_.set.ttl_low, ctx_.set.max_ttl), lease_.nonce);
 }
@@ -163,14 +183,21 @@ void sim_client::answer(const call& c, const call_answer& a) {
     switch (c.kind) {
         case call_kind::acquire:
             if (c.previous != 0) ctx_.hit(good ? probe::hand_over_ok : probe::hand_over_failed);
+            if (c.previous != 0) lease_.nonce = good ? 0 : c.previous;
             if (good) {
                 lease_ = {a.nonce, a.token, c.resources, c.ttl, until};
                 check_.lease_valid(c.resources, a.nonce, until);
+                refused_ = 0;
                 ops_left_ = 1 + ctx_.chance.below(7);
                 got_it_ = got_it_ || insists_;
                 return sleep(state::holding, insists_ ? microseconds{0} : pause());
             }
             if (c.previous != 0) return release();  // what was to be handed over is given back
+            // As a waiter does: it comes back just when the holder's lease runs out.
+            if (a.what == outcome::locked && a.left > milliseconds{0} && ctx_.chance.chance(500)) {
+                lease_ = {};
+                return sleep(state::idle, a.left + ctx_.chance.about(milliseconds{1}));
+            }
             return let_go();
         case call_kind::renew:
         case call_kind::inspect:

@@ -40,13 +40,12 @@ class sim_client {
         milliseconds ttl{0};
         sim_time until{0};  ///< Real time until which its own clock says that the lease is valid.
     };
-    /// What a client may do with a lease. A new operation is a new row.
+    /// What a client may do with a lease. A new operation is a new row here and a new weight in options.
     struct op {
         const char* name;
-        std::uint32_t weight;
         void (sim_client::*run)();
     };
-    static const op ops[];
+    static const std::array<op, op_count> ops;
 
     void acquire(resource_set set, milliseconds ttl, sim_nonce previous);
     void work();
@@ -59,6 +58,7 @@ class sim_client {
 
     void ask(call c);
     void choose_op();
+    void ask_for_the_past();
     void let_go();
     void sleep(state next, microseconds span);
     microseconds pause();
@@ -74,9 +74,9 @@ class sim_client {
     state state_ = state::idle;
     std::uint32_t generation_ = 0;  ///< Counts what it waits for; answers to anything older are not heard.
     call_kind called_{};
-    held lease_;
+    held lease_, past_;
     sim_nonce handed_over_ = 0;
-    std::uint32_t ops_left_ = 0;
+    std::uint32_t ops_left_ = 0, refused_ = 0;
     bool writing_ = false;
     std::uint32_t shop_resource_ = 0;
     std::uint64_t units_seen_ = 0;

@@ -113,7 +113,7 @@ void sim_gateway::called(const call& c) {
     if (c.kind == call_kind::acquire) {
         q.nonce = ctx_.chance.next() | 1;
         q.previous = c.previous;
-        q.hint = hint_for(c.resources);
+        q.hint = ctx_.set.hints ? hint_for(c.resources) : 0;
         if (q.hint != 0) ctx_.hit(probe::hint_used);
         ctx_.note("attempt begins", index_, q.nonce, c.resources, q.hint);
         perform(at, a.taking.start());

@@ -17,13 +17,12 @@ constexpr milliseconds silence_max{500};
 
 sim_link::sim_link(context& ctx, network& net, epoch_register& epochs, sim_gateway& owner, std::uint32_t gateway,
                    std::uint32_t node)
-    : ctx_(ctx),
-      net_(net),
-      epochs_(epochs),
-      owner_(owner),
-      gateway_(gateway),
-      node_(node),
-      supervisor_(ctx.broken(mutation::no_quarantine) ? milliseconds{0} : ctx.set.max_ttl) {}
+    : ctx_(ctx), net_(net), epochs_(epochs), owner_(owner), gateway_(gateway), node_(node), supervisor_(sits_out()) {}
+
+milliseconds sim_link::sits_out() const {
+    const bool not_at_all = ctx_.broken(mutation::no_quarantine) || !ctx_.set.quarantined;
+    return not_at_all ? milliseconds{0} : ctx_.set.max_ttl;
+}
 
 lockcore::monotonic_time sim_link::local_time() const {
     return lockcore::monotonic_time{owner_.clock().of(ctx_.now()) + std::chrono::hours{1}};
@@ -44,7 +43,7 @@ void sim_link::forget() {
     drew_before_ = false;
     spare_epoch_.reset();
     handshake_until_ = looks_at_ = sim_time::max();
-    supervisor_ = node_supervisor(ctx_.broken(mutation::no_quarantine) ? milliseconds{0} : ctx_.set.max_ttl);
+    supervisor_ = node_supervisor(sits_out());
 }
 
 // --- being let in

@@ -57,6 +57,7 @@ class sim_link {
     void use_epoch(std::uint64_t epoch, bool first);
     void look_at(sim_time when);
     lockcore::monotonic_time local_time() const;
+    milliseconds sits_out() const;
 
     context& ctx_;
     network& net_;

@@ -187,7 +187,7 @@ node_reply sim_node::confirm(const request& q) {
     const std::uint64_t highest = eff(q.resources);
     if (highest > q.token && !ctx_.broken(mutation::confirm_past_counter)) return answer(reply_status::stale, highest);
     for_each_resource(q.resources, [&](std::uint32_t r) {
-        counter_of(r) = ctx_.broken(mutation::confirm_past_counter) ? std::max(counter_of(r), q.token) : q.token;
+        counter_of(r) = q.token;
         stamp(q, r, q.token, data_.leases[r].renewals);
     });
     return answer(reply_status::ok, q.token);

@@ -25,6 +25,7 @@ enum class event_kind : std::uint8_t {
     shop_answered,     ///< a: visit
     fault_strikes,     ///< a: fault class
     node_starts,       ///< who: node
+    node_flushed,      ///< who: node, once more
     gateway_starts,    ///< who: gateway
     world_heals,
     world_ends,

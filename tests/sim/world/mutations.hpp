@@ -64,6 +64,7 @@ struct mutation_row {
     const char* name;
     checker caught_by;
     const char* left_out;
+    const char* profile = nullptr;  ///< The kind of world in which it is looked for; null: any.
 };
 /// Every mutation, with the checker that has to catch it.
 std::span<const mutation_row> mutations();

@@ -135,6 +135,9 @@ void world::happen(const event& e) {
                 ctx_.note("node starts", e.who, runs_);
             }
             return;
+        case event_kind::node_flushed:
+            if (!healed_ && nodes_[e.who].runs()) nodes_[e.who].flush();
+            return;
         case event_kind::gateway_starts:
             if (!gateways_[e.who]->runs()) gateways_[e.who]->start();
             return;
@@ -165,6 +168,11 @@ void world::strike(fault f) {
             return crash_node();
         case fault::flush_node:
             if (nodes_[n].runs()) nodes_[n].flush();
+            // Often somebody does it twice.
+            if (ctx_.chance.chance(300)) {
+                ctx_.events.in(ctx_.chance.about(microseconds(ctx_.set.max_ttl) / 4),
+                               {.kind = event_kind::node_flushed, .who = static_cast<std::uint8_t>(n)});
+            }
             return;
         case fault::pause_node:
             if (nodes_[n].runs()) nodes_[n].pause_until(ctx_.now() + ctx_.chance.about(ctx_.set.pause));
@@ -222,7 +230,8 @@ void world::crash_node() {
 /// other.
 sim_time world::healing_lasts() const {
     const options& o = ctx_.set;
-    const sim_time messages = 4 * (o.slow * 6 + o.block * 6) / 4;  // late ones that were on their way
+    // Late ones that were on their way.
+    const sim_time messages = o.slow * 8 + o.block * 8 + 4 * sim_time(o.max_ttl);
     const sim_time noticed = 3 * sim_time(o.node_dead_after) + std::chrono::seconds{2};
     const sim_time admitted = 3 * sim_time(lockcore::node_supervisor::look_again) + sim_time(o.max_ttl) +
                               std::chrono::seconds{1};  // uptime is counted in cut-off seconds
@@ -274,10 +283,9 @@ void world::look_whether_well(bool may_wait) {
     }
 }
 
-outcome run_seed(std::uint64_t seed, mutation broken, std::optional<checker> only, std::optional<std::uint32_t> nodes,
-                 bool prints) {
-    world w(draw_options(seed, nodes, broken), prints, only);
-    return w.run();
+outcome run_seed(std::uint64_t seed, const wishes& w, bool prints) {
+    world one(draw_options(seed, w), prints, w.only);
+    return one.run();
 }
 
 }  // namespace sim

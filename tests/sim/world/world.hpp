@@ -56,7 +56,6 @@ class world final : public callers, public gateways {
     bool healed_ = false, ended_ = false;
 };
 
-outcome run_seed(std::uint64_t seed, mutation broken = mutation::none, std::optional<checker> only = {},
-                 std::optional<std::uint32_t> nodes = {}, bool prints = false);
+outcome run_seed(std::uint64_t seed, const wishes& w = {}, bool prints = false);
 
 }  // namespace sim
