@@ -69,6 +69,7 @@ void sim_client::wakes(std::uint32_t generation) {
             shop_.ask({index_, generation_, shop_resource_, lease_.token, true, units_seen_ - 1, false});
             if (ctx_.chance.chance(50)) {
                 ctx_.hit(probe::write_outcome_unknown);
+                lease_.write_under_way = true;
                 release();
             }
             return;
@@ -158,6 +159,7 @@ void sim_client::inspect() {
 }
 
 void sim_client::release() {
+    lease_.given_back = true;
     check_.lease_valid_only(lease_.nonce, ctx_.now());
     ask({.kind = call_kind::release, .resources = lease_.resources, .nonce = lease_.nonce, .token = lease_.token});
 }
@@ -185,7 +187,7 @@ void sim_client::answer(const call& c, const call_answer& a) {
             if (c.previous != 0) ctx_.hit(good ? probe::hand_over_ok : probe::hand_over_failed);
             if (c.previous != 0) lease_.nonce = good ? 0 : c.previous;
             if (good) {
-                lease_ = {a.nonce, a.token, c.resources, c.ttl, until};
+                lease_ = {a.nonce, a.token, c.resources, c.ttl, false, false, until};
                 check_.lease_valid(c.resources, a.nonce, until);
                 refused_ = 0;
                 ops_left_ = 1 + ctx_.chance.below(7);
@@ -204,7 +206,7 @@ void sim_client::answer(const call& c, const call_answer& a) {
             if (good) {
                 if (c.kind == call_kind::renew) lease_.ttl = c.ttl;
                 lease_.until = until;
-                check_.lease_valid(c.resources, c.nonce, until);
+                if (!lease_.given_back) check_.lease_valid(c.resources, c.nonce, until);
             } else if (a.what == outcome::lost && ctx_.chance.chance(800)) {
                 return let_go();
             }
@@ -221,6 +223,7 @@ void sim_client::answer(const call& c, const call_answer& a) {
 // --- selling
 
 void sim_client::work() {
+    if (lease_.write_under_way) return inspect();
     state_ = state::shopping;
     ++generation_;
     writing_ = false;

@@ -38,7 +38,9 @@ class sim_client {
         std::uint64_t token = 0;
         resource_set resources = 0;
         milliseconds ttl{0};
-        sim_time until{0};  ///< Real time until which its own clock says that the lease is valid.
+        bool given_back = false;  ///< It asked for the release: whatever is answered later, it is not its any more.
+        bool write_under_way = false;  ///< Its outcome is unknown: nothing more under this token.
+        sim_time until{0};             ///< Real time until which its own clock says that the lease is valid.
     };
     /// What a client may do with a lease. A new operation is a new row here and a new weight in options.
     struct op {

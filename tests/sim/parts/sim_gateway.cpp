@@ -257,6 +257,9 @@ void sim_gateway::count_probes(const attempt& a, std::uint64_t token_before, com
     if (token_before != 0 && token > token_before)
         ctx_.hit(r.status == reply_status::stale ? probe::raised_by_stale : probe::raised_to_nodes_ahead);
     if (command != command_kind::acquire || r.status != reply_status::ok || token_before == 0) return;
+    for_each_resource(a.built.resources, [&](std::uint32_t resource) {
+        if (a.complete && check_.complete_by_now()[resource] > token) ctx_.hit(probe::late_reply_after_newer_grant);
+    });
     ctx_.hit(r.value == token_before  ? probe::late_reply_equal
              : r.value > token_before ? probe::late_reply_higher
                                       : probe::late_reply_lower);

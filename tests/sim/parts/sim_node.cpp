@@ -130,7 +130,6 @@ reply sim_node::execute(const request& q) {
         ctx_.hit(probe::not_admitted_found);
         return out;
     }
-    if (q.run != run_) ctx_.hit(probe::request_of_old_life_reached_node);
     if (q.command != command_kind::inspect && ctx_.chance.chance(120)) keep_a_copy();
     switch (q.command) {
         case command_kind::acquire:

@@ -26,14 +26,19 @@ void draw_size(random& r, options& o) {
     o.gateways = 1 + r.below(sim_gateways_max);
     o.clients = 1 + r.below(sim_clients_max);
     o.resources = 1 + r.below(r.chance(500) ? 2 : sim_resources_max);
-    o.buckets = 1 + r.below(o.resources);
     o.hints = r.chance(600);
     if (o.about == profile::shared_counters) {
         o.resources = 3 + r.below(3);
-        o.buckets = 2;
         o.clients = 3 + r.below(4);
         o.hints = r.chance(100);
     }
+    if (o.about == profile::forgetful) {
+        if (r.chance(700)) o.nodes = 3;
+        o.resources = 1 + r.below(2);
+        o.gateways = 2;
+        o.clients = 3 + r.below(3);
+    }
+    o.buckets = o.about == profile::shared_counters ? 2 : 1 + r.below(o.resources);
     for (auto& bucket : o.bucket_of)
         bucket = static_cast<std::uint8_t>(r.below(o.buckets));
     o.several_per_thousand = o.resources > 1 && r.chance(600) ? r.below(700) : 0;
@@ -58,7 +63,12 @@ void draw_times(random& r, options& o) {
         o.node_timeout = o.max_ttl * 2 + r.between(milliseconds{0}, o.max_ttl);
         o.node_dead_after = o.node_timeout * 2;
     }
-    if (short_leases || r.chance(350)) {
+    if (o.about == profile::forgetful && r.chance(600)) {
+        // One way is slow, everything else is quick and forgets: what was sent there arrives after somebody else's
+        // turn.
+        o.ttl_low = o.max_ttl * 3 / 4;
+        o.detour[0][r.below(o.nodes)] = r.between(microseconds(o.max_ttl) / 20, microseconds(o.max_ttl) / 3);
+    } else if (short_leases || r.chance(350)) {
         // Some ways take about as long as a lease lasts: requests arrive when what they were meant for is over.
         const std::uint32_t often = 100 + r.below(600);
         const std::uint32_t gateways = r.chance(500) ? 1 : sim_gateways_max;
@@ -81,7 +91,7 @@ void draw_faults(random& r, options& o) {
         set(fault::block_path, milliseconds{200});
         // A node that forgot sits out for max_ttl, and looking again takes its time too: with all of them out nothing
         // would be left to be seen.
-        const milliseconds well_again = o.quarantined ? o.max_ttl + milliseconds{1'000} : milliseconds{600};
+        const milliseconds well_again = o.quarantined ? o.max_ttl + milliseconds{1'000} : milliseconds{150};
         set(fault::crash_node, well_again * 2 / o.nodes);
         set(fault::flush_node, well_again * 2 / o.nodes);
         set(fault::pause_node, is_short ? milliseconds{60} : milliseconds{300});
@@ -100,10 +110,18 @@ void draw_faults(random& r, options& o) {
     o.restart_rolls_back = r.below(4);
     if (o.restart_keeps + o.restart_loses + o.restart_rolls_back == 0) o.restart_rolls_back = 1;
     o.always_synced = r.chance(250) ? r.below(o.nodes + 1) : 0;
+    if (o.about == profile::forgetful) {
+        auto& flushes = o.pace[static_cast<std::size_t>(fault::flush_node)];
+        if (flushes == sim_time{0}) flushes = r.between(sim_time{50'000}, sim_time{500'000});
+        if (r.chance(500)) o.pace[static_cast<std::size_t>(fault::crash_node)] = sim_time{0};
+        o.restart_rolls_back += 2;
+        o.outage = r.between(microseconds{500}, microseconds{10'000});
+    }
     o.drift_ppm = r.chance(700) ? r.between(100, 4'000) : 0;
 }
 
 void draw_clients(random& r, options& o) {
+    if (r.chance(200)) o.renewals_max = 1 + r.below(4);
     o.think = r.between(microseconds{500}, microseconds{r.chance(300) ? 60'000 : 10'000});
     o.freeze_per_thousand = r.chance(600) ? r.below(100) : 0;
     o.freeze = microseconds(o.max_ttl) * r.between(1, 4) / 2;
@@ -112,6 +130,11 @@ void draw_clients(random& r, options& o) {
     constexpr std::uint32_t times[] = {0, 1, 1, 1, 4};
     for (std::size_t i = 0; i < op_count; ++i)
         o.op_weight[i] = usual[i] * r.pick(times);
+    if (o.about == profile::forgetful || o.about == profile::short_leases) {
+        o.ghosts_per_thousand = 200 + r.below(500);
+        o.op_weight[1] += 20;
+        o.op_weight[2] += 60;
+    }
     o.op_weight[0] += 1;  // never none at all
 }
 
