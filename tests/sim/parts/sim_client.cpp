@@ -59,7 +59,8 @@ void sim_client::wakes(std::uint32_t generation) {
                 acquire(some_resources(), ctx_.chance.between(ctx_.set.ttl_low, ctx_.set.max_ttl), 0);
             }
             return;
-        case state::calling:  // nobody answers: it gives up
+        case state::calling:                     // nobody answers: it gives up
+            if (handed_over_ != 0) lease_ = {};  // the old nonce is never used again
             if (called_ == call_kind::acquire || called_ == call_kind::release) return let_go();
             return sleep(state::holding, pause());
         case state::holding:
@@ -99,7 +100,7 @@ void sim_client::choose_op() {
 
 /// The lease is forgotten. Whatever validity it has left still counts: the holder may be in the middle of something.
 void sim_client::let_go() {
-    if (lease_.nonce != 0) past_ = lease_;
+    if (lease_.nonce != 0 && handed_over_ == 0) past_ = lease_;
     lease_ = {};
     handed_over_ = 0;
     if (insists_) return sleep(state::idle, ctx_.chance.about(microseconds{30'000}));
@@ -166,7 +167,6 @@ void sim_client::release() {
 
 /// The next holder stands ready: it takes the lease over instead of waiting until it is free.
 void sim_client::hand_over() {
-    past_ = {};  // the old nonce is never used again
     if (!ctx_.broken(mutation::hand_over_keeps_old)) check_.lease_valid_only(lease_.nonce, ctx_.now());
     acquire(lease_.resources, ctx_.chance.between(ctx_.set.ttl_low, ctx_.set.max_ttl), lease_.nonce);
 }
@@ -190,6 +190,7 @@ void sim_client::answer(const call& c, const call_answer& a) {
                 lease_ = {a.nonce, a.token, c.resources, c.ttl, false, false, until};
                 check_.lease_valid(c.resources, a.nonce, until);
                 refused_ = 0;
+                handed_over_ = 0;
                 ops_left_ = 1 + ctx_.chance.below(7);
                 got_it_ = got_it_ || insists_;
                 return sleep(state::holding, insists_ ? microseconds{0} : pause());
