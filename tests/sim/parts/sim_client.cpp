@@ -59,8 +59,7 @@ void sim_client::wakes(std::uint32_t generation) {
                 acquire(some_resources(), ctx_.chance.between(ctx_.set.ttl_low, ctx_.set.max_ttl), 0);
             }
             return;
-        case state::calling:                     // nobody answers: it gives up
-            if (handed_over_ != 0) lease_ = {};  // the old nonce is never used again
+        case state::calling:  // nobody answers: it gives up
             if (called_ == call_kind::acquire || called_ == call_kind::release) return let_go();
             return sleep(state::holding, pause());
         case state::holding:
@@ -87,6 +86,8 @@ void sim_client::choose_op() {
         ctx_.hit(probe::lease_ran_out_unnoticed);
         if (ctx_.chance.chance(300)) return let_go();
     }
+    // It may look at what it gave back, but not use it.
+    if (lease_.given_back) return ctx_.chance.chance(700) ? inspect() : let_go();
     std::uint32_t all = 0;
     for (const std::uint32_t weight : ctx_.set.op_weight)
         all += weight;
@@ -100,9 +101,8 @@ void sim_client::choose_op() {
 
 /// The lease is forgotten. Whatever validity it has left still counts: the holder may be in the middle of something.
 void sim_client::let_go() {
-    if (lease_.nonce != 0 && handed_over_ == 0) past_ = lease_;
+    if (lease_.nonce != 0) past_ = lease_;
     lease_ = {};
-    handed_over_ = 0;
     if (insists_) return sleep(state::idle, ctx_.chance.about(microseconds{30'000}));
     // Who is refused again and again asks more and more rarely.
     refused_ = std::min(refused_ + 1, 5U);
@@ -114,7 +114,7 @@ void sim_client::ask_for_the_past() {
     lease_ = past_;
     past_ = {};
     ops_left_ = 1 + ctx_.chance.below(4);
-    if (ctx_.chance.chance(300)) return renew();
+    if (!lease_.given_back && ctx_.chance.chance(300)) return renew();
     inspect();
 }
 
@@ -141,7 +141,6 @@ void sim_client::ask(call c) {
 }
 
 void sim_client::acquire(resource_set set, milliseconds ttl, sim_nonce previous) {
-    handed_over_ = previous;
     ask({.kind = call_kind::acquire, .resources = set, .ttl = ttl, .previous = previous});
 }
 
@@ -167,6 +166,7 @@ void sim_client::release() {
 
 /// The next holder stands ready: it takes the lease over instead of waiting until it is free.
 void sim_client::hand_over() {
+    lease_.given_back = true;  // its nonce is never renewed again
     if (!ctx_.broken(mutation::hand_over_keeps_old)) check_.lease_valid_only(lease_.nonce, ctx_.now());
     acquire(lease_.resources, ctx_.chance.between(ctx_.set.ttl_low, ctx_.set.max_ttl), lease_.nonce);
 }
@@ -190,7 +190,6 @@ void sim_client::answer(const call& c, const call_answer& a) {
                 lease_ = {a.nonce, a.token, c.resources, c.ttl, false, false, until};
                 check_.lease_valid(c.resources, a.nonce, until);
                 refused_ = 0;
-                handed_over_ = 0;
                 ops_left_ = 1 + ctx_.chance.below(7);
                 got_it_ = got_it_ || insists_;
                 return sleep(state::holding, insists_ ? microseconds{0} : pause());

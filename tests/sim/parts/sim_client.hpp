@@ -77,7 +77,6 @@ class sim_client {
     std::uint32_t generation_ = 0;  ///< Counts what it waits for; answers to anything older are not heard.
     call_kind called_{};
     held lease_, past_;
-    sim_nonce handed_over_ = 0;
     std::uint32_t ops_left_ = 0, refused_ = 0;
     bool writing_ = false;
     std::uint32_t shop_resource_ = 0;

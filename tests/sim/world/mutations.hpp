@@ -65,6 +65,7 @@ struct mutation_row {
     checker caught_by;
     const char* left_out;
     const char* profile = nullptr;  ///< The kind of world in which it is looked for; null: any.
+    bool rare = false;              ///< Takes tens of thousands of seeds: not looked for in the suite.
 };
 /// Every mutation, with the checker that has to catch it.
 std::span<const mutation_row> mutations();

@@ -31,6 +31,8 @@ void draw_size(random& r, options& o) {
         o.resources = 3 + r.below(3);
         o.clients = 3 + r.below(4);
         o.hints = r.chance(100);
+        o.gateways = 2 + r.below(2);
+        if (r.chance(700)) o.nodes = 3;
     }
     if (o.about == profile::forgetful) {
         if (r.chance(700)) o.nodes = 3;
@@ -47,8 +49,11 @@ void draw_size(random& r, options& o) {
 
 void draw_times(random& r, options& o) {
     o.max_ttl = r.between(milliseconds{200}, milliseconds{1'500});
+    const microseconds usual = o.max_ttl;
+    // Long ones, so that much may be forgotten while they last.
+    if (o.about == profile::forgetful) o.max_ttl = o.max_ttl * 3;
     o.ttl_low = r.chance(500) ? milliseconds{60} : o.max_ttl / 2;
-    const microseconds far = microseconds(o.max_ttl) / (r.chance(300) ? 60 : 400);
+    const microseconds far = usual / (r.chance(300) ? 60 : 400);
     o.delay_base = r.between(microseconds{50}, far);
     o.delay_more = r.between(microseconds{20}, far);
     o.slow_per_thousand = r.chance(600) ? 1 + r.below(r.chance(200) ? 40 : 6) : 0;
@@ -67,7 +72,11 @@ void draw_times(random& r, options& o) {
         // One way is slow, everything else is quick and forgets: what was sent there arrives after somebody else's
         // turn.
         o.ttl_low = o.max_ttl * 3 / 4;
-        o.detour[0][r.below(o.nodes)] = r.between(microseconds(o.max_ttl) / 20, microseconds(o.max_ttl) / 3);
+        o.detour[0][r.below(o.nodes)] = r.between(usual / 20, usual / 3);
+    } else if (o.about == profile::shared_counters && r.chance(600)) {
+        // Every gateway has a node that it hardly reaches: each sees another majority, and counters come apart.
+        for (auto& ways : o.detour)
+            ways[r.below(o.nodes)] = r.between(microseconds(o.max_ttl) / 4, microseconds(o.max_ttl) * 2);
     } else if (short_leases || r.chance(350)) {
         // Some ways take about as long as a lease lasts: requests arrive when what they were meant for is over.
         const std::uint32_t often = 100 + r.below(600);
@@ -112,8 +121,13 @@ void draw_faults(random& r, options& o) {
     o.always_synced = r.chance(250) ? r.below(o.nodes + 1) : 0;
     if (o.about == profile::forgetful) {
         auto& flushes = o.pace[static_cast<std::size_t>(fault::flush_node)];
-        if (flushes == sim_time{0}) flushes = r.between(sim_time{50'000}, sim_time{500'000});
-        if (r.chance(500)) o.pace[static_cast<std::size_t>(fault::crash_node)] = sim_time{0};
+        flushes = r.between(sim_time{200'000}, sim_time{1'000'000});
+        if (r.chance(800)) o.pace[static_cast<std::size_t>(fault::close_register)] = sim_time{0};
+        if (r.chance(500)) {
+            o.pace[static_cast<std::size_t>(fault::crash_node)] = sim_time{0};
+            flushes = r.between(sim_time{50'000}, sim_time{400'000});
+            o.forgets = r.below(o.nodes);
+        }
         o.restart_rolls_back += 2;
         o.outage = r.between(microseconds{500}, microseconds{10'000});
     }
@@ -125,6 +139,7 @@ void draw_clients(random& r, options& o) {
     o.think = r.between(microseconds{500}, microseconds{r.chance(300) ? 60'000 : 10'000});
     o.freeze_per_thousand = r.chance(600) ? r.below(100) : 0;
     o.freeze = microseconds(o.max_ttl) * r.between(1, 4) / 2;
+    if (o.about == profile::forgetful) o.think = r.between(microseconds{500}, microseconds{5'000});
     o.ghosts_per_thousand = r.chance(600) ? r.below(500) : 0;
     constexpr std::array<std::uint32_t, op_count> usual = {40, 22, 14, 12, 8, 6, 2};
     constexpr std::uint32_t times[] = {0, 1, 1, 1, 4};
@@ -134,6 +149,8 @@ void draw_clients(random& r, options& o) {
         o.ghosts_per_thousand = 200 + r.below(500);
         o.op_weight[1] += 20;
         o.op_weight[2] += 60;
+        o.op_weight[5] += 10;
+        o.op_weight[6] += 20;
     }
     o.op_weight[0] += 1;  // never none at all
 }

@@ -66,6 +66,7 @@ struct options {
     std::array<sim_time, fault_count> pace{};  ///< Mean time between two strikes; zero: never.
     microseconds pause{0}, block{0}, outage{0};
     std::uint32_t restart_keeps = 1, restart_loses = 1, restart_rolls_back = 1;  ///< Weights.
+    std::optional<std::uint32_t> forgets;                                        ///< Only this node is ever flushed.
     std::uint32_t always_synced = 0;  ///< Nodes, from the first on, whose appendfsync is `always`.
     std::int64_t drift_ppm = 0;       ///< Clocks run at rates within 1 ± this.
     bool clocks_jump = false, quarantined = true;

@@ -166,14 +166,16 @@ void world::strike(fault f) {
             return net_.block_any(ctx_.now() + ctx_.chance.about(ctx_.set.block));
         case fault::crash_node:
             return crash_node();
-        case fault::flush_node:
-            if (nodes_[n].runs()) nodes_[n].flush();
-            // Often somebody does it twice.
-            if (ctx_.chance.chance(300)) {
-                ctx_.events.in(ctx_.chance.about(microseconds(ctx_.set.max_ttl) / 4),
-                               {.kind = event_kind::node_flushed, .who = static_cast<std::uint8_t>(n)});
+        case fault::flush_node: {
+            const std::uint32_t flushed = ctx_.set.forgets.value_or(n);
+            if (nodes_[flushed].runs()) nodes_[flushed].flush();
+            // Some do it twice.
+            if (ctx_.chance.chance(200)) {
+                ctx_.events.in(ctx_.chance.about(microseconds(ctx_.set.max_ttl) / 8),
+                               {.kind = event_kind::node_flushed, .who = static_cast<std::uint8_t>(flushed)});
             }
             return;
+        }
         case fault::pause_node:
             if (nodes_[n].runs()) nodes_[n].pause_until(ctx_.now() + ctx_.chance.about(ctx_.set.pause));
             return;
