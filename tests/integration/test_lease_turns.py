@@ -11,6 +11,7 @@ from typing import Callable, Iterator
 import pytest
 from support.api import Api, Call
 from support.cluster import Cluster, Gateway
+from support.events import EventStream
 from support.polling import eventually, stays
 from support.stack import Stack, lease_keys
 
@@ -260,6 +261,75 @@ def test_waiters_when_hand_over_is_off_then_still_served_in_order(without_hand_o
     for number, waiter in enumerate(waiters):
         api.give_back(lease)
         answer = waiter.answer()
+        lease = answer.json()
+        assert answer.status == 201 and lease["owner"] == f"waiter-{number}", answer
+    api.give_back(lease)
+
+
+# several threads
+
+
+@pytest.fixture(scope="module")
+def threaded(cluster: Cluster) -> Iterator[list[Api]]:
+    """Two gateways with two threads each: resources of one lease belong to different ones."""
+    made = []
+    for _ in range(2):
+        settings = cluster.settings()
+        settings["http"]["threads"] = 2
+        made.append(cluster.gateway(settings))
+        made[-1].start()
+    yield [gateway.api for gateway in made]
+    for gateway in made:
+        assert gateway.stop() == 0
+
+
+@pytest.mark.parametrize("end", ["released", "revoked", "hung up"])
+def test_lease_on_several_when_it_ends_then_who_waits_for_any_of_them_is_served_wherever_it_waits(
+        threaded: list[Api], fresh: Callable[[str], str], end: str) -> None:
+    for number in range(8):
+        here, there = threaded[number % 2], threaded[(number // 2) % 2]
+        names = [fresh("test/threads") for _ in range(3)]
+        kept = EventStream(here, {"resources": names, "ttl_ms": 2_000, "owner": "holder"})
+        lease = kept.granted()
+        waiters = [there.begin("POST", "/v1/leases", {"resources": wanted, "wait_ms": 10_000, "ttl_ms": 2_000})
+                   for wanted in (names[:1], names[1:2], names[2:], names[1:])]
+        time.sleep(SETTLE)
+        assert all(waiter.is_alive() for waiter in waiters)
+        began = time.monotonic()
+        if end == "released":
+            there.give_back(lease)
+        elif end == "revoked":
+            path = f"/v1/resources/{names[number % 3].replace('/', '%2F')}/lease"
+            assert there.call("DELETE", path, {"reason": "it hangs"}).status == 204
+        else:
+            kept.hang_up()
+        while waiters:  # in whichever order: two of them want the same
+            served = eventually(lambda: next((waiter for waiter in waiters if not waiter.is_alive()), None), 12, what="the next is served")
+            answer = served.answer()
+            assert answer.status == 201 and answer.json()["fencing_token"] > lease["fencing_token"], answer
+            here.give_back(answer.json())
+            waiters.remove(served)
+        assert time.monotonic() - began < 1.8, "they had to wait for the lease to run out"
+        if end != "hung up":
+            kept.wait_for_end()
+            assert kept.names()[-1] == "lost"
+            kept.hang_up()
+
+
+def test_waiters_when_half_of_them_hang_up_then_the_rest_is_served_in_order(threaded: list[Api], resource: str) -> None:
+    api = threaded[0]
+    lease = api.take(resource, ttl_ms=2_000)
+    waiters = []
+    for number in range(12):
+        waiters.append(api.begin_ask(resource, wait_ms=15_000, ttl_ms=2_000, owner=f"waiter-{number}"))
+        time.sleep(0.02)
+    time.sleep(SETTLE)
+    for waiter in waiters[::2]:
+        waiter.hang_up()
+    time.sleep(SETTLE)
+    for number in range(1, 12, 2):
+        api.release(lease)  # it may have run out on a slow machine
+        answer = waiters[number].answer()
         lease = answer.json()
         assert answer.status == 201 and lease["owner"] == f"waiter-{number}", answer
     api.give_back(lease)

@@ -64,9 +64,16 @@ class EventStream(threading.Thread):
         return [event.name for event in self.events]
 
     def next(self, name: str, within: float = 10.0) -> Event:
-        """The first event of this name that has come or comes within the time."""
-        return eventually(lambda: next((event for event in self.events if event.name == name), None), within, every=0.005,
-                          what=f"the event {name}; so far {self.names()}, refused: {self.refused}")
+        """The first event of this name that has come or comes within the time, unless the stream ends before."""
+
+        def found() -> Event | None:
+            ended = self.ended  # before the look: what came before the end has come
+            event = next((event for event in self.events if event.name == name), None)
+            if ended and event is None:
+                raise RuntimeError(f"it ended without the event {name}; so far {self.names()}, refused: {self.refused}")
+            return event
+
+        return eventually(found, within, every=0.005, what=f"the event {name}")
 
     def granted(self, within: float = 10.0) -> Json:
         return self.next("granted", within).data
