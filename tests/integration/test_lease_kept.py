@@ -11,7 +11,7 @@ import pytest
 from support.api import Api, expect_problem, lease_path, pointers_of
 from support.cluster import Cluster, Gateway
 from support.events import EventStream
-from support.polling import eventually, stays
+from support.polling import NotInTime, eventually, stays
 from support.shop import stock_up
 from support.stack import Stack, lease_keys
 from support.wire import Wire, request
@@ -403,3 +403,40 @@ def test_reader_when_it_takes_nothing_then_the_lease_is_kept_and_the_end_is_stil
         keeper.api.give_back(json.loads(wire.buffer.split(b"data: ")[1].split(b"\n")[0]))
         eventually(lambda: b"event: lost" in wire.buffer or not wire._more(), 5, what="the end")
         assert b"event: lost" in wire.buffer
+
+
+def test_nodes_when_a_majority_is_silent_then_lost_when_the_validity_is_over_and_not_later(guarded_pair: Stack, here: Api, resource: str) -> None:
+    guarded_pair.wait_until_whole()
+    with keep(here, resource, ttl_ms=1_200) as kept:
+        kept.next("renewed")
+        with guarded_pair.frozen(guarded_pair.node_pids()[:3]):
+            told = kept.events[-1]
+            lost = kept.next("lost", 6)
+            assert lost.at - told.at < 1.2 + 0.7, "its caller went on believing that it holds it"
+            assert lost.data["reason"]
+            kept.wait_for_end()
+    guarded_pair.wait_until_whole()
+    eventually(lambda: not lease_keys(guarded_pair.nodes(), resource), what="no key of it is left")
+
+
+def test_nodes_when_a_minority_is_silent_then_kept_all_the_same(guarded_pair: Stack, here: Api, resource: str) -> None:
+    guarded_pair.wait_until_whole()
+
+    def on_all_five() -> EventStream | None:
+        """Counters may disagree at first: then a grant has its token on a majority and no more."""
+        kept = keep(here, resource, ttl_ms=900, wait_ms=5_000)
+        token = str(kept.granted()["fencing_token"])
+        try:
+            eventually(lambda: all(token in (node.get(f"fg:lease:{resource}") or "") for node in guarded_pair.nodes()), 0.3)
+            return kept
+        except NotInTime:
+            kept.hang_up()
+            return None
+
+    with eventually(on_all_five, 15, what="a lease on all five") as kept:
+        kept.next("renewed")
+        with guarded_pair.frozen(guarded_pair.node_pids()[:2]):
+            count = kept.names().count("renewed")
+            eventually(lambda: kept.names().count("renewed") >= count + 4, 8, what="it is renewed by the others")
+        assert "lost" not in kept.names()
+    guarded_pair.wait_until_whole()
