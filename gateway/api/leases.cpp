@@ -150,7 +150,13 @@ awaitable<http::response> release_lease(services with, http::request r) {
     const auto claims = open_lease(with, r.path_parameters.at(0), r);
     if (!claims) co_return http::problem_response(claims.error(), r.request_id);
 
-    if (seal) {
+    // A named owner may have other holds, and a seal would shut them out: it comes with the last release.
+    bool others_hold = false;
+    if (seal && !claims->by.owner.empty()) {
+        const auto seen = co_await with.locks.inspect(*claims);
+        others_hold = seen && seen->hold_count > 1;
+    }
+    if (seal && !others_hold) {
         const lockcore::fencing_token past{lockcore::value_of(claims->token) + 1};
         const auto raised =
             co_await with.database.raise_fences(claims->resources, past, acting(*claims, r), "seal", r.deadline);

@@ -171,14 +171,13 @@ milliseconds acquire::remaining() const {
 }
 
 std::optional<lease_record> acquire::own_lease() const {
-    const auto told_of = [&](const lease_record& a) {
-        return std::count_if(own_leases_.begin(), own_leases_.end(),
-                             [&](const lease_record& b) { return a.attempt == b.attempt && a.token == b.token; });
-    };
-    const auto most = std::max_element(own_leases_.begin(), own_leases_.end(),
-                                       [&](const auto& a, const auto& b) { return told_of(a) < told_of(b); });
-    if (most == own_leases_.end()) return std::nullopt;
-    return *most;
+    for (const lease_record& a : own_leases_) {
+        const auto told = std::count_if(own_leases_.begin(), own_leases_.end(), [&](const lease_record& b) {
+            return a.attempt == b.attempt && a.token == b.token;
+        });
+        if (static_cast<std::size_t>(told) >= quorum_) return a;
+    }
+    return std::nullopt;
 }
 
 node_set acquire::undo_targets() const {

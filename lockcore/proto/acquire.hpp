@@ -51,7 +51,9 @@ class acquire {
     fencing_token highest_heard() const { return highest_heard_; }
     /// locked: until enough nodes are free again for a majority, as far as they told; zero if they did not.
     milliseconds remaining() const;
-    /// locked: the lease that stands in the way on most nodes, if it is this very holder's; nothing if it is another's.
+    /// locked: a lease of this very holder stands in the way on some node.
+    bool meets_own_lease() const { return !own_leases_.empty(); }
+    /// That lease, where a majority told of it under one token; on fewer it may be a late request's.
     std::optional<lease_record> own_lease() const;
     /// Nodes on which the attempt may have left its lease: all but those that said no.
     node_set undo_targets() const;

@@ -59,7 +59,7 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
     out.keys = head;
     out.by.principal = cut(text, '\n');
     out.by.owner = cut(text, '\n');
-    std::string_view names = cut(text, '\n');
+    std::string_view names = cut(text, '\1');
     while (!names.empty()) {
         auto name = resource_name::parse(cut(names, ' '));
         if (!name) return std::nullopt;
@@ -92,7 +92,7 @@ std::string lease_tail(const lease_claims& claims, const lease_state& state) {
         }
     }
     if (!state.mark.empty()) {
-        out += "\n@";
+        out += '\1';
         out += state.mark;
     }
     return out;

@@ -64,7 +64,7 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
             out.arg(value_of(token));
             break;
         case command_kind::release:
-            out.arg(call.mark).arg("0");
+            out.arg(call.mark).arg(call.holds > 0 ? "2" : "0");
             break;
         case command_kind::undo:
             out.arg(call.mark).arg("1");

@@ -177,6 +177,9 @@ asio::awaitable<result<lease>> shard::settle(std::shared_ptr<acquire_attempt> at
         if (machine.outcome() == acquire::verdict::locked) {
             if (const auto own = machine.own_lease()) {
                 if (auto entered = co_await enter_again(request, *own)) co_return std::move(*entered);
+            } else if (machine.meets_own_lease()) {
+                auto entered = co_await enter_again(request, request.resources.front().str());
+                if (entered || entered.error().code != errc::resource_locked) co_return entered;
             }
             failure locked = fail(errc::resource_locked, "Another lease holds the resource.");
             locked.remaining = machine.remaining();
@@ -226,6 +229,8 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
             co_return fail(errc::idempotency_mismatch,
                            "The idempotency key was used for another request, whose lease still lives.");
         case idempotency_mark::match::same: {
+            // Two streams that keep one lease: each has a hold, so that the end of one is not the end of both.
+            if (request.kept) break;
             auto seen = co_await inspect(std::move(claims));
             if (!seen) {
                 if (seen.error().code == errc::lease_lost) co_return std::nullopt;
@@ -238,12 +243,13 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
         case idempotency_mark::match::none:
             break;
     }
-    if (request.by.owner.empty()) co_return std::nullopt;
+    const bool known = key.found_in(own.keys) == idempotency_mark::match::same;
+    if (request.by.owner.empty() && !known) co_return std::nullopt;
 
     redis::lease_call call = call_for(claims);
     call.ttl = request.ttl;
     call.holds = own.holds + 1;
-    call.key = key.text;
+    if (!known) call.key = key.text;
     const auto round = co_await run_round(command_kind::hold, std::move(call), claims);
     const auto left = std::chrono::floor<milliseconds>(validity(request.ttl, now() - round->started_at()));
     const bool gone = co_await caller_gone();
@@ -345,7 +351,8 @@ std::shared_ptr<acquire_attempt> shard::hand_over(const lease_claims& claims) {
     if (found == queues_.end() || refusing_) return nullptr;
     waiter& head = *waiters_.at(found->second.order.head());
     const bool ready = !head.trying && !head.handed && head.request.resources == claims.resources;
-    if (!ready || !found->second.order.takes_over()) return nullptr;
+    // Who waits for several came first and is next in its own queue: a hand-over past it would starve it.
+    if (!ready || waits_longer(claims, found->second.order.head()) || !found->second.order.takes_over()) return nullptr;
     head.handed = start_attempt(head.request, claims.attempt);
     wake(head);
     return head.handed;
@@ -363,12 +370,27 @@ void shard::end_previous(const acquire_attempt& handed) {
     std::make_shared<round_attempt>(command_kind::undo, std::move(call), std::move(claims), links_)->start();
 }
 
-void shard::given_back(const lease_claims& claims, bool others_wait) {
+bool shard::waits_longer(const lease_claims& claims, wait_queue::ticket than) const {
     for (const resource_name& r : claims.resources) {
         const auto [first, last] = also_waited_for_.equal_range(r.str());
-        // Who waits for this and other resources gets the first look: it needs more luck.
-        if (const auto found = queues_.find(r.str()); found != queues_.end())
-            let_head_look(r.str(), found->second.order.given_back(others_wait || first != last));
+        for (auto entry = first; entry != last; ++entry) {
+            const auto home = queues_.find(entry->second);
+            if (home == queues_.end()) continue;
+            const auto ticket = home->second.order.head();
+            const auto& wanted = waiters_.at(ticket)->request.resources;
+            if (ticket < than && std::ranges::find(wanted, r) != wanted.end()) return true;
+        }
+    }
+    return false;
+}
+
+void shard::given_back(const lease_claims& claims, bool others_wait) {
+    for (const resource_name& r : claims.resources) {
+        if (const auto found = queues_.find(r.str()); found != queues_.end()) {
+            const bool later = others_wait || waits_longer(claims, found->second.order.head());
+            let_head_look(r.str(), found->second.order.given_back(later));
+        }
+        const auto [first, last] = also_waited_for_.equal_range(r.str());
         for (auto entry = first; entry != last; ++entry)
             let_head_look(entry->second, milliseconds{0});
     }
@@ -383,9 +405,7 @@ void shard::ended_elsewhere(node_index node, const nonce& ended, std::string_vie
         const auto home = queues_.find(entry->second);
         if (home != queues_.end()) let_head_look(entry->second, home->second.order.told(node, ended));
     }
-    const auto [begin, end] = keepers_.equal_range(std::string(ended.str()));
-    for (auto keeper = begin; keeper != end; ++keeper)
-        wake(*keeper->second);
+    tell_keepers(ended);
 }
 
 void shard::refuse_new_leases() {

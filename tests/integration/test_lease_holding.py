@@ -159,7 +159,6 @@ def test_owner_when_others_wait_then_it_gets_its_hold_at_once_and_they_their_tur
         pending.remove(served)
 
 
-@pytest.mark.xfail(strict=False, reason="what is the holder's own is judged by the token of a minority")
 @pytest.mark.parametrize("how", ["owner", "key"])
 def test_holder_when_a_minority_of_nodes_has_another_token_then_known_again_and_its_lease_lives(
         guarded_pair: Stack, here: Api, there: Api, fresh: Fresh, how: str) -> None:
@@ -185,7 +184,6 @@ def test_holder_when_a_minority_of_nodes_has_another_token_then_known_again_and_
         assert here.look(lease).json()["hold_count"] == (2 if how == "owner" else 1)
 
 
-@pytest.mark.xfail(strict=False, reason="a hold is tried under a token of a minority, and taking it back ends the lease on nodes")
 def test_holds_when_taken_in_vain_then_no_lease_is_lost(here: Api, there: Api, fresh: Fresh) -> None:
     """Fresh names, so that counters disagree now and then as they do in life."""
     with here.connection() as one, there.connection() as other:
@@ -381,7 +379,6 @@ def test_waiter_for_several_when_only_its_last_is_held_then_it_is_woken_by_that(
         here.give_back(answer.json())
 
 
-@pytest.mark.xfail(strict=False, reason="hand-over passes by who waits for several")
 def test_waiter_for_several_when_many_contend_for_one_of_them_then_it_gets_its_turn_and_holds_up_nobody(here: Api, fresh: Fresh) -> None:
     """All at one gateway: hand-over keeps `second` busy for ever, and who waits for both stands at the head of those who wait for `first`."""
     first, second = names(fresh, 2)

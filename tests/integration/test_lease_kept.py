@@ -250,7 +250,6 @@ def test_body_when_wrong_then_400_as_json_also_for_a_stream(here: Api) -> None:
     assert pointers_of(here.call("POST", "/v1/leases", {"resource": "a//b", "ttl_ms": 1}, {"Accept": "text/event-stream"})) == ["/resource", "/ttl_ms"]
 
 
-@pytest.mark.xfail(strict=True, reason="asked for as a kept lease, what its holder has is not known as its own")
 def test_owner_when_it_keeps_what_it_holds_then_one_hold_more_which_the_end_of_the_stream_gives_back(here: Api, there: Api, resource: str) -> None:
     held = here.take(resource, owner="same")
     for api in (here, there):
@@ -272,7 +271,6 @@ def test_owner_when_it_takes_what_it_keeps_then_the_stream_goes_on_after_the_rel
         assert "lost" not in kept.names()
 
 
-@pytest.mark.xfail(strict=True, reason="asked for as a kept lease, what its holder has is not known as its own")
 def test_owner_when_it_keeps_twice_then_each_stream_has_its_hold(here: Api, there: Api, resource: str) -> None:
     first = keep(here, resource, owner="same", ttl_ms=900)
     lease = first.granted()
@@ -296,7 +294,6 @@ def test_key_when_a_kept_lease_is_asked_for_again_then_the_same_lease(here: Api,
             assert answer.headers["Idempotency-Replayed"] == "true" and answer.json()["lease_id"] == lease["lease_id"], answer
 
 
-@pytest.mark.xfail(strict=True, reason="asked for as a kept lease, what its holder has is not known as its own")
 def test_key_when_a_lease_is_asked_for_again_as_a_kept_one_then_the_same_lease_and_its_end_with_the_stream(here: Api, resource: str) -> None:
     key = {"Idempotency-Key": resource}
     lease = here.call("POST", "/v1/leases", {"resource": resource, "ttl_ms": 20_000}, key).json()
