@@ -1,0 +1,685 @@
+// PROTOCOL.md, "Rules": one test or more a rule, against the product's Lua scripts on real Redis nodes. What a rule
+// says of the caller is played with its machine. README.md here says which test stands for which rule.
+#include <proto/lease_record.hpp>
+#include <proto/majority_round.hpp>
+#include <proto/validity.hpp>
+
+#include "paper/paper_nodes.hpp"
+
+#include <array>
+
+namespace lockcore {
+namespace {
+
+using fencegate::testing::call_of;
+using fencegate::testing::caller;
+using fencegate::testing::nonce_of;
+using fencegate::testing::paper_nodes;
+using fencegate::testing::played_node;
+using kind = command_kind;
+using status = reply_status;
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t first_of_epoch_1 = tokens_per_epoch + 1;
+
+class rules : public paper_nodes {
+  protected:
+    /// Two names that count in one bucket, the first given.
+    static std::string shares_the_counter_of(const std::string& name) {
+        const std::uint32_t bucket = resource_name::parse(name)->bucket();
+        for (unsigned i = 0;; ++i) {
+            const std::string other = "other/" + std::to_string(i);
+            if (resource_name::parse(other)->bucket() == bucket) return other;
+        }
+    }
+    played_node& n0() { return nodes[0]; }
+};
+
+// --- ADM, UNINIT
+
+TEST_F(rules, adm_every_script_has_no_effect_when_the_request_was_built_for_another_run_id) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).status, status::ok);
+    const std::string before = n0().all_keys();
+    for (const kind k : {kind::release, kind::acquire, kind::confirm, kind::renew, kind::hold, kind::inspect,
+                         kind::top_up, kind::look, kind::list, kind::undo}) {
+        auto call = call_of('a', {r});
+        call.cursor = "0";
+        call.pattern = "fg:lease:*";
+        EXPECT_EQ(n0().run_as(std::string(40, 'f'), k, call, 1).status, status::not_admitted) << static_cast<int>(k);
+        EXPECT_EQ(n0().all_keys(), before) << static_cast<int>(k);
+    }
+}
+
+TEST_F(rules, adm_every_script_has_no_effect_when_the_node_was_never_admitted) {
+    n0().ask({"FLUSHALL"});
+    for (const kind k : {kind::release, kind::acquire, kind::confirm, kind::renew, kind::hold, kind::inspect,
+                         kind::top_up, kind::look, kind::list, kind::undo}) {
+        auto call = call_of('a', {r});
+        call.cursor = "0";
+        call.pattern = "fg:lease:*";
+        EXPECT_EQ(n0().run(k, call, 1).status, status::not_admitted) << static_cast<int>(k);
+        EXPECT_EQ(n0().all_keys(), "") << static_cast<int>(k);
+    }
+}
+
+// --- R1 ACQUIRE
+
+TEST_F(rules, r1_acquire_takes_a_free_resource_under_the_next_counter_with_the_ttl) {
+    EXPECT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    EXPECT_EQ(n0().token_of(r), "1");
+    EXPECT_EQ(n0().counter(r), "1");
+    EXPECT_GT(n0().time_left(r), 29'000);
+    EXPECT_LE(n0().time_left(r), 30'000);
+    EXPECT_EQ(n0().ask({"PTTL", "fg:token:" + std::to_string(resource_name::parse(r)->bucket())}), "-1")
+        << "counters never expire";
+    n0().run_out(r);
+    EXPECT_EQ(n0().run(kind::acquire, call_of('b', {r})).value, 2U);
+}
+
+TEST_F(rules, r1_acquire_says_held_with_the_remaining_time_and_changes_nothing_when_it_is_anothers) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r}, 5s)).value, 1U);
+    const std::string before = n0().all_keys();
+    const node_reply held = n0().run(kind::acquire, call_of('b', {r}));
+    EXPECT_EQ(held.status, status::held);
+    EXPECT_GT(held.remaining, 4s);
+    EXPECT_LE(held.remaining, 5s);
+    EXPECT_EQ(held.value, 1U);
+    EXPECT_EQ(n0().all_keys(), before);
+}
+
+TEST_F(rules, r1_acquire_counts_on_when_the_lease_is_the_callers_own) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    EXPECT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 2U);
+    EXPECT_EQ(n0().token_of(r), "2");
+}
+
+TEST_F(rules, r1_acquire_counts_from_base_or_counter_whichever_is_higher) {
+    n0().ask({"HSET", "fg:node", "base", std::to_string(tokens_per_epoch)});
+    EXPECT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, first_of_epoch_1) << "base above the counter";
+    n0().run_out(r);
+    EXPECT_EQ(n0().run(kind::acquire, call_of('b', {r})).value, first_of_epoch_1 + 1) << "counter above base";
+}
+
+TEST_F(rules, r1_acquire_goes_up_to_the_hint_and_never_down_to_it) {
+    auto a = call_of('a', {r});
+    a.hint = fencing_token{40};
+    EXPECT_EQ(n0().run(kind::acquire, a).value, 40U);
+    n0().run_out(r);
+    auto b = call_of('b', {r});
+    b.hint = fencing_token{7};
+    EXPECT_EQ(n0().run(kind::acquire, b).value, 41U);
+}
+
+TEST_F(rules, r1_acquire_says_overflow_and_changes_nothing_when_the_epochs_tokens_are_used_up) {
+    n0().set_counter(r, tokens_per_epoch - 2);
+    EXPECT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, tokens_per_epoch - 1) << "the last one";
+    n0().run_out(r);
+    const std::string before = n0().all_keys();
+    EXPECT_EQ(n0().run(kind::acquire, call_of('b', {r})).status, status::overflow);
+    EXPECT_EQ(n0().all_keys(), before);
+    auto next_epoch = call_of('b', {r});
+    next_epoch.hint = fencing_token{first_of_epoch_1};
+    EXPECT_EQ(n0().run(kind::acquire, next_epoch).value, first_of_epoch_1) << "an epoch drawn since";
+}
+
+TEST_F(rules, r1_two_resources_of_one_bucket_share_a_counter_and_both_only_grow) {
+    const std::string other = shares_the_counter_of(r);
+    EXPECT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    EXPECT_EQ(n0().run(kind::acquire, call_of('b', {other})).value, 2U);
+    n0().run_out(r);
+    EXPECT_EQ(n0().run(kind::acquire, call_of('c', {r})).value, 3U);
+}
+
+TEST_F(rules, r1_many_leases_in_one_call_are_taken_one_by_one_when_some_are_held) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('x', {"b"})).status, status::ok);
+    const auto replies =
+        n0().run_all(kind::acquire, {{call_of('a', {"a"}), {}}, {call_of('b', {"b"}), {}}, {call_of('c', {"c"}), {}}});
+    EXPECT_EQ(replies[0].status, status::ok);
+    EXPECT_EQ(replies[1].status, status::held);
+    EXPECT_EQ(replies[2].status, status::ok);
+}
+
+// --- R2, R4, R5: the caller's
+
+TEST_F(rules, r2_the_token_is_the_highest_reply_of_a_majority) {
+    n0().set_counter(r, 4);
+    nodes[1].set_counter(r, 9);
+    caller a(nodes, call_of('a', {r}));
+    a.ask(0);
+    EXPECT_EQ(a.token(), 0U) << "one reply of three chooses nothing";
+    a.ask(1);
+    EXPECT_EQ(a.token(), 10U);
+}
+
+TEST_F(rules, r4_one_round_is_enough_where_all_counters_agree) {
+    caller a(nodes, call_of('a', {r}));
+    a.ask(0);
+    a.ask(1);
+    EXPECT_TRUE(a.granted());
+    EXPECT_FALSE(a.confirms(0) || a.confirms(1));
+}
+
+TEST_F(rules, r4_is_complete_only_when_a_majority_is_stamped_with_the_token) {
+    nodes[1].set_counter(r, 1);
+    caller a(nodes, call_of('a', {r}));
+    a.ask(0);
+    a.ask(1);
+    EXPECT_FALSE(a.granted()) << "1 and 2: one stamp";
+    EXPECT_TRUE(a.confirms(0));
+    EXPECT_FALSE(a.confirms(1)) << "it replied exactly T";
+    EXPECT_EQ(a.confirm(0), status::ok);
+    EXPECT_TRUE(a.granted());
+    EXPECT_EQ(a.token(), 2U);
+    EXPECT_EQ(n0().token_of(r), "2");
+    EXPECT_EQ(n0().counter(r), "2");
+}
+
+TEST_F(rules, r4_a_late_reply_of_exactly_the_token_is_a_stamp_and_a_higher_one_is_none) {
+    nodes[1].set_counter(r, 1);
+    nodes[2].set_counter(r, 1);
+    caller a(nodes, call_of('a', {r}));
+    a.ask(0);
+    a.ask(1);
+    a.ask(2);
+    EXPECT_TRUE(a.granted()) << "n1 and n2 both said 2";
+
+    nodes[2].set_counter("b", 5);
+    nodes[1].set_counter("b", 1);
+    caller b(nodes, call_of('b', {"b"}));
+    b.ask(0);
+    b.ask(1);
+    b.ask(2);
+    EXPECT_FALSE(b.granted()) << "6 is no stamp for 2";
+    EXPECT_EQ(b.machine().stamps(), 1U);
+}
+
+TEST_F(rules, r5_stale_raises_the_token_drops_all_stamps_and_confirms_everywhere) {
+    const std::string other = shares_the_counter_of(r);
+    nodes[1].set_counter(r, 1);
+    caller a(nodes, call_of('a', {r}));
+    a.ask(0);
+    a.ask(1);
+    ASSERT_EQ(a.token(), 2U);
+    n0().set_counter(r, 4);
+    ASSERT_EQ(n0().run(kind::acquire, call_of('x', {other})).value, 5U);
+    EXPECT_EQ(a.confirm(0), status::stale);
+    EXPECT_EQ(n0().token_of(r), "1") << "STALE has no effect";
+    EXPECT_EQ(a.token(), 5U);
+    EXPECT_EQ(a.machine().stamps(), 0U);
+    EXPECT_TRUE(a.confirms(0)) << "the node that reported it too";
+    EXPECT_TRUE(a.confirms(1));
+    a.confirm_all();
+    EXPECT_TRUE(a.granted());
+    EXPECT_EQ(n0().token_of(r), "5");
+    EXPECT_EQ(nodes[1].token_of(r), "5");
+}
+
+// --- R3 CONFIRM
+
+TEST_F(rules, r3_confirm_sets_counter_token_and_time) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r}, 1s)).value, 1U);
+    EXPECT_EQ(n0().run(kind::confirm, call_of('a', {r}, 20s), 6).status, status::ok);
+    EXPECT_EQ(n0().token_of(r), "6");
+    EXPECT_EQ(n0().counter(r), "6");
+    EXPECT_GT(n0().time_left(r), 19'000);
+}
+
+TEST_F(rules, r3_confirm_says_lost_without_effect_when_the_lease_is_not_the_callers) {
+    EXPECT_EQ(n0().run(kind::confirm, call_of('a', {r}), 6).status, status::lost) << "there is none";
+    EXPECT_EQ(n0().all_keys(), "");
+    ASSERT_EQ(n0().run(kind::acquire, call_of('b', {r})).value, 1U);
+    const std::string before = n0().all_keys();
+    EXPECT_EQ(n0().run(kind::confirm, call_of('a', {r}), 6).status, status::lost) << "it is another's";
+    EXPECT_EQ(n0().all_keys(), before);
+}
+
+TEST_F(rules, r3_confirm_says_stale_without_effect_when_counter_or_base_is_past_the_token) {
+    const std::string other = shares_the_counter_of(r);
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    ASSERT_EQ(n0().run(kind::acquire, call_of('b', {other})).value, 2U);
+    const std::string before = n0().all_keys();
+    const node_reply past = n0().run(kind::confirm, call_of('a', {r}), 1);
+    EXPECT_EQ(past.status, status::stale);
+    EXPECT_EQ(past.value, 2U);
+    EXPECT_EQ(n0().run(kind::confirm, call_of('a', {r}), 2).status, status::ok) << "eff = T is not past it";
+
+    n0().ask({"HSET", "fg:node", "base", std::to_string(tokens_per_epoch)});
+    const node_reply below_base = n0().run(kind::confirm, call_of('b', {other}), 3);
+    EXPECT_EQ(below_base.status, status::stale);
+    EXPECT_EQ(below_base.value, tokens_per_epoch);
+    EXPECT_NE(n0().all_keys(), before);
+}
+
+// --- R6
+
+TEST_F(rules, r6_validity_is_ttl_less_time_spent_less_one_percent_and_two_milliseconds) {
+    EXPECT_EQ(validity(10s, 0ns), 9'898ms);
+    EXPECT_EQ(validity(10s, 100ms), 9'798ms);
+    EXPECT_GT(validity(100ms, 96ms), 0us);
+    EXPECT_LE(validity(100ms, 97ms), 0us) << "no grant";
+}
+
+// --- R7 RELEASE
+
+TEST_F(rules, r7_release_deletes_the_callers_lease_and_never_touches_a_counter) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    EXPECT_EQ(n0().run(kind::release, call_of('a', {r})).status, status::ok);
+    EXPECT_EQ(n0().lease(r), "");
+    EXPECT_EQ(n0().counter(r), "1");
+}
+
+TEST_F(rules, r7_release_leaves_the_lease_alone_when_it_is_anothers) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('b', {r})).value, 1U);
+    const std::string before = n0().all_keys();
+    for (const kind k : {kind::release, kind::undo}) {
+        EXPECT_EQ(n0().run(k, call_of('a', {r})).status, status::lost);
+        EXPECT_EQ(n0().all_keys(), before);
+    }
+}
+
+TEST_F(rules, r7_release_tells_each_waiter_that_left_its_mark) {
+    played_node ear = n0();
+    ear.connect();
+    ASSERT_EQ(ear.ask({"SUBSCRIBE", "fg:wake:00000000000000ee"}), "subscribe fg:wake:00000000000000ee 1");
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    auto waits = call_of('b', {r});
+    waits.mark = "00000000000000ee";
+    ASSERT_EQ(n0().run(kind::acquire, waits).status, status::held);
+    ASSERT_EQ(n0().run(kind::acquire, waits).status, status::held) << "again: it is told once all the same";
+    EXPECT_EQ(n0().run(kind::release, call_of('a', {r})).told, 1U);
+}
+
+TEST_F(rules, r7_a_failed_attempt_is_undone_also_where_its_acquire_arrives_late) {
+    ASSERT_EQ(nodes[1].run(kind::acquire, call_of('b', {r})).status, status::ok);
+    ASSERT_EQ(nodes[2].run(kind::acquire, call_of('b', {r})).status, status::ok);
+    caller a(nodes, call_of('a', {r}));
+    const node_reply on_its_way = a.reach(0);
+    a.ask(1);
+    a.ask(2);
+    ASSERT_EQ(a.machine().outcome(), acquire::verdict::locked);
+    EXPECT_EQ(a.machine().undo_targets(), node_set{0b001}) << "the node that did not say no";
+    EXPECT_EQ(n0().run(kind::undo, a.call()).status, status::ok);
+    a.hear(0, on_its_way);
+    EXPECT_EQ(a.machine().outcome(), acquire::verdict::locked);
+    EXPECT_EQ(n0().lease(r), "");
+}
+
+// --- R8 READMIT
+
+TEST_F(rules, r8_readmit_lets_the_live_process_vote_with_the_epochs_floor_and_keeps_leases_and_counters) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    const auto old = remember(0, r);
+    restart_from(0, old);
+    EXPECT_EQ(n0().run(kind::acquire, call_of('b', {r})).status, status::not_admitted);
+    EXPECT_EQ(n0().admit(3), "OK");
+    EXPECT_EQ(n0().ask({"HGET", "fg:node", "run"}), n0().run_id());
+    EXPECT_EQ(n0().ask({"HGET", "fg:node", "base"}), std::to_string(3 * tokens_per_epoch));
+    EXPECT_EQ(n0().lease(r), old.lease);
+    EXPECT_EQ(n0().counter(r), "1");
+}
+
+TEST_F(rules, r8_readmit_says_already_and_keeps_the_first_epoch_when_another_was_faster) {
+    restart(0);
+    ASSERT_EQ(n0().admit(2), "OK");
+    EXPECT_EQ(n0().admit(3), "ALREADY");
+    EXPECT_EQ(n0().ask({"HGET", "fg:node", "base"}), std::to_string(2 * tokens_per_epoch));
+}
+
+TEST_F(rules, r8_readmit_says_gone_when_another_process_lives_there_by_now) {
+    const std::string seen = n0().run_id();
+    restart(0);
+    const std::string claim = n0().claim();
+    EXPECT_EQ(n0().readmit(seen, 2, claim), "GONE");
+    EXPECT_EQ(n0().ask({"HGET", "fg:node", "run"}), "");
+}
+
+// --- R9
+
+TEST_F(rules, r9_a_request_built_for_an_older_life_is_refused_by_the_node_that_forgot) {
+    const std::string old = n0().run_id();
+    restart(0);
+    ASSERT_EQ(n0().admit(1), "OK");
+    EXPECT_EQ(n0().run_as(old, kind::acquire, call_of('a', {r})).status, status::not_admitted);
+    EXPECT_EQ(n0().lease(r), "");
+}
+
+// --- R10
+
+TEST_F(rules, r10_a_flushed_node_is_out_and_what_was_drawn_before_the_flush_does_not_let_it_in) {
+    restart(0);
+    const std::string claim = n0().claim();  // looked at; an epoch is drawn
+    n0().ask({"FLUSHALL"});
+    EXPECT_EQ(n0().run(kind::acquire, call_of('a', {r})).status, status::not_admitted);
+    EXPECT_EQ(n0().readmit(n0().run_id(), 1, claim), "GONE");
+    n0().ask({"HSETNX", "fg:node", "claim", "another"});
+    EXPECT_EQ(n0().readmit(n0().run_id(), 1, claim), "GONE");
+    EXPECT_EQ(n0().readmit(n0().run_id(), 2, "another"), "OK");
+}
+
+// --- RENEW
+
+TEST_F(rules, renew_gives_more_time_under_the_same_token_and_counts) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r}, 1s)).value, 1U);
+    const node_reply renewed = n0().run(kind::renew, call_of('a', {r}, 20s), 1);
+    EXPECT_EQ(renewed.status, status::ok);
+    EXPECT_EQ(renewed.value, 1U);
+    EXPECT_GT(n0().time_left(r), 19'000);
+    EXPECT_EQ(n0().token_of(r), "1");
+    EXPECT_EQ(n0().counter(r), "1");
+}
+
+TEST_F(rules, renew_never_creates_a_lease) {
+    for (const kind k : {kind::renew, kind::hold}) {
+        EXPECT_EQ(n0().run(k, call_of('a', {r}), 1).status, status::lost);
+        EXPECT_EQ(n0().all_keys(), "");
+    }
+}
+
+TEST_F(rules, renew_says_lost_without_effect_when_the_nonce_is_anothers) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('b', {r})).value, 1U);
+    const std::string before = n0().all_keys();
+    for (const kind k : {kind::renew, kind::hold, kind::inspect}) {
+        EXPECT_EQ(n0().run(k, call_of('a', {r}), 1).status, status::lost);
+        EXPECT_EQ(n0().all_keys(), before);
+    }
+}
+
+TEST_F(rules, renew_says_lost_without_effect_when_the_token_is_another) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    ASSERT_EQ(n0().run(kind::confirm, call_of('a', {r}), 5).status, status::ok);
+    const std::string before = n0().all_keys();
+    for (const kind k : {kind::renew, kind::hold, kind::inspect}) {
+        EXPECT_EQ(n0().run(k, call_of('a', {r}), 1).status, status::lost) << "older";
+        EXPECT_EQ(n0().run(k, call_of('a', {r}), 6).status, status::lost) << "newer";
+        EXPECT_EQ(n0().all_keys(), before);
+    }
+}
+
+TEST_F(rules, renew_says_lost_without_effect_when_the_token_is_below_the_base) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    restart_from(0, remember(0, r));
+    ASSERT_EQ(n0().admit(1), "OK");
+    const std::string before = n0().all_keys();
+    ASSERT_NE(n0().lease(r), "");
+    for (const kind k : {kind::renew, kind::hold, kind::inspect}) {
+        EXPECT_EQ(n0().run(k, call_of('a', {r}), 1).status, status::lost);
+        EXPECT_EQ(n0().all_keys(), before);
+    }
+}
+
+TEST_F(rules, renew_needs_a_majority_of_different_nodes) {
+    caller a(nodes, call_of('a', {r}));
+    a.ask(0);
+    a.ask(1);
+    ASSERT_TRUE(a.granted());
+    const auto renewed_on = [&](std::initializer_list<std::size_t> those) {
+        majority_round round(3);
+        for (const std::size_t n : those)
+            round.answered(static_cast<node_index>(n), nodes[n].run(kind::renew, a.call(), a.token()));
+        return round.outcome();
+    };
+    EXPECT_EQ(renewed_on({0, 1}), majority_round::verdict::yes);
+    EXPECT_EQ(renewed_on({0, 2}), majority_round::verdict::pending);
+    nodes[1].run_out(r);
+    EXPECT_EQ(renewed_on({0, 1, 2}), majority_round::verdict::lost);
+}
+
+TEST_F(rules, renew_says_exhausted_without_effect_when_it_was_renewed_as_often_as_allowed) {
+    auto call = call_of('a', {r});
+    call.renewals_max = 1;
+    ASSERT_EQ(n0().run(kind::acquire, call).value, 1U);
+    ASSERT_EQ(n0().run(kind::renew, call, 1).status, status::ok);
+    const std::string before = n0().all_keys();
+    EXPECT_EQ(n0().run(kind::renew, call, 1).status, status::exhausted);
+    EXPECT_EQ(n0().all_keys(), before);
+}
+
+// --- RE-ENTRANT
+
+TEST_F(rules, re_entrant_hold_adds_a_hold_and_never_cuts_the_time) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r}, 30s)).value, 1U);
+    const node_reply hold = n0().run(kind::hold, call_of('a', {r}, 1s), 1);
+    EXPECT_EQ(hold.status, status::ok);
+    EXPECT_EQ(hold.count, 2U);
+    EXPECT_EQ(hold.value, 0U) << "no renewal is counted";
+    EXPECT_GT(n0().time_left(r), 29'000);
+    EXPECT_EQ(n0().token_of(r), "1");
+}
+
+TEST_F(rules, re_entrant_holds_are_given_back_one_by_one_and_the_last_ends_the_lease) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    ASSERT_EQ(n0().run(kind::hold, call_of('a', {r}), 1).count, 2U);
+    const node_reply first = n0().run(kind::release, call_of('a', {r}));
+    EXPECT_EQ(first.status, status::ok);
+    EXPECT_EQ(first.count, 1U);
+    EXPECT_EQ(n0().token_of(r), "1");
+    EXPECT_EQ(n0().run(kind::release, call_of('a', {r})).count, 0U);
+    EXPECT_EQ(n0().lease(r), "");
+}
+
+TEST_F(rules, re_entrant_undo_ends_the_lease_whatever_its_holds) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    ASSERT_EQ(n0().run(kind::hold, call_of('a', {r}), 1).count, 2U);
+    EXPECT_EQ(n0().run(kind::undo, call_of('a', {r})).count, 0U);
+    EXPECT_EQ(n0().lease(r), "");
+}
+
+TEST_F(rules, re_entrant_owner_is_told_of_its_own_lease_and_another_is_not) {
+    const auto named = [&](char who, const std::string& owner) {
+        auto call = call_of(who, {r});
+        lease_claims claims;
+        claims.resources = call.resources;
+        claims.by = {"tests", owner};
+        call.tail = lease_tail(claims, {call.ttl, 0, 1, {}, {}});
+        return call;
+    };
+    ASSERT_EQ(n0().run(kind::acquire, named('a', "worker-7")).value, 1U);
+    const node_reply own = n0().run(kind::acquire, named('b', "worker-7"));
+    EXPECT_EQ(own.status, status::own);
+    ASSERT_TRUE(lease_record::parse(own.text));
+    EXPECT_EQ(lease_record::parse(own.text)->attempt, nonce_of('a'));
+    EXPECT_EQ(n0().run(kind::acquire, named('c', "worker-77")).status, status::held);
+    EXPECT_EQ(n0().run(kind::acquire, named('d', "worker-")).status, status::held);
+    EXPECT_EQ(n0().run(kind::acquire, named('e', "")).status, status::held);
+}
+
+// --- TOP-UP
+
+TEST_F(rules, top_up_puts_a_missing_lease_back_under_a_counter_not_below_the_token) {
+    EXPECT_EQ(n0().run(kind::top_up, call_of('a', {r}), 5).value, 5U) << "the counter allows T: it counts";
+    EXPECT_EQ(n0().token_of(r), "5");
+    EXPECT_EQ(n0().counter(r), "5") << "never (nonce, T) without the counter";
+    EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}), 5).status, status::ok);
+}
+
+TEST_F(rules, top_up_blocks_but_does_not_count_when_the_counter_is_past_the_token) {
+    n0().set_counter(r, 5);
+    EXPECT_EQ(n0().run(kind::top_up, call_of('a', {r}), 5).value, 6U) << "5 was given there, to whomever";
+    EXPECT_EQ(n0().counter(r), "6");
+    EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}), 5).status, status::lost);
+    EXPECT_EQ(n0().run(kind::acquire, call_of('b', {r})).status, status::held);
+}
+
+TEST_F(rules, top_up_is_always_above_the_token_on_a_node_readmitted_after_forgetting) {
+    restart(0);
+    ASSERT_EQ(n0().admit(1), "OK");
+    EXPECT_EQ(n0().run(kind::top_up, call_of('a', {r}), 5).value, first_of_epoch_1);
+    EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}), 5).status, status::lost);
+}
+
+TEST_F(rules, top_up_is_refused_without_effect_when_the_lease_is_anothers) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('b', {r})).value, 1U);
+    const std::string before = n0().all_keys();
+    EXPECT_EQ(n0().run(kind::top_up, call_of('a', {r}), 5).status, status::held);
+    EXPECT_EQ(n0().all_keys(), before);
+}
+
+TEST_F(rules, top_up_leaves_token_and_counter_as_they_are_when_the_lease_is_there) {
+    n0().set_counter(r, 7);
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 8U);
+    EXPECT_EQ(n0().run(kind::top_up, call_of('a', {r}), 5).value, 8U) << "a late R1's counter, not T";
+    EXPECT_EQ(n0().token_of(r), "8");
+    EXPECT_EQ(n0().counter(r), "8");
+}
+
+// --- HAND-OVER
+
+TEST_F(rules, hand_over_takes_the_lease_from_the_nonce_it_names_under_the_next_counter) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    auto b = call_of('b', {r});
+    b.previous = nonce_of('a');
+    const node_reply taken = n0().run(kind::acquire, b);
+    EXPECT_EQ(taken.status, status::ok);
+    EXPECT_EQ(taken.value, 2U);
+    EXPECT_EQ(taken.count, 1U) << "the previous lease was there";
+    EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}), 1).status, status::lost);
+    EXPECT_EQ(n0().run(kind::renew, call_of('b', {r}), 2).status, status::ok);
+}
+
+TEST_F(rules, hand_over_takes_a_free_resource_too_and_says_that_the_previous_lease_was_not_there) {
+    auto b = call_of('b', {r});
+    b.previous = nonce_of('a');
+    const node_reply taken = n0().run(kind::acquire, b);
+    EXPECT_EQ(taken.status, status::ok);
+    EXPECT_EQ(taken.count, 0U);
+}
+
+TEST_F(rules, hand_over_is_held_when_a_third_has_the_lease) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('c', {r})).value, 1U);
+    const std::string before = n0().all_keys();
+    auto b = call_of('b', {r});
+    b.previous = nonce_of('a');
+    EXPECT_EQ(n0().run(kind::acquire, b).status, status::held);
+    EXPECT_EQ(n0().all_keys(), before);
+}
+
+TEST_F(rules, hand_over_gives_one_hold_back_and_takes_nothing_when_holds_are_left) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    ASSERT_EQ(n0().run(kind::hold, call_of('a', {r}), 1).count, 2U);
+    auto b = call_of('b', {r});
+    b.previous = nonce_of('a');
+    const node_reply kept = n0().run(kind::acquire, b);
+    EXPECT_EQ(kept.status, status::kept);
+    EXPECT_EQ(kept.count, 1U);
+    EXPECT_EQ(n0().counter(r), "1");
+    EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}), 1).count, 1U);
+    EXPECT_EQ(n0().run(kind::acquire, b).value, 2U) << "the last hold is handed over";
+}
+
+TEST_F(rules, hand_over_is_an_acquire_that_is_confirmed_like_any_other) {
+    nodes[1].set_counter(r, 3);
+    caller a(nodes, call_of('a', {r}));
+    a.ask(0);
+    a.ask(1);
+    a.confirm_all();
+    ASSERT_TRUE(a.granted());
+    ASSERT_EQ(a.token(), 4U);
+    nodes[1].set_counter(r, 6);
+    auto call = call_of('b', {r});
+    call.previous = nonce_of('a');
+    caller b(nodes, call);
+    b.ask(0);
+    b.ask(1);
+    EXPECT_FALSE(b.granted()) << "5 and 7";
+    b.confirm_all();
+    EXPECT_TRUE(b.granted());
+    EXPECT_EQ(b.token(), 7U);
+}
+
+// --- SEVERAL RESOURCES
+
+TEST_F(rules, several_resources_are_taken_all_or_none_on_a_node) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('x', {"b"})).value, 1U);
+    const std::string before = n0().all_keys();
+    EXPECT_EQ(n0().run(kind::acquire, call_of('a', {"a", "b", "c"})).status, status::held);
+    EXPECT_EQ(n0().all_keys(), before);
+    n0().run_out("b");
+    EXPECT_EQ(n0().run(kind::acquire, call_of('a', {"a", "b", "c"})).status, status::ok);
+}
+
+TEST_F(rules, several_resources_get_one_token_above_every_counter_and_every_counter_is_set_to_it) {
+    n0().set_counter("b", 6);
+    n0().set_counter("c", 2);
+    EXPECT_EQ(n0().run(kind::acquire, call_of('a', {"a", "b", "c"})).value, 7U);
+    for (const char* one : {"a", "b", "c"}) {
+        EXPECT_EQ(n0().counter(one), "7") << one;
+        EXPECT_EQ(n0().token_of(one), "7") << one;
+    }
+}
+
+TEST_F(rules, several_resources_are_confirmed_only_when_every_lease_is_the_callers) {
+    const auto a = call_of('a', {"a", "b"});
+    ASSERT_EQ(n0().run(kind::acquire, a).value, 1U);
+    n0().run_out("b");
+    const std::string before = n0().all_keys();
+    EXPECT_EQ(n0().run(kind::confirm, a, 5).status, status::lost);
+    EXPECT_EQ(n0().all_keys(), before);
+}
+
+TEST_F(rules, several_resources_are_confirmed_only_when_no_counter_is_past_the_token_and_all_are_set) {
+    const auto a = call_of('a', {"a", "b"});
+    ASSERT_EQ(n0().run(kind::acquire, a).value, 1U);
+    n0().set_counter("b", 6);
+    const std::string before = n0().all_keys();
+    const node_reply past = n0().run(kind::confirm, a, 5);
+    EXPECT_EQ(past.status, status::stale);
+    EXPECT_EQ(past.value, 6U);
+    EXPECT_EQ(n0().all_keys(), before);
+    EXPECT_EQ(n0().run(kind::confirm, a, 8).status, status::ok);
+    for (const char* one : {"a", "b"}) {
+        EXPECT_EQ(n0().counter(one), "8") << one;
+        EXPECT_EQ(n0().token_of(one), "8") << one;
+    }
+}
+
+TEST_F(rules, several_resources_are_renewed_all_or_none) {
+    const auto a = call_of('a', {"a", "b"}, 20s);
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {"a", "b"}, 2s)).value, 1U);
+    n0().run_out("b");
+    EXPECT_EQ(n0().run(kind::renew, a, 1).status, status::lost);
+    EXPECT_EQ(n0().run(kind::inspect, a, 1).status, status::lost);
+    EXPECT_LE(n0().time_left("a"), 2'000);
+}
+
+TEST_F(rules, several_resources_are_released_where_they_are_the_callers_also_if_one_is_not) {
+    const auto a = call_of('a', {"a", "b"});
+    ASSERT_EQ(n0().run(kind::acquire, a).value, 1U);
+    n0().run_out("b");
+    ASSERT_EQ(n0().run(kind::acquire, call_of('x', {"b"})).status, status::ok);
+    EXPECT_EQ(n0().run(kind::release, a).status, status::lost) << "not all of it was the caller's";
+    EXPECT_EQ(n0().lease("a"), "");
+    EXPECT_NE(n0().lease("b"), "");
+}
+
+TEST_F(rules, several_resources_topped_up_get_one_token_above_every_counter) {
+    const auto a = call_of('a', {"a", "b"});
+    n0().set_counter("b", 6);
+    EXPECT_EQ(n0().run(kind::top_up, a, 3).value, 7U);
+    for (const char* one : {"a", "b"}) {
+        EXPECT_EQ(n0().counter(one), "7") << one;
+        EXPECT_EQ(n0().token_of(one), "7") << one;
+    }
+}
+
+// --- Lua prints 14 digits
+
+TEST_F(rules, lua_counters_keep_every_digit_up_to_the_last_token) {
+    constexpr std::uint64_t last = (std::uint64_t{1} << 53) - 1;
+    n0().set_counter(r, last - 3);
+    const auto a = call_of('a', {r});
+    EXPECT_EQ(n0().run(kind::acquire, a).value, last - 2);
+    EXPECT_EQ(n0().counter(r), std::to_string(last - 2));
+    EXPECT_EQ(n0().token_of(r), std::to_string(last - 2));
+    EXPECT_EQ(n0().run(kind::confirm, a, last - 3).value, last - 2) << "STALE tells it whole too";
+    EXPECT_EQ(n0().run(kind::confirm, a, last - 1).status, status::ok);
+    EXPECT_EQ(n0().counter(r), std::to_string(last - 1));
+    EXPECT_EQ(n0().run(kind::renew, a, last - 1).status, status::ok);
+    EXPECT_EQ(n0().token_of(r), std::to_string(last - 1));
+    EXPECT_EQ(n0().run(kind::acquire, call_of('b', {r})).value, last - 1) << "HELD";
+    n0().run_out(r);
+    EXPECT_EQ(n0().run(kind::top_up, a, last - 1).value, last);
+    EXPECT_EQ(n0().counter(r), std::to_string(last));
+}
+
+}  // namespace
+}  // namespace lockcore
