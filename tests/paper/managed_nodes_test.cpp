@@ -83,21 +83,33 @@ class managed_nodes : public ::testing::Test {
         return static_cast<std::size_t>(
             std::count_if(all.begin(), all.end(), [](const node_status& n) { return n.state == node_state::voting; }));
     }
-    std::future<result<lease>> begin_acquire(milliseconds ttl, std::vector<std::string> names = {"inventory/sku-1"}) {
+    std::future<result<lease>> begin_acquire(milliseconds ttl, std::vector<std::string> names = {"inventory/sku-1"},
+                                             milliseconds wait = milliseconds{0}, std::string owner = {}) {
         acquire_request r;
         for (const std::string& name : names)
             r.resources.push_back(*resource_name::parse(name));
-        r.by.principal = "tests";
+        r.by = {"tests", std::move(owner)};
         r.ttl = ttl;
+        r.wait = wait;
         return asio::co_spawn(io_, manager_->acquire(std::move(r)), asio::use_future);
     }
     result<lease> acquire(milliseconds ttl) { return begin_acquire(ttl).get(); }
+    template <class T>
+    T run(asio::awaitable<T> work) {
+        return asio::co_spawn(io_, std::move(work), asio::use_future).get();
+    }
+    /// The nodes were let in under different epochs; from here on they count alike, and every node is stamped.
+    void agree_on_counters() {
+        for (std::size_t n = 0; n < servers_.size(); ++n)
+            look_at(n).set_counter(sku, 3 * tokens_per_epoch + 5);
+    }
     played_node look_at(std::size_t node) const {
         played_node n(servers_.config().nodes[node].port);
         n.connect();
         return n;
     }
 
+    const std::string sku = "inventory/sku-1";
     redis_nodes servers_{3};
     memory_register epochs_;
     hmac_sha256 mac_{std::string(32, 'k')};
@@ -191,6 +203,124 @@ TEST_F(managed_nodes, r9_a_replayed_request_would_pass_the_scripts_so_only_the_c
     EXPECT_EQ(again.run(command_kind::acquire, fencegate::testing::call_of('c', {"y"})).status,
               reply_status::not_admitted)
         << "a request built on the new connection is refused";
+}
+
+// TOP-UP: a lease on a bare majority is a thin one; renewal puts it back.
+TEST_F(managed_nodes, top_up_puts_the_lease_back_on_a_node_that_lost_it_when_it_is_renewed) {
+    agree_on_counters();
+    const auto held = acquire(1s);
+    ASSERT_TRUE(held);
+    played_node n = look_at(0);
+    ASSERT_TRUE(eventually([&] { return n.lease(sku) != ""; }));
+    n.run_out(sku);
+    ASSERT_TRUE(run(manager_->renew(held->claims, 1s, "")));
+    EXPECT_TRUE(eventually([&] { return n.lease(sku) != ""; }));
+    ASSERT_TRUE(run(manager_->release(held->claims, "")));
+    EXPECT_TRUE(eventually([&] { return n.lease(sku) == ""; }));
+}
+
+// TOP-UP, only while a majority still renews.
+TEST_F(managed_nodes, top_up_puts_nothing_back_when_a_majority_has_lost_the_lease) {
+    agree_on_counters();
+    const auto held = acquire(2s);
+    ASSERT_TRUE(held);
+    ASSERT_TRUE(eventually([&] { return servers_.lease_keys(0) + servers_.lease_keys(1) == 2; }));
+    for (const std::size_t n : {0U, 1U})
+        look_at(n).run_out(sku);
+    EXPECT_EQ(run(manager_->renew(held->claims, 2s, "")).error().code, errc::lease_lost);
+    std::this_thread::sleep_for(50ms);
+    EXPECT_EQ(servers_.lease_keys(0) + servers_.lease_keys(1), 0U);
+}
+
+// HAND-OVER: the one round ends the old lease and begins the next; the old nonce is never renewed afterwards.
+TEST_F(managed_nodes, hand_over_gives_the_waiter_a_higher_token_and_ends_the_old_lease) {
+    const auto held = acquire(2s);
+    ASSERT_TRUE(held);
+    auto waiting = begin_acquire(2s, {sku}, 5s);
+    std::this_thread::sleep_for(100ms);
+    const auto released = run(manager_->release(held->claims, ""));
+    ASSERT_TRUE(released);
+    EXPECT_EQ(released->holds_left, 0U);
+    const auto next = waiting.get();
+    ASSERT_TRUE(next);
+    EXPECT_GT(next->claims.token, held->claims.token);
+    EXPECT_EQ(run(manager_->renew(held->claims, 2s, "")).error().code, errc::lease_lost);
+    EXPECT_EQ(run(manager_->release(held->claims, "")).error().code, errc::lease_lost);
+    EXPECT_TRUE(run(manager_->inspect(next->claims))) << "and the next holder's stands";
+}
+
+// RE-ENTRANT: the token may be given again while a majority holds it, and not afterwards.
+TEST_F(managed_nodes, re_entrant_owner_gets_its_token_again_only_while_a_majority_holds_it) {
+    agree_on_counters();
+    const auto first = begin_acquire(2s, {sku}, 0ms, "worker-7").get();
+    ASSERT_TRUE(first);
+    const auto again = begin_acquire(2s, {sku}, 0ms, "worker-7").get();
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->claims.token, first->claims.token);
+    EXPECT_EQ(again->hold_count, 2U);
+    EXPECT_EQ(run(manager_->release(first->claims, ""))->holds_left, 1U);
+    EXPECT_EQ(run(manager_->release(first->claims, ""))->holds_left, 0U);
+    const auto after = begin_acquire(2s, {sku}, 0ms, "worker-7").get();
+    ASSERT_TRUE(after);
+    EXPECT_GT(after->claims.token, first->claims.token);
+}
+
+// One node answered late and above the token: it has the lease, under a number that nobody was given (R4). Asked again
+// it may answer first; which lease is the holder's must not depend on that. Not so yet: the attempt gives up when a
+// majority said "own", takes one of two that differ, and where it is the wrong one the holder is refused.
+TEST_F(managed_nodes, DISABLED_re_entrant_owner_gets_its_token_again_although_one_node_has_a_higher_one) {
+    agree_on_counters();
+    look_at(0).set_counter(sku, 3 * tokens_per_epoch + 50);
+    servers_.pause(0);
+    const auto first = begin_acquire(2s, {sku}, 0ms, "worker-7").get();
+    servers_.resume(0);
+    ASSERT_TRUE(first);
+    ASSERT_TRUE(eventually([&] { return look_at(0).token_of(sku) == std::to_string(3 * tokens_per_epoch + 51); }));
+    for (int i = 0; i < 20; ++i) {
+        const auto again = begin_acquire(2s, {sku}, 0ms, "worker-7").get();
+        ASSERT_TRUE(again) << i << ": " << again.error().detail;
+        EXPECT_EQ(again->claims.token, first->claims.token);
+    }
+}
+
+// SEVERAL RESOURCES: all or none, one token.
+TEST_F(managed_nodes, several_resources_come_all_or_none_under_one_token_above_each_ones_last) {
+    const auto one = begin_acquire(2s, {"orders/1"}).get();
+    ASSERT_TRUE(one);
+    EXPECT_EQ(begin_acquire(2s, {sku, "orders/1"}).get().error().code, errc::resource_locked);
+    EXPECT_TRUE(eventually([&] { return servers_.lease_keys(0) == 1; })) << "nothing of it is left";
+    ASSERT_TRUE(run(manager_->release(one->claims, "")));
+    const auto both = begin_acquire(2s, {sku, "orders/1"}).get();
+    ASSERT_TRUE(both);
+    EXPECT_GT(both->claims.token, one->claims.token);
+    EXPECT_EQ(begin_acquire(2s, {"orders/1"}).get().error().code, errc::resource_locked);
+    ASSERT_TRUE(run(manager_->release(both->claims, "")));
+    for (const char* each : {"inventory/sku-1", "orders/1"}) {
+        const auto later = begin_acquire(2s, {each}).get();
+        ASSERT_TRUE(later);
+        EXPECT_GT(later->claims.token, both->claims.token) << each;
+    }
+}
+
+// Listing: as many nodes are walked as share one with every majority.
+TEST_F(managed_nodes, list_finds_every_lease_on_a_majority_whichever_node_lacks_it) {
+    agree_on_counters();
+    const auto held = acquire(2s);
+    ASSERT_TRUE(held);
+    ASSERT_TRUE(eventually(
+        [&] { return servers_.lease_keys(0) == 1 && servers_.lease_keys(1) == 1 && servers_.lease_keys(2) == 1; }));
+    for (std::size_t lacking = 0; lacking < 3; ++lacking) {
+        const std::string record = look_at(lacking).lease(sku);
+        look_at(lacking).run_out(sku);
+        const auto page = run(manager_->list({}));
+        ASSERT_TRUE(page);
+        ASSERT_EQ(page->leases.size(), 1U) << "node " << lacking;
+        EXPECT_EQ(page->leases.front().claims.token, held->claims.token);
+        look_at(lacking).ask({"SET", "fg:lease:" + sku, record, "PX", "2000"});
+    }
+    for (const std::size_t n : {0U, 1U})
+        look_at(n).run_out(sku);
+    EXPECT_TRUE(run(manager_->list({}))->leases.empty()) << "one node is no majority";
 }
 
 }  // namespace
