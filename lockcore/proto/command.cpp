@@ -49,6 +49,7 @@ void parse_ok(node_reply& out, command_kind kind, number_reader& numbers) {
         case command_kind::hold:
             out.value = numbers.count();
             out.count = static_cast<std::uint32_t>(numbers.count());
+            out.held = milliseconds{numbers.next()};
             break;
         case command_kind::release:
         case command_kind::undo:

@@ -44,6 +44,8 @@ struct node_reply {
     std::uint32_t count = 0;
     /// INSPECT: the ttl last given.
     milliseconds ttl{0};
+    /// RENEW, HOLD: how long the lease was held so far.
+    milliseconds held{0};
     /// RELEASE: how many who wait elsewhere were told.
     std::uint32_t told = 0;
     /// own, LOOK: the lease as it stands on the node. LIST: cursor and names.

@@ -46,13 +46,15 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
     std::string_view head = cut(text, '\n');
     const auto attempt = nonce::parse(cut(head, ' '));
     std::uint64_t token = 0;
-    std::int64_t granted_ms = 0, ttl_ms = 0;
+    std::int64_t granted_ms = 0, ttl_ms = 0, held_ms = 0;
     if (!attempt || !read(cut(head, ' '), token) || !read(cut(head, ' '), out.renewals) ||
-        !read(cut(head, ' '), out.holds) || !read(cut(head, ' '), ttl_ms) || !read(cut(head, ' '), granted_ms))
+        !read(cut(head, ' '), out.holds) || !read(cut(head, ' '), ttl_ms) || !read(cut(head, ' '), held_ms) ||
+        !read(cut(head, ' '), granted_ms))
         return std::nullopt;
     out.attempt = *attempt;
     out.token = fencing_token{token};
     out.ttl = milliseconds{ttl_ms};
+    out.held = milliseconds{held_ms};
     out.granted_at = wall_time{milliseconds{granted_ms}};
     out.keys = head;
     out.by.principal = cut(text, '\n');
@@ -72,6 +74,8 @@ std::string lease_tail(const lease_claims& claims, const lease_state& state) {
     out += std::to_string(state.holds);
     out += ' ';
     out += std::to_string(state.ttl.count());
+    out += ' ';
+    out += std::to_string(state.held.count());
     out += ' ';
     out += std::to_string(std::chrono::duration_cast<milliseconds>(claims.granted_at.time_since_epoch()).count());
     out += ' ';

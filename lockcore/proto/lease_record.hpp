@@ -8,9 +8,9 @@
 
 namespace lockcore {
 
-/// A lease as it stands on a node: `nonce token renewals holds ttl_ms granted_ms keys`, then each on a line of its own
-/// the principal, the owner, the names of the resources (empty where there is but one), and any number of marks `@NAME`
-/// of those who wait for its end. `keys`: idempotency keys, a comma between each, or `-`.
+/// A lease as it stands on a node: `nonce token renewals holds ttl_ms held_ms granted_ms keys`, then each on a line of
+/// its own the principal, the owner, the names of the resources (empty where there is but one), and any number of marks
+/// `@NAME` of those who wait for its end. `keys`: idempotency keys, a comma between each, or `-`.
 ///
 /// All behind nonce and token is the lease's *tail*; the nodes keep it as it is and touch only what they count.
 struct lease_record {
@@ -18,7 +18,8 @@ struct lease_record {
     fencing_token token{};
     std::uint32_t renewals = 0;
     std::uint32_t holds = 1;
-    milliseconds ttl{};  ///< As last given.
+    milliseconds ttl{};   ///< As last given.
+    milliseconds held{};  ///< Up to then.
     wall_time granted_at;
     std::string keys = "-";
     holder by;
@@ -33,6 +34,7 @@ struct lease_state {
     milliseconds ttl{};
     std::uint64_t renewals = 0;
     std::uint32_t holds = 1;
+    milliseconds held{};
     std::string_view keys = "-";
     std::string_view mark;  ///< Of the manager that wants to be told when somebody else ends it; empty: none.
 };

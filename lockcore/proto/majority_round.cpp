@@ -24,6 +24,7 @@ majority_round::verdict majority_round::answered(node_index node, const node_rep
             holds_[n] = reply.count;
             told_ = std::max(told_, reply.told);
             ttl_ = std::max(ttl_, reply.ttl);
+            held_ = std::max(held_, reply.held);
             value_ = std::max(value_, reply.value);
             ++yes_;
             break;

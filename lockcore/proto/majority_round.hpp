@@ -41,6 +41,8 @@ class majority_round {
     bool holds_settled() const;
     /// INSPECT: the ttl that one of them told of.
     milliseconds ttl() const { return ttl_; }
+    /// RENEW, HOLD: how long the lease was held, as the node said that counted most.
+    milliseconds held() const { return held_; }
     /// RELEASE: the most that one node told of its end.
     std::uint32_t told() const { return told_; }
     /// No answer is still to come, late ones apart.
@@ -57,7 +59,7 @@ class majority_round {
     std::array<milliseconds, nodes_max> remaining_{};
     std::array<std::uint32_t, nodes_max> holds_{};
     std::uint32_t told_ = 0;
-    milliseconds ttl_{};
+    milliseconds ttl_{}, held_{};
     node_set seen_;
     std::size_t yes_ = 0, lost_ = 0, exhausted_ = 0, silent_ = 0;
     std::uint64_t value_ = 0;

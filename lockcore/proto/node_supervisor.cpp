@@ -46,14 +46,13 @@ node_supervisor::step node_supervisor::identified(node_facts facts, monotonic_ti
         detail_.clear();
         epoch_ = facts_.admitted_epoch;
         drawn_for_.clear();
-        empty_life_.clear();
+        first_seen_life_.clear();
         return {action::vote, milliseconds{0}};
     }
-    // Without its record the data may have been wiped at any time up to now; with another process's record it was read
-    // back at the start.
-    if (facts_.admitted_run_id.empty() && empty_life_ != life()) {
-        empty_life_ = life();
-        empty_since_ = now;
+    // Whatever it forgot was given before this moment.
+    if (first_seen_life_ != life()) {
+        first_seen_life_ = life();
+        first_seen_at_ = now;
     }
     // The draw must follow the sight of the run id (R8b), and is good for as long as that process and its data live.
     if (drawn_for_ != life()) {
@@ -79,14 +78,8 @@ node_supervisor::step node_supervisor::epoch_not_drawn(std::string why) {
 node_supervisor::step node_supervisor::quarantine_or_readmit(monotonic_time now) {
     const bool data_survived = !facts_.admitted_run_id.empty() && facts_.syncs_every_write;
     if (!drawn_.first_admission && !data_survived) {
-        if (facts_.admitted_run_id.empty()) {
-            quarantine_until_ = empty_since_ + max_ttl_;
-        } else {
-            // What it forgot was given before the process started. Redis' uptime is a difference of cut-off seconds: up
-            // to one too high.
-            quarantine_until_ =
-                now + max_ttl_ - std::max(facts_.uptime - std::chrono::seconds{1}, std::chrono::seconds{0});
-        }
+        // By our own clock: INFO's uptime is a difference of the node's wall clock, which may be set meanwhile.
+        quarantine_until_ = first_seen_at_ + max_ttl_;
         if (now < quarantine_until_) {
             state_ = node_state::quarantined;
             detail_ = "may have forgotten leases; sits out until all given before have run out";

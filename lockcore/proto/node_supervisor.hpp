@@ -15,8 +15,7 @@ struct node_facts {
     std::string maxmemory_policy;
     bool cluster_mode = false;
     bool syncs_every_write = false;  ///< appendonly yes and appendfsync always, as its configuration shows it.
-    std::chrono::seconds uptime{0};
-    std::string admitted_run_id;  ///< fg:node.run; empty if it has none.
+    std::string admitted_run_id;     ///< fg:node.run; empty if it has none.
     std::string claim;  ///< fg:node.claim: written by the first who looked at these data; gone when they are wiped.
     epoch admitted_epoch{};  ///< fg:node.base / 2^32
     std::string same_as;     ///< Name of another configured node with the same run id; empty if there is none.
@@ -87,8 +86,8 @@ class node_supervisor {
     drawn_epoch drawn_;
     std::string drawn_for_;  ///< The life() that was seen before the draw; empty: nothing drawn.
     epoch epoch_{};
-    monotonic_time empty_since_{};  ///< Since when this life was seen without fg:node.run.
-    std::string empty_life_;
+    std::string first_seen_life_;  ///< The life() that was found not admitted.
+    monotonic_time first_seen_at_{};
     monotonic_time quarantine_until_{};
     milliseconds reconnect_delay_ = reconnect_min;
 };

@@ -4,6 +4,8 @@
 #include <lockcore/types.hpp>
 #include <proto/command.hpp>
 
+#include <algorithm>
+
 namespace lockcore {
 namespace {
 
@@ -72,6 +74,9 @@ std::vector<std::string> config::validate() const {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         const std::string at = "nodes[" + std::to_string(i) + "].";
         if (nodes[i].name.empty()) fault(at + "name", "is missing");
+        if (std::ranges::any_of(nodes[i].name,
+                                [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }))
+            fault(at + "name", "has a control character");
         if (nodes[i].host.empty()) fault(at + "host", "is missing");
         if (nodes[i].port == 0) fault(at + "port", "must be 1 to 65535");
         for (std::size_t j = 0; j < i; ++j) {

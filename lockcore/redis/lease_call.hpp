@@ -21,6 +21,7 @@ struct lease_call {
     fencing_token hint{};            ///< ACQUIRE: lowest counter to use; 0 = none.
     std::optional<nonce> previous;   ///< ACQUIRE: the lease that is handed over.
     std::uint32_t renewals_max = 0;  ///< RENEW
+    milliseconds hold_max{0};        ///< RENEW, HOLD
     std::uint32_t holds = 0;         ///< HOLD: how many there are then, at least.
     std::string key;                 ///< HOLD: idempotency key; empty = none.
     std::string cursor, pattern;     ///< LIST

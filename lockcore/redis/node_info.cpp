@@ -29,7 +29,6 @@ node_facts facts_from(const node_look& look) {
     f.role = mode == "sentinel" ? mode : info_field(look.info, "role");
     f.cluster_mode = mode == "cluster" || info_field(look.info, "cluster_enabled") == "1";
     f.maxmemory_policy = info_field(look.info, "maxmemory_policy");
-    f.uptime = std::chrono::seconds(static_cast<std::int64_t>(number_from(info_field(look.info, "uptime_in_seconds"))));
     f.syncs_every_write = look.persistence == "yes always ";
     return f;
 }

@@ -34,6 +34,7 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
     if (kind == command_kind::look) return;
     out.arg(call.attempt.str());
     const auto ttl = static_cast<std::uint64_t>(call.ttl.count());
+    const auto hold_max = static_cast<std::uint64_t>(call.hold_max.count());
     switch (kind) {
         case command_kind::acquire:
             out.arg(ttl)
@@ -46,11 +47,12 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
             out.arg(ttl).arg(value_of(token));
             break;
         case command_kind::renew:
-            out.arg(ttl).arg(value_of(token)).arg(std::uint64_t{call.renewals_max}).arg("0").arg("-");
+            out.arg(ttl).arg(value_of(token)).arg(hold_max).arg(std::uint64_t{call.renewals_max}).arg("0").arg("-");
             break;
         case command_kind::hold:
             out.arg(ttl)
                 .arg(value_of(token))
+                .arg(hold_max)
                 .arg("")
                 .arg(std::uint64_t{call.holds})
                 .arg(call.key.empty() ? "-" : call.key);

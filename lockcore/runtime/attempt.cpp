@@ -19,8 +19,12 @@ std::vector<node_answer> name_answers(const Machine& machine,
 
 }  // namespace
 
-acquire_attempt::acquire_attempt(redis::lease_call call, link_span links)
-    : call_(std::move(call)), links_(links.begin(), links.end()), machine_(links.size()), previous_(links.size()) {}
+acquire_attempt::acquire_attempt(redis::lease_call call, link_span links, std::shared_ptr<token_memory> heard)
+    : call_(std::move(call)),
+      links_(links.begin(), links.end()),
+      heard_(std::move(heard)),
+      machine_(links.size()),
+      previous_(links.size()) {}
 
 void acquire_attempt::start() {
     started_at_ = std::chrono::steady_clock::now();  // before the first send (R6)
@@ -58,12 +62,15 @@ void acquire_attempt::on_reply(node_index node, command_kind kind, fencing_token
     switch (kind) {
         case command_kind::acquire:
             note_previous(node, reply);
-            return perform(machine_.acquire_answered(node, reply));
+            perform(machine_.acquire_answered(node, reply));
+            break;
         case command_kind::confirm:
-            return perform(machine_.confirm_answered(node, token, reply));
+            perform(machine_.confirm_answered(node, token, reply));
+            break;
         default:
             return;  // an undo's answer changes nothing
     }
+    heard_->heard(call_.resources, machine_.highest_heard());
 }
 
 void acquire_attempt::note_previous(node_index node, const node_reply& reply) {
@@ -135,7 +142,7 @@ void round_attempt::on_reply(node_index node, command_kind kind, fencing_token, 
 void round_attempt::top_up() {
     // An answer that comes after a good part of the ttl must not put back a lease that may be over by now.
     if (!may_top_up_ || std::chrono::steady_clock::now() - started_at_ >= call_.ttl / 4) return;
-    call_.tail = lease_tail(claims_, {call_.ttl, machine_.value(), machine_.holds(), {}, {}});
+    call_.tail = lease_tail(claims_, {call_.ttl, machine_.value(), machine_.holds(), machine_.held(), {}, {}});
     for (std::size_t n = 0; n < links_.size(); ++n) {
         if (topped_up_[n] || machine_.answer_of(at(n)) != reply_status::lost) continue;
         topped_up_.set(n);

@@ -6,6 +6,7 @@
 #include <proto/survey.hpp>
 #include <redis/node_link.hpp>
 #include <runtime/one_shot.hpp>
+#include <runtime/token_memory.hpp>
 
 #include <memory>
 #include <optional>
@@ -23,7 +24,8 @@ using link_span = std::span<const std::shared_ptr<redis::node_link>>;
 /// Lives until the last answer has come or timed out, held by the commands in flight.
 class acquire_attempt final : public redis::reply_target, public std::enable_shared_from_this<acquire_attempt> {
   public:
-    acquire_attempt(redis::lease_call call, link_span links);
+    /// `heard`: told of every counter, also of those that come late.
+    acquire_attempt(redis::lease_call call, link_span links, std::shared_ptr<token_memory> heard);
 
     void start();
     /// Gives back whatever the attempt took, also what it may yet take (R7). For failures, and for a grant that nobody
@@ -51,6 +53,7 @@ class acquire_attempt final : public redis::reply_target, public std::enable_sha
 
     redis::lease_call call_;
     std::vector<std::shared_ptr<redis::node_link>> links_;
+    std::shared_ptr<token_memory> heard_;
     acquire machine_;
     majority_round previous_;
     monotonic_time started_at_{};

@@ -7,7 +7,9 @@
 
 namespace lockcore {
 
-hmac_sha256::hmac_sha256(std::string key) : key_(std::move(key)) {}
+hmac_sha256::hmac_sha256(std::string key) : key_(std::move(key)) {
+    if (key_.size() < key_bytes_min) throw std::invalid_argument("the key that signs leases needs at least 32 bytes");
+}
 
 std::array<std::byte, authenticator::size> hmac_sha256::sign(std::string_view message) const {
     std::array<std::byte, size> out{};

@@ -67,6 +67,8 @@ failure invalid(std::string detail) {
     return f;
 }
 
+constexpr const char* no_resource = "a lease covers at least one resource";
+
 bool is_plain(std::string_view text) {
     return text.size() <= holder_bytes_max &&
            std::ranges::none_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
@@ -102,6 +104,10 @@ void lock_manager::refuse_new_leases() {
 
 void lock_manager::stop() {
     for (const auto& s : impl_->shards) {
+        if (s->io().get_executor().running_in_this_thread()) {
+            s->close();
+            continue;
+        }
         std::promise<void> closed;
         asio::post(s->io(), [shard = s.get(), &closed] {
             shard->close();
@@ -113,6 +119,7 @@ void lock_manager::stop() {
 
 asio::awaitable<result<lease>> lock_manager::acquire(acquire_request request) {
     std::ranges::sort(request.resources);
+    if (request.ttl == milliseconds{0}) request.ttl = impl_->cfg.default_ttl;
     if (std::string wrong = what_is_wrong(request, impl_->cfg); !wrong.empty()) co_return invalid(std::move(wrong));
     shard& s = impl_->of(request.resources.front());
     auto work = s.acquire(std::move(request));
@@ -120,6 +127,7 @@ asio::awaitable<result<lease>> lock_manager::acquire(acquire_request request) {
 }
 
 asio::awaitable<result<lease>> lock_manager::renew(lease_claims claims, milliseconds ttl, std::string trace_id) {
+    if (claims.resources.empty()) co_return invalid(no_resource);
     if (ttl < ttl_min || ttl > impl_->cfg.max_ttl) co_return invalid("ttl is out of bounds");
     shard& s = impl_->of(claims.resources.front());
     auto work = s.renew(std::move(claims), ttl, std::move(trace_id));
@@ -127,24 +135,28 @@ asio::awaitable<result<lease>> lock_manager::renew(lease_claims claims, millisec
 }
 
 asio::awaitable<result<lease>> lock_manager::inspect(lease_claims claims) {
+    if (claims.resources.empty()) co_return invalid(no_resource);
     shard& s = impl_->of(claims.resources.front());
     auto work = s.inspect(std::move(claims));
     co_return co_await run_on(s.io(), std::move(work));
 }
 
 asio::awaitable<result<release_outcome>> lock_manager::release(lease_claims claims, std::string trace_id) {
+    if (claims.resources.empty()) co_return invalid(no_resource);
     shard& s = impl_->of(claims.resources.front());
     auto work = s.release(std::move(claims), std::move(trace_id));
     co_return co_await run_on(s.io(), std::move(work));
 }
 
 asio::awaitable<result<release_outcome>> lock_manager::revoke(lease_claims claims, revocation why) {
+    if (claims.resources.empty()) co_return invalid(no_resource);
     shard& s = impl_->of(claims.resources.front());
     auto work = s.revoke(std::move(claims), std::move(why));
     co_return co_await run_on(s.io(), std::move(work));
 }
 
 asio::awaitable<result<keep_step>> lock_manager::keep(kept_lease kept, std::string trace_id) {
+    if (kept.current.claims.resources.empty()) co_return invalid(no_resource);
     shard& s = impl_->of(kept.current.claims.resources.front());
     auto work = s.keep(std::move(kept), std::move(trace_id));
     co_return co_await run_on(s.io(), std::move(work));

@@ -63,8 +63,7 @@ shard::shard(const config& cfg, asio::io_context& io, lock_manager::dependencies
       deps_(deps),
       reports_nodes_(reports_nodes),
       mark_(nonce::from_bits(random_.next(), 0).str().substr(0, 16)),
-      ticker_(io),
-      highest_token_(buckets, 0) {
+      ticker_(io) {
     chance_.seed(static_cast<std::uint32_t>(random_.next()));
     for (std::size_t n = 0; n < cfg.nodes.size(); ++n) {
         const auto index = static_cast<node_index>(n);
@@ -113,6 +112,7 @@ redis::lease_call shard::call_for(const lease_claims& claims) const {
     call.attempt = claims.attempt;
     call.mark = mark_;
     call.renewals_max = config_.max_renewals;
+    call.hold_max = config_.max_hold;
     return call;
 }
 
@@ -125,10 +125,6 @@ asio::awaitable<std::shared_ptr<round_attempt>> shard::run_round(command_kind ki
 }
 
 asio::awaitable<result<lease>> shard::renew(lease_claims claims, milliseconds ttl, std::string trace_id) {
-    const auto held = std::chrono::system_clock::now() - claims.granted_at;
-    if (held + ttl > config_.max_hold) {
-        co_return fail(errc::renewals_exhausted, "The lease would be held longer than lease.max_hold_ms allows.");
-    }
     redis::lease_call call = call_for(claims);
     call.ttl = ttl;
     const auto round = co_await run_round(command_kind::renew, std::move(call), claims);
@@ -144,7 +140,8 @@ asio::awaitable<result<lease>> shard::renew(lease_claims claims, milliseconds tt
         case majority_round::verdict::lost:
             co_return fail(errc::lease_lost, "A majority of the nodes no longer holds this lease.");
         case majority_round::verdict::exhausted:
-            co_return fail(errc::renewals_exhausted, "The lease was renewed as often as lease.max_renewals allows.");
+            co_return fail(errc::renewals_exhausted,
+                           "The lease was renewed as often, or held as long, as max_renewals and max_hold allow.");
         default:
             co_return no_quorum("Too few Redis nodes answered; the lease may have been renewed on some.",
                                 round->answers());
@@ -156,9 +153,10 @@ asio::awaitable<result<lease>> shard::inspect(lease_claims claims) {
     switch (round->machine().outcome()) {
         case majority_round::verdict::yes: {
             const milliseconds on_nodes = round->machine().remaining();
+            // Not lost yet, even where nothing of it is certain any more.
             const auto left = std::chrono::floor<milliseconds>(validity(on_nodes, now() - round->started_at()));
-            if (left <= milliseconds{0}) co_return fail(errc::lease_lost, "The lease is running out.");
-            co_return make_lease(std::move(claims), round->machine().ttl(), left, round->machine());
+            co_return make_lease(std::move(claims), round->machine().ttl(), std::max(left, milliseconds{0}),
+                                 round->machine());
         }
         case majority_round::verdict::lost:
             co_return fail(errc::lease_lost, "A majority of the nodes no longer holds this lease.");
@@ -362,18 +360,6 @@ lease shard::make_lease(lease_claims claims, milliseconds ttl, milliseconds left
     out.nodes_granted = round.yes();
     out.nodes = links_.size();
     return out;
-}
-
-fencing_token shard::hint_for(const std::vector<resource_name>& resources) const {
-    std::uint64_t highest = 0;
-    for (const resource_name& r : resources)
-        highest = std::max(highest, highest_token_[r.bucket()]);
-    return fencing_token{highest == 0 ? 0 : highest + 1};
-}
-
-void shard::remember(const std::vector<resource_name>& resources, fencing_token token) {
-    for (const resource_name& r : resources)
-        highest_token_[r.bucket()] = std::max(highest_token_[r.bucket()], value_of(token));
 }
 
 // --- nodes

@@ -102,8 +102,6 @@ class shard final : public redis::link_observer {
     void ended_here(const nonce& attempt);
     void emit(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
               milliseconds ttl);
-    fencing_token hint_for(const std::vector<resource_name>& resources) const;
-    void remember(const std::vector<resource_name>& resources, fencing_token token);
 
     const config& config_;
     boost::asio::io_context& io_;
@@ -125,8 +123,7 @@ class shard final : public redis::link_observer {
     /// Renewals with answers still to come, by nonce: a release stops them from putting the lease back.
     std::unordered_map<std::string, std::weak_ptr<round_attempt>> renewing_;
     bool listing_ = false;
-    /// By bucket: the highest token heard of. 512 KiB, whatever the number of resources.
-    std::vector<std::uint64_t> highest_token_;
+    std::shared_ptr<token_memory> heard_ = std::make_shared<token_memory>();
 };
 
 }  // namespace lockcore

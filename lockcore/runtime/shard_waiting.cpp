@@ -29,7 +29,8 @@ asio::awaitable<bool> caller_gone() {
 
 }  // namespace
 
-/// A place in the queue of the request's first resource; leaving it, however that comes, lets the next one contend.
+/// A place in the queue of the request's first resource. Who leaves it without the lease lets the next one contend; who
+/// leaves with it will give it back here, and until then the next one only looks from time to time.
 class shard::place_in_queue {
   public:
     place_in_queue(shard& s, const acquire_request& request, const std::string& home)
@@ -52,7 +53,7 @@ class shard::place_in_queue {
         if (found->second.order.empty()) {
             owner_.queues_.erase(found);
         } else if (next) {
-            owner_.let_head_look(home_, milliseconds{0});
+            owner_.let_head_look(home_, granted ? wait_queue::look_again : milliseconds{0});
         }
     }
     place_in_queue(const place_in_queue&) = delete;
@@ -60,6 +61,7 @@ class shard::place_in_queue {
 
     waiter self;
     const wait_queue::ticket ticket;
+    bool granted = false;
 
   private:
     shard& owner_;
@@ -93,11 +95,11 @@ asio::awaitable<result<lease>> shard::acquire(acquire_request request) {
 }
 
 asio::awaitable<result<lease>> shard::take(const acquire_request& request, const std::string& home) {
-    if (refusing_) co_return fail(errc::shutting_down, "The gateway is shutting down and gives no new leases.");
+    if (refusing_) co_return fail(errc::shutting_down, "No new leases are given: it is shutting down.");
     const bool may_wait = request.wait > milliseconds{0};
     if (!queues_.contains(home)) {
         auto outcome = co_await try_once(request);
-        if (outcome || !may_wait || outcome.error().code != errc::resource_locked) co_return outcome;
+        if (outcome || !may_wait || !worth_waiting(outcome.error())) co_return outcome;
     } else {
         // Nobody overtakes those who wait, but who holds the lease already need not wait for itself.
         if (auto entered = co_await enter_again(request)) co_return std::move(*entered);
@@ -121,11 +123,16 @@ std::shared_ptr<acquire_attempt> shard::start_attempt(const acquire_request& req
     claims.granted_at = std::chrono::floor<milliseconds>(std::chrono::system_clock::now());  // as the lease_id keeps it
     call.granted_at = claims.granted_at;
     const idempotency_mark key = make_idempotency_mark(request);
-    call.tail = lease_tail(claims, {request.ttl, 0, 1, key.text, request.kept ? mark_ : std::string_view{}});
+    // Whoever waits behind it here has to be told when the lease ends at another gateway.
+    const auto behind = queues_.find(request.resources.front().str());
+    const bool marked = request.kept || (behind != queues_.end() && behind->second.order.size() > 1);
+    call.tail = lease_tail(
+        claims, {request.ttl, 0, 1, milliseconds{0}, key.text, marked ? std::string_view(mark_) : std::string_view{}});
     if (request.wait > milliseconds{0}) call.mark = mark_;
-    call.hint = hint_for(request.resources);
+    // No counter is below its node's base: from the highest of those on, all nodes count in step.
+    call.hint = heard_->hint_for(request.resources, fencing_token{value_of(highest_epoch()) * tokens_per_epoch});
     call.previous = previous;
-    auto attempt = std::make_shared<acquire_attempt>(std::move(call), links_);
+    auto attempt = std::make_shared<acquire_attempt>(std::move(call), links_, heard_);
     attempt->start();
     return attempt;
 }
@@ -134,7 +141,6 @@ asio::awaitable<result<lease>> shard::settle(std::shared_ptr<acquire_attempt> at
     for (bool retried = false;; retried = true) {
         if (!attempt->done.fired()) co_await attempt->done.wait();
         const class acquire& machine = attempt->machine();
-        remember(request.resources, machine.highest_heard());
         if (machine.outcome() == acquire::verdict::granted) {
             const auto left = std::chrono::floor<milliseconds>(validity(request.ttl, now() - attempt->started_at()));
             const bool unwanted = co_await caller_gone();
@@ -184,7 +190,7 @@ asio::awaitable<bool> shard::leave_used_up_epoch(const acquire_request& request)
     auto drawn = co_await deps_.epochs.draw(links_.front()->name(), highest_epoch());
     if (!drawn) co_return false;
     // The next ACQUIRE's hint is one higher than this: the first token of the new epoch.
-    remember(request.resources, fencing_token{value_of(drawn->value) * tokens_per_epoch});
+    heard_->heard(request.resources, fencing_token{value_of(drawn->value) * tokens_per_epoch});
     co_return true;
 }
 
@@ -222,6 +228,7 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
                 if (seen.error().code == errc::lease_lost) co_return std::nullopt;
                 co_return seen.error();
             }
+            if (seen->validity <= milliseconds{0}) co_return std::nullopt;
             seen->repeated = true;
             co_return std::move(*seen);
         }
@@ -229,8 +236,6 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
             break;
     }
     if (request.by.owner.empty()) co_return std::nullopt;
-    if (std::chrono::system_clock::now() - claims.granted_at + request.ttl > config_.max_hold)
-        co_return fail(errc::renewals_exhausted, "The lease would be held longer than lease.max_hold_ms allows.");
 
     redis::lease_call call = call_for(claims);
     call.ttl = request.ttl;
@@ -244,6 +249,9 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
     round->take_hold_back();
     if (gone) co_return fail(errc::cancelled, "The caller went away.");
     if (round->machine().outcome() == majority_round::verdict::lost) co_return std::nullopt;
+    if (round->machine().outcome() == majority_round::verdict::exhausted)
+        co_return fail(errc::renewals_exhausted,
+                       "With another hold the lease would be held longer than max_hold allows.");
     failure none = fail(errc::no_quorum, "Too few Redis nodes answered to count another hold.");
     none.answers = round->answers();
     co_return none;
@@ -282,11 +290,12 @@ asio::awaitable<result<lease>> shard::wait_in_queue(const acquire_request& reque
             me.trying = true;
             auto outcome = co_await settle(handed, request);
             me.trying = false;
+            place.granted = static_cast<bool>(outcome);
             if (outcome || !worth_waiting(outcome.error())) co_return outcome;
             last = outcome.error();
         } else {
             if (co_await caller_gone()) co_return fail(errc::cancelled, "The caller went away.");
-            if (refusing_) co_return fail(errc::shutting_down, "The gateway is shutting down and gives no new leases.");
+            if (refusing_) co_return fail(errc::shutting_down, "No new leases are given: it is shutting down.");
             if (now() >= give_up_at) {
                 if (last.remaining == milliseconds{0}) last.remaining = locked_now(home).remaining;
                 last.queue_position = mine.order.position(place.ticket);
@@ -296,6 +305,7 @@ asio::awaitable<result<lease>> shard::wait_in_queue(const acquire_request& reque
             me.trying = true;
             auto outcome = co_await try_once(request);
             me.trying = false;
+            place.granted = static_cast<bool>(outcome);
             if (outcome || !worth_waiting(outcome.error())) co_return outcome;
             last = outcome.error();
         }

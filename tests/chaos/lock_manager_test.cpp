@@ -1,13 +1,11 @@
 // lockcore against real Redis servers that are killed, paused and restarted; on one thread and on two.
-#include <lockcore/hmac_sha256.hpp>
-#include <lockcore/lock_manager.hpp>
+#include <support/lock_host.hpp>
 #include <support/redis_nodes.hpp>
 
 #include <gtest/gtest.h>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -16,7 +14,6 @@
 #include <atomic>
 #include <future>
 #include <mutex>
-#include <set>
 #include <thread>
 
 namespace lockcore {
@@ -24,113 +21,37 @@ namespace {
 
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
-using fencegate::testing::redis_nodes;
-
-/// Epochs in memory: as durable as the test.
-class memory_register final : public epoch_register {
-  public:
-    asio::awaitable<result<drawn_epoch>> draw(std::string node_name, epoch seen) override {
-        const std::lock_guard lock(mutex_);
-        epoch_ = std::max(epoch_, value_of(seen)) + 1;
-        drawn_epoch drawn;
-        drawn.value = epoch{epoch_};
-        drawn.first_admission = known_.insert(node_name).second;
-        co_return drawn;
-    }
-
-  private:
-    std::mutex mutex_;
-    std::uint64_t epoch_ = 0;
-    std::set<std::string> known_;
-};
-
-class counting_observer final : public event_observer {
-  public:
-    void on_event(event e) override {
-        const std::lock_guard lock(mutex_);
-        ++counts_[e.kind];
-    }
-    int count(event_kind kind) const {
-        const std::lock_guard lock(mutex_);
-        const auto found = counts_.find(kind);
-        return found == counts_.end() ? 0 : found->second;
-    }
-
-  private:
-    mutable std::mutex mutex_;
-    std::map<event_kind, int> counts_;
-};
+using namespace fencegate::testing;
 
 class lock_manager_test : public ::testing::TestWithParam<unsigned> {
   protected:
-    lock_manager_test() {
-        for (unsigned t = 0; t < GetParam(); ++t) {
-            ios_.push_back(std::make_unique<asio::io_context>(1));
-            guards_.emplace_back(ios_.back()->get_executor());
-        }
-        config cfg = nodes_.config();
-        cfg.max_ttl = 2s;  // so that a quarantine ends within a test
-        cfg.default_ttl = 1s;
-        std::vector<asio::io_context*> contexts;
-        for (const auto& io : ios_)
-            contexts.push_back(io.get());
-        manager_ = std::make_unique<lock_manager>(cfg, contexts, lock_manager::dependencies{epochs_, mac_, observer_});
-        for (const auto& io : ios_)
-            threads_.emplace_back([io = io.get()] { io->run(); });
-        manager_->start();
+    lock_manager_test() : host_(settings(nodes_), epochs_, GetParam()) {
         EXPECT_TRUE(eventually([&] { return voting() == nodes_.size(); }));
     }
-    ~lock_manager_test() override {
-        manager_->stop();
-        guards_.clear();
-        for (const auto& io : ios_)
-            io->stop();
-        for (auto& t : threads_)
-            t.join();
-        manager_.reset();
+    static config settings(const redis_nodes& nodes) {
+        config cfg = nodes.config();
+        cfg.max_ttl = 2s;  // so that a quarantine ends within a test
+        cfg.default_ttl = 1s;
+        return cfg;
     }
-
-    template <class Condition>
-    static bool eventually(Condition condition, milliseconds within = 10s) {
-        const auto until = std::chrono::steady_clock::now() + within;
-        while (!condition()) {
-            if (std::chrono::steady_clock::now() > until) return false;
-            std::this_thread::sleep_for(5ms);
-        }
-        return true;
-    }
-    std::size_t voting() const {
-        const auto all = manager_->nodes();
-        return static_cast<std::size_t>(
-            std::count_if(all.begin(), all.end(), [](const node_status& n) { return n.state == node_state::voting; }));
-    }
-
+    std::size_t voting() const { return host_.voting(); }
     static acquire_request request(const std::string& resource, milliseconds ttl = 1s, milliseconds wait = 0ms) {
-        acquire_request r;
-        r.resources.push_back(*resource_name::parse(resource));
-        r.by.principal = "tests";  // nameless: with an owner all would be one re-entrant holder
-        r.ttl = ttl;
-        r.wait = wait;
-        return r;
+        return lease_of({resource}, ttl, wait);
     }
-    /// Runs on the first thread, whatever shard the resource has.
     template <class T>
     T run(asio::awaitable<T> work) {
-        return asio::co_spawn(*ios_.front(), std::move(work), asio::use_future).get();
+        return host_.run(std::move(work));
     }
     result<lease> acquire(const std::string& resource, milliseconds ttl = 1s, milliseconds wait = 0ms) {
-        return run(manager_->acquire(request(resource, ttl, wait)));
+        return host_.acquire(request(resource, ttl, wait));
     }
-    result<release_outcome> release(const lease& l) { return run(manager_->release(l.claims, "")); }
+    result<release_outcome> release(const lease& l) { return host_.release(l); }
 
     redis_nodes nodes_{5};
     memory_register epochs_;
-    hmac_sha256 mac_{std::string(32, 'k')};
-    counting_observer observer_;
-    std::vector<std::unique_ptr<asio::io_context>> ios_;
-    std::vector<asio::executor_work_guard<asio::io_context::executor_type>> guards_;
-    std::unique_ptr<lock_manager> manager_;
-    std::vector<std::thread> threads_;
+    lock_host host_;
+    lock_manager* manager_ = &host_.manager();
+    counting_observer& observer_ = host_.observer;
 };
 
 INSTANTIATE_TEST_SUITE_P(threads, lock_manager_test, ::testing::Values(1U, 2U));
@@ -189,7 +110,7 @@ TEST_P(lock_manager_test, serves_waiters_in_the_order_in_which_they_came) {
             (void)co_await m.release(mine->claims, "");
         };
         auto work = waiter(*manager_, request("inventory/sku-1", 1s, 8s), i, mutex, order);
-        waiters.push_back(asio::co_spawn(*ios_.front(), std::move(work), asio::use_future));
+        waiters.push_back(asio::co_spawn(host_.io(), std::move(work), asio::use_future));
         std::this_thread::sleep_for(20ms);
     }
     ASSERT_TRUE(release(*held));
@@ -203,15 +124,15 @@ TEST_P(lock_manager_test, leaves_no_place_and_no_key_when_a_waiting_caller_goes_
     ASSERT_TRUE(held);
     auto gone = std::make_shared<asio::cancellation_signal>();
     std::promise<errc> outcome;
-    asio::post(*ios_.front(), [&] {
+    asio::post(host_.io(), [&] {
         asio::co_spawn(
-            *ios_.front(), manager_->acquire(request("inventory/sku-1", 1s, 10s)),
+            host_.io(), manager_->acquire(request("inventory/sku-1", 1s, 10s)),
             asio::bind_cancellation_slot(gone->slot(), [&](const std::exception_ptr& e, const result<lease>& r) {
                 outcome.set_value(e || r ? errc::invalid_argument : r.error().code);
             }));
     });
     std::this_thread::sleep_for(150ms);
-    asio::post(*ios_.front(), [gone] { gone->emit(asio::cancellation_type::terminal); });
+    asio::post(host_.io(), [gone] { gone->emit(asio::cancellation_type::terminal); });
     EXPECT_EQ(outcome.get_future().get(), errc::cancelled);
     ASSERT_TRUE(release(*held));
     const auto next = acquire("inventory/sku-1");
@@ -292,8 +213,7 @@ TEST_P(lock_manager_test, never_lets_two_callers_in_at_once_under_contention) {
     std::vector<std::future<void>> all;
     for (int w = 0; w < 8; ++w) {
         auto work = worker(*manager_, request("inventory/hot", 1s, 5s), inside, most, granted, last, grew);
-        all.push_back(
-            asio::co_spawn(*ios_[static_cast<std::size_t>(w) % ios_.size()], std::move(work), asio::use_future));
+        all.push_back(asio::co_spawn(host_.io(static_cast<std::size_t>(w)), std::move(work), asio::use_future));
     }
     for (auto& f : all)
         f.get();
@@ -305,8 +225,7 @@ TEST_P(lock_manager_test, never_lets_two_callers_in_at_once_under_contention) {
 TEST_P(lock_manager_test, refuses_new_leases_and_wakes_all_waiters_when_told_to) {
     const auto held = acquire("inventory/sku-1", 2s);
     ASSERT_TRUE(held);
-    auto waiting =
-        asio::co_spawn(*ios_.front(), manager_->acquire(request("inventory/sku-1", 1s, 10s)), asio::use_future);
+    auto waiting = asio::co_spawn(host_.io(), manager_->acquire(request("inventory/sku-1", 1s, 10s)), asio::use_future);
     std::this_thread::sleep_for(100ms);
     manager_->refuse_new_leases();
     EXPECT_EQ(waiting.get().error().code, errc::shutting_down);

@@ -147,12 +147,13 @@ redis::lease_call call_of(char who, std::vector<std::string> resources, millisec
     call.attempt = nonce_of(who);
     call.ttl = ttl;
     call.renewals_max = 1'000;
+    call.hold_max = milliseconds{3'600'000};
     lease_claims claims;
     claims.resources = call.resources;
     claims.by.principal = "tests";
     claims.granted_at = wall_time{milliseconds{1'795'000'000'000}};
     call.granted_at = claims.granted_at;
-    call.tail = lease_tail(claims, {ttl, 0, 1, {}, {}});
+    call.tail = lease_tail(claims, {ttl, 0, 1, {}, {}, {}});
     return call;
 }
 

@@ -470,7 +470,7 @@ TEST_F(rules, re_entrant_owner_is_told_of_its_own_lease_and_another_is_not) {
         lease_claims claims;
         claims.resources = call.resources;
         claims.by = {"tests", owner};
-        call.tail = lease_tail(claims, {call.ttl, 0, 1, {}, {}});
+        call.tail = lease_tail(claims, {call.ttl, 0, 1, {}, {}, {}});
         return call;
     };
     ASSERT_EQ(n0().run(kind::acquire, named('a', "worker-7")).value, 1U);
@@ -491,7 +491,7 @@ TEST_F(rules, DISABLED_re_entrant_owner_is_told_of_its_own_lease_when_it_asks_wi
         lease_claims claims;
         claims.resources = call.resources;
         claims.by = {"tests", "worker-7"};
-        call.tail = lease_tail(claims, {call.ttl, 0, 1, {}, mark});
+        call.tail = lease_tail(claims, {call.ttl, 0, 1, {}, {}, mark});
         return call;
     };
     for (const char* first : {"", "00000000000000aa"}) {

@@ -7,6 +7,7 @@ may have forgotten comes back soon.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -26,19 +27,28 @@ SIGNING_KEY = "a signing key of a test, long enough to be one"
 
 
 class RedisServer:
-    """One node; its data is gone when it restarts, unless `keeps`."""
+    """One node; its data is gone when it restarts, unless `fsync` (an appendfsync policy) is set before the start."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name, self.port = name, processes.free_port()
         self.folder = folder / name
         self.folder.mkdir()
         self.process: subprocess.Popen | None = None
+        self.fsync: str | None = None
+        self.environment: dict[str, str] = {}
 
     def start(self) -> None:
+        persistence = ["--appendonly", "yes", "--appendfsync", self.fsync] if self.fsync else ["--appendonly", "no"]
         self.process = processes.start(
-            ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder), "--save", "", "--appendonly", "no"],
-            self.folder / "log")
-        eventually(lambda: processes.accepts(self.port), what=f"{self.name} accepts")
+            ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder), "--save", "", *persistence],
+            self.folder / "log", env={**os.environ, **self.environment})
+        eventually(self._has_loaded, 15, what=f"{self.name} answers")
+
+    def _has_loaded(self) -> bool:
+        try:
+            return bool(self.client().ping())
+        except redis.exceptions.ConnectionError:  # not listening yet, or still reading its data
+            return False
 
     def kill(self) -> None:
         if self.process:
@@ -68,9 +78,11 @@ class Gateway:
         self.config.write_text(json.dumps(settings))  # JSON is YAML
         self.api = Api(f"http://127.0.0.1:{settings['http']['port']}")
         self.process: subprocess.Popen | None = None
+        self.environment: dict[str, str] = {}
 
     def start(self, wait: bool = True) -> None:
-        self.process = processes.start([str(processes.fencegate_binary()), "serve", "--config", str(self.config)], self.log)
+        self.process = processes.start([str(processes.fencegate_binary()), "serve", "--config", str(self.config)], self.log,
+                                       env={**os.environ, **self.environment})
         if wait:
             self.wait_until_ready()
 
@@ -87,6 +99,18 @@ class Gateway:
             raise RuntimeError(f"fencegate serve ended with {self.process.returncode}")
         return self.api.get("/readyz").status == 200
 
+    def wait_until_whole(self, within: float = 30.0) -> None:
+        """Ready is a majority; this waits until every node votes."""
+        eventually(lambda: {node["state"] for node in self.nodes()} == {"voting"}, within, every=0.05, what="every node votes")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return self.api.get("/v1/nodes").json()["nodes"]
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
     def stop(self, within: float = 20.0) -> int:
         assert self.process is not None
         process, self.process = self.process, None
@@ -102,19 +126,22 @@ class Gateway:
 class Cluster:
     """Five nodes, a database, and the settings with which gateways serve them."""
 
-    def __init__(self, stack: Stack, database: str, max_ttl_ms: int = MAX_TTL_MS) -> None:
+    def __init__(self, stack: Stack, database: str, max_ttl_ms: int = MAX_TTL_MS, fsync: str | None = None) -> None:
         self.stack, self.database, self.max_ttl_ms = stack, database, max_ttl_ms
         self.folder = make_folder()
         self.nodes = [RedisServer(self.folder, f"node-{number}") for number in range(1, 6)]
+        for node in self.nodes:
+            node.fsync = fsync
         self.gateways: list[Gateway] = []
         self.key_file = self.folder / "signing.key"
         self.key_file.write_text(SIGNING_KEY)
 
-    def settings(self, **lease: object) -> dict[str, Any]:
-        """A configuration that works. `lease` overrides keys of its `lease:`."""
+    def settings(self, ports: list[int] | None = None, **lease: object) -> dict[str, Any]:
+        """A configuration that works. `lease` overrides keys of its `lease:`; `ports` stand in for the nodes' own."""
+        ports = ports or [node.port for node in self.nodes]
         return {
             "http": {"address": "127.0.0.1", "port": processes.free_port()},
-            "redis": {"nodes": [{"name": node.name, "host": "127.0.0.1", "port": node.port} for node in self.nodes]},
+            "redis": {"nodes": [{"name": node.name, "host": "127.0.0.1", "port": port} for node, port in zip(self.nodes, ports)]},
             "lease": {"signing_key_file": str(self.key_file), "max_ttl_ms": self.max_ttl_ms, "default_ttl_ms": 1_000, **lease},
             "postgres": {"conninfo": self.stack.conninfo(self.database)},
         }
@@ -154,7 +181,7 @@ class Cluster:
 
 
 @contextmanager
-def running(stack: Stack, database: str, **more: int) -> Iterator[Cluster]:
+def running(stack: Stack, database: str, **more: Any) -> Iterator[Cluster]:
     """A migrated cluster without a gateway yet."""
     cluster = Cluster(stack, database, **more)
     try:

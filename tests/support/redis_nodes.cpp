@@ -111,6 +111,13 @@ void redis_nodes::resume(std::size_t node) {
     ::kill(nodes_[node].pid, SIGCONT);
 }
 
+std::string redis_nodes::command(std::size_t node, const std::vector<std::string>& words) const {
+    std::string line;
+    for (const std::string& word : words)
+        line += word + ' ';
+    return ask(nodes_[node].port, line + "\r\n");
+}
+
 std::size_t redis_nodes::lease_keys(std::size_t node) const {
     const std::string answer = ask(nodes_[node].port, "EVAL \"return #redis.call('KEYS','fg:lease:*')\" 0\r\n");
     return answer.starts_with(':') ? std::stoul(answer.substr(1)) : std::size_t(-1);

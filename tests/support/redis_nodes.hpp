@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 namespace fencegate::testing {
@@ -29,6 +30,8 @@ class redis_nodes {
     void resume(std::size_t node);
     /// A new process on the same port.
     void start(std::size_t node);
+    /// Any command in words; the first line of the answer.
+    std::string command(std::size_t node, const std::vector<std::string>& words) const;
     /// Keys of leases on one node.
     std::size_t lease_keys(std::size_t node) const;
 

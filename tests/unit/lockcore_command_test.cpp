@@ -55,10 +55,11 @@ TEST(parse_reply, reads_what_confirm_and_top_up_answer) {
 
 TEST(parse_reply, reads_what_renew_and_hold_answer) {
     for (const kind k : {kind::renew, kind::hold}) {
-        const node_reply renewed = parse_reply(k, "0 12 3");
+        const node_reply renewed = parse_reply(k, "0 12 3 40000");
         EXPECT_EQ(renewed.status, status::ok);
         EXPECT_EQ(renewed.value, 12U);
         EXPECT_EQ(renewed.count, 3U);
+        EXPECT_EQ(renewed.held, 40s);
         EXPECT_EQ(parse_reply(k, "2").status, status::lost);
         EXPECT_EQ(parse_reply(k, "5 1000").status, status::exhausted);
         EXPECT_EQ(parse_reply(k, "5 1000").value, 1000U);
@@ -105,7 +106,7 @@ TEST(parse_reply, takes_an_answer_that_lacks_its_numbers_for_an_error) {
     for (const auto& [k, text] : std::initializer_list<std::pair<kind, const char*>>{
              {kind::acquire, "0"},     {kind::acquire, "0 "},    {kind::acquire, "0 x"},     {kind::acquire, "0 5 x"},
              {kind::acquire, "1 100"}, {kind::acquire, "1 x 7"}, {kind::acquire, "6"},       {kind::acquire, "6 x"},
-             {kind::acquire, "7"},     {kind::confirm, "3"},     {kind::confirm, "3 x"},     {kind::renew, "0 1"},
+             {kind::acquire, "7"},     {kind::confirm, "3"},     {kind::confirm, "3 x"},     {kind::renew, "0 1 1"},
              {kind::renew, "5"},       {kind::hold, "0"},        {kind::inspect, "0 1 2 3"}, {kind::release, "0 1"},
              {kind::undo, "0"},        {kind::top_up, "0"},      {kind::look, "0"},          {kind::look, "0 x"}}) {
         EXPECT_EQ(parse_reply(k, text).status, status::error) << static_cast<int>(k) << " '" << text << "'";

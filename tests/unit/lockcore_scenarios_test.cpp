@@ -130,7 +130,7 @@ class acquire_player final : public machine {
             if (r.status == reply_status::held) r.value = line.number("token", 0);
             if (r.status == reply_status::own) {
                 r.text = std::string(32, line.text("of", "a").front()) + " " + line.text("token", "1") +
-                         " 0 1 1000 5 -\np\nme\n";
+                         " 0 1 1000 0 5 -\np\nme\n";
             }
             return told(a_.acquire_answered(node, r));
         }
@@ -231,7 +231,6 @@ class supervisor_player final : public machine {
         f.maxmemory_policy = line.text("policy", "noeviction");
         f.cluster_mode = line.text("cluster", "no") == "yes";
         f.syncs_every_write = line.text("sync", "no") == "always";
-        f.uptime = std::chrono::seconds(line.number("uptime_s", 0));
         f.admitted_run_id = line.text("admitted", "");
         f.claim = line.text("claim", "c1");
         f.admitted_epoch = epoch{line.number("epoch", 0)};

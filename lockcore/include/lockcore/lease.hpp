@@ -48,7 +48,7 @@ struct lease {
 struct acquire_request {
     std::vector<resource_name> resources;  ///< 1 to resources_max, no two alike: all of them or none, under one token.
     holder by;
-    milliseconds ttl{};
+    milliseconds ttl{};    ///< 0: config::default_ttl.
     milliseconds wait{0};  ///< How long the call may wait for the resource. 0: answer at once.
     std::string
         idempotency_key;   ///< The same key of the same principal gives the same lease while that lives. Empty: none.

@@ -86,7 +86,8 @@ class lock_manager {
     /// Refuses new leases with errc::shutting_down and wakes all waiters with it. Leases given stay as they are.
     void refuse_new_leases();
 
-    /// Closes every connection. No call may be under way.
+    /// Closes every connection; blocks until that is done, except for the shard on whose thread it is called. No call
+    /// may be under way, and the io_contexts must be running.
     void stop();
 
     /// Takes the resource(s), waiting up to `request.wait` in order of arrival. A named owner that holds exactly these

@@ -23,8 +23,8 @@ local function is_callers(lease, tail)
   local after = string.sub(lease, from + #who, from + #who)
   if string.sub(lease, from, from + #who - 1) ~= who or (after ~= '' and after ~= '\n') then return false end
   if not string.find(who, '^\n[^\n]*\n\n') then return true end
-  local key = string.match(tail, '^%d+ %d+ %d+ %d+ (%x+)')
-  return key and string.find(string.match(lease, '^%x+ %d+ %d+ %d+ %d+ %d+ (%S+)'), string.sub(key, 1, 16), 1, true)
+  local key = string.match(tail, '^%d+ %d+ %d+ %d+ %d+ (%x+)')
+  return key and string.find(string.match(lease, '^%x+ %d+ %d+ %d+ %d+ %d+ %d+ (%S+)'), string.sub(key, 1, 16), 1, true)
 end
 
 local out, k, a = {}, 2, 2

@@ -1,0 +1,113 @@
+#include <sim/check/checkers.hpp>
+
+#include <algorithm>
+
+namespace sim {
+namespace {
+
+std::string number(std::uint64_t v) {
+    return std::to_string(v);
+}
+/// A token as epoch.count: 2^32 to an epoch.
+std::string token_text(std::uint64_t t) {
+    return number(t >> 32) + "." + number(t & 0xffffffffU);
+}
+
+}  // namespace
+
+void checkers::fail(checker by, std::string what) {
+    if (found_ || (only_ && *only_ != by)) return;
+    ctx_.note("VIOLATION", static_cast<std::uint64_t>(by));
+    found_ = violation{by, ctx_.now(), std::move(what)};
+}
+
+void checkers::grant_complete(resource_set set, std::uint64_t token, const floors& before) {
+    for_each_resource(set, [&](std::uint32_t r) {
+        if (token <= before[r]) {
+            fail(checker::tokens, "resource " + number(r) + " was given " + token_text(token) +
+                                      " to a request that began after " + token_text(before[r]) + " was complete");
+        }
+        auto& known = tokens_[r];
+        const auto at = std::lower_bound(known.begin(), known.end(), token);
+        if (at != known.end() && *at == token) {
+            fail(checker::tokens, "resource " + number(r) + " was given " + token_text(token) + " twice");
+        } else {
+            if (at != known.end()) ctx_.hit(probe::two_grants_overlapped);
+            known.insert(at, token);
+        }
+        highest_complete_[r] = std::max(highest_complete_[r], token);
+    });
+}
+
+void checkers::guard_accepted(std::uint32_t resource, std::uint64_t token) {
+    if (token < accepted_[resource]) {
+        fail(checker::guard, "the guard of resource " + number(resource) + " accepted " + token_text(token) +
+                                 " after " + token_text(accepted_[resource]));
+    }
+    accepted_[resource] = std::max(accepted_[resource], token);
+}
+
+void checkers::stock_counted(std::uint32_t resource, std::uint64_t sold, std::uint64_t gone) {
+    if (sold == gone) return;
+    fail(checker::stock,
+         "of resource " + number(resource) + " " + number(sold) + " units were sold and " + number(gone) + " are gone");
+}
+
+void checkers::lease_valid(resource_set set, sim_nonce nonce, sim_time until) {
+    if (!ctx_.set.exclusion_promised()) return;
+    for_each_resource(set, [&](std::uint32_t r) {
+        auto& valid = valid_[r];
+        std::erase_if(valid, [&](const valid_lease& v) { return v.until <= ctx_.now(); });
+        bool known = false;
+        for (valid_lease& v : valid) {
+            if (v.nonce == nonce) {
+                known = true;
+                v.until = std::max(v.until, until);
+                continue;
+            }
+            fail(checker::exclusion, "resource " + number(r) + ": the lease of attempt " + number(nonce) +
+                                         " is valid until " + number(static_cast<std::uint64_t>(until.count())) +
+                                         " us, that of attempt " + number(v.nonce) + " until " +
+                                         number(static_cast<std::uint64_t>(v.until.count())) + " us");
+        }
+        if (!known) valid.push_back({nonce, until});
+    });
+}
+
+void checkers::lease_valid_only(sim_nonce nonce, sim_time until) {
+    for (auto& valid : valid_) {
+        for (valid_lease& v : valid) {
+            if (v.nonce == nonce) v.until = std::min(v.until, until);
+        }
+    }
+}
+
+void checkers::not_granted_after_healing(std::uint32_t resource) {
+    fail(checker::liveness, "nobody could take resource " + number(resource) + " after everything was healed");
+}
+
+void checkers::key_left(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, const char* why) {
+    fail(checker::leftovers, "node " + number(node) + " keeps a lease of attempt " + number(nonce) + " on resource " +
+                                 number(resource) + ": " + why);
+}
+
+void checkers::alive_seen(resource_set set, std::uint64_t token, const floors& before, const char* by) {
+    for_each_resource(set, [&](std::uint32_t r) {
+        if (before[r] <= token) return;
+        fail(checker::sight, std::string(by) + " said that " + token_text(token) + " is alive on resource " +
+                                 number(r) + ", and " + token_text(before[r]) + " was complete before it began");
+    });
+}
+
+void checkers::stamped(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, std::uint64_t token) {
+    stamp& last = stamps_[node][resource];
+    const bool rises = last.nonce == nonce ? token >= last.token : token > last.token;
+    if (!rises) {
+        fail(checker::stamps, "node " + number(node) + " was stamped with " + token_text(token) + " by attempt " +
+                                  number(nonce) + " after " + token_text(last.token) + " by attempt " +
+                                  number(last.nonce) + ", resource " + number(resource));
+    }
+    if (token >= last.token) last = {nonce, token};
+}
+
+}  // namespace sim

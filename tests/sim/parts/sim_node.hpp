@@ -1,0 +1,84 @@
+#pragma once
+
+#include <sim/check/checkers.hpp>
+#include <sim/parts/messages.hpp>
+
+#include <vector>
+
+namespace sim {
+
+/// A Redis node as the scripts in lockcore/redis/scripts see it, written a second time and as plainly as possible:
+/// data, a wall clock for expiry, a process that dies and comes back with all, none or an older state of its data.
+///
+/// Nothing here is taken from the product; where both disagree one of them is wrong.
+class sim_node {
+  public:
+    enum class restart : std::uint8_t { keeping, losing, rolled_back };
+
+    sim_node(context& ctx, checkers& check, std::uint32_t index, bool syncs_every_write, drifting_clock clock);
+
+    void start(run_number run);
+    void crash(restart how);
+    void flush();
+    void pause_until(sim_time until) { paused_until_ = std::max(paused_until_, until); }
+    void resume() { paused_until_ = sim_time{0}; }
+    void jump_clock(microseconds by) { jumped_ += by; }
+
+    bool runs() const { return run_ != 0; }
+    run_number run() const { return run_; }
+    sim_time paused_until() const { return paused_until_; }
+
+    reply execute(const request& q);
+
+    /// The lease on a resource, whose ever it is; 0 = none.
+    sim_nonce holder_of(std::uint32_t resource) const;
+    /// True if a lease would stay longer than `longest` from here on.
+    bool keeps_beyond(std::uint32_t resource, milliseconds longest) const;
+
+  private:
+    struct lease_row {
+        sim_nonce nonce = 0;
+        std::uint64_t token = 0;
+        std::uint32_t renewals = 0;
+        milliseconds expires{0};  ///< By the node's wall clock.
+    };
+    /// Everything a Redis server stores.
+    struct stored {
+        run_number run = 0;  ///< fg:node
+        std::uint64_t base = 0;
+        std::uint32_t claim = 0;
+        std::array<lease_row, sim_resources_max> leases{};        ///< fg:lease:…
+        std::array<std::uint64_t, sim_resources_max> counters{};  ///< fg:token:…
+    };
+
+    lockcore::node_reply acquire(const request& q);
+    lockcore::node_reply confirm(const request& q);
+    lockcore::node_reply renew(const request& q);
+    lockcore::node_reply inspect(const request& q);
+    lockcore::node_reply top_up(const request& q);
+    lockcore::node_reply release(const request& q);
+    reply identify(const request& q);
+    reply readmit(const request& q);
+
+    milliseconds wall() const;
+    lease_row* live(std::uint32_t resource);
+    const lease_row* live(std::uint32_t resource) const;
+    std::uint64_t& counter_of(std::uint32_t resource) { return data_.counters[ctx_.set.bucket_of[resource]]; }
+    std::uint64_t eff(resource_set set);
+    void stamp(const request& q, std::uint32_t resource, std::uint64_t token, std::uint32_t renewals);
+    void keep_a_copy();
+
+    context& ctx_;
+    checkers& check_;
+    std::uint32_t index_;
+    bool syncs_every_write_;
+    drifting_clock clock_;
+    microseconds jumped_{0};
+    run_number run_ = 0;
+    microseconds started_{0};  ///< By its wall clock.
+    sim_time paused_until_{0};
+    stored data_;
+    std::vector<stored> copies_;  ///< States of the past that a restart may bring back.
+};
+
+}  // namespace sim

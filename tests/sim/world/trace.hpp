@@ -1,0 +1,48 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string_view>
+
+namespace sim {
+
+/// What happened, as a word that costs nothing but a number unless the trace is printed.
+struct label {
+    // NOLINTNEXTLINE(google-explicit-constructor): written as a plain literal where it is used
+    consteval label(const char* words) : text(words), hash(14695981039346656037ULL) {
+        for (char c : std::string_view(words))
+            hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+    }
+    const char* text;
+    std::uint64_t hash;
+};
+
+/// A running hash over everything that happens: two runs of one seed must end with the same one.
+class trace {
+  public:
+    explicit trace(bool prints) : prints_(prints) {}
+
+    void note(std::chrono::microseconds at, label what, std::uint64_t a = 0, std::uint64_t b = 0, std::uint64_t c = 0,
+              std::uint64_t d = 0) {
+        mix(what.hash + static_cast<std::uint64_t>(at.count()));
+        mix(a ^ (b << 20) ^ (c << 40));
+        mix(d);
+        if (prints_)
+            std::printf("%10.3f ms  %-34s %llu %llu %llu %llu\n", static_cast<double>(at.count()) / 1'000.0, what.text,
+                        static_cast<unsigned long long>(a), static_cast<unsigned long long>(b),
+                        static_cast<unsigned long long>(c), static_cast<unsigned long long>(d));
+    }
+    std::uint64_t hash() const { return hash_; }
+
+  private:
+    void mix(std::uint64_t v) {
+        hash_ = (hash_ ^ v) * 0x9fb21c651e98df25ULL;
+        hash_ ^= hash_ >> 32;
+    }
+
+    std::uint64_t hash_ = 0x6a09e667f3bcc908ULL;
+    bool prints_;
+};
+
+}  // namespace sim
