@@ -76,7 +76,7 @@ node_supervisor::step node_supervisor::epoch_not_drawn(std::string why) {
 }
 
 node_supervisor::step node_supervisor::quarantine_or_readmit(monotonic_time now) {
-    const bool data_survived = !facts_.admitted_run_id.empty() && facts_.syncs_every_write;
+    const bool data_survived = !facts_.admitted_run_id.empty() && facts_.syncs_every_write && facts_.synced_so_far;
     if (!drawn_.first_admission && !data_survived) {
         // By our own clock: INFO's uptime is a difference of the node's wall clock, which may be set meanwhile.
         quarantine_until_ = first_seen_at_ + max_ttl_;

@@ -15,6 +15,7 @@ struct node_facts {
     std::string maxmemory_policy;
     bool cluster_mode = false;
     bool syncs_every_write = false;  ///< appendonly yes and appendfsync always, as its configuration shows it.
+    bool synced_so_far = false;      ///< fg:node.sync: it did so when it was last looked at, under whichever process.
     std::string admitted_run_id;     ///< fg:node.run; empty if it has none.
     std::string claim;  ///< fg:node.claim: written by the first who looked at these data; gone when they are wiped.
     epoch admitted_epoch{};  ///< fg:node.base / 2^32

@@ -99,9 +99,10 @@ void admission::identify() {
 }
 
 void admission::read_record(std::shared_ptr<node_look> found, bool may_claim) {
-    const std::string command = resp_command().arg("HMGET").arg("fg:node").arg("run").arg("base").arg("claim").finish();
+    const std::string command =
+        resp_command().arg("HMGET").arg("fg:node").arg("run").arg("base").arg("claim").arg("sync").finish();
     ask(command, [this, found = std::move(found), may_claim](const redisReply* r) {
-        if (r->type != REDIS_REPLY_ARRAY || r->elements != 3) {
+        if (r->type != REDIS_REPLY_ARRAY || r->elements != 4) {
             handshake_deadline_ = monotonic_time::max();
             return connection_->drop("does not answer as Redis does: " + std::string(text_of(r)));
         }
@@ -109,10 +110,11 @@ void admission::read_record(std::shared_ptr<node_look> found, bool may_claim) {
         facts.admitted_run_id = text_of(r->element[0]);
         facts.admitted_epoch = epoch{number_from(text_of(r->element[1])) / tokens_per_epoch};
         facts.claim = text_of(r->element[2]);
+        facts.synced_so_far = text_of(r->element[3]) == "always";
         facts.same_as = with_.observer.same_server(index_, facts.run_id);
         // Whoever looks at these data first leaves a claim; on a server that can't be a node nothing is written.
         if (facts.claim.empty() && may_claim && why_no_node(facts).empty()) return claim(found);
-        identified(*found, std::move(facts));
+        identified(std::move(facts));
     });
 }
 
@@ -122,15 +124,29 @@ void admission::claim(std::shared_ptr<node_look> found) {
     read_record(std::move(found), false);
 }
 
-void admission::identified(const node_look&, node_facts facts) {
+void admission::identified(node_facts facts) {
     handshake_deadline_ = monotonic_time::max();
     const auto now = std::chrono::steady_clock::now();
     heard_at_ = now;
+    note_persistence(facts);
     const node_state before = supervisor_.state();
     const auto next = supervisor_.identified(std::move(facts), now);
     if (before != node_state::quarantined && supervisor_.state() == node_state::quarantined)
         with_.observer.node_changed(index_, event_kind::node_quarantined, supervisor_.detail());
     perform(next);
+}
+
+/// What a later process of this node may rely on: that all written up to its crash is on its disk. Only while it votes:
+/// what an unknown process left behind may have been written otherwise.
+void admission::note_persistence(const node_facts& facts) {
+    if (facts.admitted_run_id != facts.run_id || facts.syncs_every_write == facts.synced_so_far) return;
+    resp_command note;
+    if (facts.syncs_every_write) {
+        note.arg("HSET").arg("fg:node").arg("sync").arg("always");
+    } else {
+        note.arg("HDEL").arg("fg:node").arg("sync");
+    }
+    ask(note.finish(), [](const redisReply*) {});
 }
 
 void admission::draw_epoch() {

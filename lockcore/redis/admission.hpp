@@ -74,7 +74,8 @@ class admission : public std::enable_shared_from_this<admission> {
     void identify();
     void claim(std::shared_ptr<node_look> found);
     void read_record(std::shared_ptr<node_look> found, bool may_claim);
-    void identified(const node_look& found, node_facts facts);
+    void identified(node_facts facts);
+    void note_persistence(const node_facts& facts);
     void draw_epoch();
     void readmit();
     void ping();

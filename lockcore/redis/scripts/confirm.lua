@@ -3,13 +3,14 @@
 -- ARGV  run id, then for each lease: resources, nonce, ttl in ms, T
 -- Reply one string a lease: '0' done | '2' a lease is not the caller's | '3 counter' the node is past T
 --       error UNINIT when the node is not admitted under this run id.
+-- It never cuts the time that is left: a renewal may have been faster.
 -- Why atomic: the counter must not pass T between the test and the write.
 local node = redis.call('HMGET', KEYS[1], 'run', 'base')
 if node[1] ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 local base = tonumber(node[2])
 local out, k, a = {}, 2, 2
 while a <= #ARGV do
-  local n, nonce, ttl, text = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
+  local n, nonce, ttl, text = tonumber(ARGV[a]), ARGV[a + 1], tonumber(ARGV[a + 2]), ARGV[a + 3]
   local T, eff, mine, leases = tonumber(text), base, true, {}
   for i = k, k + n - 1 do
     local lease = redis.call('GET', KEYS[i])
@@ -17,6 +18,7 @@ while a <= #ARGV do
       mine = false
     else
       leases[i] = lease
+      ttl = math.max(ttl, redis.call('PTTL', KEYS[i]))
     end
     local counter = tonumber(redis.call('GET', KEYS[i + n]) or '0')
     if counter > eff then eff = counter end

@@ -1,11 +1,12 @@
 -- RENEW and RE-ENTRANT (PROTOCOL.md): more time for a lease that is still the caller's under the token T; never creates one.
 -- KEYS  fg:node, then for each lease: its lease keys
 -- ARGV  run id, then for each lease: resources, nonce, ttl in ms, T, longest hold in ms, most renewals, holds, idempotency key
---       most renewals: '' makes it another hold of a re-entrant owner: one hold more, no renewal counted, and never less time than there was.
+--       most renewals: '' makes it another hold of a re-entrant owner: one hold more, no renewal counted.
 --       holds: how many it then has at least, for a node that missed an earlier one
 --       idempotency key: of that hold, '-' = none; the last eight are kept.
 -- Reply one string a lease: '0 renewals holds held' with the ms held so far | '2' lost | '5 renewals' as often or as long as allowed
 --       error UNINIT when the node is not admitted under this run id.
+-- It never cuts the time that is left: whoever was answered may count on it.
 -- Why atomic: the lease must not change hands between the test and the write.
 -- How long a lease was held is the sum of what was used up of each ttl: by the node's own clock, which nobody's wall clock can stretch.
 local node = redis.call('HMGET', KEYS[1], 'run', 'base')
@@ -26,7 +27,7 @@ while a <= #ARGV do
       local left = redis.call('PTTL', KEYS[i])
       renewals, holds, rests[i] = math.max(renewals, tonumber(renewed)), math.max(holds, tonumber(holding)), rest
       held = math.max(held, before + math.max(given - left, 0))
-      if most == '' then ttl = math.max(ttl, left) end
+      ttl = math.max(ttl, left)
     end
   end
   if not mine then
