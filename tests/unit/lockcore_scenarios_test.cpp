@@ -231,6 +231,7 @@ class supervisor_player final : public machine {
         f.maxmemory_policy = line.text("policy", "noeviction");
         f.cluster_mode = line.text("cluster", "no") == "yes";
         f.syncs_every_write = line.text("sync", "no") == "always";
+        f.synced_so_far = line.text("synced", "no") == "always";
         f.admitted_run_id = line.text("admitted", "");
         f.claim = line.text("claim", "c1");
         f.admitted_epoch = epoch{line.number("epoch", 0)};
