@@ -258,8 +258,11 @@ TEST_F(managed_nodes, re_entrant_owner_gets_its_token_again_only_while_a_majorit
     ASSERT_TRUE(again);
     EXPECT_EQ(again->claims.token, first->claims.token);
     EXPECT_EQ(again->hold_count, 2U);
-    EXPECT_EQ(run(manager_->release(first->claims, ""))->holds_left, 1U);
-    EXPECT_EQ(run(manager_->release(first->claims, ""))->holds_left, 0U);
+    for (const std::uint32_t left : {1U, 0U}) {
+        const auto released = run(manager_->release(first->claims, ""));
+        ASSERT_TRUE(released);
+        EXPECT_EQ(released->holds_left, left);
+    }
     const auto after = begin_acquire(2s, {sku}, 0ms, "worker-7").get();
     ASSERT_TRUE(after);
     EXPECT_GT(after->claims.token, first->claims.token);
@@ -320,7 +323,9 @@ TEST_F(managed_nodes, list_finds_every_lease_on_a_majority_whichever_node_lacks_
     }
     for (const std::size_t n : {0U, 1U})
         look_at(n).run_out(sku);
-    EXPECT_TRUE(run(manager_->list({}))->leases.empty()) << "one node is no majority";
+    const auto page = run(manager_->list({}));
+    ASSERT_TRUE(page);
+    EXPECT_TRUE(page->leases.empty()) << "one node is no majority";
 }
 
 }  // namespace
