@@ -50,8 +50,10 @@ class managed_nodes : public ::testing::Test {
   protected:
     static constexpr milliseconds max_ttl{2'000};
 
-    managed_nodes() {
+    managed_nodes() : managed_nodes(milliseconds{3'600'000}) {}
+    explicit managed_nodes(milliseconds max_hold) {
         config cfg = servers_.config();
+        cfg.max_hold = max_hold;
         cfg.max_ttl = max_ttl;
         cfg.default_ttl = 1s;
         manager_ = std::make_unique<lock_manager>(cfg, std::vector<asio::io_context*>{&io_},
@@ -284,6 +286,30 @@ TEST_F(managed_nodes, DISABLED_re_entrant_owner_gets_its_token_again_although_on
         ASSERT_TRUE(again) << i << ": " << again.error().detail;
         EXPECT_EQ(again->claims.token, first->claims.token);
     }
+}
+
+struct short_holds : managed_nodes {
+    short_holds() : managed_nodes(max_ttl) {}
+};
+
+// A hold that was refused was not counted, so there is nothing to take back. Not so yet: a node that has not answered
+// when most have refused is sent a RELEASE behind its HOLD; it refuses the HOLD too, and the RELEASE ends the lease
+// there.
+TEST_F(short_holds, DISABLED_re_entrant_owner_keeps_its_lease_on_every_node_when_another_hold_is_refused) {
+    agree_on_counters();
+    const auto first = begin_acquire(max_ttl, {sku}, 0ms, "worker-7").get();
+    ASSERT_TRUE(first);
+    ASSERT_TRUE(eventually([&] { return servers_.lease_keys(0) == 1; }));
+    std::this_thread::sleep_for(20ms);  // so long it is held already
+    servers_.pause(0);
+    const auto refused = begin_acquire(max_ttl, {sku}, 0ms, "worker-7").get();
+    servers_.resume(0);
+    ASSERT_FALSE(refused);
+    ASSERT_EQ(refused.error().code, errc::renewals_exhausted);
+    std::this_thread::sleep_for(100ms);
+    EXPECT_EQ(servers_.lease_keys(0), 1U);
+    EXPECT_EQ(servers_.lease_keys(1), 1U);
+    EXPECT_EQ(servers_.lease_keys(2), 1U);
 }
 
 // SEVERAL RESOURCES: all or none, one token.
