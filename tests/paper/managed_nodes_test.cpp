@@ -240,11 +240,17 @@ TEST_F(managed_nodes, hand_over_gives_the_waiter_a_higher_token_and_ends_the_old
     ASSERT_TRUE(held);
     auto waiting = begin_acquire(2s, {sku}, 5s);
     std::this_thread::sleep_for(100ms);
+    for (std::size_t n = 0; n < 3; ++n)
+        look_at(n).ask({"CONFIG", "RESETSTAT"});
     const auto released = run(manager_->release(held->claims, ""));
     ASSERT_TRUE(released);
     EXPECT_EQ(released->holds_left, 0U);
     const auto next = waiting.get();
     ASSERT_TRUE(next);
+    for (std::size_t n = 0; n < 3; ++n) {
+        EXPECT_EQ(look_at(n).ask({"INFO", "commandstats"}).find("cmdstat_del:"), std::string::npos)
+            << "in one round: the resource is never free in between";
+    }
     EXPECT_GT(next->claims.token, held->claims.token);
     EXPECT_EQ(run(manager_->renew(held->claims, 2s, "")).error().code, errc::lease_lost);
     EXPECT_EQ(run(manager_->release(held->claims, "")).error().code, errc::lease_lost);
@@ -286,6 +292,30 @@ TEST_F(managed_nodes, DISABLED_re_entrant_owner_gets_its_token_again_although_on
         ASSERT_TRUE(again) << i << ": " << again.error().detail;
         EXPECT_EQ(again->claims.token, first->claims.token);
     }
+}
+
+// One of two holds is given back while somebody waits, and the nodes answer late: the hand-over fails, and the outer
+// hold goes on. Not so yet: where no node is known to have said "holds left", the lease is ended with all its holds,
+// and the next one gets it within the time that its holder was promised.
+TEST_F(managed_nodes, DISABLED_hand_over_leaves_the_outer_hold_when_the_nodes_answer_too_late) {
+    agree_on_counters();
+    const auto outer = begin_acquire(2s, {sku}, 0ms, "worker-7").get();
+    ASSERT_TRUE(outer);
+    const auto inner = begin_acquire(2s, {sku}, 0ms, "worker-7").get();
+    ASSERT_TRUE(inner);
+    ASSERT_EQ(inner->hold_count, 2U);
+    const auto valid_until = std::chrono::steady_clock::now() + inner->validity;
+    auto waiting = begin_acquire(2s, {sku}, 10s);
+    std::this_thread::sleep_for(300ms);
+    for (std::size_t n = 0; n < 3; ++n)
+        servers_.pause(n);
+    const auto released = run(manager_->release(inner->claims, ""));
+    for (std::size_t n = 0; n < 3; ++n)
+        servers_.resume(n);
+    EXPECT_FALSE(released) << "not known";
+    const auto next = waiting.get();
+    ASSERT_TRUE(next);
+    EXPECT_GE(std::chrono::steady_clock::now(), valid_until) << "two hold it at once";
 }
 
 struct short_holds : managed_nodes {
