@@ -48,42 +48,80 @@ awaitable<result<void>> fence(services with, lockcore::lease& granted, actor by,
                            "Raising the fence took longer than the lease lasts; it was given back.");
 }
 
-}  // namespace
+/// What is left of a request while it waits for its lease, which may be long.
+struct asking {
+    std::string request_id, trace_id, principal;
+    bool fence_on_grant = false, kept = false;
+    pg::deadline until;
+};
 
-awaitable<http::response> acquire_lease(services with, http::request r) {
+awaitable<http::response> answer_grant(services with, asking from, lockcore::lease granted) {
+    if (from.fence_on_grant) {
+        actor by;
+        by.principal = from.principal;
+        by.owner = granted.claims.by.owner;
+        by.trace_id = from.trace_id;
+        const auto fenced = co_await fence(with, granted, std::move(by), from.until);
+        if (!fenced) {
+            if (!granted.repeated) co_await give_back(with, granted.claims, from.trace_id);
+            co_return http::problem_response(fenced.error(), from.request_id);
+        }
+    }
+    if (from.kept) co_return kept_response(with, std::move(granted), std::move(from.trace_id));
+    co_return granted_response(with, std::move(granted), std::move(from.trace_id));
+}
+
+http::response refusal(const lockcore::failure& f, const std::string& request_id) {
+    return http::problem_response(to_failure(f), request_id);
+}
+
+http::response cancelled(const std::string& request_id) {
+    return http::problem_response(
+        make_failure(errc::shutting_down, "The call was cancelled; the lease was given back."), request_id);
+}
+
+awaitable<http::response> wait_for_grant(services with, asking from,
+                                         awaitable<lockcore::result<lockcore::lease>> asked) {
     // Cancelled or not, what was granted has to be either answered or given back: no step in between may be cut short
     // by an exception.
     co_await asio::this_coro::throw_if_cancelled(false);
+    auto granted = co_await std::move(asked);
+    if (!granted) co_return refusal(granted.error(), from.request_id);
+    const bool caller_gone =
+        (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
+    co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+    if (caller_gone) {
+        if (!granted->repeated) co_await give_back(with, granted->claims, from.trace_id);
+        co_return cancelled(from.request_id);
+    }
+    co_return co_await answer_grant(with, std::move(from), std::move(*granted));
+}
+
+awaitable<http::response> answer(http::response ready) {
+    co_return ready;
+}
+
+}  // namespace
+
+// A plain function: what only it needs is gone before the wait begins.
+awaitable<http::response> acquire_lease(services with, http::request r) {
     auto wanted = parse_lease_request(r, with.settings.locks);
-    if (!wanted) co_return http::problem_response(wanted.error(), r.request_id);
+    if (!wanted) return answer(http::problem_response(wanted.error(), r.request_id));
     if (with.events.full()) {
         const failure full = make_failure(
             errc::storage_unavailable,
             "No new leases: the events of earlier ones wait for PostgreSQL, and there is no room for more.");
-        co_return http::problem_response(full, r.request_id);
+        return answer(http::problem_response(full, r.request_id));
     }
-    const auto until = r.deadline + wanted->acquire.wait;
-    const bool kept = wanted->acquire.kept;
-    auto granted = co_await with.locks.acquire(std::move(wanted->acquire));
-    if (!granted) co_return http::problem_response(to_failure(granted.error()), r.request_id);
-
-    const auto state = co_await asio::this_coro::cancellation_state;
-    const bool caller_gone = state.cancelled() != asio::cancellation_type::none;
-    co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-    if (caller_gone) {
-        if (!granted->repeated) co_await give_back(with, granted->claims, r.trace_id);
-        const failure gone = make_failure(errc::shutting_down, "The call was cancelled; the lease was given back.");
-        co_return http::problem_response(gone, r.request_id);
-    }
-    if (wanted->fence_on_grant) {
-        const auto fenced = co_await fence(with, *granted, acting(granted->claims, r), until);
-        if (!fenced) {
-            if (!granted->repeated) co_await give_back(with, granted->claims, r.trace_id);
-            co_return http::problem_response(fenced.error(), r.request_id);
-        }
-    }
-    if (kept) co_return kept_response(with, std::move(*granted), std::move(r.trace_id));
-    co_return granted_response(with, std::move(*granted), std::move(r.trace_id));
+    asking from;
+    from.request_id = std::move(r.request_id);
+    from.trace_id = std::move(r.trace_id);
+    from.principal = std::move(r.principal);
+    from.fence_on_grant = wanted->fence_on_grant;
+    from.kept = wanted->acquire.kept;
+    from.until = r.deadline + wanted->acquire.wait;
+    auto asked = with.locks.acquire(std::move(wanted->acquire));
+    return wait_for_grant(with, std::move(from), std::move(asked));
 }
 
 awaitable<http::response> renew_lease(services with, http::request r) {

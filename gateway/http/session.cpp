@@ -54,6 +54,10 @@ void log_access(const served& s) {
             s.route_path, s.status, microseconds, s.request_id, s.principal);
 }
 
+asio::awaitable<response> ready(response answer) {
+    co_return answer;
+}
+
 }  // namespace
 
 session::session(tcp_socket socket, std::shared_ptr<session_group> group)
@@ -85,7 +89,7 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
     session& s = *self;
     bool keep_alive = true;
     while (keep_alive) {
-        s.parser_.emplace(s.group_->config());
+        s.parser_ = std::make_unique<request_parser>(s.group_->config());
         s.continue_sent_ = false;
         progress have = s.parse_buffered();
         while (have == progress::need_more) {
@@ -95,6 +99,11 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
                 constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
                 co_await asio::async_write(s.socket_, asio::buffer(go_on),
                                            asio::redirect_error(asio::use_awaitable, ec));
+                if (ec) co_return;
+            }
+            if (s.buffer_.size() == 0 && !s.parser_->got_some()) {
+                // An idle connection keeps no buffer.
+                co_await s.socket_.async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
                 if (ec) co_return;
             }
             const std::size_t room = s.parser_->is_header_done() ? read_size_in_body : read_size;
@@ -110,6 +119,7 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
             co_return;
         }
 
+        if (s.buffer_.size() == 0) s.buffer_.shrink_to_fit();
         const auto begun = steady_clock::now();
         s.enter(phase::handling, begun);
         keep_alive = s.parser_->keep_alive() && !s.group_->closing();
@@ -124,7 +134,9 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         if (plan.target == nullptr) {
             answer = std::move(plan.answer);
         } else {
-            answer = co_await s.call_handler(*plan.target, std::move(message));
+            auto handled = s.begin(*plan.target, std::move(message));
+            s.parser_.reset();  // many may wait, and for long
+            answer = co_await s.call_handler(*plan.target, std::move(handled));
         }
 
         const auto ended = steady_clock::now();
@@ -203,20 +215,31 @@ asio::awaitable<void> session::answer_refused_input() {
     close();
 }
 
-asio::awaitable<response> session::call_handler(const route& target, request message) {
+response session::fault(const route& target, const std::exception& e) {
+    spdlog::error("http handler of {} failed: {} request_id={}", target.path, e.what(), request_id_);
+    return problem_response(
+        make_failure(errc::internal_error, "The gateway has a fault; the log has the details under this request_id."),
+        request_id_);
+}
+
+asio::awaitable<response> session::begin(const route& target, request message) {
+    try {
+        return target.handle(std::move(message));
+    } catch (const std::exception& e) {
+        return ready(fault(target, e));
+    }
+}
+
+asio::awaitable<response> session::call_handler(const route& target, asio::awaitable<response> handled) {
     response answer;
     // The handler of an earlier request may have changed how this coroutine meets cancellation: each begins anew.
     co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
     co_await asio::this_coro::throw_if_cancelled(false);
     if (target.long_waiting) group_->begin_waiting(*this);
     try {
-        answer = co_await target.handle(std::move(message));
+        answer = co_await std::move(handled);
     } catch (const std::exception& e) {
-        spdlog::error("http handler of {} failed: {} request_id={}", target.path, e.what(), request_id_);
-        answer =
-            problem_response(make_failure(errc::internal_error,
-                                          "The gateway has a fault; the log has the details under this request_id."),
-                             request_id_);
+        answer = fault(target, e);
     }
     group_->end_waiting(*this);
     co_return answer;

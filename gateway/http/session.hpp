@@ -51,7 +51,9 @@ class session {
     boost::asio::awaitable<void> answer_refused_input();
     /// False if the answer did not reach the kernel in full.
     boost::asio::awaitable<bool> respond(const response& answer, bool keep_alive);
-    boost::asio::awaitable<response> call_handler(const route& target, request message);
+    boost::asio::awaitable<response> call_handler(const route& target, boost::asio::awaitable<response> handled);
+    boost::asio::awaitable<response> begin(const route& target, request message);
+    response fault(const route& target, const std::exception& e);
     boost::asio::awaitable<bool> stream(response answer);
     boost::asio::awaitable<void> undo(response answer);
     boost::asio::awaitable<void> linger();
@@ -62,7 +64,7 @@ class session {
     std::shared_ptr<session_group> group_;
     boost::asio::cancellation_signal cancel_handler_;
     boost::beast::flat_buffer buffer_;
-    std::optional<request_parser> parser_;
+    std::unique_ptr<request_parser> parser_;  ///< Of the request that is being read.
     failure refusal_;
 
     phase phase_ = phase::reading;

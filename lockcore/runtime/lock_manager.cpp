@@ -67,6 +67,11 @@ failure invalid(std::string detail) {
     return f;
 }
 
+template <class T>
+asio::awaitable<result<T>> refused(std::string why) {
+    co_return invalid(std::move(why));
+}
+
 constexpr const char* no_resource = "a lease covers at least one resource";
 
 bool is_plain(std::string_view text) {
@@ -117,13 +122,15 @@ void lock_manager::stop() {
     }
 }
 
+// A plain function: it may be waited in for long, by many, and each coroutine on the way costs a frame.
 asio::awaitable<result<lease>> lock_manager::acquire(acquire_request request) {
     std::ranges::sort(request.resources);
     if (request.ttl == milliseconds{0}) request.ttl = impl_->cfg.default_ttl;
-    if (std::string wrong = what_is_wrong(request, impl_->cfg); !wrong.empty()) co_return invalid(std::move(wrong));
+    if (std::string wrong = what_is_wrong(request, impl_->cfg); !wrong.empty()) return refused<lease>(std::move(wrong));
     shard& s = impl_->of(request.resources.front());
     auto work = s.acquire(std::move(request));
-    co_return co_await run_on(s.io(), std::move(work));
+    if (s.io().get_executor().running_in_this_thread()) return work;
+    return run_on(s.io(), std::move(work));
 }
 
 asio::awaitable<result<lease>> lock_manager::renew(lease_claims claims, milliseconds ttl, std::string trace_id) {

@@ -74,18 +74,20 @@ class shard final : public redis::link_observer {
     class place_in_queue;
 
     // shard_waiting.cpp
-    boost::asio::awaitable<result<lease>> take(const acquire_request& request, const std::string& home);
-    boost::asio::awaitable<result<lease>> try_once(const acquire_request& request);
+    boost::asio::awaitable<result<lease>> first_try(const acquire_request& request, const std::string& home);
+    boost::asio::awaitable<result<lease>> refuse();
     boost::asio::awaitable<result<lease>> settle(std::shared_ptr<acquire_attempt> attempt,
                                                  const acquire_request& request);
     boost::asio::awaitable<result<lease>> wait_in_queue(const acquire_request& request, const std::string& home);
-    boost::asio::awaitable<std::optional<result<lease>>> enter_again(const acquire_request& request);
+    boost::asio::awaitable<result<lease>> enter_again(const acquire_request& request, const std::string& home);
     boost::asio::awaitable<std::optional<result<lease>>> enter_again(const acquire_request& request,
                                                                      const lease_record& own);
     boost::asio::awaitable<bool> leave_used_up_epoch(const acquire_request& request);
     boost::asio::awaitable<void> sleep(sleeper& s);
     std::shared_ptr<acquire_attempt> start_attempt(const acquire_request& request, std::optional<nonce> previous);
     std::shared_ptr<acquire_attempt> hand_over(const lease_claims& claims);
+    static result<lease> no_new_leases();
+    void note(const acquire_request& request, const result<lease>& outcome);
     failure locked_now(const std::string& home) const;
     void given_back(const lease_claims& claims, bool others_wait);
     void ended_elsewhere(node_index node, const nonce& ended, std::string_view resource);

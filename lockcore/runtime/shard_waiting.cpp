@@ -76,40 +76,42 @@ asio::awaitable<result<lease>> shard::acquire(acquire_request request) {
     co_await asio::this_coro::throw_if_cancelled(false);
 
     const std::string home = request.resources.front().str();
-    auto outcome = co_await take(request, home);
+    const bool may_wait = request.wait > milliseconds{0};
+    auto outcome = co_await first_try(request, home);
+    if (!outcome && may_wait && worth_waiting(outcome.error())) outcome = co_await wait_in_queue(request, home);
+    note(request, outcome);
+    co_await asio::this_coro::throw_if_cancelled(threw);
+    co_return outcome;
+}
+
+result<lease> shard::no_new_leases() {
+    return fail(errc::shutting_down, "No new leases are given: it is shutting down.");
+}
+
+void shard::note(const acquire_request& request, const result<lease>& outcome) {
     if (outcome) {
         // A hold more, or an old answer again, is no new grant.
-        if (!outcome->repeated) {
-            const bool again = outcome->hold_count > 1;
-            emit(again ? event_kind::lease_renewed : event_kind::lease_granted, outcome->claims, request.trace_id,
-                 again ? "hold " + std::to_string(outcome->hold_count) : std::string{}, request.ttl);
-        }
-    } else if (outcome.error().code == errc::resource_locked || outcome.error().code == errc::no_quorum) {
+        if (outcome->repeated) return;
+        const bool again = outcome->hold_count > 1;
+        emit(again ? event_kind::lease_renewed : event_kind::lease_granted, outcome->claims, request.trace_id,
+             again ? "hold " + std::to_string(outcome->hold_count) : std::string{}, request.ttl);
+    } else if (worth_waiting(outcome.error())) {
         lease_claims wanted;
         wanted.resources = request.resources;
         wanted.by = request.by;
         emit(event_kind::lease_refused, wanted, request.trace_id, to_string(outcome.error().code), request.ttl);
     }
-    co_await asio::this_coro::throw_if_cancelled(threw);
-    co_return outcome;
 }
 
-asio::awaitable<result<lease>> shard::take(const acquire_request& request, const std::string& home) {
-    if (refusing_) co_return fail(errc::shutting_down, "No new leases are given: it is shutting down.");
-    const bool may_wait = request.wait > milliseconds{0};
-    if (!queues_.contains(home)) {
-        auto outcome = co_await try_once(request);
-        if (outcome || !may_wait || !worth_waiting(outcome.error())) co_return outcome;
-    } else {
-        // Nobody overtakes those who wait, but who holds the lease already need not wait for itself.
-        if (auto entered = co_await enter_again(request)) co_return std::move(*entered);
-        if (!may_wait) co_return locked_now(home);
-    }
-    co_return co_await wait_in_queue(request, home);
-}
-
-asio::awaitable<result<lease>> shard::try_once(const acquire_request& request) {
+asio::awaitable<result<lease>> shard::first_try(const acquire_request& request, const std::string& home) {
+    if (refusing_) return refuse();
+    // Nobody overtakes those who wait, but who holds the lease already need not wait for itself.
+    if (queues_.contains(home)) return enter_again(request, home);
     return settle(start_attempt(request, std::nullopt), request);
+}
+
+asio::awaitable<result<lease>> shard::refuse() {
+    co_return no_new_leases();
 }
 
 std::shared_ptr<acquire_attempt> shard::start_attempt(const acquire_request& request, std::optional<nonce> previous) {
@@ -196,17 +198,18 @@ asio::awaitable<bool> shard::leave_used_up_epoch(const acquire_request& request)
 
 // --- asking again: re-entrant owners, repeated requests
 
-asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_request& request) {
-    if (request.by.owner.empty() && request.idempotency_key.empty()) co_return std::nullopt;
+asio::awaitable<result<lease>> shard::enter_again(const acquire_request& request, const std::string& home) {
+    if (request.by.owner.empty() && request.idempotency_key.empty()) co_return locked_now(home);
     const auto asked = std::make_shared<survey_attempt>(request.resources.front(), links_);
     asked->start();
     if (!asked->done.fired()) co_await asked->done.wait();
-    if (asked->machine().outcome() != survey::verdict::found) co_return std::nullopt;
+    if (asked->machine().outcome() != survey::verdict::found) co_return locked_now(home);
     const lease_record record = *asked->machine().lease();
     const bool same_resources =
         request.resources.size() == 1 ? record.resources.empty() : record.resources == request.resources;
-    if (!(record.by == request.by) || !same_resources) co_return std::nullopt;
-    co_return co_await enter_again(request, record);
+    if (!(record.by == request.by) || !same_resources) co_return locked_now(home);
+    auto entered = co_await enter_again(request, record);
+    co_return entered ? std::move(*entered) : locked_now(home);
 }
 
 asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_request& request,
@@ -286,29 +289,24 @@ asio::awaitable<result<lease>> shard::wait_in_queue(const acquire_request& reque
         me.until = first ? std::min(me.until, give_up_at) : give_up_at;
         if (!me.handed) co_await sleep(me);
         me.woken = false;
-        if (const auto handed = std::exchange(me.handed, nullptr)) {
-            me.trying = true;
-            auto outcome = co_await settle(handed, request);
-            me.trying = false;
-            place.granted = static_cast<bool>(outcome);
-            if (outcome || !worth_waiting(outcome.error())) co_return outcome;
-            last = outcome.error();
-        } else {
+        auto attempt = std::exchange(me.handed, nullptr);
+        if (!attempt) {
             if (co_await caller_gone()) co_return fail(errc::cancelled, "The caller went away.");
-            if (refusing_) co_return fail(errc::shutting_down, "No new leases are given: it is shutting down.");
+            if (refusing_) co_return no_new_leases();
             if (now() >= give_up_at) {
                 if (last.remaining == milliseconds{0}) last.remaining = locked_now(home).remaining;
                 last.queue_position = mine.order.position(place.ticket);
                 co_return last;
             }
             if (mine.order.head() != place.ticket) continue;
-            me.trying = true;
-            auto outcome = co_await try_once(request);
-            me.trying = false;
-            place.granted = static_cast<bool>(outcome);
-            if (outcome || !worth_waiting(outcome.error())) co_return outcome;
-            last = outcome.error();
+            attempt = start_attempt(request, std::nullopt);
         }
+        me.trying = true;
+        auto outcome = co_await settle(std::move(attempt), request);
+        me.trying = false;
+        place.granted = static_cast<bool>(outcome);
+        if (outcome || !worth_waiting(outcome.error())) co_return outcome;
+        last = outcome.error();
         mine.held_until = now() + last.remaining;
         me.until = now() + mine.order.refused(last.remaining, chance_());
     }

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""What a gateway needs in memory: idle connections, then callers that wait, then resources never seen before.
+
+usage: memory.py STACK_JSON [--connections 1000] [--waiters 10000] [--resources 100000]
+Prints the gateway's resident memory after each step, in MiB. The gateway must allow so many connections (http.connections_max)
+and so many waiters in a thread (lease.waiters_max).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import json
+import resource
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+
+def resident_mib(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("no VmRSS")
+
+
+def request(body: dict[str, object]) -> bytes:
+    text = json.dumps(body).encode()
+    head = f"POST /v1/leases HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+    return head.encode() + text
+
+
+async def connect(host: str, port: int, count: int) -> list[socket.socket]:
+    loop = asyncio.get_running_loop()
+    made = []
+    for number in range(count):
+        # 127.0.0.x in turns: a source address has 28,000 ports only.
+        one = socket.socket()
+        one.setblocking(False)
+        one.bind((f"127.0.0.{2 + number % 4}", 0))
+        await loop.sock_connect(one, (host, port))
+        made.append(one)
+    return made
+
+
+async def run(stack: dict, connections: int, waiters: int, resources: int) -> None:
+    gateway = stack["gateways"][0]
+    address = urlsplit(gateway["http"])
+    host, port, pid = address.hostname, address.port, gateway["pid"]
+    loop = asyncio.get_running_loop()
+    print(f"{'idle':<40} {resident_mib(pid):8.1f} MiB")
+    idle = await connect(host, port, connections)
+    await asyncio.sleep(1)
+    print(f"{f'{connections} connections':<40} {resident_mib(pid):8.1f} MiB")
+
+    client = http.client.HTTPConnection(host, port)
+
+    def call(method: str, path: str, body: dict | None = None) -> dict:
+        client.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+        answer = client.getresponse()
+        text = answer.read()
+        assert answer.status < 300, (answer.status, text)
+        return json.loads(text) if text else {}
+
+    held = call("POST", "/v1/leases", {"resource": "memory/held", "ttl_ms": 60_000})
+    waiting = await connect(host, port, waiters)
+    for one in waiting:
+        await loop.sock_sendall(one, request({"resource": "memory/held", "ttl_ms": 1_000, "wait_ms": 30_000}))
+    await asyncio.sleep(3)
+    print(f"{f'and {waiters} waiters':<40} {resident_mib(pid):8.1f} MiB")
+    for one in waiting + idle:
+        one.close()
+    await asyncio.sleep(3)
+    call("DELETE", f"/v1/leases/{held['lease_id']}")
+    print(f"{'after they hung up':<40} {resident_mib(pid):8.1f} MiB")
+    for number in range(resources):
+        lease = call("POST", "/v1/leases", {"resource": f"memory/new-{number}", "ttl_ms": 1_000})
+        call("DELETE", f"/v1/leases/{lease['lease_id']}")
+    print(f"{f'and {resources} resources seen once':<40} {resident_mib(pid):8.1f} MiB")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("stack", type=Path)
+    options.add_argument("--connections", type=int, default=1_000)
+    options.add_argument("--waiters", type=int, default=10_000)
+    options.add_argument("--resources", type=int, default=20_000)
+    given = options.parse_args()
+    files = given.connections + given.waiters + 100
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, files)), hard))
+    asyncio.run(run(json.loads(given.stack.read_text()), given.connections, given.waiters, given.resources))
+
+
+if __name__ == "__main__":
+    main()
