@@ -56,4 +56,18 @@ class paper_nodes : public ::testing::Test {
     static inline std::unique_ptr<redis_nodes> servers_;
 };
 
+/// The suite of the rules: most need one node.
+class rules : public paper_nodes {
+  protected:
+    played_node& n0() { return nodes[0]; }
+    /// A name that counts in the same bucket.
+    static std::string shares_the_counter_of(const std::string& name) {
+        const std::uint32_t bucket = lockcore::resource_name::parse(name)->bucket();
+        for (unsigned i = 0;; ++i) {
+            const std::string other = "other/" + std::to_string(i);
+            if (lockcore::resource_name::parse(other)->bucket() == bucket) return other;
+        }
+    }
+};
+
 }  // namespace fencegate::testing
