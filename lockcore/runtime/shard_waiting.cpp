@@ -365,9 +365,10 @@ void shard::end_previous(const acquire_attempt& handed) {
 
 void shard::given_back(const lease_claims& claims, bool others_wait) {
     for (const resource_name& r : claims.resources) {
-        if (const auto found = queues_.find(r.str()); found != queues_.end())
-            let_head_look(r.str(), found->second.order.given_back(others_wait));
         const auto [first, last] = also_waited_for_.equal_range(r.str());
+        // Who waits for this and other resources gets the first look: it needs more luck.
+        if (const auto found = queues_.find(r.str()); found != queues_.end())
+            let_head_look(r.str(), found->second.order.given_back(others_wait || first != last));
         for (auto entry = first; entry != last; ++entry)
             let_head_look(entry->second, milliseconds{0});
     }

@@ -187,6 +187,23 @@ TEST_F(waiting_test, waits_for_several_resources_then_told_of_each) {
     EXPECT_LT(std::chrono::steady_clock::now() - began, wait_longest);
 }
 
+TEST_F(waiting_test, one_of_several_resources_is_hot_then_who_wants_all_of_them_gets_a_turn) {
+    std::atomic<bool> stop{false}, overlap{false};
+    std::atomic<int> inside{0};
+    std::vector<std::future<int>> workers;
+    for (int i = 0; i < 4; ++i)
+        workers.push_back(here_.begin(turns(here_.manager(), stop, inside, overlap)));
+    std::this_thread::sleep_for(100ms);
+    for (int i = 0; i < 3; ++i) {
+        const auto both = here_.acquire(lease_of({"also", "hot"}, 2s, 5s));
+        EXPECT_TRUE(both) << both.error().detail;
+        if (both) here_.release(*both);
+    }
+    stop = true;
+    for (auto& w : workers)
+        w.get();
+}
+
 TEST_F(waiting_test, too_few_nodes_at_first_then_a_caller_that_waits_gets_it) {
     for (std::size_t n = 0; n < 3; ++n)
         nodes_.pause(n);

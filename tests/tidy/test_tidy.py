@@ -225,7 +225,7 @@ def test_scripts_when_they_name_keys_then_only_those_of_the_protocol() -> None:
     found = []
     for script in files("lockcore/redis/scripts", suffixes={".lua"}):
         text = re.sub(r"--[^\n]*", "", script.read_text())
-        found += [(name(script), key) for key in re.findall(r"['\"](fg:[^'\"]*)", text) if not key.startswith(("fg:node", "fg:lease:", "fg:token:", "fg:released"))]
+        found += [(name(script), key) for key in re.findall(r"['\"](fg:[^'\"]*)", text) if not key.startswith(("fg:node", "fg:lease:", "fg:token:", "fg:wake:"))]
     assert not found
 
 
