@@ -162,6 +162,26 @@ TEST_F(rules, re_entrant_owner_is_told_of_its_own_lease_and_another_is_not) {
     EXPECT_EQ(n0().run(kind::acquire, named('e', "")).status, status::held);
 }
 
+// Whoever asks with `kept` wants to be told of the end and puts its mark into the tail (lease_tail): it is still the
+// same holder.
+TEST_F(rules, re_entrant_owner_is_told_of_its_own_lease_when_it_asks_with_another_mark) {
+    const auto marked = [&](char who, const char* mark) {
+        auto call = call_of(who, {r});
+        lease_claims claims;
+        claims.resources = call.resources;
+        claims.by = {"tests", "worker-7"};
+        call.tail = lease_tail(claims, {call.ttl, 0, 1, {}, {}, mark});
+        return call;
+    };
+    for (const char* first : {"", "00000000000000aa"}) {
+        ASSERT_EQ(n0().run(kind::acquire, marked('a', first)).status, status::ok);
+        EXPECT_EQ(n0().run(kind::acquire, marked('b', "")).status, status::own) << "first '" << first << "'";
+        EXPECT_EQ(n0().run(kind::acquire, marked('c', "00000000000000aa")).status, status::own);
+        EXPECT_EQ(n0().run(kind::acquire, marked('d', "00000000000000bb")).status, status::own);
+        n0().run_out(r);
+    }
+}
+
 // --- TOP-UP
 
 TEST_F(rules, top_up_puts_a_missing_lease_back_under_a_counter_not_below_the_token) {
@@ -199,6 +219,16 @@ TEST_F(rules, top_up_leaves_token_and_counter_as_they_are_when_the_lease_is_ther
     EXPECT_EQ(n0().run(kind::top_up, call_of('a', {r}), 5).value, 8U) << "a late R1's counter, not T";
     EXPECT_EQ(n0().token_of(r), "8");
     EXPECT_EQ(n0().counter(r), "8");
+}
+
+// Its head: "it counts for the holder only if that is T". So it must not say T below the base. Nothing
+// counts the answer, and renewing tests the base itself.
+TEST_F(rules, top_up_never_answers_the_token_below_the_base) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    restart_from(0, remember(0, r));
+    ASSERT_EQ(n0().admit(1), "OK");
+    EXPECT_NE(n0().run(kind::top_up, call_of('a', {r}), 1).value, 1U);
+    EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}), 1).status, status::lost);
 }
 
 // --- HAND-OVER
@@ -263,6 +293,29 @@ TEST_F(rules, hand_over_is_an_acquire_that_is_confirmed_like_any_other) {
     b.confirm_all();
     EXPECT_TRUE(b.granted());
     EXPECT_EQ(b.token(), 7U);
+}
+
+// The marks of those who wait elsewhere go along with the lease. One's own mark is in the new lease's tail and among
+// the old one's marks, and so is there once more after each hand-over; where sixteen marks stand no other waiter can
+// leave one (R7: "tells waiters").
+TEST_F(rules, hand_over_keeps_each_mark_once) {
+    const auto marked = [&](char who) {
+        auto call = call_of(who, {r});
+        call.tail += "\n@00000000000000aa";
+        return call;
+    };
+    ASSERT_EQ(n0().run(kind::acquire, marked('a')).status, status::ok);
+    for (char who = 'b'; who < 'v'; ++who) {
+        auto next = marked(who);
+        next.previous = nonce_of(static_cast<char>(who - 1));
+        ASSERT_EQ(n0().run(kind::acquire, next).status, status::ok);
+    }
+    const std::string lease = n0().lease(r);
+    EXPECT_EQ(lease.find("\n@"), lease.rfind("\n@")) << lease;
+    auto waits = call_of('z', {r});
+    waits.mark = "00000000000000ee";
+    ASSERT_EQ(n0().run(kind::acquire, waits).status, status::held);
+    EXPECT_NE(n0().lease(r).find("\n@00000000000000ee"), std::string::npos) << "another gateway's waiter";
 }
 
 // --- SEVERAL RESOURCES

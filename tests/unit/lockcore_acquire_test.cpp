@@ -318,6 +318,29 @@ TEST(acquire, knows_of_no_own_lease_when_all_nodes_are_held_by_another) {
     EXPECT_FALSE(a.own_lease());
 }
 
+// Its header: "nothing if it is another's". A remnant on one node is not what stands in the way on the three others.
+TEST(acquire, knows_of_no_own_lease_when_most_nodes_are_held_by_another) {
+    acquire a(5);
+    a.start();
+    a.acquire_answered(node(0), own('a', 9));
+    for (std::size_t n = 1; n < 4; ++n)
+        a.acquire_answered(node(n), held());
+    ASSERT_EQ(a.outcome(), verdict::locked);
+    EXPECT_FALSE(a.own_lease());
+}
+
+// One of two is the holder's, the other what a late answer above the token left on one node: the third node decides.
+TEST(acquire, waits_for_the_answer_that_decides_which_own_lease_stands) {
+    acquire a(3);
+    a.start();
+    a.acquire_answered(node(0), own('a', 12));
+    a.acquire_answered(node(1), own('a', 9));
+    EXPECT_EQ(a.outcome(), verdict::pending);
+    a.acquire_answered(node(2), own('a', 9));
+    EXPECT_EQ(a.outcome(), verdict::locked);
+    EXPECT_EQ(a.own_lease()->token, fencing_token{9});
+}
+
 TEST(acquire, takes_an_own_lease_that_it_cannot_read_for_one_in_the_way) {
     acquire a(3);
     a.start();

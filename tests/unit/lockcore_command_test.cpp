@@ -119,6 +119,14 @@ TEST(parse_reply, takes_a_number_that_is_too_long_for_an_error) {
     EXPECT_EQ(parse_reply(kind::inspect, "0 99999999999999999999 0 1 1").status, status::error);
 }
 
+// An answer is what a script writes, whole; half of something else must not pass for a token.
+TEST(parse_reply, takes_negative_counters_and_what_follows_an_answer_for_an_error) {
+    EXPECT_EQ(parse_reply(kind::acquire, "0 -5").status, status::error);
+    EXPECT_EQ(parse_reply(kind::top_up, "0 5x").status, status::error);
+    EXPECT_EQ(parse_reply(kind::confirm, "0x").status, status::error);
+    EXPECT_EQ(parse_reply(kind::confirm, "3 -1").status, status::error);
+}
+
 TEST(parse_reply, survives_any_text) {
     std::mt19937 random(7);
     constexpr std::string_view alphabet = "0123456789 -x\n@,";

@@ -111,6 +111,12 @@ TEST(lease_record, survives_any_cut_and_any_changed_byte) {
     }
 }
 
+// A time that no clock here can hold is none that this cluster wrote. It would overflow.
+TEST(lease_record, is_nothing_when_its_time_is_beyond_the_clock) {
+    EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 1 10 0 9223372036854775807 -\np\no\n"));
+    EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 1 10 0 -9223372036854775807 -\np\no\n"));
+}
+
 acquire_request request(const std::string& key) {
     acquire_request r;
     r.resources = {*resource_name::parse("a"), *resource_name::parse("b")};

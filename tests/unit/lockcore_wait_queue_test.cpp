@@ -93,6 +93,14 @@ TEST(wait_queue, looks_again_when_the_holders_time_is_over_if_that_comes_first) 
     EXPECT_LE(q.refused(10s, 0), wait_queue::look_again) << "or earlier: a message may be lost";
 }
 
+// A lease without an end (acquire: "-1 = never") is told as the longest time there is; the sum overflows, the head
+// would not sleep at all.
+TEST(wait_queue, sleeps_also_when_the_holders_time_never_ends) {
+    wait_queue q(five_nodes);
+    q.join(1);
+    EXPECT_GE(q.refused(milliseconds::max(), 0), 2ms);
+}
+
 TEST(wait_queue, lets_the_head_look_at_once_when_a_majority_told_that_the_lease_ended) {
     wait_queue q(five_nodes);
     q.join(1);
