@@ -54,11 +54,10 @@ http::response kept_response(services with, lockcore::lease granted, std::string
     out.content_type = "text/event-stream";
     out.headers.emplace_back("Location", location_of(granted.id));
     out.headers.emplace_back("Cache-Control", "no-store");
-    if (granted.repeated) {
-        out.headers.emplace_back("Idempotency-Replayed", "true");
-    } else {
-        out.undo_undelivered = [with, claims = granted.claims, trace_id] { return give_back(with, claims, trace_id); };
-    }
+    // A repeated one has a hold of its own, so that the end of the first stream, which may long be dead, is not its
+    // end.
+    if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
+    out.undo_undelivered = [with, claims = granted.claims, trace_id] { return give_back(with, claims, trace_id); };
     out.stream = [with, kept = lockcore::kept_lease(std::move(granted)), trace_id](http::body_stream& to) {
         return keep(with, kept, trace_id, to);
     };

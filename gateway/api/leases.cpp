@@ -55,6 +55,11 @@ struct asking {
     pg::deadline until;
 };
 
+/// A repeated answer gave nothing new, but to a stream, which has a hold of its own.
+bool to_give_back(const lockcore::lease& granted, const asking& from) {
+    return !granted.repeated || from.kept;
+}
+
 awaitable<http::response> answer_grant(services with, asking from, lockcore::lease granted) {
     if (from.fence_on_grant) {
         actor by;
@@ -63,7 +68,7 @@ awaitable<http::response> answer_grant(services with, asking from, lockcore::lea
         by.trace_id = from.trace_id;
         const auto fenced = co_await fence(with, granted, std::move(by), from.until);
         if (!fenced) {
-            if (!granted.repeated) co_await give_back(with, granted.claims, from.trace_id);
+            if (to_give_back(granted, from)) co_await give_back(with, granted.claims, from.trace_id);
             co_return http::problem_response(fenced.error(), from.request_id);
         }
     }
@@ -91,7 +96,7 @@ awaitable<http::response> wait_for_grant(services with, asking from,
         (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     if (caller_gone) {
-        if (!granted->repeated) co_await give_back(with, granted->claims, from.trace_id);
+        if (to_give_back(*granted, from)) co_await give_back(with, granted->claims, from.trace_id);
         co_return cancelled(from.request_id);
     }
     co_return co_await answer_grant(with, std::move(from), std::move(*granted));

@@ -115,8 +115,11 @@ round_attempt::round_attempt(command_kind kind, redis::lease_call call, lease_cl
       machine_(links.size()) {}
 
 void round_attempt::start() {
+    start_on(machine_.start());
+}
+
+void round_attempt::start_on(node_set to) {
     started_at_ = std::chrono::steady_clock::now();
-    const node_set to = machine_.start();
     for (std::size_t n = 0; n < links_.size(); ++n) {
         if (!to[n]) continue;
         node_reply refused;

@@ -69,6 +69,8 @@ class round_attempt final : public redis::reply_target, public std::enable_share
     round_attempt(command_kind kind, redis::lease_call call, lease_claims claims, link_span links);
 
     void start();
+    /// Asks only these nodes; nobody waits for the outcome.
+    void start_on(node_set to);
     /// HOLD: takes the hold back wherever it may have been counted.
     void take_hold_back();
     /// From now on the lease is not put back anywhere: it was released.

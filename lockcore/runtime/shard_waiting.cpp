@@ -177,9 +177,6 @@ asio::awaitable<result<lease>> shard::settle(std::shared_ptr<acquire_attempt> at
         if (machine.outcome() == acquire::verdict::locked) {
             if (const auto own = machine.own_lease()) {
                 if (auto entered = co_await enter_again(request, *own)) co_return std::move(*entered);
-            } else if (machine.meets_own_lease()) {
-                auto entered = co_await enter_again(request, request.resources.front().str());
-                if (entered || entered.error().code != errc::resource_locked) co_return entered;
             }
             failure locked = fail(errc::resource_locked, "Another lease holds the resource.");
             locked.remaining = machine.remaining();
@@ -229,7 +226,7 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
             co_return fail(errc::idempotency_mismatch,
                            "The idempotency key was used for another request, whose lease still lives.");
         case idempotency_mark::match::same: {
-            // Two streams that keep one lease: each has a hold, so that the end of one is not the end of both.
+            // Two who keep one lease: each has a hold, so that the end of one is not the end of both.
             if (request.kept) break;
             auto seen = co_await inspect(std::move(claims));
             if (!seen) {
@@ -253,8 +250,11 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
     const auto round = co_await run_round(command_kind::hold, std::move(call), claims);
     const auto left = std::chrono::floor<milliseconds>(validity(request.ttl, now() - round->started_at()));
     const bool gone = co_await caller_gone();
-    if (round->machine().outcome() == majority_round::verdict::yes && left > milliseconds{0} && !gone)
-        co_return make_lease(std::move(claims), request.ttl, left, round->machine());
+    if (round->machine().outcome() == majority_round::verdict::yes && left > milliseconds{0} && !gone) {
+        lease again = make_lease(std::move(claims), request.ttl, left, round->machine());
+        again.repeated = known;
+        co_return again;
+    }
     round->take_hold_back();
     if (gone) co_return fail(errc::cancelled, "The caller went away.");
     if (round->machine().outcome() == majority_round::verdict::lost) co_return std::nullopt;
@@ -313,7 +313,7 @@ asio::awaitable<result<lease>> shard::wait_in_queue(const acquire_request& reque
         place.granted = static_cast<bool>(outcome);
         if (outcome || !worth_waiting(outcome.error())) co_return outcome;
         last = outcome.error();
-        mine.held_until = now() + last.remaining;
+        mine.held_until = now() + std::min(last.remaining, config_.max_ttl);
         me.until = now() + mine.order.refused(last.remaining, chance_());
     }
 }
@@ -359,15 +359,19 @@ std::shared_ptr<acquire_attempt> shard::hand_over(const lease_claims& claims) {
 }
 
 void shard::end_previous(const acquire_attempt& handed) {
-    // The lease was to be given back whoever gets it next; where it has holds left it stays.
-    for (std::size_t n = 0; n < links_.size(); ++n) {
-        if (handed.machine().answer_of(static_cast<node_index>(n)) == reply_status::kept) return;
-    }
+    // The lease was to be given back whoever gets it next. Where the hand-over ran, or may yet run, it is; where the
+    // node refused it, one hold is given back the plain way.
     lease_claims claims;
     claims.attempt = *handed.call().previous;
     claims.resources = handed.call().resources;
-    redis::lease_call call = call_for(claims);
-    std::make_shared<round_attempt>(command_kind::undo, std::move(call), std::move(claims), links_)->start();
+    const auto round =
+        std::make_shared<round_attempt>(command_kind::release, call_for(claims), std::move(claims), links_);
+    node_set refused;
+    for (std::size_t n = 0; n < links_.size(); ++n) {
+        const reply_status a = handed.machine().answer_of(static_cast<node_index>(n));
+        refused[n] = a == reply_status::overflow || a == reply_status::error;
+    }
+    if (refused.any()) round->start_on(refused);
 }
 
 bool shard::waits_longer(const lease_claims& claims, wait_queue::ticket than) const {

@@ -44,10 +44,10 @@ def busy(stack: Stack) -> str:
 
 
 def test_history_when_a_lease_lives_then_everything_is_there_in_order(api: Api, sku: Sku) -> None:
-    a = api.take(sku.resource, ttl_ms=10_000, owner="a")
+    a = api.take(sku.resource, ttl_ms=1_500, owner="a")
     expect_problem(api.ask(sku.resource, owner="b"), 423, "resource-locked")
-    assert api.renew(a, ttl_ms=400).status == 200
-    b = api.take(sku.resource, wait_ms=3_000, owner="b")
+    assert api.renew(a, ttl_ms=1_500).status == 200
+    b = api.take(sku.resource, wait_ms=10_000, owner="b")
     write = api.wrote(b, sku.sell())
     expect_problem(api.write(a, sku.sell()), 412, "stale-fencing-token")
     api.give_back(b)

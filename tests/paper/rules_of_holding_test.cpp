@@ -301,7 +301,9 @@ TEST_F(rules, hand_over_is_an_acquire_that_is_confirmed_like_any_other) {
 TEST_F(rules, hand_over_keeps_each_mark_once) {
     const auto marked = [&](char who) {
         auto call = call_of(who, {r});
-        call.tail += "\n@00000000000000aa";
+        call.tail +=
+            "\1"
+            "00000000000000aa";
         return call;
     };
     ASSERT_EQ(n0().run(kind::acquire, marked('a')).status, status::ok);
@@ -311,11 +313,14 @@ TEST_F(rules, hand_over_keeps_each_mark_once) {
         ASSERT_EQ(n0().run(kind::acquire, next).status, status::ok);
     }
     const std::string lease = n0().lease(r);
-    EXPECT_EQ(lease.find("\n@"), lease.rfind("\n@")) << lease;
+    EXPECT_EQ(lease.find('\1'), lease.rfind('\1')) << lease;
     auto waits = call_of('z', {r});
     waits.mark = "00000000000000ee";
     ASSERT_EQ(n0().run(kind::acquire, waits).status, status::held);
-    EXPECT_NE(n0().lease(r).find("\n@00000000000000ee"), std::string::npos) << "another gateway's waiter";
+    EXPECT_NE(n0().lease(r).find("\1"
+                                 "00000000000000ee"),
+              std::string::npos)
+        << "another gateway's waiter";
 }
 
 // --- SEVERAL RESOURCES

@@ -55,7 +55,10 @@ TEST(lease_record, names_all_resources_when_there_are_several) {
 TEST(lease_record, is_the_same_with_the_marks_of_those_who_wait) {
     for (const auto& names : {std::vector<std::string>{"a"}, std::vector<std::string>{"a", "b"}}) {
         const lease_claims c = claims_on(names);
-        const auto r = lease_record::parse(on_a_node(c, {1s, 0, 1, 0s, {}, "00000000000000ee"}) + "\n@ff\n@01");
+        const auto r = lease_record::parse(on_a_node(c, {1s, 0, 1, 0s, {}, "00000000000000ee"}) +
+                                           "\1"
+                                           "ff\1"
+                                           "01");
         ASSERT_TRUE(r);
         EXPECT_EQ(r->by, c.by);
         EXPECT_EQ(r->resources.size(), names.size() == 1 ? 0 : names.size());

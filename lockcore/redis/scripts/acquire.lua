@@ -76,7 +76,12 @@ while a <= #ARGV do
     local text = string.format('%.0f', value)
     for i = k, k + n - 1 do
       local marks = ''
-      if found > 0 and leases[i] then marks = string.match(leases[i], '\1.*$') or '' end
+      if found > 0 and leases[i] then
+        -- Who waits elsewhere is still to be told; the caller's own mark is in the tail already.
+        local own = string.match(tail, '\1%x+$')
+        marks = string.match(leases[i], '\1.*$') or ''
+        if own then marks = string.gsub(marks, own, '') end
+      end
       redis.call('SET', KEYS[i + n], text)
       redis.call('SET', KEYS[i], nonce .. ' ' .. text .. ' ' .. tail .. marks, 'PX', ttl)
     end
