@@ -34,8 +34,8 @@ class majority_round {
     /// How long a majority still keeps the lease (INSPECT): with five nodes, the third longest. Zero before a majority
     /// said yes.
     milliseconds remaining() const;
-    /// The holds on which a majority agrees: at least this many on each of its nodes. After RELEASE: 0 = the lease is
-    /// gone.
+    /// The holds on which a majority agrees. 0 after RELEASE: a majority says that the lease is gone; where that is not
+    /// known it counts as one.
     std::uint32_t holds() const;
     /// Whether no answer that is still to come can change holds() from some to none or back.
     bool holds_settled() const;
@@ -50,6 +50,8 @@ class majority_round {
     reply_status answer_of(node_index node) const { return answers_[value_of(node)]; }
 
   private:
+    std::size_t without_holds() const;
+
     std::size_t nodes_, quorum_;
     std::array<reply_status, nodes_max> answers_ = [] {
         std::array<reply_status, nodes_max> a{};

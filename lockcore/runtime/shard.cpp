@@ -197,7 +197,9 @@ asio::awaitable<result<release_outcome>> shard::release(lease_claims claims, std
 }
 
 asio::awaitable<result<release_outcome>> shard::revoke(lease_claims claims, lock_manager::revocation why) {
-    const auto round = co_await run_round(command_kind::undo, call_for(claims), claims);
+    redis::lease_call call = call_for(claims);
+    call.all_holds = true;
+    const auto round = co_await run_round(command_kind::release, std::move(call), claims);
     ended_here(claims.attempt);
     given_back(claims, round->machine().told() > 0);
     switch (round->machine().outcome()) {

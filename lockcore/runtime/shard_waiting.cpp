@@ -145,7 +145,8 @@ asio::awaitable<result<lease>> shard::settle(std::shared_ptr<acquire_attempt> at
         const class acquire& machine = attempt->machine();
         if (machine.outcome() == acquire::verdict::granted) {
             const auto left = std::chrono::floor<milliseconds>(validity(request.ttl, now() - attempt->started_at()));
-            const bool unwanted = co_await caller_gone();
+            // With an idempotency key the caller may ask again for just this lease, and may have done so already.
+            const bool unwanted = request.idempotency_key.empty() && co_await caller_gone();
             if (!unwanted && left > milliseconds{0}) {
                 lease out;
                 out.claims.attempt = attempt->call().attempt;
