@@ -145,8 +145,10 @@ void sim_client::acquire(resource_set set, milliseconds ttl, sim_nonce previous)
 }
 
 void sim_client::renew() {
-    milliseconds ttl = lease_.ttl;
-    if (ctx_.broken(mutation::renew_to_other_ttl)) ttl = ctx_.chance.between(ctx_.set.ttl_low, ctx_.set.max_ttl);
+    // Longer or shorter than it was.
+    const bool other = ctx_.chance.chance(ctx_.set.other_ttl_per_thousand);
+    const milliseconds ttl = other ? ctx_.chance.between(ctx_.set.ttl_low, ctx_.set.max_ttl) : lease_.ttl;
+    if (ttl < lease_.ttl) ctx_.hit(probe::renewed_for_less);
     ask({.kind = call_kind::renew,
          .resources = lease_.resources,
          .ttl = ttl,

@@ -14,6 +14,12 @@ using lockcore::node_reply;
 using lockcore::reply_status;
 using outcome = call_answer::outcome;
 
+node_reply only(reply_status status) {
+    node_reply r;
+    r.status = status;
+    return r;
+}
+
 constexpr node_index at_index(std::uint32_t n) {
     return static_cast<node_index>(n);
 }
@@ -73,9 +79,10 @@ std::uint64_t sim_gateway::highest_epoch() const {
 }
 
 std::uint64_t sim_gateway::hint_for(resource_set set) const {
-    std::uint64_t highest = 0;
+    // No counter is below its node's base: from the highest of those on, all nodes count in step.
+    std::uint64_t highest = highest_epoch() << 32;
     for_each_resource(set, [&](std::uint32_t r) { highest = std::max(highest, highest_[ctx_.set.bucket_of[r]]); });
-    return highest == 0 ? 0 : highest + 1;
+    return highest + 1;
 }
 
 void sim_gateway::remember(resource_set set, std::uint64_t token) {
@@ -108,13 +115,14 @@ void sim_gateway::called(const call& c) {
     q.attempt = at;
     q.ttl = c.ttl;
     q.renewals_max = ctx_.set.renewals_max;
+    q.hold_max = ctx_.set.hold_max;
     q.nonce = c.nonce;
     q.token = c.token;
     if (c.kind == call_kind::acquire) {
         q.nonce = ctx_.chance.next() | 1;
         q.previous = c.previous;
         q.hint = ctx_.set.hints ? hint_for(c.resources) : 0;
-        if (q.hint != 0) ctx_.hit(probe::hint_used);
+        if (q.hint > (highest_epoch() << 32) + 1) ctx_.hit(probe::hint_used);
         ctx_.note("attempt begins", index_, q.nonce, c.resources, q.hint);
         perform(at, a.taking.start());
     } else {
@@ -128,7 +136,7 @@ void sim_gateway::called(const call& c) {
         for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
             if (!to[n]) continue;
             const reply_status sent = send(at, n, command_of(c.kind), c.token);
-            if (sent != reply_status::ok) round_answered(at, n, {sent, 0, milliseconds{0}});
+            if (sent != reply_status::ok) round_answered(at, n, only(sent));
         }
     }
     settle(at);
@@ -144,9 +152,10 @@ reply_status sim_gateway::send(std::uint32_t at, std::uint32_t node, command_kin
     return sent;
 }
 
-void sim_gateway::on_reply(const request& asked, std::uint32_t node, node_reply r, bool last) {
+void sim_gateway::on_reply(const request& asked, std::uint32_t node, const node_reply& told, bool last) {
     const std::uint32_t at = asked.attempt;
     attempt& a = attempts_[at];
+    const node_reply& r = told;
     if (last) --a.awaited;
     if (r.status == reply_status::broken) a.clean = false;
     if (r.status == reply_status::timeout) a.timed_out = true;
@@ -154,6 +163,7 @@ void sim_gateway::on_reply(const request& asked, std::uint32_t node, node_reply 
         case command_kind::acquire:
         case command_kind::confirm:
             acquire_answered(at, node, asked.command, asked.token, r);
+            remember(a.built.resources, value_of(a.taking.highest_heard()));  // of those that come late too
             break;
         case command_kind::undo:
             if (last && r.status == reply_status::not_admitted) a.clean = false;
@@ -239,7 +249,8 @@ void sim_gateway::acquire_answered(std::uint32_t at, std::uint32_t node, command
     }
     if (command == command_kind::acquire && r.status == reply_status::timeout &&
         ctx_.broken(mutation::acquire_over_silence)) {
-        r = {reply_status::ok, value_of(a.taking.highest_heard()), milliseconds{0}};
+        r = only(reply_status::ok);
+        r.value = value_of(a.taking.highest_heard());
     }
     if (r.status == reply_status::stale && ctx_.broken(mutation::stale_counts)) a.stale_at[node] = r.value;
     const std::size_t stamps = a.taking.stamps();
@@ -252,7 +263,8 @@ void sim_gateway::acquire_answered(std::uint32_t at, std::uint32_t node, command
     perform(at, next);
 }
 
-void sim_gateway::count_probes(const attempt& a, std::uint64_t token_before, command_kind command, node_reply r) {
+void sim_gateway::count_probes(const attempt& a, std::uint64_t token_before, command_kind command,
+                               const node_reply& r) {
     const std::uint64_t token = value_of(a.taking.token());
     if (token_before != 0 && token > token_before)
         ctx_.hit(r.status == reply_status::stale ? probe::raised_by_stale : probe::raised_to_nodes_ahead);
@@ -266,7 +278,6 @@ void sim_gateway::count_probes(const attempt& a, std::uint64_t token_before, com
 }
 
 void sim_gateway::acquire_done(attempt& a, std::uint32_t at) {
-    remember(a.built.resources, value_of(a.taking.highest_heard()));
     const bool several = (a.built.resources & (a.built.resources - 1)) != 0;
     if (a.taking.outcome() == acquire::verdict::granted) {
         microseconds spent = local_time() - a.started;
@@ -320,6 +331,9 @@ void sim_gateway::round_answered(std::uint32_t at, std::uint32_t node, node_repl
 }
 
 void sim_gateway::top_up(attempt& a, std::uint32_t at) {
+    a.built.renewals = static_cast<std::uint32_t>(a.round.value());
+    a.built.holds = a.round.holds();
+    a.built.held = a.round.held();
     for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
         if (a.topped_up[n] || a.round.answer_of(at_index(n)) != reply_status::lost) continue;
         a.topped_up.set(n);

@@ -32,7 +32,7 @@ class sim_gateway {
 
     // For its links.
     /// `last`: no other answer to this request will come.
-    void on_reply(const request& asked, std::uint32_t node, lockcore::node_reply r, bool last);
+    void on_reply(const request& asked, std::uint32_t node, const lockcore::node_reply& told, bool last);
     std::uint64_t highest_epoch() const;
     std::uint32_t new_claim() { return static_cast<std::uint32_t>(ctx_.chance.next() >> 40) + 1; }
 
@@ -65,7 +65,7 @@ class sim_gateway {
                           lockcore::node_reply r);
     void round_answered(std::uint32_t at, std::uint32_t node, lockcore::node_reply r);
     void count_probes(const attempt& a, std::uint64_t token_before, lockcore::command_kind command,
-                      lockcore::node_reply r);
+                      const lockcore::node_reply& r);
     void acquire_done(attempt& a, std::uint32_t at);
     void round_done(attempt& a);
     void top_up(attempt& a, std::uint32_t at);

@@ -38,14 +38,13 @@ constexpr std::array rows = {
     mutation_row{m::acquire_over_silence, "acquire_over_silence", c::tokens, "R4's majority: silence is consent"},
     mutation_row{m::renew_over_silence, "renew_over_silence", c::exclusion, "RENEW's majority: silence is consent"},
     mutation_row{m::hand_over_keeps_old, "hand_over_keeps_old", c::exclusion, "HAND-OVER: the old holder goes on"},
-    mutation_row{m::renew_to_other_ttl, "renew_to_other_ttl", c::exclusion,
-                 "one ttl a lease: a shorter RENEW under way cuts a longer one that was answered"},
-    mutation_row{m::fsync_switched, "fsync_switched", c::exclusion,
-                 "the operator's duty not to switch appendfsync to always in the restart that loses writes"},
+    mutation_row{m::renew_cuts, "renew_cuts", c::exclusion, "RENEW's 'never cuts the time that is left'"},
+    mutation_row{m::trusts_fsync_of_today, "trusts_fsync_of_today", c::exclusion,
+                 "R8's note of how a node synced while it voted: today's appendfsync alone counts"},
     mutation_row{m::guard_open, "guard_open", c::guard, "the guard's token >= fence"},
     mutation_row{m::guard_forgets, "guard_forgets", c::stock, "the guard's raising of the fence by a read"},
 };
-static_assert(rows.size() + 1 == static_cast<std::size_t>(m::count_));
+static_assert(rows.size() + 4 == static_cast<std::size_t>(m::count_));
 
 }  // namespace
 

@@ -37,6 +37,10 @@ enum class mutation : std::uint8_t {
     release_anybodys,
     readmit_any_claim,
     lease_without_ttl,
+    renew_cuts,
+    hand_over_ignores_holds,
+    hold_not_counted,
+    release_drops_holds,
     // The gateway's side.
     skip_confirm,
     late_higher_counts,
@@ -52,8 +56,7 @@ enum class mutation : std::uint8_t {
     acquire_over_silence,
     renew_over_silence,
     hand_over_keeps_old,
-    renew_to_other_ttl,
-    fsync_switched,
+    trusts_fsync_of_today,
     // The guard's side.
     guard_open,
     guard_forgets,

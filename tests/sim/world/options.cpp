@@ -131,11 +131,14 @@ void draw_faults(random& r, options& o) {
         o.restart_rolls_back += 2;
         o.outage = r.between(microseconds{500}, microseconds{10'000});
     }
+    o.fsync_switched_per_thousand = r.chance(500) ? r.below(800) : 0;
     o.drift_ppm = r.chance(700) ? r.between(100, 4'000) : 0;
 }
 
 void draw_clients(random& r, options& o) {
     if (r.chance(200)) o.renewals_max = 1 + r.below(4);
+    if (r.chance(150)) o.hold_max = o.max_ttl * r.between(1, 4);
+    o.other_ttl_per_thousand = r.chance(500) ? r.below(1'000) : 0;
     o.think = r.between(microseconds{500}, microseconds{r.chance(300) ? 60'000 : 10'000});
     o.freeze_per_thousand = r.chance(600) ? r.below(100) : 0;
     o.freeze = microseconds(o.max_ttl) * r.between(1, 4) / 2;

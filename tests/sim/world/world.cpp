@@ -214,8 +214,7 @@ void world::crash_node() {
     if (!node.runs()) return;
     const options& o = ctx_.set;
     // A node that syncs every write keeps what it has, or loses its disk.
-    const bool may_roll_back = n >= o.always_synced || ctx_.broken(mutation::fsync_switched);
-    const std::uint32_t rolls_back = may_roll_back ? o.restart_rolls_back : 0;
+    const std::uint32_t rolls_back = node.syncs_every_write() ? 0 : o.restart_rolls_back;
     const std::uint32_t drawn = ctx_.chance.below(std::max(o.restart_keeps + o.restart_loses + rolls_back, 1U));
     const auto how = drawn < o.restart_loses                ? sim_node::restart::losing
                      : drawn < o.restart_loses + rolls_back ? sim_node::restart::rolled_back
@@ -235,8 +234,7 @@ sim_time world::healing_lasts() const {
     // Late ones that were on their way.
     const sim_time messages = o.slow * 8 + o.block * 8 + 4 * sim_time(o.max_ttl);
     const sim_time noticed = 3 * sim_time(o.node_dead_after) + std::chrono::seconds{2};
-    const sim_time admitted = 3 * sim_time(lockcore::node_supervisor::look_again) + sim_time(o.max_ttl) +
-                              std::chrono::seconds{1};  // uptime is counted in cut-off seconds
+    const sim_time admitted = 3 * sim_time(lockcore::node_supervisor::look_again) + sim_time(o.max_ttl);
     const sim_time free_again = 2 * sim_time(o.max_ttl) + jumps_;
     return messages + noticed + admitted + free_again + std::chrono::seconds{3};
 }
