@@ -127,7 +127,7 @@ std::string sim_node::lease_text(std::uint32_t resource) const {
                       std::to_string(row->held.count()) + " 0 ";
     if (row->keys.empty()) out += '-';
     for (const idempotency& key : row->keys) {
-        if (!(key == row->keys.front())) out += ',';
+        if (&key != &row->keys.front()) out += ',';
         out += hex(key.who, 16) + hex(key.what, 8);
     }
     out += "\np" + std::to_string(row->by.principal) + '\n';
