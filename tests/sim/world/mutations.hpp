@@ -16,6 +16,7 @@ enum class checker : std::uint8_t {
     leftovers,  ///< C6
     sight,      ///< C7
     stamps,     ///< C8
+    holds,      ///< C9
 };
 const char* to_string(checker c);
 
@@ -57,6 +58,15 @@ enum class mutation : std::uint8_t {
     renew_over_silence,
     hand_over_keeps_old,
     trusts_fsync_of_today,
+    release_counts_silence,
+    undo_drops_holds,
+    previous_ends_with_holds,
+    hold_back_unasked,
+    undo_forgets_repeats,
+    hold_leaves_key,
+    hold_not_sent_when_late,
+    waiters_never_wake,
+    leaver_keeps_place,
     // The guard's side.
     guard_open,
     guard_forgets,
