@@ -290,6 +290,7 @@ void sim_gateway::acquire_answered(std::uint32_t at, std::uint32_t node, command
     }
     if (r.status == reply_status::stale && ctx_.broken(mutation::stale_counts)) a.stale_at[node] = r.value;
     if (command == command_kind::acquire) note_previous(a, node, r);
+    note_holds(a, r);
     const std::size_t stamps = a.taking.stamps();
     const acquire::step next = command == command_kind::acquire
                                    ? a.taking.acquire_answered(at_index(node), r)
@@ -312,6 +313,15 @@ void sim_gateway::count_probes(const attempt& a, std::uint64_t token_before, com
     ctx_.hit(r.value == token_before  ? probe::late_reply_equal
              : r.value > token_before ? probe::late_reply_higher
                                       : probe::late_reply_lower);
+}
+
+/// A node may have missed a hold that another counted.
+void sim_gateway::note_holds(attempt& a, const node_reply& r) {
+    if (r.text.empty()) return;
+    if (const auto record = lockcore::lease_record::parse(r.text)) {
+        std::uint32_t& most = a.most_holds[std::string(record->attempt.str())];
+        most = std::max(most, record->holds);
+    }
 }
 
 /// As acquire_attempt::note_previous.
@@ -366,7 +376,10 @@ void sim_gateway::acquire_done(std::uint32_t at) {
     ctx_.hit(locked ? probe::locked : probe::no_quorum);
     const milliseconds left = a.taking.remaining();
     if (locked) {
-        if (const auto own = a.taking.own_lease(); own && enter_again(c, for_whom, *own, false, left)) return;
+        auto own = a.taking.own_lease();
+        if (own && !ctx_.broken(mutation::hold_counts_on_one))
+            own->holds = std::max(own->holds, a.most_holds[std::string(own->attempt.str())]);
+        if (own && enter_again(c, for_whom, *own, false, left)) return;
     }
     finished(c, for_whom, {locked ? outcome::locked : outcome::no_quorum, 0, 0, left});
 }
@@ -417,6 +430,7 @@ void sim_gateway::end_previous(const attempt& a) {
 
 void sim_gateway::round_answered(std::uint32_t at, std::uint32_t node, node_reply r) {
     attempt& a = attempts_[at];
+    note_holds(a, r);
     if (a.what == command_kind::look) {
         const bool decided = a.survey.answered(at_index(node), r) != lockcore::survey::verdict::pending;
         if (decided && !a.told) survey_done(at);

@@ -69,7 +69,8 @@ class sim_gateway {
         bool told = false;          ///< It is over, late answers apart.
         bool complete = false, confirmed = false, undone = false;
         bool timed_out = false;
-        bool clean = true;  ///< No connection broke: what was undone is undone.
+        bool clean = true;                                ///< No connection broke: what was undone is undone.
+        std::map<std::string, std::uint32_t> most_holds;  ///< That a node told of, by nonce.
         bool may_top_up = true;
         bool takes_back = false;  ///< HOLD: nobody wants it any more.
         lockcore::node_set topped_up, holds_left, finished;
@@ -96,6 +97,7 @@ class sim_gateway {
                                 std::uint64_t token);
     void acquire_answered(std::uint32_t at, std::uint32_t node, lockcore::command_kind command, std::uint64_t token,
                           lockcore::node_reply r);
+    static void note_holds(attempt& a, const lockcore::node_reply& r);
     void note_previous(attempt& a, std::uint32_t node, const lockcore::node_reply& r);
     void round_answered(std::uint32_t at, std::uint32_t node, lockcore::node_reply r);
     void count_probes(const attempt& a, std::uint64_t token_before, lockcore::command_kind command,

@@ -55,7 +55,9 @@ void sim_gateway::survey_done(std::uint32_t at) {
     a.told = true;
     const call c = a.asked_for;
     if (a.survey.outcome() == lockcore::survey::verdict::found) {
-        const lockcore::lease_record record = *a.survey.lease();
+        lockcore::lease_record record = *a.survey.lease();
+        if (!ctx_.broken(mutation::hold_counts_on_one))
+            record.holds = std::max(record.holds, a.most_holds[std::string(record.attempt.str())]);
         resource_set named = static_cast<resource_set>(1U << home_of(c.resources));
         for (const auto& r : record.resources)
             named |= static_cast<resource_set>(1U << (r.str()[1] - '0'));

@@ -43,6 +43,8 @@ constexpr std::array rows = {
     mutation_row{m::hold_not_sent_when_late, "hold_not_sent_when_late", c::exclusion,
                  "sending HOLD where RELEASE is sent: a node that owes answers is not sent it, and counts one too few",
                  nullptr, true},
+    mutation_row{m::hold_counts_on_one, "hold_counts_on_one", c::exclusion,
+                 "'the highest count that a node told of': HOLD goes on from whichever came first", nullptr, true},
     mutation_row{m::waiters_never_wake, "waiters_never_wake", c::liveness,
                  "waking those who wait: neither the end of a lease nor the time wakes them"},
     mutation_row{m::leaver_keeps_place, "leaver_keeps_place", c::liveness,

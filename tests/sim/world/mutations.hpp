@@ -65,6 +65,7 @@ enum class mutation : std::uint8_t {
     undo_forgets_repeats,
     hold_leaves_key,
     hold_not_sent_when_late,
+    hold_counts_on_one,
     waiters_never_wake,
     leaver_keeps_place,
     // The guard's side.
