@@ -61,26 +61,24 @@ milliseconds majority_round::remaining() const {
     return sorted[quorum_ - 1];
 }
 
-std::size_t majority_round::without_holds() const {
+bool majority_round::gone() const {
     std::size_t none = 0;
     for (std::size_t n = 0; n < nodes_; ++n) {
         if (answers_[n] == reply_status::lost || (answers_[n] == reply_status::ok && holds_[n] == 0)) ++none;
     }
-    return none;
+    return none >= quorum_;
 }
 
 bool majority_round::holds_settled() const {
     const auto some = static_cast<std::size_t>(
         std::count_if(holds_.begin(), holds_.end(), [](std::uint32_t holds) { return holds > 0; }));
-    return some >= quorum_ || without_holds() >= quorum_ || complete();
+    return some >= quorum_ || some + (nodes_ - seen_.count()) < quorum_;
 }
 
 std::uint32_t majority_round::holds() const {
-    if (without_holds() >= quorum_) return 0;
-    // A silent node may have as many as the others: it is no proof that none is left.
     std::array<std::uint32_t, nodes_max> sorted = holds_;
     std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(nodes_), std::greater<>());
-    return std::max(sorted[quorum_ - 1], 1U);
+    return sorted[quorum_ - 1];
 }
 
 }  // namespace lockcore

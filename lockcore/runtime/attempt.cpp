@@ -155,7 +155,7 @@ void round_attempt::top_up() {
 }
 
 void round_attempt::finish_release() {
-    if (machine_.holds() > 0) return;
+    if (!machine_.gone()) return;  // a late answer may bring it
     call_.all_holds = true;
     for (std::size_t n = 0; n < links_.size(); ++n) {
         if (!holds_left_[n] || finished_[n]) continue;

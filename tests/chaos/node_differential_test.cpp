@@ -99,7 +99,7 @@ pieces split(const std::string& lease, const std::vector<lockcore::resource_name
         const auto known = std::find(names.begin(), names.end(), r);
         out.head += known == names.end() ? ' ' + r.str() : " r" + std::to_string(known - names.begin());
     }
-    const std::size_t marks = lease.find("\n@");
+    const std::size_t marks = lease.find('\1');
     if (marks != std::string::npos) out.rest = lease.substr(marks);
     out.given = record->ttl;
     out.held = record->held;
@@ -386,7 +386,9 @@ class two_nodes {
         if (q.previous != 0) call.previous = lockcore::nonce::from_bits(0, q.previous);
         call.renewals_max = q.renewals_max;
         call.hold_max = q.hold_max;
-        call.holds = q.holds;
+        // In the simulation a release that carries holds is none of ours, and its `undo` takes the whole lease away.
+        call.holds = q.command == command_kind::hold ? q.holds : 0;
+        call.all_holds = q.command == command_kind::undo;
         call.key = key;
         return call;
     }

@@ -142,7 +142,7 @@ std::string sim_node::lease_text(std::uint32_t resource) const {
         });
     }
     for (const wake_mark mark : row->marks)
-        out += "\n@" + hex(mark, 16);
+        out += '\1' + hex(mark, 16);
     return out;
 }
 
@@ -166,7 +166,10 @@ void sim_node::write(const request& q, std::uint32_t resource, std::uint64_t tok
     row.resources = q.resources;
     if (q.key.who != 0) row.keys.push_back(q.key);
     row.marks = std::move(marks);
-    if (q.left_mark != 0) row.marks.insert(row.marks.begin(), q.left_mark);
+    if (q.left_mark != 0) {
+        std::erase(row.marks, q.left_mark);  // each stands once
+        row.marks.insert(row.marks.begin(), q.left_mark);
+    }
     row.expires = wall() + (for_ever ? never : q.ttl);
     check_.stamped(index_, resource, q.nonce, token);
 }
@@ -418,7 +421,7 @@ node_reply sim_node::top_up(const request& q) {
     }
     if (!missing) {
         ctx_.hit(probe::top_up_found_it);
-        return answer(reply_status::ok, value);
+        return value >= data_.base ? answer(reply_status::ok, value) : answer(reply_status::lost);
     }
     const bool raw = ctx_.broken(mutation::top_up_raw);
     value = raw ? q.token : std::max(eff(q.resources) + 1, q.token);
