@@ -91,10 +91,12 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
                 co_return result<void>();
             }
             if (stopping || !worth_repeating(done.error())) co_return done.error();
-            // A connection that broke is made anew at once; only then is there something to wait for.
-            if (backoff > backoff.zero()) co_await wait_out(backoff);
+            // A connection that broke is made anew at once, and again after a moment; only a PostgreSQL that is away is
+            // asked less and less often.
+            const bool broke = done.error().outcome_unknown;
+            if (backoff > backoff.zero()) co_await wait_out(broke ? backoff_min : backoff);
             if (stopping) co_return done.error();
-            backoff = std::clamp(backoff * 2, backoff_min, backoff_max);
+            backoff = std::clamp(broke ? backoff : backoff * 2, backoff_min, backoff_max);
         }
     }
 
