@@ -50,10 +50,10 @@ struct acquire_request {
     holder by;
     milliseconds ttl{};    ///< 0: config::default_ttl.
     milliseconds wait{0};  ///< How long the call may wait for the resource. 0: answer at once.
-    std::string
-        idempotency_key;   ///< The same key of the same principal gives the same lease while that lives. Empty: none.
-    bool kept = false;     ///< For lock_manager::keep: the manager is to be told when somebody else ends the lease.
     std::string trace_id;  ///< Passed on to events; may be empty.
+    /// The same key of the same principal gives the same lease while that lives. Empty: none.
+    std::string idempotency_key{};
+    bool kept = false;  ///< For lock_manager::keep: the manager is to be told when somebody else ends the lease.
 };
 
 /// A lease as anybody may see it: without the right to it.
