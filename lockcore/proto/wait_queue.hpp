@@ -51,7 +51,7 @@ class wait_queue {
     /// Sleep after the first node told of the end.
     static constexpr milliseconds rest_of_majority{5};
     /// How long the head lets others go first.
-    static constexpr milliseconds others_first{4};
+    static constexpr milliseconds others_first{15};
 
   private:
     limits limits_;
