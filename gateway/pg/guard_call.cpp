@@ -1,0 +1,58 @@
+#include <gateway/pg/guard_call.hpp>
+#include <gateway/pg/sql_value.hpp>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace fencegate::pg {
+namespace {
+
+std::optional<std::string> null_if_empty(const std::string& text) {
+    return text.empty() ? std::nullopt : std::optional(text);
+}
+
+/// What the history says of a write: the kind and the target of each operation, no values.
+std::string describe(const std::vector<operation>& operations) {
+    struct {
+        std::string operator()(const update_operation& op) const { return "update " + op.table; }
+        std::string operator()(const insert_operation& op) const { return "insert " + op.table; }
+        std::string operator()(const delete_operation& op) const { return "delete " + op.table; }
+        std::string operator()(const call_operation& op) const { return "call " + op.function; }
+    } name;
+    boost::json::array list;
+    for (const auto& op : operations)
+        list.emplace_back(std::visit(name, op));
+    boost::json::object detail;
+    detail["operations"] = std::move(list);
+    return boost::json::serialize(detail);
+}
+
+}  // namespace
+
+const std::string& begin_write_sql() {
+    static const std::string sql =
+        "select resource, last_fencing_token, accepted "
+        "from fencing.begin_write($1::text[], $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::jsonb)";
+    return sql;
+}
+
+compat::parameters begin_write_parameters(const write_request& request) {
+    std::vector<std::string> names;
+    for (const auto& resource : request.resources)
+        names.push_back(resource.str());
+    return {array_literal(names),
+            std::to_string(lockcore::value_of(request.token)),
+            request.write_id,
+            null_if_empty(request.by.owner),
+            request.by.principal,
+            null_if_empty(request.by.trace_id),
+            describe(request.operations)};
+}
+
+}  // namespace fencegate::pg
