@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <string>
 #include <utility>
 
@@ -45,7 +46,7 @@ class shared_run {
         for (auto& write : writes) {
             auto& one = active_.emplace_back();
             one.write = &write;
-            one.begin_parameters = begin_write_parameters(*write.request);
+            one.turn = {write.request->write_id};
         }
     }
 
@@ -67,9 +68,17 @@ class shared_run {
 
   private:
     struct active_write {
-        shared_write* write;
-        compat::parameters begin_parameters;
+        shared_write* write = nullptr;
+        compat::parameters turn;
+        compat::parameters begin;        ///< Empty until needed.
         std::vector<std::string> names;  ///< Of its operations' statements in this session.
+        // Where its part of the round trip is:
+        std::size_t begins_at = 0;  ///< Its turn, or its begin_write; its operations follow.
+        std::size_t guards_at = 0;  ///< The call that entered its resources,
+        int guards_row = -1;        ///< and the row there that is its own; -1: all.
+
+        std::size_t ends_at() const { return begins_at + 1 + names.size(); }
+        const std::string& resource() const { return write->request->resources.front().str(); }
     };
 
     bool reconnect() {
@@ -98,10 +107,8 @@ class shared_run {
         prepare(via);
         if (active_.empty()) return false;
         const auto calls = gather(via);
-        const auto first = calls.size() - statements();
         open_ = true;
-        auto trip = via.run(calls);
-        return judge(trip, first);
+        return judge(via.run(calls));
     }
 
     /// A statement that can't be prepared takes its write out.
@@ -117,56 +124,94 @@ class shared_run {
         });
     }
 
-    std::size_t statements() const {
-        std::size_t out = 0;
-        for (const auto& one : active_)
-            out += 1 + one.names.size();
-        return out;
-    }
-
     std::vector<prepared_call> gather(session& via) {
         std::vector<prepared_call> calls;
-        calls.reserve(3 + statements());
         if (open_) calls.push_back({via.prepare(rollback_sql), &no_parameters});
         calls.push_back({via.prepare(begin_sql), &no_parameters});
         const auto limit = std::min(patience_, slot_.settings().statement_timeout).count();
         const auto lock_limit = std::min(patience_, slot_.settings().lock_timeout).count();
         timeouts_ = {std::to_string(limit), std::to_string(lock_limit)};
         calls.push_back({via.prepare(patience_sql), &timeouts_});
-        const auto enter = via.prepare(begin_write_sql());
-        for (const auto& one : active_) {
-            calls.push_back({enter, &one.begin_parameters});
-            for (std::size_t i = 0; i < one.names.size(); ++i)
-                calls.push_back({one.names[i], &one.write->plan.operations[i].sql.parameters});
+        opening_ = calls.size();
+        sets_.clear();
+        for (auto& one : active_)
+            one.guards_row = -1;
+        for (std::size_t i = 0; i < active_.size();) {
+            const auto end = std::max(end_of_set(i), i + 1);
+            if (end - i > 1) enter_together(via, calls, i, end);
+            for (; i < end; ++i)
+                add(via, calls, active_[i]);
         }
         return calls;
     }
 
-    /// Takes out whoever did not do what it should; `first` is the first call that belongs to a write.
-    bool judge(const round_trip& trip, std::size_t first) {
-        if (trip.error && trip.answers.size() < first) {
+    /// The writes from `begin` on whose resources can be entered by one call: one resource each, none twice.
+    std::size_t end_of_set(std::size_t begin) const {
+        auto end = begin;
+        while (sets_allowed_ && end < active_.size() && active_[end].write->request->resources.size() == 1 &&
+               (end == begin || active_[end].resource() != active_[end - 1].resource())) {
+            ++end;
+        }
+        return end;
+    }
+
+    void enter_together(session& via, std::vector<prepared_call>& calls, std::size_t begin, std::size_t end) {
+        std::vector<const write_request*> requests;
+        for (auto i = begin; i < end; ++i) {
+            active_[i].guards_at = calls.size();
+            active_[i].guards_row = static_cast<int>(i - begin);
+            requests.push_back(active_[i].write->request);
+        }
+        auto& set = sets_.emplace_back();
+        set.at = calls.size();
+        set.parameters = begin_writes_parameters(requests);
+        calls.push_back({via.prepare(begin_writes_sql()), &set.parameters});
+    }
+
+    void add(session& via, std::vector<prepared_call>& calls, active_write& one) {
+        one.begins_at = calls.size();
+        if (one.guards_row >= 0) {  // entered already
+
+            calls.push_back({via.prepare(turn_sql()), &one.turn});
+        } else {
+            one.guards_at = one.begins_at;
+            if (one.begin.empty()) one.begin = begin_write_parameters(*one.write->request);
+            calls.push_back({via.prepare(begin_write_sql()), &one.begin});
+        }
+        for (std::size_t i = 0; i < one.names.size(); ++i)
+            calls.push_back({one.names[i], &one.write->plan.operations[i].sql.parameters});
+    }
+
+    /// Takes out whoever did not do what it should.
+    bool judge(const round_trip& trip) {
+        const auto failed_at = trip.answers.size();
+        if (trip.error && failed_at < opening_) {
             spdlog::error("a shared transaction can't begin: {} {}", trip.error->sqlstate, trip.error->message);
             active_.clear();
             return false;
         }
-        auto at = first;
+        if (trip.error &&
+            std::any_of(sets_.begin(), sets_.end(), [&](const auto& set) { return set.at == failed_at; })) {
+            // It does not say for whom: now one by one.
+            sets_allowed_ = false;
+            if (waits(trip.error->sqlstate)) patience_ = patience_again;
+            return false;
+        }
         const std::string* slow = nullptr;
         std::vector<active_write> staying;
         for (auto& one : active_) {
-            const auto end = at + 1 + one.names.size();
-            if (end <= trip.answers.size()) {
-                if (read_write(trip, at, *one.write)) staying.push_back(std::move(one));
-            } else if (trip.error && at <= trip.answers.size()) {
+            if (one.ends_at() <= failed_at) {
+                if (read_write(trip, one)) staying.push_back(std::move(one));
+            } else if (trip.error && one.begins_at <= failed_at) {
                 if (waits(trip.error->sqlstate)) {
                     one.write->fate = write_fate::too_long;
-                    slow = &one.write->request->resources.front().str();
+                    slow = &one.resource();
                 }
-            } else if (slow != nullptr && one.write->request->resources.front().str() == *slow) {
+            } else if (slow != nullptr && one.resource() == *slow) {
                 one.write->fate = write_fate::too_long;  // it would wait for the same
             } else {
                 staying.push_back(std::move(one));
             }
-            at = end;
         }
         const bool all = !trip.error && staying.size() == active_.size();
         active_ = std::move(staying);
@@ -175,20 +220,23 @@ class shared_run {
     }
 
     /// False: it was refused, or changed another number of rows than expected.
-    static bool read_write(const round_trip& trip, std::size_t at, shared_write& write) {
+    static bool read_write(const round_trip& trip, const active_write& one) {
         write_outcome outcome;
-        const auto& guards = trip.answers[at];
-        for (int row = 0; row < guards.size(); ++row) {
+        const auto& guards = trip.answers[one.guards_at];
+        const int first = std::max(one.guards_row, 0);
+        const int last = one.guards_row < 0 ? guards.size() : one.guards_row + 1;
+        for (int row = first; row < last; ++row) {
             if (!is_true(guards.text(row, 2))) return false;
             auto& fence = outcome.fences.emplace_back();
             fence.resource = guards.text(row, 0);
             fence.last_fencing_token = std::strtoull(guards.text(row, 1), nullptr, 10);
         }
-        for (const auto& planned : write.plan.operations) {
+        auto at = one.begins_at;
+        for (const auto& planned : one.write->plan.operations) {
             auto& done = outcome.results.emplace_back(read(planned.shape, trip.answers[++at]));
             if (planned.expect_rows && *planned.expect_rows != done.rows_affected) return false;
         }
-        write.answer = std::move(outcome);
+        one.write->answer = std::move(outcome);
         return true;
     }
 
@@ -239,6 +287,13 @@ class shared_run {
     session_slot& slot_;
     deadline until_;
     std::vector<active_write> active_;
+    struct entered_set {
+        std::size_t at = 0;
+        compat::parameters parameters;
+    };
+    std::deque<entered_set> sets_;  ///< The calls of begin_writes in the round trip.
+    std::size_t opening_ = 0;       ///< How many calls come before the first that belongs to a write.
+    bool sets_allowed_ = true;
     compat::parameters timeouts_;
     std::chrono::milliseconds patience_ = patience;
     bool open_ = false;  ///< A transaction was begun in this session and not ended.

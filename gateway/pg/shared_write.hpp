@@ -30,8 +30,8 @@ struct shared_write {
     std::optional<result<write_outcome>> answer;
 };
 
-/// Runs several guarded writes in one transaction: BEGIN, the timeouts, fencing.begin_write and the operations of each
-/// in one round trip, COMMIT in a second.
+/// Runs several guarded writes in one transaction: BEGIN, the timeouts, fencing.begin_writes (begin_write where that
+/// does not fit) and the operations of each in one round trip, COMMIT in a second.
 ///
 /// In:      writes in an order in which their resources' names never fall, so that guards are locked in the order of
 ///          their names; none of them calls a function.

@@ -21,8 +21,12 @@ const std::string& first_resource(const std::unique_ptr<write_job>& one) {
 }
 
 void run_alone(session_slot& slot, write_job& one) {
-    if (std::chrono::steady_clock::now() >= one.until()) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= one.until()) {
         one.refuse(unavailable("The time for the call ran out; nothing was changed."));
+    } else if (!slot.connected() && now < slot.retry_at()) {
+        // One of the batch has just tried in vain; not each of them has to wait for that.
+        one.refuse(unavailable("PostgreSQL can't be reached; nothing was changed."));
     } else {
         one.run(slot);
     }
@@ -79,11 +83,11 @@ std::vector<std::unique_ptr<write_job>> next_batch(std::vector<std::unique_ptr<w
     std::vector<std::unique_ptr<write_job>> later;
     std::size_t operations = 0;
     const std::string* highest = nullptr;
+    bool full = false;  // what follows waits, even if it is smaller: writes on one resource stay in order
     for (auto& one : waiting) {
         const auto& request = one->request();
-        const bool fits = batch.empty() || (operations + request.operations.size() <= shared_operations_max &&
-                                            *highest <= request.resources.front().str());
-        if (!fits) {
+        full = full || (!batch.empty() && operations + request.operations.size() > shared_operations_max);
+        if (full || (!batch.empty() && *highest > request.resources.front().str())) {
             later.push_back(std::move(one));
             continue;
         }

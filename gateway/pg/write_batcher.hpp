@@ -58,8 +58,9 @@ class side_lanes {
     void leave(const std::vector<lockcore::resource_name>& resources);
 
     mutable std::mutex mutex_;
+    // The workers go first, for their work holds tickets.
     std::map<std::string, place, std::less<>> places_;  ///< By resource; none without writes.
-    std::vector<std::unique_ptr<worker>> workers_;      ///< Goes first: its work holds tickets.
+    std::vector<std::unique_ptr<worker>> workers_;
 };
 
 /// Most operations in one shared transaction; below session's prepared_max, so that none of its statements is forgotten

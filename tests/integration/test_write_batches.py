@@ -125,7 +125,7 @@ class Crowd:
 
     def stale(self) -> None:
         sku = stock_up(self.stack, self.fresh("crowd"), 100)
-        old = self.api.take(sku.resource, ttl_ms=100)
+        old = self.api.take(sku.resource, ttl_ms=500)
         new = self.api.take(sku.resource, ttl_ms=60_000, wait_ms=5_000)
         self.api.wrote(new, {"update": "inventory", "where": {"sku": sku.name}, "set": {"note": "newer"}})
         self.untouched.append(sku)
