@@ -65,7 +65,7 @@ void read_order(const http::query_reader& query, http::fault_list& faults, histo
     } else if (cursor->ascending != out.ascending) {
         faults.add("cursor", "belongs to the other order");
     } else {
-        out.after_id = cursor->last_id;
+        out.after = cursor->last;
     }
 }
 
@@ -132,7 +132,9 @@ std::string render_history(const history_page& page, bool ascending) {
     }
     text += ']';
     if (page.more && !page.items.empty()) {
-        out.text("next_cursor", to_text({ascending, page.items.back().id}));
+        const auto& last = page.items.back();
+        const auto at = std::chrono::floor<std::chrono::microseconds>(last.at.time_since_epoch());
+        out.text("next_cursor", to_text({ascending, {at.count(), last.id}}));
     } else {
         out.null("next_cursor");
     }

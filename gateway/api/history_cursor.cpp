@@ -7,6 +7,8 @@ namespace {
 
 constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 constexpr std::size_t cursor_bytes_max = 64;
+/// The first moment of the year 10000, in microseconds since 1970.
+constexpr std::int64_t at_end = 253'402'300'800'000'000;
 
 std::string encode(std::string_view bytes) {
     std::string out;
@@ -43,7 +45,7 @@ std::optional<std::string> decode(std::string_view text) {
 }  // namespace
 
 std::string to_text(history_cursor c) {
-    return encode((c.ascending ? "asc:" : "desc:") + std::to_string(c.last_id));
+    return encode((c.ascending ? "asc:" : "desc:") + std::to_string(c.last.at_us) + ":" + std::to_string(c.last.id));
 }
 
 std::optional<history_cursor> parse_cursor(std::string_view text) {
@@ -54,8 +56,11 @@ std::optional<history_cursor> parse_cursor(std::string_view text) {
     if (colon == std::string::npos) return std::nullopt;
     history_cursor out;
     const char* last = bytes->data() + bytes->size();
-    const auto [end, error] = std::from_chars(bytes->data() + colon + 1, last, out.last_id);
-    if (error != std::errc{} || end != last || out.last_id < 0) return std::nullopt;
+    const auto [middle, no_time] = std::from_chars(bytes->data() + colon + 1, last, out.last.at_us);
+    if (no_time != std::errc{} || middle == last || *middle != ':') return std::nullopt;
+    const auto [end, no_id] = std::from_chars(middle + 1, last, out.last.id);
+    if (no_id != std::errc{} || end != last || out.last.id < 0) return std::nullopt;
+    if (out.last.at_us < 0 || out.last.at_us >= at_end) return std::nullopt;
     out.ascending = bytes->starts_with("asc:");
     // One spelling a cursor: whatever does not come out again as it went in was not made here.
     if (to_text(out) != text) return std::nullopt;

@@ -1,16 +1,17 @@
 #pragma once
 
-#include <cstdint>
+#include <gateway/domain/history_item.hpp>
+
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace fencegate::api {
 
-/// Where a page of the history ended. Opaque to callers: base64url of order and id.
+/// Where a page of the history ended. Opaque to callers: base64url of order, at and id.
 struct history_cursor {
     bool ascending = false;
-    std::int64_t last_id = 0;
+    history_position last;
     friend bool operator==(const history_cursor&, const history_cursor&) = default;
 };
 

@@ -14,6 +14,13 @@ namespace asio = boost::asio;
 using asio::awaitable;
 using outcome = lockcore::keep_step::outcome;
 
+/// The lease of an event behind which nothing of it is left.
+lockcore::lease over(lockcore::lease l) {
+    l.validity = {};
+    l.expires_at = std::chrono::system_clock::now();
+    return l;
+}
+
 awaitable<void> keep(services with, lockcore::kept_lease kept, std::string trace_id, http::body_stream& out) {
     std::string last_word;
     bool listening = co_await out.send(render_lease_event("granted", kept.current, {}));
@@ -25,8 +32,7 @@ awaitable<void> keep(services with, lockcore::kept_lease kept, std::string trace
         }
         kept = std::move(step->kept);
         if (step->what == outcome::lost) {
-            kept.current.validity = {};
-            co_await out.send(render_lease_event("lost", kept.current, step->why));
+            co_await out.send(render_lease_event("lost", over(kept.current), step->why));
             break;
         }
         if (step->what == outcome::exhausted) {
@@ -38,7 +44,7 @@ awaitable<void> keep(services with, lockcore::kept_lease kept, std::string trace
     // Also where it is lost: a minority of the nodes may still hold it.
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     co_await give_back(with, kept.current.claims, trace_id);
-    if (!last_word.empty()) co_await out.send(render_lease_event("released", kept.current, last_word));
+    if (!last_word.empty()) co_await out.send(render_lease_event("released", over(kept.current), last_word));
 }
 
 }  // namespace
@@ -48,6 +54,9 @@ http::response kept_response(services with, lockcore::lease granted, std::string
     out.content_type = "text/event-stream";
     out.headers.emplace_back("Location", location_of(granted.id));
     out.headers.emplace_back("Cache-Control", "no-store");
+    // A repeated one has a hold of its own, so that the end of the first stream, which may long be dead, is not its
+    // end.
+    if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
     out.undo_undelivered = [with, claims = granted.claims, trace_id] { return give_back(with, claims, trace_id); };
     out.stream = [with, kept = lockcore::kept_lease(std::move(granted)), trace_id](http::body_stream& to) {
         return keep(with, kept, trace_id, to);

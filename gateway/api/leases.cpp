@@ -21,14 +21,12 @@ namespace {
 namespace asio = boost::asio;
 using asio::awaitable;
 
-http::response granted_response(services with, lockcore::lease granted, std::string trace_id) {
+http::response granted_response(services with, lockcore::lease granted, std::string trace_id,
+                                bool give_back_undelivered) {
     http::response out = http::json_response(render_lease(granted), granted.hold_count > 1 ? 200 : 201);
     out.headers.emplace_back("Location", location_of(granted.id));
-    if (granted.repeated) {
-        // The first answer may well have arrived: this one takes nothing back.
-        out.headers.emplace_back("Idempotency-Replayed", "true");
-        return out;
-    }
+    if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
+    if (!give_back_undelivered) return out;
     out.undo_undelivered = [with, claims = std::move(granted.claims), trace_id = std::move(trace_id)] {
         return give_back(with, claims, trace_id);
     };
@@ -51,9 +49,15 @@ awaitable<result<void>> fence(services with, lockcore::lease& granted, actor by,
 /// What is left of a request while it waits for its lease, which may be long.
 struct asking {
     std::string request_id, trace_id, principal;
-    bool fence_on_grant = false, kept = false;
+    bool fence_on_grant = false, kept = false, keyed = false;
     pg::deadline until;
 };
+
+/// Whether a grant goes back where its caller did not get it. A stream has a hold of its own; otherwise a caller with
+/// an idempotency key may come again for this very lease, or has come already.
+bool to_give_back(const asking& from) {
+    return from.kept || !from.keyed;
+}
 
 awaitable<http::response> answer_grant(services with, asking from, lockcore::lease granted) {
     if (from.fence_on_grant) {
@@ -63,12 +67,12 @@ awaitable<http::response> answer_grant(services with, asking from, lockcore::lea
         by.trace_id = from.trace_id;
         const auto fenced = co_await fence(with, granted, std::move(by), from.until);
         if (!fenced) {
-            if (!granted.repeated) co_await give_back(with, granted.claims, from.trace_id);
+            if (to_give_back(from)) co_await give_back(with, granted.claims, from.trace_id);
             co_return http::problem_response(fenced.error(), from.request_id);
         }
     }
     if (from.kept) co_return kept_response(with, std::move(granted), std::move(from.trace_id));
-    co_return granted_response(with, std::move(granted), std::move(from.trace_id));
+    co_return granted_response(with, std::move(granted), std::move(from.trace_id), to_give_back(from));
 }
 
 http::response refusal(const lockcore::failure& f, const std::string& request_id) {
@@ -77,7 +81,9 @@ http::response refusal(const lockcore::failure& f, const std::string& request_id
 
 http::response cancelled(const std::string& request_id) {
     return http::problem_response(
-        make_failure(errc::shutting_down, "The call was cancelled; the lease was given back."), request_id);
+        make_failure(errc::shutting_down,
+                     "The call was cancelled; without an Idempotency-Key the lease was given back."),
+        request_id);
 }
 
 awaitable<http::response> wait_for_grant(services with, asking from,
@@ -91,7 +97,7 @@ awaitable<http::response> wait_for_grant(services with, asking from,
         (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     if (caller_gone) {
-        if (!granted->repeated) co_await give_back(with, granted->claims, from.trace_id);
+        if (to_give_back(from)) co_await give_back(with, granted->claims, from.trace_id);
         co_return cancelled(from.request_id);
     }
     co_return co_await answer_grant(with, std::move(from), std::move(*granted));
@@ -119,6 +125,7 @@ awaitable<http::response> acquire_lease(services with, http::request r) {
     from.principal = std::move(r.principal);
     from.fence_on_grant = wanted->fence_on_grant;
     from.kept = wanted->acquire.kept;
+    from.keyed = !wanted->acquire.idempotency_key.empty();
     from.until = r.deadline + wanted->acquire.wait;
     auto asked = with.locks.acquire(std::move(wanted->acquire));
     return wait_for_grant(with, std::move(from), std::move(asked));
@@ -150,7 +157,13 @@ awaitable<http::response> release_lease(services with, http::request r) {
     const auto claims = open_lease(with, r.path_parameters.at(0), r);
     if (!claims) co_return http::problem_response(claims.error(), r.request_id);
 
-    if (seal) {
+    // A named owner may have other holds, and a seal would shut them out: it comes with the last release.
+    bool others_hold = false;
+    if (seal && !claims->by.owner.empty()) {
+        const auto seen = co_await with.locks.inspect(*claims);
+        others_hold = seen && seen->hold_count > 1;
+    }
+    if (seal && !others_hold) {
         const lockcore::fencing_token past{lockcore::value_of(claims->token) + 1};
         const auto raised =
             co_await with.database.raise_fences(claims->resources, past, acting(*claims, r), "seal", r.deadline);

@@ -37,7 +37,10 @@ result<lockcore::resource_name> resource_of(const http::request& r) {
 
 std::string read_reason(const http::object_reader& body) {
     if (!body.has("reason")) body.fault("reason", "is missing: the history tells why an operator stepped in");
-    return std::string(body.text("reason", reason_bytes_max).value_or(""));
+    const auto reason = body.text("reason", reason_bytes_max);
+    if (reason && reason->find_first_not_of(" \t\r\n") == std::string_view::npos)
+        body.fault("reason", "is blank: the history tells why an operator stepped in");
+    return std::string(reason.value_or(""));
 }
 
 actor operator_of(const http::request& r) {

@@ -7,29 +7,29 @@ namespace fencegate {
 
 bool event_buffer::add(std::vector<history_item> items) {
     const std::lock_guard lock(mutex_);
-    if (items_.size() + items.size() > cfg_.buffer_max) {
+    if (size_.load(std::memory_order_relaxed) + items.size() > cfg_.buffer_max) {
         dropped_.fetch_add(items.size(), std::memory_order_relaxed);
         return false;
     }
     std::move(items.begin(), items.end(), std::back_inserter(items_));
-    size_.store(items_.size(), std::memory_order_relaxed);
+    size_.fetch_add(items.size(), std::memory_order_relaxed);
     return true;
 }
 
-std::vector<history_item> event_buffer::front(std::size_t most) const {
+history_batch event_buffer::take(std::size_t most) {
+    history_batch out;
+    out.stream = stream_;
     const std::lock_guard lock(mutex_);
-    const auto count = static_cast<std::ptrdiff_t>(std::min(most, items_.size()));
-    return {items_.begin(), items_.begin() + count};
+    const auto last = items_.begin() + static_cast<std::ptrdiff_t>(std::min(most, items_.size()));
+    out.first_sequence = next_sequence_;
+    out.items.assign(std::make_move_iterator(items_.begin()), std::make_move_iterator(last));
+    items_.erase(items_.begin(), last);
+    next_sequence_ += out.items.size();
+    return out;
 }
 
-void event_buffer::remove_front(std::size_t count) {
-    const std::lock_guard lock(mutex_);
-    items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(std::min(count, items_.size())));
-    size_.store(items_.size(), std::memory_order_relaxed);
-}
-
-void event_buffer::lose_front(std::size_t count) {
-    remove_front(count);
+void event_buffer::lost(std::size_t count) {
+    written(count);
     dropped_.fetch_add(count, std::memory_order_relaxed);
 }
 

@@ -3,6 +3,9 @@
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 
+#include <algorithm>
+#include <string>
+
 namespace fencegate {
 namespace {
 
@@ -18,13 +21,18 @@ const char* name_of_detail(lockcore::event_kind kind) {
     }
 }
 
+std::string detail_of(const lockcore::event& e) {
+    const auto ttl = e.ttl.count();
+    if (e.detail.empty()) return ttl > 0 ? "{\"ttl_ms\":" + std::to_string(ttl) + "}" : std::string();
+    boost::json::object detail;
+    detail[name_of_detail(e.kind)] = e.detail;
+    if (ttl > 0) detail["ttl_ms"] = ttl;
+    return boost::json::serialize(detail);
+}
+
 }  // namespace
 
 std::vector<history_item> history_items(const lockcore::event& e) {
-    boost::json::object detail;
-    if (!e.detail.empty()) detail[name_of_detail(e.kind)] = e.detail;
-    if (e.ttl.count() > 0) detail["ttl_ms"] = e.ttl.count();
-
     history_item item;
     item.at = e.at;
     item.event = lockcore::to_string(e.kind);
@@ -32,14 +40,16 @@ std::vector<history_item> history_items(const lockcore::event& e) {
     item.by.principal = e.by.principal;
     item.by.owner = e.by.owner;
     item.by.trace_id = e.trace_id;
-    if (!detail.empty()) item.detail = boost::json::serialize(detail);
+    item.detail = detail_of(e);
 
     std::vector<history_item> out;
-    for (const auto& resource : e.resources) {
-        item.resource = resource.str();
+    out.reserve(std::max<std::size_t>(e.resources.size(), 1));
+    for (std::size_t i = 1; i < e.resources.size(); ++i) {
         out.push_back(item);
+        out.back().resource = e.resources[i - 1].str();
     }
-    if (out.empty()) out.push_back(std::move(item));
+    if (!e.resources.empty()) item.resource = e.resources.back().str();
+    out.push_back(std::move(item));
     return out;
 }
 

@@ -1,6 +1,7 @@
 #include <gateway/audit/event_buffer.hpp>
 #include <gateway/audit/event_items.hpp>
 #include <gateway/audit/event_sink.hpp>
+#include <gateway/runtime/random.hpp>
 
 #include <spdlog/spdlog.h>
 #include <boost/asio/awaitable.hpp>
@@ -23,7 +24,7 @@ namespace asio = boost::asio;
 using clock = std::chrono::steady_clock;
 
 /// Most rows of one statement.
-constexpr std::size_t batch_max = 500;
+constexpr std::size_t batch_max = 2'000;
 constexpr std::chrono::milliseconds append_timeout{10'000};
 constexpr std::chrono::milliseconds backoff_min{100};
 constexpr std::chrono::milliseconds backoff_max{5'000};
@@ -47,7 +48,8 @@ bool worth_repeating(const failure& f) {
 
 /// Shared with the writing coroutine, which may end after the sink.
 struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
-    impl(audit_config cfg, pg::pool& p, asio::io_context& i) : buffer(cfg), pool(p), io(i), bell(i) {}
+    impl(audit_config cfg, pg::pool& p, asio::io_context& i)
+        : buffer(cfg, runtime::uuid_v7()), pool(p), io(i), bell(i) {}
 
     void keep(std::vector<history_item> items) {
         const bool kept = buffer.add(std::move(items));
@@ -72,49 +74,64 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
         rung.store(false);
     }
 
-    asio::awaitable<result<void>> append(std::vector<history_item> items) {
-        const auto until = clock::now() + append_timeout;
-        auto done = co_await pool.append_history(std::move(items), until);
-        co_return done;
+    using batch_ptr = std::shared_ptr<const history_batch>;
+
+    /// Sends a batch until it is answered. The failure is one that repeating does not cure, unless the sink is going. A
+    /// batch keeps its numbers, so that sending it again adds what is missing and nothing else.
+    asio::awaitable<result<void>> append(batch_ptr batch) {
+        auto backoff = std::chrono::milliseconds(0);
+        for (;;) {
+            const auto until = clock::now() + append_timeout;
+            auto done = co_await pool.append_history(batch, until);
+            if (done) {
+                // Another number than it should be can only come of a second sender in this stream.
+                if (*done != batch->items.size() && backoff == backoff.zero())
+                    spdlog::warn("of {} events {} were in the history already", batch->items.size(),
+                                 batch->items.size() - *done);
+                co_return result<void>();
+            }
+            if (stopping || !worth_repeating(done.error())) co_return done.error();
+            // A connection that broke is made anew at once, and again after a moment; only a PostgreSQL that is away is
+            // asked less and less often.
+            const bool broke = done.error().outcome_unknown;
+            if (backoff > backoff.zero()) co_await wait_out(broke ? backoff_min : backoff);
+            if (stopping) co_return done.error();
+            backoff = std::clamp(broke ? backoff : backoff * 2, backoff_min, backoff_max);
+        }
     }
 
     /// A batch that PostgreSQL refuses for what is in it must not stop those behind it: its rows are tried one by one.
-    asio::awaitable<void> append_singly(std::size_t count) {
-        for (std::size_t i = 0; i < count && !stopping; ++i) {
-            auto one = buffer.front(1);
-            const auto event = one.empty() ? std::string() : one.front().event;
-            const auto done = co_await append(std::move(one));
+    asio::awaitable<void> append_singly(batch_ptr batch) {
+        for (std::size_t i = 0; i < batch->items.size() && !stopping; ++i) {
+            const auto one = std::make_shared<history_batch>();
+            one->stream = batch->stream;
+            one->first_sequence = batch->first_sequence + i;
+            one->items.push_back(batch->items[i]);
+            const auto done = co_await append(one);
             if (done) {
-                buffer.remove_front(1);
-            } else if (worth_repeating(done.error())) {
-                co_return;
-            } else {
-                spdlog::error("an event {} can't be written to the history: {}", event, done.error().detail);
-                buffer.lose_front(1);
+                buffer.written(1);
+            } else if (!stopping) {
+                spdlog::error("an event {} can't be written to the history: {}", one->items.front().event,
+                              done.error().detail);
+                buffer.lost(1);
             }
         }
     }
 
     static asio::awaitable<void> write_all(std::shared_ptr<impl> self) {
-        auto backoff = backoff_min;
         while (!self->stopping) {
-            auto batch = self->buffer.front(batch_max);
-            if (batch.empty()) {
+            const auto batch = std::make_shared<const history_batch>(self->buffer.take(batch_max));
+            if (batch->items.empty()) {
                 self->told_of_loss = false;
                 co_await self->pause(std::chrono::hours(1));
                 continue;
             }
-            const auto count = batch.size();
-            const auto done = co_await self->append(std::move(batch));
+            const auto done = co_await self->append(batch);
             if (self->stopping) break;
             if (done) {
-                self->buffer.remove_front(count);
-                backoff = backoff_min;
-            } else if (worth_repeating(done.error())) {
-                co_await self->wait_out(backoff);
-                backoff = std::min(backoff * 2, backoff_max);
+                self->buffer.written(batch->items.size());
             } else {
-                co_await self->append_singly(count);
+                co_await self->append_singly(batch);
             }
         }
     }

@@ -15,10 +15,11 @@ namespace fencegate {
 
 /// Takes lease events from lockcore, keeps them in a bounded buffer, and adds them to the history in batches, in order.
 /// PostgreSQL being away costs nothing but room in the buffer. Where the connection breaks while a batch is written,
-/// the batch is written again: its events may then be in the history twice, never not at all.
+/// the batch is sent again, and PostgreSQL passes over what it has: every event is in the history once.
 ///
 /// Threads: on_event, add, full and dropped from any thread. Lifetime: outlives the lock_manager; the pool outlives
-/// `io`'s running. Limits:  audit.buffer_max rows (one a resource), batches of 500, a pause of up to 5 s while
+/// `io`'s running. Limits:  audit.buffer_max rows (one a resource), batches of 2,000, which are as
+/// small as the events come as long as PostgreSQL keeps up, a pause of up to 5 s while
 /// PostgreSQL is away.
 class event_sink final : public lockcore::event_observer {
   public:

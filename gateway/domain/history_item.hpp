@@ -11,6 +11,9 @@
 namespace fencegate {
 
 /// One row of the history. Event names as in API.md.
+///
+/// The history is ordered by `at`, and by `id` where two have the same: `id` alone is the order in which rows reached
+/// PostgreSQL, where the events of a lease come in a batch after the writes made under it.
 struct history_item {
     std::int64_t id = 0;  ///< Given by PostgreSQL; 0 before.
     std::chrono::system_clock::time_point at;
@@ -23,14 +26,29 @@ struct history_item {
     std::string detail;    ///< A JSON object as text; empty: none.
 };
 
+/// Items that follow one another in a stream of events: the first has the number `first_sequence`, and so on. With its
+/// number each is added to the history once, however often the batch is sent.
+struct history_batch {
+    std::string stream;                ///< A UUID, made up at the gateway's start.
+    std::uint64_t first_sequence = 1;  ///< From 1.
+    std::vector<history_item> items;
+};
+
+/// Where a page of the history ended: `at` and `id` of its last item.
+struct history_position {
+    std::int64_t at_us = 0;  ///< Microseconds since 1970.
+    std::int64_t id = 0;
+    friend bool operator==(const history_position&, const history_position&) = default;
+};
+
 /// Filters of GET /v1/history; an empty field does not filter.
 struct history_query {
     std::optional<std::string> resource, resource_prefix, event, owner, principal, write_id, trace_id;
     std::optional<std::uint64_t> token_min, token_max;
     std::optional<std::chrono::system_clock::time_point> from, to;  ///< from <= at < to
     bool ascending = false;
-    std::size_t limit = 100;               ///< 1 to 1,000
-    std::optional<std::int64_t> after_id;  ///< From the cursor: continue behind this id in the chosen order.
+    std::size_t limit = 100;                ///< 1 to 1,000
+    std::optional<history_position> after;  ///< From the cursor: continue behind this item in the chosen order.
 };
 
 struct history_page {

@@ -88,8 +88,15 @@ statement history_sql(const history_query& query) {
               from_micros);
     where.add("at < timestamptz 'epoch' + ", query.to ? std::optional(micros_of(*query.to)) : std::nullopt,
               from_micros);
-    where.add(query.ascending ? "id > " : "id < ", text_of(query.after_id), "::bigint");
-    out.sql += query.ascending ? " order by id asc" : " order by id desc";
+    if (query.after) {
+        // The second condition is in the first; it is for the planner, which leaves out partitions by it alone.
+        const auto at = out.bind(std::to_string(query.after->at_us));
+        const auto moment = "timestamptz 'epoch' + " + at + from_micros;
+        where.add(("(at, id) " + std::string(query.ascending ? "> (" : "< (") + moment + ", ").c_str(),
+                  std::to_string(query.after->id), "::bigint)");
+        out.sql += std::string(" and at ") + (query.ascending ? ">= " : "<= ") + moment;
+    }
+    out.sql += query.ascending ? " order by at asc, id asc" : " order by at desc, id desc";
     out.sql += " limit " + out.bind(std::to_string(limit_of(query) + 1)) + "::bigint";
     return out;
 }

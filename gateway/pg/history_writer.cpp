@@ -5,9 +5,15 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <ctime>
+#include <iterator>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 namespace fencegate::pg {
 namespace {
@@ -54,6 +60,82 @@ json::object object_of(const history_item& item) {
     return out;
 }
 
+const std::string append_sql =
+    "select fencing.append_events($1::uuid, $2::bigint, $3::bigint[], $4::text[], $5::text[], $6::bigint[], "
+    "$7::bigint[], $8::text[], $9::text[], $10::text[], $11::uuid[], $12::jsonb[])";
+
+/// The text of an array, element by element.
+class array_text {
+  public:
+    void null() { add("NULL"); }
+
+    template <class Integer>
+    void number(Integer value) {
+        std::array<char, 24> digits{};
+        const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+        add({digits.data(), static_cast<std::size_t>(end - digits.data())});
+        filled_ = true;
+    }
+
+    void text_or_null(std::string_view value) {
+        if (value.empty()) {
+            null();
+            return;
+        }
+        add("\"");
+        for (const char c : value) {
+            if (c == '\0') continue;  // PostgreSQL's texts have none, and the rest is worth keeping
+            if (c == '"' || c == '\\') text_ += '\\';
+            text_ += c;
+        }
+        text_ += '"';
+        filled_ = true;
+    }
+
+    /// NULL if every element is.
+    std::optional<std::string> take() && {
+        if (!filled_) return std::nullopt;
+        text_ += '}';
+        return std::move(text_);
+    }
+
+  private:
+    void add(std::string_view element) {
+        text_ += text_.empty() ? '{' : ',';
+        text_ += element;
+    }
+
+    std::string text_;
+    bool filled_ = false;
+};
+
+template <class Add>
+std::optional<std::string> column(const std::vector<history_item>& items, Add add) {
+    array_text out;
+    for (const auto& item : items)
+        add(out, item);
+    return std::move(out).take();
+}
+
+std::optional<std::string> text_column(const std::vector<history_item>& items, const std::string history_item::*field) {
+    return column(items, [field](array_text& out, const history_item& item) { out.text_or_null(item.*field); });
+}
+
+std::optional<std::string> actor_column(const std::vector<history_item>& items, const std::string actor::*field) {
+    return column(items, [field](array_text& out, const history_item& item) { out.text_or_null(item.by.*field); });
+}
+
+std::optional<std::string> token_column(const std::vector<history_item>& items,
+                                        const std::optional<std::uint64_t> history_item::*field) {
+    return column(items, [field](array_text& out, const history_item& item) {
+        if (const auto& token = item.*field) {
+            out.number(*token);
+        } else {
+            out.null();
+        }
+    });
+}
+
 }  // namespace
 
 std::string history_json(const std::vector<history_item>& items) {
@@ -67,6 +149,37 @@ std::string history_json(const std::vector<history_item>& items) {
 void append_history(session& via, const std::vector<history_item>& items) {
     if (items.empty()) return;
     via.exec("select fencing.record_events($1::jsonb)", {history_json(items)});
+}
+
+compat::parameters history_columns(const std::vector<history_item>& items) {
+    const auto at = [](array_text& out, const history_item& item) {
+        if (item.at == std::chrono::system_clock::time_point{}) {
+            out.null();  // the moment at which it is added
+        } else {
+            out.number(std::chrono::floor<std::chrono::microseconds>(item.at.time_since_epoch()).count());
+        }
+    };
+    const auto detail = [](array_text& out, const history_item& item) {
+        const bool fits = item.detail.empty() || item.detail.front() == '{';
+        out.text_or_null(fits ? item.detail : json::serialize(detail_of(item.detail)));
+    };
+    return {column(items, at),
+            text_column(items, &history_item::event),
+            text_column(items, &history_item::resource),
+            token_column(items, &history_item::fencing_token),
+            token_column(items, &history_item::last_fencing_token),
+            actor_column(items, &actor::owner),
+            actor_column(items, &actor::principal),
+            actor_column(items, &actor::trace_id),
+            text_column(items, &history_item::write_id),
+            column(items, detail)};
+}
+
+std::size_t append_history(session& via, const history_batch& batch) {
+    if (batch.items.empty()) return 0;
+    compat::parameters parameters{batch.stream, std::to_string(batch.first_sequence)};
+    std::ranges::move(history_columns(batch.items), std::back_inserter(parameters));
+    return via.exec(append_sql, parameters)[0][0].as<std::size_t>();
 }
 
 }  // namespace fencegate::pg

@@ -3,6 +3,7 @@
 #include <gateway/domain/history_item.hpp>
 #include <gateway/pg/session.hpp>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -13,5 +14,13 @@ std::string history_json(const std::vector<history_item>& items);
 
 /// Adds them to the history, all or none. Throws what session::exec throws; after session_lost they may be there.
 void append_history(session& via, const std::vector<history_item>& items);
+
+/// The same items as fencing.append_events takes them: an array a column, as its text; empty where no item has a value.
+/// Order: at_us, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail.
+compat::parameters history_columns(const std::vector<history_item>& items);
+
+/// Adds what the history does not have yet of the batch, all or none, and gives how many that were. Throws what
+/// session::exec throws; whatever happened, the same batch may be sent again.
+std::size_t append_history(session& via, const history_batch& batch);
 
 }  // namespace fencegate::pg

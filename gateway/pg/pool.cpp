@@ -267,12 +267,20 @@ asio::awaitable<result<history_page>> pool::read_history(history_query query, de
     return impl_->submit<history_page>(impl_->least_loaded(), until, false, std::move(work));
 }
 
-asio::awaitable<result<void>> pool::append_history(std::vector<history_item> items, deadline until) {
-    auto work = [items = std::move(items)](session_slot& slot) -> result<void> {
-        pg::append_history(slot.get(), items);
-        return {};
+asio::awaitable<result<std::size_t>> pool::append_history(std::shared_ptr<const history_batch> batch, deadline until) {
+    auto work = [batch = std::move(batch)](session_slot& slot) -> result<std::size_t> {
+        try {
+            return pg::append_history(slot.get(), *batch);
+        } catch (const statement_failed& e) {
+            const auto& code = e.error.sqlstate;
+            if (!code.starts_with("42")) throw;
+            // No fault of the events: the function is not there or not granted (any more). A new session plans anew.
+            slot.drop();
+            spdlog::error("fencing.append_events can't be called: {} {}", code, e.error.message);
+            return unavailable("The history in PostgreSQL does not answer as it should; nothing was added.");
+        }
     };
-    return impl_->submit<void>(impl_->least_loaded(), until, true, std::move(work));
+    return impl_->submit<std::size_t>(impl_->least_loaded(), until, true, std::move(work));
 }
 
 asio::awaitable<result<std::vector<fence_state>>> pool::raise_fences(std::vector<lockcore::resource_name> resources,

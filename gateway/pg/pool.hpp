@@ -62,8 +62,10 @@ class pool {
 
     boost::asio::awaitable<result<history_page>> read_history(history_query query, deadline until);
 
-    /// Adds items to the history in order. All or none. Where the connection breaks meanwhile: outcome_unknown.
-    boost::asio::awaitable<result<void>> append_history(std::vector<history_item> items, deadline until);
+    /// Adds a batch to the history, all or none but for what is there already; gives how many were added. Where the
+    /// connection breaks meanwhile: outcome_unknown, and the same batch may be sent again.
+    boost::asio::awaitable<result<std::size_t>> append_history(std::shared_ptr<const history_batch> batch,
+                                                               deadline until);
 
     /// Raises fences to at least `to`, never lowers one; fence_raised stands in the history. For fence_on_grant and
     /// sealing.

@@ -149,7 +149,9 @@ acquire::step acquire::settle() {
             ++answered;
     }
     if (answered >= quorum_) {
-        verdict_ = verdict::locked;
+        // Which of two leases is the holder's own may hang on an answer that is still to come.
+        if (most_alike_own_leases() + count(phase::asked) < quorum_ || most_alike_own_leases() == 0 || own_lease())
+            verdict_ = verdict::locked;
     } else if (answered + count(phase::asked) < quorum_) {
         verdict_ = verdict::no_quorum;
     }
@@ -170,15 +172,30 @@ milliseconds acquire::remaining() const {
     return waits[std::min(quorum_ - free, held) - 1];
 }
 
+std::size_t acquire::alike(const lease_record& a) const {
+    return static_cast<std::size_t>(std::count_if(own_leases_.begin(), own_leases_.end(), [&](const lease_record& b) {
+        return a.attempt == b.attempt && a.token == b.token;
+    }));
+}
+
+std::size_t acquire::most_alike_own_leases() const {
+    std::size_t most = 0;
+    for (const lease_record& a : own_leases_)
+        most = std::max(most, alike(a));
+    return most;
+}
+
 std::optional<lease_record> acquire::own_lease() const {
-    const auto told_of = [&](const lease_record& a) {
-        return std::count_if(own_leases_.begin(), own_leases_.end(),
-                             [&](const lease_record& b) { return a.attempt == b.attempt && a.token == b.token; });
-    };
-    const auto most = std::max_element(own_leases_.begin(), own_leases_.end(),
-                                       [&](const auto& a, const auto& b) { return told_of(a) < told_of(b); });
-    if (most == own_leases_.end()) return std::nullopt;
-    return *most;
+    for (const lease_record& a : own_leases_) {
+        if (alike(a) < quorum_) continue;
+        // So many holds a majority has; on a node another may be counted already that is still on its way to the rest.
+        lease_record agreed = a;
+        for (const lease_record& b : own_leases_) {
+            if (a.attempt == b.attempt && a.token == b.token) agreed.holds = std::min(agreed.holds, b.holds);
+        }
+        return agreed;
+    }
+    return std::nullopt;
 }
 
 node_set acquire::undo_targets() const {

@@ -51,7 +51,8 @@ class acquire {
     fencing_token highest_heard() const { return highest_heard_; }
     /// locked: until enough nodes are free again for a majority, as far as they told; zero if they did not.
     milliseconds remaining() const;
-    /// locked: the lease that stands in the way on most nodes, if it is this very holder's; nothing if it is another's.
+    /// locked: the lease of this very holder that stands in the way, where a majority tells of it under one token; on
+    /// fewer it may be a late request's.
     std::optional<lease_record> own_lease() const;
     /// Nodes on which the attempt may have left its lease: all but those that said no.
     node_set undo_targets() const;
@@ -80,6 +81,8 @@ class acquire {
     step raise_to(fencing_token floor);
     step confirm_where_needed();
     void hear(std::uint64_t counter);
+    std::size_t alike(const lease_record& a) const;
+    std::size_t most_alike_own_leases() const;
 
     std::size_t nodes_, quorum_;
     std::array<slot, nodes_max> slots_{};

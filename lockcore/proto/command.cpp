@@ -19,11 +19,22 @@ class number_reader {
         left_.remove_prefix(static_cast<std::size_t>(end - left_.data()));
         return n;
     }
-    std::uint64_t count() { return static_cast<std::uint64_t>(next()); }
+    /// A number that is not negative.
+    std::uint64_t count() {
+        const std::int64_t n = next();
+        failed_ = failed_ || n < 0;
+        return static_cast<std::uint64_t>(n);
+    }
     bool ended() const { return left_.empty(); }
     bool failed() const { return failed_; }
+    /// That nothing is left.
+    void end() { failed_ = failed_ || !left_.empty(); }
     /// All behind the space that follows.
-    std::string_view rest() const { return left_.substr(left_.empty() ? 0 : 1); }
+    std::string_view take_rest() {
+        const std::string_view rest = left_.substr(left_.empty() ? 0 : 1);
+        left_ = {};
+        return rest;
+    }
 
   private:
     std::string_view left_;
@@ -58,10 +69,10 @@ void parse_ok(node_reply& out, command_kind kind, number_reader& numbers) {
             break;
         case command_kind::look:
             out.remaining = milliseconds{numbers.next()};
-            out.text = numbers.rest();
+            out.text = numbers.take_rest();
             break;
         case command_kind::list:
-            out.text = numbers.rest();
+            out.text = numbers.take_rest();
             break;
         case command_kind::confirm:
             break;
@@ -92,7 +103,7 @@ node_reply parse_reply(command_kind kind, std::string_view text) {
             break;
         case reply_status::own:
             out.remaining = milliseconds{numbers.next()};
-            out.text = numbers.rest();
+            out.text = numbers.take_rest();
             break;
         case reply_status::kept:
             out.count = static_cast<std::uint32_t>(numbers.count());
@@ -100,6 +111,7 @@ node_reply parse_reply(command_kind kind, std::string_view text) {
         default:
             break;
     }
+    numbers.end();
     return numbers.failed() ? not_understood : out;
 }
 

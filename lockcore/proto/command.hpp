@@ -8,8 +8,8 @@
 
 namespace lockcore {
 
-/// What a node can be asked. One script each in redis/scripts; `undo` is a release of all holds, which follows an
-/// attempt of one's own, `hold` a renewal that adds a hold.
+/// What a node can be asked. One script each in redis/scripts; `undo` is a release that follows an attempt of one's
+/// own, `hold` a renewal that adds a hold.
 enum class command_kind : std::uint8_t { release, acquire, confirm, renew, hold, inspect, top_up, look, list, undo };
 inline constexpr std::size_t command_kinds = 10;
 

@@ -5,6 +5,8 @@
 namespace lockcore {
 namespace {
 
+constexpr std::int64_t year_9999_ms = 253'402'300'799'999;
+
 std::string_view cut(std::string_view& rest, char until) {
     const std::size_t end = rest.find(until);
     const std::string_view part = rest.substr(0, end);
@@ -51,6 +53,7 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
         !read(cut(head, ' '), out.holds) || !read(cut(head, ' '), ttl_ms) || !read(cut(head, ' '), held_ms) ||
         !read(cut(head, ' '), granted_ms))
         return std::nullopt;
+    if (granted_ms < 0 || granted_ms > year_9999_ms) return std::nullopt;  // no clock of ours, and it could overflow
     out.attempt = *attempt;
     out.token = fencing_token{token};
     out.ttl = milliseconds{ttl_ms};
@@ -59,7 +62,7 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
     out.keys = head;
     out.by.principal = cut(text, '\n');
     out.by.owner = cut(text, '\n');
-    std::string_view names = cut(text, '\n');
+    std::string_view names = cut(text, '\1');
     while (!names.empty()) {
         auto name = resource_name::parse(cut(names, ' '));
         if (!name) return std::nullopt;
@@ -92,7 +95,7 @@ std::string lease_tail(const lease_claims& claims, const lease_state& state) {
         }
     }
     if (!state.mark.empty()) {
-        out += "\n@";
+        out += '\1';
         out += state.mark;
     }
     return out;
@@ -115,6 +118,7 @@ idempotency_mark make_idempotency_mark(const acquire_request& request) {
     const std::uint64_t who = fnv1a(fnv1a(start, request.by.principal), request.idempotency_key);
     std::uint64_t what = fnv1a(start, request.by.owner);
     what = fnv1a(what, std::to_string(request.ttl.count()));
+    what = fnv1a(what, request.kept ? "kept" : "");
     for (const resource_name& r : request.resources)
         what = fnv1a(what, r.str());
     return {hex(mixed(who), idempotency_mark::who_size) +

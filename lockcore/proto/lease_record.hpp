@@ -9,8 +9,9 @@
 namespace lockcore {
 
 /// A lease as it stands on a node: `nonce token renewals holds ttl_ms held_ms granted_ms keys`, then each on a line of
-/// its own the principal, the owner, the names of the resources (empty where there is but one), and any number of marks
-/// `@NAME` of those who wait for its end. `keys`: idempotency keys, a comma between each, or `-`.
+/// its own the principal, the owner and the names of the resources (empty where there is but one); then any number of
+/// marks, a byte 1 before each: the names of those who wait for its end. `keys`: idempotency keys, a comma between
+/// each, or `-`.
 ///
 /// All behind nonce and token is the lease's *tail*; the nodes keep it as it is and touch only what they count.
 struct lease_record {

@@ -61,6 +61,14 @@ milliseconds majority_round::remaining() const {
     return sorted[quorum_ - 1];
 }
 
+bool majority_round::gone() const {
+    std::size_t none = 0;
+    for (std::size_t n = 0; n < nodes_; ++n) {
+        if (answers_[n] == reply_status::lost || (answers_[n] == reply_status::ok && holds_[n] == 0)) ++none;
+    }
+    return none >= quorum_;
+}
+
 bool majority_round::holds_settled() const {
     const auto some = static_cast<std::size_t>(
         std::count_if(holds_.begin(), holds_.end(), [](std::uint32_t holds) { return holds > 0; }));

@@ -34,9 +34,10 @@ class majority_round {
     /// How long a majority still keeps the lease (INSPECT): with five nodes, the third longest. Zero before a majority
     /// said yes.
     milliseconds remaining() const;
-    /// The holds on which a majority agrees: at least this many on each of its nodes. After RELEASE: 0 = the lease is
-    /// gone.
+    /// The holds on which a majority agrees: at least this many on each of its nodes.
     std::uint32_t holds() const;
+    /// RELEASE: a majority says that no hold is left. Silent nodes prove nothing.
+    bool gone() const;
     /// Whether no answer that is still to come can change holds() from some to none or back.
     bool holds_settled() const;
     /// INSPECT: the ttl that one of them told of.

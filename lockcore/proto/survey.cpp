@@ -16,8 +16,10 @@ survey::verdict survey::answered(node_index node, const node_reply& reply) {
             const auto same = [&](const seen& s) {
                 return s.record.attempt == record->attempt && s.record.token == record->token;
             };
+            const std::uint32_t holds = record->holds;
             auto found = std::find_if(leases_.begin(), leases_.end(), same);
             if (found == leases_.end()) found = leases_.insert(found, {std::move(*record), {}});
+            found->record.holds = std::min(found->record.holds, holds);  // so many a majority has
             found->remaining.push_back(reply.remaining);
         }
     }
@@ -25,10 +27,11 @@ survey::verdict survey::answered(node_index node, const node_reply& reply) {
     const std::size_t best = most() ? most()->remaining.size() : 0;
     if (best >= quorum_) {
         verdict_ = verdict::found;
-    } else if (best + open < quorum_ && answered_ >= quorum_) {
+    } else if (best + (nodes_ - answered_) < quorum_) {
+        // Whatever the others may hold. Otherwise a silent one may have been what a majority needs.
         verdict_ = verdict::none;
     } else if (open == 0) {
-        verdict_ = answered_ >= quorum_ ? verdict::none : verdict::no_quorum;
+        verdict_ = verdict::no_quorum;
     }
     return verdict_;
 }

@@ -17,7 +17,7 @@ class survey {
     enum class verdict {
         pending,
         found,      ///< A majority holds lease().
-        none,       ///< Enough nodes answered, and no lease is on a majority.
+        none,       ///< No lease is on a majority, whatever the silent nodes hold.
         no_quorum,  ///< Too few nodes answered to tell.
     };
 

@@ -25,7 +25,7 @@ milliseconds wait_queue::refused(milliseconds remaining, std::uint64_t chance) {
     const milliseconds jittered =
         half +
         milliseconds{static_cast<std::int64_t>(chance % static_cast<std::uint64_t>(most.count() - half.count() + 1))};
-    if (remaining <= milliseconds{0}) return jittered;
+    if (remaining <= milliseconds{0} || remaining > look_again) return jittered;
     // The holder's time may be over first; a little spread, for others wait for that moment too.
     return std::min(jittered, remaining + milliseconds{1 + static_cast<std::int64_t>(chance % 4)});
 }

@@ -22,7 +22,8 @@ struct lease_call {
     std::optional<nonce> previous;   ///< ACQUIRE: the lease that is handed over.
     std::uint32_t renewals_max = 0;  ///< RENEW
     milliseconds hold_max{0};        ///< RENEW, HOLD
-    std::uint32_t holds = 0;         ///< HOLD: how many there are then, at least.
+    std::uint32_t holds = 0;         ///< HOLD: how many there are then, at least. RELEASE: not 0 = never the last hold.
+    bool all_holds = false;          ///< RELEASE, undo: not one hold, but the whole lease.
     std::string key;                 ///< HOLD: idempotency key; empty = none.
     std::string cursor, pattern;     ///< LIST
 };

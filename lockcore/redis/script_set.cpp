@@ -64,10 +64,8 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
             out.arg(value_of(token));
             break;
         case command_kind::release:
-            out.arg(call.mark).arg("0");
-            break;
         case command_kind::undo:
-            out.arg(call.mark).arg("1");
+            out.arg(call.mark).arg(call.all_holds ? "1" : call.holds > 0 ? "2" : "0");
             break;
         case command_kind::look:
         case command_kind::list:

@@ -115,8 +115,11 @@ round_attempt::round_attempt(command_kind kind, redis::lease_call call, lease_cl
       machine_(links.size()) {}
 
 void round_attempt::start() {
+    start_on(machine_.start());
+}
+
+void round_attempt::start_on(node_set to) {
     started_at_ = std::chrono::steady_clock::now();
-    const node_set to = machine_.start();
     for (std::size_t n = 0; n < links_.size(); ++n) {
         if (!to[n]) continue;
         node_reply refused;
@@ -129,6 +132,7 @@ void round_attempt::on_reply(node_index node, command_kind kind, fencing_token, 
     if (kind != kind_) return;  // the answer to a top-up changes nothing: the next renewal asks again
     holds_left_[value_of(node)] = reply.status == reply_status::ok && reply.count > 0;
     const auto verdict = machine_.answered(node, reply);
+    if (taking_back_ && reply.status == reply_status::ok) take_back_on(node);  // a hold that was counted late
     if (verdict == majority_round::verdict::yes) {
         if (kind_ == command_kind::renew) top_up();
         if (kind_ == command_kind::release) {
@@ -151,7 +155,8 @@ void round_attempt::top_up() {
 }
 
 void round_attempt::finish_release() {
-    if (machine_.holds() > 0) return;
+    if (!machine_.gone()) return;  // a late answer may bring it
+    call_.all_holds = true;
     for (std::size_t n = 0; n < links_.size(); ++n) {
         if (!holds_left_[n] || finished_[n]) continue;
         finished_.set(n);
@@ -160,11 +165,14 @@ void round_attempt::finish_release() {
 }
 
 void round_attempt::take_hold_back() {
+    taking_back_ = true;
     for (std::size_t n = 0; n < links_.size(); ++n) {
-        const reply_status a = machine_.answer_of(at(n));
-        const bool may_have = a == reply_status::ok || a == reply_status::timeout || a == reply_status::pending;
-        if (may_have) (void)links_[n]->send(command_kind::release, shared_from_this(), claims_.token);
+        if (machine_.answer_of(at(n)) == reply_status::ok) take_back_on(at(n));
     }
+}
+
+void round_attempt::take_back_on(node_index node) {
+    (void)links_[value_of(node)]->send(command_kind::release, shared_from_this(), claims_.token);
 }
 
 std::vector<node_answer> round_attempt::answers() const {

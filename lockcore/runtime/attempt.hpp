@@ -69,7 +69,10 @@ class round_attempt final : public redis::reply_target, public std::enable_share
     round_attempt(command_kind kind, redis::lease_call call, lease_claims claims, link_span links);
 
     void start();
-    /// HOLD: takes the hold back wherever it may have been counted.
+    /// Asks only these nodes; nobody waits for the outcome.
+    void start_on(node_set to);
+    /// HOLD: takes the hold back wherever it was counted, also where that comes out late. Never elsewhere: another's
+    /// hold would go.
     void take_hold_back();
     /// From now on the lease is not put back anywhere: it was released.
     void no_more_top_ups() { may_top_up_ = false; }
@@ -86,6 +89,7 @@ class round_attempt final : public redis::reply_target, public std::enable_share
   private:
     void top_up();
     void finish_release();
+    void take_back_on(node_index node);
 
     command_kind kind_;
     redis::lease_call call_;
@@ -93,7 +97,7 @@ class round_attempt final : public redis::reply_target, public std::enable_share
     std::vector<std::shared_ptr<redis::node_link>> links_;
     majority_round machine_;
     node_set topped_up_, holds_left_, finished_;
-    bool may_top_up_ = true;
+    bool may_top_up_ = true, taking_back_ = false;
     monotonic_time started_at_{};
 };
 

@@ -197,7 +197,9 @@ asio::awaitable<result<release_outcome>> shard::release(lease_claims claims, std
 }
 
 asio::awaitable<result<release_outcome>> shard::revoke(lease_claims claims, lock_manager::revocation why) {
-    const auto round = co_await run_round(command_kind::undo, call_for(claims), claims);
+    redis::lease_call call = call_for(claims);
+    call.all_holds = true;
+    const auto round = co_await run_round(command_kind::release, std::move(call), claims);
     ended_here(claims.attempt);
     given_back(claims, round->machine().told() > 0);
     switch (round->machine().outcome()) {
@@ -219,7 +221,15 @@ void shard::ended_here(const nonce& attempt) {
         if (const auto round = found->second.lock()) round->no_more_top_ups();
         renewing_.erase(found);
     }
-    const auto [first, last] = keepers_.equal_range(key);
+    tell_keepers(attempt);
+}
+
+void shard::tell_keepers(const nonce& ended) {
+    const auto [first, last] = keepers_.equal_range(std::string(ended.str()));
+    if (first == last) {
+        unheard_ends_.push_back(ended);
+        if (unheard_ends_.size() > unheard_ends_max) unheard_ends_.pop_front();
+    }
     for (auto k = first; k != last; ++k)
         wake(*k->second);
 }
@@ -232,6 +242,7 @@ asio::awaitable<result<keep_step>> shard::keep(kept_lease kept, std::string trac
 
     sleeper me(io_);
     const auto place = keepers_.emplace(std::string(claims.attempt.str()), &me);
+    me.woken = std::ranges::find(unheard_ends_, claims.attempt) != unheard_ends_.end();
     monotonic_time renew_at = std::min(now() + ttl / 3, kept.valid_until);
     result<keep_step> outcome = fail(errc::cancelled, "The caller went away; the lease stands.");
     const auto ends = [&](keep_step::outcome what, std::string why) {

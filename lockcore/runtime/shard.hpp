@@ -9,6 +9,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <random>
@@ -89,6 +90,8 @@ class shard final : public redis::link_observer {
     static result<lease> no_new_leases();
     void note(const acquire_request& request, const result<lease>& outcome);
     failure locked_now(const std::string& home) const;
+    /// Whether one who waits for several of these resources, and is next where it stands, has come before `than`.
+    bool waits_longer(const lease_claims& claims, wait_queue::ticket than) const;
     void given_back(const lease_claims& claims, bool others_wait);
     void ended_elsewhere(node_index node, const nonce& ended, std::string_view resource);
     void end_previous(const acquire_attempt& handed);
@@ -102,6 +105,7 @@ class shard final : public redis::link_observer {
                                                                      lease_claims claims);
     lease make_lease(lease_claims claims, milliseconds ttl, milliseconds validity, const majority_round& round) const;
     void ended_here(const nonce& attempt);
+    void tell_keepers(const nonce& ended);
     void emit(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
               milliseconds ttl);
 
@@ -122,6 +126,9 @@ class shard final : public redis::link_observer {
     /// Waiters for several resources queue under the first; here are the others, each with that first one.
     std::unordered_multimap<std::string, std::string> also_waited_for_;
     std::unordered_multimap<std::string, sleeper*> keepers_;  ///< By nonce.
+    /// Ends that no keeper heard, the newest last: it may be on its way from one keep() to the next.
+    std::deque<nonce> unheard_ends_;
+    static constexpr std::size_t unheard_ends_max = 256;
     /// Renewals with answers still to come, by nonce: a release stops them from putting the lease back.
     std::unordered_map<std::string, std::weak_ptr<round_attempt>> renewing_;
     bool listing_ = false;

@@ -145,7 +145,8 @@ asio::awaitable<result<lease>> shard::settle(std::shared_ptr<acquire_attempt> at
         const class acquire& machine = attempt->machine();
         if (machine.outcome() == acquire::verdict::granted) {
             const auto left = std::chrono::floor<milliseconds>(validity(request.ttl, now() - attempt->started_at()));
-            const bool unwanted = co_await caller_gone();
+            // With an idempotency key the caller may ask again for just this lease, and may have done so already.
+            const bool unwanted = request.idempotency_key.empty() && co_await caller_gone();
             if (!unwanted && left > milliseconds{0}) {
                 lease out;
                 out.claims.attempt = attempt->call().attempt;
@@ -226,6 +227,8 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
             co_return fail(errc::idempotency_mismatch,
                            "The idempotency key was used for another request, whose lease still lives.");
         case idempotency_mark::match::same: {
+            // Two who keep one lease: each has a hold, so that the end of one is not the end of both.
+            if (request.kept) break;
             auto seen = co_await inspect(std::move(claims));
             if (!seen) {
                 if (seen.error().code == errc::lease_lost) co_return std::nullopt;
@@ -238,17 +241,21 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
         case idempotency_mark::match::none:
             break;
     }
-    if (request.by.owner.empty()) co_return std::nullopt;
+    const bool known = key.found_in(own.keys) == idempotency_mark::match::same;
+    if (request.by.owner.empty() && !known) co_return std::nullopt;
 
     redis::lease_call call = call_for(claims);
     call.ttl = request.ttl;
     call.holds = own.holds + 1;
-    call.key = key.text;
+    if (!known) call.key = key.text;
     const auto round = co_await run_round(command_kind::hold, std::move(call), claims);
     const auto left = std::chrono::floor<milliseconds>(validity(request.ttl, now() - round->started_at()));
     const bool gone = co_await caller_gone();
-    if (round->machine().outcome() == majority_round::verdict::yes && left > milliseconds{0} && !gone)
-        co_return make_lease(std::move(claims), request.ttl, left, round->machine());
+    if (round->machine().outcome() == majority_round::verdict::yes && left > milliseconds{0} && !gone) {
+        lease again = make_lease(std::move(claims), request.ttl, left, round->machine());
+        again.repeated = known;
+        co_return again;
+    }
     round->take_hold_back();
     if (gone) co_return fail(errc::cancelled, "The caller went away.");
     if (round->machine().outcome() == majority_round::verdict::lost) co_return std::nullopt;
@@ -307,7 +314,7 @@ asio::awaitable<result<lease>> shard::wait_in_queue(const acquire_request& reque
         place.granted = static_cast<bool>(outcome);
         if (outcome || !worth_waiting(outcome.error())) co_return outcome;
         last = outcome.error();
-        mine.held_until = now() + last.remaining;
+        mine.held_until = now() + std::min(last.remaining, config_.max_ttl);
         me.until = now() + mine.order.refused(last.remaining, chance_());
     }
 }
@@ -345,30 +352,50 @@ std::shared_ptr<acquire_attempt> shard::hand_over(const lease_claims& claims) {
     if (found == queues_.end() || refusing_) return nullptr;
     waiter& head = *waiters_.at(found->second.order.head());
     const bool ready = !head.trying && !head.handed && head.request.resources == claims.resources;
-    if (!ready || !found->second.order.takes_over()) return nullptr;
+    // Who waits for several came first and is next in its own queue: a hand-over past it would starve it.
+    if (!ready || waits_longer(claims, found->second.order.head()) || !found->second.order.takes_over()) return nullptr;
     head.handed = start_attempt(head.request, claims.attempt);
     wake(head);
     return head.handed;
 }
 
 void shard::end_previous(const acquire_attempt& handed) {
-    // The lease was to be given back whoever gets it next; where it has holds left it stays.
-    for (std::size_t n = 0; n < links_.size(); ++n) {
-        if (handed.machine().answer_of(static_cast<node_index>(n)) == reply_status::kept) return;
-    }
+    // The lease was to be given back whoever gets it next. Where the hand-over ran, or may yet run, it is; where the
+    // node refused it, one hold is given back the plain way.
     lease_claims claims;
     claims.attempt = *handed.call().previous;
     claims.resources = handed.call().resources;
-    redis::lease_call call = call_for(claims);
-    std::make_shared<round_attempt>(command_kind::undo, std::move(call), std::move(claims), links_)->start();
+    const auto round =
+        std::make_shared<round_attempt>(command_kind::release, call_for(claims), std::move(claims), links_);
+    node_set refused;
+    for (std::size_t n = 0; n < links_.size(); ++n) {
+        const reply_status a = handed.machine().answer_of(static_cast<node_index>(n));
+        refused[n] = a == reply_status::overflow || a == reply_status::error;
+    }
+    if (refused.any()) round->start_on(refused);
+}
+
+bool shard::waits_longer(const lease_claims& claims, wait_queue::ticket than) const {
+    for (const resource_name& r : claims.resources) {
+        const auto [first, last] = also_waited_for_.equal_range(r.str());
+        for (auto entry = first; entry != last; ++entry) {
+            const auto home = queues_.find(entry->second);
+            if (home == queues_.end()) continue;
+            const auto ticket = home->second.order.head();
+            const auto& wanted = waiters_.at(ticket)->request.resources;
+            if (ticket < than && std::ranges::find(wanted, r) != wanted.end()) return true;
+        }
+    }
+    return false;
 }
 
 void shard::given_back(const lease_claims& claims, bool others_wait) {
     for (const resource_name& r : claims.resources) {
+        if (const auto found = queues_.find(r.str()); found != queues_.end()) {
+            const bool later = others_wait || waits_longer(claims, found->second.order.head());
+            let_head_look(r.str(), found->second.order.given_back(later));
+        }
         const auto [first, last] = also_waited_for_.equal_range(r.str());
-        // Who waits for this and other resources gets the first look: it needs more luck.
-        if (const auto found = queues_.find(r.str()); found != queues_.end())
-            let_head_look(r.str(), found->second.order.given_back(others_wait || first != last));
         for (auto entry = first; entry != last; ++entry)
             let_head_look(entry->second, milliseconds{0});
     }
@@ -383,9 +410,7 @@ void shard::ended_elsewhere(node_index node, const nonce& ended, std::string_vie
         const auto home = queues_.find(entry->second);
         if (home != queues_.end()) let_head_look(entry->second, home->second.order.told(node, ended));
     }
-    const auto [begin, end] = keepers_.equal_range(std::string(ended.str()));
-    for (auto keeper = begin; keeper != end; ++keeper)
-        wake(*keeper->second);
+    tell_keepers(ended);
 }
 
 void shard::refuse_new_leases() {

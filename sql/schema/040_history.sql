@@ -15,14 +15,14 @@ create table if not exists fencing.history (
   trace_id           text,
   write_id           uuid,
   detail             jsonb,
-  constraint history_pkey primary key (id, at)
+  constraint history_pkey primary key (at, id)
 ) partition by range (at);
 
 comment on table fencing.history is
   'What happened to leases, fences, writes and nodes. A write''s row commits together with the write. Update, delete and truncate are refused for everyone; '
   'rotate_history() drops whole partitions.';
-comment on column fencing.history.id is 'From one sequence. Grows with time, though a transaction that commits late may show an id lower than one already seen.';
-comment on column fencing.history.at is 'When it happened, by the clock of whoever recorded it; the partition key.';
+comment on column fencing.history.id is 'From one sequence: the order in which rows reached this table. A transaction that commits late may show an id lower than one already seen.';
+comment on column fencing.history.at is 'When it happened, by the clock of whoever recorded it: the server''s for fences and writes, the gateway''s for leases. The partition key, and with id the order of GET /v1/history.';
 comment on column fencing.history.event is 'One of the words of the HTTP contract.';
 comment on column fencing.history.resource is 'The resource, null for events of nodes and epochs.';
 comment on column fencing.history.fencing_token is 'The token that the caller carried.';
@@ -33,14 +33,39 @@ comment on column fencing.history.trace_id is 'The trace that the request belong
 comment on column fencing.history.write_id is 'The guarded write; one write on several resources has a row for each.';
 comment on column fencing.history.detail is 'Whatever else is known; observed = true marks what observe mode let through.';
 
--- For the filters of GET /v1/history. Every index costs each write some 3 us, so that two have none: the token's range, which belongs to rows
--- found by resource or time, and the principal, of whom there are few: the newest rows are found by id and sifted.
-create index if not exists history_resource_idx on fencing.history (resource, id);
+-- What version 1 had: everything in the order of id, although the events of leases reach the table after the writes made under them.
+do $$
+begin
+  if exists (select from pg_catalog.pg_index i join pg_catalog.pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
+              where i.indrelid = 'fencing.history'::regclass and i.indisprimary and a.attname = 'id') then
+    alter table fencing.history drop constraint history_pkey, add constraint history_pkey primary key (at, id);
+  end if;
+end
+$$;
+drop index if exists fencing.history_resource_idx, fencing.history_trace_id_idx, fencing.history_owner_idx, fencing.history_event_idx, fencing.history_at_idx;
+
+-- For the filters of GET /v1/history, each in its order, (at, id), which the primary key serves where there is no filter. Every index costs each
+-- row some 3 us, so that what is not selective has none: the token's range, which belongs to rows found by resource or time; the principal,
+-- of whom there are few; and the events of which there are many. Their newest rows are found by time and sifted.
+create index if not exists history_resource_at_idx on fencing.history (resource, at, id);
 create index if not exists history_write_id_idx on fencing.history (write_id) where write_id is not null;
-create index if not exists history_trace_id_idx on fencing.history (trace_id, id) where trace_id is not null;
-create index if not exists history_owner_idx on fencing.history (owner, id) where owner is not null;
-create index if not exists history_event_idx on fencing.history (event, id) where event <> 'write_applied';
-create index if not exists history_at_idx on fencing.history using brin (at) with (pages_per_range = 32);
+create index if not exists history_trace_id_at_idx on fencing.history (trace_id, at, id) where trace_id is not null;
+create index if not exists history_owner_at_idx on fencing.history (owner, at, id) where owner is not null;
+create index if not exists history_event_at_idx on fencing.history (event, at, id)
+  where event not in ('write_applied', 'lease_granted', 'lease_renewed', 'lease_released');
+
+create table if not exists fencing.event_stream (
+  stream            uuid primary key,
+  last_sequence     bigint not null,
+  previous_sequence bigint not null default 0,
+  appended_at       timestamptz not null default clock_timestamp()
+) with (fillfactor = 50);
+comment on table fencing.event_stream is
+  'How far the events of each gateway have come into the history, so that what is sent again after a broken connection is not added twice. rotate_history() forgets the old ones.';
+comment on column fencing.event_stream.stream is 'One start of a gateway, by an id that it made up.';
+comment on column fencing.event_stream.last_sequence is 'The number of the last event that is in the history.';
+comment on column fencing.event_stream.previous_sequence is 'The same before the last batch.';
+comment on column fencing.event_stream.appended_at is 'When the last batch came.';
 
 create or replace function fencing.refuse_history_change() returns trigger
 language plpgsql

@@ -38,6 +38,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   weeks_ahead constant integer := 8;
+  streams_kept constant interval := '168 hours';  -- much longer than a gateway tries to repeat a batch
   weeks timestamptz[];  -- collected first: a query still open on the default partition would forbid altering it
   week timestamptz;
   partition record;
@@ -65,6 +66,7 @@ begin
       dropped := dropped + 1;
     end if;
   end loop;
+  delete from fencing.event_stream s where s.appended_at < now() - streams_kept;
   return next;
 end
 $$;

@@ -21,6 +21,50 @@ comment on function fencing.record_events(jsonb) is
   'Adds events to the history in one insert: objects with event and any of at, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail. '
   'All of them or none. SQLSTATE 22023: not an array, or write_applied among them; 23502, 23514: an event is missing or unknown. Locks: none that anyone waits for.';
 
+create or replace function fencing.append_events(
+  stream uuid, first_sequence bigint, at_us bigint[], event text[], resource text[], fencing_token bigint[], last_fencing_token bigint[],
+  owner text[], principal text[], trace_id text[], write_id uuid[], detail jsonb[]) returns integer
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  events constant integer := coalesce(cardinality(append_events.event), 0);
+  already bigint;
+  added integer;
+begin
+  if append_events.stream is null or coalesce(append_events.first_sequence, 0) < 1 then
+    raise exception using errcode = '22023', message = 'events come from a stream and are numbered from 1 on';
+  end if;
+  if 'write_applied' = any (append_events.event) then
+    raise exception using errcode = '22023', message = 'write_applied is recorded by fencing.begin_write alone, together with the write';
+  end if;
+  if events = 0 then
+    return 0;
+  end if;
+  -- Waits for the same batch on a connection that the gateway has given up, and then sees how far it came.
+  insert into fencing.event_stream as s (stream, last_sequence)
+  values (append_events.stream, append_events.first_sequence + events - 1)
+  on conflict on constraint event_stream_pkey do update
+    set previous_sequence = s.last_sequence, last_sequence = greatest(s.last_sequence, excluded.last_sequence), appended_at = clock_timestamp()
+  returning s.previous_sequence into already;
+  insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
+  select coalesce(to_timestamp(e.at_us::float8 / 1e6), clock_timestamp()), e.event, e.resource, e.fencing_token, e.last_fencing_token,
+         e.owner, e.principal, e.trace_id, e.write_id, e.detail
+    from unnest(append_events.at_us, append_events.event, append_events.resource, append_events.fencing_token, append_events.last_fencing_token,
+                append_events.owner, append_events.principal, append_events.trace_id, append_events.write_id, append_events.detail)
+         with ordinality as e (at_us, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail, position)
+   where append_events.first_sequence + e.position - 1 > already;
+  get diagnostics added = row_count;
+  return added;
+end
+$$;
+comment on function fencing.append_events(uuid, bigint, bigint[], text[], text[], bigint[], bigint[], text[], text[], text[], uuid[], jsonb[]) is
+  'For gateways: adds a batch of events, each once. A gateway numbers its events from 1 on in a stream of its own (stream: an id made up at its start); the first of the batch has '
+  'first_sequence, and those that the stream has delivered before are passed over, so that a batch whose answer was lost is simply sent again. One array a column, null where the '
+  'batch has nothing to say there; at_us in microseconds since 1970. Gives the number of rows added; all of them or none. '
+  'SQLSTATE 22023: no stream or number, or write_applied among the events; 23502, 23514: an event is missing or unknown. Locks until the end of the transaction: the stream''s row.';
+
 create or replace function fencing.is_gateway_session() returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp

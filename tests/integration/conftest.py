@@ -34,6 +34,25 @@ def own_stack() -> Iterator[Stack]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def guarded_pair() -> Iterator[Stack]:
+    """Two gateways on the same nodes, and three API keys: what the tests of leases share. Nobody stops a part of it."""
+    with running_stack("--auth", "--gateways", "2") as made:
+        yield made
+
+
+@pytest.fixture
+def here(guarded_pair: Stack) -> Api:
+    """One gateway of the pair, as its principal admin."""
+    return guarded_pair.api(0)
+
+
+@pytest.fixture
+def there(guarded_pair: Stack) -> Api:
+    """The other."""
+    return guarded_pair.api(1)
+
+
 @pytest.fixture(scope="module")
 def cluster(stack: Stack, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Nodes that the test kills and starts itself, with a database of the module's own."""

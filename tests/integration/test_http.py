@@ -7,7 +7,7 @@ import re
 import time
 
 import pytest
-from support.api import Api, expect_problem
+from support.api import Api, expect_problem, lease_path
 from support.polling import eventually
 from support.stack import Stack
 from support.wire import Wire, request
@@ -220,9 +220,19 @@ def test_head_when_sent_then_as_get_without_the_body(wire: Wire, path: str) -> N
     assert again.body == get.body
 
 
-def test_head_when_of_a_lease_then_it_takes_nothing(api: Api) -> None:
-    expect_headers = api.call("HEAD", "/v1/leases")
-    assert expect_headers.status == 405 and expect_headers.body == b""
+def test_head_when_of_the_leases_then_that_of_the_list_and_nothing_is_taken(api: Api, resource: str) -> None:
+    for headers in ({}, {"Accept": "text/event-stream"}):
+        answer = api.call("HEAD", "/v1/leases", {"resource": resource}, headers)
+        assert answer.status == 200 and answer.body == b""
+        assert answer.headers.get_content_type() == "application/json"
+    assert api.ask(resource).status == 201
+
+
+def test_head_when_the_address_only_takes_posts_then_405(api: Api, resource: str) -> None:
+    lease = api.take(resource)
+    answer = api.call("HEAD", f"{lease_path(lease)}/renew")
+    assert answer.status == 405 and answer.body == b""
+    assert api.look(lease).json()["renewals_left"] == lease["renewals_left"]
 
 
 def test_health_when_asked_then_200_quickly(api: Api) -> None:

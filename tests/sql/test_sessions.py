@@ -274,3 +274,26 @@ def test_protect_waits_for_writers_and_then_binds_those_who_come_after(sessions)
     owner.finish()
     owner.commit()
     assert sqlstate_of(writer.sell) == REQUIRED
+
+
+APPEND = "select fencing.append_events('00000000-0000-0000-0000-00000000000a', %s, null, %s, null, null, null, null, null, null, null, null)"
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["new_stream", "known_stream"])
+@pytest.mark.parametrize("ending, added", [("commit", 1), ("rollback", 3)])
+def test_batch_sent_again_waits_for_the_first_and_adds_what_is_missing(sessions, known, ending, added):
+    """The gateway's connection broke, the server has not noticed yet, and the batch comes again with one more event."""
+    broken, again = sessions(user="test_gateway"), sessions(user="test_gateway")
+    first = 1
+    if known:
+        again.run(APPEND, 1, ["lease_renewed"])
+        again.commit()
+        first = 2
+    broken.run(APPEND, first, ["lease_granted", "lease_released"])
+    again.start(APPEND, first, ["lease_granted", "lease_released", "lease_refused"])
+    wait_until_blocked(sessions.watch, again, broken)
+    getattr(broken, ending)()
+    assert again.finish() == [(added,)]
+    again.commit()
+    assert ask(sessions.watch, "select array_agg(event::text order by id) from fencing.history where event <> 'lease_renewed'") == [
+        "lease_granted", "lease_released", "lease_refused"]

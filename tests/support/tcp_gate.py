@@ -1,4 +1,4 @@
-"""A gate between a gateway and each Redis node: bytes pass, wait, get lost or are cut off, as a bad network does it.
+"""A gate between a gateway and each Redis node, or PostgreSQL: bytes pass, wait, get lost or are cut off, as a bad network does it.
 
 A gate keeps one connection upstream for each connection that came, and the two die together: to the gateway it is the
 network, not a proxy that remembers anything. All gates of a set live in one thread with a loop of its own.
@@ -13,7 +13,7 @@ import struct
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Awaitable, Callable, Iterator
+from typing import Awaitable, Callable, Iterator, Sequence
 
 CHUNK = 65_536
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: close sends RST
@@ -104,9 +104,9 @@ class Link:
 
 
 class Gate:
-    """Stands before one port. `requests` go up to the node, `replies` come down."""
+    """Stands before one port, or one socket's path. `requests` go up to the node, `replies` come down."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, upstream: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, upstream: int | str) -> None:
         self.loop, self.upstream = loop, upstream
         self.requests, self.replies = Way(), Way()
         self.links: set[Link] = set()
@@ -158,12 +158,17 @@ class Gate:
             self.cuts += 1
             link.end(reset=True)
 
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if isinstance(self.upstream, str):
+            return await asyncio.open_unix_connection(self.upstream)
+        return await asyncio.open_connection("127.0.0.1", self.upstream)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = Link(self, writer)
         self.links.add(link)
         self.accepted += 1
         try:
-            above, link.above = await asyncio.open_connection("127.0.0.1", self.upstream)
+            above, link.above = await self._connect()
         except OSError:
             return link.end(reset=True)
         if link.ended:  # cut while it was being made
@@ -172,9 +177,9 @@ class Gate:
 
 
 class Gates:
-    """One gate a port, in the order given."""
+    """One gate a port or path, in the order given."""
 
-    def __init__(self, upstream: list[int]) -> None:
+    def __init__(self, upstream: Sequence[int | str]) -> None:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
@@ -206,7 +211,7 @@ class Gates:
 
 
 @contextmanager
-def gates_before(upstream: list[int]) -> Iterator[Gates]:
+def gates_before(upstream: Sequence[int | str]) -> Iterator[Gates]:
     made = Gates(upstream)
     try:
         yield made

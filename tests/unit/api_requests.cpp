@@ -247,7 +247,7 @@ TEST(api_history_query, every_filter_then_read) {
     EXPECT_EQ(*q->to - *q->from, std::chrono::hours(23));
     EXPECT_TRUE(q->ascending);
     EXPECT_EQ(q->limit, 1000U);
-    EXPECT_FALSE(q->after_id);
+    EXPECT_FALSE(q->after);
 }
 
 TEST(api_history_query, nothing_given_then_newest_hundred) {
@@ -267,25 +267,27 @@ TEST(api_history_query, faults_then_all_told_by_name) {
 }
 
 TEST(api_history_cursor, written_then_read_back) {
-    for (const history_cursor c :
-         {history_cursor{false, 0}, history_cursor{true, 1}, history_cursor{false, 9'223'372'036'854'775'807}}) {
+    for (const history_cursor c : {history_cursor{false, {0, 0}}, history_cursor{true, {1, 2}},
+                                   history_cursor{false, {253'402'300'799'999'999, 9'223'372'036'854'775'807}}}) {
         EXPECT_EQ(parse_cursor(to_text(c)), c);
     }
-    const auto q = parse_history_query("order=asc&cursor=" + to_text({true, 7}));
+    const auto q = parse_history_query("order=asc&cursor=" + to_text({true, {1'500'001, 7}}));
     ASSERT_TRUE(q);
-    EXPECT_EQ(q->after_id, 7);
-    EXPECT_EQ(pointers(parse_history_query("cursor=" + to_text({true, 7})).error()), names{"cursor"})
+    EXPECT_EQ(q->after, (history_position{1'500'001, 7}));
+    EXPECT_EQ(pointers(parse_history_query("cursor=" + to_text({true, {1'500'001, 7}})).error()), names{"cursor"})
         << "of the other order";
 }
 
 TEST(api_history_cursor, made_up_or_changed_then_refused) {
-    const std::string good = to_text({false, 123});
+    const std::string good = to_text({false, {1'500'001, 123}});
     for (std::size_t i = 0; i < good.size(); ++i) {
         std::string bad = good;
         bad[i] = '*';
         EXPECT_FALSE(parse_cursor(bad));
     }
-    for (const char* text : {"", "x", "ZGVzYzo", "ZGVzYzotMQ", "ZGVzYzowMQ", "dXA6MQ"})
+    for (const char* text :
+         {"", "x", "ZGVzYzo", "ZGVzYzox", "ZGVzYzoxOg", "ZGVzYzo6MQ", "ZGVzYzotMTox", "ZGVzYzoxOi0x", "ZGVzYzowMTox",
+          "ZGVzYzoxOjAx", "ZGVzYzoxOjE6MQ", "ZGVzYzoyNTM0MDIzMDA4MDAwMDAwMDA6MQ", "dXA6MTox"})
         EXPECT_FALSE(parse_cursor(text)) << text;
     EXPECT_FALSE(parse_cursor(good + "A"));
 }

@@ -13,6 +13,8 @@ std::vector<history_item> items(std::size_t count, const std::string& event = "l
     return std::vector<history_item>(count, one);
 }
 
+const std::string stream = "019ba000-0000-7000-8000-000000000001";
+
 audit_config config_of(std::size_t most, on_full policy) {
     audit_config cfg;
     cfg.buffer_max = most;
@@ -23,7 +25,7 @@ audit_config config_of(std::size_t most, on_full policy) {
 }  // namespace
 
 TEST(event_buffer, refusing_when_seven_eighths_are_taken_then_it_is_full_and_still_takes_the_rest) {
-    event_buffer buffer(config_of(1'000, on_full::refuse));
+    event_buffer buffer(config_of(1'000, on_full::refuse), stream);
     EXPECT_TRUE(buffer.add(items(874)));
     EXPECT_FALSE(buffer.full());
     EXPECT_TRUE(buffer.add(items(1)));
@@ -34,7 +36,7 @@ TEST(event_buffer, refusing_when_seven_eighths_are_taken_then_it_is_full_and_sti
 
 TEST(event_buffer, any_when_there_is_no_room_then_the_new_rows_are_counted_as_lost) {
     for (const auto policy : {on_full::refuse, on_full::drop}) {
-        event_buffer buffer(config_of(1'000, policy));
+        event_buffer buffer(config_of(1'000, policy), stream);
         EXPECT_TRUE(buffer.add(items(999)));
         EXPECT_FALSE(buffer.add(items(2)));
         EXPECT_EQ(buffer.size(), 999u);
@@ -43,17 +45,44 @@ TEST(event_buffer, any_when_there_is_no_room_then_the_new_rows_are_counted_as_lo
     }
 }
 
-TEST(event_buffer, rows_when_taken_then_they_come_in_order_and_stay_until_removed) {
-    event_buffer buffer(config_of(1'000, on_full::drop));
-    buffer.add(items(1, "a"));
+TEST(event_buffer, rows_when_taken_then_they_come_in_order_with_their_numbers) {
+    event_buffer buffer(config_of(1'000, on_full::drop), stream);
+    buffer.add(items(2, "a"));
     buffer.add(items(1, "b"));
-    EXPECT_EQ(buffer.front(500).size(), 2u);
-    EXPECT_EQ(buffer.front(1).at(0).event, "a");
-    buffer.remove_front(1);
-    EXPECT_EQ(buffer.front(1).at(0).event, "b");
-    buffer.lose_front(1);
-    EXPECT_EQ(buffer.size(), 0u);
-    EXPECT_EQ(buffer.dropped(), 1u);
+    const auto first = buffer.take(2);
+    EXPECT_EQ(first.stream, stream);
+    EXPECT_EQ(first.first_sequence, 1u);
+    ASSERT_EQ(first.items.size(), 2u);
+    EXPECT_EQ(first.items.back().event, "a");
+    const auto second = buffer.take(500);
+    EXPECT_EQ(second.first_sequence, 3u);
+    ASSERT_EQ(second.items.size(), 1u);
+    EXPECT_EQ(second.items.front().event, "b");
+    EXPECT_TRUE(buffer.take(500).items.empty());
+}
+
+TEST(event_buffer, rows_when_taken_then_they_take_up_room_until_written_or_lost) {
+    event_buffer buffer(config_of(1'000, on_full::refuse), stream);
+    EXPECT_TRUE(buffer.add(items(1'000)));
+    buffer.take(500);
+    EXPECT_EQ(buffer.size(), 1'000u);
+    EXPECT_TRUE(buffer.full());
+    EXPECT_FALSE(buffer.add(items(1)));
+    buffer.written(499);
+    buffer.lost(1);
+    EXPECT_EQ(buffer.size(), 500u);
+    EXPECT_FALSE(buffer.full());
+    EXPECT_EQ(buffer.dropped(), 2u);
+    EXPECT_TRUE(buffer.add(items(500)));
+}
+
+TEST(event_buffer, rows_when_some_had_no_room_then_the_numbers_of_the_others_have_no_gap) {
+    event_buffer buffer(config_of(1'000, on_full::drop), stream);
+    buffer.add(items(1'000));
+    EXPECT_FALSE(buffer.add(items(1)));
+    buffer.written(buffer.take(1'000).items.size());
+    buffer.add(items(1));
+    EXPECT_EQ(buffer.take(1).first_sequence, 1'001u);
 }
 
 TEST(history_items, lease_event_when_it_covers_several_resources_then_there_is_a_row_for_each) {

@@ -275,5 +275,176 @@ TEST(acquire, agrees_with_a_dumb_twin_for_every_table_of_answers) {
     }
 }
 
+// --- a holder that asks again, and leases that are handed over
+
+/// A lease as a node keeps it: whose attempt, under which token.
+node_reply own(char attempt, unsigned token, milliseconds left = milliseconds{500}) {
+    node_reply r = answer(reply_status::own, 0, left);
+    r.text = std::string(32, attempt) + ' ' + std::to_string(token) + " 0 1 1000 0 5 -\np\nme\n";
+    return r;
+}
+
+TEST(acquire, tells_of_the_holders_own_lease_when_that_is_in_the_way) {
+    acquire a(3);
+    a.start();
+    a.acquire_answered(node(0), own('a', 9, milliseconds{300}));
+    EXPECT_EQ(a.outcome(), verdict::pending);
+    a.acquire_answered(node(2), own('a', 9, milliseconds{400}));
+    EXPECT_EQ(a.outcome(), verdict::locked);
+    ASSERT_TRUE(a.own_lease());
+    EXPECT_EQ(a.own_lease()->token, fencing_token{9});
+    EXPECT_EQ(a.own_lease()->by.owner, "me");
+    EXPECT_EQ(a.remaining(), milliseconds{400}) << "until a majority is free";
+    EXPECT_EQ(a.highest_heard(), fencing_token{9});
+    EXPECT_EQ(a.undo_targets(), node_set{0b010}) << "the node that has not answered";
+}
+
+TEST(acquire, tells_of_the_own_lease_that_most_nodes_have_when_there_are_several) {
+    acquire a(5);
+    a.start();
+    a.acquire_answered(node(0), own('b', 12));
+    a.acquire_answered(node(1), own('a', 9));
+    a.acquire_answered(node(2), own('a', 9));
+    ASSERT_EQ(a.outcome(), verdict::pending) << "two of five are no majority yet";
+    a.acquire_answered(node(3), own('a', 9));
+    ASSERT_EQ(a.outcome(), verdict::locked);
+    EXPECT_EQ(a.own_lease()->attempt.str(), std::string(32, 'a')) << "not what an attempt that failed left behind";
+}
+
+TEST(acquire, knows_of_no_own_lease_when_all_nodes_are_held_by_another) {
+    acquire a(3);
+    a.start();
+    a.acquire_answered(node(0), held());
+    a.acquire_answered(node(1), held());
+    ASSERT_EQ(a.outcome(), verdict::locked);
+    EXPECT_FALSE(a.own_lease());
+}
+
+// Its header: "nothing if it is another's". A remnant on one node is not what stands in the way on the three others.
+TEST(acquire, knows_of_no_own_lease_when_most_nodes_are_held_by_another) {
+    acquire a(5);
+    a.start();
+    a.acquire_answered(node(0), own('a', 9));
+    for (std::size_t n = 1; n < 4; ++n)
+        a.acquire_answered(node(n), held());
+    ASSERT_EQ(a.outcome(), verdict::locked);
+    EXPECT_FALSE(a.own_lease());
+}
+
+// One of two is the holder's, the other what a late answer above the token left on one node: the third node decides.
+TEST(acquire, waits_for_the_answer_that_decides_which_own_lease_stands) {
+    acquire a(3);
+    a.start();
+    a.acquire_answered(node(0), own('a', 12));
+    a.acquire_answered(node(1), own('a', 9));
+    EXPECT_EQ(a.outcome(), verdict::pending);
+    a.acquire_answered(node(2), own('a', 9));
+    EXPECT_EQ(a.outcome(), verdict::locked);
+    EXPECT_EQ(a.own_lease()->token, fencing_token{9});
+}
+
+TEST(acquire, takes_an_own_lease_that_it_cannot_read_for_one_in_the_way) {
+    acquire a(3);
+    a.start();
+    a.acquire_answered(node(0), answer(reply_status::own));
+    a.acquire_answered(node(1), answer(reply_status::own));
+    EXPECT_EQ(a.outcome(), verdict::locked);
+    EXPECT_FALSE(a.own_lease());
+}
+
+TEST(acquire, is_granted_although_a_minority_still_has_an_own_lease) {
+    acquire a(5);
+    a.start();
+    a.acquire_answered(node(0), own('a', 9));
+    a.acquire_answered(node(1), own('a', 9));
+    for (std::size_t n = 2; n < 5; ++n)
+        a.acquire_answered(node(n), ok(10));
+    EXPECT_EQ(a.outcome(), verdict::granted);
+}
+
+TEST(acquire, is_locked_when_the_lease_to_be_handed_over_has_holds_left) {
+    acquire a(3);
+    a.start();
+    a.acquire_answered(node(0), ok(4));
+    a.acquire_answered(node(1), other(reply_status::kept));
+    a.acquire_answered(node(2), other(reply_status::kept));
+    EXPECT_EQ(a.outcome(), verdict::locked);
+    EXPECT_EQ(a.undo_targets(), node_set{0b001}) << "where it had missed the hold";
+}
+
+// Five nodes, each of: free, another's, the holder's own, kept: granted by three free ones and by nothing else.
+TEST(acquire, agrees_with_a_dumb_twin_for_every_table_of_own_and_kept_leases) {
+    std::mt19937 shuffle(2);
+    for (unsigned table = 0; table < 1024; ++table) {
+        std::array<unsigned, 5> said{};
+        std::size_t free = 0, own_ones = 0;
+        node_set taken;
+        for (std::size_t n = 0; n < 5; ++n) {
+            said[n] = table >> (2 * n) & 3;
+            if (said[n] == 0) {
+                ++free;
+                taken.set(n);
+            }
+            if (said[n] == 2) ++own_ones;
+        }
+        for (int order = 0; order < 6; ++order) {
+            std::array<std::size_t, 5> arrival{0, 1, 2, 3, 4};
+            std::shuffle(arrival.begin(), arrival.end(), shuffle);
+            acquire a(5);
+            a.start();
+            for (const std::size_t n : arrival) {
+                a.acquire_answered(node(n), said[n] == 0   ? ok(10)
+                                            : said[n] == 1 ? held()
+                                            : said[n] == 2 ? own('a', 9)
+                                                           : other(reply_status::kept));
+            }
+            ASSERT_EQ(a.outcome(), free >= 3 ? verdict::granted : verdict::locked) << "table " << table;
+            ASSERT_EQ(a.own_lease().has_value(), own_ones >= 3) << "table " << table;
+            ASSERT_EQ(a.undo_targets(), taken) << "table " << table;
+        }
+    }
+}
+
+// Three nodes, one of them down: ACQUIRE to n0 (1), to n1 (2), CONFIRM(2) to n0. Each of the three fails in every way.
+TEST(acquire, is_never_granted_when_any_step_of_its_happy_path_fails) {
+    for (unsigned step = 0; step < 3; ++step) {
+        for (const reply_status failing :
+             {reply_status::held, reply_status::lost, reply_status::stale, reply_status::overflow, reply_status::own,
+              reply_status::kept, reply_status::not_admitted, reply_status::unreachable, reply_status::timeout,
+              reply_status::broken, reply_status::error}) {
+            if (step < 2 && (failing == reply_status::lost || failing == reply_status::stale)) continue;
+            if (step == 2 && (failing == reply_status::held || failing == reply_status::own ||
+                              failing == reply_status::kept || failing == reply_status::overflow))
+                continue;
+            acquire a(3);
+            a.start();
+            a.acquire_answered(node(2), other(reply_status::unreachable));
+            a.acquire_answered(node(0), step == 0 ? other(failing) : ok(1));
+            const auto s = a.acquire_answered(node(1), step == 1 ? other(failing) : ok(2));
+            if (step == 2) {
+                ASSERT_EQ(nodes_of(s), "0");
+                a.confirm_answered(node(0), s.token, failing == reply_status::stale ? stale(5) : other(failing));
+            }
+            EXPECT_NE(a.outcome(), verdict::granted) << step << ' ' << to_string(failing);
+            if (failing == reply_status::stale) {
+                EXPECT_EQ(a.outcome(), verdict::pending) << "5 may still be confirmed";
+                continue;
+            }
+            EXPECT_NE(a.outcome(), verdict::pending) << step << ' ' << to_string(failing);
+            const node_set undo = a.undo_targets();
+            if (step != 0) {
+                EXPECT_EQ(undo[0], failing != reply_status::lost) << step << ' ' << to_string(failing);
+            }
+            if (step != 1) {
+                EXPECT_TRUE(undo[1]) << step << ' ' << to_string(failing);
+            }
+            if (step < 2) {
+                const bool may_have = failing == reply_status::timeout || failing == reply_status::broken;
+                EXPECT_EQ(undo[step], may_have) << step << ' ' << to_string(failing);
+            }
+        }
+    }
+}
+
 }  // namespace
 }  // namespace lockcore

@@ -192,5 +192,101 @@ TEST(node_supervisor, waits_longer_between_connections_up_to_a_bound) {
     EXPECT_EQ(last, node_supervisor::reconnect_max);
 }
 
+TEST(node_supervisor, takes_the_vote_of_a_node_that_refuses_commands_until_it_is_looked_at_again) {
+    node_supervisor s(60s);
+    s.connected();
+    node_facts f = good_node();
+    f.admitted_run_id = f.run_id;
+    s.identified(f, t0);
+    const auto step = s.commands_refused("OOM command not allowed when used memory > 'maxmemory'");
+    EXPECT_EQ(step.next, action::identify);
+    EXPECT_EQ(step.delay, node_supervisor::look_again) << "never a tight loop";
+    EXPECT_EQ(s.state(), node_state::misconfigured);
+    EXPECT_NE(s.detail().find("OOM"), std::string::npos);
+    EXPECT_EQ(s.identified(f, t0 + 1s).next, action::vote) << "it was admitted and has forgotten nothing";
+}
+
+TEST(node_supervisor, admits_a_node_under_no_older_epoch_when_its_record_is_gone_after_it_voted) {
+    node_supervisor s(60s);
+    s.connected();
+    node_facts f = good_node();
+    f.admitted_run_id = f.run_id;
+    s.identified(f, t0);
+    s.found_not_admitted();
+    f.admitted_run_id.clear();
+    f.claim = "claim-2";
+    EXPECT_EQ(s.identified(f, t0).next, action::draw_epoch);
+    s.epoch_drawn({epoch{8}, false}, t0);
+    EXPECT_EQ(s.state(), node_state::quarantined) << "wiped while it ran";
+}
+
+TEST(why_no_node, finds_nothing_wrong_with_an_independent_primary) {
+    EXPECT_EQ(why_no_node(good_node()), "");
+}
+
+TEST(why_no_node, names_the_first_thing_to_change) {
+    const auto why = [](auto change) {
+        node_facts f = good_node();
+        change(f);
+        return why_no_node(f);
+    };
+    EXPECT_TRUE(why([](node_facts& f) { f.role = "slave"; }).starts_with("is a slave:"));
+    EXPECT_TRUE(why([](node_facts& f) { f.role = "sentinel"; }).starts_with("is a sentinel:"));
+    EXPECT_TRUE(why([](node_facts& f) { f.role = ""; }).starts_with("is a :")) << "whatever does not say master";
+    EXPECT_TRUE(why([](node_facts& f) { f.cluster_mode = true; }).find("cluster-enabled no") != std::string::npos);
+    for (const char* policy : {"allkeys-lru", "volatile-ttl", ""}) {
+        EXPECT_NE(why([&](node_facts& f) { f.maxmemory_policy = policy; }).find("set maxmemory-policy noeviction"),
+                  std::string::npos);
+    }
+    EXPECT_EQ(why([](node_facts& f) { f.syncs_every_write = false; }), "") << "that costs a quarantine, no more";
+}
+
+// The life of a new node is: connected, identified, epoch drawn, admitted, identified, voting. The connection breaks
+// behind each of these steps in turn; on the next one everything is asked anew, and it comes to vote all the same.
+TEST(node_supervisor, comes_to_vote_when_the_connection_breaks_at_any_step) {
+    for (int broken_after = 0; broken_after < 6; ++broken_after) {
+        node_supervisor s(60s);
+        node_facts f = good_node();
+        std::uint64_t drawn = 0;
+        int steps = 0;
+        bool broken = false, looked = false;
+        action next = action::connect;
+        for (int i = 0; i < 30 && s.state() != node_state::voting; ++i) {
+            switch (next) {
+                case action::connect:
+                    looked = false;
+                    next = s.connected().next;
+                    break;
+                case action::identify:
+                    looked = true;
+                    next = s.identified(f, t0).next;
+                    break;
+                case action::draw_epoch:
+                    EXPECT_TRUE(looked) << "the draw follows the sight of the run id";
+                    next = s.epoch_drawn({epoch{++drawn}, true}, t0).next;
+                    break;
+                case action::readmit:
+                    EXPECT_EQ(s.drawn(), epoch{drawn});
+                    f.admitted_run_id = f.run_id;
+                    f.admitted_epoch = s.drawn();
+                    next = s.readmit_answered(true).next;
+                    break;
+                case action::vote:
+                    break;
+            }
+            if (!broken && steps++ == broken_after) {
+                broken = true;
+                const auto lost = s.disconnected("reset by peer");
+                EXPECT_EQ(lost.next, action::connect);
+                EXPECT_GT(lost.delay, 0ms);
+                EXPECT_EQ(s.state(), node_state::unreachable);
+                next = lost.next;
+            }
+        }
+        EXPECT_EQ(s.state(), node_state::voting) << "broken after step " << broken_after;
+        EXPECT_EQ(drawn, 1U) << "one life of the node, one epoch";
+    }
+}
+
 }  // namespace
 }  // namespace lockcore

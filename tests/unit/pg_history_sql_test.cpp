@@ -9,7 +9,7 @@ using namespace fencegate::pg;
 
 TEST(history_sql, no_filter_when_planned_then_the_newest_come_first_and_one_more_is_asked_for) {
     const auto s = history_sql({});
-    EXPECT_NE(s.sql.find("from fencing.history order by id desc limit $1::bigint"), std::string::npos);
+    EXPECT_NE(s.sql.find("from fencing.history order by at desc, id desc limit $1::bigint"), std::string::npos);
     EXPECT_EQ(s.parameters, (compat::parameters{"101"}));
 }
 
@@ -28,15 +28,20 @@ TEST(history_sql, every_filter_when_planned_then_each_value_is_bound) {
     q.token_min = 1;
     q.token_max = 2;
     q.from = q.to = std::chrono::system_clock::time_point(std::chrono::milliseconds(1'500));
-    q.after_id = 7;
+    q.after = history_position{2'500'000, 7};
     q.ascending = true;
     q.limit = 5'000;
     const auto s = history_sql(q);
-    EXPECT_EQ(s.parameters.size(), 14u);
+    EXPECT_EQ(s.parameters.size(), 15u);
     EXPECT_NE(s.sql.find("at >= timestamptz 'epoch' + $11::bigint * interval '1 microsecond'"), std::string::npos)
         << s.sql;
     EXPECT_EQ(s.parameters.at(10), "1500000");
-    EXPECT_NE(s.sql.find("id > $13::bigint order by id asc"), std::string::npos) << s.sql;
+    EXPECT_NE(
+        s.sql.find(" and (at, id) > (timestamptz 'epoch' + $13::bigint * interval '1 microsecond', $14::bigint)"
+                   " and at >= timestamptz 'epoch' + $13::bigint * interval '1 microsecond' order by at asc, id asc"),
+        std::string::npos)
+        << s.sql;
+    EXPECT_EQ(s.parameters.at(12), "2500000");
     EXPECT_EQ(s.parameters.back(), std::to_string(history_page_max + 1));
 }
 
@@ -56,6 +61,32 @@ TEST(history_json, detail_when_it_is_no_object_then_it_is_kept_as_text) {
     item.event = "x";
     item.detail = "plain";
     EXPECT_EQ(history_json({item}), R"([{"event":"x","detail":{"text":"plain"}}])");
+}
+
+TEST(history_columns, items_when_written_then_there_is_an_array_a_column_and_null_where_none_has_a_value) {
+    history_item one;
+    one.event = "lease_granted";
+    one.at = std::chrono::system_clock::time_point(std::chrono::microseconds(1'500'001));
+    one.resource = "a/1";
+    one.fencing_token = 9007199254740991;
+    one.by.principal = R"(q"u\o)";
+    one.detail = R"({"ttl_ms": 5})";
+    history_item two;
+    two.event = "node_quarantined";
+    two.detail = "plain";
+    two.by.principal = std::string("NULL\0", 5);
+    const auto columns = history_columns({one, two});
+    const compat::parameters expected{"{1500001,NULL}",
+                                      R"({"lease_granted","node_quarantined"})",
+                                      R"({"a/1",NULL})",
+                                      "{9007199254740991,NULL}",
+                                      std::nullopt,
+                                      std::nullopt,
+                                      R"({"q\"u\\o","NULL"})",
+                                      std::nullopt,
+                                      std::nullopt,
+                                      R"({"{\"ttl_ms\": 5}","{\"text\":\"plain\"}"})"};
+    EXPECT_EQ(columns, expected);
 }
 
 TEST(connection_string, timeout_when_missing_then_it_is_added_in_the_strings_own_form) {

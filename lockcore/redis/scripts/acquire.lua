@@ -19,9 +19,9 @@ local HEAD = '^(%x+) (%d+) (%d+) (%d+) (.*)$'  -- nonce token renewals holds res
 -- Whether the holder asks again: the same principal, a named owner, the same resources; or the same idempotency key.
 local function is_callers(lease, tail)
   local from, mine = string.find(lease, '\n', 1, true), string.find(tail, '\n', 1, true)
-  local who = string.sub(tail, mine)
+  local who = string.match(string.sub(tail, mine), '^[^\1]*')  -- without the mark of a kept one
   local after = string.sub(lease, from + #who, from + #who)
-  if string.sub(lease, from, from + #who - 1) ~= who or (after ~= '' and after ~= '\n') then return false end
+  if string.sub(lease, from, from + #who - 1) ~= who or (after ~= '' and after ~= '\1') then return false end
   if not string.find(who, '^\n[^\n]*\n\n') then return true end
   local key = string.match(tail, '^%d+ %d+ %d+ %d+ %d+ (%x+)')
   return key and string.find(string.match(lease, '^%x+ %d+ %d+ %d+ %d+ %d+ %d+ (%S+)'), string.sub(key, 1, 16), 1, true)
@@ -57,8 +57,8 @@ while a <= #ARGV do
       local lease = leases[i]
       if not lease or string.sub(lease, 1, 32) ~= string.sub(first or '', 1, 32) or not is_callers(lease, tail) then mine = false end
       -- At most 16 who wait are told; the others look again by themselves.
-      if lease and mark ~= '' and not string.find(lease, '\n@' .. mark, 1, true) and select(2, string.gsub(lease, '\n@', '')) < 16 then
-        redis.call('APPEND', KEYS[i], '\n@' .. mark)
+      if lease and mark ~= '' and not string.find(lease, '\1' .. mark, 1, true) and select(2, string.gsub(lease, '\1', '')) < 16 then
+        redis.call('APPEND', KEYS[i], '\1' .. mark)
       end
     end
     if mine then answer = '6 ' .. held .. ' ' .. first end
@@ -76,7 +76,12 @@ while a <= #ARGV do
     local text = string.format('%.0f', value)
     for i = k, k + n - 1 do
       local marks = ''
-      if found > 0 and leases[i] then marks = string.match(leases[i], '\n@.*$') or '' end
+      if found > 0 and leases[i] then
+        -- Who waits elsewhere is still to be told; the caller's own mark is in the tail already.
+        local own = string.match(tail, '\1%x+$')
+        marks = string.match(leases[i], '\1.*$') or ''
+        if own then marks = string.gsub(marks, own, '') end
+      end
       redis.call('SET', KEYS[i + n], text)
       redis.call('SET', KEYS[i], nonce .. ' ' .. text .. ' ' .. tail .. marks, 'PX', ttl)
     end

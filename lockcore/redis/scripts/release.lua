@@ -1,6 +1,6 @@
 -- RELEASE (PROTOCOL.md R7): gives back one hold; with the last one the lease goes. Never touches a counter.
 -- KEYS  fg:node, then for each lease: its lease keys
--- ARGV  run id, then for each lease: resources, nonce, mark of the caller, all ('1': however many holds there are)
+-- ARGV  run id, then for each lease: resources, nonce, mark of the caller, how ('0': one hold, '1': all of them, '2': one, but never the last)
 -- Reply one string a lease: '0 holds told' with the holds that remain, and how many who wait elsewhere were told that it is free
 --       | '2' not all of its keys were the caller's; those that were are gone
 --       error UNINIT when the node is not admitted under this run id.
@@ -9,7 +9,7 @@
 if redis.call('HGET', KEYS[1], 'run') ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 local out, k, a = {}, 2, 2
 while a <= #ARGV do
-  local n, nonce, own_mark, all = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
+  local n, nonce, own_mark, how = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
   local mine, holds, told, leases = 0, 1, 0, {}
   for i = k, k + n - 1 do
     local lease = redis.call('GET', KEYS[i])
@@ -18,18 +18,19 @@ while a <= #ARGV do
       holds = math.max(holds, tonumber(string.match(lease, '^%x+ %d+ %d+ (%d+)')))
     end
   end
-  if mine == n and holds > 1 and all ~= '1' then
+  if mine == n and how ~= '1' and (holds > 1 or how == '2') then
+    holds = math.max(holds - 1, 1)
     for i = k, k + n - 1 do
       local head, rest = string.match(leases[i], '^(%x+ %d+ %d+ )%d+( .*)$')
-      redis.call('SET', KEYS[i], head .. (holds - 1) .. rest, 'KEEPTTL')
+      redis.call('SET', KEYS[i], head .. holds .. rest, 'KEEPTTL')
     end
-    out[#out + 1] = '0 ' .. (holds - 1) .. ' 0'
+    out[#out + 1] = '0 ' .. holds .. ' 0'
   else
     for i, lease in pairs(leases) do
       redis.call('DEL', KEYS[i])
-      if string.find(lease, '\n@', 1, true) then
+      if string.find(lease, '\1', 1, true) then
         local text = nonce .. ' ' .. string.sub(KEYS[i], 10)
-        for mark in string.gmatch(lease, '\n@(%x+)') do
+        for mark in string.gmatch(lease, '\1(%x+)') do
           if mark ~= own_mark then told = told + redis.call('PUBLISH', 'fg:wake:' .. mark, text) end
         end
       end

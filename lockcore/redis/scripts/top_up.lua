@@ -1,7 +1,7 @@
 -- TOP-UP (PROTOCOL.md): puts a lease back where it is missing, while a majority still holds it.
 -- KEYS  fg:node, then for each lease: its lease keys, then its counter keys
 -- ARGV  run id, then for each lease: resources, nonce, ttl in ms, T, tail (as in ACQUIRE)
--- Reply one string a lease: '0 counter' what it stands under, now or already; it counts for the holder only if that is T | '1' it is another's | '4' the epoch's tokens are used up
+-- Reply one string a lease: '0 counter' what it stands under, now or already; it counts for the holder only if that is T | '1' it is another's | '2' it is there from before the node forgot, and counts for nobody | '4' the epoch's tokens are used up
 --       error UNINIT when the node is not admitted under this run id.
 -- Why atomic: it must not take a lease that another has taken meanwhile. Never (nonce, T) without the counter: a newer grant may have been stamped here.
 local node = redis.call('HMGET', KEYS[1], 'run', 'base')
@@ -27,7 +27,7 @@ while a <= #ARGV do
   if anothers then
     out[#out + 1] = '1'
   elseif not missing then
-    out[#out + 1] = '0 ' .. string.format('%.0f', known)
+    out[#out + 1] = known >= base and '0 ' .. string.format('%.0f', known) or '2'
   elseif value % 4294967296 == 0 then
     out[#out + 1] = '4'
   else

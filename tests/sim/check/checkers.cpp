@@ -21,22 +21,44 @@ void checkers::fail(checker by, std::string what) {
     found_ = violation{by, ctx_.now(), std::move(what)};
 }
 
-void checkers::grant_complete(resource_set set, std::uint64_t token, const floors& before) {
+void checkers::grant_complete(resource_set set, sim_nonce nonce, std::uint64_t token, const floors& before) {
     for_each_resource(set, [&](std::uint32_t r) {
         if (token <= before[r]) {
             fail(checker::tokens, "resource " + number(r) + " was given " + token_text(token) +
                                       " to a request that began after " + token_text(before[r]) + " was complete");
         }
-        auto& known = tokens_[r];
-        const auto at = std::lower_bound(known.begin(), known.end(), token);
-        if (at != known.end() && *at == token) {
+        const auto [known, is_new] = tokens_[r].try_emplace(token, nonce);
+        if (!is_new && known->second != nonce) {
             fail(checker::tokens, "resource " + number(r) + " was given " + token_text(token) + " twice");
-        } else {
-            if (at != known.end()) ctx_.hit(probe::two_grants_overlapped);
-            known.insert(at, token);
+        } else if (is_new && std::next(known) != tokens_[r].end()) {
+            ctx_.hit(probe::two_grants_overlapped);
         }
         highest_complete_[r] = std::max(highest_complete_[r], token);
     });
+}
+
+void checkers::seen_complete(resource_set set, sim_nonce nonce, std::uint64_t token) {
+    for_each_resource(set, [&](std::uint32_t r) {
+        const auto [known, is_new] = tokens_[r].try_emplace(token, nonce);
+        if (is_new) ctx_.hit(probe::entered_before_granted);
+        if (known->second != nonce) {
+            fail(checker::tokens, "resource " + number(r) + ": " + token_text(token) + " was entered by attempt " +
+                                      number(nonce) + ", and given to another");
+        }
+        highest_complete_[r] = std::max(highest_complete_[r], token);
+    });
+}
+
+void checkers::waiter_forgotten(std::uint32_t client) {
+    fail(checker::liveness, "client " + number(client) + " waited longer than it had asked for, and was told nothing");
+}
+
+void checkers::told_lost(std::uint32_t client, sim_nonce nonce, std::uint64_t token, sim_time sure_since) {
+    const auto entered = entered_.find(nonce);
+    if (entered != entered_.end() && entered->second > token) return ctx_.hit(probe::entered_then_raised);
+    if (!ctx_.set.exclusion_promised() || disturbed_ >= sure_since) return;
+    fail(checker::holds, "client " + number(client) + " was told that the lease of attempt " + number(nonce) +
+                             " is lost, which is valid, has a hold that nobody gave back, and no node forgot it");
 }
 
 void checkers::guard_accepted(std::uint32_t resource, std::uint64_t token) {
@@ -108,6 +130,8 @@ void checkers::stamped(std::uint32_t node, std::uint32_t resource, sim_nonce non
                                   number(last.nonce) + ", resource " + number(resource));
     }
     if (token >= last.token) last = {nonce, token};
+    if (const auto entered = entered_.find(nonce); entered != entered_.end())
+        entered->second = std::max(entered->second, token);
 }
 
 }  // namespace sim

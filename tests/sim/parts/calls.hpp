@@ -17,13 +17,26 @@ struct call {
     sim_nonce nonce = 0;     ///< Of the lease; ACQUIRE draws one.
     sim_nonce previous = 0;  ///< ACQUIRE: the lease that is handed over.
     std::uint64_t token = 0;
+    identity by = {};
+    idempotency key = {};
+    milliseconds wait{0};  ///< ACQUIRE: how long it may stand in a queue.
+    bool again = false;    ///< ACQUIRE: by one who holds it already.
 };
 
 struct call_answer {
-    enum class outcome : std::uint8_t { done, locked, no_quorum, lost, exhausted } what{};
+    enum class outcome : std::uint8_t {
+        done,
+        locked,
+        no_quorum,
+        lost,
+        too_late,  ///< The nodes said yes, when nothing was left of it.
+        exhausted,
+        cancelled,
+    } what{};
     sim_nonce nonce = 0;
     std::uint64_t token = 0;
-    milliseconds left{0};  ///< validity_ms
+    milliseconds left{0};     ///< validity_ms
+    std::uint32_t holds = 1;  ///< On a majority of the nodes; after RELEASE: that remain.
 };
 
 /// The clients, as gateways see them: co-located, so that a call's answer takes no time (validity counts from it).

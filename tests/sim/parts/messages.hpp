@@ -13,7 +13,31 @@ enum class request_kind : std::uint8_t {
     lease,  ///< One of the scripts about a lease.
     identify,
     readmit,
+    note_sync,  ///< What the node's data say of how it syncs.
     ping,
+};
+
+/// Who asks: a principal, and an owner that it names; 0: it names none.
+struct identity {
+    std::uint16_t principal = 0, owner = 0;
+    friend bool operator==(const identity&, const identity&) = default;
+};
+
+/// An idempotency key as the nodes keep it: whose it is, and what was asked for. 0: none.
+struct idempotency {
+    std::uint64_t who = 0;
+    std::uint32_t what = 0;
+    friend bool operator==(const idempotency&, const idempotency&) = default;
+};
+
+/// Under which a gateway wants to be told that a lease ended. 0: none.
+using wake_mark = std::uint32_t;
+
+/// A lease ended, and `mark` is told.
+struct wake {
+    wake_mark mark = 0;
+    sim_nonce ended = 0;
+    std::uint32_t resource = 0;
 };
 
 /// What travels from a gateway to a node. Plain values: a request is what was built, whatever happens to who built it.
@@ -26,7 +50,17 @@ struct request {
     sim_nonce nonce = 0, previous = 0;
     std::uint64_t token = 0, hint = 0;
     milliseconds ttl{0};
+    // ACQUIRE, TOP-UP: what the lease says of itself.
+    identity by;
+    idempotency key;  ///< HOLD too.
+    std::uint32_t renewals = 0, holds = 1;
+    milliseconds held{0};
+    wake_mark left_mark = 0;  ///< In the lease from the start.
+    wake_mark mark = 0;       ///< ACQUIRE: to be told; RELEASE: not to be told.
+    // RENEW, HOLD; HOLD's `holds`: so many there are then at least.
     std::uint32_t renewals_max = 0;
+    milliseconds hold_max{0};
+    bool syncs = false;       ///< NOTE_SYNC
     std::uint32_t claim = 0;  ///< IDENTIFY: to leave there; READMIT: that was seen before the draw.
     std::uint64_t base = 0;
 };
@@ -38,8 +72,7 @@ struct reply {
     run_number live_run = 0, admitted_run = 0;
     std::uint32_t claim = 0;
     std::uint64_t base = 0;
-    std::chrono::seconds uptime{0};
-    bool syncs_every_write = false;
+    bool syncs_every_write = false, synced_so_far = false;
     // READMIT
     enum class readmission : std::uint8_t { ok, already, gone } readmitted{};
 };

@@ -63,9 +63,25 @@ void network::request_arrives(connection c) {
     const request q = l.requests.pop();
     if (!l.open && q.kind == request_kind::lease) ctx_.hit(probe::request_outlived_connection);
     const reply answer = node.execute(q);
+    for (const wake& w : node.take_wakes())
+        publish(l.node, w);
     if (!l.open || !l.answers) return;
     l.replies.push(answer);
     ctx_.events.at(arrival(l, l.down, down_blocked_[l.gateway][l.node]), {.kind = event_kind::reply_arrives, .a = c});
+}
+
+/// What is published goes to those who listen at that moment; nobody asks for it again.
+void network::publish(std::uint32_t node, const wake& w) {
+    const std::uint32_t gateway = (w.mark - 1) % sim_gateways_max;
+    if (!healed_ && (ctx_.chance.chance(ctx_.set.wakes_lost_per_thousand) || down_blocked_[gateway][node] > ctx_.now()))
+        return ctx_.hit(probe::wake_lost);
+    wakes_.push_back({node, w});
+    line way;
+    way.gateway = gateway;
+    way.node = node;
+    ctx_.events.in(delay(way), {.kind = event_kind::wake_arrives,
+                                .who = static_cast<std::uint8_t>(gateway),
+                                .a = static_cast<std::uint32_t>(wakes_.size() - 1)});
 }
 
 network::delivery network::reply_arrives(connection c) {

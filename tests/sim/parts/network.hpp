@@ -42,6 +42,11 @@ class network {
     std::uint32_t gateway_of(connection c) const { return connections_[c].gateway; }
     std::uint32_t node_of(connection c) const { return connections_[c].node; }
     delivery reply_arrives(connection c);
+    struct told_wake {
+        std::uint32_t node = 0;
+        wake what;
+    };
+    const told_wake& wake_arrives(std::uint32_t at) const { return wakes_[at]; }
     enum class opening : std::uint8_t { stands, refused, given_up };
     opening opens(connection c);
     /// True if the gateway still thought it open.
@@ -65,12 +70,14 @@ class network {
 
     microseconds delay(const line& l);
     sim_time arrival(const line& l, one_way& way, sim_time blocked_until);
+    void publish(std::uint32_t node, const wake& w);
     void end_soon(connection c, microseconds after);
 
     context& ctx_;
     std::vector<sim_node>& nodes_;
     std::vector<line> connections_;
     std::array<std::array<sim_time, sim_nodes_max>, sim_gateways_max> up_blocked_{}, down_blocked_{};
+    std::vector<told_wake> wakes_;
     bool healed_ = false;
 };
 

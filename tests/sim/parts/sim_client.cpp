@@ -14,6 +14,7 @@ const std::array<sim_client::op, op_count> sim_client::ops = {{
     {"hand over", &sim_client::hand_over},
     {"linger", &sim_client::linger},
     {"walk away", &sim_client::walk_away},
+    {"hold again", &sim_client::hold_again},
 }};
 
 sim_client::sim_client(context& ctx, checkers& check, gateways& to, shop& sells, std::uint32_t index,
@@ -21,13 +22,14 @@ sim_client::sim_client(context& ctx, checkers& check, gateways& to, shop& sells,
     : ctx_(ctx), check_(check), gateways_(to), shop_(sells), index_(index), clock_(clock) {}
 
 void sim_client::start() {
+    if (ctx_.chance.chance(ctx_.set.named_per_thousand)) me_.owner = static_cast<std::uint16_t>(index_ + 1);
     sleep(state::idle, ctx_.chance.about(ctx_.set.think));
 }
 
 void sim_client::insist_on(std::uint32_t resource) {
     insists_ = true;
     insisted_ = resource;
-    sleep(state::idle, ctx_.chance.about(milliseconds{5}));
+    sleep(state::idle, milliseconds{2} + ctx_.chance.about(milliseconds{5}));
 }
 
 // --- the loop
@@ -60,7 +62,13 @@ void sim_client::wakes(std::uint32_t generation) {
             }
             return;
         case state::calling:  // nobody answers: it gives up
-            if (called_ == call_kind::acquire || called_ == call_kind::release) return let_go();
+            gateways_.drop(index_);
+            if (insists_ && last_.wait > milliseconds{0}) check_.waiter_forgotten(index_);
+            if (last_.kind == call_kind::acquire && !last_.again) {
+                if (last_.key.who != 0 && ctx_.chance.chance(800)) repeats_ = last_;
+                return let_go();
+            }
+            if (last_.kind == call_kind::release && lease_.given_back) return let_go();
             return sleep(state::holding, pause());
         case state::holding:
             return choose_op();
@@ -70,6 +78,7 @@ void sim_client::wakes(std::uint32_t generation) {
             if (ctx_.chance.chance(50)) {
                 ctx_.hit(probe::write_outcome_unknown);
                 lease_.write_under_way = true;
+                unsure_under_ = lease_.token;
                 release();
             }
             return;
@@ -80,7 +89,8 @@ void sim_client::wakes(std::uint32_t generation) {
 }
 
 void sim_client::choose_op() {
-    if (stopping_ || insists_ || ops_left_ == 0) return release();
+    // What was given back is not given back once more: that would be somebody else's hold.
+    if (stopping_ || insists_ || ops_left_ == 0) return lease_.given_back ? let_go() : release();
     --ops_left_;
     if (ctx_.now() > lease_.until) {
         ctx_.hit(probe::lease_ran_out_unnoticed);
@@ -129,24 +139,45 @@ resource_set sim_client::some_resources() {
 
 void sim_client::ask(call c) {
     state_ = state::calling;
-    called_ = c.kind;
     ++generation_;
     c.client = index_;
     c.generation = generation_;
+    c.by = me_;
+    last_ = c;
+    asked_at_ = ctx_.now();
     gateways_.ask(ctx_.chance.below(ctx_.set.gateways), c);
-    const microseconds patience =
+    microseconds patience =
         ctx_.chance.between(microseconds(ctx_.set.node_timeout), microseconds(ctx_.set.node_timeout) * 8);
+    if (c.wait > milliseconds{0}) {
+        // Some go away before their time.
+        const bool in_a_hurry = !insists_ && ctx_.chance.chance(300);
+        patience += in_a_hurry ? ctx_.chance.between(microseconds{0}, microseconds(c.wait)) : microseconds(c.wait);
+        if (insists_) patience += 24 * microseconds(ctx_.set.node_timeout) + ctx_.set.slow * 8;
+    }
     ctx_.events.in(patience,
                    {.kind = event_kind::client_wakes, .who = static_cast<std::uint8_t>(index_), .a = generation_});
 }
 
 void sim_client::acquire(resource_set set, milliseconds ttl, sim_nonce previous) {
-    ask({.kind = call_kind::acquire, .resources = set, .ttl = ttl, .previous = previous});
+    call c{.kind = call_kind::acquire, .resources = set, .ttl = ttl, .previous = previous};
+    if (previous == 0) {
+        if (ctx_.chance.chance(ctx_.set.waits_per_thousand))
+            c.wait = std::chrono::ceil<milliseconds>(ctx_.chance.about(ctx_.set.max_ttl)) + milliseconds{1};
+        if (ctx_.chance.chance(ctx_.set.keys_per_thousand)) c.key = {std::uint64_t{index_ + 1} << 32 | ++keys_, 0};
+        // What was not answered is asked for once more.
+        if (repeats_) c = *repeats_;
+        repeats_.reset();
+    }
+    if (insists_ && ctx_.chance.chance(300))
+        c.wait = ctx_.chance.between(milliseconds{1}, milliseconds{ctx_.chance.chance(500) ? 60'000 : 500});
+    ask(c);
 }
 
 void sim_client::renew() {
-    milliseconds ttl = lease_.ttl;
-    if (ctx_.broken(mutation::renew_to_other_ttl)) ttl = ctx_.chance.between(ctx_.set.ttl_low, ctx_.set.max_ttl);
+    // Longer or shorter than it was.
+    const bool other = ctx_.chance.chance(ctx_.set.other_ttl_per_thousand);
+    const milliseconds ttl = other ? ctx_.chance.between(ctx_.set.ttl_low, ctx_.set.max_ttl) : lease_.ttl;
+    if (ttl < lease_.ttl) ctx_.hit(probe::renewed_for_less);
     ask({.kind = call_kind::renew,
          .resources = lease_.resources,
          .ttl = ttl,
@@ -158,15 +189,20 @@ void sim_client::inspect() {
     ask({.kind = call_kind::inspect, .resources = lease_.resources, .nonce = lease_.nonce, .token = lease_.token});
 }
 
+/// Gives back a hold; with the last one the lease is not its any more.
 void sim_client::release() {
-    lease_.given_back = true;
-    check_.lease_valid_only(lease_.nonce, ctx_.now());
+    if (lease_.holds > 0) --lease_.holds;
+    if (lease_.holds == 0) {
+        lease_.given_back = true;
+        check_.lease_valid_only(lease_.nonce, ctx_.now());
+    }
     ask({.kind = call_kind::release, .resources = lease_.resources, .nonce = lease_.nonce, .token = lease_.token});
 }
 
 /// The next holder stands ready: it takes the lease over instead of waiting until it is free.
 void sim_client::hand_over() {
-    lease_.given_back = true;  // its nonce is never renewed again
+    if (me_.owner != 0) return work();  // one more hold may stand on the nodes than it knows of
+    lease_.given_back = true;           // its nonce is never renewed again
     if (!ctx_.broken(mutation::hand_over_keeps_old)) check_.lease_valid_only(lease_.nonce, ctx_.now());
     acquire(lease_.resources, ctx_.chance.between(ctx_.set.ttl_low, ctx_.set.max_ttl), lease_.nonce);
 }
@@ -179,21 +215,54 @@ void sim_client::walk_away() {
     let_go();
 }
 
+/// What a re-entrant owner does: it asks for what it holds.
+void sim_client::hold_again() {
+    if (me_.owner == 0) return renew();
+    call c{.kind = call_kind::acquire, .resources = lease_.resources, .again = true};
+    c.ttl = ctx_.chance.between(ctx_.set.ttl_low, ctx_.set.max_ttl);
+    if (ctx_.chance.chance(ctx_.set.waits_per_thousand)) c.wait = milliseconds{1 + ctx_.chance.below(50)};
+    if (ctx_.chance.chance(ctx_.set.keys_per_thousand)) c.key = {std::uint64_t{index_ + 1} << 32 | ++keys_, 0};
+    ask(c);
+}
+
+void sim_client::held_again(const call& c, const call_answer& a) {
+    if (a.what == outcome::done && a.nonce != lease_.nonce) return acquired(c, a);  // the old one had ended
+    if (a.what == outcome::done) {
+        ++lease_.holds;
+        lease_.ttl = c.ttl;
+        lease_.until = std::max(lease_.until, ctx_.now() + clock_.real(a.left));
+        lease_.sure_since = asked_at_;
+        check_.lease_valid(c.resources, a.nonce, lease_.until);
+    }
+    sleep(state::holding, pause());
+}
+
+void sim_client::acquired(const call& c, const call_answer& a) {
+    const sim_time until = ctx_.now() + clock_.real(a.left);
+    lease_ = {};
+    lease_.nonce = a.nonce;
+    lease_.token = a.token;
+    lease_.resources = c.resources;
+    lease_.ttl = c.ttl;
+    lease_.write_under_way = a.token == unsure_under_;  // entered again: the same token
+    lease_.until = until;
+    lease_.sure_since = asked_at_;
+    check_.lease_valid(c.resources, a.nonce, until);
+    refused_ = 0;
+    ops_left_ = 1 + ctx_.chance.below(7);
+    got_it_ = got_it_ || insists_;
+    sleep(state::holding, insists_ ? microseconds{0} : pause());
+}
+
 void sim_client::answer(const call& c, const call_answer& a) {
     const bool good = a.what == outcome::done;
     const sim_time until = ctx_.now() + clock_.real(a.left);
     switch (c.kind) {
         case call_kind::acquire:
+            if (c.again) return held_again(c, a);
             if (c.previous != 0) ctx_.hit(good ? probe::hand_over_ok : probe::hand_over_failed);
             if (c.previous != 0) lease_.nonce = good ? 0 : c.previous;
-            if (good) {
-                lease_ = {a.nonce, a.token, c.resources, c.ttl, false, false, until};
-                check_.lease_valid(c.resources, a.nonce, until);
-                refused_ = 0;
-                ops_left_ = 1 + ctx_.chance.below(7);
-                got_it_ = got_it_ || insists_;
-                return sleep(state::holding, insists_ ? microseconds{0} : pause());
-            }
+            if (good) return acquired(c, a);
             if (c.previous != 0) return release();  // what was to be handed over is given back
             // As a waiter does: it comes back just when the holder's lease runs out.
             if (a.what == outcome::locked && a.left > milliseconds{0} && ctx_.chance.chance(500)) {
@@ -206,12 +275,17 @@ void sim_client::answer(const call& c, const call_answer& a) {
             if (good) {
                 if (c.kind == call_kind::renew) lease_.ttl = c.ttl;
                 lease_.until = until;
+                lease_.sure_since = asked_at_;
                 if (!lease_.given_back) check_.lease_valid(c.resources, c.nonce, until);
-            } else if (a.what == outcome::lost && ctx_.chance.chance(800)) {
+            } else if (a.what == outcome::lost && !lease_.given_back && ctx_.now() < lease_.until) {
+                check_.told_lost(index_, lease_.nonce, lease_.token, lease_.sure_since);
+                return let_go();
+            } else if ((a.what == outcome::lost || a.what == outcome::too_late) && ctx_.chance.chance(800)) {
                 return let_go();
             }
             return sleep(state::holding, pause());
         case call_kind::release:
+            if (!lease_.given_back) return a.what == outcome::lost ? let_go() : sleep(state::holding, pause());
             if (insists_) {
                 state_ = state::finished;
                 return;

@@ -11,6 +11,8 @@ class gateways {
   public:
     virtual ~gateways() = default;
     virtual void ask(std::uint32_t gateway, const call& c) = 0;
+    /// The client no longer waits for what it asked for last.
+    virtual void drop(std::uint32_t client) = 0;
 };
 
 /// Whoever holds leases and sells units under them. It is careless on purpose: it sleeps past its lease, goes on with
@@ -40,6 +42,8 @@ class sim_client {
         milliseconds ttl{0};
         bool given_back = false;  ///< It asked for the release: whatever is answered later, it is not its any more.
         bool write_under_way = false;  ///< Its outcome is unknown: nothing more under this token.
+        std::uint32_t holds = 1;       ///< That it knows of and has not given back.
+        sim_time sure_since{0};        ///< When it asked for what it was told last.
         sim_time until{0};             ///< Real time until which its own clock says that the lease is valid.
     };
     /// What a client may do with a lease. A new operation is a new row here and a new weight in options.
@@ -57,6 +61,9 @@ class sim_client {
     void hand_over();
     void linger();
     void walk_away();
+    void hold_again();
+    void acquired(const call& c, const call_answer& a);
+    void held_again(const call& c, const call_answer& a);
 
     void ask(call c);
     void choose_op();
@@ -75,12 +82,16 @@ class sim_client {
 
     state state_ = state::idle;
     std::uint32_t generation_ = 0;  ///< Counts what it waits for; answers to anything older are not heard.
-    call_kind called_{};
+    call last_;
+    sim_time asked_at_{0};
+    identity me_;
+    std::optional<call> repeats_;  ///< With its idempotency key: a request that was not answered.
+    std::uint32_t keys_ = 0;
     held lease_, past_;
     std::uint32_t ops_left_ = 0, refused_ = 0;
     bool writing_ = false;
     std::uint32_t shop_resource_ = 0;
-    std::uint64_t units_seen_ = 0;
+    std::uint64_t units_seen_ = 0, unsure_under_ = 0;
     bool stopping_ = false, insists_ = false, got_it_ = false;
     std::uint32_t insisted_ = 0;
 };

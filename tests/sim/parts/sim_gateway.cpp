@@ -2,6 +2,9 @@
 
 #include <proto/validity.hpp>
 
+#include <bit>
+#include <utility>
+
 namespace sim {
 namespace {
 
@@ -13,6 +16,12 @@ using lockcore::node_index;
 using lockcore::node_reply;
 using lockcore::reply_status;
 using outcome = call_answer::outcome;
+
+node_reply only(reply_status status) {
+    node_reply r;
+    r.status = status;
+    return r;
+}
 
 constexpr node_index at_index(std::uint32_t n) {
     return static_cast<node_index>(n);
@@ -43,6 +52,7 @@ sim_gateway::sim_gateway(context& ctx, network& net, epoch_register& epochs, che
 
 void sim_gateway::start() {
     runs_ = true;
+    ++incarnation_;
     paused_until_ = sim_time{0};
     for (auto& link : links_)
         link->open();
@@ -56,6 +66,9 @@ void sim_gateway::crash() {
         link->forget();
     attempts_.clear();
     free_.clear();
+    if (!waiters_.empty()) ctx_.hit(probe::gateway_crashed_with_waiters);
+    waiters_.clear();
+    queues_.fill(std::nullopt);
     highest_ = {};
 }
 
@@ -73,9 +86,10 @@ std::uint64_t sim_gateway::highest_epoch() const {
 }
 
 std::uint64_t sim_gateway::hint_for(resource_set set) const {
-    std::uint64_t highest = 0;
+    // No counter is below its node's base: from the highest of those on, all nodes count in step.
+    std::uint64_t highest = highest_epoch() << 32;
     for_each_resource(set, [&](std::uint32_t r) { highest = std::max(highest, highest_[ctx_.set.bucket_of[r]]); });
-    return highest == 0 ? 0 : highest + 1;
+    return highest + 1;
 }
 
 void sim_gateway::remember(resource_set set, std::uint64_t token) {
@@ -87,19 +101,16 @@ void sim_gateway::remember(resource_set set, std::uint64_t token) {
 
 // --- calls
 
-std::uint32_t sim_gateway::new_attempt(const call& c) {
+std::uint32_t sim_gateway::new_attempt(const call& c, command_kind what) {
+    std::uint32_t at = 0;
     if (!free_.empty()) {
-        const std::uint32_t at = free_.back();
+        at = free_.back();
         free_.pop_back();
-        attempts_[at] = attempt(c, ctx_.set.nodes);
-        return at;
+        attempts_[at] = attempt(c, what, ctx_.set.nodes);
+    } else {
+        at = static_cast<std::uint32_t>(attempts_.size());
+        attempts_.emplace_back(c, what, ctx_.set.nodes);
     }
-    attempts_.emplace_back(c, ctx_.set.nodes);
-    return static_cast<std::uint32_t>(attempts_.size() - 1);
-}
-
-void sim_gateway::called(const call& c) {
-    const std::uint32_t at = new_attempt(c);
     attempt& a = attempts_[at];
     a.before = check_.complete_by_now();
     a.started = local_time();
@@ -108,28 +119,63 @@ void sim_gateway::called(const call& c) {
     q.attempt = at;
     q.ttl = c.ttl;
     q.renewals_max = ctx_.set.renewals_max;
+    q.hold_max = ctx_.set.hold_max;
     q.nonce = c.nonce;
     q.token = c.token;
-    if (c.kind == call_kind::acquire) {
-        q.nonce = ctx_.chance.next() | 1;
-        q.previous = c.previous;
-        q.hint = ctx_.set.hints ? hint_for(c.resources) : 0;
-        if (q.hint != 0) ctx_.hit(probe::hint_used);
-        ctx_.note("attempt begins", index_, q.nonce, c.resources, q.hint);
-        perform(at, a.taking.start());
-    } else {
-        if (c.kind == call_kind::inspect) {
-            for_each_resource(c.resources, [&](std::uint32_t r) {
-                if (a.before[r] > c.token) ctx_.hit(probe::inspected_after_newer_grant);
-            });
-        }
-        ctx_.note("round begins", index_, q.nonce, static_cast<std::uint64_t>(c.kind), q.token);
-        const lockcore::node_set to = a.round.start();
-        for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
-            if (!to[n]) continue;
-            const reply_status sent = send(at, n, command_of(c.kind), c.token);
-            if (sent != reply_status::ok) round_answered(at, n, {sent, 0, milliseconds{0}});
-        }
+    q.by = c.by;
+    q.mark = mark();
+    return at;
+}
+
+void sim_gateway::called(const call& c) {
+    if (c.kind == call_kind::acquire) return take(c);
+    if (c.kind == call_kind::release) return release(c);
+    if (c.kind == call_kind::inspect) {
+        for_each_resource(c.resources, [&](std::uint32_t r) {
+            if (check_.complete_by_now()[r] > c.token) ctx_.hit(probe::inspected_after_newer_grant);
+        });
+    }
+    start_round(c, command_of(c.kind), c.nonce, c.token, 1);
+}
+
+void sim_gateway::start_attempt(const call& c, ticket for_whom, sim_nonce previous, const call* gives_back) {
+    const std::uint32_t at = new_attempt(c, command_kind::acquire);
+    attempt& a = attempts_[at];
+    a.for_whom = for_whom;
+    if (gives_back) a.gives_back = *gives_back;
+    request& q = a.built;
+    q.nonce = ctx_.chance.next() | 1;
+    q.previous = previous;
+    q.key = c.key;
+    if (c.wait == milliseconds{0}) q.mark = 0;
+    // Whoever waits behind it here has to be told when the lease ends at another gateway.
+    const auto& behind = queues_[static_cast<std::uint32_t>(std::countr_zero(c.resources))];
+    if (behind && behind->size() > 1) q.left_mark = mark();
+    q.hint = ctx_.set.hints ? hint_for(c.resources) : 0;
+    if (q.hint > (highest_epoch() << 32) + 1) ctx_.hit(probe::hint_used);
+    ctx_.note("attempt begins", index_, q.nonce, c.resources, q.hint);
+    perform(at, a.taking.start());
+    settle(at);
+}
+
+std::uint32_t sim_gateway::start_round(const call& c, command_kind what, sim_nonce nonce, std::uint64_t token,
+                                       std::uint32_t holds) {
+    const std::uint32_t at = new_attempt(c, what);
+    request& q = attempts_[at].built;
+    q.nonce = nonce;
+    q.token = token;
+    q.holds = holds;
+    if (what == command_kind::hold) q.key = c.key;
+    begin_round(at);
+    return at;
+}
+
+void sim_gateway::begin_round(std::uint32_t at) {
+    attempt& a = attempts_[at];
+    ctx_.note("round begins", index_, a.built.nonce, static_cast<std::uint64_t>(a.what), a.built.token);
+    for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
+        const reply_status sent = send(at, n, a.what, a.built.token);
+        if (sent != reply_status::ok) round_answered(at, n, only(sent));
     }
     settle(at);
 }
@@ -144,9 +190,10 @@ reply_status sim_gateway::send(std::uint32_t at, std::uint32_t node, command_kin
     return sent;
 }
 
-void sim_gateway::on_reply(const request& asked, std::uint32_t node, node_reply r, bool last) {
+void sim_gateway::on_reply(const request& asked, std::uint32_t node, const node_reply& told, bool last) {
     const std::uint32_t at = asked.attempt;
     attempt& a = attempts_[at];
+    const node_reply& r = told;
     if (last) --a.awaited;
     if (r.status == reply_status::broken) a.clean = false;
     if (r.status == reply_status::timeout) a.timed_out = true;
@@ -154,14 +201,12 @@ void sim_gateway::on_reply(const request& asked, std::uint32_t node, node_reply 
         case command_kind::acquire:
         case command_kind::confirm:
             acquire_answered(at, node, asked.command, asked.token, r);
-            break;
-        case command_kind::undo:
-            if (last && r.status == reply_status::not_admitted) a.clean = false;
-            break;
-        case command_kind::top_up:
+            remember(a.built.resources, value_of(a.taking.highest_heard()));  // of those that come late too
             break;
         default:
-            round_answered(at, node, r);
+            // The answer to a top-up or an undo changes nothing.
+            if (asked.command == a.what) round_answered(at, node, r);
+            if (a.undone && last && r.status == reply_status::not_admitted) a.clean = false;
             break;
     }
     settle(at);
@@ -169,9 +214,10 @@ void sim_gateway::on_reply(const request& asked, std::uint32_t node, node_reply 
 
 /// Frees what nobody waits for any more, and looks whether a failed attempt left anything behind.
 void sim_gateway::settle(std::uint32_t at) {
+    if (at >= attempts_.size()) return;
     attempt& a = attempts_[at];
     if (a.awaited > 0 || !a.told || !a.in_use) return;
-    if (a.undone && a.clean) {
+    if (a.undone && a.clean && !check_.was_entered(a.built.nonce)) {
         ctx_.hit(probe::undone_cleanly);
         for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
             if (a.undone_in[n] != 0 && a.undone_in[n] != nodes_[n].run()) continue;  // another life of the node
@@ -185,11 +231,10 @@ void sim_gateway::settle(std::uint32_t at) {
     free_.push_back(at);
 }
 
-void sim_gateway::tell(attempt& a, const call_answer& answer) {
-    a.told = true;
-    ctx_.note("client is told", a.asked_for.client, static_cast<std::uint64_t>(answer.what), answer.token,
+void sim_gateway::tell(const call& c, const call_answer& answer) {
+    ctx_.note("client is told", c.client, static_cast<std::uint64_t>(answer.what), answer.token,
               static_cast<std::uint64_t>(answer.left.count()));
-    if (clients_.waits_for(a.asked_for)) clients_.answer(a.asked_for, answer);
+    if (clients_.waits_for(c)) clients_.answer(c, answer);
 }
 
 // --- ACQUIRE, as acquire_attempt and shard::try_once do it
@@ -214,6 +259,7 @@ void sim_gateway::perform(std::uint32_t at, acquire::step step) {
         acquire::step next;
         for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
             if (!answered[n]) continue;
+            if (!confirms) note_previous(a, n, answers[n]);
             const acquire::step s = confirms ? a.taking.confirm_answered(at_index(n), step.token, answers[n])
                                              : a.taking.acquire_answered(at_index(n), answers[n]);
             if (s.to.any()) next = s;
@@ -223,9 +269,9 @@ void sim_gateway::perform(std::uint32_t at, acquire::step step) {
     attempt& a = attempts_[at];
     if (a.taking.outcome() == acquire::verdict::granted && !a.complete) {
         a.complete = true;
-        check_.grant_complete(a.built.resources, value_of(a.taking.token()), a.before);
+        check_.grant_complete(a.built.resources, a.built.nonce, value_of(a.taking.token()), a.before);
     }
-    if (a.taking.outcome() != acquire::verdict::pending && !a.told) acquire_done(a, at);
+    if (a.taking.outcome() != acquire::verdict::pending && !a.told) acquire_done(at);
 }
 
 void sim_gateway::acquire_answered(std::uint32_t at, std::uint32_t node, command_kind command, std::uint64_t token,
@@ -239,9 +285,12 @@ void sim_gateway::acquire_answered(std::uint32_t at, std::uint32_t node, command
     }
     if (command == command_kind::acquire && r.status == reply_status::timeout &&
         ctx_.broken(mutation::acquire_over_silence)) {
-        r = {reply_status::ok, value_of(a.taking.highest_heard()), milliseconds{0}};
+        r = only(reply_status::ok);
+        r.value = value_of(a.taking.highest_heard());
     }
     if (r.status == reply_status::stale && ctx_.broken(mutation::stale_counts)) a.stale_at[node] = r.value;
+    if (command == command_kind::acquire) note_previous(a, node, r);
+    note_holds(a, r);
     const std::size_t stamps = a.taking.stamps();
     const acquire::step next = command == command_kind::acquire
                                    ? a.taking.acquire_answered(at_index(node), r)
@@ -252,7 +301,8 @@ void sim_gateway::acquire_answered(std::uint32_t at, std::uint32_t node, command
     perform(at, next);
 }
 
-void sim_gateway::count_probes(const attempt& a, std::uint64_t token_before, command_kind command, node_reply r) {
+void sim_gateway::count_probes(const attempt& a, std::uint64_t token_before, command_kind command,
+                               const node_reply& r) {
     const std::uint64_t token = value_of(a.taking.token());
     if (token_before != 0 && token > token_before)
         ctx_.hit(r.status == reply_status::stale ? probe::raised_by_stale : probe::raised_to_nodes_ahead);
@@ -265,8 +315,39 @@ void sim_gateway::count_probes(const attempt& a, std::uint64_t token_before, com
                                       : probe::late_reply_lower);
 }
 
-void sim_gateway::acquire_done(attempt& a, std::uint32_t at) {
-    remember(a.built.resources, value_of(a.taking.highest_heard()));
+/// A node may have missed a hold that another counted.
+void sim_gateway::note_holds(attempt& a, const node_reply& r) {
+    if (r.text.empty()) return;
+    if (const auto record = lockcore::lease_record::parse(r.text)) {
+        std::uint32_t& most = a.most_holds[std::string(record->attempt.str())];
+        most = std::max(most, record->holds);
+    }
+}
+
+/// As acquire_attempt::note_previous.
+void sim_gateway::note_previous(attempt& a, std::uint32_t node, const node_reply& r) {
+    if (!a.gives_back) return;
+    node_reply about = only(r.status);
+    if (r.status == reply_status::kept) {
+        about.status = reply_status::ok;
+        about.count = r.count;
+    } else if ((r.status == reply_status::ok && r.count == 0) || r.status == reply_status::held ||
+               r.status == reply_status::own) {
+        about.status = reply_status::lost;
+    }
+    const auto verdict = a.previous.answered(at_index(node), about);
+    if (verdict == majority_round::verdict::pending) return;
+    if (verdict == majority_round::verdict::yes && !a.previous.holds_settled()) return;
+    const call c = *std::exchange(a.gives_back, std::nullopt);
+    if (a.previous.holds() > 0) ctx_.hit(probe::hand_over_kept);
+    release_done(c, a.previous, a.previous.outcome() == majority_round::verdict::yes ? a.previous.holds() : 0, true);
+}
+
+void sim_gateway::acquire_done(std::uint32_t at) {
+    attempt& a = attempts_[at];
+    a.told = true;
+    const call c = a.asked_for;
+    const ticket for_whom = a.for_whom;
     const bool several = (a.built.resources & (a.built.resources - 1)) != 0;
     if (a.taking.outcome() == acquire::verdict::granted) {
         microseconds spent = local_time() - a.started;
@@ -274,27 +355,40 @@ void sim_gateway::acquire_done(attempt& a, std::uint32_t at) {
         if (ctx_.broken(mutation::validity_from_answer)) spent = microseconds{0};
         auto left = std::chrono::floor<milliseconds>(lockcore::validity(a.built.ttl, spent));
         if (ctx_.broken(mutation::no_drift_allowance)) left = std::chrono::floor<milliseconds>(a.built.ttl - spent);
-        const bool wanted = clients_.waits_for(a.asked_for);
+        const bool wanted = clients_.waits_for(c);
         if (wanted && left > milliseconds{0}) {
             if (!a.confirmed) ctx_.hit(probe::granted_in_one_round);
             if (ctx_.set.nodes > 1 && a.taking.stamps() == lockcore::majority_of(ctx_.set.nodes))
                 ctx_.hit(probe::thin_majority);
             if (several) ctx_.hit(probe::several_granted);
             if (ctx_.set.buckets < ctx_.set.resources) ctx_.hit(probe::bucket_shared_by_grants);
-            return tell(a, {outcome::done, a.built.nonce, value_of(a.taking.token()), left});
+            if (a.built.previous != 0 && for_whom != 0) ctx_.hit(probe::handed_to_waiter);
+            return finished(c, for_whom, {outcome::done, a.built.nonce, value_of(a.taking.token()), left});
         }
         ctx_.hit(wanted ? probe::validity_used_up : probe::unwanted_grant_undone);
-        undo(a, at);
-        return tell(a, {outcome::no_quorum, 0, 0, milliseconds{0}});
+        undo(at);
+        return finished(c, for_whom, {wanted ? outcome::no_quorum : outcome::cancelled});
     }
     if (several) ctx_.hit(probe::several_refused);
-    undo(a, at);
+    undo(at);
+    if (a.built.previous != 0 && for_whom != 0) end_previous(a);
     const bool locked = a.taking.outcome() == acquire::verdict::locked;
     ctx_.hit(locked ? probe::locked : probe::no_quorum);
-    tell(a, {locked ? outcome::locked : outcome::no_quorum, 0, 0, a.taking.remaining()});
+    const milliseconds left = a.taking.remaining();
+    if (locked) {
+        auto own = a.taking.own_lease();
+        if (own && !ctx_.broken(mutation::hold_counts_on_one))
+            own->holds = std::max(own->holds, a.most_holds[std::string(own->attempt.str())]);
+        if (own && enter_again(c, for_whom, *own, false, left)) return;
+    }
+    finished(c, for_whom, {locked ? outcome::locked : outcome::no_quorum, 0, 0, left});
 }
 
-void sim_gateway::undo(attempt& a, std::uint32_t at) {
+void sim_gateway::undo(std::uint32_t at) {
+    attempt& a = attempts_[at];
+    // Whoever repeats the request may have been told of it by now, or will be; else it runs out.
+    const bool may_be_repeated = a.asked_for.key.who != 0 && a.taking.outcome() != acquire::verdict::locked;
+    if (may_be_repeated && !ctx_.broken(mutation::undo_forgets_repeats)) return ctx_.hit(probe::left_for_repeat);
     a.undone = true;
     if (ctx_.broken(mutation::no_undo)) return;
     if (a.timed_out) ctx_.hit(probe::undo_after_timeout);
@@ -302,24 +396,71 @@ void sim_gateway::undo(attempt& a, std::uint32_t at) {
     for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
         if (!targets[n]) continue;
         a.undone_in[n] = links_[n]->run();
-        if (send(at, n, command_kind::undo, 0) != reply_status::ok) a.clean = false;
+        // Its own hold, and no more: the same owner may have entered the lease again meanwhile.
+        const auto how = ctx_.broken(mutation::undo_drops_holds) ? command_kind::undo : command_kind::release;
+        if (send(at, n, how, 0) != reply_status::ok) a.clean = false;
     }
 }
 
-// --- RENEW, INSPECT, RELEASE, as round_attempt and the shard do them
+/// As shard::end_previous: it was to be given back whoever gets it next; where it has holds left it stays.
+void sim_gateway::end_previous(const attempt& a) {
+    if (ctx_.broken(mutation::previous_ends_with_holds)) {
+        for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
+            if (a.taking.answer_of(at_index(n)) == reply_status::kept) return;
+        }
+        start_round(a.asked_for, command_kind::undo, a.built.previous, 0, 1);
+        return;
+    }
+    // Whoever did what was asked, or may yet do it, took a hold off already. Others still have it.
+    const std::uint32_t at = new_attempt(a.asked_for, command_kind::release);
+    attempt& ends = attempts_[at];
+    ends.built.nonce = a.built.previous;
+    ends.told = true;
+    for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
+        const reply_status s = a.taking.answer_of(at_index(n));
+        const bool not_done = s == reply_status::held || s == reply_status::own || s == reply_status::overflow;
+        if (!not_done) continue;
+        ctx_.hit(probe::previous_ended);
+        (void)send(at, n, command_kind::release, 0);
+    }
+    settle(at);
+}
+
+// --- RENEW, HOLD, INSPECT, RELEASE, as round_attempt and the shard do them
 
 void sim_gateway::round_answered(std::uint32_t at, std::uint32_t node, node_reply r) {
     attempt& a = attempts_[at];
-    const bool renews = a.asked_for.kind == call_kind::renew;
+    note_holds(a, r);
+    if (a.what == command_kind::look) {
+        const bool decided = a.survey.answered(at_index(node), r) != lockcore::survey::verdict::pending;
+        if (decided && !a.told) survey_done(at);
+        return;
+    }
+    const bool renews = a.what == command_kind::renew;
     if (renews && r.status == reply_status::timeout && ctx_.broken(mutation::renew_over_silence))
         r.status = reply_status::ok;
+    a.holds_left[node] = r.status == reply_status::ok && r.count > 0;
     const auto verdict = a.round.answered(at_index(node), r);
-    const bool fresh = local_time() - a.started < a.built.ttl / 4;
-    if (verdict == majority_round::verdict::yes && renews && fresh) top_up(a, at);
-    if (verdict != majority_round::verdict::pending && !a.told) round_done(a);
+    if (a.takes_back && a.holds_left[node] && !a.finished[node]) {
+        ctx_.hit(probe::hold_taken_back_late);
+        a.finished.set(node);
+        (void)send(at, node, command_kind::release, 0);
+    }
+    if (verdict == majority_round::verdict::yes) {
+        if (renews && a.may_top_up && local_time() - a.started < a.built.ttl / 4) top_up(at);
+        if (a.what == command_kind::release) {
+            if (!a.round.holds_settled() && !a.round.complete()) return;
+            finish_release(at);
+        }
+    }
+    if (verdict != majority_round::verdict::pending && !a.told) round_done(at);
 }
 
-void sim_gateway::top_up(attempt& a, std::uint32_t at) {
+void sim_gateway::top_up(std::uint32_t at) {
+    attempt& a = attempts_[at];
+    a.built.renewals = static_cast<std::uint32_t>(a.round.value());
+    a.built.holds = a.round.holds();
+    a.built.held = a.round.held();
     for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
         if (a.topped_up[n] || a.round.answer_of(at_index(n)) != reply_status::lost) continue;
         a.topped_up.set(n);
@@ -327,29 +468,57 @@ void sim_gateway::top_up(attempt& a, std::uint32_t at) {
     }
 }
 
-void sim_gateway::round_done(attempt& a) {
-    const call& c = a.asked_for;
+/// Whether a majority said that it stands there no more. A node that said nothing may have a hold left.
+bool sim_gateway::known_gone(const attempt& a) const {
+    if (ctx_.broken(mutation::release_counts_silence)) return a.round.holds() == 0;
+    std::size_t gone = 0;
+    for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
+        const reply_status s = a.round.answer_of(at_index(n));
+        if (s == reply_status::lost || (s == reply_status::ok && !a.holds_left[n])) ++gone;
+    }
+    return gone >= lockcore::majority_of(ctx_.set.nodes);
+}
+
+/// Takes the lease off the nodes that had missed the release of a hold.
+void sim_gateway::finish_release(std::uint32_t at) {
+    attempt& a = attempts_[at];
+    if (!known_gone(a)) return;
+    for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
+        if (!a.holds_left[n] || a.finished[n]) continue;
+        a.finished.set(n);
+        ctx_.hit(probe::release_finished);
+        (void)send(at, n, command_kind::undo, 0);
+    }
+}
+
+void sim_gateway::round_done(std::uint32_t at) {
+    attempt& a = attempts_[at];
+    a.told = true;
+    if (a.what == command_kind::undo) return;
+    if (a.what == command_kind::release) {
+        const bool yes = a.round.outcome() == majority_round::verdict::yes;
+        const std::uint32_t holds = yes && !known_gone(a) ? std::max(a.round.holds(), 1U) : 0;
+        return release_done(a.asked_for, a.round, holds, false);
+    }
+    const call c = a.asked_for;
+    // Asked for by one who wants to take it.
+    if (c.kind == call_kind::acquire) return entered(at);
     call_answer out{outcome::no_quorum, c.nonce, c.token, milliseconds{0}};
     switch (a.round.outcome()) {
         case majority_round::verdict::yes: {
             out.what = outcome::done;
-            if (c.kind == call_kind::release) {
-                ctx_.hit(probe::released);
-                break;
-            }
             const bool inspects = c.kind == call_kind::inspect;
             check_.alive_seen(c.resources, c.token, a.before, inspects ? "INSPECT" : "RENEW");
             const milliseconds lasts = inspects ? a.round.remaining() : c.ttl;
             out.left = std::chrono::floor<milliseconds>(lockcore::validity(lasts, local_time() - a.started));
-            if (out.left <= milliseconds{0}) out.what = outcome::lost;
+            out.holds = a.round.holds();
+            if (out.left <= milliseconds{0}) out.what = outcome::too_late;
             if (out.what == outcome::done) ctx_.hit(inspects ? probe::inspected_yes : probe::renewed);
             break;
         }
         case majority_round::verdict::lost:
             out.what = outcome::lost;
-            ctx_.hit(c.kind == call_kind::renew     ? probe::renew_lost
-                     : c.kind == call_kind::inspect ? probe::inspected_lost
-                                                    : probe::release_lost);
+            ctx_.hit(c.kind == call_kind::renew ? probe::renew_lost : probe::inspected_lost);
             break;
         case majority_round::verdict::exhausted:
             out.what = outcome::exhausted;
@@ -359,7 +528,21 @@ void sim_gateway::round_done(attempt& a) {
             if (c.kind == call_kind::renew) ctx_.hit(probe::renew_no_quorum);
             break;
     }
-    tell(a, out);
+    tell(c, out);
+}
+
+/// `handed`: one round ended this lease and began the next.
+void sim_gateway::release_done(const call& c, const majority_round& round, std::uint32_t holds, bool handed) {
+    const bool yes = round.outcome() == majority_round::verdict::yes;
+    const bool lost = round.outcome() == majority_round::verdict::lost;
+    const bool others_wait = round.told() > 0;
+    ctx_.hit(yes ? holds > 0 ? probe::hold_released : probe::released : lost ? probe::release_lost : probe::no_quorum);
+    if (holds == 0) ended_here(c.nonce);
+    if (!handed) given_back(c.resources, others_wait);
+    tell(c, {yes    ? outcome::done
+             : lost ? outcome::lost
+                    : outcome::no_quorum,
+             c.nonce, c.token, milliseconds{0}, holds});
 }
 
 }  // namespace sim

@@ -12,6 +12,14 @@ using action = node_supervisor::action;
 
 /// As node_link's: a node that nobody asked anything for so long is asked for a sign of life.
 constexpr milliseconds silence_max{500};
+/// As admission's: a node that votes is looked at again.
+constexpr milliseconds review_every{5'000};
+
+node_reply only(reply_status status) {
+    node_reply r;
+    r.status = status;
+    return r;
+}
 
 }  // namespace
 
@@ -104,6 +112,7 @@ void sim_link::opened(network::connection c, network::opening how) {
 }
 
 void sim_link::identify() {
+    reviewed_at_ = ctx_.now();
     handshake_until_ = ctx_.now() + ctx_.set.node_dead_after;
     look_at(handshake_until_);
     request q;
@@ -119,7 +128,7 @@ void sim_link::identified(const reply& r) {
     facts.role = "master";
     facts.maxmemory_policy = "noeviction";
     facts.syncs_every_write = r.syncs_every_write;
-    facts.uptime = r.uptime;
+    facts.synced_so_far = r.synced_so_far || ctx_.broken(mutation::trusts_fsync_of_today);
     if (r.admitted_run != 0) facts.admitted_run_id = std::to_string(r.admitted_run);
     facts.claim = std::to_string(r.claim);
     facts.admitted_epoch = lockcore::epoch{r.base >> 32};
@@ -127,8 +136,20 @@ void sim_link::identified(const reply& r) {
     const bool was_quarantined = supervisor_.state() == lockcore::node_state::quarantined;
     const step next = supervisor_.identified(std::move(facts), local_time());
     if (!was_quarantined && supervisor_.state() == lockcore::node_state::quarantined) ctx_.hit(probe::quarantined);
-    if (votes()) ctx_.note("node votes", gateway_, node_, run_, epoch_seen());
+    if (votes()) {
+        ctx_.note("node votes", gateway_, node_, run_, epoch_seen());
+        note_persistence(r);
+    }
     perform(next);
+}
+
+/// As admission::note_persistence.
+void sim_link::note_persistence(const reply& r) {
+    if (r.admitted_run != r.live_run || r.syncs_every_write == r.synced_so_far) return;
+    request q;
+    q.kind = request_kind::note_sync;
+    q.syncs = r.syncs_every_write;
+    net_.send(connection_, q);
 }
 
 void sim_link::draw_epoch() {
@@ -187,7 +208,7 @@ void sim_link::lose(const char* why) {
         if (ctx_.broken(mutation::replay_on_reconnect)) {
             to_replay_.push_back(s.asked);
         } else {
-            owner_.on_reply(s.asked, node_, {reply_status::broken, 0, milliseconds{0}}, true);
+            owner_.on_reply(s.asked, node_, only(reply_status::broken), true);
         }
     }
     handshake_until_ = sim_time::max();
@@ -213,7 +234,10 @@ void sim_link::looks() {
     if (connection_ == network::none) return;
     if (now >= handshake_until_) return drop("does not answer");
     if (!in_flight_.empty() && now - in_flight_.front().at >= ctx_.set.node_dead_after) return drop("does not answer");
-    if (votes() && in_flight_.empty() && handshake_until_ == sim_time::max() && now - heard_at_ >= silence_max) {
+    if (votes() && handshake_until_ == sim_time::max() && now - reviewed_at_ >= review_every) {
+        ctx_.hit(probe::node_reviewed);
+        identify();
+    } else if (votes() && in_flight_.empty() && handshake_until_ == sim_time::max() && now - heard_at_ >= silence_max) {
         handshake_until_ = now + ctx_.set.node_dead_after;
         request q;
         q.kind = request_kind::ping;
@@ -230,7 +254,7 @@ void sim_link::looks() {
         s.overdue = true;
         ctx_.hit(probe::node_timed_out);
         const request asked = s.asked;
-        owner_.on_reply(asked, node_, {reply_status::timeout, 0, milliseconds{0}}, false);
+        owner_.on_reply(asked, node_, only(reply_status::timeout), false);
     }
     for (const sent& s : in_flight_) {
         if (s.overdue) continue;
@@ -247,7 +271,9 @@ reply_status sim_link::send(request q) {
     if (connection_ == network::none || !stands_) return reply_status::unreachable;
     if (!votes()) return reply_status::not_admitted;
     const bool gives_back = q.command == lockcore::command_kind::release || q.command == lockcore::command_kind::undo;
-    if (!gives_back && !in_flight_.empty() && in_flight_.front().overdue) return reply_status::timeout;
+    // Who counts a hold off has to have counted it on.
+    const bool counts = q.command == lockcore::command_kind::hold && !ctx_.broken(mutation::hold_not_sent_when_late);
+    if (!gives_back && !counts && !in_flight_.empty() && in_flight_.front().overdue) return reply_status::timeout;
     q.run = run_;
     net_.send(connection_, q);
     in_flight_.push({q, ctx_.now(), false});
@@ -267,6 +293,8 @@ void sim_link::arrived(network::connection c, const reply& r) {
         case request_kind::readmit:
             handshake_until_ = sim_time::max();
             perform(supervisor_.readmit_answered(r.readmitted != reply::readmission::gone));
+            break;
+        case request_kind::note_sync:
             break;
         case request_kind::ping:
             handshake_until_ = sim_time::max();

@@ -54,6 +54,7 @@ class sim_link {
     void drop(const char* why);
     void answered(const reply& r);
     void identified(const reply& r);
+    void note_persistence(const reply& r);
     void use_epoch(std::uint64_t epoch, bool first);
     void look_at(sim_time when);
     lockcore::monotonic_time local_time() const;
@@ -78,7 +79,7 @@ class sim_link {
     fifo<sent> in_flight_;
     std::vector<request> to_replay_;  ///< Only with mutation::replay_on_reconnect.
     sim_time handshake_until_ = sim_time::max();
-    sim_time heard_at_{0};
+    sim_time heard_at_{0}, reviewed_at_{0};
     sim_time looks_at_ = sim_time::max();
 };
 

@@ -15,7 +15,23 @@ constexpr milliseconds wall_at_start{1'000'000};
 constexpr milliseconds never{1'000'000'000};
 
 node_reply answer(reply_status status, std::uint64_t value = 0, milliseconds remaining = milliseconds{0}) {
-    return {status, value, remaining};
+    node_reply r;
+    r.status = status;
+    r.value = value;
+    r.remaining = remaining;
+    return r;
+}
+
+std::string hex(std::uint64_t bits, std::size_t digits) {
+    std::string out(digits, '0');
+    for (std::size_t i = digits; i-- > 0; bits >>= 4)
+        out[i] = "0123456789abcdef"[bits & 15];
+    return out;
+}
+
+template <class T>
+bool contains(const std::vector<T>& all, const T& one) {
+    return std::find(all.begin(), all.end(), one) != all.end();
 }
 
 }  // namespace
@@ -27,7 +43,6 @@ sim_node::sim_node(context& ctx, checkers& check, std::uint32_t index, bool sync
 
 void sim_node::start(run_number run) {
     run_ = run;
-    started_ = clock_.of(ctx_.now()) + jumped_;
     paused_until_ = sim_time{0};
 }
 
@@ -51,7 +66,11 @@ void sim_node::crash(restart how) {
                 data_ = copies_[back_to];
                 copies_.resize(back_to + 1);  // what came later is gone for good
             }
-            if (ctx_.broken(mutation::fsync_switched)) syncs_every_write_ = true;
+            // Whoever has lost something may set it up more carefully at once.
+            if (ctx_.chance.chance(ctx_.set.fsync_switched_per_thousand)) {
+                ctx_.hit(probe::fsync_switched);
+                syncs_every_write_ = true;
+            }
             break;
     }
 }
@@ -100,11 +119,67 @@ std::uint64_t sim_node::eff(resource_set set) {
     return highest;
 }
 
-/// A stamp on the node: the lease's owner, token and end. Every write of a token comes through here.
-void sim_node::stamp(const request& q, std::uint32_t resource, std::uint64_t token, std::uint32_t renewals) {
+std::string sim_node::lease_text(std::uint32_t resource) const {
+    const lease_row* row = live(resource);
+    if (!row) return {};
+    std::string out = hex(row->nonce, 32) + ' ' + std::to_string(row->token) + ' ' + std::to_string(row->renewals) +
+                      ' ' + std::to_string(row->holds) + ' ' + std::to_string(row->given.count()) + ' ' +
+                      std::to_string(row->held.count()) + " 0 ";
+    if (row->keys.empty()) out += '-';
+    for (const idempotency& key : row->keys) {
+        if (&key != &row->keys.front()) out += ',';
+        out += hex(key.who, 16) + hex(key.what, 8);
+    }
+    out += "\np" + std::to_string(row->by.principal) + '\n';
+    if (row->by.owner != 0) out += "o" + std::to_string(row->by.owner);
+    out += '\n';
+    if ((row->resources & (row->resources - 1)) != 0) {
+        bool first = true;
+        for_each_resource(row->resources, [&](std::uint32_t r) {
+            if (!first) out += ' ';
+            first = false;
+            out += "r" + std::to_string(r);
+        });
+    }
+    for (const wake_mark mark : row->marks)
+        out += '\1' + hex(mark, 16);
+    return out;
+}
+
+milliseconds sim_node::time_left(std::uint32_t resource) const {
+    const lease_row* row = live(resource);
+    return row ? row->expires - wall() : milliseconds{0};
+}
+
+/// A stamp on the node: a new lease under a new token. CONFIRM stamps too.
+void sim_node::write(const request& q, std::uint32_t resource, std::uint64_t token, std::vector<wake_mark> marks) {
     const bool for_ever = ctx_.broken(mutation::lease_without_ttl) && q.command == command_kind::acquire;
-    data_.leases[resource] = {q.nonce, token, renewals, wall() + (for_ever ? never : q.ttl)};
+    lease_row& row = data_.leases[resource];
+    row = {};
+    row.nonce = q.nonce;
+    row.token = token;
+    row.renewals = q.renewals;
+    row.holds = q.holds;
+    row.given = q.ttl;
+    row.held = q.held;
+    row.by = q.by;
+    row.resources = q.resources;
+    if (q.key.who != 0) row.keys.push_back(q.key);
+    row.marks = std::move(marks);
+    if (q.left_mark != 0) {
+        std::erase(row.marks, q.left_mark);  // each stands once
+        row.marks.insert(row.marks.begin(), q.left_mark);
+    }
+    row.expires = wall() + (for_ever ? never : q.ttl);
     check_.stamped(index_, resource, q.nonce, token);
+}
+
+/// The same principal, a named owner, the same resources; or no named owner and the same idempotency key.
+bool sim_node::is_callers(const lease_row& row, const request& q) const {
+    if (!(row.by == q.by) || row.resources != q.resources) return false;
+    if (q.by.owner != 0) return true;
+    const auto same = [&](const idempotency& key) { return key.who == q.key.who; };
+    return q.key.who != 0 && std::any_of(row.keys.begin(), row.keys.end(), same);
 }
 
 // --- the scripts
@@ -115,6 +190,8 @@ reply sim_node::execute(const request& q) {
             return identify(q);
         case request_kind::readmit:
             return readmit(q);
+        case request_kind::note_sync:
+            return note_sync(q);
         case request_kind::ping: {
             reply pong;
             pong.kind = request_kind::ping;
@@ -130,7 +207,8 @@ reply sim_node::execute(const request& q) {
         ctx_.hit(probe::not_admitted_found);
         return out;
     }
-    if (q.command != command_kind::inspect && ctx_.chance.chance(120)) keep_a_copy();
+    const bool writes = q.command != command_kind::inspect && q.command != command_kind::look;
+    if (writes && ctx_.chance.chance(120)) keep_a_copy();
     switch (q.command) {
         case command_kind::acquire:
             out.lease = acquire(q);
@@ -139,11 +217,17 @@ reply sim_node::execute(const request& q) {
             out.lease = confirm(q);
             break;
         case command_kind::renew:
+        case command_kind::hold:
             out.lease = renew(q);
             break;
         case command_kind::inspect:
             out.lease = inspect(q);
             break;
+        case command_kind::look:
+            out.lease = look(q);
+            break;
+        case command_kind::list:
+            break;  // tests/integration
         case command_kind::top_up:
             out.lease = top_up(q);
             break;
@@ -158,76 +242,164 @@ reply sim_node::execute(const request& q) {
 }
 
 node_reply sim_node::acquire(const request& q) {
-    const lease_row* held = nullptr;
+    const lease_row* longest = nullptr;
+    std::uint32_t asked = 0, taken_over = 0, holds_left = 0;
     for_each_resource(q.resources, [&](std::uint32_t r) {
+        ++asked;
         const lease_row* row = live(r);
-        if (!row || row->nonce == q.nonce || (q.previous != 0 && row->nonce == q.previous)) return;
-        if (!held || row->expires > held->expires) held = row;
+        if (!row) return;
+        if (q.previous != 0 && row->nonce == q.previous) {
+            ++taken_over;
+            holds_left = std::max(holds_left, row->holds - 1);
+        } else if (row->nonce != q.nonce && (!longest || row->expires > longest->expires)) {
+            longest = row;
+        }
     });
-    if (held && !ctx_.broken(mutation::acquire_over_held))
-        return answer(reply_status::held, held->token, held->expires - wall());
+    if (longest && !ctx_.broken(mutation::acquire_over_held))
+        return refuse(q, longest->expires - wall(), longest->token);
+    if (holds_left > 0 && !ctx_.broken(mutation::hand_over_ignores_holds)) return take_a_hold_off(q, holds_left);
     const std::uint64_t value = std::max(eff(q.resources) + 1, q.hint);
     if (value % epoch_size == 0) return answer(reply_status::overflow);
     for_each_resource(q.resources, [&](std::uint32_t r) {
         std::uint64_t& counter = counter_of(r);
         counter = ctx_.broken(mutation::counters_apart) ? std::max(counter, data_.base) + 1 : value;
-        stamp(q, r, value, 0);
+        const lease_row* row = live(r);
+        write(q, r, value, row && taken_over > 0 ? row->marks : std::vector<wake_mark>());
     });
-    return answer(reply_status::ok, value);
+    node_reply out = answer(reply_status::ok, value);
+    out.count = taken_over == asked ? 1 : 0;
+    return out;
+}
+
+/// It is another's, or this very holder's; whoever waits leaves its mark.
+node_reply sim_node::refuse(const request& q, milliseconds left, std::uint64_t token) {
+    bool own = true;
+    sim_nonce nonce = 0;
+    std::string text;
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        lease_row* row = live(r);
+        if (row && nonce == 0) nonce = row->nonce;
+        if (!row || row->nonce != nonce || !is_callers(*row, q)) {
+            own = false;
+        } else if (text.empty()) {
+            text = lease_text(r);  // as it stood when it was asked for
+        }
+        if (row && q.mark != 0 && !contains(row->marks, q.mark) && row->marks.size() < marks_max)
+            row->marks.push_back(q.mark);
+    });
+    node_reply out = answer(own ? reply_status::own : reply_status::held, own ? 0 : token, left);
+    if (own) out.text = std::move(text);
+    return out;
+}
+
+node_reply sim_node::take_a_hold_off(const request& q, std::uint32_t left) {
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        lease_row* row = live(r);
+        if (row && row->nonce == q.previous) row->holds = std::max(row->holds - 1, 1U);
+    });
+    node_reply out = answer(reply_status::kept);
+    out.count = left;
+    return out;
 }
 
 node_reply sim_node::confirm(const request& q) {
     bool mine = true;
+    milliseconds until = wall() + q.ttl;
     for_each_resource(q.resources, [&](std::uint32_t r) {
         const lease_row* row = live(r);
         mine = mine && row && row->nonce == q.nonce;
+        if (mine) until = std::max(until, row->expires);
     });
     if (!mine && !ctx_.broken(mutation::confirm_without_owner)) return answer(reply_status::lost);
     const std::uint64_t highest = eff(q.resources);
     if (highest > q.token && !ctx_.broken(mutation::confirm_past_counter)) return answer(reply_status::stale, highest);
     for_each_resource(q.resources, [&](std::uint32_t r) {
         counter_of(r) = q.token;
-        stamp(q, r, q.token, data_.leases[r].renewals);
+        lease_row& row = data_.leases[r];
+        row.nonce = q.nonce;
+        row.token = q.token;
+        row.expires = until;
+        check_.stamped(index_, r, q.nonce, q.token);
     });
-    return answer(reply_status::ok, q.token);
+    return answer(reply_status::ok);
 }
 
+/// RENEW, and HOLD: a hold more.
 node_reply sim_node::renew(const request& q) {
+    const bool holds_again = q.command == command_kind::hold;
     bool mine = q.token >= data_.base || ctx_.broken(mutation::renew_below_base);
-    std::uint32_t renewals = 0;
+    std::uint32_t renewals = 0, holds = 0;
+    milliseconds held{0}, left{0};
     for_each_resource(q.resources, [&](std::uint32_t r) {
         const lease_row* row = live(r);
         if (!row && ctx_.broken(mutation::renew_creates)) return;
         const bool same_token = row && (row->token == q.token || ctx_.broken(mutation::renew_nonce_only));
         if (!row || row->nonce != q.nonce || !same_token) {
             mine = false;
-        } else {
-            renewals = std::max(renewals, row->renewals);
+            return;
         }
+        renewals = std::max(renewals, row->renewals);
+        holds = std::max(holds, row->holds);
+        held = std::max(held, row->held + std::max(row->given - (row->expires - wall()), milliseconds{0}));
+        left = std::max(left, row->expires - wall());
     });
     if (!mine) return answer(reply_status::lost);
-    if (renewals >= q.renewals_max) return answer(reply_status::exhausted, renewals);
+    const milliseconds ttl = ctx_.broken(mutation::renew_cuts) ? q.ttl : std::max(q.ttl, left);
+    if (held + ttl > q.hold_max || (!holds_again && renewals >= q.renewals_max))
+        return answer(reply_status::exhausted, renewals);
+    if (!holds_again) {
+        ++renewals;
+    } else if (!ctx_.broken(mutation::hold_not_counted)) {
+        holds = std::max(holds + 1, q.holds);
+    }
     for_each_resource(q.resources, [&](std::uint32_t r) {
-        data_.leases[r] = {q.nonce, q.token, renewals + 1, wall() + q.ttl};
+        lease_row& row = data_.leases[r];
+        row.nonce = q.nonce;
+        row.token = q.token;
+        row.renewals = renewals;
+        row.holds = holds;
+        row.given = ttl;
+        row.held = held;
+        row.expires = wall() + ttl;
+        if (holds_again && q.key.who != 0) {
+            if (row.keys.size() == keys_max) row.keys.erase(row.keys.begin());
+            row.keys.push_back(q.key);
+        }
     });
-    return answer(reply_status::ok, renewals + 1);
+    node_reply out = answer(reply_status::ok, renewals);
+    out.count = holds;
+    out.held = held;
+    return out;
 }
 
-node_reply sim_node::inspect(const request& q) {
+node_reply sim_node::inspect(const request& q) const {
     bool mine = q.token >= data_.base || ctx_.broken(mutation::inspect_below_base);
-    milliseconds left = never;
-    std::uint32_t renewals = 0;
+    node_reply out = answer(reply_status::ok, 0, never);
+    out.count = 1;
     for_each_resource(q.resources, [&](std::uint32_t r) {
         const lease_row* row = live(r);
         const bool same_token = row && (row->token == q.token || ctx_.broken(mutation::inspect_nonce_only));
         if (!row || row->nonce != q.nonce || !same_token) {
             mine = false;
-        } else {
-            left = std::min(left, row->expires - wall());
-            renewals = std::max(renewals, row->renewals);
+            return;
         }
+        out.remaining = std::min(out.remaining, row->expires - wall());
+        out.value = std::max<std::uint64_t>(out.value, row->renewals);
+        out.count = std::max(out.count, row->holds);
+        out.ttl = row->given;
     });
-    return mine ? answer(reply_status::ok, renewals, left) : answer(reply_status::lost);
+    return mine ? out : answer(reply_status::lost);
+}
+
+node_reply sim_node::look(const request& q) const {
+    node_reply out = answer(reply_status::lost);
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        const lease_row* row = live(r);
+        if (!row) return;
+        out = answer(reply_status::ok, 0, row->expires - wall());
+        out.text = lease_text(r);
+    });
+    return out;
 }
 
 node_reply sim_node::top_up(const request& q) {
@@ -240,37 +412,57 @@ node_reply sim_node::top_up(const request& q) {
         } else if (row->nonce != q.nonce) {
             others = true;
         } else {
-            value = row->token;
+            value = std::max(value, row->token);
         }
     });
     if (others) {
         ctx_.hit(probe::top_up_refused);
         return answer(reply_status::held);
     }
-    if (missing) {
-        const bool raw = ctx_.broken(mutation::top_up_raw);
-        value = raw ? q.token : std::max(eff(q.resources) + 1, q.token);
-        if (value % epoch_size == 0) return answer(reply_status::overflow);
-        if (!raw) for_each_resource(q.resources, [&](std::uint32_t r) { counter_of(r) = value; });
-        ctx_.hit(value == q.token ? probe::top_up_counted : probe::top_up_not_counted);
-        for_each_resource(q.resources, [&](std::uint32_t r) { stamp(q, r, value, 0); });
-    } else {
-        ctx_.hit(probe::top_up_refreshed);
-        for_each_resource(q.resources, [&](std::uint32_t r) { data_.leases[r] = {q.nonce, value, 0, wall() + q.ttl}; });
+    if (!missing) {
+        ctx_.hit(probe::top_up_found_it);
+        return value >= data_.base ? answer(reply_status::ok, value) : answer(reply_status::lost);
     }
+    const bool raw = ctx_.broken(mutation::top_up_raw);
+    value = raw ? q.token : std::max(eff(q.resources) + 1, q.token);
+    if (value % epoch_size == 0) return answer(reply_status::overflow);
+    if (!raw) for_each_resource(q.resources, [&](std::uint32_t r) { counter_of(r) = value; });
+    ctx_.hit(value == q.token ? probe::top_up_counted : probe::top_up_not_counted);
+    for_each_resource(q.resources, [&](std::uint32_t r) { write(q, r, value, {}); });
     return answer(reply_status::ok, value);
 }
 
+/// Gives back a hold, `undo` all of them; with the last one the lease goes.
 node_reply sim_node::release(const request& q) {
-    std::uint32_t deleted = 0, asked = 0;
+    std::uint32_t asked = 0, mine = 0, holds = 1;
+    const auto is_mine = [&](const lease_row* row) {
+        return row && (row->nonce == q.nonce || ctx_.broken(mutation::release_anybodys));
+    };
     for_each_resource(q.resources, [&](std::uint32_t r) {
         ++asked;
         const lease_row* row = live(r);
-        if (!row || (row->nonce != q.nonce && !ctx_.broken(mutation::release_anybodys))) return;
-        data_.leases[r] = {};
-        ++deleted;
+        if (!is_mine(row)) return;
+        ++mine;
+        holds = std::max(holds, row->holds);
     });
-    return answer(deleted == asked ? reply_status::ok : reply_status::lost, deleted);
+    node_reply out = answer(mine == asked ? reply_status::ok : reply_status::lost);
+    const bool all = q.command == command_kind::undo || ctx_.broken(mutation::release_drops_holds);
+    if (mine == asked && holds > 1 && !all) {
+        for_each_resource(q.resources, [&](std::uint32_t r) { data_.leases[r].holds = holds - 1; });
+        out.count = holds - 1;
+        return out;
+    }
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        const lease_row* row = live(r);
+        if (!is_mine(row)) return;
+        for (const wake_mark mark : row->marks) {
+            if (mark == q.mark) continue;
+            wakes_.push_back({mark, row->nonce, r});
+            if (out.status == reply_status::ok) ++out.told;
+        }
+        data_.leases[r] = {};
+    });
+    return out;
 }
 
 // --- being let in
@@ -283,12 +475,8 @@ reply sim_node::identify(const request& q) {
     out.admitted_run = data_.run;
     out.claim = data_.claim;
     out.base = data_.base;
-    // As Redis counts it: the difference of two times cut off to seconds.
-    using std::chrono::seconds;
-    const auto at_start = std::chrono::floor<seconds>(wall_at_start + started_);
-    const auto at_present = std::chrono::floor<seconds>(wall());
-    out.uptime = std::max(at_present - at_start, seconds{0});
     out.syncs_every_write = syncs_every_write_;
+    out.synced_so_far = data_.synced;
     ctx_.note("node identifies", index_, run_, data_.run, data_.claim);
     return out;
 }
@@ -316,6 +504,13 @@ reply sim_node::readmit(const request& q) {
         }
     }
     ctx_.note("node readmits", index_, q.run, q.base >> 32, static_cast<std::uint64_t>(out.readmitted));
+    return out;
+}
+
+reply sim_node::note_sync(const request& q) {
+    data_.synced = q.syncs;
+    reply out;
+    out.kind = request_kind::note_sync;
     return out;
 }
 

@@ -3,6 +3,7 @@
 #include <sim/check/checkers.hpp>
 #include <sim/parts/messages.hpp>
 
+#include <string>
 #include <vector>
 
 namespace sim {
@@ -26,20 +27,35 @@ class sim_node {
 
     bool runs() const { return run_ != 0; }
     run_number run() const { return run_; }
+    bool syncs_every_write() const { return syncs_every_write_; }
     sim_time paused_until() const { return paused_until_; }
 
     reply execute(const request& q);
+    /// Who is to be told of leases that ended since this was asked last.
+    std::vector<wake> take_wakes() { return std::exchange(wakes_, {}); }
 
     /// The lease on a resource, whose ever it is; 0 = none.
     sim_nonce holder_of(std::uint32_t resource) const;
     /// True if a lease would stay longer than `longest` from here on.
     bool keeps_beyond(std::uint32_t resource, milliseconds longest) const;
+    /// The lease as it would stand in Redis; empty: none.
+    std::string lease_text(std::uint32_t resource) const;
+    /// How long it stays.
+    milliseconds time_left(std::uint32_t resource) const;
+    std::uint64_t counter(std::uint32_t resource) const { return data_.counters[ctx_.set.bucket_of[resource]]; }
+
+    static constexpr std::size_t keys_max = 8, marks_max = 16;
 
   private:
     struct lease_row {
         sim_nonce nonce = 0;
         std::uint64_t token = 0;
-        std::uint32_t renewals = 0;
+        std::uint32_t renewals = 0, holds = 1;
+        milliseconds given{0}, held{0};  ///< The ttl as last given, and how long it was held until then.
+        identity by;
+        resource_set resources = 0;
+        std::vector<idempotency> keys;
+        std::vector<wake_mark> marks;
         milliseconds expires{0};  ///< By the node's wall clock.
     };
     /// Everything a Redis server stores.
@@ -47,25 +63,31 @@ class sim_node {
         run_number run = 0;  ///< fg:node
         std::uint64_t base = 0;
         std::uint32_t claim = 0;
+        bool synced = false;
         std::array<lease_row, sim_resources_max> leases{};        ///< fg:lease:…
         std::array<std::uint64_t, sim_resources_max> counters{};  ///< fg:token:…
     };
 
     lockcore::node_reply acquire(const request& q);
+    lockcore::node_reply refuse(const request& q, milliseconds left, std::uint64_t token);
+    lockcore::node_reply take_a_hold_off(const request& q, std::uint32_t left);
     lockcore::node_reply confirm(const request& q);
     lockcore::node_reply renew(const request& q);
-    lockcore::node_reply inspect(const request& q);
+    lockcore::node_reply inspect(const request& q) const;
+    lockcore::node_reply look(const request& q) const;
     lockcore::node_reply top_up(const request& q);
     lockcore::node_reply release(const request& q);
     reply identify(const request& q);
     reply readmit(const request& q);
+    reply note_sync(const request& q);
 
     milliseconds wall() const;
     lease_row* live(std::uint32_t resource);
     const lease_row* live(std::uint32_t resource) const;
+    bool is_callers(const lease_row& row, const request& q) const;
     std::uint64_t& counter_of(std::uint32_t resource) { return data_.counters[ctx_.set.bucket_of[resource]]; }
     std::uint64_t eff(resource_set set);
-    void stamp(const request& q, std::uint32_t resource, std::uint64_t token, std::uint32_t renewals);
+    void write(const request& q, std::uint32_t resource, std::uint64_t token, std::vector<wake_mark> marks);
     void keep_a_copy();
 
     context& ctx_;
@@ -75,9 +97,9 @@ class sim_node {
     drifting_clock clock_;
     microseconds jumped_{0};
     run_number run_ = 0;
-    microseconds started_{0};  ///< By its wall clock.
     sim_time paused_until_{0};
     stored data_;
+    std::vector<wake> wakes_;
     std::vector<stored> copies_;  ///< States of the past that a restart may bring back.
 };
 

@@ -20,6 +20,9 @@ enum class event_kind : std::uint8_t {
     draw_arrives,      ///< a: draw, at the register
     draw_answered,     ///< a: draw, at its gateway
     gateway_called,    ///< who: gateway, a: call
+    call_dropped,      ///< who: gateway, a: call; its client has gone away
+    waiter_wakes,      ///< who: gateway, a: its place in the queue, b: serial
+    wake_arrives,      ///< who: gateway, a: wake
     client_wakes,      ///< who: client, a: generation
     shop_asked,        ///< a: visit
     shop_answered,     ///< a: visit
@@ -27,6 +30,7 @@ enum class event_kind : std::uint8_t {
     node_starts,       ///< who: node
     node_flushed,      ///< who: node, once more
     gateway_starts,    ///< who: gateway
+    gateway_resumes,   ///< who: gateway
     world_heals,
     world_ends,
 };

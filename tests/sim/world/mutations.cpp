@@ -23,6 +23,32 @@ constexpr std::array rows = {
     mutation_row{m::release_anybodys, "release_anybodys", c::exclusion, "R7's test of the owner"},
     mutation_row{m::readmit_any_claim, "readmit_any_claim", c::tokens, "R8c's test of the claim", "forgetful"},
     mutation_row{m::lease_without_ttl, "lease_without_ttl", c::liveness, "R1's PX"},
+    mutation_row{m::hand_over_ignores_holds, "hand_over_ignores_holds", c::holds,
+                 "HAND-OVER's test of the holds that are left"},
+    mutation_row{m::hold_not_counted, "hold_not_counted", c::holds, "HOLD's count"},
+    mutation_row{m::release_drops_holds, "release_drops_holds", c::holds, "RELEASE's 'one hold'"},
+    mutation_row{
+        m::release_counts_silence, "release_counts_silence", c::holds,
+        "'a node that said nothing may have a hold left': RELEASE then takes the lease off those that told of one"},
+    mutation_row{m::undo_drops_holds, "undo_drops_holds", c::holds,
+                 "'its own hold, and no more': the undo of an attempt takes the holds of others with it"},
+    mutation_row{m::previous_ends_with_holds, "previous_ends_with_holds", c::holds,
+                 "the same of a hand-over that failed: the previous lease ends with all its holds"},
+    mutation_row{m::hold_back_unasked, "hold_back_unasked", c::holds,
+                 "'where HOLD was counted': a hold is taken back from nodes that may have refused it"},
+    mutation_row{m::undo_forgets_repeats, "undo_forgets_repeats", c::holds,
+                 "leaving an attempt with an idempotency key to whoever repeats it: it is undone", nullptr, true},
+    mutation_row{m::hold_leaves_key, "hold_leaves_key", c::holds,
+                 "HOLD without its idempotency key: one that was taken back is answered as if it stood", nullptr, true},
+    mutation_row{m::hold_not_sent_when_late, "hold_not_sent_when_late", c::exclusion,
+                 "sending HOLD where RELEASE is sent: a node that owes answers is not sent it, and counts one too few",
+                 nullptr, true},
+    mutation_row{m::hold_counts_on_one, "hold_counts_on_one", c::exclusion,
+                 "'the highest count that a node told of': HOLD goes on from whichever came first", nullptr, true},
+    mutation_row{m::waiters_never_wake, "waiters_never_wake", c::liveness,
+                 "waking those who wait: neither the end of a lease nor the time wakes them"},
+    mutation_row{m::leaver_keeps_place, "leaver_keeps_place", c::liveness,
+                 "leaving the queue: who went away stays its head"},
     mutation_row{m::skip_confirm, "skip_confirm", c::tokens, "the confirming round"},
     mutation_row{m::late_higher_counts, "late_higher_counts", c::tokens, "R4's 'exactly T' for late replies",
                  "short_leases"},
@@ -38,10 +64,9 @@ constexpr std::array rows = {
     mutation_row{m::acquire_over_silence, "acquire_over_silence", c::tokens, "R4's majority: silence is consent"},
     mutation_row{m::renew_over_silence, "renew_over_silence", c::exclusion, "RENEW's majority: silence is consent"},
     mutation_row{m::hand_over_keeps_old, "hand_over_keeps_old", c::exclusion, "HAND-OVER: the old holder goes on"},
-    mutation_row{m::renew_to_other_ttl, "renew_to_other_ttl", c::exclusion,
-                 "one ttl a lease: a shorter RENEW under way cuts a longer one that was answered"},
-    mutation_row{m::fsync_switched, "fsync_switched", c::exclusion,
-                 "the operator's duty not to switch appendfsync to always in the restart that loses writes"},
+    mutation_row{m::renew_cuts, "renew_cuts", c::exclusion, "RENEW's 'never cuts the time that is left'"},
+    mutation_row{m::trusts_fsync_of_today, "trusts_fsync_of_today", c::exclusion,
+                 "R8's note of how a node synced while it voted: today's appendfsync alone counts"},
     mutation_row{m::guard_open, "guard_open", c::guard, "the guard's token >= fence"},
     mutation_row{m::guard_forgets, "guard_forgets", c::stock, "the guard's raising of the fence by a read"},
 };
@@ -78,6 +103,8 @@ const char* to_string(checker which) {
             return "C7 sight";
         case c::stamps:
             return "C8 stamps";
+        case c::holds:
+            return "C9 holds";
     }
     return "unknown";
 }

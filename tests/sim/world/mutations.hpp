@@ -16,6 +16,7 @@ enum class checker : std::uint8_t {
     leftovers,  ///< C6
     sight,      ///< C7
     stamps,     ///< C8
+    holds,      ///< C9
 };
 const char* to_string(checker c);
 
@@ -37,6 +38,10 @@ enum class mutation : std::uint8_t {
     release_anybodys,
     readmit_any_claim,
     lease_without_ttl,
+    renew_cuts,
+    hand_over_ignores_holds,
+    hold_not_counted,
+    release_drops_holds,
     // The gateway's side.
     skip_confirm,
     late_higher_counts,
@@ -52,8 +57,17 @@ enum class mutation : std::uint8_t {
     acquire_over_silence,
     renew_over_silence,
     hand_over_keeps_old,
-    renew_to_other_ttl,
-    fsync_switched,
+    trusts_fsync_of_today,
+    release_counts_silence,
+    undo_drops_holds,
+    previous_ends_with_holds,
+    hold_back_unasked,
+    undo_forgets_repeats,
+    hold_leaves_key,
+    hold_not_sent_when_late,
+    hold_counts_on_one,
+    waiters_never_wake,
+    leaver_keeps_place,
     // The guard's side.
     guard_open,
     guard_forgets,

@@ -131,17 +131,26 @@ void draw_faults(random& r, options& o) {
         o.restart_rolls_back += 2;
         o.outage = r.between(microseconds{500}, microseconds{10'000});
     }
+    o.fsync_switched_per_thousand = r.chance(500) ? r.below(800) : 0;
     o.drift_ppm = r.chance(700) ? r.between(100, 4'000) : 0;
 }
 
 void draw_clients(random& r, options& o) {
     if (r.chance(200)) o.renewals_max = 1 + r.below(4);
+    if (r.chance(150)) o.hold_max = o.max_ttl * r.between(1, 4);
+    constexpr std::uint32_t handoffs[] = {0, 1, 3, 100};
+    o.handoff_max = r.pick(handoffs);
+    o.wakes_lost_per_thousand = r.chance(500) ? r.below(500) : 0;
+    o.named_per_thousand = r.chance(600) ? r.below(1'001) : 0;
+    o.waits_per_thousand = r.chance(600) ? r.below(1'001) : 0;
+    o.keys_per_thousand = r.chance(300) ? r.below(1'000) : 0;
+    o.other_ttl_per_thousand = r.chance(500) ? r.below(1'000) : 0;
     o.think = r.between(microseconds{500}, microseconds{r.chance(300) ? 60'000 : 10'000});
     o.freeze_per_thousand = r.chance(600) ? r.below(100) : 0;
     o.freeze = microseconds(o.max_ttl) * r.between(1, 4) / 2;
     if (o.about == profile::forgetful) o.think = r.between(microseconds{500}, microseconds{5'000});
     o.ghosts_per_thousand = r.chance(600) ? r.below(500) : 0;
-    constexpr std::array<std::uint32_t, op_count> usual = {40, 22, 14, 12, 8, 6, 2};
+    constexpr std::array<std::uint32_t, op_count> usual = {40, 22, 14, 12, 8, 6, 2, 14};
     constexpr std::uint32_t times[] = {0, 1, 1, 1, 4};
     for (std::size_t i = 0; i < op_count; ++i)
         o.op_weight[i] = usual[i] * r.pick(times);

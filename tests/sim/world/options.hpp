@@ -44,7 +44,7 @@ inline constexpr std::size_t profile_count = static_cast<std::size_t>(profile::c
 const char* to_string(profile p);
 std::optional<profile> find_profile(std::string_view name);
 
-inline constexpr std::size_t op_count = 7;  ///< What a client may do with a lease.
+inline constexpr std::size_t op_count = 8;  ///< What a client may do with a lease.
 
 /// How this run is set up: drawn from the seed itself, so that every seed is another kind of world ("swarm").
 struct options {
@@ -58,6 +58,9 @@ struct options {
     milliseconds max_ttl{1'000}, ttl_low{100};
     milliseconds node_timeout{50}, node_dead_after{300};
     std::uint32_t renewals_max = 1'000;
+    milliseconds hold_max{3'600'000};
+    std::uint32_t handoff_max = 8;
+    std::uint32_t wakes_lost_per_thousand = 0;
 
     microseconds delay_base{200}, delay_more{500};
     std::uint32_t slow_per_thousand = 0;  ///< Messages that take long, and hold up what is behind them.
@@ -67,8 +70,9 @@ struct options {
     microseconds pause{0}, block{0}, outage{0};
     std::uint32_t restart_keeps = 1, restart_loses = 1, restart_rolls_back = 1;  ///< Weights.
     std::optional<std::uint32_t> forgets;                                        ///< Only this node is ever flushed.
-    std::uint32_t always_synced = 0;  ///< Nodes, from the first on, whose appendfsync is `always`.
-    std::int64_t drift_ppm = 0;       ///< Clocks run at rates within 1 ± this.
+    std::uint32_t always_synced = 0;                ///< Nodes, from the first on, whose appendfsync is `always`.
+    std::uint32_t fsync_switched_per_thousand = 0;  ///< Nodes that come back with `always` after they lost something.
+    std::int64_t drift_ppm = 0;                     ///< Clocks run at rates within 1 ± this.
     bool clocks_jump = false, quarantined = true;
     bool hints = true;  ///< Gateways remember the highest tokens they heard of.
     std::array<std::array<microseconds, sim_nodes_max>, sim_gateways_max> detour{};  ///< A longer way, both ways.
@@ -78,7 +82,11 @@ struct options {
 
     microseconds think{10'000}, freeze{0};
     std::uint32_t freeze_per_thousand = 0;
-    std::uint32_t several_per_thousand = 0;  ///< Leases over more than one resource.
+    std::uint32_t named_per_thousand = 0;  ///< Clients that name an owner, and so may enter their lease again.
+    std::uint32_t waits_per_thousand = 0;
+    std::uint32_t keys_per_thousand = 0;  ///< Requests with an idempotency key, repeated when nothing was answered.
+    std::uint32_t other_ttl_per_thousand = 0;  ///< Renewals with another ttl than the lease has.
+    std::uint32_t several_per_thousand = 0;    ///< Leases over more than one resource.
     std::array<std::uint32_t, op_count> op_weight{};
     std::uint32_t ghosts_per_thousand = 0;  ///< A client that asks once more for a lease that it had before.
     sim_time faults_last{4'000'000};

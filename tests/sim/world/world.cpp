@@ -73,6 +73,13 @@ void world::ask(std::uint32_t gateway, const call& c) {
     ctx_.events.in(ctx_.chance.about(microseconds{200}), {.kind = event_kind::gateway_called,
                                                           .who = static_cast<std::uint8_t>(gateway),
                                                           .a = static_cast<std::uint32_t>(calls_.size() - 1)});
+    last_call_[c.client] = {gateway, static_cast<std::uint32_t>(calls_.size() - 1)};
+}
+
+void world::drop(std::uint32_t client) {
+    const asked last = last_call_[client];
+    ctx_.events.in(ctx_.chance.about(microseconds{300}),
+                   {.kind = event_kind::call_dropped, .who = static_cast<std::uint8_t>(last.gateway), .a = last.at});
 }
 
 // --- events
@@ -81,8 +88,24 @@ bool world::put_off(const event& e, std::uint32_t gateway) {
     const sim_gateway& g = *gateways_[gateway];
     if (!g.runs()) return true;
     if (g.paused_until() <= ctx_.now()) return false;
-    ctx_.events.at(g.paused_until(), e);
+    auto& parked = parked_[gateway];
+    if (parked.empty()) {
+        ctx_.events.at(g.paused_until(),
+                       {.kind = event_kind::gateway_resumes, .who = static_cast<std::uint8_t>(gateway)});
+    }
+    parked.push_back(e);
     return true;
+}
+
+void world::resume(std::uint32_t gateway) {
+    const sim_gateway& g = *gateways_[gateway];
+    if (g.paused_until() > ctx_.now()) {
+        ctx_.events.at(g.paused_until(),
+                       {.kind = event_kind::gateway_resumes, .who = static_cast<std::uint8_t>(gateway)});
+        return;
+    }
+    for (const event& e : std::exchange(parked_[gateway], {}))
+        ctx_.events.at(ctx_.now(), e);
 }
 
 void world::happen(const event& e) {
@@ -117,6 +140,17 @@ void world::happen(const event& e) {
         case event_kind::gateway_called:
             if (put_off(e, e.who)) return;
             return gateways_[e.who]->called(calls_[e.a]);
+        case event_kind::call_dropped:
+            if (put_off(e, e.who)) return;
+            return gateways_[e.who]->dropped(calls_[e.a]);
+        case event_kind::waiter_wakes:
+            if (put_off(e, e.who)) return;
+            return gateways_[e.who]->waiter_wakes(e.a, e.b);
+        case event_kind::wake_arrives: {
+            if (put_off(e, e.who)) return;
+            const network::told_wake& told = net_.wake_arrives(e.a);
+            return gateways_[e.who]->told_of_end(told.node, told.what);
+        }
         case event_kind::client_wakes:
             return clients_[e.who].wakes(e.a);
         case event_kind::shop_asked:
@@ -136,8 +170,11 @@ void world::happen(const event& e) {
             }
             return;
         case event_kind::node_flushed:
+            check_.node_disturbed();
             if (!healed_ && nodes_[e.who].runs()) nodes_[e.who].flush();
             return;
+        case event_kind::gateway_resumes:
+            return resume(e.who);
         case event_kind::gateway_starts:
             if (!gateways_[e.who]->runs()) gateways_[e.who]->start();
             return;
@@ -168,6 +205,7 @@ void world::strike(fault f) {
             return crash_node();
         case fault::flush_node: {
             const std::uint32_t flushed = ctx_.set.forgets.value_or(n);
+            check_.node_disturbed();
             if (nodes_[flushed].runs()) nodes_[flushed].flush();
             // Some do it twice.
             if (ctx_.chance.chance(200)) {
@@ -214,12 +252,12 @@ void world::crash_node() {
     if (!node.runs()) return;
     const options& o = ctx_.set;
     // A node that syncs every write keeps what it has, or loses its disk.
-    const bool may_roll_back = n >= o.always_synced || ctx_.broken(mutation::fsync_switched);
-    const std::uint32_t rolls_back = may_roll_back ? o.restart_rolls_back : 0;
+    const std::uint32_t rolls_back = node.syncs_every_write() ? 0 : o.restart_rolls_back;
     const std::uint32_t drawn = ctx_.chance.below(std::max(o.restart_keeps + o.restart_loses + rolls_back, 1U));
     const auto how = drawn < o.restart_loses                ? sim_node::restart::losing
                      : drawn < o.restart_loses + rolls_back ? sim_node::restart::rolled_back
                                                             : sim_node::restart::keeping;
+    check_.node_disturbed();
     node.crash(how);
     net_.node_crashed(n);
     ctx_.note("node crashes", n, static_cast<std::uint64_t>(how));
@@ -235,8 +273,7 @@ sim_time world::healing_lasts() const {
     // Late ones that were on their way.
     const sim_time messages = o.slow * 8 + o.block * 8 + 4 * sim_time(o.max_ttl);
     const sim_time noticed = 3 * sim_time(o.node_dead_after) + std::chrono::seconds{2};
-    const sim_time admitted = 3 * sim_time(lockcore::node_supervisor::look_again) + sim_time(o.max_ttl) +
-                              std::chrono::seconds{1};  // uptime is counted in cut-off seconds
+    const sim_time admitted = 3 * sim_time(lockcore::node_supervisor::look_again) + sim_time(o.max_ttl);
     const sim_time free_again = 2 * sim_time(o.max_ttl) + jumps_;
     return messages + noticed + admitted + free_again + std::chrono::seconds{3};
 }
@@ -253,6 +290,7 @@ void world::heal() {
     }
     for (std::uint32_t g = 0; g < ctx_.set.gateways; ++g) {
         gateways_[g]->resume();
+        resume(g);
         if (!gateways_[g]->runs())
             ctx_.events.in(milliseconds{1}, {.kind = event_kind::gateway_starts, .who = static_cast<std::uint8_t>(g)});
     }

@@ -4,6 +4,7 @@
 #include <sim/parts/sim_client.hpp>
 #include <sim/parts/sim_gateway.hpp>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -30,11 +31,14 @@ class world final : public callers, public gateways {
     bool waits_for(const call& c) const override;
     void answer(const call& c, const call_answer& a) override;
     void ask(std::uint32_t gateway, const call& c) override;
+    void drop(std::uint32_t client) override;
 
   private:
     void happen(const event& e);
     /// True if the event was put off: its gateway is paused, or dropped, because it is dead.
     bool put_off(const event& e, std::uint32_t gateway);
+    /// What was put off happens, unless the gateway is still paused.
+    void resume(std::uint32_t gateway);
     void strike(fault f);
     void plan(fault f);
     void crash_node();
@@ -50,7 +54,12 @@ class world final : public callers, public gateways {
     shop shop_;
     std::vector<std::unique_ptr<sim_gateway>> gateways_;
     std::vector<sim_client> clients_;  ///< Then, after healing, one more a resource.
+    std::array<std::vector<event>, sim_gateways_max> parked_;
     std::vector<call> calls_;
+    struct asked {
+        std::uint32_t gateway = 0, at = 0;
+    };
+    std::map<std::uint32_t, asked> last_call_;  ///< Of each client.
     run_number runs_ = 0;
     microseconds jumps_{0};
     bool healed_ = false, ended_ = false;

@@ -1,0 +1,482 @@
+// The Lua scripts on a real Redis against the simulation's node: the same random commands, the same answers and the
+// same data after each of them.
+#include <proto/lease_record.hpp>
+#include <redis/resp_command.hpp>
+#include <redis/script_set.hpp>
+#include <sim/parts/sim_node.hpp>
+#include <support/redis_nodes.hpp>
+
+#include <gtest/gtest.h>
+#include <hiredis/hiredis.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace sim {
+namespace {
+
+using lockcore::command_kind;
+using lockcore::fencing_token;
+using lockcore::node_reply;
+using lockcore::reply_status;
+using namespace std::chrono_literals;
+
+constexpr std::uint32_t resources = 5;
+constexpr std::uint64_t epoch_size = std::uint64_t{1} << 32;
+/// Two clocks are compared, and one of them runs; all other spans are a minute and more.
+constexpr milliseconds alike{2'000};
+
+std::string hex16(std::uint64_t n) {
+    return std::string(lockcore::nonce::from_bits(n, 0).str().substr(0, 16));
+}
+
+/// Names of resources: the first two share a counter, the next two another.
+std::vector<lockcore::resource_name> make_names() {
+    std::vector<lockcore::resource_name> out;
+    const auto name = [](std::uint32_t i) { return *lockcore::resource_name::parse("d" + std::to_string(i)); };
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> seen;
+    for (std::uint32_t i = 0; out.size() < 4; ++i) {
+        const std::uint32_t bucket = name(i).bucket();
+        const auto same = std::find_if(seen.begin(), seen.end(), [&](const auto& s) { return s.first == bucket; });
+        if (same != seen.end()) {
+            out.push_back(name(same->second));
+            out.push_back(name(i));
+        }
+        seen.emplace_back(bucket, i);
+    }
+    out.push_back(*lockcore::resource_name::parse("alone"));
+    return out;
+}
+
+/// One connection, and answers in the order of the questions.
+class wire {
+  public:
+    explicit wire(std::uint16_t port) : redis_(redisConnect("127.0.0.1", port), redisFree) {
+        redisSetTimeout(redis_.get(), {5, 0});
+    }
+    using answer = std::unique_ptr<redisReply, void (*)(redisReply*)>;
+    answer ask(const std::string& resp) {
+        redisAppendFormattedCommand(redis_.get(), resp.data(), resp.size());
+        return next();
+    }
+    answer next() {
+        void* reply = nullptr;
+        if (redisGetReply(redis_.get(), &reply) != REDIS_OK) throw std::runtime_error("Redis does not answer");
+        return {static_cast<redisReply*>(reply), [](redisReply* r) { freeReplyObject(r); }};
+    }
+
+  private:
+    std::unique_ptr<redisContext, void (*)(redisContext*)> redis_;
+};
+
+struct call_of_one final : lockcore::redis::reply_target {
+    explicit call_of_one(lockcore::redis::lease_call c) : call_(std::move(c)) {}
+    const lockcore::redis::lease_call& call() const override { return call_; }
+    void on_reply(lockcore::node_index, command_kind, fencing_token, const node_reply&) override {}
+    lockcore::redis::lease_call call_;
+};
+
+std::string text(const redisReply* r) {
+    return r && r->str ? std::string(r->str, r->len) : std::string();
+}
+
+/// A lease as it stands on a node, in pieces that can be compared.
+struct pieces {
+    std::string head, rest;
+    milliseconds given{0}, held{0};
+};
+pieces split(const std::string& lease, const std::vector<lockcore::resource_name>& names) {
+    pieces out;
+    const auto record = lockcore::lease_record::parse(lease);
+    if (!record) return {lease, {}, {}, {}};
+    out.head = std::string(record->attempt.str()) + ' ' + std::to_string(lockcore::value_of(record->token)) + ' ' +
+               std::to_string(record->renewals) + ' ' + std::to_string(record->holds) + ' ' + record->keys + ' ' +
+               record->by.principal + ' ' + record->by.owner;
+    for (const auto& r : record->resources) {
+        const auto known = std::find(names.begin(), names.end(), r);
+        out.head += known == names.end() ? ' ' + r.str() : " r" + std::to_string(known - names.begin());
+    }
+    const std::size_t marks = lease.find('\1');
+    if (marks != std::string::npos) out.rest = lease.substr(marks);
+    out.given = record->ttl;
+    out.held = record->held;
+    return out;
+}
+
+bool near(milliseconds a, milliseconds b) {
+    return a - b < alike && b - a < alike;
+}
+
+/// Both nodes, and what was done to them.
+class two_nodes {
+  public:
+    two_nodes(std::uint64_t seed, std::uint16_t port, const std::vector<lockcore::resource_name>& names)
+        : names_(names),
+          ctx_(make_options(seed), false),
+          check_(ctx_),
+          simulated_(ctx_, check_, 0, false, drifting_clock()),
+          real_(port),
+          told_(port) {
+        real_.ask(lockcore::redis::resp_command().arg("FLUSHALL").finish());
+        told_.ask(lockcore::redis::resp_command().arg("PSUBSCRIBE").arg("fg:wake:*").finish());
+        const auto info = real_.ask(lockcore::redis::resp_command().arg("INFO").arg("server").finish());
+        const std::string all = text(info.get());
+        live_ = all.substr(all.find("run_id:") + 7, 40);
+        simulated_.start(++run_);
+        compare();  // leaves a claim
+        readmit(run_, 0, 1);
+        compare();
+    }
+
+    random& chance() { return ctx_.chance; }
+
+    /// One turn: a command, or something that happens to the node.
+    void turn() {
+        const std::uint32_t drawn = chance().below(1'000);
+        if (drawn < 8) return flush();
+        if (drawn < 20) return restart();
+        if (drawn < 50) return readmit(chance().chance(800) ? run_ : 1, chance().below(3), epoch_ + chance().below(2));
+        if (drawn < 60) return note_sync(chance().chance(500));
+        if (drawn < 250) return let_time_pass();
+        ask(draw_kind());
+    }
+
+    /// Compares all that both store.
+    void compare() {
+        const auto found = real_.ask(state_command());
+        ASSERT_EQ(found->elements, resources * 3) << text(found.get());
+        for (std::uint32_t r = 0; r < resources; ++r) {
+            const pieces here = split(simulated_.lease_text(r), names_);
+            const pieces there = split(text(found->element[r * 3]), names_);
+            ASSERT_EQ(here.head, there.head) << last_;
+            ASSERT_EQ(here.rest, there.rest) << last_;
+            ASSERT_TRUE(near(here.given, there.given)) << last_ << here.given.count() << " " << there.given.count();
+            ASSERT_TRUE(near(here.held, there.held)) << last_ << here.held.count() << " " << there.held.count();
+            const milliseconds left{found->element[r * 3 + 1]->integer};
+            if (!here.head.empty()) {
+                ASSERT_TRUE(near(simulated_.time_left(r), left))
+                    << last_ << simulated_.time_left(r).count() << " " << left.count();
+            }
+            const std::string counter = text(found->element[r * 3 + 2]);
+            ASSERT_EQ(std::to_string(simulated_.counter(r)), counter.empty() ? "0" : counter) << last_;
+        }
+        request q;
+        q.kind = request_kind::identify;
+        q.claim = ++claims_;
+        const reply facts = simulated_.execute(q);
+        real_.ask(lockcore::redis::resp_command()
+                      .arg("HSETNX")
+                      .arg("fg:node")
+                      .arg("claim")
+                      .arg(std::uint64_t{claims_})
+                      .finish());
+        const auto node = real_.ask(lockcore::redis::resp_command()
+                                        .arg("HMGET")
+                                        .arg("fg:node")
+                                        .arg("run")
+                                        .arg("base")
+                                        .arg("claim")
+                                        .arg("sync")
+                                        .finish());
+        ASSERT_EQ(text(node->element[0]), facts.admitted_run == 0 ? "" : name_of(facts.admitted_run)) << last_;
+        if (facts.admitted_run != 0) {
+            ASSERT_EQ(text(node->element[1]), std::to_string(facts.base)) << last_;
+        }
+        ASSERT_EQ(text(node->element[2]), std::to_string(facts.claim)) << last_;
+        ASSERT_EQ(text(node->element[3]) == "always", facts.synced_so_far) << last_;
+        claim_ = facts.claim;
+        admitted_ = facts.admitted_run;
+        base_ = facts.base;
+        bring_clocks_together();
+    }
+
+    std::array<std::uint64_t, lockcore::script_statuses> seen{};  ///< Answers by status.
+
+  private:
+    static options make_options(std::uint64_t seed) {
+        options o;
+        o.seed = seed;
+        o.resources = resources;
+        o.buckets = 3;
+        o.bucket_of = {0, 0, 1, 1, 2};
+        return o;
+    }
+    std::string name_of(run_number run) const { return run == run_ ? live_ : "run-" + std::to_string(run); }
+
+    // --- what happens to a node
+
+    void flush() {
+        last_ = "flush ";
+        simulated_.flush();
+        real_.ask(lockcore::redis::resp_command().arg("FLUSHALL").finish());
+    }
+    /// The same data under another process: the real one keeps its id, so the one that it noted becomes another.
+    void restart() {
+        last_ = "restart ";
+        simulated_.crash(sim_node::restart::keeping);
+        simulated_.start(++run_);
+        if (admitted_ == 0) return;
+        real_.ask(
+            lockcore::redis::resp_command().arg("HSET").arg("fg:node").arg("run").arg(name_of(admitted_)).finish());
+    }
+    void readmit(run_number run, std::uint32_t off_claim, std::uint64_t epoch) {
+        last_ = "readmit ";
+        request q;
+        q.kind = request_kind::readmit;
+        q.run = run;
+        q.claim = claim_ + off_claim / 2;
+        q.base = epoch * epoch_size;
+        epoch_ = std::max(epoch_, epoch);
+        const reply here = simulated_.execute(q);
+        const auto there = real_.ask(lockcore::redis::resp_command()
+                                         .arg("EVAL")
+                                         .arg(lockcore::redis::readmit_script().text)
+                                         .arg(std::uint64_t{1})
+                                         .arg("fg:node")
+                                         .arg(name_of(run))
+                                         .arg(q.base)
+                                         .arg(std::uint64_t{q.claim})
+                                         .finish());
+        constexpr const char* words[] = {"OK", "ALREADY", "GONE"};
+        ASSERT_EQ(words[static_cast<std::size_t>(here.readmitted)], text(there.get()));
+    }
+    void note_sync(bool syncs) {
+        last_ = "note ";
+        request q;
+        q.kind = request_kind::note_sync;
+        q.syncs = syncs;
+        simulated_.execute(q);
+        lockcore::redis::resp_command note;
+        if (syncs) {
+            note.arg("HSET").arg("fg:node").arg("sync").arg("always");
+        } else {
+            note.arg("HDEL").arg("fg:node").arg("sync");
+        }
+        real_.ask(note.finish());
+    }
+    void let_time_pass() {
+        last_ = "time passes ";
+        milliseconds by = chance().between(milliseconds{1s}, milliseconds{200s});
+        // Never so that it is a matter of milliseconds whether a lease still stands.
+        for (bool close = true; close;) {
+            close = false;
+            for (std::uint32_t r = 0; r < resources; ++r)
+                close = close || (simulated_.holder_of(r) != 0 && near(simulated_.time_left(r), by));
+            if (close) by += 7s;
+        }
+        ctx_.events.in(by, {});
+        ctx_.events.next();
+        bring_clocks_together();
+    }
+    /// What the real node does by itself, and how far its clock is.
+    void bring_clocks_together() {
+        lockcore::redis::resp_command c;
+        c.arg("EVAL")
+            .arg("for i, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[i]) end")
+            .arg(std::uint64_t{resources});
+        for (const auto& name : names_)
+            c.arg("fg:lease:", name.str());
+        for (std::uint32_t r = 0; r < resources; ++r)
+            c.arg(static_cast<std::uint64_t>(std::max(simulated_.time_left(r), 0ms).count()));
+        real_.ask(c.finish());
+    }
+    std::string state_command() const {
+        lockcore::redis::resp_command c;
+        c.arg("EVAL")
+            .arg(
+                "local out = {} for i = 1, #KEYS, 2 do out[#out + 1] = redis.call('GET', KEYS[i]) or '' "
+                "out[#out + 1] = redis.call('PTTL', KEYS[i]) out[#out + 1] = redis.call('GET', KEYS[i + 1]) or '' end "
+                "return out")
+            .arg(std::uint64_t{resources * 2});
+        for (const auto& name : names_)
+            c.arg("fg:lease:", name.str()).arg("fg:token:", std::uint64_t{name.bucket()});
+        return c.finish();
+    }
+
+    // --- commands
+
+    command_kind draw_kind() {
+        constexpr command_kind drawn[] = {
+            command_kind::acquire, command_kind::acquire, command_kind::acquire, command_kind::acquire,
+            command_kind::confirm, command_kind::renew,   command_kind::hold,    command_kind::hold,
+            command_kind::inspect, command_kind::top_up,  command_kind::look,    command_kind::release,
+            command_kind::release, command_kind::undo,
+        };
+        return chance().pick(drawn);
+    }
+    resource_set some_resources() {
+        auto set = static_cast<resource_set>(1U << chance().below(resources));
+        while (chance().chance(300))
+            set |= static_cast<resource_set>(1U << chance().below(resources));
+        return set;
+    }
+    request draw(command_kind kind) {
+        request q;
+        q.kind = request_kind::lease;
+        q.command = kind;
+        q.run = admitted_ != 0 && chance().chance(980) ? admitted_ : 77;
+        q.resources =
+            kind == command_kind::look ? static_cast<resource_set>(1U << chance().below(resources)) : some_resources();
+        std::uint32_t first = 0;
+        while (!(q.resources >> first & 1))
+            ++first;
+        // Mostly about a lease that stands there, and as it stands there.
+        if (const auto there = lockcore::lease_record::parse(simulated_.lease_text(first));
+            there && chance().chance(800)) {
+            q.nonce = simulated_.holder_of(first);
+            q.token = lockcore::value_of(there->token);
+            if (!there->resources.empty() && chance().chance(900)) {
+                q.resources = 0;
+                for (const auto& r : there->resources)
+                    q.resources |= static_cast<resource_set>(1U << (r.str()[1] - '0'));
+                if (kind == command_kind::look) q.resources = static_cast<resource_set>(1U << first);
+            }
+            q.by.principal = static_cast<std::uint16_t>(there->by.principal[1] - '0');
+            if (!there->by.owner.empty()) q.by.owner = static_cast<std::uint16_t>(there->by.owner[1] - '0');
+        } else {
+            q.nonce = 1 + chance().below(1'000'000);
+            q.token = simulated_.counter(first);
+        }
+        if (kind == command_kind::confirm || chance().chance(50)) q.token += chance().below(3);
+        if (chance().chance(50) && q.token > 1) q.token -= 1;
+        if (kind == command_kind::acquire) {
+            if (chance().chance(350)) q.previous = q.nonce;
+            if (q.previous != 0 || chance().chance(850)) q.nonce = 1 + chance().below(1'000'000);
+        }
+        if (chance().chance(200))
+            q.by = {static_cast<std::uint16_t>(chance().below(2)), static_cast<std::uint16_t>(chance().below(3))};
+        if (chance().chance(300)) q.key = {1 + chance().below(12), chance().below(2)};
+        constexpr milliseconds ttls[] = {60s, 100s, 300s, 900s};
+        q.ttl = chance().pick(ttls);
+        if (chance().chance(300)) q.hint = simulated_.counter(first) + chance().below(5);
+        if (chance().chance(10)) q.hint = (base_ / epoch_size + 1) * epoch_size;  // the epoch is used up
+        if (chance().chance(600)) q.mark = 1 + chance().below(chance().chance(900) ? 4 : 40);
+        // ACQUIRE takes a mark in the tail for a part of who asks: with one, a named owner is not known again.
+        const bool may_be_known = q.by.owner != 0 || q.key.who != 0;
+        if (!may_be_known && chance().chance(400)) q.left_mark = 1 + chance().below(4);
+        q.renewals_max = chance().below(6);
+        q.hold_max = chance().chance(800) ? 24h : milliseconds(chance().below(2'000'000));
+        q.holds = kind == command_kind::hold ? chance().below(4) : 1;
+        if (kind == command_kind::top_up) {
+            q.key = {};
+            q.left_mark = 0;
+            q.renewals = chance().below(3);
+            q.holds = 1 + chance().below(3);
+            q.held = milliseconds(chance().below(100'000));
+        }
+        return q;
+    }
+    lockcore::redis::lease_call real_call(const request& q) const {
+        lockcore::redis::lease_call call;
+        for_each_resource(q.resources, [&](std::uint32_t r) { call.resources.push_back(names_[r]); });
+        call.attempt = lockcore::nonce::from_bits(0, q.nonce);
+        call.ttl = q.ttl;
+        lockcore::lease_claims claims;
+        claims.resources = call.resources;
+        claims.by.principal = "p" + std::to_string(q.by.principal);
+        if (q.by.owner != 0) claims.by.owner = "o" + std::to_string(q.by.owner);
+        const std::string key = q.key.who == 0 ? "" : hex16(q.key.who) + hex16(q.key.what).substr(8);
+        const std::string left_mark = q.left_mark == 0 ? "" : hex16(q.left_mark);
+        call.tail = lockcore::lease_tail(claims, {q.ttl, q.renewals, q.holds, q.held, key, left_mark});
+        if (q.mark != 0) call.mark = hex16(q.mark);
+        call.hint = fencing_token{q.hint};
+        if (q.previous != 0) call.previous = lockcore::nonce::from_bits(0, q.previous);
+        call.renewals_max = q.renewals_max;
+        call.hold_max = q.hold_max;
+        // In the simulation a release that carries holds is none of ours, and its `undo` takes the whole lease away.
+        call.holds = q.command == command_kind::hold ? q.holds : 0;
+        call.all_holds = q.command == command_kind::undo;
+        call.key = key;
+        return call;
+    }
+    /// One to three of a kind, in one call of the script.
+    void ask(command_kind kind) {
+        std::vector<request> asked{draw(kind)};
+        while (asked.size() < 3 && chance().chance(200)) {
+            asked.push_back(draw(kind));
+            asked.back().run = asked.front().run;
+        }
+        std::vector<lockcore::redis::batch_item> items;
+        last_ = "command " + std::to_string(static_cast<int>(kind)) + " ";
+        for (const request& q : asked) {
+            items.push_back({std::make_shared<call_of_one>(real_call(q)), fencing_token{q.token}});
+            last_ += "nonce " + std::to_string(q.nonce) + " previous " + std::to_string(q.previous) + " set " +
+                     std::to_string(q.resources) + " tail " + items.back().target->call().tail + "; ";
+        }
+        const std::string run = asked.front().run == 77 ? "run-77" : name_of(admitted_);
+        const auto there = real_.ask(lockcore::redis::format_batch(kind, items, run, true));
+        for (std::size_t i = 0; i < asked.size(); ++i) {
+            request q = asked[i];
+            q.kind = request_kind::lease;
+            const node_reply here = simulated_.execute(q).lease;
+            if (here.status == reply_status::not_admitted) {
+                ASSERT_TRUE(text(there.get()).starts_with("UNINIT")) << last_ << text(there.get());
+                continue;
+            }
+            ASSERT_EQ(there->type, REDIS_REPLY_ARRAY) << last_ << text(there.get());
+            const node_reply real = lockcore::parse_reply(kind, text(there->element[i]));
+            ++seen[static_cast<std::size_t>(here.status)];
+            compare_answers(here, real, text(there->element[i]));
+            if (testing::Test::HasFatalFailure()) return;
+        }
+        compare_wakes();
+    }
+    void compare_answers(const node_reply& here, const node_reply& there, const std::string& said) const {
+        ASSERT_EQ(here.status, there.status) << last_ << said;
+        ASSERT_EQ(here.value, there.value) << last_ << said;
+        ASSERT_EQ(here.count, there.count) << last_ << said;
+        ASSERT_EQ(here.told, there.told) << last_ << said;
+        ASSERT_TRUE(near(here.remaining, there.remaining)) << last_ << said;
+        ASSERT_TRUE(near(here.ttl, there.ttl)) << last_ << said;
+        ASSERT_TRUE(near(here.held, there.held)) << last_ << said;
+        const pieces one = split(here.text, names_), other = split(there.text, names_);
+        ASSERT_EQ(one.head, other.head) << last_ << said;
+        ASSERT_EQ(one.rest, other.rest) << last_ << said;
+    }
+    void compare_wakes() {
+        std::vector<std::string> here, there;
+        for (const wake& w : simulated_.take_wakes()) {
+            here.push_back("fg:wake:" + hex16(w.mark) + ' ' +
+                           std::string(lockcore::nonce::from_bits(0, w.ended).str()) + ' ' + names_[w.resource].str());
+            const auto message = told_.next();  // pattern, channel, text
+            there.push_back(text(message->element[2]) + ' ' + text(message->element[3]));
+        }
+        std::sort(here.begin(), here.end());
+        std::sort(there.begin(), there.end());
+        ASSERT_EQ(here, there) << last_;
+    }
+
+    const std::vector<lockcore::resource_name>& names_;
+    context ctx_;
+    checkers check_;  ///< Not asked: commands are drawn without regard to the protocol.
+    sim_node simulated_;
+    wire real_, told_;
+    std::string live_, last_;
+    run_number run_ = 0, admitted_ = 0;
+    std::uint32_t claim_ = 0, claims_ = 0;
+    std::uint64_t base_ = 0, epoch_ = 1;
+};
+
+TEST(node_differential, simulated_node_answers_and_stores_what_the_scripts_do_when_both_get_the_same_commands) {
+    const fencegate::testing::redis_nodes redis(1);
+    const auto names = make_names();
+    std::array<std::uint64_t, lockcore::script_statuses> seen{};
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+        two_nodes both(seed, redis.config().nodes[0].port, names);
+        for (int i = 0; i < 400; ++i) {
+            both.turn();
+            if (!HasFatalFailure()) both.compare();
+            if (HasFatalFailure()) FAIL() << "seed " << seed << ", turn " << i;
+        }
+        for (std::size_t s = 0; s < seen.size(); ++s)
+            seen[s] += both.seen[s];
+    }
+    for (std::size_t s = 0; s < seen.size(); ++s)
+        EXPECT_GT(seen[s], 0U) << "no script said " << to_string(static_cast<reply_status>(s));
+}
+
+}  // namespace
+}  // namespace sim

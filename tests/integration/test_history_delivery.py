@@ -1,0 +1,231 @@
+"""Lease events on their way into the history: each arrives once and at its place, whatever happens to PostgreSQL meanwhile."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from typing import Any, Iterator
+
+import pytest
+from support import processes
+from support.api import Api, Json, expect_problem
+from support.cluster import Cluster, Gateway
+from support.polling import eventually
+from support.tcp_gate import Gate, between, gates_before
+from test_load import load_binary
+
+
+@contextmanager
+def gateway_behind_a_gate(cluster: Cluster, **audit: object) -> Iterator[tuple[Gateway, Gate]]:
+    """A gateway of its own, whose way to PostgreSQL leads through the gate."""
+    postgres = cluster.stack.facts["postgres"]
+    with gates_before([f"{postgres['host']}/.s.PGSQL.{postgres['port']}"]) as gates:
+        settings: dict[str, Any] = cluster.settings()
+        settings["postgres"]["conninfo"] = (f"host=127.0.0.1 port={gates.all[0].port} dbname={cluster.database} user={postgres['superuser']} "
+                                            "sslmode=disable gssencmode=disable")
+        settings["audit"] = audit
+        gateway = cluster.gateway(settings)
+        gateway.start()
+        try:
+            gateway.wait_until_whole()
+            yield gateway, gates.all[0]
+        finally:
+            gateway.kill()
+
+
+class Taker(threading.Thread):
+    """Takes and releases one lease after the other on a connection of its own, and remembers what it was promised."""
+
+    def __init__(self, api: Api, resource: str) -> None:
+        super().__init__(daemon=True)
+        self.api, self.resource = api, resource
+        self.granted: list[int] = []
+        self.released: list[int] = []
+        self.others: Counter[int] = Counter()
+        self.enough = threading.Event()
+
+    def run(self) -> None:
+        try:
+            with self.api.connection() as connection:
+                while not self.enough.is_set():
+                    answer = connection.call("POST", "/v1/leases", {"resource": self.resource, "ttl_ms": 1_000})
+                    if answer.status != 201:
+                        self.others[answer.status] += 1
+                        time.sleep(0.05)
+                        continue
+                    token = answer.json()["fencing_token"]
+                    self.granted.append(token)
+                    if connection.call("DELETE", answer.headers["Location"]).status == 204:
+                        self.released.append(token)
+        except Exception:  # the gateway was stopped: what was answered until then counts
+            pass
+
+
+@contextmanager
+def taking(api: Api, prefix: str, count: int = 8) -> Iterator[list[Taker]]:
+    takers = [Taker(api, f"{prefix}/{number}") for number in range(count)]
+    for taker in takers:
+        taker.start()
+    try:
+        yield takers
+    finally:
+        for taker in takers:
+            taker.enough.set()
+        for taker in takers:
+            taker.join(20)
+
+
+def in_history(cluster: Cluster, resource: str, event: str) -> Counter[int]:
+    rows = cluster.stack.query("select fencing_token from fencing.history where resource = %s and event = %s", (resource, event), dbname=cluster.database)
+    return Counter(token for (token,) in rows)
+
+
+def check_each_once(cluster: Cluster, takers: list[Taker]) -> None:
+    for taker in takers:
+        assert taker.granted
+        for event, promised in (("lease_granted", taker.granted), ("lease_released", taker.released)):
+            found = in_history(cluster, taker.resource, event)
+            assert not [token for token in promised if token not in found], f"{event}s of {taker.resource} are lost"
+            assert not [token for token, count in found.items() if count > 1], f"{event}s of {taker.resource} are there twice"
+
+
+def test_events_when_the_connection_breaks_hundreds_of_times_then_each_is_there_once(cluster: Cluster) -> None:
+    """Cut on the way up, in the middle of a batch, and on the way down, when the batch is in the history and its answer is not here."""
+    counted = ("select count(*) filter (where event = 'lease_granted'), count(*) filter (where event = 'lease_released'), "
+               "count(distinct (event, resource, fencing_token)) from fencing.history where starts_with(resource, %s)")
+    with gateway_behind_a_gate(cluster, buffer_max=1_000_000) as (gateway, gate):
+        gate.replies.cut_after = between(600, 1_000, seed=1)
+        gate.requests.cut_after = between(2_000, 2_000_000, seed=2)
+        granted = released = runs = 0
+        while gate.cuts < 200 and runs < 6:
+            runs += 1
+            done = subprocess.run([str(load_binary()), "--http", gateway.api.url, "--mode", "pair", "--clients", "2", "--seconds", "8", "--ttl-ms", "2000",
+                                   "--prefix", f"cut-{runs}-"],
+                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, preexec_fn=processes.ended_with_parent)
+            assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+            statuses = json.loads(done.stdout.splitlines()[-1])["statuses"]
+            granted += statuses["acquire"]["201"]
+            released += statuses["release"]["204"]
+        cuts = gate.cuts
+        gate.heal()
+
+        def count() -> tuple[Any, ...]:
+            return cluster.stack.query(counted, ("load/cut-",), dbname=cluster.database)[0]
+
+        eventually(lambda: sum(count()[:2]) >= granted + released, 40, every=0.5, what="the history has caught up")
+        assert gateway.stop() == 0, gateway.log.read_text()[-2000:]
+    print(f"{cuts} cuts, {granted} granted, {released} released")
+    assert count() == (granted, released, granted + released)
+    assert cuts >= 100, cuts
+
+
+def test_events_when_postgresql_is_away_for_ten_seconds_under_load_then_all_come_afterwards(cluster: Cluster, resource: str) -> None:
+    with gateway_behind_a_gate(cluster) as (gateway, gate):
+        with taking(gateway.api, resource) as takers:
+            time.sleep(1)
+            gate.refuse()
+            gate.cut()
+            before = sum(len(taker.granted) for taker in takers)
+            time.sleep(10)
+            assert sum(len(taker.granted) for taker in takers) > before + 100, "leases go on"
+            gate.heal()
+        assert all(not taker.others for taker in takers), [taker.others for taker in takers]
+        eventually(lambda: all(len(in_history(cluster, taker.resource, "lease_released")) >= len(taker.released) for taker in takers), 10,
+                   what="the history has caught up")
+        check_each_once(cluster, takers)
+
+
+def test_gateway_when_stopped_under_load_then_every_event_is_in_the_history(cluster: Cluster, resource: str) -> None:
+    gateway = cluster.gateway()
+    gateway.start()
+    gateway.wait_until_whole()
+    with taking(gateway.api, resource) as takers:
+        eventually(lambda: all(len(taker.granted) > 50 for taker in takers), 30, what="all take leases")
+        assert gateway.stop() == 0, gateway.log.read_text()[-2000:]
+    check_each_once(cluster, takers)
+
+
+def test_buffer_when_full_and_refusing_then_no_new_grants_and_nothing_is_lost(cluster: Cluster, resource: str) -> None:
+    with gateway_behind_a_gate(cluster, buffer_max=1_000, when_full="refuse") as (gateway, gate):
+        gate.refuse()
+        gate.cut()
+        with taking(gateway.api, resource) as takers:
+            eventually(lambda: all(taker.others[503] > 2 for taker in takers), 30, what="each is refused")
+            expect_problem(gateway.api.ask(resource), 503, "storage-unavailable")
+            gate.heal()
+            counts = [len(taker.granted) for taker in takers]
+            eventually(lambda: all(len(taker.granted) > count for taker, count in zip(takers, counts)), 20, what="leases are granted again")
+        assert {status for taker in takers for status in taker.others} == {503}
+        assert gateway.stop() == 0
+        assert "events are lost" not in gateway.log.read_text()
+        check_each_once(cluster, takers)
+
+
+def test_buffer_when_full_and_dropping_then_grants_go_on_and_the_newest_are_lost(cluster: Cluster, resource: str) -> None:
+    with gateway_behind_a_gate(cluster, buffer_max=1_000, when_full="drop") as (gateway, gate):
+        gate.refuse()
+        gate.cut()
+        with taking(gateway.api, resource) as takers:
+            eventually(lambda: sum(len(taker.granted) for taker in takers) > 1_000, 30, what="more than fit")
+        assert all(not taker.others for taker in takers)
+        gate.heal()
+        eventually(lambda: sum(in_history(cluster, taker.resource, "lease_released").total() for taker in takers) > 100, 20, what="it writes again")
+        later = gateway.api.take(f"{resource}/later", ttl_ms=1_000)
+        assert gateway.stop() == 0
+        kept = 0
+        for taker in takers:
+            for event, promised in (("lease_granted", taker.granted), ("lease_released", taker.released)):
+                found = in_history(cluster, taker.resource, event)
+                assert list(found.elements()) == promised[:len(found)], "the oldest, each once"
+                kept += len(found)
+        assert 900 < kept <= 1_000
+        assert in_history(cluster, f"{resource}/later", "lease_granted") == {later["fencing_token"]: 1}
+        assert gateway.log.read_text().count("events are lost") == 1
+
+
+def pages(api: Api, limit: int, **filters: object) -> list[Json]:
+    items: list[Json] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = api.get("/v1/history", limit=limit, **filters, **cursor).json()
+        items += page["items"]
+        if not page["next_cursor"]:
+            return items
+        cursor = {"cursor": page["next_cursor"]}
+
+
+@pytest.fixture
+def slow_events(cluster: Cluster, gateway: Gateway) -> Iterator[Any]:
+    """The events of leases can't be added until the fixture's value is called."""
+    with cluster.stack.sql(dbname=cluster.database) as connection:
+        connection.autocommit = False
+        with connection.cursor() as cursor:
+            cursor.execute("lock table fencing.event_stream in exclusive mode")
+        yield connection.commit
+        connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_order_when_the_events_come_late_then_grants_stand_before_the_writes_made_under_them(
+        cluster: Cluster, gateway: Gateway, slow_events: Any, resource: str, limit: int) -> None:
+    statement = "select fencing.begin_write(%s, %s, gen_random_uuid(), 'o', 'p', null, null)"
+    expected = []
+    for _ in range(3):
+        lease = gateway.api.take(resource, ttl_ms=1_000)
+        for _ in range(2):
+            cluster.stack.query(statement, ([resource], lease["fencing_token"]), dbname=cluster.database)
+        gateway.api.give_back(lease)
+        expected += [(event, lease["fencing_token"]) for event in ("lease_granted", "write_applied", "write_applied", "lease_released")]
+    assert [item["event"] for item in gateway.api.history(resource=resource)] == ["write_applied"] * 6
+    slow_events()
+    eventually(lambda: len(gateway.api.history(resource=resource)) == 12, 10, what="the events have come")
+    ascending = pages(gateway.api, limit, resource=resource, order="asc")
+    assert [(item["event"], item["fencing_token"]) for item in ascending] == expected
+    assert pages(gateway.api, limit, resource=resource) == ascending[::-1]
+    ids = [item["id"] for item in ascending]
+    assert ids != sorted(ids), "they came late, or this test shows nothing"

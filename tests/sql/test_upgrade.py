@@ -1,0 +1,71 @@
+"""A database that an older version made is brought up to date, with all that its history holds."""
+import pathlib
+
+import pytest
+from test_catalogue import SCHEMA_FILES, SQL, rows, snapshot
+
+HERE = pathlib.Path(__file__).resolve().parent
+OLD = sorted((HERE / "versions").glob("*.sql"), key=lambda path: int(path.stem))
+
+LIFE = """
+    insert into fencing.history (at, event, owner) select now() - n * interval '10 days', 'lease_granted', 'old-' || n from generate_series(1, 5) as t (n);
+    select fencing.record_events('[{"event": "lease_released", "resource": "a/b", "fencing_token": 34, "owner": "o", "trace_id": "t", "detail": {"x": 1}}]');
+    select * from fencing.begin_write('{inventory/sku-1}', 7, '00000000-0000-0000-0000-000000000001', 'o', 'p', 't', null);
+    update inventory set stock = stock - 1 where sku = 'sku-1';
+"""
+HISTORY = """select id, at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail, tableoid::regclass::text
+  from fencing.history order by id"""
+INDEXES = "select indexname, indexdef from pg_indexes where schemaname = 'fencing' order by 1"
+
+
+def run(server, database, *texts):
+    connection = server.connect(database, autocommit=False)
+    with connection.cursor() as cursor:
+        for text in texts:
+            cursor.execute(text)
+    connection.commit()
+    connection.close()
+
+
+@pytest.fixture(params=OLD, ids=[path.stem for path in OLD])
+def old(server, request):
+    """A database of that version in which something happened."""
+    name = server.create("template0")
+    run(server, name, request.param.read_text(), (SQL / "examples" / "shop.sql").read_text())
+    assert rows(server, name, "select fencing.schema_version()") == [(int(request.param.stem),)]
+    run(server, name, LIFE)
+    yield name
+    server.drop(name)
+
+
+@pytest.fixture
+def new(server):
+    """The same life in a database that was new from the start."""
+    name = server.create("template0")
+    run(server, name, *[file.read_text() for file in SCHEMA_FILES], (SQL / "examples" / "shop.sql").read_text())
+    run(server, name, LIFE)
+    yield name
+    server.drop(name)
+
+
+def upgrade_with_psql(server, database):
+    assert server.psql(database, SQL / "install.sql", "-v", "ON_ERROR_STOP=1", "-o", "/dev/null") == (0, "")
+
+
+def upgrade_file_by_file(server, database):
+    """As `fencegate migrate` does."""
+    run(server, database, *[file.read_text() for file in SCHEMA_FILES])
+
+
+@pytest.mark.parametrize("upgrade", [upgrade_with_psql, upgrade_file_by_file])
+def test_old_database_becomes_a_new_one_and_keeps_its_history(server, old, new, upgrade):
+    before = rows(server, old, HISTORY)
+    assert len(before) == 7
+    for _ in range(2):
+        upgrade(server, old)
+        assert rows(server, old, HISTORY) == before
+        assert snapshot(server, old) == snapshot(server, new)
+        assert rows(server, old, INDEXES) == rows(server, new, INDEXES)
+    run(server, old, """
+        select fencing.append_events('00000000-0000-0000-0000-00000000000a', 1, null, '{lease_granted}', null, null, null, null, null, null, null, null)""", LIFE)
+    assert len(rows(server, old, HISTORY)) == 15

@@ -1,0 +1,145 @@
+// What the scripts answer, as text: every form that a script's head names, and what is none.
+#include <proto/command.hpp>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+
+namespace lockcore {
+namespace {
+
+using kind = command_kind;
+using status = reply_status;
+using namespace std::chrono_literals;
+
+constexpr std::array all_kinds{kind::release, kind::acquire, kind::confirm, kind::renew, kind::hold,
+                               kind::inspect, kind::top_up,  kind::look,    kind::list,  kind::undo};
+
+TEST(parse_reply, reads_what_acquire_answers) {
+    const node_reply granted = parse_reply(kind::acquire, "0 4294967297");
+    EXPECT_EQ(granted.status, status::ok);
+    EXPECT_EQ(granted.value, 4294967297U);
+    EXPECT_EQ(granted.count, 0U);
+    EXPECT_EQ(parse_reply(kind::acquire, "0 8 1").count, 1U) << "the previous lease was there";
+
+    const node_reply held = parse_reply(kind::acquire, "1 4900 7");
+    EXPECT_EQ(held.status, status::held);
+    EXPECT_EQ(held.remaining, 4'900ms);
+    EXPECT_EQ(held.value, 7U);
+    EXPECT_LT(parse_reply(kind::acquire, "1 -1 7").remaining, 0ms) << "never";
+
+    EXPECT_EQ(parse_reply(kind::acquire, "4").status, status::overflow);
+
+    const node_reply own = parse_reply(kind::acquire, "6 250 abc 1 0 1\ntests\nme\n");
+    EXPECT_EQ(own.status, status::own);
+    EXPECT_EQ(own.remaining, 250ms);
+    EXPECT_EQ(own.text, "abc 1 0 1\ntests\nme\n");
+
+    const node_reply kept = parse_reply(kind::acquire, "7 2");
+    EXPECT_EQ(kept.status, status::kept);
+    EXPECT_EQ(kept.count, 2U);
+}
+
+TEST(parse_reply, reads_what_confirm_and_top_up_answer) {
+    EXPECT_EQ(parse_reply(kind::confirm, "0").status, status::ok);
+    EXPECT_EQ(parse_reply(kind::confirm, "2").status, status::lost);
+    const node_reply stale = parse_reply(kind::confirm, "3 9007199254740991");
+    EXPECT_EQ(stale.status, status::stale);
+    EXPECT_EQ(stale.value, 9007199254740991U);
+
+    EXPECT_EQ(parse_reply(kind::top_up, "0 5").value, 5U);
+    EXPECT_EQ(parse_reply(kind::top_up, "1").status, status::held) << "it says no more than that";
+    EXPECT_EQ(parse_reply(kind::top_up, "4").status, status::overflow);
+}
+
+TEST(parse_reply, reads_what_renew_and_hold_answer) {
+    for (const kind k : {kind::renew, kind::hold}) {
+        const node_reply renewed = parse_reply(k, "0 12 3 40000");
+        EXPECT_EQ(renewed.status, status::ok);
+        EXPECT_EQ(renewed.value, 12U);
+        EXPECT_EQ(renewed.count, 3U);
+        EXPECT_EQ(renewed.held, 40s);
+        EXPECT_EQ(parse_reply(k, "2").status, status::lost);
+        EXPECT_EQ(parse_reply(k, "5 1000").status, status::exhausted);
+        EXPECT_EQ(parse_reply(k, "5 1000").value, 1000U);
+    }
+}
+
+TEST(parse_reply, reads_what_inspect_answers) {
+    const node_reply seen = parse_reply(kind::inspect, "0 900 12 3 10000");
+    EXPECT_EQ(seen.status, status::ok);
+    EXPECT_EQ(seen.remaining, 900ms);
+    EXPECT_EQ(seen.value, 12U);
+    EXPECT_EQ(seen.count, 3U);
+    EXPECT_EQ(seen.ttl, 10s);
+    EXPECT_EQ(parse_reply(kind::inspect, "2").status, status::lost);
+}
+
+TEST(parse_reply, reads_what_release_and_undo_answer) {
+    for (const kind k : {kind::release, kind::undo}) {
+        const node_reply released = parse_reply(k, "0 1 4");
+        EXPECT_EQ(released.status, status::ok);
+        EXPECT_EQ(released.count, 1U);
+        EXPECT_EQ(released.told, 4U);
+        EXPECT_EQ(parse_reply(k, "2").status, status::lost);
+    }
+}
+
+TEST(parse_reply, reads_what_look_and_list_answer) {
+    const node_reply seen = parse_reply(kind::look, "0 700 abc 1 0\np\no\n");
+    EXPECT_EQ(seen.remaining, 700ms);
+    EXPECT_EQ(seen.text, "abc 1 0\np\no\n");
+    EXPECT_EQ(parse_reply(kind::look, "2").status, status::lost);
+    EXPECT_EQ(parse_reply(kind::list, "0 17 a b/c").text, "17 a b/c");
+    EXPECT_EQ(parse_reply(kind::list, "0 0 ").text, "0 ");
+}
+
+TEST(parse_reply, takes_what_is_no_answer_for_an_error_whatever_was_asked) {
+    for (const kind k : all_kinds) {
+        for (const char* text : {"", " ", "x", "OK", "-1", "8", "9 1", "255", "99999999999999999999", "+0", "UNINIT"})
+            EXPECT_EQ(parse_reply(k, text).status, status::error) << static_cast<int>(k) << " '" << text << "'";
+    }
+}
+
+TEST(parse_reply, takes_an_answer_that_lacks_its_numbers_for_an_error) {
+    for (const auto& [k, text] : std::initializer_list<std::pair<kind, const char*>>{
+             {kind::acquire, "0"},     {kind::acquire, "0 "},    {kind::acquire, "0 x"},     {kind::acquire, "0 5 x"},
+             {kind::acquire, "1 100"}, {kind::acquire, "1 x 7"}, {kind::acquire, "6"},       {kind::acquire, "6 x"},
+             {kind::acquire, "7"},     {kind::confirm, "3"},     {kind::confirm, "3 x"},     {kind::renew, "0 1 1"},
+             {kind::renew, "5"},       {kind::hold, "0"},        {kind::inspect, "0 1 2 3"}, {kind::release, "0 1"},
+             {kind::undo, "0"},        {kind::top_up, "0"},      {kind::look, "0"},          {kind::look, "0 x"}}) {
+        EXPECT_EQ(parse_reply(k, text).status, status::error) << static_cast<int>(k) << " '" << text << "'";
+    }
+}
+
+TEST(parse_reply, takes_a_number_that_is_too_long_for_an_error) {
+    EXPECT_EQ(parse_reply(kind::acquire, "0 99999999999999999999").status, status::error);
+    EXPECT_EQ(parse_reply(kind::confirm, "3 99999999999999999999").status, status::error);
+    EXPECT_EQ(parse_reply(kind::inspect, "0 99999999999999999999 0 1 1").status, status::error);
+}
+
+// An answer is what a script writes, whole; half of something else must not pass for a token.
+TEST(parse_reply, takes_negative_counters_and_what_follows_an_answer_for_an_error) {
+    EXPECT_EQ(parse_reply(kind::acquire, "0 -5").status, status::error);
+    EXPECT_EQ(parse_reply(kind::top_up, "0 5x").status, status::error);
+    EXPECT_EQ(parse_reply(kind::confirm, "0x").status, status::error);
+    EXPECT_EQ(parse_reply(kind::confirm, "3 -1").status, status::error);
+}
+
+TEST(parse_reply, survives_any_text) {
+    std::mt19937 random(7);
+    constexpr std::string_view alphabet = "0123456789 -x\n@,";
+    for (int i = 0; i < 20'000; ++i) {
+        std::string text;
+        for (unsigned n = random() % 12; n > 0; --n)
+            text += alphabet[random() % alphabet.size()];
+        for (const kind k : all_kinds) {
+            const node_reply r = parse_reply(k, text);
+            EXPECT_TRUE(r.status == status::error || static_cast<unsigned>(r.status) < script_statuses);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace lockcore

@@ -1,0 +1,174 @@
+// A lease as it stands on a node, and what an idempotency key is there.
+#include <proto/lease_record.hpp>
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace lockcore {
+namespace {
+
+using namespace std::chrono_literals;
+using match = idempotency_mark::match;
+
+const std::string a_nonce = "0123456789abcdeffedcba9876543210";
+
+lease_claims claims_on(std::vector<std::string> names) {
+    lease_claims c;
+    c.attempt = *nonce::parse(a_nonce);
+    c.token = fencing_token{4294967301};
+    for (const std::string& n : names)
+        c.resources.push_back(*resource_name::parse(n));
+    c.by = {"orders", "worker 7, \"night\" ü"};
+    c.granted_at = wall_time{1'795'000'000'123ms};
+    return c;
+}
+/// As a node keeps it.
+std::string on_a_node(const lease_claims& c, const lease_state& s) {
+    return std::string(c.attempt.str()) + ' ' + std::to_string(value_of(c.token)) + ' ' + lease_tail(c, s);
+}
+
+TEST(lease_record, brings_back_what_was_written) {
+    const lease_claims c = claims_on({"inventory/sku-1"});
+    const auto r = lease_record::parse(on_a_node(c, {10s, 12, 3, 40s, "0123456789abcdef01234567", {}}));
+    ASSERT_TRUE(r);
+    EXPECT_EQ(r->attempt, c.attempt);
+    EXPECT_EQ(r->token, c.token);
+    EXPECT_EQ(r->renewals, 12U);
+    EXPECT_EQ(r->holds, 3U);
+    EXPECT_EQ(r->ttl, 10s);
+    EXPECT_EQ(r->held, 40s);
+    EXPECT_EQ(r->granted_at, c.granted_at);
+    EXPECT_EQ(r->keys, "0123456789abcdef01234567");
+    EXPECT_EQ(r->by, c.by);
+    EXPECT_TRUE(r->resources.empty()) << "the one under whose name it stands";
+}
+
+TEST(lease_record, names_all_resources_when_there_are_several) {
+    const lease_claims c = claims_on({"a", "b/c", "d"});
+    const auto r = lease_record::parse(on_a_node(c, {}));
+    ASSERT_TRUE(r);
+    EXPECT_EQ(r->resources, c.resources);
+    EXPECT_EQ(r->keys, "-");
+}
+
+TEST(lease_record, is_the_same_with_the_marks_of_those_who_wait) {
+    for (const auto& names : {std::vector<std::string>{"a"}, std::vector<std::string>{"a", "b"}}) {
+        const lease_claims c = claims_on(names);
+        const auto r = lease_record::parse(on_a_node(c, {1s, 0, 1, 0s, {}, "00000000000000ee"}) +
+                                           "\1"
+                                           "ff\1"
+                                           "01");
+        ASSERT_TRUE(r);
+        EXPECT_EQ(r->by, c.by);
+        EXPECT_EQ(r->resources.size(), names.size() == 1 ? 0 : names.size());
+    }
+}
+
+TEST(lease_record, may_have_a_holder_without_a_name) {
+    lease_claims c = claims_on({"a"});
+    c.by = {"", ""};
+    const auto r = lease_record::parse(on_a_node(c, {}));
+    ASSERT_TRUE(r);
+    EXPECT_EQ(r->by, holder{});
+}
+
+TEST(lease_record, is_nothing_when_this_cluster_did_not_write_the_text) {
+    for (const std::string& text :
+         std::initializer_list<std::string>{"",
+                                            " ",
+                                            "\n",
+                                            "hello",
+                                            a_nonce,
+                                            a_nonce + " ",
+                                            a_nonce + " x",
+                                            a_nonce + " 1",
+                                            a_nonce + " 1 0 1 10",
+                                            a_nonce + " -1 0 1 10 0 5 -\np\no\n",
+                                            a_nonce + " 1 -1 1 10 0 5 -\np\no\n",
+                                            a_nonce + " 1 0 x 10 0 5 -\np\no\n",
+                                            a_nonce + " 1 0 1 10 0 x -\np\no\n",
+                                            a_nonce + "  1 0 1 10 0 5 -\np\no\n",
+                                            " " + a_nonce + " 1 0 1 10 0 5 -\n",
+                                            a_nonce.substr(1) + " 1 0 1 10 0 5 -\np\no\n",
+                                            "G" + a_nonce.substr(1) + " 1 0 1 10 0 5 -\np\no\n",
+                                            a_nonce + " 99999999999999999999 0 1 10 0 5 -\np\no\n",
+                                            a_nonce + " 1 4294967296 1 10 0 5 -\np\no\n",
+                                            a_nonce + " 1 0 1 10 0 5 -\np\no\na//b",
+                                            a_nonce + " 1 0 1 10 0 5 -\np\no\na {x}"}) {
+        EXPECT_FALSE(lease_record::parse(text)) << text;
+    }
+}
+
+TEST(lease_record, survives_any_cut_and_any_changed_byte) {
+    const std::string whole = on_a_node(claims_on({"a", "b"}), {10s, 1, 2, 3s, "0123456789abcdef01234567", "ee"});
+    ASSERT_TRUE(lease_record::parse(whole));
+    for (std::size_t n = 0; n < whole.size(); ++n)
+        (void)lease_record::parse(std::string_view(whole).substr(0, n));
+    std::mt19937 random(3);
+    for (int i = 0; i < 20'000; ++i) {
+        std::string changed = whole;
+        // Digits stay few: times beyond the clock's range are told apart below.
+        changed[random() % whole.size()] = " \n@-,xz/"[random() % 8];
+        (void)lease_record::parse(changed);
+    }
+}
+
+// A time that no clock here can hold is none that this cluster wrote. It would overflow.
+TEST(lease_record, is_nothing_when_its_time_is_beyond_the_clock) {
+    EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 1 10 0 9223372036854775807 -\np\no\n"));
+    EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 1 10 0 -9223372036854775807 -\np\no\n"));
+}
+
+acquire_request request(const std::string& key) {
+    acquire_request r;
+    r.resources = {*resource_name::parse("a"), *resource_name::parse("b")};
+    r.by = {"orders", "worker-7"};
+    r.ttl = 10s;
+    r.idempotency_key = key;
+    return r;
+}
+
+TEST(idempotency_mark, is_found_again_for_the_same_request) {
+    const auto mark = make_idempotency_mark(request("k1"));
+    EXPECT_EQ(mark.text.size(), idempotency_mark::size);
+    EXPECT_EQ(make_idempotency_mark(request("k1")).found_in(mark.text), match::same);
+    const std::string other = make_idempotency_mark(request("k2")).text;
+    EXPECT_EQ(mark.found_in(other + "," + mark.text), match::same);
+    EXPECT_EQ(mark.found_in(mark.text + "," + other), match::same);
+}
+
+TEST(idempotency_mark, is_not_found_among_other_keys_or_none) {
+    const auto mark = make_idempotency_mark(request("k1"));
+    EXPECT_EQ(mark.found_in("-"), match::none);
+    EXPECT_EQ(mark.found_in(""), match::none);
+    EXPECT_EQ(mark.found_in(make_idempotency_mark(request("k2")).text), match::none);
+    EXPECT_EQ(mark.found_in(mark.text.substr(1)), match::none) << "of which renewing has cut off the first";
+    EXPECT_TRUE(make_idempotency_mark(request("")).empty());
+    EXPECT_EQ(make_idempotency_mark(request("")).found_in(mark.text), match::none);
+}
+
+TEST(idempotency_mark, tells_of_another_request_when_anything_asked_for_differs) {
+    const std::string known = make_idempotency_mark(request("k1")).text;
+    const auto changed = [&](auto change) {
+        acquire_request r = request("k1");
+        change(r);
+        return make_idempotency_mark(r).found_in(known);
+    };
+    EXPECT_EQ(changed([](acquire_request& r) { r.ttl = 11s; }), match::other_request);
+    EXPECT_EQ(changed([](acquire_request& r) { r.by.owner = "worker-8"; }), match::other_request);
+    EXPECT_EQ(changed([](acquire_request& r) { r.resources.pop_back(); }), match::other_request);
+    EXPECT_EQ(changed([](acquire_request& r) { r.resources = {*resource_name::parse("ab")}; }), match::other_request);
+    EXPECT_EQ(changed([](acquire_request& r) { r.by.principal = "billing"; }), match::none) << "another's key";
+    EXPECT_EQ(changed([](acquire_request& r) { r.wait = 5s; }), match::same) << "how long it waits is no matter";
+}
+
+TEST(idempotency_mark, does_not_run_principal_and_key_together) {
+    acquire_request x = request("bc"), y = request("c");
+    x.by.principal = "a";
+    y.by.principal = "ab";
+    EXPECT_EQ(make_idempotency_mark(x).found_in(make_idempotency_mark(y).text), match::none);
+}
+
+}  // namespace
+}  // namespace lockcore

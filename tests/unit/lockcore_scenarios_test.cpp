@@ -1,0 +1,375 @@
+// Plays tests/scenarios/*.txt against the protocol's machines and compares what they do with what the file expects.
+// With FENCEGATE_REWRITE_SCENARIOS=1 in the environment the files are rewritten instead, to be read as a diff.
+// tests/scenarios/README.md has the language.
+#include <proto/acquire.hpp>
+#include <proto/majority_round.hpp>
+#include <proto/node_supervisor.hpp>
+#include <proto/wait_queue.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace lockcore {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// One line of a scenario: a word, then values, then `name=value`.
+class command_line {
+  public:
+    explicit command_line(const std::string& line) {
+        std::istringstream in(line);
+        in >> verb;
+        for (std::string word; in >> word;) {
+            const std::size_t equals = word.find('=');
+            if (equals == std::string::npos) {
+                plain_.push_back(word);
+            } else {
+                named_[word.substr(0, equals)] = word.substr(equals + 1);
+            }
+        }
+    }
+    std::string verb;
+
+    std::string text() {
+        if (used_ == plain_.size()) throw std::invalid_argument(verb + ": a value is missing");
+        return plain_[used_++];
+    }
+    std::uint64_t number() { return std::stoull(text()); }
+    node_index node() { return static_cast<node_index>(number()); }
+    bool has_more() const { return used_ < plain_.size(); }
+    std::string rest() {
+        std::string all;
+        while (has_more())
+            all += (all.empty() ? "" : " ") + text();
+        return all;
+    }
+    std::string text(const std::string& name, std::string otherwise) {
+        const auto found = named_.find(name);
+        if (found == named_.end()) return otherwise;
+        std::string value = found->second;
+        named_.erase(found);
+        return value;
+    }
+    std::uint64_t number(const std::string& name, std::uint64_t otherwise) {
+        return std::stoull(text(name, std::to_string(otherwise)));
+    }
+    milliseconds ms(const std::string& name, std::int64_t otherwise) {
+        return milliseconds{std::stoll(text(name, std::to_string(otherwise)))};
+    }
+    /// A scenario that says more than is understood says something else than it means.
+    void must_be_used_up() const {
+        if (has_more() || !named_.empty()) throw std::invalid_argument(verb + ": has more than it takes");
+    }
+
+  private:
+    std::vector<std::string> plain_;
+    std::size_t used_ = 0;
+    std::map<std::string, std::string> named_;
+};
+
+reply_status status_of(const std::string& word) {
+    static const std::map<std::string, reply_status> words{{"ok", reply_status::ok},
+                                                           {"held", reply_status::held},
+                                                           {"lost", reply_status::lost},
+                                                           {"stale", reply_status::stale},
+                                                           {"overflow", reply_status::overflow},
+                                                           {"exhausted", reply_status::exhausted},
+                                                           {"own", reply_status::own},
+                                                           {"kept", reply_status::kept},
+                                                           {"uninit", reply_status::not_admitted},
+                                                           {"unreachable", reply_status::unreachable},
+                                                           {"timeout", reply_status::timeout},
+                                                           {"broken", reply_status::broken},
+                                                           {"error", reply_status::error}};
+    return words.at(word);
+}
+
+std::string nodes_in(const node_set& set) {
+    std::string out;
+    for (std::size_t n = 0; n < nodes_max; ++n) {
+        if (set[n]) out += " " + std::to_string(n);
+    }
+    return out.empty() ? " none" : out;
+}
+
+std::string in_ms(milliseconds m) {
+    return std::to_string(m.count()) + " ms";
+}
+
+class machine {
+  public:
+    virtual ~machine() = default;
+    /// What it does, line by line.
+    virtual std::string play(command_line& line) = 0;
+};
+
+class acquire_player final : public machine {
+  public:
+    explicit acquire_player(command_line& line) : a_(line.number("nodes", 5)) {}
+
+    std::string play(command_line& line) override {
+        if (line.verb == "acquire") return told(a_.start());
+        if (line.verb == "acquired") {
+            const node_index node = line.node();
+            node_reply r;
+            r.status = status_of(line.text());
+            if (r.status == reply_status::ok) r.value = line.number();
+            r.remaining = line.ms("left", 0);
+            if (r.status == reply_status::held) r.value = line.number("token", 0);
+            if (r.status == reply_status::own) {
+                r.text = std::string(32, line.text("of", "a").front()) + " " + line.text("token", "1") +
+                         " 0 1 1000 0 5 -\np\nme\n";
+            }
+            return told(a_.acquire_answered(node, r));
+        }
+        if (line.verb == "confirmed") {
+            const node_index node = line.node();
+            const fencing_token sent{line.number()};
+            node_reply r;
+            r.status = status_of(line.text());
+            if (r.status == reply_status::stale) r.value = line.number();
+            return told(a_.confirm_answered(node, sent, r));
+        }
+        if (line.verb == "undo") return "undo on" + nodes_in(a_.undo_targets()) + "\n";
+        if (line.verb == "remaining") return "free in " + in_ms(a_.remaining()) + "\n";
+        if (line.verb == "own") {
+            const auto own = a_.own_lease();
+            return own ? "own lease " + std::string(own->attempt.str().substr(0, 1)) + " under " +
+                             std::to_string(value_of(own->token)) + "\n"
+                       : "no own lease\n";
+        }
+        throw std::invalid_argument("acquire does not know " + line.verb);
+    }
+
+  private:
+    std::string told(const acquire::step& s) {
+        std::string out;
+        if (s.to.any()) {
+            out += s.kind == command_kind::acquire ? "send ACQUIRE to"
+                                                   : "send CONFIRM(" + std::to_string(value_of(s.token)) + ") to";
+            out += nodes_in(s.to) + "\n";
+        }
+        constexpr std::array names{"pending", "granted", "locked", "no quorum"};
+        out += names.at(static_cast<std::size_t>(a_.outcome()));
+        out += ": T " + std::to_string(value_of(a_.token())) + ", stamped " + std::to_string(a_.stamps()) + ", heard " +
+               std::to_string(value_of(a_.highest_heard())) + "\n";
+        return out;
+    }
+    acquire a_;
+};
+
+class round_player final : public machine {
+  public:
+    explicit round_player(command_line& line) : r_(line.number("nodes", 5)) {}
+
+    std::string play(command_line& line) override {
+        if (line.verb == "round") return "send to" + nodes_in(r_.start()) + "\n";
+        if (line.verb != "answered") throw std::invalid_argument("round does not know " + line.verb);
+        const node_index node = line.node();
+        node_reply r;
+        r.status = status_of(line.text());
+        r.value = line.number("renewals", 0);
+        r.remaining = line.ms("left", 0);
+        r.count = static_cast<std::uint32_t>(line.number("holds", 0));
+        r.told = static_cast<std::uint32_t>(line.number("told", 0));
+        r_.answered(node, r);
+        constexpr std::array names{"pending", "yes", "lost", "exhausted", "no quorum"};
+        return std::string(names.at(static_cast<std::size_t>(r_.outcome()))) + ": " + std::to_string(r_.yes()) +
+               " did it, renewals " + std::to_string(r_.value()) + ", left " + in_ms(r_.remaining()) + ", holds " +
+               std::to_string(r_.holds()) + (r_.holds_settled() ? "" : " or not") + ", told " +
+               std::to_string(r_.told()) + "\n";
+    }
+
+  private:
+    majority_round r_;
+};
+
+class supervisor_player final : public machine {
+  public:
+    explicit supervisor_player(command_line& line) : s_(line.ms("max_ttl", 60'000)) {}
+
+    std::string play(command_line& line) override {
+        if (line.verb == "supervisor") return state();
+        if (line.verb == "after") {
+            now_ += milliseconds{line.number()};
+            return state();
+        }
+        if (line.verb == "connected") return told(s_.connected());
+        if (line.verb == "disconnected") return told(s_.disconnected(line.rest()));
+        if (line.verb == "identified") return told(s_.identified(facts(line), now_));
+        if (line.verb == "drawn") {
+            drawn_epoch drawn;
+            drawn.value = epoch{line.number()};
+            drawn.first_admission = line.has_more() && line.text() == "first";
+            return told(s_.epoch_drawn(drawn, now_));
+        }
+        if (line.verb == "not_drawn") return told(s_.epoch_not_drawn(line.rest()));
+        if (line.verb == "readmitted") return told(s_.readmit_answered(line.text() != "GONE"));
+        if (line.verb == "readmit_refused") return told(s_.readmit_refused(line.rest()));
+        if (line.verb == "uninit") return told(s_.found_not_admitted());
+        if (line.verb == "refused") return told(s_.commands_refused(line.rest()));
+        throw std::invalid_argument("supervisor does not know " + line.verb);
+    }
+
+  private:
+    static node_facts facts(command_line& line) {
+        node_facts f;
+        f.run_id = line.text("run", "");
+        f.role = line.text("role", "master");
+        f.maxmemory_policy = line.text("policy", "noeviction");
+        f.cluster_mode = line.text("cluster", "no") == "yes";
+        f.syncs_every_write = line.text("sync", "no") == "always";
+        f.synced_so_far = line.text("synced", "no") == "always";
+        f.admitted_run_id = line.text("admitted", "");
+        f.claim = line.text("claim", "c1");
+        f.admitted_epoch = epoch{line.number("epoch", 0)};
+        f.same_as = line.text("same_as", "");
+        return f;
+    }
+    std::string told(const node_supervisor::step& s) {
+        constexpr std::array names{"connect", "identify", "draw an epoch", "readmit", "vote"};
+        std::string out = names.at(static_cast<std::size_t>(s.next));
+        if (s.next == node_supervisor::action::readmit) out += " with epoch " + std::to_string(value_of(s_.drawn()));
+        if (s.delay > 0ms) out += " after " + in_ms(s.delay);
+        return out + "\n" + state();
+    }
+    std::string state() const {
+        std::string out = to_string(s_.state());
+        if (s_.state() == node_state::quarantined) out += ", " + in_ms(s_.quarantine_left(now_)) + " left";
+        if (s_.state() == node_state::voting) out += " under epoch " + std::to_string(value_of(s_.admitted_epoch()));
+        if (!s_.detail().empty()) out += ": " + s_.detail();
+        return out + "\n";
+    }
+    node_supervisor s_;
+    monotonic_time now_{1h};
+};
+
+class queue_player final : public machine {
+  public:
+    explicit queue_player(command_line& line) : q_(limits(line)) {}
+
+    std::string play(command_line& line) override {
+        if (line.verb == "queue") return state();
+        if (line.verb == "join") {
+            q_.join(line.number());
+            return state();
+        }
+        if (line.verb == "leave") {
+            const bool next = q_.leave(line.number());
+            return (next ? "the next one tries at once\n" : "") + state();
+        }
+        if (line.verb == "refused") {
+            const milliseconds left = line.ms("left", 0);
+            return "sleep " + in_ms(q_.refused(left, line.number("chance", 0))) + "\n";
+        }
+        if (line.verb == "told") {
+            const node_index node = line.node();
+            const nonce ended = nonce::from_bits(0, static_cast<std::uint64_t>(line.text("of", "a").front()));
+            return "look in " + in_ms(q_.told(node, ended)) + "\n";
+        }
+        if (line.verb == "release") {
+            if (q_.takes_over()) return "hand over to " + std::to_string(q_.head()) + "\n";
+            return "look in " + in_ms(q_.given_back(line.text("others", "no") == "yes")) + "\n";
+        }
+        throw std::invalid_argument("queue does not know " + line.verb);
+    }
+
+  private:
+    static wait_queue::limits limits(command_line& line) {
+        const std::size_t quorum = line.number("quorum", 3);
+        return {quorum, static_cast<std::uint32_t>(line.number("handoff_max", 16))};
+    }
+    std::string state() const {
+        if (q_.empty()) return "nobody waits\n";
+        return std::to_string(q_.size()) + " wait, head " + std::to_string(q_.head()) + "\n";
+    }
+    wait_queue q_;
+};
+
+std::unique_ptr<machine> machine_for(command_line& line) {
+    if (line.verb == "acquire") return std::make_unique<acquire_player>(line);
+    if (line.verb == "round") return std::make_unique<round_player>(line);
+    if (line.verb == "supervisor") return std::make_unique<supervisor_player>(line);
+    if (line.verb == "queue") return std::make_unique<queue_player>(line);
+    return nullptr;
+}
+
+/// The whole file anew, with what the machines do now behind each `----`.
+std::string play(std::istream& file) {
+    std::string out, done;
+    std::unique_ptr<machine> current;
+    bool expected = false;  // between `----` and the next empty line
+    for (std::string text; std::getline(file, text);) {
+        if (expected && !text.empty()) continue;
+        if (text.empty()) {
+            expected = false;
+            out += "\n";
+        } else if (text == "----") {
+            expected = true;
+            out += "----\n" + std::exchange(done, {});
+        } else if (text.starts_with('#')) {
+            out += text + "\n";
+        } else {
+            out += text + "\n";
+            command_line line(text);
+            if (auto made = machine_for(line)) current = std::move(made);
+            if (!current) throw std::invalid_argument("no machine yet: " + text);
+            done += current->play(line);
+            line.must_be_used_up();
+        }
+    }
+    if (!done.empty()) throw std::invalid_argument("commands without a ---- behind them");
+    return out;
+}
+
+std::vector<std::string> scenario_names() {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(FENCEGATE_SOURCE_DIR "/tests/scenarios")) {
+        if (entry.path().extension() == ".txt") names.push_back(entry.path().stem().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+class scenario : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(scenario, ends_as_it_is_written_when_it_is_played) {
+    const std::filesystem::path path =
+        std::filesystem::path(FENCEGATE_SOURCE_DIR "/tests/scenarios") / (GetParam() + ".txt");
+    std::ifstream file(path);
+    std::stringstream written;
+    written << file.rdbuf();
+    const std::string now = play(written);
+    if (const char* rewrite = std::getenv("FENCEGATE_REWRITE_SCENARIOS"); rewrite && std::string(rewrite) == "1") {
+        std::ofstream(path) << now;
+        return;
+    }
+    EXPECT_EQ(now, written.str()) << "if that is meant, run with FENCEGATE_REWRITE_SCENARIOS=1 and look at the diff";
+}
+
+INSTANTIATE_TEST_SUITE_P(file, scenario, ::testing::ValuesIn(scenario_names()),
+                         [](const auto& file) { return file.param; });
+
+TEST(scenarios, are_refused_when_a_line_is_not_understood) {
+    for (const char* text : {"acquired 0 ok 1\n----\n", "acquire nodes=3\nfrobnicate\n----\n",
+                             "acquire nodes=3 colour=red\n----\n", "acquire nodes=3\nacquired 0 perhaps\n----\n",
+                             "acquire nodes=3\nacquired 0 ok\n----\n", "acquire nodes=3\n"}) {
+        std::istringstream file(text);
+        EXPECT_ANY_THROW(play(file)) << text;
+    }
+}
+
+}  // namespace
+}  // namespace lockcore
