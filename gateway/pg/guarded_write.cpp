@@ -1,47 +1,22 @@
 #include <gateway/pg/commit_resolver.hpp>
+#include <gateway/pg/guard_call.hpp>
 #include <gateway/pg/guarded_write.hpp>
 #include <gateway/pg/history_writer.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 #include <gateway/pg/write_sql.hpp>
 
 #include <spdlog/spdlog.h>
-#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 
 #include <algorithm>
 #include <optional>
 #include <string>
-#include <variant>
 
 namespace fencegate::pg {
 namespace {
 
 using clock = std::chrono::steady_clock;
-
-const std::string begin_write_sql =
-    "select resource, last_fencing_token, accepted "
-    "from fencing.begin_write($1::text[], $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::jsonb)";
-
-std::optional<std::string> null_if_empty(const std::string& text) {
-    return text.empty() ? std::nullopt : std::optional(text);
-}
-
-/// What the history says of a write: the kind and the target of each operation, no values.
-std::string describe(const std::vector<operation>& operations) {
-    struct {
-        std::string operator()(const update_operation& op) const { return "update " + op.table; }
-        std::string operator()(const insert_operation& op) const { return "insert " + op.table; }
-        std::string operator()(const delete_operation& op) const { return "delete " + op.table; }
-        std::string operator()(const call_operation& op) const { return "call " + op.function; }
-    } name;
-    boost::json::array list;
-    for (const auto& op : operations)
-        list.emplace_back(std::visit(name, op));
-    boost::json::object detail;
-    detail["operations"] = std::move(list);
-    return boost::json::serialize(detail);
-}
 
 /// The state of one write while it runs.
 class write_run {
@@ -97,20 +72,10 @@ class write_run {
     }
 
     result<std::vector<fence_state>> enter() {
-        std::vector<std::string> names;
-        for (const auto& resource : request_.resources)
-            names.push_back(resource.str());
-        compat::parameters values{array_literal(names),
-                                  std::to_string(lockcore::value_of(request_.token)),
-                                  request_.write_id,
-                                  null_if_empty(request_.by.owner),
-                                  request_.by.principal,
-                                  null_if_empty(request_.by.trace_id),
-                                  describe(request_.operations)};
         std::vector<fence_state> fences;
         bool accepted = true;
         try {
-            for (const auto& row : slot_.get().exec(begin_write_sql, values)) {
+            for (const auto& row : slot_.get().exec(begin_write_sql(), begin_write_parameters(request_))) {
                 fence_state fence;
                 fence.resource = row[0].c_str();
                 fence.last_fencing_token = row[1].as<std::uint64_t>();

@@ -11,9 +11,9 @@
 namespace fencegate::pg {
 
 result<int> migrate(const std::string& conninfo, const std::vector<std::pair<std::string, std::string>>& scripts) {
-    std::unique_ptr<pqxx::connection> connection;
+    std::unique_ptr<compat::connection> connection;
     try {
-        connection = std::make_unique<pqxx::connection>(with_connect_timeout(conninfo));
+        connection = std::make_unique<compat::connection>(with_connect_timeout(conninfo));
     } catch (const std::exception& e) {
         return unavailable("PostgreSQL can't be reached: " + connect_problem(e.what()));
     }

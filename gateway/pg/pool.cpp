@@ -6,6 +6,7 @@
 #include <gateway/pg/pool.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 #include <gateway/pg/worker.hpp>
+#include <gateway/pg/write_batcher.hpp>
 
 #include <spdlog/spdlog.h>
 #include <boost/asio/associated_executor.hpp>
@@ -15,6 +16,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <thread>
 
@@ -50,14 +52,15 @@ result<T> attempt(Work& work, session_slot& slot, bool changes) {
     }
 }
 
+template <class Handler>
+using outstanding_executor = decltype(asio::prefer(asio::get_associated_executor(std::declval<const Handler&>()),
+                                                   asio::execution::outstanding_work.tracked));
+
 /// Work with the coroutine that waits for it. The answer is posted to that coroutine's executor, whatever thread it
 /// comes from.
 template <class T, class Work, class Handler>
 class waiting_job final : public job {
   public:
-    using executor = decltype(asio::prefer(asio::get_associated_executor(std::declval<const Handler&>()),
-                                           asio::execution::outstanding_work.tracked));
-
     waiting_job(deadline until, bool changes, Work work, Handler handler)
         : job(until),
           changes_(changes),
@@ -77,7 +80,34 @@ class waiting_job final : public job {
 
     bool changes_;
     Work work_;
-    executor executor_;
+    outstanding_executor<Handler> executor_;
+    Handler handler_;
+};
+
+/// The same for a write.
+template <class Handler>
+class waiting_write final : public write_job {
+  public:
+    waiting_write(deadline until, write_request request, catalog_store& catalogs, Handler handler)
+        : write_job(until, std::move(request)),
+          catalogs_(catalogs),
+          executor_(asio::prefer(asio::get_associated_executor(handler), asio::execution::outstanding_work.tracked)),
+          handler_(std::move(handler)) {}
+
+    void run(session_slot& slot) noexcept override {
+        auto work = [this](session_slot& via) { return run_write(via, catalogs_, request(), until()); };
+        answer(attempt<write_outcome>(work, slot, false));
+    }
+
+    void answer(result<write_outcome> value) noexcept override {
+        asio::post(executor_, [handler = std::move(handler_), value = std::move(value)]() mutable {
+            std::move(handler)(std::move(value));
+        });
+    }
+
+  private:
+    catalog_store& catalogs_;
+    outstanding_executor<Handler> executor_;
     Handler handler_;
 };
 
@@ -94,9 +124,17 @@ auto twice(session_slot& slot, Work work) {
 }  // namespace
 
 struct pool::impl {
-    explicit impl(postgres_config c) : cfg(std::move(c)) {
+    explicit impl(postgres_config c) : cfg(std::move(c)), aside(cfg, queued), batcher(catalogs, aside) {
+        const worker_manner manner{
+            [this](session_slot& slot, std::vector<std::unique_ptr<job>> work) { batcher.run(slot, std::move(work)); },
+            false};
         for (unsigned i = 0; i < std::max(cfg.connections, 1u); ++i)
-            workers.push_back(std::make_unique<worker>(cfg, queued));
+            workers.push_back(std::make_unique<worker>(cfg, queued, manner));
+    }
+
+    /// Workers hand on to the lanes beside them, never the other way round: those end last.
+    std::array<const std::vector<std::unique_ptr<worker>>*, 2> in_order_of_end() const {
+        return {&workers, &aside.workers()};
     }
 
     worker& of(const std::vector<lockcore::resource_name>& resources) {
@@ -125,8 +163,10 @@ struct pool::impl {
         std::unique_lock lock(police_mutex);
         while (!police_wake.wait_for(lock, police_interval, [this] { return police_ends; })) {
             const auto now = std::chrono::steady_clock::now();
-            for (auto& one : workers)
-                one->police(now);
+            for (const auto* group : in_order_of_end()) {
+                for (const auto& one : *group)
+                    one->police(now);
+            }
         }
     }
 
@@ -155,6 +195,8 @@ struct pool::impl {
     postgres_config cfg;
     catalog_store catalogs;
     std::atomic<std::size_t> queued{0};
+    side_lanes aside;
+    write_batcher batcher;
     std::vector<std::unique_ptr<worker>> workers;
     std::mutex police_mutex;
     std::condition_variable police_wake;
@@ -165,10 +207,12 @@ struct pool::impl {
 pool::pool(postgres_config cfg) : impl_(std::make_unique<impl>(std::move(cfg))) {}
 
 pool::~pool() {
-    for (auto& one : impl_->workers)
-        one->abandon();
-    for (auto& one : impl_->workers)
-        one->join();
+    for (const auto* group : impl_->in_order_of_end()) {
+        for (const auto& one : *group)
+            one->abandon();
+        for (const auto& one : *group)
+            one->join();
+    }
     impl_->end_police();  // after the workers: one that hangs on a silent server needs to be cut
 }
 
@@ -181,32 +225,39 @@ result<void> pool::join_cluster(membership m) {
 }
 
 void pool::start() {
-    for (auto& one : impl_->workers)
-        one->start();
+    for (const auto* group : impl_->in_order_of_end()) {
+        for (const auto& one : *group)
+            one->start();
+    }
     impl_->police_thread = std::thread([state = impl_.get()] { state->police(); });
 }
 
 void pool::drain(deadline until) {
-    for (auto& one : impl_->workers)
-        one->finish();
-    const auto all_done = [this] {
-        return std::all_of(impl_->workers.begin(), impl_->workers.end(), [](const auto& one) { return one->done(); });
-    };
-    while (!all_done() && std::chrono::steady_clock::now() < until)
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    for (auto& one : impl_->workers)
-        one->abandon();
-    for (auto& one : impl_->workers)
-        one->join();
+    for (const auto* group : impl_->in_order_of_end()) {
+        for (const auto& one : *group)
+            one->finish();
+        const auto all_done = [group] {
+            return std::all_of(group->begin(), group->end(), [](const auto& one) { return one->done(); });
+        };
+        while (!all_done() && std::chrono::steady_clock::now() < until)
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        for (const auto& one : *group)
+            one->abandon();
+        for (const auto& one : *group)
+            one->join();
+    }
     impl_->end_police();
 }
 
 asio::awaitable<result<write_outcome>> pool::write(write_request request, deadline until) {
     auto& to = impl_->of(request.resources);
-    auto work = [state = impl_.get(), request = std::move(request), until](session_slot& slot) {
-        return run_write(slot, state->catalogs, request, until);
+    auto initiate = [state = impl_.get(), &to, until](auto handler, write_request one) {
+        using handler_type = decltype(handler);
+        to.submit(
+            std::make_unique<waiting_write<handler_type>>(until, std::move(one), state->catalogs, std::move(handler)));
     };
-    return impl_->submit<write_outcome>(to, until, false, std::move(work));
+    return asio::async_initiate<const asio::use_awaitable_t<>, void(result<write_outcome>)>(
+        std::move(initiate), asio::use_awaitable, std::move(request));
 }
 
 asio::awaitable<result<history_page>> pool::read_history(history_query query, deadline until) {

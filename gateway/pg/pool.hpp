@@ -26,15 +26,17 @@ struct membership {
 };
 
 /// Runs work on PostgreSQL: K threads with one connection each and a bounded queue. A resource always goes to the same
-/// worker, so that its writes keep their order of arrival.
+/// worker, so that its writes keep their order of arrival. Writes that wait for a worker share a transaction
+/// (write_batcher.hpp); those that call functions or wait for locks go to as many workers beside, each alone.
 ///
 /// Threads: member functions may be called from any thread; awaitables resume on their caller's executor.
 /// Errors common to all: errc::storage_unavailable (nothing changed, unless outcome_unknown says otherwise),
 /// errc::overloaded (queue full). Timeout: `until`: errc::storage_unavailable. Work that has not begun by then is not
 /// begun; a write under way is ended by statement_timeout; a
 ///          connection on which PostgreSQL is silent for a second longer is cut.
-/// Limits:  postgres.connections workers, postgres.queue_max requests in all their queues; while PostgreSQL is away
-/// none is queued. Cancel:  not supported; a write that was queued runs to its end.
+/// Limits:  postgres.connections workers and as many beside, which connect when the first such write comes,
+/// postgres.queue_max requests in all their queues; while PostgreSQL is away none is queued. Cancel:  not supported; a
+/// write that was queued runs to its end.
 class pool {
   public:
     explicit pool(postgres_config cfg);
@@ -52,9 +54,10 @@ class pool {
     /// Takes no more work, finishes what is queued, ends the threads. Blocking, bounded by `until`.
     void drain(deadline until);
 
-    /// One guarded transaction. Errors: see gateway/pg/sqlstate_map.hpp; stale_fencing_token, resource_not_covered,
-    /// expectation_failed, constraint_violation, write_conflict, unprocessable, fencing_required. A commit whose answer
-    /// was lost is looked up by write_id first; only where that fails too does outcome_unknown stand.
+    /// One guarded write, all or nothing; it may share its transaction with others, which shows to nobody. Errors: see
+    /// gateway/pg/sqlstate_map.hpp; stale_fencing_token, resource_not_covered, expectation_failed,
+    /// constraint_violation, write_conflict, unprocessable, fencing_required. A commit whose answer was lost is looked
+    /// up by write_id first; only where that fails too does outcome_unknown stand.
     boost::asio::awaitable<result<write_outcome>> write(write_request request, deadline until);
 
     boost::asio::awaitable<result<history_page>> read_history(history_query query, deadline until);

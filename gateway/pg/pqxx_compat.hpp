@@ -1,5 +1,6 @@
 #pragma once
 
+#include <libpq-fe.h>
 #include <pqxx/pqxx>
 
 #include <optional>
@@ -14,23 +15,45 @@ using parameters = std::vector<std::optional<std::string>>;
 
 #if PQXX_VERSION_MAJOR < 7
 
+/// A connection that shows libpq's own, for the pipeline mode.
+class connection final : public pqxx::connection_base {
+  public:
+    explicit connection(const std::string& conninfo) : pqxx::connection_base(policy_), policy_(conninfo) { init(); }
+    connection(const connection&) = delete;
+    connection& operator=(const connection&) = delete;
+    ~connection() noexcept { close(); }
+
+    PGconn* raw() const { return policy_.made; }
+
+  private:
+    struct keeping_policy final : pqxx::connect_direct {
+        using connect_direct::connect_direct;
+        handle do_startconnect(handle before) override {
+            made = connect_direct::do_startconnect(before);
+            return made;
+        }
+        handle made = nullptr;
+    };
+    keeping_policy policy_;
+};
+
 /// 6.4 reconnects by itself inside any statement, and so loses the transaction and the session's settings without a
 /// word. (Where a connection breaks under a statement, 6.4 leaks one PGresult, about 2 KB: its own fault, and out of
 /// reach here.)
-inline void forbid_reactivation(pqxx::connection& connection) {
+inline void forbid_reactivation(connection& connection) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
     connection.inhibit_reactivation(true);
 #pragma GCC diagnostic pop
 }
 
-inline void make_verbose(pqxx::connection& connection) {
+inline void make_verbose(connection& connection) {
     connection.set_verbosity(pqxx::connection_base::verbose);
 }
 
 /// 6.4 prepares at the first use and keeps the definition of a statement that could not be prepared; both are undone
 /// here.
-inline void prepare(pqxx::connection& connection, const std::string& name, const std::string& sql) {
+inline void prepare(connection& connection, const std::string& name, const std::string& sql) {
     connection.prepare(name, sql);
     try {
         connection.prepare_now(name);
@@ -52,13 +75,34 @@ inline pqxx::result exec_prepared(pqxx::transaction_base& tx, const std::string&
 
 #else
 
-inline void forbid_reactivation(pqxx::connection&) {}
+/// A connection that shows libpq's own, for the pipeline mode.
+class connection final : public pqxx::connection {
+  public:
+    explicit connection(const std::string& conninfo) : connection(open(conninfo)) {}
 
-inline void make_verbose(pqxx::connection& connection) {
+    PGconn* raw() const { return raw_; }
+
+  private:
+    explicit connection(PGconn* raw) : pqxx::connection(pqxx::connection::seize_raw_connection(raw)), raw_(raw) {}
+
+    static PGconn* open(const std::string& conninfo) {
+        PGconn* made = PQconnectdb(conninfo.c_str());
+        if (made != nullptr && PQstatus(made) == CONNECTION_OK) return made;
+        const std::string words = made == nullptr ? "out of memory" : PQerrorMessage(made);
+        PQfinish(made);
+        throw pqxx::broken_connection(words);
+    }
+
+    PGconn* raw_;
+};
+
+inline void forbid_reactivation(connection&) {}
+
+inline void make_verbose(connection& connection) {
     connection.set_verbosity(pqxx::error_verbosity::verbose);
 }
 
-inline void prepare(pqxx::connection& connection, const std::string& name, const std::string& sql) {
+inline void prepare(connection& connection, const std::string& name, const std::string& sql) {
     connection.prepare(name, sql);
 }
 

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <iterator>
 #include <new>
 
@@ -109,6 +110,80 @@ pqxx::result session::exec(const std::string& sql, const compat::parameters& par
 
 void session::command(const std::string& sql) {
     guarded([&] { channel_->exec(sql); });
+}
+
+server_error answer_rows::error() const {
+    const auto field = [this](int code) {
+        const char* text = PQresultErrorField(result_.get(), code);
+        return std::string(text == nullptr ? "" : text);
+    };
+    server_error out;
+    out.sqlstate = field(PG_DIAG_SQLSTATE);
+    out.message = field(PG_DIAG_MESSAGE_PRIMARY);
+    out.detail = field(PG_DIAG_MESSAGE_DETAIL);
+    out.constraint = field(PG_DIAG_CONSTRAINT_NAME);
+    const auto severity = field(PG_DIAG_SEVERITY_NONLOCALIZED);
+    out.fatal = severity == "FATAL" || severity == "PANIC";
+    return out;
+}
+
+std::int64_t answer_rows::affected() const {
+    return std::strtoll(PQcmdTuples(result_.get()), nullptr, 10);
+}
+
+std::string session::prepare(const std::string& sql) {
+    return guarded([&] { return prepared_name(sql); });
+}
+
+round_trip session::run(std::span<const prepared_call> calls) {
+    return guarded([&] {
+        // Whatever goes wrong in between leaves the protocol in the middle of something.
+        spent_ = true;
+        auto out = run_pipeline(calls);
+        if (out.error && (out.error->fatal || rule_of(out.error->sqlstate).leaves_session)) {
+            throw session_lost("the server ended the session: " + out.error->sqlstate);
+        }
+        spent_ = false;
+        return out;
+    });
+}
+
+round_trip session::run_pipeline(std::span<const prepared_call> calls) {
+    PGconn* const raw = connection_.raw();
+    const auto require = [](bool done) {
+        if (!done) throw session_lost("the connection broke");
+    };
+    require(PQenterPipelineMode(raw) == 1);
+    std::vector<const char*> values;
+    for (const auto& call : calls) {
+        values.clear();
+        for (const auto& value : *call.parameters)
+            values.push_back(value ? value->c_str() : nullptr);
+        require(PQsendQueryPrepared(raw, call.name.c_str(), static_cast<int>(values.size()), values.data(), nullptr,
+                                    nullptr, 0) == 1);
+    }
+    require(PQpipelineSync(raw) == 1);
+
+    round_trip out;
+    out.answers.reserve(calls.size());
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+        answer_rows rows(PQgetResult(raw));
+        const auto status = rows.status();
+        require(PQstatus(raw) == CONNECTION_OK);
+        if (status == PGRES_FATAL_ERROR && !out.error) {
+            out.error = rows.error();
+            require(!out.error->sqlstate.empty());  // libpq's own words, not the server's
+        } else if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) {
+            require(!out.error);
+            out.answers.push_back(std::move(rows));
+        } else {
+            require(status == PGRES_PIPELINE_ABORTED && out.error.has_value());
+        }
+        require(PQgetResult(raw) == nullptr);
+    }
+    require(answer_rows(PQgetResult(raw)).status() == PGRES_PIPELINE_SYNC);
+    require(PQexitPipelineMode(raw) == 1);
+    return out;
 }
 
 bool session::disturbed() const {

@@ -6,13 +6,17 @@
 #include <gateway/pg/sql_value.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <list>
+#include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace fencegate::pg {
 
@@ -42,6 +46,35 @@ std::string with_connect_timeout(const std::string& conninfo);
 /// string.
 std::string connect_problem(std::string_view what);
 
+/// What a statement of a round trip answered.
+class answer_rows {
+  public:
+    explicit answer_rows(PGresult* made) : result_(made, &PQclear) {}
+
+    int size() const { return PQntuples(result_.get()); }
+    bool is_null(int row, int column) const { return PQgetisnull(result_.get(), row, column) != 0; }
+    const char* text(int row, int column) const { return PQgetvalue(result_.get(), row, column); }
+    std::int64_t affected() const;
+    ExecStatusType status() const { return PQresultStatus(result_.get()); }
+    /// Of a statement that failed.
+    server_error error() const;
+
+  private:
+    std::unique_ptr<PGresult, void (*)(PGresult*)> result_;
+};
+
+/// A statement on its way: the name that session::prepare gave, and values that live until run() returns.
+struct prepared_call {
+    std::string name;
+    const compat::parameters* parameters;
+};
+
+/// What a round trip brought: the answers in order, up to the first statement that failed.
+struct round_trip {
+    std::vector<answer_rows> answers;
+    std::optional<server_error> error;  ///< Of the statement behind the last answer; the server skipped what followed.
+};
+
 /// One connection to PostgreSQL, and all that hangs on its life: settings, prepared statements.
 ///
 /// Never reconnects: a session that is lost is thrown away and another one built. libpqxx 6.4 would do so silently and
@@ -62,6 +95,14 @@ class session {
     /// Runs statements without parameters in one round trip (simple protocol). Throws as exec does.
     void command(const std::string& sql);
 
+    /// Makes the statement known to the server, if it is not yet, and gives its name: good for this session until
+    /// prepared_max other statements were used. Throws as exec does.
+    std::string prepare(const std::string& sql);
+
+    /// Runs statements in order in one round trip (libpq's pipeline mode). Throws session_lost; also where an error
+    /// leaves the session of no further use.
+    round_trip run(std::span<const prepared_call> calls);
+
     /// Whether the server has said anything while the session was idle: it is closing, or a setting changed under us.
     /// Either way a new session is the cure. One system call.
     bool disturbed() const;
@@ -76,7 +117,9 @@ class session {
     auto guarded(Work work) -> decltype(work());
     std::string prepared_name(const std::string& sql);
 
-    mutable pqxx::connection connection_;
+    round_trip run_pipeline(std::span<const prepared_call> calls);
+
+    mutable compat::connection connection_;
     std::optional<pqxx::nontransaction>
         channel_;  ///< BEGIN and COMMIT are sent as what they are: nothing is guessed on our behalf.
     int backend_pid_ = 0;

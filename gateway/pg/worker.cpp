@@ -31,7 +31,8 @@ failure full_failure() {
 
 }  // namespace
 
-worker::worker(const postgres_config& cfg, std::atomic<std::size_t>& queued) : cfg_(cfg), queued_(queued), slot_(cfg) {}
+worker::worker(const postgres_config& cfg, std::atomic<std::size_t>& queued, worker_manner manner)
+    : cfg_(cfg), queued_(queued), manner_(std::move(manner)), slot_(cfg) {}
 
 worker::~worker() {
     abandon();
@@ -65,13 +66,18 @@ void worker::submit(std::unique_ptr<job> work) {
     }
 }
 
-std::unique_ptr<job> worker::next() {
+/// Empty: there is nothing left to do.
+std::vector<std::unique_ptr<job>> worker::next() {
+    std::vector<std::unique_ptr<job>> work;
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [this] { return finishing_ || !queue_.empty(); });
-    if (queue_.empty()) return nullptr;
-    auto work = std::move(queue_.front());
-    queue_.pop_front();
-    queued_.fetch_sub(1, std::memory_order_relaxed);
+    const auto most = manner_.together ? batch_max : 1;
+    while (!queue_.empty() && work.size() < most && (work.empty() || queue_.front()->shares())) {
+        work.push_back(std::move(queue_.front()));
+        queue_.pop_front();
+        if (!work.back()->shares()) break;
+    }
+    queued_.fetch_sub(work.size(), std::memory_order_relaxed);
     return work;
 }
 
@@ -109,29 +115,50 @@ bool worker::ensure_connected() {
     return false;
 }
 
-void worker::perform(job& work) {
+void worker::perform(std::vector<std::unique_ptr<job>> work) {
+    const auto count = work.size();
     const auto now = std::chrono::steady_clock::now();
-    if (now >= work.until()) {
-        work.refuse(too_late_failure());
-    } else {
-        slot_.expect_answer_by(work.until());
+    auto last_moment = now;
+    std::erase_if(work, [now, &last_moment](const auto& one) {
+        last_moment = std::max(last_moment, one->until());
+        if (now < one->until()) return false;
+        one->refuse(too_late_failure());
+        return true;
+    });
+    if (!work.empty()) {
+        slot_.expect_answer_by(last_moment);
         slot_.tidy();
-        work.run(slot_);
+        if (manner_.together && work.front()->shares()) {
+            manner_.together(slot_, std::move(work));
+        } else {
+            for (auto& one : work)
+                one->run(slot_);
+        }
         slot_.expect_nothing();
     }
-    load_.fetch_sub(1, std::memory_order_relaxed);
+    load_.fetch_sub(count, std::memory_order_relaxed);
+}
+
+/// False: it is to end without ever having connected.
+bool worker::wait_for_work() {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [this] { return finishing_ || !queue_.empty(); });
+    return !queue_.empty();
 }
 
 void worker::loop() {
+    bool wanted = !manner_.lazy;
     for (;;) {
+        if (!wanted && !wait_for_work()) break;
+        wanted = true;
         if (!ensure_connected()) {
             const std::lock_guard lock(mutex_);
             if (finishing_) break;
             continue;
         }
-        const auto work = next();
-        if (!work) break;
-        perform(*work);
+        auto work = next();
+        if (work.empty()) break;
+        perform(std::move(work));
     }
     refuse_all(closing_failure());
     slot_.drop();

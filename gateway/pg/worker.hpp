@@ -8,9 +8,11 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace fencegate::pg {
 
@@ -27,20 +29,36 @@ class job {
     /// Answers without having begun.
     virtual void refuse(failure why) noexcept = 0;
 
+    /// Whether it may be run together with others that say so.
+    virtual bool shares() const { return false; }
+
     deadline until() const { return until_; }
 
   private:
     deadline until_;
 };
 
-/// A thread with one connection and a queue, which it works off in order.
+/// Most pieces of work that are run together.
+inline constexpr std::size_t batch_max = 64;
+
+/// Runs pieces of work that came one after the other and all say shares(); none of them is late. Answers each.
+using run_together = std::function<void(session_slot&, std::vector<std::unique_ptr<job>>)>;
+
+/// How a worker differs from others.
+struct worker_manner {
+    run_together together;  ///< Empty: each piece of work alone.
+    bool lazy = false;      ///< Connects when the first work comes, not before.
+};
+
+/// A thread with one connection and a queue, which it works off in order. Work that shares is taken as it waits, up to
+/// batch_max at a time; nobody waits for more to come.
 ///
 /// While PostgreSQL is away the queue stays empty: work is refused at once, and the thread tries to connect with a
 /// growing pause. Threads: member functions may be called from any thread. Limits:  `queued` counts the work waiting at
 /// all workers of a pool against the pool's queue_max.
 class worker {
   public:
-    worker(const postgres_config& cfg, std::atomic<std::size_t>& queued);
+    worker(const postgres_config& cfg, std::atomic<std::size_t>& queued, worker_manner manner);
     ~worker();
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
@@ -64,14 +82,16 @@ class worker {
 
   private:
     void loop();
-    std::unique_ptr<job> next();
+    std::vector<std::unique_ptr<job>> next();
     bool ensure_connected();
-    void perform(job& work);
+    void perform(std::vector<std::unique_ptr<job>> work);
+    bool wait_for_work();
     std::deque<std::unique_ptr<job>> take_all();
     void refuse_all(const failure& why);
 
     const postgres_config& cfg_;
     std::atomic<std::size_t>& queued_;
+    worker_manner manner_;
     session_slot slot_;
 
     std::mutex mutex_;

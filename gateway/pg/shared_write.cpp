@@ -1,0 +1,308 @@
+#include <gateway/pg/commit_resolver.hpp>
+#include <gateway/pg/guard_call.hpp>
+#include <gateway/pg/shared_write.hpp>
+#include <gateway/pg/sqlstate_map.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+#include <string>
+#include <utility>
+
+namespace fencegate::pg {
+namespace {
+
+const std::string begin_sql = "begin";
+const std::string rollback_sql = "rollback";
+const std::string patience_sql =
+    "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)";
+const compat::parameters no_parameters;
+
+operation_result read(answer_shape shape, const answer_rows& rows) {
+    operation_result out;
+    if (shape == answer_shape::affected) {
+        out.rows_affected = rows.affected();
+    } else {
+        out.rows_affected = std::strtoll(rows.text(0, 0), nullptr, 10);
+        out.json = rows.text(0, 1);
+    }
+    return out;
+}
+
+bool is_true(const char* text) {
+    return text[0] == 't';
+}
+
+bool waits(const std::string& sqlstate) {
+    return sqlstate == "55P03" || sqlstate == "57014" || sqlstate == "40P01";
+}
+
+/// The writes of one transaction, as long as it takes to get one through.
+class shared_run {
+  public:
+    shared_run(session_slot& slot, std::vector<shared_write>& writes, deadline until) : slot_(slot), until_(until) {
+        for (auto& write : writes) {
+            auto& one = active_.emplace_back();
+            one.write = &write;
+            one.turn = {write.request->write_id};
+        }
+    }
+
+    void perform() {
+        for (bool retried = false; !active_.empty();) {
+            try {
+                if (!try_once()) continue;
+            } catch (const session_lost&) {
+                // COMMIT was not sent: once more on a new session is safe.
+                if (!std::exchange(retried, true) && reconnect()) continue;
+                answer_all(unavailable("The connection to PostgreSQL broke; nothing was changed."));
+                return;
+            }
+            commit();
+            return;
+        }
+        if (open_) roll_back();
+    }
+
+  private:
+    struct active_write {
+        shared_write* write = nullptr;
+        compat::parameters turn;
+        compat::parameters begin;        ///< Empty until needed.
+        std::vector<std::string> names;  ///< Of its operations' statements in this session.
+        // Where its part of the round trip is:
+        std::size_t begins_at = 0;  ///< Its turn, or its begin_write; its operations follow.
+        std::size_t guards_at = 0;  ///< The call that entered its resources,
+        int guards_row = -1;        ///< and the row there that is its own; -1: all.
+
+        std::size_t ends_at() const { return begins_at + 1 + names.size(); }
+        const std::string& resource() const { return write->request->resources.front().str(); }
+    };
+
+    bool reconnect() {
+        open_ = false;
+        for (auto& one : active_)
+            one.names.clear();
+        try {
+            slot_.connect();
+            return true;
+        } catch (const session_lost&) {
+            return false;
+        }
+    }
+
+    void roll_back() {
+        try {
+            slot_.get().command("rollback");
+        } catch (const std::exception&) {
+            slot_.drop();
+        }
+    }
+
+    /// True: all that are active are done and wait for COMMIT. False: some have left, or all.
+    bool try_once() {
+        auto& via = slot_.get();
+        prepare(via);
+        if (active_.empty()) return false;
+        const auto calls = gather(via);
+        open_ = true;
+        return judge(via.run(calls));
+    }
+
+    /// A statement that can't be prepared takes its write out.
+    void prepare(session& via) {
+        std::erase_if(active_, [&](active_write& one) {
+            try {
+                for (auto i = one.names.size(); i < one.write->plan.operations.size(); ++i)
+                    one.names.push_back(via.prepare(one.write->plan.operations[i].sql.sql));
+                return false;
+            } catch (const statement_failed&) {
+                return true;
+            }
+        });
+    }
+
+    std::vector<prepared_call> gather(session& via) {
+        std::vector<prepared_call> calls;
+        if (open_) calls.push_back({via.prepare(rollback_sql), &no_parameters});
+        calls.push_back({via.prepare(begin_sql), &no_parameters});
+        const auto limit = std::min(patience_, slot_.settings().statement_timeout).count();
+        const auto lock_limit = std::min(patience_, slot_.settings().lock_timeout).count();
+        timeouts_ = {std::to_string(limit), std::to_string(lock_limit)};
+        calls.push_back({via.prepare(patience_sql), &timeouts_});
+        opening_ = calls.size();
+        sets_.clear();
+        for (auto& one : active_)
+            one.guards_row = -1;
+        for (std::size_t i = 0; i < active_.size();) {
+            const auto end = std::max(end_of_set(i), i + 1);
+            if (end - i > 1) enter_together(via, calls, i, end);
+            for (; i < end; ++i)
+                add(via, calls, active_[i]);
+        }
+        return calls;
+    }
+
+    /// The writes from `begin` on whose resources can be entered by one call: one resource each, none twice.
+    std::size_t end_of_set(std::size_t begin) const {
+        auto end = begin;
+        while (sets_allowed_ && end < active_.size() && active_[end].write->request->resources.size() == 1 &&
+               (end == begin || active_[end].resource() != active_[end - 1].resource())) {
+            ++end;
+        }
+        return end;
+    }
+
+    void enter_together(session& via, std::vector<prepared_call>& calls, std::size_t begin, std::size_t end) {
+        std::vector<const write_request*> requests;
+        for (auto i = begin; i < end; ++i) {
+            active_[i].guards_at = calls.size();
+            active_[i].guards_row = static_cast<int>(i - begin);
+            requests.push_back(active_[i].write->request);
+        }
+        auto& set = sets_.emplace_back();
+        set.at = calls.size();
+        set.parameters = begin_writes_parameters(requests);
+        calls.push_back({via.prepare(begin_writes_sql()), &set.parameters});
+    }
+
+    void add(session& via, std::vector<prepared_call>& calls, active_write& one) {
+        one.begins_at = calls.size();
+        if (one.guards_row >= 0) {  // entered already
+
+            calls.push_back({via.prepare(turn_sql()), &one.turn});
+        } else {
+            one.guards_at = one.begins_at;
+            if (one.begin.empty()) one.begin = begin_write_parameters(*one.write->request);
+            calls.push_back({via.prepare(begin_write_sql()), &one.begin});
+        }
+        for (std::size_t i = 0; i < one.names.size(); ++i)
+            calls.push_back({one.names[i], &one.write->plan.operations[i].sql.parameters});
+    }
+
+    /// Takes out whoever did not do what it should.
+    bool judge(const round_trip& trip) {
+        const auto failed_at = trip.answers.size();
+        if (trip.error && failed_at < opening_) {
+            spdlog::error("a shared transaction can't begin: {} {}", trip.error->sqlstate, trip.error->message);
+            active_.clear();
+            return false;
+        }
+        if (trip.error &&
+            std::any_of(sets_.begin(), sets_.end(), [&](const auto& set) { return set.at == failed_at; })) {
+            // It does not say for whom: now one by one.
+            sets_allowed_ = false;
+            if (waits(trip.error->sqlstate)) patience_ = patience_again;
+            return false;
+        }
+        const std::string* slow = nullptr;
+        std::vector<active_write> staying;
+        for (auto& one : active_) {
+            if (one.ends_at() <= failed_at) {
+                if (read_write(trip, one)) staying.push_back(std::move(one));
+            } else if (trip.error && one.begins_at <= failed_at) {
+                if (waits(trip.error->sqlstate)) {
+                    one.write->fate = write_fate::too_long;
+                    slow = &one.resource();
+                }
+            } else if (slow != nullptr && one.resource() == *slow) {
+                one.write->fate = write_fate::too_long;  // it would wait for the same
+            } else {
+                staying.push_back(std::move(one));
+            }
+        }
+        const bool all = !trip.error && staying.size() == active_.size();
+        active_ = std::move(staying);
+        if (slow != nullptr) patience_ = patience_again;
+        return all;
+    }
+
+    /// False: it was refused, or changed another number of rows than expected.
+    static bool read_write(const round_trip& trip, const active_write& one) {
+        write_outcome outcome;
+        const auto& guards = trip.answers[one.guards_at];
+        const int first = std::max(one.guards_row, 0);
+        const int last = one.guards_row < 0 ? guards.size() : one.guards_row + 1;
+        for (int row = first; row < last; ++row) {
+            if (!is_true(guards.text(row, 2))) return false;
+            auto& fence = outcome.fences.emplace_back();
+            fence.resource = guards.text(row, 0);
+            fence.last_fencing_token = std::strtoull(guards.text(row, 1), nullptr, 10);
+        }
+        auto at = one.begins_at;
+        for (const auto& planned : one.write->plan.operations) {
+            auto& done = outcome.results.emplace_back(read(planned.shape, trip.answers[++at]));
+            if (planned.expect_rows && *planned.expect_rows != done.rows_affected) return false;
+        }
+        one.write->answer = std::move(outcome);
+        return true;
+    }
+
+    void commit() {
+        try {
+            slot_.get().command("commit");
+        } catch (const statement_failed&) {
+            // Deferred constraints and triggers speak here, and do not say for whom; PostgreSQL has rolled back.
+            return;
+        } catch (const session_lost&) {
+            resolve();
+            return;
+        }
+        for (auto& one : active_)
+            one.write->fate = write_fate::answered;
+    }
+
+    /// One transaction, one fate: what became of one write became of all.
+    void resolve() {
+        const auto& request = *active_.front().write->request;
+        if (active_.size() > 1) {
+            spdlog::warn("write {} shares its transaction with {} more", request.write_id, active_.size() - 1);
+        }
+        switch (find_out(slot_, request.write_id, request.resources.front().str(), until_)) {
+            case landed::yes:
+                for (auto& one : active_)
+                    one.write->fate = write_fate::answered;
+                return;
+            case landed::no:
+                answer_all(unavailable("The connection to PostgreSQL broke during the commit; nothing was changed."));
+                return;
+            case landed::unknown:
+                break;
+        }
+        failure out =
+            unavailable("The connection to PostgreSQL broke during the commit; whether the write landed is not known.");
+        out.outcome_unknown = true;
+        answer_all(out);
+    }
+
+    void answer_all(const failure& why) {
+        for (auto& one : active_) {
+            one.write->answer = why;
+            one.write->fate = write_fate::answered;
+        }
+    }
+
+    session_slot& slot_;
+    deadline until_;
+    std::vector<active_write> active_;
+    struct entered_set {
+        std::size_t at = 0;
+        compat::parameters parameters;
+    };
+    std::deque<entered_set> sets_;  ///< The calls of begin_writes in the round trip.
+    std::size_t opening_ = 0;       ///< How many calls come before the first that belongs to a write.
+    bool sets_allowed_ = true;
+    compat::parameters timeouts_;
+    std::chrono::milliseconds patience_ = patience;
+    bool open_ = false;  ///< A transaction was begun in this session and not ended.
+};
+
+}  // namespace
+
+void run_shared(session_slot& slot, std::vector<shared_write>& writes, deadline until) {
+    shared_run(slot, writes, until).perform();
+}
+
+}  // namespace fencegate::pg
