@@ -2,34 +2,17 @@
 
 #include <proto/lease_id.hpp>
 #include <proto/validity.hpp>
+#include <runtime/common.hpp>
 
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 namespace lockcore {
 namespace asio = boost::asio;
 namespace {
-
-failure fail(errc code, std::string detail) {
-    failure f;
-    f.code = code;
-    f.detail = std::move(detail);
-    return f;
-}
-
-failure no_quorum(std::string detail, std::vector<node_answer> answers) {
-    failure f = fail(errc::no_quorum, std::move(detail));
-    f.answers = std::move(answers);
-    return f;
-}
-
-monotonic_time now() {
-    return std::chrono::steady_clock::now();
-}
 
 /// How often overdue answers are looked for: a node's timeout is kept to within this.
 milliseconds tick_of(const config& cfg) {
@@ -99,6 +82,7 @@ void shard::tick(boost::system::error_code e) {
     if (e || !open_) return;
     for (const auto& link : links_)
         link->tick(now());
+    forget_turns();
     std::erase_if(renewing_, [](const auto& entry) { return entry.second.expired(); });
     ticker_.expires_after(tick_of(config_));
     ticker_.async_wait([this](boost::system::error_code next) { tick(next); });
@@ -135,6 +119,8 @@ asio::awaitable<result<lease>> shard::renew(lease_claims claims, milliseconds tt
             if (left <= milliseconds{0})
                 co_return fail(errc::lease_lost, "The nodes took longer to answer than the lease lasts.");
             emit(event_kind::lease_renewed, claims, trace_id, {}, ttl);
+            if (const auto t = turns_.find(claims.resources.front().str()); t != turns_.end())
+                t->second.forget_handed = now() + ttl;
             co_return make_lease(std::move(claims), ttl, left, round->machine());
         }
         case majority_round::verdict::lost:
@@ -225,11 +211,9 @@ void shard::ended_here(const nonce& attempt) {
 }
 
 void shard::tell_keepers(const nonce& ended) {
+    ends_.push_back(ended);
+    if (ends_.size() > ends_max) ends_.pop_front();
     const auto [first, last] = keepers_.equal_range(std::string(ended.str()));
-    if (first == last) {
-        unheard_ends_.push_back(ended);
-        if (unheard_ends_.size() > unheard_ends_max) unheard_ends_.pop_front();
-    }
     for (auto k = first; k != last; ++k)
         wake(*k->second);
 }
@@ -242,7 +226,7 @@ asio::awaitable<result<keep_step>> shard::keep(kept_lease kept, std::string trac
 
     sleeper me(io_);
     const auto place = keepers_.emplace(std::string(claims.attempt.str()), &me);
-    me.woken = std::ranges::find(unheard_ends_, claims.attempt) != unheard_ends_.end();
+    me.woken = std::ranges::find(ends_, claims.attempt) != ends_.end();
     monotonic_time renew_at = std::min(now() + ttl / 3, kept.valid_until);
     result<keep_step> outcome = fail(errc::cancelled, "The caller went away; the lease stands.");
     const auto ends = [&](keep_step::outcome what, std::string why) {
@@ -251,7 +235,7 @@ asio::awaitable<result<keep_step>> shard::keep(kept_lease kept, std::string trac
     for (;;) {
         me.until = renew_at;
         co_await sleep(me);
-        if ((co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none) break;
+        if (co_await caller_gone()) break;
         if (now() >= kept.valid_until) {
             ends(keep_step::outcome::lost, "It ran out: it could not be renewed in time.");
             break;

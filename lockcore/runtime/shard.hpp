@@ -72,6 +72,12 @@ class shard final : public redis::link_observer {
         wait_queue order;
         monotonic_time held_until{};  ///< When the holder's lease runs out, as far as the head has heard.
     };
+    /// What is kept of a resource's turns while nobody waits for it here.
+    struct turn {
+        std::uint32_t handed_over = 0;   ///< How often running; the last of them has the lease.
+        monotonic_time others_first{};   ///< Until when those who wait at other managers go first.
+        monotonic_time forget_handed{};  ///< When that last one's lease has run out.
+    };
     class place_in_queue;
 
     // shard_waiting.cpp
@@ -93,10 +99,13 @@ class shard final : public redis::link_observer {
     /// Whether one who waits for several of these resources, and is next where it stands, has come before `than`.
     bool waits_longer(const lease_claims& claims, wait_queue::ticket than) const;
     void given_back(const lease_claims& claims, bool others_wait);
+    turn turn_of(const std::string& home) const;
+    void forget_turns();
     void ended_elsewhere(node_index node, const nonce& ended, std::string_view resource);
     void end_previous(const acquire_attempt& handed);
     static bool worth_waiting(const failure& f);
     void let_head_look(const std::string& home, milliseconds pause);
+    void let_head_look_at(const std::string& home, monotonic_time at);
     void wake(sleeper& s);
 
     void tick(boost::system::error_code e);
@@ -126,9 +135,12 @@ class shard final : public redis::link_observer {
     /// Waiters for several resources queue under the first; here are the others, each with that first one.
     std::unordered_multimap<std::string, std::string> also_waited_for_;
     std::unordered_multimap<std::string, sleeper*> keepers_;  ///< By nonce.
-    /// Ends that no keeper heard, the newest last: it may be on its way from one keep() to the next.
-    std::deque<nonce> unheard_ends_;
-    static constexpr std::size_t unheard_ends_max = 256;
+    /// Leases that ended, the newest last: their keepers may be on their way from one keep() to the next.
+    std::deque<nonce> ends_;
+    static constexpr std::size_t ends_max = 256;
+    std::unordered_map<std::string, turn> turns_;  ///< Swept from time to time.
+    monotonic_time sweep_turns_at_{};
+    static constexpr std::chrono::seconds sweep_turns_every{1};
     /// Renewals with answers still to come, by nonce: a release stops them from putting the lease back.
     std::unordered_map<std::string, std::weak_ptr<round_attempt>> renewing_;
     bool listing_ = false;
