@@ -196,7 +196,7 @@ def test_gateway_when_it_has_handed_over_often_then_the_other_gets_its_turn(here
     turns.add(there, "there")
     turns.run(until=200, within=60)
     longest = longest_run(turns.served, "here")
-    assert longest <= 2 * 16, f"{longest} turns running at one gateway while another waited"
+    assert longest <= 4 * 16, f"{longest} turns running at one gateway while another waited"
 
 
 def longest_run(served: list[str], of: str) -> int:
