@@ -7,6 +7,7 @@
 \set ON_ERROR_STOP on
 begin;
 set local client_min_messages = warning;
+\ir migrations/0003_version_3.sql
 \ir schema/010_roles.sql
 \ir schema/020_schema.sql
 \ir schema/030_guard.sql

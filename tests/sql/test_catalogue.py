@@ -7,8 +7,8 @@ import psycopg2
 import pytest
 
 SQL = pathlib.Path(__file__).resolve().parent.parent.parent / "sql"
-SCHEMA_FILES = sorted((SQL / "schema").glob("*.sql"))
-PLAIN_FILES = [*SCHEMA_FILES, *sorted((SQL / "examples").glob("*.sql")), *sorted((SQL / "migrations").glob("*.sql"))]
+SCHEMA_FILES = [*sorted((SQL / "migrations").glob("*.sql")), *sorted((SQL / "schema").glob("*.sql"))]
+PLAIN_FILES = [*SCHEMA_FILES, *sorted((SQL / "examples").glob("*.sql"))]
 
 
 def rows(server, database, statement):
@@ -74,8 +74,8 @@ def test_files_are_plain_sql():
 
 
 def test_install_includes_every_schema_file_in_order():
-    listed = re.findall(r"^\\ir schema/(\S+)$", (SQL / "install.sql").read_text(), flags=re.M)
-    assert listed == [file.name for file in SCHEMA_FILES]
+    listed = re.findall(r"^\\ir (\S+)$", (SQL / "install.sql").read_text(), flags=re.M)
+    assert listed == [str(file.relative_to(SQL)) for file in SCHEMA_FILES]
 
 
 def snapshot(server, database):
@@ -86,6 +86,9 @@ def snapshot(server, database):
         union all select 'relation', oid::regclass::text, relkind::text ||
             (select string_agg(a::text, ',' order by a::text) from aclexplode(coalesce(relacl, acldefault(case relkind when 'S' then 's' else 'r' end::"char", relowner))) a)
           from pg_class where relnamespace = 'fencing'::regnamespace
+        union all select 'column', a.attrelid::regclass::text || '.' || a.attname, format_type(a.atttypid, a.atttypmod) || a.attnotnull::text
+          from pg_attribute a join pg_class c on c.oid = a.attrelid where c.relnamespace = 'fencing'::regnamespace and a.attnum > 0 and not a.attisdropped
+        union all select 'constraint', conrelid::regclass::text || '.' || conname, pg_get_constraintdef(oid) from pg_constraint where connamespace = 'fencing'::regnamespace
         union all select 'trigger', tgrelid::regclass::text || '.' || tgname, tgenabled::text from pg_trigger where tgname ~ '^(fencing|history)_'
         union all select 'row', 'version', version::text from fencing.schema_version
         union all select 'row', name, columns::text || arguments::text from fencing.api_catalog
