@@ -8,7 +8,8 @@ begin
     return;
   elsif (select pg_catalog.max(version) from fencing.schema_version) < 3 then
     alter table fencing.settings drop constraint settings_key_check;
-    alter table fencing.settings add constraint settings_key_check check (key in ('recorder', 'require_proof'));
+    alter table fencing.settings add constraint settings_key_check check (key in ('recorder', 'require_proof')),
+      add constraint settings_require_proof_is_on_or_off check (key <> 'require_proof' or value in ('on', 'off'));
   end if;
 end
 $$;

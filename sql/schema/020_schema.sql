@@ -25,11 +25,12 @@ comment on function fencing.schema_version() is
 create table if not exists fencing.settings (
   key   text primary key check (key in ('recorder', 'require_proof')),
   value text not null,
-  constraint settings_recorder_is_keywords check (key <> 'recorder' or value !~* '^postgres(ql)?://')
+  constraint settings_recorder_is_keywords check (key <> 'recorder' or value !~* '^postgres(ql)?://'),
+  constraint settings_require_proof_is_on_or_off check (key <> 'require_proof' or value in ('on', 'off'))
 );
 comment on table fencing.settings is 'Settings of the operator; no role is granted anything on it, for a recorder may hold a password.';
-comment on column fencing.settings.key is 'recorder: how a refusal is written to the history although its transaction rolls back.';
-comment on column fencing.settings.value is 'For recorder: a libpq connection string of keywords (not a URI), used through dblink.';
+comment on column fencing.settings.key is 'recorder: how a refusal is written to the history although its transaction rolls back. require_proof: whether enter() demands a proof.';
+comment on column fencing.settings.value is 'For recorder: a libpq connection string of keywords (not a URI), used through dblink. For require_proof: on or off.';
 
 create or replace function fencing.is_resource(resource text) returns boolean
 language sql immutable parallel safe
