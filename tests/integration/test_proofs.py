@@ -31,7 +31,7 @@ def enter(cluster: Cluster, resource: str, token: int, proof: str | None) -> Any
 
 
 def test_enter_when_the_lease_id_is_of_a_gateway_then_it_proves_its_own_resources_and_token_only(cluster: Cluster, gateway: Gateway, resource: str) -> None:
-    lease = gateway.api.take(f"{resource}/b", f"{resource}/a", owner="who \u00e9\u4e2d")
+    lease = gateway.api.call("POST", "/v1/leases", {"resources": [f"{resource}/b", f"{resource}/a"], "ttl_ms": 2_000, "owner": "who \u00e9\u4e2d"}).json()
     token, proof = lease["fencing_token"], lease["lease_id"]
     for name in lease["resources"]:
         assert enter(cluster, name, token, proof) in (0, token)
@@ -43,9 +43,9 @@ def test_enter_when_the_lease_id_is_of_a_gateway_then_it_proves_its_own_resource
 
 
 def test_enter_when_a_newer_lease_has_written_then_an_older_proof_is_stale(cluster: Cluster, gateway: Gateway, resource: str) -> None:
-    older = gateway.api.take(resource)
+    older = gateway.api.take(resource, ttl_ms=2_000)
     gateway.api.give_back(older)
-    newer = gateway.api.take(resource)
+    newer = gateway.api.take(resource, ttl_ms=2_000)
     assert enter(cluster, resource, newer["fencing_token"], newer["lease_id"]) in (0, older["fencing_token"])
     assert enter(cluster, resource, older["fencing_token"], older["lease_id"]) == "FG412"
     gateway.api.give_back(newer)
@@ -57,7 +57,7 @@ def test_migrate_when_a_proof_is_asked_for_without_a_configuration_then_it_says_
 
 
 def test_migrate_when_run_again_with_another_key_then_both_keys_prove(cluster: Cluster, gateway: Gateway, resource: str) -> None:
-    lease = gateway.api.take(resource)
+    lease = gateway.api.take(resource, ttl_ms=2_000)
     kept = cluster.key_file.read_text()
     try:
         cluster.key_file.write_text("another-key-" * 4 + "\n")
