@@ -82,7 +82,7 @@ comment on function fencing.require_proof(boolean) is
   'SQLSTATE 22023: there is no key; 23502: null. Locks until the end of the transaction: the setting''s row.';
 
 create or replace function fencing.proof_fault(resource text, fencing_token bigint, proof text) returns text
-language plpgsql stable
+language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare

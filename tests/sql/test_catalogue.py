@@ -55,6 +55,24 @@ RULES = {
         select c.oid::regclass, a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid
          where c.relnamespace in ('fencing'::regnamespace, 'public'::regnamespace) and c.relkind in ('r', 'p', 'v') and not c.relispartition
            and a.attnum > 0 and not a.attisdropped and col_description(c.oid, a.attnum) is null""",
+    "every sequence and domain has a comment": """
+        select oid::regclass::text from pg_class where relnamespace = 'fencing'::regnamespace and relkind = 'S' and obj_description(oid, 'pg_class') is null
+        union all select oid::regtype::text from pg_type where typnamespace = 'fencing'::regnamespace and typtype = 'd' and obj_description(oid, 'pg_type') is null""",
+    "every role has a comment": "select rolname from pg_roles where rolname like 'fencing\\_%' and shobj_description(oid, 'pg_authid') is null",
+    "everything belongs to the owner of the schema": """
+        with schema as (select oid, nspowner from pg_namespace where nspname = 'fencing')
+        select c.oid::regclass::text from pg_class c join schema s on s.oid = c.relnamespace where c.relowner <> s.nspowner
+        union all select p.oid::regprocedure::text from pg_proc p join schema s on s.oid = p.pronamespace where p.proowner <> s.nspowner
+        union all select t.oid::regtype::text from pg_type t join schema s on s.oid = t.typnamespace where t.typowner <> s.nspowner""",
+    "what changes something, or may answer differently twice in a statement, is volatile": """
+        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and provolatile <> 'v' and proname <> 'check_body'  -- a template, as text
+           and prosrc ~* '\\m(insert into|update fencing|delete from|set_config|nextval|lock table|execute format|pg_notify|clock_timestamp|record_refusal)\\M'""",
+    "what reads tables or settings is not immutable": """
+        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and provolatile = 'i' and proname <> 'check_body'
+           and prosrc ~* '\\m(from fencing|from pg_|current_setting|now\\(|session_user)'""",
+    "what a role may call and that reads what the role may not is security definer": """
+        select p.oid::regprocedure from pg_proc p, aclexplode(p.proacl) a where p.pronamespace = 'fencing'::regnamespace and a.grantee <> p.proowner
+           and not p.prosecdef and p.prosrc ~* '\\m(from|into|update) fencing'""",
     "the roles can't log in": "select rolname from pg_roles where rolname like 'fencing\\_%' and (rolcanlogin or rolsuper or rolcreaterole)",
     "the guard has one index": """
         select indexrelid::regclass from pg_index where indrelid = 'fencing.guard'::regclass and not indisprimary""",
@@ -66,6 +84,24 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES, ids=[rule.replace(" ", "_") for rule in RULES])
 def test_rule(server, database, rule):
     assert rows(server, database, RULES[rule]) == []
+
+
+@pytest.mark.parametrize("user", ["test_gateway", "test_app", "test_auditor"])
+def test_history_when_a_role_wants_to_change_it_then_not_even_the_privilege_is_there(server, database, user):
+    """Whole, by partition, and around the functions."""
+    tables = [name for name, in rows(server, database, "select relid::regclass::text from pg_partition_tree('fencing.history')")]
+    assert len(tables) > 9
+    connection = server.connect(database, user)
+    with connection.cursor() as cursor:
+        for table in tables:
+            for statement in (f"update {table} set owner = 'me'", f"delete from {table}", f"truncate {table}", f"insert into {table} (id, at, event) values (1, now(), 'lease_granted')",
+                              f"drop table {table}", f"alter table {table} disable trigger all"):
+                with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+                    cursor.execute(statement)
+        for call in ("select fencing.rotate_history('1 second')", "select fencing.make_history_partition(now())"):
+            with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+                cursor.execute(call)
+    connection.close()
 
 
 def test_files_are_plain_sql():
