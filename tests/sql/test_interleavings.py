@@ -129,6 +129,13 @@ def test_seal_when_it_meets_a_write_in_any_order_then_nothing_lands_behind_it(be
 
 
 @both_seen_and_not
+def test_raising_to_an_older_token_when_it_meets_a_newer_write_in_any_order_then_the_fence_never_falls(bench, before):
+    for run, r, _ in bench.every_order(writer(5), raised(4), before, users=("test_app", "test_gateway")):
+        assert sorted(committed(run)) == [0, 1], run.events
+        assert bench.kept(r) == bench.fence(r) == 5
+
+
+@both_seen_and_not
 def test_fenced_read_when_it_meets_an_older_write_in_any_order_then_what_was_read_stays(bench, before):
     reading = [enter("{r}", 6), "select token from kept where resource = '{r}'", "commit"]
     reached = set()
