@@ -60,6 +60,28 @@ def test_writers_when_an_installation_is_under_way_then_they_wait_for_nothing(se
     installer.close()
 
 
+def test_writers_when_an_installation_makes_a_weeks_partition_then_they_wait_for_nothing(server, database):
+    """Readers of the whole history do: attaching a partition locks the default one."""
+    owner = server.connect(database)
+    with owner.cursor() as cursor:
+        cursor.execute("select max(relid::regclass::text) from pg_partition_tree('fencing.history') where relid::regclass::text ~ '[0-9]$'")
+        last = cursor.fetchone()[0]
+        cursor.execute(f"drop table {last}")
+    writer, installer = server.connect(database, autocommit=False), server.connect(database, autocommit=False)
+    with writer.cursor() as cursor, installer.cursor() as installing:
+        begin_write(cursor, "inventory/sku-1")
+        install(installing)
+        writer.commit()
+        cursor.execute("set local lock_timeout = '500ms'")
+        begin_write(cursor, "inventory/sku-1")
+        cursor.execute("update inventory set stock = stock - 1 where sku = 'sku-1'")
+        writer.commit()
+        installer.commit()
+    assert rows(server, database, f"select to_regclass('{last}') is not null") == [(True,)]
+    for connection in (writer, installer, owner):
+        connection.close()
+
+
 def test_locks_when_installed_again_then_none_on_a_table_is_stronger_than_a_comment_needs(server, database):
     """ShareUpdateExclusive is what COMMENT takes: it keeps out other installations, not readers or writers. The view alone is replaced."""
     installer = server.connect(database, autocommit=False)
