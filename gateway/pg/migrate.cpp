@@ -44,7 +44,8 @@ result<int> migrate(const std::string& conninfo, const std::vector<std::pair<std
         }
         if (!proof_key.empty()) {
             current = "the proof key";
-            channel.exec_params("select fencing.add_proof_key(decode($1::text, 'hex'))", hex(proof_key));
+            compat::prepare(*connection, "add_proof_key", "select fencing.add_proof_key(decode($1::text, 'hex'))");
+            compat::exec_prepared(channel, "add_proof_key", {hex(proof_key)});
             channel.exec("select fencing.require_proof(true)");
         }
         current = "the version";
