@@ -21,6 +21,19 @@ def begin_write(resources, token):
     return f"select accepted from fencing.begin_write(array[{resources}], {token}, gen_random_uuid(), null, null, null, null)"
 
 
+WRITE_IDS = [f"00000000-0000-0000-0000-00000000000{n}" for n in (1, 2)]
+
+
+def begin_writes(resources, token):
+    """Two writes in one transaction, each on one resource."""
+    return (f"select accepted from fencing.begin_writes(array[{resources}], array[{token}, {token}]::bigint[], array['{WRITE_IDS[0]}', '{WRITE_IDS[1]}']::uuid[], "
+            "array['o', 'o'], array['p', 'p'], array['t', 't'], array[null, null]::jsonb[])")
+
+
+def turn_and_write(number, resource, token):
+    return f"select set_config('fencing.write_id', '{WRITE_IDS[number]}', true); {write(resource, token)}"
+
+
 def writer(token, resource="{r}"):
     return [enter(resource, token), write(resource, token), "commit"]
 
@@ -157,6 +170,16 @@ def test_gateways_when_two_resources_are_named_in_opposite_orders_then_no_deadlo
         landed = [tokens[number] for number in committed(run)]
         assert landed and landed == sorted(landed), run.events
         assert bench.kept(r) == bench.kept(s) == bench.fence(r) == bench.fence(s) == landed[-1]
+
+
+@both_seen_and_not
+def test_batches_when_they_hold_two_resources_in_opposite_orders_then_no_deadlock_and_tokens_never_fall(bench, before):
+    scripts = [[begin_writes(f"'{first}', '{second}'", token), turn_and_write(0, first, token), turn_and_write(1, second, token), "commit"]
+               for token, first, second in ((5, "{r}", "{s}"), (6, "{s}", "{r}"))]
+    for run, r, s in bench.every_order(*scripts, before, users=("test_gateway", "test_gateway")):
+        landed = [(5, 6)[number] for number in committed(run)]
+        assert landed in ([5, 6], [6]), run.events
+        assert bench.kept(r) == bench.kept(s) == bench.fence(r) == bench.fence(s) == 6
 
 
 def test_callers_when_each_enters_two_resources_in_the_order_of_their_names_then_no_deadlock(bench):
