@@ -112,6 +112,11 @@ void session::command(const std::string& sql) {
     guarded([&] { channel_->exec(sql); });
 }
 
+bool session::direct() {
+    return guarded(
+        [&] { return channel_->exec("select pg_catalog.pg_backend_pid()")[0][0].as<int>() == backend_pid_; });
+}
+
 server_error answer_rows::error() const {
     const auto field = [this](int code) {
         const char* text = PQresultErrorField(result_.get(), code);

@@ -95,6 +95,10 @@ class session {
     /// Runs statements without parameters in one round trip (simple protocol). Throws as exec does.
     void command(const std::string& sql);
 
+    /// Whether this is the backend's own connection: a pooler between announces another process than the one that
+    /// answers. One round trip. Throws as exec does.
+    bool direct();
+
     /// Makes the statement known to the server, if it is not yet, and gives its name: good for this session until
     /// prepared_max other statements were used. Throws as exec does.
     std::string prepare(const std::string& sql);
