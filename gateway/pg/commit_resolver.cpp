@@ -11,6 +11,9 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
+/// Longest pause between two attempts to find out: the call's time is short.
+constexpr std::chrono::milliseconds pause_max{200};
+
 /// Deferred constraints speak first, within the time for a statement. COMMIT itself has none: while it waits for a
 /// synchronous standby, a timeout would make it a success on this server alone.
 constexpr const char* commit_sql = "set constraints all immediate; set local statement_timeout = 0; commit";
@@ -33,7 +36,7 @@ landed find_out(session_slot& slot, const std::string& write_id, const std::stri
         }
         if (clock::now() + pause >= last_moment) break;
         std::this_thread::sleep_for(pause);
-        pause = std::min(pause * 2, reconnect_backoff_max);
+        pause = std::min(pause * 2, pause_max);
     }
     spdlog::error("the connection broke during the commit of write {}; whether it landed is unknown", write_id);
     return landed::unknown;

@@ -334,7 +334,7 @@ asio::awaitable<result<lockcore::drawn_epoch>> pool::draw_epoch(std::string node
 asio::awaitable<result<void>> pool::ping(deadline until) {
     auto work = [](session_slot& slot) -> result<void> {
         const bool read_only = twice(slot, [](session& via) {
-            return via.exec("select pg_catalog.current_setting('transaction_read_only')", {})[0][0].as<bool>();
+            return via.exec("select pg_catalog.current_setting('transaction_read_only') = 'on'", {})[0][0].as<bool>();
         });
         if (!read_only) return {};
         slot.drop();  // where the connection string names several servers, another one may have taken over

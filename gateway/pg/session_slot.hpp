@@ -18,7 +18,7 @@ using deadline = std::chrono::steady_clock::time_point;
 /// would wait for ever.
 inline constexpr std::chrono::milliseconds silence_max{500};
 inline constexpr std::chrono::milliseconds reconnect_backoff_min{50};
-inline constexpr std::chrono::milliseconds reconnect_backoff_max{2'000};
+inline constexpr std::chrono::milliseconds reconnect_backoff_max{500};
 
 /// What callers are told of such a server.
 inline constexpr const char* silent_cause = "PostgreSQL does not answer";

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cctype>
+#include <map>
+#include <mutex>
 #include <utility>
 
 namespace fencegate::pg {
@@ -150,12 +151,16 @@ void log_for_operator(const server_error& error) {
     const auto meaning = rule_of(error.sqlstate).meaning;
     if (meaning != errc::internal_error && (meaning != errc::storage_unavailable || refuses_the_call(error))) return;
     using clock = std::chrono::steady_clock;
-    static std::atomic<clock::rep> quiet_until{0};
-    const auto now = clock::now().time_since_epoch();
-    auto until = quiet_until.load();
-    if (now.count() < until ||
-        !quiet_until.compare_exchange_strong(until, clock::duration(now + std::chrono::seconds{1}).count()))
-        return;
+    static std::mutex mutex;
+    static std::map<std::string, clock::time_point> said;  // by SQLSTATE
+    {
+        const std::lock_guard lock(mutex);
+        const auto now = clock::now();
+        if (said.size() >= 64) said.clear();
+        auto& last = said[error.sqlstate];
+        if (last != clock::time_point{} && now < last + std::chrono::seconds{1}) return;
+        last = now;
+    }
     spdlog::error("PostgreSQL: {} {}", error.sqlstate, error.message);
 }
 

@@ -24,6 +24,7 @@ select fencing.expose_table('ledger');
 
 @dataclass(frozen=True)
 class Entry:
+    place: str
     name: str
     answer: Answer
 
@@ -56,7 +57,7 @@ class Writer(threading.Thread):
                 while not self.enough.is_set():
                     name = f"{self.label}-{len(self.entries)}"
                     body = {"lease_id": self.lease["lease_id"], "operations": [{"insert": "ledger", "values": {"place": self.place, "entry": name}}]}
-                    self.entries.append(Entry(name, connection.call("POST", "/v1/writes", body)))
+                    self.entries.append(Entry(self.place, name, connection.call("POST", "/v1/writes", body)))
                     if self.entries[-1].answer.status != 200:
                         self.enough.wait(0.02)
         except Exception as problem:  # shown by stop()
@@ -118,7 +119,7 @@ def open_ledger(site: Site, apis: list[Api]) -> None:
 def judge(server: PostgresServer, apis: list[Api], entries: list[Entry]) -> Counter:
     """Every 200 is in table and history exactly once, every definite refusal in neither; where the outcome was unknown, both
     agree, and the history says so when it is asked by write_id. Gives how many there were of each kind."""
-    rows = Counter(name for (name,) in server.query("select entry from ledger"))
+    rows = Counter(name for (name,) in server.query("select entry from ledger where place = any (%s)", (list({one.place for one in entries}),)))
     history = Counter(str(write_id) for (write_id,) in server.query("select write_id from fencing.history where event = 'write_applied'"))
     wrong, tally = [], Counter()
     for number, entry in enumerate(entries):

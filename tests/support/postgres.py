@@ -131,11 +131,8 @@ class PostgresServer:
 
     def configure(self, setting: str) -> None:
         """ALTER SYSTEM, in force at once."""
-        with self.sql(dbname="postgres", options="-c default_transaction_read_only=off") as connection, connection.cursor() as cursor:
-            connection.autocommit = True
-            cursor.execute(f"alter system {setting}")
-            cursor.execute("select pg_reload_conf()")
-        connection.close()
+        for statement in (f"alter system {setting}", "select pg_reload_conf()"):
+            self.query(statement, options="-c default_transaction_read_only=off")
 
 
 class Site:
