@@ -131,19 +131,23 @@ def test_server_when_it_hangs_then_each_call_is_answered_by_its_deadline_and_mem
 @contextmanager
 def no_connection_left(site: Site) -> Iterator[None]:
     """Others have taken every connection that is to be had without being a superuser, the gateway's too."""
-    taken = []
-    try:
-        def fill() -> bool:
-            try:
-                while True:
-                    taken.append(site.server.sql(user=GATEWAY_ROLE))
-            except psycopg2.OperationalError:
-                return True
+    taken: list[psycopg2.extensions.connection] = []
 
-        fill()
-        site.server.query("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'fencegate'")
-        eventually(lambda: fill() and not site.server.query("select from pg_stat_activity where application_name = 'fencegate'"), 5, every=0.001,
-                   what="no connection is left")
+    def strangers() -> int:
+        try:
+            while True:
+                taken.append(site.server.sql(user=GATEWAY_ROLE))
+        except psycopg2.OperationalError:
+            pass
+        own = [connection.info.backend_pid for connection in taken]
+        return len(site.server.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s and pid <> all (%s)", (GATEWAY_ROLE, own)))
+
+    def stays_full() -> bool:
+        """A backend leaves the list a moment before its place is free."""
+        return all(strangers() == 0 and time.sleep(0.02) is None for _ in range(5))
+
+    try:
+        eventually(stays_full, 10, what="no connection is left")
         yield
     finally:
         for connection in taken:
