@@ -14,10 +14,6 @@ using clock = std::chrono::steady_clock;
 /// Longest pause between two attempts to find out: the call's time is short.
 constexpr std::chrono::milliseconds pause_max{200};
 
-/// Deferred constraints speak first, within the time for a statement. COMMIT itself has none: while it waits for a
-/// synchronous standby, a timeout would make it a success on this server alone.
-constexpr const char* commit_sql = "set constraints all immediate; set local statement_timeout = 0; commit";
-
 landed find_out(session_slot& slot, const std::string& write_id, const std::string& resource, deadline until) {
     const auto last_moment = until + silence_max;
     auto pause = reconnect_backoff_min;
@@ -65,15 +61,14 @@ landed commit_write(session_slot& slot, const std::string& write_id, const std::
         return landed::no;
     }
     try {
-        slot.get().command(commit_sql);
-        return landed::yes;
-    } catch (const statement_failed&) {
-        try {
-            slot.get().command("rollback");
-        } catch (const std::exception&) {
+        auto& via = slot.get();
+        // On another session, or after an error, COMMIT would be a success that commits nothing.
+        if (!via.in_transaction()) {
             slot.drop();
+            return landed::no;
         }
-        throw;
+        via.command("commit");
+        return landed::yes;
     } catch (const session_lost&) {
     }
     return find_out(slot, write_id, resource, until);

@@ -13,11 +13,11 @@ enum class landed { yes, no, unknown };
 /// Commits the slot's transaction, and finds out what became of it where the connection breaks meanwhile. One
 /// transaction, one fate: of several writes that share it, any one may be named.
 ///
-/// Out:     `yes`: it is on disk, and on the standbys that synchronous_standby_names asks for; the time for a statement
-///          does not count here, for PostgreSQL would end that wait with a success that is none. `no`: nothing was
-///          changed. `unknown`: PostgreSQL did not say in time; the history will, by write_id.
-/// Errors:  throws statement_failed where PostgreSQL refuses (deferred constraints and triggers speak here); the
-///          transaction was rolled back.
+/// Out:     `yes`: it is on disk, and on the standbys that synchronous_standby_names asks for: statement_timeout does
+///          not end that wait. `no`: nothing was changed. `unknown`: PostgreSQL did not say in time; the history will,
+///          by write_id.
+/// Errors:  throws statement_failed where PostgreSQL refuses (deferred constraints and triggers speak here) and has
+///          rolled back.
 /// Timeout: `until` and silence_max.
 /// Source:  GUARD.md; fencing.write_landed waits for the guard row first, which the broken transaction holds until it
 ///          has ended, and begin_write had answered on that connection, so the row was locked.

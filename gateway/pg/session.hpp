@@ -113,6 +113,9 @@ class session {
     /// Either way a new session is the cure. One system call.
     bool disturbed() const;
 
+    /// Whether a transaction is open in which nothing has failed: COMMIT would commit it.
+    bool in_transaction() const { return PQtransactionStatus(connection_.raw()) == PQTRANS_INTRANS; }
+
     /// Whether the session should not be used again.
     bool spent() const { return spent_; }
 

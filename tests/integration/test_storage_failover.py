@@ -46,7 +46,7 @@ def apis(site: Site, standby: PostgresServer) -> list[Api]:
 
 def test_commit_when_the_synchronous_standby_is_silent_then_it_is_not_called_a_success(
         site: Site, standby: PostgresServer, apis: list[Api], fresh: Callable[[str], str]) -> None:
-    """PostgreSQL takes a timeout during that wait for a success on the primary alone, which a failover would undo."""
+    """Were the wait ended, the write would be there on the primary alone, and a failover would undo what was answered."""
     place = fresh("place")
     lease = kept(apis[0], f"ledger/{place}")
     entry = {"insert": "ledger", "values": {"place": place, "entry": place}}
