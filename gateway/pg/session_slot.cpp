@@ -15,6 +15,15 @@ session& session_slot::get() {
 }
 
 session& session_slot::connect() {
+    return make(false);
+}
+
+session& session_slot::connect_idle() {
+    expect_nothing();
+    return make(true);
+}
+
+session& session_slot::make(bool idle) {
     drop();
     try {
         session_ = std::make_unique<session>(cfg_);
@@ -22,6 +31,7 @@ session& session_slot::connect() {
             const std::lock_guard lock(watched_);
             socket_ = session_->socket();
         }
+        if (idle) expect_answer_by(std::chrono::steady_clock::now() + connect_timeout);
         session_->configure(cfg_);
     } catch (const std::exception& e) {
         drop();

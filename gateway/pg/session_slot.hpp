@@ -38,6 +38,10 @@ class session_slot {
     /// As get(), without regard to the back-off.
     session& connect();
 
+    /// As connect(), with no work at hand: each server that the connection string names has its connect_timeout, and
+    /// the one that took the connection as long again to answer.
+    session& connect_idle();
+
     /// Ends the session.
     void drop();
 
@@ -75,6 +79,8 @@ class session_slot {
     bool cut_if_overdue(std::chrono::steady_clock::time_point now);
 
   private:
+    session& make(bool idle);
+
     const postgres_config& cfg_;
     std::unique_ptr<session> session_;
     std::chrono::steady_clock::time_point retry_at_{};

@@ -98,10 +98,9 @@ void worker::refuse_all(const failure& why) {
 /// Without work at hand: connects if need be, and waits out the pause after a failure.
 bool worker::ensure_connected() {
     if (slot_.connected()) return true;
-    slot_.expect_answer_by(std::chrono::steady_clock::now() + connect_timeout);
     bool connected = false;
     try {
-        slot_.connect();
+        slot_.connect_idle();
         connected = true;
     } catch (const session_lost&) {
     }

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
+from contextlib import contextmanager
 from typing import Callable, Iterator
 
 import pytest
 
+from support import processes
 from support.api import Api, expect_problem
 from support.ledger import judge, open_ledger, writing
 from support.polling import eventually
@@ -58,6 +61,30 @@ def test_commit_when_the_synchronous_standby_is_silent_then_it_is_not_called_a_s
         assert alone.status != 200
     eventually(lambda: len(apis[1].history(write_id=problem["write_id"], event="write_applied")) == 1, 5, what="the history tells that it landed")
     eventually(lambda: apis[0].write(lease, {"delete": "ledger", "where": {"place": place}}).status == 200, 5, what="it writes again")
+
+
+@contextmanager
+def silent_listeners(ports: list[int]) -> Iterator[None]:
+    """They take connections, and that is all."""
+    made = [socket.create_server(("127.0.0.1", port)) for port in ports]
+    try:
+        yield
+    finally:
+        for one in made:
+            one.close()
+
+
+def test_servers_when_all_but_the_last_are_silent_then_that_one_is_found(site: Site, standby: PostgresServer, fresh: Callable[[str], str]) -> None:
+    """Each has libpq's connect_timeout of 2 s; what is spent on the first ones must not count against the last."""
+    silent = [processes.free_port() for _ in range(2)]
+    gateway = site.gateway(f"host=127.0.0.1,127.0.0.1,127.0.0.1 port={silent[0]},{silent[1]},{site.server.port} dbname={site.server.database} "
+                           f"user={GATEWAY_ROLE} target_session_attrs=read-write")
+    goods = site.goods(fresh("found"))
+    lease = kept(gateway.api, goods.resource)
+    with silent_listeners(silent):
+        site.server.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", (GATEWAY_ROLE,))
+        eventually(lambda: gateway.api.write(lease, goods.sell()).status == 200, 9, what="the last server is found")
+    gateway.kill()
 
 
 def test_primary_when_it_is_killed_and_the_standby_promoted_under_load_then_nothing_is_lost(
