@@ -62,12 +62,19 @@ template <class Handler>
 using outstanding_executor = decltype(asio::prefer(asio::get_associated_executor(std::declval<const Handler&>()),
                                                    asio::execution::outstanding_work.tracked));
 
+/// What is true of work whose connection was cut.
+enum class effect {
+    none,          ///< Nothing was changed.
+    by_statement,  ///< Not known: a statement of its own commits by itself.
+    by_commit      ///< Nothing was changed unless a commit was on its way.
+};
+
 /// A coroutine that waits. The answer is posted to its executor, whatever thread it comes from; the first one counts.
 template <class T, class Handler>
 class reply final : public waiting_caller {
   public:
-    reply(bool changes, Handler handler)
-        : changes_(changes),
+    reply(effect how, Handler handler)
+        : effect_(how),
           executor_(asio::prefer(asio::get_associated_executor(handler), asio::execution::outstanding_work.tracked)),
           handler_(std::move(handler)) {}
 
@@ -78,10 +85,12 @@ class reply final : public waiting_caller {
         });
     }
 
-    void give_up(bool unchanged) noexcept override { give(silent_failure(unchanged || !changes_)); }
+    void give_up(bool unchanged) noexcept override {
+        give(silent_failure(effect_ == effect::none || (effect_ == effect::by_commit && unchanged)));
+    }
 
   private:
-    bool changes_;
+    effect effect_;
     std::atomic<bool> given_{false};
     outstanding_executor<Handler> executor_;
     Handler handler_;
@@ -95,7 +104,8 @@ class waiting_job final : public job {
         : job(until),
           changes_(changes),
           work_(std::move(work)),
-          reply_(std::make_shared<reply<T, Handler>>(changes, std::move(handler))) {}
+          reply_(
+              std::make_shared<reply<T, Handler>>(changes ? effect::by_statement : effect::none, std::move(handler))) {}
 
     void run(session_slot& slot) noexcept override { reply_->give(attempt<T>(work_, slot, changes_)); }
     void refuse(failure why) noexcept override { reply_->give(std::move(why)); }
@@ -114,7 +124,7 @@ class waiting_write final : public write_job {
     waiting_write(deadline until, write_request request, catalog_store& catalogs, Handler handler)
         : write_job(until, std::move(request)),
           catalogs_(catalogs),
-          reply_(std::make_shared<reply<write_outcome, Handler>>(true, std::move(handler))) {}
+          reply_(std::make_shared<reply<write_outcome, Handler>>(effect::by_commit, std::move(handler))) {}
 
     void run(session_slot& slot) noexcept override {
         auto work = [this](session_slot& via) { return run_write(via, catalogs_, request(), until()); };

@@ -21,8 +21,9 @@ namespace fencegate::pg {
 class waiting_caller {
   public:
     virtual ~waiting_caller() = default;
-    /// Answers that PostgreSQL was silent beyond the call's time, if there was no answer yet. `unchanged`: it is known
-    /// that nothing was changed. Called from another thread than the worker's.
+    /// Answers that PostgreSQL was silent beyond the call's time, if there was no answer yet. `unchanged`: the
+    /// connection was cut before a commit was sent (session_slot::begin_commit). Called from another thread than the
+    /// worker's.
     virtual void give_up(bool unchanged) noexcept = 0;
 
     /// The worker that took the work last; one that has handed it on does not speak for it any more.

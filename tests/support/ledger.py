@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -144,8 +143,3 @@ def judge(server: PostgresServer, apis: list[Api], entries: list[Entry]) -> Coun
 
 def longest(entries: list[Entry]) -> float:
     return max(entry.answer.seconds for entry in entries)
-
-
-def pause(seconds: float) -> None:
-    """Between two faults; so that the writers get somewhere."""
-    time.sleep(seconds)
