@@ -33,7 +33,7 @@ struct membership {
 /// Errors common to all: errc::storage_unavailable (nothing changed, unless outcome_unknown says otherwise),
 /// errc::overloaded (queue full). Timeout: `until`: errc::storage_unavailable. Work that has not begun by then is not
 /// begun; a write under way is ended by statement_timeout; a
-///          connection on which PostgreSQL is silent for a second longer is cut.
+///          connection on which PostgreSQL is silent for half a second longer is cut, and its caller is answered.
 /// Limits:  postgres.connections workers and as many beside, which connect when the first such write comes,
 /// postgres.queue_max requests in all their queues; while PostgreSQL is away none is queued. Cancel:  not supported; a
 /// write that was queued runs to its end.
@@ -82,7 +82,7 @@ class pool {
     boost::asio::awaitable<result<lockcore::drawn_epoch>> draw_epoch(std::string node_name, lockcore::epoch seen,
                                                                      deadline until);
 
-    /// A round trip. For readiness.
+    /// A round trip, to a server that takes writes. For readiness.
     boost::asio::awaitable<result<void>> ping(deadline until);
 
   private:
