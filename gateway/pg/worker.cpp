@@ -181,6 +181,11 @@ void worker::police(std::chrono::steady_clock::time_point now) {
     if (slot_.cut_if_overdue(now)) spdlog::warn("a connection to PostgreSQL was cut: it did not answer in time");
 }
 
+bool worker::away() const {
+    const std::lock_guard lock(mutex_);
+    return away_;
+}
+
 void worker::finish() {
     {
         const std::lock_guard lock(mutex_);
