@@ -9,6 +9,8 @@ class lock_manager;
 namespace fencegate {
 
 class event_sink;
+class leak_watch;
+class metrics;
 namespace pg {
 class pool;
 }
@@ -23,6 +25,8 @@ struct services {
     lockcore::lock_manager& locks;
     pg::pool& database;
     event_sink& events;
+    const metrics& measured;
+    const leak_watch& leaks;
 };
 
 }  // namespace api

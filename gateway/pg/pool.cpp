@@ -154,9 +154,11 @@ auto twice(session_slot& slot, Work work) {
 
 struct pool::impl {
     explicit impl(postgres_config c) : cfg(std::move(c)), aside(cfg, queued), batcher(catalogs, aside) {
-        const worker_manner manner{
-            [this](session_slot& slot, std::vector<std::unique_ptr<job>> work) { batcher.run(slot, std::move(work)); },
-            false};
+        const worker_manner manner{[this](session_slot& slot, std::vector<std::unique_ptr<job>> work) {
+                                       batches.count(work.size());
+                                       batcher.run(slot, std::move(work));
+                                   },
+                                   false};
         for (unsigned i = 0; i < std::max(cfg.connections, 1u); ++i)
             workers.push_back(std::make_unique<worker>(cfg, queued, manner));
     }
@@ -224,6 +226,7 @@ struct pool::impl {
     postgres_config cfg;
     catalog_store catalogs;
     std::atomic<std::size_t> queued{0};
+    batch_sizes batches;
     side_lanes aside;
     write_batcher batcher;
     std::vector<std::unique_ptr<worker>> workers;
@@ -351,6 +354,22 @@ asio::awaitable<result<void>> pool::ping(deadline until) {
         return unavailable_because(cause_of("25006"));
     };
     return impl_->submit<void>(impl_->least_loaded(), until, false, std::move(work));
+}
+
+pool_status pool::status() const {
+    pool_status out;
+    out.workers = impl_->workers.size();
+    for (const auto& one : impl_->workers) {
+        if (one->away()) ++out.away;
+        if (one->load() > 0) ++out.busy;
+    }
+    out.queued = impl_->queued.load(std::memory_order_relaxed);
+    out.queue_max = impl_->cfg.queue_max;
+    return out;
+}
+
+const batch_sizes& pool::batches() const {
+    return impl_->batches;
 }
 
 }  // namespace fencegate::pg

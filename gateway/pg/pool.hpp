@@ -4,6 +4,7 @@
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/history_item.hpp>
 #include <gateway/domain/write_request.hpp>
+#include <gateway/pg/pool_status.hpp>
 
 #include <lockcore/ports.hpp>
 
@@ -84,6 +85,9 @@ class pool {
 
     /// A round trip, to a server that takes writes. For readiness.
     boost::asio::awaitable<result<void>> ping(deadline until);
+
+    pool_status status() const;
+    const batch_sizes& batches() const;
 
   private:
     struct impl;

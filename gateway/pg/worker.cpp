@@ -202,6 +202,11 @@ void worker::give_up_silent(std::chrono::steady_clock::time_point now) {
         one.caller->give_up(unchanged);
 }
 
+bool worker::away() const {
+    const std::lock_guard lock(mutex_);
+    return away_;
+}
+
 void worker::finish() {
     {
         const std::lock_guard lock(mutex_);

@@ -87,6 +87,9 @@ class worker {
 
     std::size_t load() const { return load_.load(std::memory_order_relaxed); }
 
+    /// Whether the last attempt to connect failed.
+    bool away() const;
+
     /// Refuses queued work whose time is over; cuts the connection of work under way that is overdue, and answers its
     /// callers.
     void police(std::chrono::steady_clock::time_point now);
@@ -113,7 +116,7 @@ class worker {
     worker_manner manner_;
     session_slot slot_;
 
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable wake_;
     std::deque<std::unique_ptr<job>> queue_;
     struct under_way {

@@ -174,6 +174,11 @@ asio::awaitable<result<lease_page>> lock_manager::list(lease_query query) {
     return on(s, s.list(std::move(query)));
 }
 
+asio::awaitable<result<leak_report>> lock_manager::find_leaks() {
+    shard& s = *impl_->shards.front();
+    return on(s, s.find_leaks());
+}
+
 result<lease_claims> lock_manager::open(std::string_view lease_id) const {
     return open_lease_id(lease_id, impl_->deps.mac);
 }
@@ -187,6 +192,13 @@ std::vector<node_status> lock_manager::nodes() const {
             if (other[n].state < out[n].state) out[n] = std::move(other[n]);
         }
     }
+    return out;
+}
+
+std::size_t lock_manager::waiting() const {
+    std::size_t out = 0;
+    for (const auto& s : impl_->shards)
+        out += s->waiting();
     return out;
 }
 

@@ -3,6 +3,7 @@
 #include <proto/lease_id.hpp>
 #include <proto/validity.hpp>
 #include <runtime/common.hpp>
+#include <runtime/leak_scan.hpp>
 
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -302,16 +303,11 @@ asio::awaitable<result<lease_page>> shard::list(lease_query query) {
             if (!asked->done.fired()) co_await asked->done.wait();
             cursor.clear();
             if (!asked->part() || now() >= query.until) break;
-            std::string_view rest = *asked->part();
-            for (bool first = true; !rest.empty(); first = false) {
-                const std::string_view word = rest.substr(0, rest.find(' '));
-                rest.remove_prefix(std::min(word.size() + 1, rest.size()));
-                if (first) {
-                    cursor = word;
-                } else if (word > query.after) {
-                    names.emplace(word);
-                    if (names.size() > query.limit + 1) names.erase(std::prev(names.end()));
-                }
+            cursor = asked->part()->cursor;
+            for (const auto& name : asked->part()->names) {
+                if (name.text <= query.after) continue;
+                names.insert(name.text);
+                if (names.size() > query.limit + 1) names.erase(std::prev(names.end()));
             }
         } while (cursor != "0" && !cursor.empty());
         if (!cursor.empty()) ++walked;
@@ -339,6 +335,17 @@ asio::awaitable<result<lease_page>> shard::list(lease_query query) {
         }
     }
     co_return page;
+}
+
+asio::awaitable<result<leak_report>> shard::find_leaks() {
+    if (finding_leaks_) co_return fail(errc::busy, "Another search for leaks is under way.");
+    finding_leaks_ = true;
+    struct done {
+        bool& flag;
+        ~done() { flag = false; }
+    } const reset{finding_leaks_};
+    leak_scan scan(io_, links_);
+    co_return co_await scan.run();
 }
 
 lease shard::make_lease(lease_claims claims, milliseconds ttl, milliseconds left, const majority_round& round) const {
@@ -389,8 +396,8 @@ void shard::node_changed(node_index node, event_kind kind, const std::string& de
     emit(kind, {}, {}, links_[value_of(node)]->name() + ": " + detail, {});
 }
 
-void shard::emit(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
-                 milliseconds ttl) {
+event shard::make_event(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
+                        milliseconds ttl) const {
     event e;
     e.kind = kind;
     e.at = std::chrono::system_clock::now();
@@ -400,7 +407,13 @@ void shard::emit(event_kind kind, const lease_claims& claims, const std::string&
     e.trace_id = trace_id;
     e.detail = std::move(detail);
     e.ttl = ttl;
-    deps_.events.on_event(std::move(e));
+    e.granted_at = claims.granted_at;
+    return e;
+}
+
+void shard::emit(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
+                 milliseconds ttl) {
+    deps_.events.on_event(make_event(kind, claims, trace_id, std::move(detail), ttl));
 }
 
 }  // namespace lockcore

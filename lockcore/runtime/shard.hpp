@@ -41,9 +41,12 @@ class shard final : public redis::link_observer {
     boost::asio::awaitable<result<keep_step>> keep(kept_lease kept, std::string trace_id);
     boost::asio::awaitable<result<std::optional<live_lease>>> look(resource_name resource);
     boost::asio::awaitable<result<lease_page>> list(lease_query query);
+    boost::asio::awaitable<result<leak_report>> find_leaks();
 
     boost::asio::io_context& io() { return io_; }
     std::vector<node_status> status() const;
+    /// How many wait here. From any thread.
+    std::size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
 
     std::string same_server(node_index asking, const std::string& run_id) const override;
     epoch highest_epoch() const override;
@@ -94,7 +97,7 @@ class shard final : public redis::link_observer {
     std::shared_ptr<acquire_attempt> start_attempt(const acquire_request& request, std::optional<nonce> previous);
     std::shared_ptr<acquire_attempt> hand_over(const lease_claims& claims);
     static result<lease> no_new_leases();
-    void note(const acquire_request& request, const result<lease>& outcome);
+    void note(const acquire_request& request, const result<lease>& outcome, monotonic_time asked_at);
     failure locked_now(const std::string& home) const;
     /// Whether one who waits for several of these resources, and is next where it stands, has come before `than`.
     bool waits_longer(const lease_claims& claims, wait_queue::ticket than) const;
@@ -115,6 +118,8 @@ class shard final : public redis::link_observer {
     lease make_lease(lease_claims claims, milliseconds ttl, milliseconds validity, const majority_round& round) const;
     void ended_here(const nonce& attempt);
     void tell_keepers(const nonce& ended);
+    event make_event(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
+                     milliseconds ttl) const;
     void emit(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
               milliseconds ttl);
 
@@ -131,6 +136,7 @@ class shard final : public redis::link_observer {
     bool open_ = false, refusing_ = false;
     std::unordered_map<std::string, queue> queues_;  ///< Only resources with waiters have an entry.
     std::unordered_map<wait_queue::ticket, waiter*> waiters_;
+    std::atomic<std::size_t> waiting_{0};  ///< Of waiters_, for other threads.
     wait_queue::ticket last_ticket_ = 0;
     /// Waiters for several resources queue under the first; here are the others, each with that first one.
     std::unordered_multimap<std::string, std::string> also_waited_for_;
@@ -143,7 +149,7 @@ class shard final : public redis::link_observer {
     static constexpr std::chrono::seconds sweep_turns_every{1};
     /// Renewals with answers still to come, by nonce: a release stops them from putting the lease back.
     std::unordered_map<std::string, std::weak_ptr<round_attempt>> renewing_;
-    bool listing_ = false;
+    bool listing_ = false, finding_leaks_ = false;
     std::shared_ptr<token_memory> heard_ = std::make_shared<token_memory>();
 };
 

@@ -22,6 +22,7 @@ class shard::place_in_queue {
         s.queues_.try_emplace(home, queue{wait_queue(limits, s.turn_of(home).handed_over), {}})
             .first->second.order.join(ticket);
         s.waiters_.emplace(ticket, &self);
+        s.waiting_.store(s.waiters_.size(), std::memory_order_relaxed);
         for (std::size_t i = 1; i < request.resources.size(); ++i)
             s.also_waited_for_.emplace(request.resources[i].str(), home);
     }
@@ -29,6 +30,7 @@ class shard::place_in_queue {
         const auto found = owner_.queues_.find(home_);
         const bool next = found->second.order.leave(ticket);
         owner_.waiters_.erase(ticket);
+        owner_.waiting_.store(owner_.waiters_.size(), std::memory_order_relaxed);
         for (std::size_t i = 1; i < self.request.resources.size(); ++i) {
             const auto [first, last] = owner_.also_waited_for_.equal_range(self.request.resources[i].str());
             const auto mine = std::find_if(first, last, [&](const auto& entry) { return entry.second == home_; });
@@ -66,9 +68,10 @@ asio::awaitable<result<lease>> shard::acquire(acquire_request request) {
 
     const std::string home = request.resources.front().str();
     const bool may_wait = request.wait > milliseconds{0};
+    const monotonic_time asked_at = now();
     auto outcome = co_await first_try(request, home);
     if (!outcome && may_wait && worth_waiting(outcome.error())) outcome = co_await wait_in_queue(request, home);
-    note(request, outcome);
+    note(request, outcome, asked_at);
     co_await asio::this_coro::throw_if_cancelled(threw);
     co_return outcome;
 }
@@ -77,18 +80,27 @@ result<lease> shard::no_new_leases() {
     return fail(errc::shutting_down, "No new leases are given: it is shutting down.");
 }
 
-void shard::note(const acquire_request& request, const result<lease>& outcome) {
+void shard::note(const acquire_request& request, const result<lease>& outcome, monotonic_time asked_at) {
+    const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(now() - asked_at);
     if (outcome) {
         // A hold more, or an old answer again, is no new grant.
         if (outcome->repeated) return;
         const bool again = outcome->hold_count > 1;
-        emit(again ? event_kind::lease_renewed : event_kind::lease_granted, outcome->claims, request.trace_id,
-             again ? "hold " + std::to_string(outcome->hold_count) : std::string{}, request.ttl);
+        event e =
+            make_event(again ? event_kind::lease_renewed : event_kind::lease_granted, outcome->claims, request.trace_id,
+                       again ? "hold " + std::to_string(outcome->hold_count) : std::string{}, request.ttl);
+        e.waited = waited;
+        e.nodes_granted = outcome->nodes_granted;
+        e.nodes = outcome->nodes;
+        deps_.events.on_event(std::move(e));
     } else if (worth_waiting(outcome.error())) {
         lease_claims wanted;
         wanted.resources = request.resources;
         wanted.by = request.by;
-        emit(event_kind::lease_refused, wanted, request.trace_id, to_string(outcome.error().code), request.ttl);
+        event e = make_event(event_kind::lease_refused, wanted, request.trace_id, to_string(outcome.error().code),
+                             request.ttl);
+        e.waited = waited;
+        deps_.events.on_event(std::move(e));
     }
 }
 

@@ -59,6 +59,7 @@ NAMED_ONLY_IN = [
     (r"\bpqxx\b|<pqxx", ["gateway/pg"]),
     (r"\bbeast\b|boost/beast", ["gateway/http", "gateway/api"]),
     (r"\bhiredis\b|\bredis(Async)?(Context|Reply|Command|Free|Connect)\w*|<hiredis", ["lockcore/redis"]),
+    (r"<prometheus/|\bprometheus::", ["gateway/metrics"]),
     (r"yaml-cpp|\bYAML::", ["gateway/config"]),
     (r"CLI/CLI\.hpp|\bCLI::", ["gateway"]),
 ]
