@@ -1,5 +1,6 @@
 #include <gateway/pg/catalog.hpp>
 #include <gateway/pg/cluster.hpp>
+#include <gateway/pg/commit_flush.hpp>
 #include <gateway/pg/guarded_write.hpp>
 #include <gateway/pg/history_reader.hpp>
 #include <gateway/pg/history_writer.hpp>
@@ -124,7 +125,8 @@ auto twice(session_slot& slot, Work work) {
 }  // namespace
 
 struct pool::impl {
-    explicit impl(postgres_config c) : cfg(std::move(c)), aside(cfg, queued), batcher(catalogs, aside) {
+    explicit impl(postgres_config c)
+        : cfg(std::move(c)), aside(cfg, queued), flush(cfg), batcher(catalogs, aside, flush) {
         const worker_manner manner{
             [this](session_slot& slot, std::vector<std::unique_ptr<job>> work) { batcher.run(slot, std::move(work)); },
             false};
@@ -132,9 +134,9 @@ struct pool::impl {
             workers.push_back(std::make_unique<worker>(cfg, queued, manner));
     }
 
-    /// Workers hand on to the lanes beside them, never the other way round: those end last.
-    std::array<const std::vector<std::unique_ptr<worker>>*, 2> in_order_of_end() const {
-        return {&workers, &aside.workers()};
+    /// Workers hand on to the lanes beside them and to the flush, never the other way round: those end last.
+    std::array<const std::vector<std::unique_ptr<worker>>*, 3> in_order_of_end() const {
+        return {&workers, &aside.workers(), &flush.workers()};
     }
 
     worker& of(const std::vector<lockcore::resource_name>& resources) {
@@ -196,6 +198,7 @@ struct pool::impl {
     catalog_store catalogs;
     std::atomic<std::size_t> queued{0};
     side_lanes aside;
+    commit_flush flush;
     write_batcher batcher;
     std::vector<std::unique_ptr<worker>> workers;
     std::mutex police_mutex;

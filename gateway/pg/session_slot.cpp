@@ -23,6 +23,7 @@ session& session_slot::connect() {
             socket_ = session_->socket();
         }
         session_->configure(cfg_);
+        connected_since_ = std::chrono::steady_clock::now();
     } catch (const std::exception& e) {
         drop();
         // Once an outage, not once a try.

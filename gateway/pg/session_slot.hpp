@@ -41,6 +41,9 @@ class session_slot {
     void tidy();
 
     bool connected() const { return session_ != nullptr; }
+    /// When the session was ready. What the server has done since then, it has done without a crash in between, as long
+    /// as the session answers.
+    std::chrono::steady_clock::time_point connected_since() const { return connected_since_; }
     std::chrono::steady_clock::time_point retry_at() const { return retry_at_; }
     const postgres_config& settings() const { return cfg_; }
 
@@ -56,6 +59,7 @@ class session_slot {
     const postgres_config& cfg_;
     std::unique_ptr<session> session_;
     std::chrono::steady_clock::time_point retry_at_{};
+    std::chrono::steady_clock::time_point connected_since_{};
     std::chrono::milliseconds backoff_{reconnect_backoff_min};
 
     std::mutex watched_;  ///< Keeps the socket from being closed, and its number from being used anew, while it is cut.

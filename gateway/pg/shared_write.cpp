@@ -18,6 +18,9 @@ const std::string begin_sql = "begin";
 const std::string rollback_sql = "rollback";
 const std::string patience_sql =
     "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)";
+const std::string patience_later_sql =
+    "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true), "
+    "set_config('synchronous_commit', 'off', true)";
 const compat::parameters no_parameters;
 
 operation_result read(answer_shape shape, const answer_rows& rows) {
@@ -42,7 +45,8 @@ bool waits(const std::string& sqlstate) {
 /// The writes of one transaction, as long as it takes to get one through.
 class shared_run {
   public:
-    shared_run(session_slot& slot, std::vector<shared_write>& writes, deadline until) : slot_(slot), until_(until) {
+    shared_run(session_slot& slot, std::vector<shared_write>& writes, deadline until, durability when)
+        : slot_(slot), until_(until), when_(when) {
         for (auto& write : writes) {
             auto& one = active_.emplace_back();
             one.write = &write;
@@ -131,7 +135,8 @@ class shared_run {
         const auto limit = std::min(patience_, slot_.settings().statement_timeout).count();
         const auto lock_limit = std::min(patience_, slot_.settings().lock_timeout).count();
         timeouts_ = {std::to_string(limit), std::to_string(lock_limit)};
-        calls.push_back({via.prepare(patience_sql), &timeouts_});
+        const auto& opening_sql = when_ == durability::later ? patience_later_sql : patience_sql;
+        calls.push_back({via.prepare(opening_sql), &timeouts_});
         opening_ = calls.size();
         sets_.clear();
         for (auto& one : active_)
@@ -250,8 +255,12 @@ class shared_run {
             resolve();
             return;
         }
+        settle();
+    }
+
+    void settle() {
         for (auto& one : active_)
-            one.write->fate = write_fate::answered;
+            one.write->fate = when_ == durability::later ? write_fate::committed : write_fate::answered;
     }
 
     /// One transaction, one fate: what became of one write became of all.
@@ -262,9 +271,7 @@ class shared_run {
         }
         switch (find_out(slot_, request.write_id, request.resources.front().str(), until_)) {
             case landed::yes:
-                for (auto& one : active_)
-                    one.write->fate = write_fate::answered;
-                return;
+                return settle();
             case landed::no:
                 answer_all(unavailable("The connection to PostgreSQL broke during the commit; nothing was changed."));
                 return;
@@ -286,6 +293,7 @@ class shared_run {
 
     session_slot& slot_;
     deadline until_;
+    durability when_;
     std::vector<active_write> active_;
     struct entered_set {
         std::size_t at = 0;
@@ -301,8 +309,8 @@ class shared_run {
 
 }  // namespace
 
-void run_shared(session_slot& slot, std::vector<shared_write>& writes, deadline until) {
-    shared_run(slot, writes, until).perform();
+void run_shared(session_slot& slot, std::vector<shared_write>& writes, deadline until, durability when) {
+    shared_run(slot, writes, until, when).perform();
 }
 
 }  // namespace fencegate::pg

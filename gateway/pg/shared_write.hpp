@@ -17,9 +17,10 @@ inline constexpr std::chrono::milliseconds patience{100};
 inline constexpr std::chrono::milliseconds patience_again{25};
 
 enum class write_fate {
-    answered,  ///< See `answer`.
-    alone,     ///< Nothing was changed. What is wrong with it shows when it is run by itself.
-    too_long,  ///< Nothing was changed. It waits for a lock, or is slow: it must not hold up anybody.
+    answered,   ///< See `answer`.
+    committed,  ///< See `answer`; but it may not be on disk yet, and nobody may be told before.
+    alone,      ///< Nothing was changed. What is wrong with it shows when it is run by itself.
+    too_long,   ///< Nothing was changed. It waits for a lock, or is slow: it must not hold up anybody.
 };
 
 /// A write that shares a transaction with others.
@@ -28,6 +29,12 @@ struct shared_write {
     write_plan plan;  ///< Without faults.
     write_fate fate = write_fate::alone;
     std::optional<result<write_outcome>> answer;
+};
+
+/// Who waits until the disk has a shared transaction.
+enum class durability {
+    awaited,  ///< COMMIT does.
+    later,    ///< The caller: see write_fate::committed.
 };
 
 /// Runs several guarded writes in one transaction: BEGIN, the timeouts, fencing.begin_writes (begin_write where that
@@ -44,6 +51,6 @@ struct shared_write {
 ///          was changed. Broken during COMMIT: looked up by write_id; where that fails, outcome_unknown.
 /// Threads: the slot's worker.
 /// Limits:  each write that leaves costs the others one round trip, and at most `patience`, then `patience_again`.
-void run_shared(session_slot& slot, std::vector<shared_write>& writes, deadline until);
+void run_shared(session_slot& slot, std::vector<shared_write>& writes, deadline until, durability when);
 
 }  // namespace fencegate::pg
