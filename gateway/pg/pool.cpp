@@ -29,6 +29,10 @@ namespace asio = boost::asio;
 /// How often queues are searched for work whose time is over.
 constexpr std::chrono::milliseconds police_interval{100};
 
+/// More workers than this would take the writes that wait from each other: a batch of half the size costs almost as
+/// much. The others are there for what reads.
+constexpr std::size_t write_workers_max = 2;
+
 /// Runs `work` on a session; what libpqxx threw becomes a failure. `changes` tells whether a lost connection leaves the
 /// outcome unknown.
 template <class T, class Work>
@@ -141,7 +145,7 @@ struct pool::impl {
 
     worker& of(const std::vector<lockcore::resource_name>& resources) {
         if (resources.empty()) return least_loaded();
-        return *workers[resources.front().hash() % workers.size()];
+        return *workers[resources.front().hash() % std::min(workers.size(), write_workers_max)];
     }
 
     worker& least_loaded() {

@@ -3,6 +3,7 @@
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/session_slot.hpp>
+#include <gateway/pg/update_group.hpp>
 #include <gateway/pg/write_sql.hpp>
 
 #include <chrono>
@@ -37,11 +38,18 @@ enum class durability {
     later,    ///< The caller: see write_fate::committed.
 };
 
+struct shared_manner {
+    durability when = durability::awaited;
+    const catalog* known = nullptr;  ///< From which the plans are.
+    group_refusals* refused = nullptr;
+};
+
 /// Runs several guarded writes in one transaction: BEGIN, the timeouts, fencing.begin_writes (begin_write where that
 /// does not fit) and the operations of each in one round trip, COMMIT in a second.
 ///
 /// In:      writes in an order in which their resources' names never fall, so that guards are locked in the order of
 ///          their names; none of them calls a function.
+/// Writes that are one update of the same shape each, on different resources, become one statement (update_group.hpp).
 /// Out:     each write's fate. A write is answered only with what was committed, or where a connection broke; whatever
 ///          else happens to one, it leaves, the transaction is rolled back, and the others begin anew without it. So
 ///          nobody's error, lock or refusal shows in another's answer, and a write that fails is judged in a
@@ -51,6 +59,6 @@ enum class durability {
 ///          was changed. Broken during COMMIT: looked up by write_id; where that fails, outcome_unknown.
 /// Threads: the slot's worker.
 /// Limits:  each write that leaves costs the others one round trip, and at most `patience`, then `patience_again`.
-void run_shared(session_slot& slot, std::vector<shared_write>& writes, deadline until, durability when);
+void run_shared(session_slot& slot, std::vector<shared_write>& writes, deadline until, const shared_manner& how);
 
 }  // namespace fencegate::pg

@@ -142,7 +142,7 @@ void write_batcher::run_transaction(session_slot& slot, jobs batch) {
         }
         // Who is alone is answered sooner if COMMIT waits itself.
         const bool later = flush_.serves() && (writes.size() > 1 || flush_.busy());
-        run_shared(slot, writes, until, later ? durability::later : durability::awaited);
+        run_shared(slot, writes, until, {later ? durability::later : durability::awaited, known.get(), &refused_});
     } catch (const std::exception& e) {
         // Before anything was sent: each tries for itself and says what it finds.
         slot.drop();

@@ -3,6 +3,7 @@
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/catalog.hpp>
+#include <gateway/pg/update_group.hpp>
 #include <gateway/pg/worker.hpp>
 
 #include <cstddef>
@@ -91,6 +92,7 @@ class write_batcher {
     catalog_store& catalogs_;
     side_lanes& aside_;
     commit_flush& flush_;
+    group_refusals refused_;
 };
 
 /// Takes out of `waiting`, which is sorted by first resource, the writes of the next transaction: as many as fit, in an

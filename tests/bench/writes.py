@@ -3,7 +3,7 @@
 
     tests/bench/writes.py --stack DIR/stack.json [--rounds 3] [--seconds 3] [--load build/release/load] [case …]
 
-By hand: pgbench with prepared statements against the stack's own server, over TCP as the gateway; one statement that tests a token in the row, changes it and
+By hand: pgbench with prepared statements against the stack's own server, over its socket as the gateway; one statement that tests a token in the row, changes it and
 adds a row to a log. No lease, no fence that outlives the row, no history with indexes. CPU is that of whole processes, from /proc; PostgreSQL's is all of
 its processes together.
 """
@@ -102,11 +102,10 @@ class Bench:
     def by_hand(self, case: Case) -> dict[str, float]:
         script, prefix = pathlib.Path(self.folder.name, "by_hand.sql"), pathlib.Path(self.folder.name, "latency")
         script.write_text(BY_HAND.format(articles=case.articles))
-        command = ["pgbench", "-h", "127.0.0.1", "-p", str(self.postgres["port"]), "-U", self.postgres["superuser"], "-n", "-M", "prepared", "-f", script, "-c",
+        command = ["pgbench", "-h", self.postgres["host"], "-p", str(self.postgres["port"]), "-U", self.postgres["superuser"], "-n", "-M", "prepared", "-f", script, "-c",
                    str(case.clients), "-j", str(min(case.clients, 2)), "-T", str(self.arguments.seconds), "-l", "--log-prefix", prefix, self.database]
         server, client = self.server_cpu(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        out = subprocess.run(command, check=True, capture_output=True, text=True,
-                             env={**os.environ, "PGPASSFILE": str(self.arguments.stack.parent / "pgpass")}).stdout
+        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         server, ended = self.server_cpu() - server, resource.getrusage(resource.RUSAGE_CHILDREN)
         times = []
         for file in pathlib.Path(self.folder.name).glob("latency.*"):
