@@ -49,7 +49,7 @@ void worker::submit(std::unique_ptr<job> work) {
         const std::lock_guard lock(mutex_);
         if (finishing_) {
             why = closing_failure();
-        } else if (away_) {
+        } else if (away_ && !manner_.patient) {
             why = away_failure();
         } else if (queued_.load(std::memory_order_relaxed) >= cfg_.queue_max) {
             why = full_failure();
@@ -109,7 +109,7 @@ bool worker::ensure_connected() {
         away_ = !connected;
     }
     if (connected) return true;
-    refuse_all(away_failure());
+    if (!manner_.patient) refuse_all(away_failure());
     std::unique_lock lock(mutex_);
     wake_.wait_until(lock, slot_.retry_at(), [this] { return finishing_; });
     return false;
