@@ -257,7 +257,6 @@ class shared_run {
     void add(session& via, std::vector<prepared_call>& calls, active_write& one) {
         one.begins_at = calls.size();
         if (one.guards_row >= 0) {  // entered already
-
             calls.push_back({via.prepare(turn_sql()), &one.turn});
         } else {
             one.guards_at = one.begins_at;
