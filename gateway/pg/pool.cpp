@@ -1,5 +1,6 @@
 #include <gateway/pg/catalog.hpp>
 #include <gateway/pg/cluster.hpp>
+#include <gateway/pg/commit_flush.hpp>
 #include <gateway/pg/guarded_write.hpp>
 #include <gateway/pg/history_reader.hpp>
 #include <gateway/pg/history_writer.hpp>
@@ -27,6 +28,10 @@ namespace asio = boost::asio;
 
 /// How often queues are searched for work whose time is over.
 constexpr std::chrono::milliseconds police_interval{100};
+
+/// More workers than this would take the writes that wait from each other: a batch of half the size costs almost as
+/// much. The others are there for what reads.
+constexpr std::size_t write_workers_max = 2;
 
 /// Runs `work` on a session; what libpqxx threw becomes a failure. `changes` tells whether a lost connection leaves the
 /// outcome unknown.
@@ -153,7 +158,8 @@ auto twice(session_slot& slot, Work work) {
 }  // namespace
 
 struct pool::impl {
-    explicit impl(postgres_config c) : cfg(std::move(c)), aside(cfg, queued), batcher(catalogs, aside) {
+    explicit impl(postgres_config c)
+        : cfg(std::move(c)), aside(cfg, queued), flush(cfg), batcher(catalogs, aside, flush) {
         const worker_manner manner{[this](session_slot& slot, std::vector<std::unique_ptr<job>> work) {
                                        batches.count(work.size());
                                        batcher.run(slot, std::move(work));
@@ -163,14 +169,14 @@ struct pool::impl {
             workers.push_back(std::make_unique<worker>(cfg, queued, manner));
     }
 
-    /// Workers hand on to the lanes beside them, never the other way round: those end last.
-    std::array<const std::vector<std::unique_ptr<worker>>*, 2> in_order_of_end() const {
-        return {&workers, &aside.workers()};
+    /// Workers hand on to the lanes beside them and to the flush, never the other way round: those end last.
+    std::array<const std::vector<std::unique_ptr<worker>>*, 3> in_order_of_end() const {
+        return {&workers, &aside.workers(), &flush.workers()};
     }
 
     worker& of(const std::vector<lockcore::resource_name>& resources) {
         if (resources.empty()) return least_loaded();
-        return *workers[resources.front().hash() % workers.size()];
+        return *workers[resources.front().hash() % std::min(workers.size(), write_workers_max)];
     }
 
     worker& least_loaded() {
@@ -228,6 +234,7 @@ struct pool::impl {
     std::atomic<std::size_t> queued{0};
     batch_sizes batches;
     side_lanes aside;
+    commit_flush flush;
     write_batcher batcher;
     std::vector<std::unique_ptr<worker>> workers;
     std::mutex police_mutex;

@@ -4,7 +4,6 @@
 #include <runtime/shard.hpp>
 
 #include <boost/asio/redirect_error.hpp>
-#include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 #include <algorithm>
@@ -81,27 +80,26 @@ result<lease> shard::no_new_leases() {
 }
 
 void shard::note(const acquire_request& request, const result<lease>& outcome, monotonic_time asked_at) {
-    const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(now() - asked_at);
+    event e;
     if (outcome) {
         // A hold more, or an old answer again, is no new grant.
         if (outcome->repeated) return;
         const bool again = outcome->hold_count > 1;
-        event e =
-            make_event(again ? event_kind::lease_renewed : event_kind::lease_granted, outcome->claims, request.trace_id,
+        e = make_event(again ? event_kind::lease_renewed : event_kind::lease_granted, outcome->claims, request.trace_id,
                        again ? "hold " + std::to_string(outcome->hold_count) : std::string{}, request.ttl);
-        e.waited = waited;
         e.nodes_granted = outcome->nodes_granted;
         e.nodes = outcome->nodes;
-        deps_.events.on_event(std::move(e));
     } else if (worth_waiting(outcome.error())) {
         lease_claims wanted;
         wanted.resources = request.resources;
         wanted.by = request.by;
-        event e = make_event(event_kind::lease_refused, wanted, request.trace_id, to_string(outcome.error().code),
-                             request.ttl);
-        e.waited = waited;
-        deps_.events.on_event(std::move(e));
+        e = make_event(event_kind::lease_refused, wanted, request.trace_id, to_string(outcome.error().code),
+                       request.ttl);
+    } else {
+        return;
     }
+    e.waited = std::chrono::duration_cast<std::chrono::microseconds>(now() - asked_at);
+    deps_.events.on_event(std::move(e));
 }
 
 asio::awaitable<result<lease>> shard::first_try(const acquire_request& request, const std::string& home) {

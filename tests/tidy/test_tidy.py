@@ -109,7 +109,7 @@ GATEWAY = {
     "pg": {"domain", "config", "runtime"},
     "audit": {"domain", "config", "pg", "runtime"},
     "http": {"domain", "config", "runtime"},
-    "metrics": {"domain", "config", "runtime"},
+    "metrics": {"domain", "config", "http", "pg", "audit", "runtime"},
     "api": {"domain", "config", "http", "pg", "audit", "runtime", "metrics"},
     "dev": {"domain", "config", "pg", "runtime"},
 }
