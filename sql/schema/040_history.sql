@@ -54,6 +54,9 @@ create index if not exists history_owner_at_idx on fencing.history (owner, at, i
 create index if not exists history_event_at_idx on fencing.history (event, at, id)
   where event not in ('write_applied', 'lease_granted', 'lease_renewed', 'lease_released');
 
+-- For those who follow the history as it grows (GET /v1/history/stream). Rows arrive at its right edge, which makes it the cheapest of all.
+create index if not exists history_id_idx on fencing.history (id);
+
 create table if not exists fencing.event_stream (
   stream            uuid primary key,
   last_sequence     bigint not null,
@@ -101,3 +104,22 @@ begin
   end loop;
 end
 $$;
+
+create or replace function fencing.history_tail() returns table (last_id bigint, writers text[])
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  select case when s.is_called then s.last_value else s.last_value - 1 end into last_id from fencing.history_id_seq s;
+  -- Only now: whoever was given an id up to last_id had locked the history before, and holds the lock until its transaction ends.
+  writers := array(
+    select distinct l.virtualtransaction from pg_locks l
+     where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
+       and l.database = (select d.oid from pg_database d where d.datname = current_database())
+       and (l.relation = 'fencing.history'::regclass or l.relation in (select i.inhrelid from pg_inherits i where i.inhparent = 'fencing.history'::regclass)));
+  return next;
+end
+$$;
+comment on function fencing.history_tail() is
+  'For readers that follow the history by id, although ids are given before rows are committed: the last id given, and the transactions that may still commit rows with ids up to it. '
+  'Once none of those is among the writers of a later call, every row up to that last_id that will ever be there is visible to statements begun after that call. Locks: none.';
