@@ -15,7 +15,7 @@ history_evidence evidence_of(const pqxx::row& row) {
     out.resource = row[3].c_str();
     out.token = number_of(row[4]);
     out.last_token = number_of(row[5]);
-    if (row[6].is_null()) return out;
+    if (!row[6].as<bool>()) return out;
     out.ttl_ms = number_of(row[7]);
     out.repair = row[8].as<bool>();
     out.has_reason = row[9].as<bool>();

@@ -187,6 +187,8 @@ int run(const postgres_config& database, const options& wanted) {
         return give_up(std::string("PostgreSQL can't be reached: ") + e.what());
     } catch (const pg::statement_failed& e) {
         return give_up("PostgreSQL refused: " + e.error.message);
+    } catch (const std::exception& e) {
+        return give_up(e.what());  // 1 would say that the history is broken
     }
 }
 
