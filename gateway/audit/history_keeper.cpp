@@ -20,7 +20,8 @@ using std::chrono::steady_clock;
 constexpr steady_clock::duration first_after = 2s;
 constexpr steady_clock::duration next_after = 1h;
 constexpr steady_clock::duration next_partition_after = 1s;
-constexpr steady_clock::duration again_after = 1min;
+constexpr steady_clock::duration after_a_lock = 5s;
+constexpr steady_clock::duration after_a_failure = 1min;
 constexpr auto call_timeout = 10s;
 
 }  // namespace
@@ -45,11 +46,12 @@ struct history_keeper::impl {
         if (!done) {
             const bool locked = done.error().code == errc::write_conflict;
             if (!locked && !stopping) spdlog::warn("the history's partitions: {}", done.error().detail);
-            co_return again_after;
+            co_return locked ? after_a_lock : after_a_failure;
         }
         if (done->made > 0 || done->dropped > 0)
             spdlog::info("the history's partitions: {} made, {} dropped", done->made, done->dropped);
-        co_return done->remaining > 0 ? next_partition_after : next_after;
+        if (done->remaining == 0) co_return next_after;
+        co_return done->dropped > 0 ? next_partition_after : after_a_lock;
     }
 
     history_config cfg;

@@ -10,8 +10,8 @@
 namespace fencegate {
 
 /// Looks after the history's partitions once an hour: makes those of the weeks to come and drops those that are older
-/// than history.keep_days, one at a time, each with a wait for locks of 50 ms at most, so that writes are not held up
-/// for longer; where a lock is not to be had, again a minute later. Gateways that come at the same time leave it to
+/// than history.keep_days, one at a time, each with a wait for locks of 100 ms at most, so that writes are not held up
+/// for longer; where a lock is not to be had, again five seconds later. Gateways that come at the same time leave it to
 /// one.
 ///
 /// Lifetime: the pool outlives `io`'s running.

@@ -57,7 +57,7 @@ def test_partition_when_it_is_missing_then_no_write_is_refused_and_its_rows_are_
     query("drop table fencing.history_" + query("select to_char(date_trunc('week', now(), 'UTC') at time zone 'UTC', 'YYYYMMDD')")[0][0])
     query(WRITE, ("upkeep/2",))
     assert query("select resource from fencing.history_default where resource = 'upkeep/2'") == [("upkeep/2",)]
-    assert query("select made from fencing.keep_history(0)") == [(1,)]
+    assert query("select made from fencing.keep_history(0)")[0][0] >= 1
     assert query("select count(*) from fencing.history_default") == [(0,)]
     assert query("select resource from fencing.history where resource = 'upkeep/2'") == [("upkeep/2",)]
 
@@ -66,13 +66,13 @@ def test_partition_when_somebody_reads_it_then_it_is_left_for_later_and_writes_w
     query(OLD)
     reader = cluster.stack.sql(dbname=cluster.database)
     reader.autocommit = False
+    query("select fencing.keep_history(0)")  # what is to be made is made
     reader.cursor().execute("select count(*) from fencing.history")
     before = query(PARTITIONS)
     began = time.monotonic()
-    with pytest.raises(psycopg2.errors.LockNotAvailable):
-        query("select fencing.keep_history(30)")
+    ((dropped, remaining),) = query("select dropped, remaining from fencing.keep_history(30)")
     assert time.monotonic() - began < 1.0
-    assert query(PARTITIONS) == before
+    assert dropped == 0 and remaining >= 1 and query(PARTITIONS) == before
     reader.rollback()
     reader.close()
     ((dropped, remaining),) = query("select dropped, remaining from fencing.keep_history(30)")
