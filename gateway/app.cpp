@@ -7,6 +7,8 @@
 #include <gateway/audit/history_keeper.hpp>
 #include <gateway/http/server.hpp>
 #include <gateway/logging.hpp>
+#include <gateway/metrics/leak_watch.hpp>
+#include <gateway/metrics/metrics.hpp>
 #include <gateway/pg/pool.hpp>
 #include <gateway/runtime/io_threads.hpp>
 
@@ -95,11 +97,14 @@ int serve(const config& cfg) {
     expiry_watch expiries(events, pool, first);
     history_feed feed(pool, first);
     history_keeper keeper(cfg.history, pool, first);
+    metrics measured(expiries);
     postgres_register epochs(pool);
     const lockcore::hmac_sha256 mac(cfg.lease.signing_key);
-    lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, expiries});
-    const api::services services{cfg, locks, pool, events, feed};
-    http::server server(cfg.http, cfg.api_keys, api::routes(services), threads.contexts());
+    lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, measured.leases()});
+    leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
+    measured.read_from({locks, leaks, pool, events, FENCEGATE_VERSION});
+    const api::services services{cfg, locks, pool, events, feed, measured, leaks};
+    http::server server(cfg.http, cfg.api_keys, api::routes(services), threads.contexts(), measured.requests());
 
     if (const auto listening = server.listen(); !listening) {
         spdlog::critical("{}", listening.error().detail);
@@ -112,6 +117,7 @@ int serve(const config& cfg) {
     keeper.start();
     locks.start();
     expiries.start(locks);
+    leaks.start();
     server.start();
     spdlog::info("fencegate {} listens on http://{}:{}", FENCEGATE_VERSION, cfg.http.address, server.port());
 
@@ -121,6 +127,7 @@ int serve(const config& cfg) {
         .refuse_new_leases();  // wakes those that wait, so that they get their answer while the server still gives some
     server.stop(std::chrono::steady_clock::now() + finish_within);
     expiries.stop();
+    leaks.stop();
     locks.stop();
     const bool written = boost::asio::co_spawn(first, events.flush(std::chrono::steady_clock::now() + flush_within),
                                                boost::asio::use_future)

@@ -10,6 +10,8 @@ namespace fencegate {
 
 class event_sink;
 class history_feed;
+class leak_watch;
+class metrics;
 namespace pg {
 class pool;
 }
@@ -25,6 +27,8 @@ struct services {
     pg::pool& database;
     event_sink& events;
     history_feed& feed;
+    const metrics& measured;
+    const leak_watch& leaks;
 };
 
 }  // namespace api

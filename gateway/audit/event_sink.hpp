@@ -37,6 +37,8 @@ class event_sink final : public lockcore::event_observer {
     std::size_t waiting() const;
     /// Events lost because the buffer was full, or because PostgreSQL refused them for what they say.
     std::uint64_t dropped() const;
+    /// Rows that wait to be written.
+    std::size_t size() const;
 
     /// Begins to write on `io`.
     void start();

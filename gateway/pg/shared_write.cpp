@@ -54,10 +54,10 @@ class shared_run {
         for (bool retried = false; !active_.empty();) {
             try {
                 if (!try_once()) continue;
-            } catch (const session_lost&) {
+            } catch (const session_lost& lost) {
                 // COMMIT was not sent: once more on a new session is safe.
-                if (!std::exchange(retried, true) && reconnect()) continue;
-                answer_all(unavailable("The connection to PostgreSQL broke; nothing was changed."));
+                if (!slot_.was_cut() && !std::exchange(retried, true) && reconnect()) continue;
+                answer_all(unavailable_because(slot_.connected() ? lost.cause : slot_.cause()));
                 return;
             }
             commit();
@@ -241,40 +241,20 @@ class shared_run {
     }
 
     void commit() {
+        const auto& request = *active_.front().write->request;
+        std::optional<failure> failed;
         try {
-            slot_.get().command("commit");
+            failed = failure_of(commit_write(slot_, request.write_id, request.resources.front().str(), until_));
         } catch (const statement_failed&) {
-            // Deferred constraints and triggers speak here, and do not say for whom; PostgreSQL has rolled back.
+            // It does not say for whom.
             return;
-        } catch (const session_lost&) {
-            resolve();
+        }
+        if (failed) {
+            answer_all(*failed);
             return;
         }
         for (auto& one : active_)
             one.write->fate = write_fate::answered;
-    }
-
-    /// One transaction, one fate: what became of one write became of all.
-    void resolve() {
-        const auto& request = *active_.front().write->request;
-        if (active_.size() > 1) {
-            spdlog::warn("write {} shares its transaction with {} more", request.write_id, active_.size() - 1);
-        }
-        switch (find_out(slot_, request.write_id, request.resources.front().str(), until_)) {
-            case landed::yes:
-                for (auto& one : active_)
-                    one.write->fate = write_fate::answered;
-                return;
-            case landed::no:
-                answer_all(unavailable("The connection to PostgreSQL broke during the commit; nothing was changed."));
-                return;
-            case landed::unknown:
-                break;
-        }
-        failure out =
-            unavailable("The connection to PostgreSQL broke during the commit; whether the write landed is not known.");
-        out.outcome_unknown = true;
-        answer_all(out);
     }
 
     void answer_all(const failure& why) {

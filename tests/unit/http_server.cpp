@@ -14,6 +14,7 @@
 #include <boost/asio/write.hpp>
 
 #include <future>
+#include <mutex>
 
 namespace fencegate::http {
 namespace {
@@ -72,7 +73,8 @@ class http_server : public testing::Test {
         cfg.port = 0;
         cfg.body_max_bytes = 1024;
         threads_ = std::make_unique<runtime::io_threads>(threads);
-        server_ = std::make_unique<server>(cfg, std::vector<api_key>{}, std::move(routes), threads_->contexts());
+        server_ =
+            std::make_unique<server>(cfg, std::vector<api_key>{}, std::move(routes), threads_->contexts(), observer_);
         ASSERT_TRUE(server_->listen());
         threads_->start();
         server_->start();
@@ -121,7 +123,26 @@ class http_server : public testing::Test {
         return p.get_future().wait_for(5s) == std::future_status::ready;
     }
 
+    /// Keeps what it is told, as text.
+    class notebook final : public request_observer {
+      public:
+        void on_served(const served_request& what) noexcept override {
+            const std::lock_guard hold(mutex_);
+            lines_.push_back(std::string(to_string(what.verb)) + " " + std::string(what.route_path) + " " +
+                             std::to_string(what.status) + " " + std::string(what.problem));
+        }
+        std::vector<std::string> lines() const {
+            const std::lock_guard hold(mutex_);
+            return lines_;
+        }
+
+      private:
+        mutable std::mutex mutex_;
+        std::vector<std::string> lines_;
+    };
+
     signals told_;
+    notebook observer_;
     asio::io_context client_;
     std::unique_ptr<runtime::io_threads> threads_;
     std::unique_ptr<server> server_;
@@ -229,12 +250,26 @@ TEST_F(http_server, stop_then_idle_closed_and_waiting_cancelled_with_its_answer)
     EXPECT_EQ(ec, asio::error::connection_refused);
 }
 
+TEST_F(http_server, each_request_then_observed_by_route_and_answer) {
+    start();
+    auto s = connect();
+    send(s, "GET /change HTTP/1.1\r\nHost: x\r\n\r\n");
+    read_one(s);
+    send(s, "GET /fail HTTP/1.1\r\nHost: x\r\n\r\nGET /none/secret HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    read_to_end(s);
+    auto broken = connect();
+    send(broken, "nonsense\r\n\r\n");
+    read_to_end(broken);
+    EXPECT_EQ(observer_.lines(), (std::vector<std::string>{"GET /change 200 ", "GET /fail 500 internal-error",
+                                                           "GET - 404 not-found", "- - 400 invalid-request"}));
+}
+
 TEST_F(http_server, port_taken_then_listen_fails_also_with_shared_ports) {
     start(2);
     http_config cfg;
     cfg.port = server_->port();
     runtime::io_threads others(2);
-    server second(cfg, {}, {}, others.contexts());
+    server second(cfg, {}, {}, others.contexts(), observer_);
     const auto listening = second.listen();
     ASSERT_FALSE(listening);
     EXPECT_NE(listening.error().detail.find(std::to_string(cfg.port)), std::string::npos);
