@@ -9,6 +9,7 @@ class lock_manager;
 namespace fencegate {
 
 class event_sink;
+class history_feed;
 class leak_watch;
 class metrics;
 namespace pg {
@@ -25,6 +26,7 @@ struct services {
     lockcore::lock_manager& locks;
     pg::pool& database;
     event_sink& events;
+    history_feed& feed;
     const metrics& measured;
     const leak_watch& leaks;
 };

@@ -61,6 +61,10 @@ struct audit_config {
                                           ///< dropped and counted.
 };
 
+struct history_config {
+    unsigned keep_days = 0;  ///< Weekly partitions that are wholly older are dropped. 0: none; else 7 to 36,500.
+};
+
 struct lease_config {
     std::chrono::milliseconds leak_scan_interval{
         60'000};  ///< Pause between two searches for leaked leases on the nodes. 0: none. Up to 1 day.
@@ -80,6 +84,7 @@ struct config {
         locks;  ///< From `redis:` (nodes, node_timeout_ms, node_dead_after_ms) and `lease:` (default_ttl_ms, …).
     postgres_config postgres;
     audit_config audit;
+    history_config history;
     log_config log;
     std::vector<api_key> api_keys;  ///< Empty: every caller is the principal `dev` with all scopes; only on loopback.
 };

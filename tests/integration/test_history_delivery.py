@@ -94,9 +94,13 @@ def check_each_once(cluster: Cluster, takers: list[Taker]) -> None:
 
 
 def test_events_when_the_connection_breaks_hundreds_of_times_then_each_is_there_once(cluster: Cluster) -> None:
-    """Cut on the way up, in the middle of a batch, and on the way down, when the batch is in the history and its answer is not here."""
+    """Cut on the way up, in the middle of a batch, and on the way down, when the batch is in the history and its answer is not here.
+
+    A busy machine may let too few Redis nodes answer in time: such a call is a 503, promises nothing and must leave no event of a grant or a release.
+    """
     counted = ("select count(*) filter (where event = 'lease_granted'), count(*) filter (where event = 'lease_released'), "
-               "count(distinct (event, resource, fencing_token)) from fencing.history where starts_with(resource, %s)")
+               "count(distinct (event, resource, fencing_token)) filter (where event in ('lease_granted', 'lease_released')) "
+               "from fencing.history where starts_with(resource, %s)")
     with gateway_behind_a_gate(cluster, buffer_max=1_000_000) as (gateway, gate):
         gate.replies.cut_after = between(600, 1_000, seed=1)
         gate.requests.cut_after = between(2_000, 2_000_000, seed=2)
@@ -106,8 +110,11 @@ def test_events_when_the_connection_breaks_hundreds_of_times_then_each_is_there_
             done = subprocess.run([str(load_binary()), "--http", gateway.api.url, "--mode", "pair", "--clients", "2", "--seconds", "8", "--ttl-ms", "2000",
                                    "--prefix", f"cut-{runs}-"],
                                   stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, preexec_fn=processes.ended_with_parent)
-            assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-            statuses = json.loads(done.stdout.splitlines()[-1])["statuses"]
+            assert done.stdout, done.stderr
+            told = json.loads(done.stdout.splitlines()[-1])
+            statuses = told["statuses"]
+            late = statuses["acquire"].get("503", 0) + statuses["release"].get("503", 0)
+            assert told["errors"] == late <= 20 and told["overlaps"] == 0, done.stdout
             granted += statuses["acquire"]["201"]
             released += statuses["release"]["204"]
         cuts = gate.cuts

@@ -1,4 +1,4 @@
-#include <gateway/api/history.hpp>
+#include <gateway/api/history_render.hpp>
 #include <gateway/api/lease_access.hpp>
 #include <gateway/api/lease_render.hpp>
 #include <gateway/api/lock_failures.hpp>
@@ -183,6 +183,7 @@ std::vector<http::route> routes_without_services() {
                         reinterpret_cast<lockcore::lock_manager&>(nothing),
                         reinterpret_cast<pg::pool&>(nothing),
                         reinterpret_cast<event_sink&>(nothing),
+                        reinterpret_cast<history_feed&>(nothing),
                         reinterpret_cast<metrics&>(nothing),
                         reinterpret_cast<leak_watch&>(nothing)};
     return routes(with);
