@@ -2,6 +2,7 @@
 
 #include <gateway/api/routes.hpp>
 #include <gateway/audit/event_sink.hpp>
+#include <gateway/audit/history_feed.hpp>
 #include <gateway/http/server.hpp>
 #include <gateway/logging.hpp>
 #include <gateway/pg/pool.hpp>
@@ -89,10 +90,11 @@ int serve(const config& cfg) {
     runtime::io_threads threads(cfg.http.threads);
     auto& first = *threads.contexts().front();
     event_sink events(cfg.audit, pool, first);
+    history_feed feed(pool, first);
     postgres_register epochs(pool);
     const lockcore::hmac_sha256 mac(cfg.lease.signing_key);
     lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, events});
-    const api::services services{cfg, locks, pool, events};
+    const api::services services{cfg, locks, pool, events, feed};
     http::server server(cfg.http, cfg.api_keys, api::routes(services), threads.contexts());
 
     if (const auto listening = server.listen(); !listening) {
@@ -102,6 +104,7 @@ int serve(const config& cfg) {
     pool.start();
     threads.start();
     events.start();
+    feed.start();
     locks.start();
     server.start();
     spdlog::info("fencegate {} listens on http://{}:{}", FENCEGATE_VERSION, cfg.http.address, server.port());

@@ -1,4 +1,4 @@
-// fencegate's command line: reads arguments and configuration, hands over to one of four commands, and turns the
+// fencegate's command line: reads arguments and configuration, hands over to one of five commands, and turns the
 // outcome into an exit code.
 #include <gateway/app.hpp>
 #include <gateway/dev/check.hpp>
@@ -7,6 +7,7 @@
 #include <gateway/dev/process.hpp>
 #include <gateway/dev/sql_scripts.hpp>
 #include <gateway/pg/migrate.hpp>
+#include <gateway/verify/verify.hpp>
 
 #include <lockcore/types.hpp>
 
@@ -54,6 +55,7 @@ struct arguments {
     std::string conninfo;
     bool with_example = false;
     dev::options dev;
+    verify::options verify;
 };
 
 void add_config(CLI::App& command, arguments& given, bool required) {
@@ -98,6 +100,28 @@ void describe_dev(CLI::App& command, dev::options& wanted) {
         "DIR/stack.json says where everything is. Ctrl-C stops all of it; a second start finds its data again.");
 }
 
+void describe_verify(CLI::App& command, arguments& given) {
+    add_config(command, given, false);
+    command.add_option("--conninfo", given.conninfo, "libpq connection string of a role that may read the history");
+    verify::options& wanted = given.verify;
+    command.add_option("--from", wanted.from, "Only rows from this time on, as PostgreSQL reads times")
+        ->type_name("TIME");
+    command.add_option("--to", wanted.to, "Only rows before this time; else up to the beginning of the run")
+        ->type_name("TIME");
+    command.add_option("--resource-prefix", wanted.resource_prefix, "Only resources whose name begins so");
+    command.add_option("--skew-ms", wanted.skew_ms, "How far the clocks of gateways may be apart")
+        ->capture_default_str()
+        ->check(CLI::Range(0, 3'600'000));
+    command.add_flag(
+        "--allow-missing-grants", wanted.allow_missing_grants,
+        "Count writes whose lease_granted is missing, as after a gateway was killed, and call nothing broken");
+    command.add_flag("--json", wanted.json, "One JSON object in place of the page");
+    command.footer(
+        "Exit codes: 0 proved, 1 broken, 2 could not run.\n"
+        "Example:\n  fencegate verify --config fencegate.yaml --from '2026-11-01' --resource-prefix inventory/\n"
+        "Where old partitions were dropped, --from is an hour (lease.max_hold_ms) behind the oldest row.");
+}
+
 int run(int argc, char** argv) {
     CLI::App app{"fencegate: leases with fencing tokens over Redis, and PostgreSQL writes that refuse a stale holder."};
     app.set_version_flag("--version", "fencegate " FENCEGATE_VERSION);
@@ -131,6 +155,10 @@ int run(int argc, char** argv) {
     add_config(*check_command, given, true);
     check_command->footer("Example:\n  fencegate check --config fencegate.yaml");
 
+    CLI::App* verify_command = app.add_subcommand(
+        "verify", "Replay the history: prove what the guard promises, or name the row that breaks it");
+    describe_verify(*verify_command, given);
+
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
@@ -145,10 +173,20 @@ int run(int argc, char** argv) {
         std::cerr << "fencegate migrate: needs --config or --conninfo\n";
         return exit_usage;
     }
+    if (verify_command->parsed() && (!given.conninfo.empty() || given.config_file.empty())) {
+        if (given.conninfo.empty()) {
+            std::cerr << "fencegate verify: needs --config or --conninfo\n";
+            return exit_usage;
+        }
+        postgres_config database;
+        database.conninfo = given.conninfo;
+        return verify::run(database, given.verify);
+    }
     const auto cfg = read_config(given.config_file);
     if (!cfg) return exit_bad_config;
     if (serve_command->parsed()) return serve(*cfg);
     if (check_command->parsed()) return dev::check(*cfg);
+    if (verify_command->parsed()) return verify::run(cfg->postgres, given.verify);
     return run_migrate(cfg->postgres.conninfo, given.with_example);
 }
 

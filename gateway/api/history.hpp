@@ -1,21 +1,14 @@
 #pragma once
 
 #include <gateway/api/services.hpp>
-#include <gateway/domain/failure.hpp>
-#include <gateway/domain/history_item.hpp>
 #include <gateway/http/message.hpp>
-
-#include <string>
-#include <string_view>
 
 namespace fencegate::api {
 
-/// GET /v1/history
+/// GET /v1/history: a page, or all of it as application/x-ndjson or text/csv.
 boost::asio::awaitable<http::response> show_history(services with, http::request r);
 
-/// Errors: errc::invalid_request with every fault.
-result<history_query> parse_history_query(std::string_view query);
-
-std::string render_history(const history_page& page, bool ascending);
+/// GET /v1/history/summary
+boost::asio::awaitable<http::response> summarize_history(services with, http::request r);
 
 }  // namespace fencegate::api

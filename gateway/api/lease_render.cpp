@@ -53,6 +53,20 @@ std::string render_lease_event(std::string_view name, const lockcore::lease& l, 
     return text;
 }
 
+std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes) {
+    std::string text;
+    http::object_writer item(text);
+    item.text("resource", l.claims.resources.front().str());
+    item.number("fencing_token", lockcore::value_of(l.claims.token));
+    item.text_or_null("owner", l.claims.by.owner).text_or_null("principal", l.claims.by.principal);
+    item.number("hold_count", l.hold_count).number("renewals", l.renewals);
+    item.text("granted_at", http::to_rfc3339(l.claims.granted_at)).number("remaining_ms", l.remaining.count());
+    item.key("quorum");
+    http::object_writer(text).number("granted", l.nodes_granted).number("nodes", nodes).end();
+    item.end();
+    return text;
+}
+
 std::string render_live_leases(const lockcore::lease_page& page, std::size_t nodes) {
     std::string text;
     text.reserve(64 + 320 * page.leases.size());
@@ -61,15 +75,7 @@ std::string render_live_leases(const lockcore::lease_page& page, std::size_t nod
     text += '[';
     for (const lockcore::live_lease& l : page.leases) {
         if (&l != page.leases.data()) text += ',';
-        http::object_writer item(text);
-        item.text("resource", l.claims.resources.front().str());
-        item.number("fencing_token", lockcore::value_of(l.claims.token));
-        item.text_or_null("owner", l.claims.by.owner).text_or_null("principal", l.claims.by.principal);
-        item.number("hold_count", l.hold_count).number("renewals", l.renewals);
-        item.text("granted_at", http::to_rfc3339(l.claims.granted_at)).number("remaining_ms", l.remaining.count());
-        item.key("quorum");
-        http::object_writer(text).number("granted", l.nodes_granted).number("nodes", nodes).end();
-        item.end();
+        text += render_live_lease(l, nodes);
     }
     text += ']';
     out.text_or_null("next_cursor", page.next).end();

@@ -14,6 +14,9 @@ std::string render_lease(const lockcore::lease& l);
 /// empty for events that end nothing.
 std::string render_lease_event(std::string_view name, const lockcore::lease& l, std::string_view reason);
 
+/// A live lease as API.md lists it: nothing with which one could use it.
+std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes);
+
 /// The live leases as API.md lists them: nothing with which one could use them.
 std::string render_live_leases(const lockcore::lease_page& page, std::size_t nodes);
 

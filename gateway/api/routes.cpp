@@ -3,11 +3,13 @@
 #include <gateway/api/console.hpp>
 #include <gateway/api/health.hpp>
 #include <gateway/api/history.hpp>
+#include <gateway/api/history_stream.hpp>
 #include <gateway/api/leases.hpp>
 #include <gateway/api/live_leases.hpp>
 #include <gateway/api/nodes.hpp>
 #include <gateway/api/openapi.hpp>
 #include <gateway/api/problems.hpp>
+#include <gateway/api/resources.hpp>
 #include <gateway/api/writes.hpp>
 
 namespace fencegate::api {
@@ -37,7 +39,10 @@ std::vector<http::route> routes(services with) {
     add(del, "/v1/resources/{resource}/lease", scope::operate, revoke_lease);
     add(post, "/v1/resources/{resource}/fence", scope::operate, repair_fence);
     add(post, "/v1/writes", scope::writes, apply_write);
+    add(get, "/v1/resources/{resource}", scope::history, show_resource);
     add(get, "/v1/history", scope::history, show_history);
+    add(get, "/v1/history/summary", scope::history, summarize_history);
+    add(get, "/v1/history/stream", scope::history, follow_history, true);
     add(get, "/v1/nodes", scope::operate, show_nodes);
     add(get, "/healthz", std::nullopt, show_health);
     add(get, "/readyz", std::nullopt, show_readiness);

@@ -9,6 +9,7 @@ class lock_manager;
 namespace fencegate {
 
 class event_sink;
+class history_feed;
 namespace pg {
 class pool;
 }
@@ -23,6 +24,7 @@ struct services {
     lockcore::lock_manager& locks;
     pg::pool& database;
     event_sink& events;
+    history_feed& feed;
 };
 
 }  // namespace api

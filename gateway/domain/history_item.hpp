@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fencegate {
@@ -47,13 +48,50 @@ struct history_query {
     std::optional<std::uint64_t> token_min, token_max;
     std::optional<std::chrono::system_clock::time_point> from, to;  ///< from <= at < to
     bool ascending = false;
-    std::size_t limit = 100;                ///< 1 to 1,000
+    std::size_t limit = 100;                ///< Of a page: 1 to 1,000.
     std::optional<history_position> after;  ///< From the cursor: continue behind this item in the chosen order.
+    /// In place of the order by `at`: rows with an id above the first and not above the second, in the order of id.
+    std::optional<std::pair<std::int64_t, std::int64_t>> ids;
 };
 
 struct history_page {
     std::vector<history_item> items;
     bool more = false;  ///< Whether items follow.
+};
+
+/// How far the history goes at a moment; see fencing.history_tail().
+struct history_tail {
+    std::int64_t last_id = 0;          ///< The last id that was given out.
+    std::vector<std::string> writers;  ///< Transactions that may still commit rows with ids up to it.
+};
+
+/// GET /v1/history/summary. Buckets begin at multiples of `bucket` since 1970.
+struct history_summary_query {
+    std::chrono::system_clock::time_point from, to;  ///< from <= at < to
+    std::chrono::milliseconds bucket{};
+    std::optional<std::string> resource_prefix;
+};
+
+struct history_count {
+    std::chrono::system_clock::time_point bucket;
+    std::string event;
+    std::int64_t count = 0;
+};
+
+/// Most events of a resource that are counted, the newest.
+inline constexpr std::int64_t resource_events_counted_max = 100'000;
+
+/// What PostgreSQL knows of a resource.
+struct resource_facts {
+    std::uint64_t last_fencing_token = 0;                      ///< The fence; 0: none was seen.
+    std::vector<std::pair<std::string, std::int64_t>> counts;  ///< By event.
+    bool all_counted = true;                                   ///< False: there are more than are counted.
+};
+
+/// What a call for the upkeep of the history did; see fencing.keep_history().
+struct history_upkeep {
+    int made = 0, dropped = 0;  ///< Partitions.
+    int remaining = 0;          ///< To be dropped by further calls.
 };
 
 }  // namespace fencegate

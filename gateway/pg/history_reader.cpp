@@ -13,6 +13,8 @@ std::size_t limit_of(const history_query& query) {
     return std::clamp<std::size_t>(query.limit, 1, history_page_max);
 }
 
+constexpr const char* from_micros = "::bigint * interval '1 microsecond'";
+
 /// Joins conditions, each with one bound value.
 class filter {
   public:
@@ -29,6 +31,15 @@ class filter {
     statement& into_;
     bool first_ = true;
 };
+
+/// A range over the column's own collation "C", which its index serves; `like` would need an operator class of its own.
+/// No name of a resource holds a byte above "z", so that everything with the prefix is below prefix + DEL, and nothing
+/// else is.
+void add_prefix(filter& where, const std::optional<std::string>& prefix) {
+    if (!prefix || prefix->empty()) return;
+    where.add("resource >= ", prefix);
+    where.add("resource < ", *prefix + '\x7f');
+}
 
 template <class Integer>
 std::optional<std::string> text_of(const std::optional<Integer>& value) {
@@ -59,6 +70,53 @@ history_item item_of(const pqxx::row& row) {
     return item;
 }
 
+using time_point = std::chrono::system_clock::time_point;
+
+/// begin <= at < end
+struct window {
+    std::optional<time_point> begin, end;
+};
+
+std::optional<time_point> later(std::optional<time_point> a, std::optional<time_point> b) {
+    return a && b ? std::max(a, b) : a ? a : b;
+}
+
+std::optional<time_point> earlier(std::optional<time_point> a, std::optional<time_point> b) {
+    return a && b ? std::min(a, b) : a ? a : b;
+}
+
+/// The times to search one after the other, in the query's order: one of each partition where a filter may match some
+/// partitions and not others. In one statement PostgreSQL would look for the first match of every partition before it
+/// gives the first row, and so read through all of those that have none.
+std::vector<window> windows_of(session& via, const history_query& query) {
+    const bool found_at_once = query.ids || query.resource || query.write_id || query.trace_id;
+    const bool filtered =
+        query.resource_prefix || query.event || query.owner || query.principal || query.token_min || query.token_max;
+    if (found_at_once || !filtered) return {window{}};
+    // Weeks that are still to come are one window: they are empty.
+    const auto rows = via.exec(
+        "select extract(epoch from t.week)::bigint from pg_inherits i join pg_class c on c.oid = i.inhrelid, "
+        "lateral (select to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' as week) as t "
+        "where i.inhparent = 'fencing.history'::regclass and c.relname ~ '^history_[0-9]{8}$' "
+        "and t.week < now() + interval '168 hours' order by 1",
+        {});
+    std::vector<window> out(1);
+    for (const auto& row : rows) {
+        const time_point week{std::chrono::seconds(row[0].as<std::int64_t>())};
+        out.back().end = week;
+        out.push_back({week, std::nullopt});
+    }
+    if (!query.ascending) std::ranges::reverse(out);
+    // The cursor's own time, so that what lies before it is not asked again.
+    if (query.after) {
+        const time_point at{std::chrono::microseconds(query.after->at_us)};
+        std::erase_if(out, [&](const window& each) {
+            return query.ascending ? each.end && *each.end <= at : each.begin && *each.begin > at;
+        });
+    }
+    return out;
+}
+
 }  // namespace
 
 statement history_sql(const history_query& query) {
@@ -69,13 +127,7 @@ statement history_sql(const history_query& query) {
         "trace_id, write_id, detail::text from fencing.history";
     filter where(out);
     where.add("resource = ", query.resource);
-    if (query.resource_prefix && !query.resource_prefix->empty()) {
-        // A range over the column's own collation "C", which its index serves; `like` would need an operator class of
-        // its own. No name of a resource holds a byte above "z", so that everything with the prefix is below prefix +
-        // DEL, and nothing else is.
-        where.add("resource >= ", query.resource_prefix);
-        where.add("resource < ", *query.resource_prefix + '\x7f');
-    }
+    add_prefix(where, query.resource_prefix);
     where.add("event = ", query.event);
     where.add("owner = ", query.owner);
     where.add("principal = ", query.principal);
@@ -83,7 +135,6 @@ statement history_sql(const history_query& query) {
     where.add("write_id = ", query.write_id, "::uuid");
     where.add("fencing_token >= ", text_of(query.token_min), "::bigint");
     where.add("fencing_token <= ", text_of(query.token_max), "::bigint");
-    constexpr auto from_micros = "::bigint * interval '1 microsecond'";
     where.add("at >= timestamptz 'epoch' + ", query.from ? std::optional(micros_of(*query.from)) : std::nullopt,
               from_micros);
     where.add("at < timestamptz 'epoch' + ", query.to ? std::optional(micros_of(*query.to)) : std::nullopt,
@@ -96,23 +147,89 @@ statement history_sql(const history_query& query) {
                   std::to_string(query.after->id), "::bigint)");
         out.sql += std::string(" and at ") + (query.ascending ? ">= " : "<= ") + moment;
     }
-    out.sql += query.ascending ? " order by at asc, id asc" : " order by at desc, id desc";
-    out.sql += " limit " + out.bind(std::to_string(limit_of(query) + 1)) + "::bigint";
+    if (query.ids) {
+        where.add("id > ", std::to_string(query.ids->first), "::bigint");
+        where.add("id <= ", std::to_string(query.ids->second), "::bigint");
+        out.sql += " order by id";
+    } else {
+        out.sql += query.ascending ? " order by at asc, id asc" : " order by at desc, id desc";
+    }
+    out.sql += " limit " + out.bind(std::to_string(query.limit)) + "::bigint";
     return out;
 }
 
 history_page read_history(session& via, const history_query& query) {
-    const auto wanted = history_sql(query);
-    const auto rows = via.exec(wanted.sql, wanted.parameters);
     history_page page;
-    for (const auto& row : rows) {
-        if (page.items.size() == limit_of(query)) {
-            page.more = true;
-            break;
+    history_query part = query;
+    for (const window& each : windows_of(via, query)) {
+        part.from = later(query.from, each.begin);
+        part.to = earlier(query.to, each.end);
+        if (part.from && part.to && *part.from >= *part.to) continue;
+        part.limit = limit_of(query) - page.items.size() + 1;  // one more tells whether items follow
+        const auto wanted = history_sql(part);
+        for (const auto& row : via.exec_once(wanted.sql, wanted.parameters)) {
+            if (page.items.size() == limit_of(query)) {
+                page.more = true;
+                return page;
+            }
+            page.items.push_back(item_of(row));
         }
-        page.items.push_back(item_of(row));
     }
     return page;
+}
+
+history_tail read_history_tail(session& via) {
+    const auto rows =
+        via.exec("select last_id, w from fencing.history_tail() left join unnest(writers) as w on true", {});
+    history_tail tail;
+    tail.last_id = rows[0][0].as<std::int64_t>();
+    for (const auto& row : rows) {
+        if (!row[1].is_null()) tail.writers.emplace_back(row[1].c_str());
+    }
+    return tail;
+}
+
+std::vector<history_count> summarize_history(session& via, const history_summary_query& query) {
+    statement wanted;
+    const auto bucket = wanted.bind(std::to_string(query.bucket.count())) + "::bigint";
+    wanted.sql = "select floor(extract(epoch from at) * 1000)::bigint / " + bucket + " * " + bucket +
+                 ", event, count(*) from fencing.history";
+    filter where(wanted);
+    where.add("at >= timestamptz 'epoch' + ", micros_of(query.from), from_micros);
+    where.add("at < timestamptz 'epoch' + ", micros_of(query.to), from_micros);
+    add_prefix(where, query.resource_prefix);
+    wanted.sql += " group by 1, 2 order by 1, 2";
+    std::vector<history_count> counts;
+    for (const auto& row : via.exec(wanted.sql, wanted.parameters)) {
+        history_count one;
+        one.bucket = std::chrono::system_clock::time_point(std::chrono::milliseconds(row[0].as<std::int64_t>()));
+        one.event = string_of(row[1]);
+        one.count = row[2].as<std::int64_t>();
+        counts.push_back(std::move(one));
+    }
+    return counts;
+}
+
+resource_facts read_resource(session& via, const std::string& resource) {
+    resource_facts facts;
+    facts.last_fencing_token = via.exec("select fencing.fence($1::text)", {resource})[0][0].as<std::uint64_t>();
+    const auto rows = via.exec(
+        "select event, count(*) from (select event from fencing.history where resource = $1 order by at desc, id desc "
+        "limit $2::bigint) as newest group by event order by event",
+        {resource, std::to_string(resource_events_counted_max)});
+    std::int64_t sum = 0;
+    for (const auto& row : rows) {
+        facts.counts.emplace_back(row[0].c_str(), row[1].as<std::int64_t>());
+        sum += facts.counts.back().second;
+    }
+    facts.all_counted = sum < resource_events_counted_max;
+    return facts;
+}
+
+history_upkeep keep_history(session& via, unsigned keep_days) {
+    const auto rows =
+        via.exec("select made, dropped, remaining from fencing.keep_history($1::integer)", {std::to_string(keep_days)});
+    return {rows[0][0].as<int>(), rows[0][1].as<int>(), rows[0][2].as<int>()};
 }
 
 }  // namespace fencegate::pg

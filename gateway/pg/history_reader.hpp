@@ -9,10 +9,22 @@ namespace fencegate::pg {
 /// Most items of one page, whatever is asked for.
 inline constexpr std::size_t history_page_max = 1'000;
 
-/// The query for a page and one row more, which tells whether items follow. Pure.
+/// The query for up to `limit` rows. Pure.
 statement history_sql(const history_query& query);
 
-/// Reads one page. Throws what session::exec throws.
+/// Reads one page, of history_page_max items at most. Throws what session::exec throws.
 history_page read_history(session& via, const history_query& query);
+
+/// Rows up to an id of an earlier call are settled once none of its writers is among those of a later one, and may then
+/// be read by a statement begun after that later one.
+history_tail read_history_tail(session& via);
+
+/// In order of time and event; buckets without events are left out.
+std::vector<history_count> summarize_history(session& via, const history_summary_query& query);
+
+resource_facts read_resource(session& via, const std::string& resource);
+
+/// `keep_days` 0: nothing is dropped.
+history_upkeep keep_history(session& via, unsigned keep_days);
 
 }  // namespace fencegate::pg

@@ -27,6 +27,7 @@ namespace asio = boost::asio;
 
 /// How often queues are searched for work whose time is over.
 constexpr std::chrono::milliseconds police_interval{100};
+constexpr unsigned history_readers = 2;
 
 /// Runs `work` on a session; what libpqxx threw becomes a failure. `changes` tells whether a lost connection leaves the
 /// outcome unknown.
@@ -130,11 +131,13 @@ struct pool::impl {
             false};
         for (unsigned i = 0; i < std::max(cfg.connections, 1u); ++i)
             workers.push_back(std::make_unique<worker>(cfg, queued, manner));
+        for (unsigned i = 0; i < history_readers; ++i)
+            readers.push_back(std::make_unique<worker>(cfg, queued, worker_manner{{}, true}));
     }
 
     /// Workers hand on to the lanes beside them, never the other way round: those end last.
-    std::array<const std::vector<std::unique_ptr<worker>>*, 2> in_order_of_end() const {
-        return {&workers, &aside.workers()};
+    std::array<const std::vector<std::unique_ptr<worker>>*, 3> in_order_of_end() const {
+        return {&readers, &workers, &aside.workers()};
     }
 
     worker& of(const std::vector<lockcore::resource_name>& resources) {
@@ -142,9 +145,17 @@ struct pool::impl {
         return *workers[resources.front().hash() % workers.size()];
     }
 
-    worker& least_loaded() {
-        return **std::min_element(workers.begin(), workers.end(),
+    static worker& least_loaded_of(const std::vector<std::unique_ptr<worker>>& group) {
+        return **std::min_element(group.begin(), group.end(),
                                   [](const auto& a, const auto& b) { return a->load() < b->load(); });
+    }
+    worker& least_loaded() { return least_loaded_of(workers); }
+
+    /// Reads the history: `read` may be done twice.
+    template <class T, class Read>
+    asio::awaitable<result<T>> read_aside(deadline until, Read read) {
+        auto work = [read = std::move(read)](session_slot& slot) -> result<T> { return twice(slot, read); };
+        return submit<T>(least_loaded_of(readers), until, false, std::move(work));
     }
 
     /// Gives `work` to `to` and waits for it. Not a coroutine: what it starts is posted, never completed in here.
@@ -198,6 +209,7 @@ struct pool::impl {
     side_lanes aside;
     write_batcher batcher;
     std::vector<std::unique_ptr<worker>> workers;
+    std::vector<std::unique_ptr<worker>> readers;  ///< Of the history.
     std::mutex police_mutex;
     std::condition_variable police_wake;
     bool police_ends = false;
@@ -261,10 +273,28 @@ asio::awaitable<result<write_outcome>> pool::write(write_request request, deadli
 }
 
 asio::awaitable<result<history_page>> pool::read_history(history_query query, deadline until) {
-    auto work = [query = std::move(query)](session_slot& slot) -> result<history_page> {
-        return twice(slot, [&query](session& via) { return pg::read_history(via, query); });
-    };
-    return impl_->submit<history_page>(impl_->least_loaded(), until, false, std::move(work));
+    return impl_->read_aside<history_page>(
+        until, [query = std::move(query)](session& via) { return pg::read_history(via, query); });
+}
+
+asio::awaitable<result<history_tail>> pool::read_history_tail(deadline until) {
+    return impl_->read_aside<history_tail>(until, [](session& via) { return pg::read_history_tail(via); });
+}
+
+asio::awaitable<result<std::vector<history_count>>> pool::summarize_history(history_summary_query query,
+                                                                            deadline until) {
+    return impl_->read_aside<std::vector<history_count>>(
+        until, [query = std::move(query)](session& via) { return pg::summarize_history(via, query); });
+}
+
+asio::awaitable<result<resource_facts>> pool::read_resource(lockcore::resource_name resource, deadline until) {
+    return impl_->read_aside<resource_facts>(
+        until, [resource = std::move(resource)](session& via) { return pg::read_resource(via, resource.str()); });
+}
+
+asio::awaitable<result<history_upkeep>> pool::keep_history(unsigned keep_days, deadline until) {
+    return impl_->read_aside<history_upkeep>(until,
+                                             [keep_days](session& via) { return pg::keep_history(via, keep_days); });
 }
 
 asio::awaitable<result<std::size_t>> pool::append_history(std::shared_ptr<const history_batch> batch, deadline until) {

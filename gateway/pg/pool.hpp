@@ -34,9 +34,9 @@ struct membership {
 /// errc::overloaded (queue full). Timeout: `until`: errc::storage_unavailable. Work that has not begun by then is not
 /// begun; a write under way is ended by statement_timeout; a
 ///          connection on which PostgreSQL is silent for a second longer is cut.
-/// Limits:  postgres.connections workers and as many beside, which connect when the first such write comes,
-/// postgres.queue_max requests in all their queues; while PostgreSQL is away none is queued. Cancel:  not supported; a
-/// write that was queued runs to its end.
+/// Limits:  postgres.connections workers and as many beside, which connect when the first such write comes, two for
+/// the history, postgres.queue_max requests in all their queues; while PostgreSQL is away none is queued. Cancel:  not
+/// supported; a write that was queued runs to its end.
 class pool {
   public:
     explicit pool(postgres_config cfg);
@@ -60,7 +60,17 @@ class pool {
     /// up by write_id first; only where that fails too does outcome_unknown stand.
     boost::asio::awaitable<result<write_outcome>> write(write_request request, deadline until);
 
+    /// Reads of the history have two connections of their own, made when the first comes, so that a slow one holds up
+    /// no write.
     boost::asio::awaitable<result<history_page>> read_history(history_query query, deadline until);
+    boost::asio::awaitable<result<history_tail>> read_history_tail(deadline until);
+    boost::asio::awaitable<result<std::vector<history_count>>> summarize_history(history_summary_query query,
+                                                                                 deadline until);
+    boost::asio::awaitable<result<resource_facts>> read_resource(lockcore::resource_name resource, deadline until);
+
+    /// Makes partitions of the history ahead and drops the oldest that is older than `keep_days` (0: none). Errors:
+    /// write_conflict where a lock was not to be had at once: nothing was done.
+    boost::asio::awaitable<result<history_upkeep>> keep_history(unsigned keep_days, deadline until);
 
     /// Adds a batch to the history, all or none but for what is there already; gives how many were added. Where the
     /// connection breaks meanwhile: outcome_unknown, and the same batch may be sent again.

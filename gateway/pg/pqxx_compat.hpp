@@ -73,6 +73,14 @@ inline pqxx::result exec_prepared(pqxx::transaction_base& tx, const std::string&
     return tx.exec_prepared(name, pqxx::prepare::make_dynamic_params(pointers));
 }
 
+inline pqxx::result exec_once(pqxx::transaction_base& tx, const std::string& sql, const parameters& values) {
+    std::vector<const char*> pointers;
+    pointers.reserve(values.size());
+    for (const auto& value : values)
+        pointers.push_back(value ? value->c_str() : nullptr);
+    return tx.exec_params(sql, pqxx::prepare::make_dynamic_params(pointers));
+}
+
 #else
 
 /// A connection that shows libpq's own, for the pipeline mode.
@@ -106,7 +114,7 @@ inline void prepare(connection& connection, const std::string& name, const std::
     connection.prepare(name, sql);
 }
 
-inline pqxx::result exec_prepared(pqxx::transaction_base& tx, const std::string& name, const parameters& values) {
+inline pqxx::params bind(const parameters& values) {
     pqxx::params bound;
     bound.reserve(values.size());
     for (const auto& value : values) {
@@ -116,7 +124,15 @@ inline pqxx::result exec_prepared(pqxx::transaction_base& tx, const std::string&
             bound.append();
         }
     }
-    return tx.exec(pqxx::prepped{name}, bound);
+    return bound;
+}
+
+inline pqxx::result exec_prepared(pqxx::transaction_base& tx, const std::string& name, const parameters& values) {
+    return tx.exec(pqxx::prepped{name}, bind(values));
+}
+
+inline pqxx::result exec_once(pqxx::transaction_base& tx, const std::string& sql, const parameters& values) {
+    return tx.exec(sql, bind(values));
 }
 
 #endif

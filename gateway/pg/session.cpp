@@ -108,6 +108,10 @@ pqxx::result session::exec(const std::string& sql, const compat::parameters& par
     return guarded([&] { return compat::exec_prepared(*channel_, prepared_name(sql), parameters); });
 }
 
+pqxx::result session::exec_once(const std::string& sql, const compat::parameters& parameters) {
+    return guarded([&] { return compat::exec_once(*channel_, sql, parameters); });
+}
+
 void session::command(const std::string& sql) {
     guarded([&] { channel_->exec(sql); });
 }

@@ -92,6 +92,10 @@ class session {
     /// Runs a statement, prepared under its text. Throws statement_failed or session_lost.
     pqxx::result exec(const std::string& sql, const compat::parameters& parameters);
 
+    /// Runs a statement that is planned for these values alone: for filters, of which a plan for any value knows
+    /// nothing. Throws as exec does.
+    pqxx::result exec_once(const std::string& sql, const compat::parameters& parameters);
+
     /// Runs statements without parameters in one round trip (simple protocol). Throws as exec does.
     void command(const std::string& sql);
 

@@ -32,22 +32,16 @@ comment on function fencing.make_history_partition(timestamptz) is
   'Makes the partition of that moment''s week (Monday, UTC), moving rows that the default partition had taken in; false if it is there already. '
   'For the role that installed the schema. Locks: history share update exclusive, history_default access exclusive, in this order.';
 
-create or replace function fencing.rotate_history(keep interval) returns table (made integer, dropped integer)
+create or replace function fencing.make_history_partitions() returns integer
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   weeks_ahead constant integer := 8;
-  streams_kept constant interval := '168 hours';  -- much longer than a gateway tries to repeat a batch
   weeks timestamptz[];  -- collected first: a query still open on the default partition would forbid altering it
   week timestamptz;
-  partition record;
+  made integer := 0;
 begin
-  if keep is null or keep <= interval '0' then
-    raise exception using errcode = '22023', message = 'keep must be a positive interval';
-  end if;
-  made := 0;
-  dropped := 0;
   weeks := array(
     select generate_series(now(), now() + weeks_ahead * interval '168 hours', interval '168 hours')
     union all
@@ -55,25 +49,91 @@ begin
   foreach week in array weeks loop
     made := made + fencing.make_history_partition(week)::integer;
   end loop;
-  for partition in
-    select c.relname, to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' as first_moment
-      from pg_inherits i join pg_class c on c.oid = i.inhrelid
-     where i.inhparent = 'fencing.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
-     order by c.relname
-  loop
-    if partition.first_moment + interval '168 hours' <= now() - keep then
-      execute format('drop table fencing.%I', partition.relname);
-      dropped := dropped + 1;
-    end if;
+  return made;
+end
+$$;
+comment on function fencing.make_history_partitions() is
+  'Makes this week''s and the next eight weeks'' partitions, and those for what the default partition had taken in. For the role that installed the schema. '
+  'Locks: as make_history_partition, where it makes any.';
+
+create or replace function fencing.old_history_partitions(keep interval) returns setof text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid
+   where i.inhparent = 'fencing.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
+     and to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' + interval '168 hours' <= now() - keep
+   order by 1;
+$$;
+comment on function fencing.old_history_partitions(interval) is 'The partitions whose every row is older than keep, oldest first. Locks: none.';
+
+create or replace function fencing.forget_event_streams() returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  delete from fencing.event_stream s where s.appended_at < now() - interval '168 hours';  -- much longer than a gateway tries to repeat a batch
+$$;
+comment on function fencing.forget_event_streams() is 'Forgets streams of events a week after their last. Locks: the rows that it deletes.';
+
+create or replace function fencing.rotate_history(keep interval) returns table (made integer, dropped integer)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  partition text;
+begin
+  if keep is null or keep <= interval '0' then
+    raise exception using errcode = '22023', message = 'keep must be a positive interval';
+  end if;
+  made := fencing.make_history_partitions();
+  dropped := 0;
+  foreach partition in array array(select fencing.old_history_partitions(keep)) loop
+    execute format('drop table fencing.%I', partition);
+    dropped := dropped + 1;
   end loop;
-  delete from fencing.event_stream s where s.appended_at < now() - streams_kept;
+  perform fencing.forget_event_streams();
   return next;
 end
 $$;
 comment on function fencing.rotate_history(interval) is
   'Makes this week''s and the next eight weeks'' partitions, moves what the default partition had taken in, and drops the partitions whose every row is older than keep. '
-  'To be run weekly by the role that installed the schema; run again it does nothing. SQLSTATE 22023: keep is not positive. '
+  'To be run by the role that installed the schema, where no gateway does it (keep_history); run again it does nothing. SQLSTATE 22023: keep is not positive. '
   'Locks: history_default access exclusive where partitions are made, history access exclusive where some are dropped; set lock_timeout.';
+
+create or replace function fencing.keep_history(keep_days integer) returns table (made integer, dropped integer, remaining integer)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '50ms'
+as $$
+declare
+  old text[] := '{}';
+begin
+  if keep_days is null or keep_days < 0 or keep_days between 1 and 6 then
+    raise exception using errcode = '22023', message = 'keep_days must be 0 (for ever) or at least 7';
+  end if;
+  made := 0;
+  dropped := 0;
+  remaining := 0;
+  if pg_try_advisory_xact_lock(hashtextextended('fencing.keep_history', 0)) then
+    made := fencing.make_history_partitions();
+    if keep_days > 0 then
+      old := array(select fencing.old_history_partitions(make_interval(days => keep_days)));
+    end if;
+    if cardinality(old) > 0 then
+      execute format('drop table fencing.%I', old[1]);
+      dropped := 1;
+      remaining := cardinality(old) - 1;
+    end if;
+    perform fencing.forget_event_streams();
+  end if;
+  return next;
+end
+$$;
+comment on function fencing.keep_history(integer) is
+  'For gateways: makes partitions ahead as rotate_history does, and drops the oldest one whose every row is older than keep_days (0: none), one a call; remaining says how many are left to drop. '
+  'Where another call is under way it does nothing. Not fewer than 7 days, so that a gateway''s role can''t be used to wipe what it has just done. '
+  'SQLSTATE 22023: keep_days; 55P03: a lock was not to be had within 50 ms, which is as long as writes can be held up; nothing was done, call again later. '
+  'Locks: as rotate_history, each waited for 50 ms at most.';
 
 do $$
 begin

@@ -21,6 +21,8 @@ grant execute on function
   fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[]),
   fencing.record_events(jsonb),
   fencing.append_events(uuid, bigint, bigint[], text[], text[], bigint[], bigint[], text[], text[], text[], uuid[], jsonb[]),
+  fencing.history_tail(),
+  fencing.keep_history(integer),
   fencing.raise_fences(text[], bigint, text, text, text, text),
   fencing.repair_fence(text, bigint, text, text, text),
   fencing.draw_epoch(text, bigint),

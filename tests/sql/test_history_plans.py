@@ -1,23 +1,27 @@
-"""A page of the history, whatever it is filtered by, is read from an index in the page's order: no sort, no scan of the whole."""
+"""A page of the history, whatever it is filtered by, is read from an index: never by a scan of the whole. PostgreSQL decides by itself here, on 200,000 rows of four weeks.
+
+Asked is as the gateway does: week by week where a filter may match in some and not in others, so that a week without a match is left at once.
+"""
 import pytest
 
 FILL = """
-    insert into fencing.history (at, event, resource, fencing_token, owner, trace_id)
-    select now() - (n % 5000) * interval '1 minute', (array['lease_granted', 'write_applied', 'lease_released'])[n % 3 + 1], 'r/' || n % 500, n, 'o-' || n % 300, 't-' || n % 700
-      from generate_series(1, 30000) as t (n);
-    insert into fencing.history (event) select 'lease_revoked' from generate_series(1, 20);
-    analyze fencing.history;
+    select fencing.make_history_partition('2026-03-02'::timestamptz + n * interval '7 days') from generate_series(0, 3) as t (n);
+    insert into fencing.history (at, event, resource, fencing_token, owner, principal, trace_id, write_id)
+    select '2026-03-02T00:00:00Z'::timestamptz + n * interval '12 seconds', (array['lease_granted', 'write_applied', 'lease_released', 'write_applied'])[n % 4 + 1], 'r/' || n % 5000, n / 4,
+           'o-' || n % 3000, case when n % 20000 = 0 then 'rare' else 'p-' || n % 3 end, 't-' || n / 4, case when n % 2 = 1 then gen_random_uuid() end
+      from generate_series(0, 199999) as t (n);
+    insert into fencing.history (at, event) select '2026-03-10T00:00:00Z'::timestamptz, 'lease_revoked' from generate_series(1, 20);
+    vacuum analyze fencing.history;
 """
+# Filter, and the index that must serve it; empty: any.
 FILTERS = {
-    "nothing": ("true", "pkey"), "resource": ("resource = 'r/7'", "resource_at"), "owner": ("owner = 'o-7'", "owner_at"), "trace": ("trace_id = 't-7'", "trace_id_at"),
-    "rare_event": ("event = 'lease_revoked'", "event_at"), "frequent_event": ("event = 'lease_granted'", "pkey"), "tokens": ("fencing_token >= 20000", "pkey"),
+    "nothing": ("true", "pkey"), "resource": ("resource = 'r/7'", "resource_at"), "prefix": ("resource >= 'r/77' and resource < E'r/77\\x7f'", "resource_at"),
+    "wide_prefix": ("resource >= 'r/' and resource < E'r/\\x7f'", ""), "owner": ("owner = 'o-7'", "owner"), "owner_who_is_nobody": ("owner = 'x'", "owner"),
+    "principal": ("principal = 'p-1'", ""), "rare_principal": ("principal = 'rare'", "principal"), "principal_who_is_nobody": ("principal = 'x'", "principal"),
+    "trace": ("trace_id = 't-7'", "trace"), "write": ("write_id = '00000000-0000-0000-0000-000000000001'", "write_id"),
+    "rare_event": ("event = 'lease_revoked'", "event_at"), "frequent_event": ("event = 'lease_granted'", ""), "one_token": ("fencing_token between 77 and 77", "token"),
+    "low_tokens": ("fencing_token <= 20", "token"), "tokens_that_are_not": ("fencing_token >= 900000", "token"), "high_tokens": ("fencing_token >= 20000", ""),
 }
-
-
-def page(where, behind, order):
-    sign = "<" if order == "desc" else ">"
-    cursor = f"and (at, id) {sign} (now() - interval '1 day', 7) and at {sign}= now() - interval '1 day'" if behind else ""
-    return f"select * from fencing.history where {where} {cursor} order by at {order}, id {order} limit 101"
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +29,9 @@ def filled(server):
     name = server.create("fence_base")
     connection = server.connect(name)
     with connection.cursor() as cursor:
-        cursor.execute(FILL)
-        # With so few rows sorting them is as cheap; here it is asked whether an index can.
-        cursor.execute("set enable_sort = off; set enable_seqscan = off; set enable_bitmapscan = off")
+        for statement in FILL.split(";\n"):
+            if statement.strip():
+                cursor.execute(statement)
         yield cursor
     connection.close()
     server.drop(name)
@@ -36,9 +40,19 @@ def filled(server):
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("behind", [False, True], ids=["first_page", "behind_a_cursor"])
 @pytest.mark.parametrize("name", FILTERS)
-def test_page_comes_from_an_index_in_order(filled, name, behind, order):
+def test_page_comes_from_an_index(filled, name, behind, order):
     where, index = FILTERS[name]
-    filled.execute("explain " + page(where, behind, order))
+    sign = "<" if order == "desc" else ">"
+    cursor = f"and (at, id) {sign} ('2026-03-12', 7) and at {sign}= '2026-03-12'" if behind else ""
+    filled.execute(f"explain select * from fencing.history where {where} and at >= '2026-03-09' and at < '2026-03-16' {cursor} order by at {order}, id {order} limit 101")
     plan = "\n".join(line for (line,) in filled.fetchall())
-    assert "Sort  " not in plan and "Seq Scan" not in plan, plan
-    assert f"_{index}" in plan, plan
+    assert "Seq Scan" not in plan and "Index" in plan, plan
+    assert index in plan, plan
+    if name == "nothing":
+        assert "Sort  " not in plan, plan
+
+
+def test_followers_read_by_id(filled):
+    filled.execute("explain select * from fencing.history where id > 150000 and id <= 150100 order by id limit 1000")
+    plan = "\n".join(line for (line,) in filled.fetchall())
+    assert "id_idx" in plan and "Seq Scan on history_202603" not in plan, plan

@@ -17,22 +17,24 @@ class Event:
     name: str
     data: Json
     at: float
+    id: str = ""
 
 
 class EventStream(threading.Thread):
     """A call whose answer is a stream of events, on a connection of its own."""
 
-    def __init__(self, api: Api, body: Json, headers: dict[str, str] | None = None) -> None:
+    def __init__(self, api: Api, body: Json, headers: dict[str, str] | None = None, method: str = "POST", path: str = "/v1/leases") -> None:
         super().__init__(daemon=True)
         self.events: list[Event] = []
         self.refused: Answer | None = None
         self.head: http.client.HTTPResponse | None = None
         self.ended = False
+        self.last_id = ""
         self.connection = api.connection()
         self.connection.wire.connect()
         self.socket = self.connection.wire.sock
         self.began = time.monotonic()
-        self.connection.send("POST", "/v1/leases", body, {"Accept": "text/event-stream", **(headers or {})})
+        self.connection.send(method, path, body, {"Accept": "text/event-stream", **(headers or {})})
         self.start()
 
     def __enter__(self) -> "EventStream":
@@ -48,13 +50,15 @@ class EventStream(threading.Thread):
                 self.refused = Answer(head.status, head.headers, head.read(), time.monotonic() - self.began)
                 return
             self.head = head
-            name = ""
+            name = last_id = ""
             while line := head.readline():
                 field, _, value = line.decode().rstrip("\n").partition(": ")
-                if field == "event":
+                if field == "id":
+                    last_id = self.last_id = value
+                elif field == "event":
                     name = value
                 elif field == "data":
-                    self.events.append(Event(name, json.loads(value), time.monotonic()))
+                    self.events.append(Event(name, json.loads(value), time.monotonic(), last_id))
         except (OSError, http.client.HTTPException, ValueError, AttributeError):
             pass  # hung up, by whichever side
         finally:

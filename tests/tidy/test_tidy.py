@@ -110,6 +110,7 @@ GATEWAY = {
     "http": {"domain", "config", "runtime"},
     "metrics": {"domain", "config", "runtime"},
     "api": {"domain", "config", "http", "pg", "audit", "runtime", "metrics"},
+    "verify": {"domain", "config", "http", "pg"},
     "dev": {"domain", "config", "pg", "runtime"},
 }
 

@@ -1,4 +1,4 @@
-#include <gateway/api/history.hpp>
+#include <gateway/api/history_render.hpp>
 #include <gateway/api/lease_access.hpp>
 #include <gateway/api/lease_render.hpp>
 #include <gateway/api/lock_failures.hpp>

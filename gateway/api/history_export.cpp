@@ -1,0 +1,77 @@
+#include <gateway/api/history_export.hpp>
+
+#include <gateway/api/history_cursor.hpp>
+#include <gateway/api/history_render.hpp>
+#include <gateway/http/problem.hpp>
+#include <gateway/pg/history_reader.hpp>
+#include <gateway/pg/pool.hpp>
+
+#include <boost/asio/this_coro.hpp>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace fencegate::api {
+namespace {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+
+/// What is under way.
+struct export_state {
+    history_query query;
+    history_page page;  ///< Read, and not sent yet.
+    std::size_t left;   ///< Items that the answer may still have, those of the page included.
+    export_form form;
+};
+
+std::string render_page(const export_state& state) {
+    std::string text;
+    text.reserve(400 * state.page.items.size());
+    for (const history_item& item : state.page.items) {
+        if (state.form == export_form::csv) {
+            append_history_csv(text, item);
+        } else {
+            append_history_item(text, item);
+            text += '\n';
+        }
+    }
+    return text;
+}
+
+awaitable<void> send_all(services with, export_state state, http::body_stream& out) {
+    if (state.form == export_form::csv && !co_await out.send(history_csv_head())) co_return;
+    for (;;) {
+        if (!co_await out.send(render_page(state))) co_return;
+        state.left -= state.page.items.size();
+        if (!state.page.more || state.left == 0) co_return;
+        if ((co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none)
+            throw std::runtime_error("ended before it was whole: the caller hung up or the gateway stops");
+        state.query.after = position_of(state.page.items.back());
+        state.query.limit = std::min(state.left, pg::history_page_max);
+        auto page = co_await with.database.read_history(
+            state.query, std::chrono::steady_clock::now() + with.settings.http.request_timeout);
+        if (!page) throw std::runtime_error(page.error().detail);
+        state.page = std::move(*page);
+    }
+}
+
+}  // namespace
+
+awaitable<http::response> export_history(services with, history_query query, export_form form, http::request r) {
+    export_state state{std::move(query), {}, 0, form};
+    state.left = state.query.limit;
+    // Else it would run after what happens meanwhile, perhaps for ever.
+    if (state.query.ascending && !state.query.to) state.query.to = std::chrono::system_clock::now();
+    state.query.limit = std::min(state.left, pg::history_page_max);
+    auto first = co_await with.database.read_history(state.query, r.deadline);
+    if (!first) co_return http::problem_response(first.error(), r.request_id);
+    state.page = std::move(*first);
+    http::response out;
+    out.content_type = form == export_form::csv ? "text/csv; charset=utf-8; header=present" : "application/x-ndjson";
+    out.headers.emplace_back("Cache-Control", "no-store");
+    out.stream = [with, state = std::move(state)](http::body_stream& to) { return send_all(with, state, to); };
+    co_return out;
+}
+
+}  // namespace fencegate::api

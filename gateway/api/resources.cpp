@@ -1,0 +1,91 @@
+#include <gateway/api/resources.hpp>
+
+#include <gateway/api/history_render.hpp>
+#include <gateway/api/lease_render.hpp>
+#include <gateway/api/token_story.hpp>
+#include <gateway/http/fields.hpp>
+#include <gateway/http/json_io.hpp>
+#include <gateway/http/problem.hpp>
+#include <gateway/http/query.hpp>
+#include <gateway/pg/history_reader.hpp>
+#include <gateway/pg/pool.hpp>
+
+#include <lockcore/lock_manager.hpp>
+
+namespace fencegate::api {
+namespace {
+
+using boost::asio::awaitable;
+
+constexpr std::int64_t token_max = (std::int64_t{1} << 53) - 1;
+constexpr std::size_t last_events = 20;
+
+/// As a majority sees it; `no_quorum` where none answers.
+using seen_lease = lockcore::result<std::optional<lockcore::live_lease>>;
+
+awaitable<http::response> tell_token(services with, http::request r, lockcore::resource_name resource,
+                                     std::uint64_t token) {
+    history_query query;
+    query.resource = resource.str();
+    query.token_min = query.token_max = token;
+    query.ascending = true;
+    query.limit = pg::history_page_max;
+    const auto events = co_await with.database.read_history(std::move(query), r.deadline);
+    if (!events) co_return http::problem_response(events.error(), r.request_id);
+    const seen_lease seen = co_await with.locks.look(resource);
+    const bool live = seen && *seen && lockcore::value_of((*seen)->claims.token) == token;
+    if (events->items.empty() && !live) {
+        const failure none = make_failure(errc::not_found, "The history has no such token of this resource.");
+        co_return http::problem_response(none, r.request_id);
+    }
+    co_return http::json_response(render_token_story(resource.str(), token, *events, live));
+}
+
+std::string render_resource(const lockcore::resource_name& resource, const resource_facts& facts,
+                            const seen_lease& seen, std::size_t nodes, const history_page& last) {
+    std::string text;
+    http::object_writer out(text);
+    out.text("resource", resource.str()).number("last_fencing_token", facts.last_fencing_token);
+    out.text("lease_state", !seen ? "unknown" : *seen ? "held" : "free");
+    if (seen && *seen) {
+        lockcore::live_lease lease = **seen;
+        lease.claims.resources = {resource};  // as in the list: not the others that it covers
+        out.raw("lease", render_live_lease(lease, nodes));
+    } else {
+        out.null("lease");
+    }
+    out.key("counts");
+    http::object_writer counts(text);
+    for (const auto& [event, count] : facts.counts)
+        counts.number(event, count);
+    counts.end();
+    out.boolean("counts_complete", facts.all_counted).key("last_events");
+    append_history_items(text, last.items);
+    out.end();
+    return text;
+}
+
+}  // namespace
+
+awaitable<http::response> show_resource(services with, http::request r) {
+    auto resource = lockcore::resource_name::parse(r.path_parameters.at(0));
+    if (!resource) co_return http::problem_response(invalid_field("resource", resource.error().detail), r.request_id);
+    http::fault_list faults;
+    const http::query_reader query(r.query, {"fencing_token"}, faults);
+    const auto token = query.integer("fencing_token", {1, token_max});
+    if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
+    if (token)
+        co_return co_await tell_token(with, std::move(r), std::move(*resource), static_cast<std::uint64_t>(*token));
+
+    const auto facts = co_await with.database.read_resource(*resource, r.deadline);
+    if (!facts) co_return http::problem_response(facts.error(), r.request_id);
+    history_query wanted;
+    wanted.resource = resource->str();
+    wanted.limit = last_events;
+    const auto last = co_await with.database.read_history(std::move(wanted), r.deadline);
+    if (!last) co_return http::problem_response(last.error(), r.request_id);
+    const seen_lease seen = co_await with.locks.look(*resource);
+    co_return http::json_response(render_resource(*resource, *facts, seen, with.settings.locks.nodes.size(), *last));
+}
+
+}  // namespace fencegate::api

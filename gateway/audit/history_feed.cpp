@@ -1,0 +1,79 @@
+#include <gateway/audit/history_feed.hpp>
+#include <gateway/audit/history_horizon.hpp>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <atomic>
+#include <chrono>
+
+namespace fencegate {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+
+/// While there is something that is not settled yet, while somebody follows, and else. The last is also how long the
+/// first to follow may have to wait.
+constexpr auto look_again_soon = 25ms;
+constexpr auto look_while_followed = 100ms;
+constexpr auto look_else = 1'000ms;
+constexpr auto look_timeout = 5s;
+constexpr std::int64_t unknown = -1;
+
+}  // namespace
+
+struct history_feed::impl {
+    impl(pg::pool& p, asio::io_context& i) : pool(p), io(i) {}
+
+    static asio::awaitable<void> look(std::shared_ptr<impl> self) {
+        asio::steady_timer timer(self->io);
+        while (!self->stopping) {
+            auto tail = co_await self->pool.read_history_tail(std::chrono::steady_clock::now() + look_timeout);
+            if (tail) {
+                if (const auto settled = self->horizon.advance(std::move(*tail))) self->settled = *settled;
+            }
+            const bool followed = self->followers > 0;
+            const auto pause = !tail || !followed       ? look_else
+                               : self->horizon.behind() ? look_again_soon
+                                                        : look_while_followed;
+            timer.expires_after(pause);
+            co_await timer.async_wait(asio::use_awaitable);
+        }
+    }
+
+    pg::pool& pool;
+    asio::io_context& io;
+    history_horizon horizon;  ///< Of the coroutine that looks.
+    std::atomic<std::int64_t> settled{unknown};
+    std::atomic<std::size_t> followers{0};
+    std::atomic<bool> stopping{false};
+};
+
+history_feed::history_feed(pg::pool& pool, asio::io_context& io) : impl_(std::make_shared<impl>(pool, io)) {}
+
+history_feed::~history_feed() {
+    impl_->stopping = true;
+}
+
+void history_feed::start() {
+    asio::co_spawn(impl_->io, impl::look(impl_), asio::detached);
+}
+
+std::shared_ptr<void> history_feed::join() {
+    if (impl_->followers.fetch_add(1) >= followers_max) {
+        impl_->followers.fetch_sub(1);
+        return nullptr;
+    }
+    return {impl_.get(), [state = impl_](void*) { state->followers.fetch_sub(1); }};
+}
+
+std::optional<std::int64_t> history_feed::settled() const {
+    const std::int64_t id = impl_->settled;
+    return id == unknown ? std::nullopt : std::optional(id);
+}
+
+}  // namespace fencegate

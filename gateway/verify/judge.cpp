@@ -1,0 +1,195 @@
+#include <gateway/verify/judge.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace fencegate::verify {
+namespace {
+
+constexpr std::size_t reorder_max = 4'096;
+constexpr std::size_t grants_max = 1'024;
+constexpr std::int64_t us_per_ms = 1'000;
+
+std::string text(std::int64_t number) {
+    return std::to_string(number);
+}
+
+}  // namespace
+
+void judge::add(const history_evidence& row) {
+    if (row.resource != resource_) {
+        end_resource();
+        begin_resource(row.resource);
+    }
+    ++counts_.rows;
+    counts_.first_us = std::min(counts_.first_us.value_or(row.at_us), row.at_us);
+    counts_.last_us = std::max(counts_.last_us.value_or(row.at_us), row.at_us);
+    if (row.event == "lease_granted") {
+        add_grant(row);
+    } else if (row.event.starts_with("lease_")) {
+        add_lease_event(row);
+    } else if (row.event == "write_applied" || row.event == "write_rejected" || row.event == "fence_raised") {
+        add_guard_row(row);
+    }
+}
+
+void judge::find(char promise, std::int64_t id, std::string why) {
+    findings_.push_back({promise, id, resource_, std::move(why)});
+}
+
+void judge::begin_resource(const std::string& name) {
+    resource_ = name;
+    ++counts_.resources;
+    grants_.clear();
+    fresh_.clear();
+    settled_.reset();
+    overlapped_.clear();
+    last_guard_id_ = 0;
+    fence_.reset();
+    fence_id_ = 0;
+}
+
+void judge::end_resource() {
+    while (!waiting_.empty())
+        judge_next_guard_row();
+    for (auto& [token, write] : unknown_here_)
+        unknown_.push_back(std::move(write));
+    unknown_here_.clear();
+    if (fence_) fences_.push_back({resource_, *fence_, fence_id_});
+    fence_.reset();
+}
+
+void judge::add_grant(const history_evidence& row) {
+    ++counts_.grants;
+    if (!row.token) return find('a', row.id, "a lease was granted without a token");
+    const std::int64_t token = *row.token;
+    if (const auto same = grants_.find(token); same != grants_.end())
+        return find('a', row.id, "token " + text(token) + " was granted before, in row " + text(same->second.id));
+    while (!fresh_.empty() && fresh_.front().second.at_us < row.at_us - skew_us_) {
+        if (!settled_ || settled_->first < fresh_.front().first) settled_ = fresh_.front();
+        fresh_.pop_front();
+    }
+    if (settled_ && token <= settled_->first)
+        find('a', row.id,
+             "token " + text(token) + " was granted after token " + text(settled_->first) + " of row " +
+                 text(settled_->second.id));
+    grant made;
+    made.id = row.id;
+    made.at_us = row.at_us;
+    made.until_us = row.at_us + row.ttl_ms.value_or(0) * us_per_ms;
+    // The one before it, by token.
+    if (const auto next = grants_.lower_bound(token); next != grants_.begin()) {
+        const auto& [older, held] = *std::prev(next);
+        if (held.until_us > row.at_us + skew_us_) {
+            ++counts_.overlaps;
+            overlapped_[older] = token;
+        }
+    }
+    fresh_.emplace_back(token, made);
+    grants_.emplace(token, made);
+    if (grants_.size() > grants_max) grants_.erase(grants_.begin());
+    if (overlapped_.size() > grants_max) overlapped_.erase(overlapped_.begin());
+    unknown_here_.erase(token);
+}
+
+void judge::add_lease_event(const history_evidence& row) {
+    const bool renewed = row.event == "lease_renewed";
+    const bool ended = row.event == "lease_released" || row.event == "lease_revoked" || row.event == "lease_expired";
+    counts_.renewals += renewed ? 1 : 0;
+    counts_.ends += ended ? 1 : 0;
+    const auto held = row.token ? grants_.find(*row.token) : grants_.end();
+    if (held == grants_.end()) return;
+    if (renewed)
+        held->second.until_us = std::max(held->second.until_us, row.at_us + row.ttl_ms.value_or(0) * us_per_ms);
+    if (ended) held->second.until_us = std::min(held->second.until_us, row.at_us);
+}
+
+void judge::add_guard_row(const history_evidence& row) {
+    // What observe mode let through, and changes without any token, say nothing of the fence.
+    if (row.event == "write_rejected" && (row.observed || !row.token)) return;
+    if (row.event == "write_applied" && row.token && !row.bare && !grants_.contains(*row.token))
+        unknown_here_.try_emplace(*row.token, unknown_token{resource_, *row.token, row.id, row.at_us});
+    waiting_.push(row);
+    if (waiting_.size() > reorder_max) judge_next_guard_row();
+}
+
+void judge::judge_next_guard_row() {
+    const history_evidence row = waiting_.top();
+    waiting_.pop();
+    if (row.id < last_guard_id_)
+        return find(
+            'e', row.id,
+            "it stands by its time far behind row " + text(last_guard_id_) +
+                ", which was recorded later: the server's clock was set back, and what was between is not judged");
+    last_guard_id_ = row.id;
+    if (row.event == "write_applied") {
+        judge_write(row);
+    } else if (row.event == "write_rejected") {
+        judge_refusal(row);
+    } else {
+        judge_fence(row);
+    }
+}
+
+void judge::judge_write(const history_evidence& row) {
+    ++counts_.writes;
+    counts_.bare_writes += row.bare ? 1 : 0;
+    if (!row.token) return find('b', row.id, "a write was accepted without a token");
+    const std::int64_t token = *row.token;
+    if (row.last_token != row.token)
+        find('b', row.id,
+             "a write was accepted with token " + text(token) + ", but left the fence at " +
+                 (row.last_token ? text(*row.last_token) : "nothing"));
+    if (const auto held = grants_.find(token); held != grants_.end() && row.at_us < held->second.at_us - skew_us_)
+        find('b', row.id,
+             "a write was accepted with token " + text(token) + " before row " + text(held->second.id) + " granted it");
+    if (fence_ && token < *fence_) {
+        const auto overlap = overlapped_.find(token);
+        const bool two_at_once = overlap != overlapped_.end() && overlap->second <= *fence_;
+        find(two_at_once ? 'c' : 'b', row.id,
+             "a write was accepted with token " + text(token) + " although row " + text(fence_id_) +
+                 " had raised the fence to " + text(*fence_) +
+                 (two_at_once ? "; its lease overlapped with that of token " + text(overlap->second) : ""));
+        return;
+    }
+    set_fence(token, row.id);
+}
+
+void judge::judge_refusal(const history_evidence& row) {
+    ++counts_.refusals;
+    if (!row.last_token || *row.token >= *row.last_token)
+        return find('d', row.id,
+                    "a write with token " + text(*row.token) + " was refused by the fence " +
+                        (row.last_token ? text(*row.last_token) : "of nothing") + ", which is not higher");
+    if (fence_ && *row.token >= *fence_ && *row.last_token <= *fence_)
+        return find('d', row.id,
+                    "a write with token " + text(*row.token) + " was refused at a fence of " + text(*fence_));
+    if (fence_ && *row.last_token < *fence_)
+        return find('e', row.id,
+                    "the fence that refused was " + text(*row.last_token) + ", although row " + text(fence_id_) +
+                        " had raised it to " + text(*fence_));
+    if (fence_ && *row.last_token > *fence_) ++counts_.raised_unseen;
+    set_fence(*row.last_token, row.id);
+}
+
+void judge::judge_fence(const history_evidence& row) {
+    ++counts_.fences;
+    if (!row.last_token) return find('e', row.id, "a fence was raised to nothing");
+    if (row.repair) {
+        ++counts_.repairs;
+        if (!row.has_reason) find('e', row.id, "a fence was repaired without a reason");
+    } else if (fence_ && *row.last_token < *fence_) {
+        find('e', row.id,
+             "the fence fell to " + text(*row.last_token) + " without a repair; row " + text(fence_id_) +
+                 " had raised it to " + text(*fence_));
+        return;
+    }
+    set_fence(*row.last_token, row.id);
+}
+
+void judge::set_fence(std::int64_t token, std::int64_t id) {
+    if (!fence_ || *fence_ != token) fence_id_ = id;
+    fence_ = token;
+}
+
+}  // namespace fencegate::verify

@@ -1,0 +1,110 @@
+#include <gateway/verify/report.hpp>
+
+#include <gateway/http/rfc3339.hpp>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+
+#include <array>
+#include <sstream>
+#include <string_view>
+
+namespace fencegate::verify {
+namespace {
+
+struct promise {
+    char letter;
+    std::string_view words;
+};
+
+constexpr std::array<promise, 5> promises{{
+    {'a', "tokens grow from grant to grant"},
+    {'b', "a write is accepted with a granted token, never lower than one before it"},
+    {'c', "of two leases that overlap, the older writes nothing after the newer"},
+    {'d', "a write is refused only below the fence"},
+    {'e', "the fence falls only by a repair with a reason"},
+}};
+
+std::string time_of(std::int64_t us) {
+    return http::to_rfc3339(std::chrono::system_clock::time_point(std::chrono::microseconds(us)));
+}
+
+bool broke(const outcome& found, char letter) {
+    for (const auto& f : found.findings) {
+        if (f.promise == letter) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+std::string render_page(const outcome& found) {
+    const tally& c = found.counts;
+    std::ostringstream out;
+    out << "fencegate verify: the history " << (found.from_us ? "from " + time_of(*found.from_us) + " " : "")
+        << "up to " << time_of(found.to_us) << "\n\n";
+    if (c.first_us)
+        out << "  first row      " << time_of(*c.first_us) << "\n  last row       " << time_of(*c.last_us) << "\n";
+    out << "  rows           " << c.rows << " of " << c.resources << " resources, in " << found.took.count() << " ms\n"
+        << "  leases         " << c.grants << " granted, " << c.renewals << " renewals, " << c.ends
+        << " ended by an event\n"
+        << "  writes         " << c.writes << " accepted (" << c.bare_writes << " with tokens of another issuer), "
+        << c.refusals << " refused\n"
+        << "  fences         " << c.fences << " raised without a write, " << c.repairs << " of them repairs\n"
+        << "  overlaps       " << c.overlaps << " pairs of leases, by their clocks\n";
+    if (c.raised_unseen > 0)
+        out << "  direct SQL     " << c.raised_unseen << " refusals by a fence that enter() had raised\n";
+    if (found.missing_grants > 0)
+        out << "  missing        " << found.missing_grants
+            << " tokens wrote whose grant is not there: a gateway that was killed may have had it in its buffer\n";
+    out << "\n";
+    for (const auto& [letter, words] : promises)
+        out << "  " << (broke(found, letter) ? "BROKEN" : "holds ") << "  " << letter << "  " << words << "\n";
+    out << "\n";
+    for (const auto& f : found.findings)
+        out << "  row " << f.id << ", " << f.resource << " (" << f.promise << "): " << f.why << "\n";
+    if (found.broken > static_cast<std::int64_t>(found.findings.size()))
+        out << "  and " << found.broken - static_cast<std::int64_t>(found.findings.size()) << " more\n";
+    out << (found.broken == 0 ? "Proved.\n" : "\nBroken: " + std::to_string(found.broken) + " findings.\n");
+    return out.str();
+}
+
+std::string render_json(const outcome& found) {
+    namespace json = boost::json;
+    const tally& c = found.counts;
+    const auto time = [](const std::optional<std::int64_t>& us) {
+        return us ? json::value(json::string(time_of(*us))) : json::value(nullptr);
+    };
+    json::array findings;
+    for (const auto& f : found.findings) {
+        findings.push_back(json::object{
+            {"promise", std::string(1, f.promise)}, {"id", f.id}, {"resource", f.resource}, {"detail", f.why}});
+    }
+    const json::object out{
+        {"verdict", found.broken == 0 ? "proved" : "broken"},
+        {"broken", found.broken},
+        {"findings", std::move(findings)},
+        {"from", time(found.from_us)},
+        {"to", time(found.to_us)},
+        {"first_row", time(c.first_us)},
+        {"last_row", time(c.last_us)},
+        {"rows", c.rows},
+        {"resources", c.resources},
+        {"grants", c.grants},
+        {"renewals", c.renewals},
+        {"ends", c.ends},
+        {"writes", c.writes},
+        {"bare_writes", c.bare_writes},
+        {"refusals", c.refusals},
+        {"fences", c.fences},
+        {"repairs", c.repairs},
+        {"overlaps", c.overlaps},
+        {"raised_by_direct_sql", c.raised_unseen},
+        {"missing_grants", found.missing_grants},
+        {"took_ms", found.took.count()},
+    };
+    return json::serialize(out) + "\n";
+}
+
+}  // namespace fencegate::verify

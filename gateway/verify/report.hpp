@@ -1,0 +1,28 @@
+#pragma once
+
+#include <gateway/verify/judge.hpp>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace fencegate::verify {
+
+/// Findings that are told; more are counted.
+inline constexpr std::size_t findings_shown_max = 20;
+
+/// What a run found.
+struct outcome {
+    tally counts;
+    std::optional<std::int64_t> from_us;
+    std::int64_t to_us = 0;
+    std::int64_t broken = 0;          ///< Rows that break a promise.
+    std::vector<finding> findings;    ///< The first of them.
+    std::int64_t missing_grants = 0;  ///< Tokens that wrote, and whose grant is nowhere.
+    std::chrono::milliseconds took{};
+};
+
+std::string render_page(const outcome& found);
+std::string render_json(const outcome& found);
+
+}  // namespace fencegate::verify

@@ -1,0 +1,149 @@
+"""The whole history at once: application/x-ndjson and text/csv, as it is taken."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import socket
+import time
+
+import pytest
+from support.api import Api, expect_problem, pointers_of
+from support.polling import eventually
+from support.stack import Stack
+
+ROWS = 25_000
+
+
+@pytest.fixture(scope="module")
+def many(stack: Stack) -> str:
+    """A prefix with more events than 25 pages hold, eight of them at each moment, some with every character that CSV must quote."""
+    prefix = f"whole/{random.randrange(10**9)}"
+    stack.query("""insert into fencing.history (at, event, resource, fencing_token, owner, detail)
+                   select now() - interval '1 hour' + (n / 8) * interval '1 ms', 'lease_granted', %s || '/r-' || n %% 7, n,
+                          case when n %% 1000 = 0 then E'a "b", c\\r\\nd' else 'o' end, '{"ttl_ms": 5, "x": "y,z"}'
+                     from generate_series(1, %s) as t (n)""", (prefix, ROWS))
+    return prefix
+
+
+def lines_of(api: Api, **query: object) -> list[dict]:
+    answer = api.get("/v1/history", {"Accept": "application/x-ndjson"}, **query)
+    assert answer.status == 200 and answer.headers.get_content_type() == "application/x-ndjson", answer
+    assert answer.body.endswith(b"\n") or not answer.body
+    return [json.loads(line) for line in answer.body.splitlines()]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_ndjson_when_many_then_each_once_and_in_order(api: Api, many: str, order: str) -> None:
+    items = lines_of(api, resource_prefix=many, order=order)
+    tokens = [item["fencing_token"] for item in items]
+    assert tokens == (list(range(1, ROWS + 1)) if order == "asc" else list(range(ROWS, 0, -1)))
+    assert items[:3] == api.history(resource_prefix=many, order=order)[:3], "an item is the same in every form"
+
+
+def test_ndjson_when_with_a_limit_then_so_many_of_the_whole(api: Api, many: str) -> None:
+    for limit in (1, 1000, 1001, 2500):
+        assert len(lines_of(api, resource_prefix=many, limit=limit)) == limit
+
+
+def test_ndjson_when_nothing_matches_then_empty(api: Api) -> None:
+    assert lines_of(api, resource="nothing/there") == []
+
+
+def test_csv_when_many_then_rfc_4180_with_a_head(api: Api, many: str) -> None:
+    answer = api.get("/v1/history", {"Accept": "text/csv"}, resource_prefix=many, order="asc")
+    assert answer.status == 200 and answer.headers.get_content_type() == "text/csv"
+    text = answer.body.decode()
+    assert text.endswith("\r\n")
+    rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    assert [int(row["fencing_token"]) for row in rows] == list(range(1, ROWS + 1))
+    assert rows[999]["owner"] == 'a "b", c\r\nd' and rows[0]["write_id"] == ""
+    assert json.loads(rows[0]["detail"]) == {"ttl_ms": 5, "x": "y,z"}
+    assert list(rows[0]) == ["id", "at", "event", "resource", "fencing_token", "last_fencing_token", "owner", "principal", "write_id", "trace_id", "detail"]
+
+
+def test_whole_when_events_come_meanwhile_then_nothing_twice_nothing_missed(stack: Stack, api: Api, many: str) -> None:
+    with api.connection() as connection:
+        connection.send("GET", f"/v1/history?resource_prefix={many}/&order=asc", headers={"Accept": "application/x-ndjson"})
+        answer = connection.wire.getresponse()
+        body = answer.read(100_000)
+        stack.query("insert into fencing.history (event, resource, fencing_token) select 'lease_granted', %s, 0 from generate_series(1, 3000)", (f"{many}/late",))
+        body += answer.read()
+    tokens = [json.loads(line)["fencing_token"] for line in body.splitlines()]
+    assert [token for token in tokens if token] == list(range(1, ROWS + 1))
+
+
+def test_whole_when_the_caller_is_slow_then_it_waits_in_constant_memory(stack: Stack, api: Api, many: str) -> None:
+    """Eight callers who take nothing: their gateway keeps a page for each and not the answer, which is 8 MB."""
+    pid = stack.read()["gateways"][0]["pid"]
+
+    def resident() -> int:
+        return int(open(f"/proc/{pid}/statm").read().split()[1]) * 4096
+
+    lines_of(api, resource_prefix=many)
+    before = resident()
+    connections = [api.connection() for _ in range(8)]
+    for connection in connections:
+        connection.wire.connect()
+        connection.wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        connection.send("GET", f"/v1/history?resource_prefix={many}/r&order=asc", headers={"Accept": "application/x-ndjson"})
+    time.sleep(1.5)
+    assert resident() - before < 24 << 20, "8 pages of 0.4 MB and what the allocator makes of them, not 8 answers"
+    for connection in connections[1:]:
+        connection.close()
+    assert len(connections[0].wire.getresponse().read().splitlines()) == ROWS
+    connections[0].close()
+
+
+def test_whole_when_the_caller_hangs_up_then_reading_ends(stack: Stack, api: Api, many: str) -> None:
+    def read_so_far() -> int:
+        return int(stack.query("select coalesce(sum(idx_tup_fetch), 0) from pg_stat_user_tables where relname like 'history_%'")[0][0])
+
+    connection = api.connection()
+    connection.send("GET", f"/v1/history?resource_prefix={many}/&order=asc", headers={"Accept": "text/csv"})
+    connection.wire.getresponse().read(1000)
+    connection.close()
+    time.sleep(1.5)  # by then all of it would have been read
+    before = read_so_far()
+    time.sleep(1.5)
+    assert read_so_far() - before < 2_000
+
+
+@pytest.mark.parametrize("accept", ["application/x-ndjson", "text/csv"])
+def test_whole_when_the_query_is_wrong_then_400_before_anything_is_sent(api: Api, accept: str) -> None:
+    assert pointers_of(api.get("/v1/history", {"Accept": accept}, limit=0, colour="red")) == ["colour", "limit"]
+
+
+def test_history_when_another_type_is_wanted_then_406(api: Api) -> None:
+    expect_problem(api.get("/v1/history", {"Accept": "application/xml"}), 406, "not-acceptable")
+
+
+# Counts by event and time
+
+
+def test_summary_when_asked_then_counts_by_event_and_bucket(stack: Stack, api: Api) -> None:
+    prefix = f"summary/{random.randrange(10**9)}"
+    stack.query("""insert into fencing.history (at, event, resource) select '2026-06-01T10:00:00Z'::timestamptz + n * interval '100 ms',
+                   case when n %% 4 = 0 then 'write_applied' else 'lease_granted' end, %s from generate_series(0, 599) as t (n)""", (f"{prefix}/a",))
+    stack.query("insert into fencing.history (at, event, resource) values ('2026-06-01T10:00:00Z', 'lease_granted', 'summary/of-others')")
+    asked = {"from": "2026-06-01T10:00:00Z", "to": "2026-06-01T10:00:45Z", "bucket_ms": 10_000, "resource_prefix": prefix}
+    got = api.get("/v1/history/summary", **asked).json()
+    assert [bucket["at"] for bucket in got["buckets"]] == [f"2026-06-01T10:00:{second:02}.000Z" for second in (0, 10, 20, 30, 40)]
+    assert [bucket["counts"] for bucket in got["buckets"]] == [{"lease_granted": 75, "write_applied": 25}] * 4 + [{"lease_granted": 37, "write_applied": 13}]
+    assert got["totals"] == {"lease_granted": 337, "write_applied": 113}
+    assert (got["from"], got["to"], got["bucket_ms"]) == ("2026-06-01T10:00:00.000Z", "2026-06-01T10:00:45.000Z", 10_000)
+
+
+def test_summary_when_nothing_is_said_then_the_last_hour_by_minutes(api: Api, many: str) -> None:
+    got = api.get("/v1/history/summary").json()
+    assert got["bucket_ms"] == 60_000 and 0 < len(got["buckets"]) <= 61
+
+
+@pytest.mark.parametrize("query, pointer", [
+    ({"bucket_ms": 0}, "bucket_ms"), ({"bucket_ms": 1000}, "bucket_ms"), ({"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"}, "from"),
+    ({"to": "soon"}, "to"), ({"limit": 5}, "limit"),
+])
+def test_summary_when_wrong_then_400_naming_the_parameter(api: Api, query: dict, pointer: str) -> None:
+    assert pointers_of(api.get("/v1/history/summary", **query)) == [pointer]

@@ -1,0 +1,238 @@
+"""`fencegate verify`: a true history is proved; one that was tampered with is broken, and the row that breaks it is named."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import uuid
+from dataclasses import dataclass
+from typing import Any, Iterator
+
+import pytest
+from support import processes
+from support.api import Api, expect_problem
+from support.polling import eventually
+from support.shop import Sku
+from support.stack import Stack
+
+
+def verify(conninfo: str, *arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([str(processes.fencegate_binary()), "verify", "--conninfo", conninfo, *arguments], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=120, preexec_fn=processes.ended_with_parent)
+
+
+@dataclass
+class History:
+    """A database of its own in which three leases lived: tokens 10, 20 and 30 of `a/1`."""
+
+    stack: Stack
+    name: str
+
+    def query(self, statement: str, arguments: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        return self.stack.query(statement, arguments, dbname=self.name)
+
+    def tamper(self, statement: str) -> None:
+        """As the owner, whom the triggers do not stop for long."""
+        leaves = [leaf for (leaf,) in self.query("select inhrelid::regclass::text from pg_inherits where inhparent = 'fencing.history'::regclass")]
+        for leaf in leaves:
+            self.query(f"alter table {leaf} disable trigger history_append_only")
+        self.query(statement)
+
+    def judge(self, *arguments: str) -> dict[str, Any]:
+        done = verify(self.stack.conninfo(self.name), "--json", *arguments)
+        assert done.returncode in (0, 1), done.stdout + done.stderr
+        report = json.loads(done.stdout)
+        assert (report["verdict"] == "proved") == (done.returncode == 0) == (report["broken"] == 0)
+        return report
+
+    def row(self, event: str, token: int, number: int = 0) -> int:
+        return self.query("select id from fencing.history where event = %s and fencing_token = %s order by id", (event, token))[number][0]
+
+
+LIFE = """
+do $$
+declare
+  t timestamptz := now() - interval '1 hour';
+begin
+  for token in 10 .. 30 by 10 loop
+    perform fencing.append_events(gen_random_uuid(), 1, array[extract(epoch from t) * 1e6, extract(epoch from t) * 1e6 + 3e6]::bigint[],
+      '{lease_granted,lease_renewed}', '{a/1,a/1}', array[token, token]::bigint[], null, null, null, null, null, '{"{\\"ttl_ms\\": 10000}","{\\"ttl_ms\\": 10000}"}');
+    for n in 1 .. 3 loop
+      perform fencing.begin_write('{a/1}', token, gen_random_uuid(), 'o', 'p', null, null);
+    end loop;
+    if token > 10 then
+      perform fencing.begin_write('{a/1}', token - 10, gen_random_uuid(), 'o', 'p', null, null);
+    end if;
+    perform fencing.append_events(gen_random_uuid(), 1, array[extract(epoch from t) * 1e6 + 5e6]::bigint[], '{lease_released}', '{a/1}', array[token]::bigint[],
+      null, null, null, null, null, null);
+    t := t + interval '10 minutes';
+  end loop;
+  perform fencing.raise_fences('{a/1}', 31, 'o', 'p', null, 'sealed');
+end
+$$;
+"""
+
+
+@pytest.fixture
+def history(stack: Stack) -> Iterator[History]:
+    made = History(stack, f"verify_{uuid.uuid4().hex[:8]}")
+    stack.query(f"create database {made.name}")
+    subprocess.run([str(processes.fencegate_binary()), "migrate", "--conninfo", stack.conninfo(made.name)], check=True, capture_output=True, timeout=60)
+    made.query(LIFE)
+    yield made
+    stack.query(f"drop database {made.name} with (force)")
+
+
+def test_history_when_true_then_proved_and_counted(history: History) -> None:
+    report = history.judge()
+    assert report["verdict"] == "proved", report
+    assert {name: report[name] for name in ("rows", "resources", "grants", "renewals", "ends", "writes", "refusals", "fences", "repairs", "overlaps")} == {
+        "rows": 21, "resources": 1, "grants": 3, "renewals": 3, "ends": 3, "writes": 9, "refusals": 2, "fences": 1, "repairs": 0, "overlaps": 0}
+
+
+def test_history_when_it_was_lived_then_proved(stack: Stack, api: Api, sku: Sku) -> None:
+    """By the gateway, with a stale holder, a seal, a taken lease and a repaired fence."""
+    first = api.take(sku.resource, ttl_ms=1_000)
+    api.wrote(first, sku.sell())
+    second = api.take(sku.resource, wait_ms=3_000)
+    api.wrote(second, sku.sell())
+    expect_problem(api.write(first, sku.sell()), 412, "stale-fencing-token")
+    path = f"/v1/resources/{sku.resource.replace('/', '%2F')}"
+    assert api.call("DELETE", f"{path}/lease", {"reason": "a test"}).status == 204
+    expect_problem(api.write(second, sku.sell()), 412, "stale-fencing-token")
+    assert api.call("POST", f"{path}/fence", {"reason": "a test", "last_fencing_token": 1}).status == 200
+    api.wrote(second, sku.sell())
+    third = api.take(sku.resource)
+    api.wrote(third, sku.sell())
+    done = verify(stack.conninfo(), "--json", "--resource-prefix", sku.resource)
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["verdict"]) == (0, "proved"), done.stdout
+    assert (report["writes"], report["refusals"], report["repairs"], report["missing_grants"]) == (4, 2, 1, 0)
+
+
+def named(report: dict[str, Any]) -> list[tuple[str, int]]:
+    return [(finding["promise"], finding["id"]) for finding in report["findings"]]
+
+
+def test_tokens_when_they_fall_from_grant_to_grant_then_a(history: History) -> None:
+    row = history.row("lease_granted", 30)
+    history.tamper(f"update fencing.history set fencing_token = 15 where id = {row}")
+    assert ("a", row) in named(history.judge("--allow-missing-grants"))
+
+
+def test_token_when_granted_twice_then_a(history: History) -> None:
+    row = history.row("lease_granted", 30)
+    history.tamper(f"update fencing.history set fencing_token = 20 where id = {row}")
+    assert ("a", row) in named(history.judge("--allow-missing-grants"))
+
+
+def test_write_when_its_token_was_never_granted_then_b(history: History) -> None:
+    row = history.row("write_applied", 20)
+    history.tamper("delete from fencing.history where event = 'lease_granted' and fencing_token = 20")
+    report = history.judge()
+    assert named(report) == [("b", row)] and report["missing_grants"] == 1
+    assert history.judge("--allow-missing-grants")["verdict"] == "proved"
+
+
+def test_write_when_its_token_is_of_another_issuer_then_proved(history: History) -> None:
+    history.query("select fencing.begin_write('{zk/1}', 77, gen_random_uuid(), 'o', 'p', null, '{\"bare_token\": true}')")
+    report = history.judge()
+    assert (report["verdict"], report["bare_writes"]) == ("proved", 1)
+
+
+def test_write_when_accepted_below_an_earlier_one_then_b(history: History) -> None:
+    row = history.row("write_applied", 20, 2)
+    history.tamper(f"update fencing.history set fencing_token = 10, last_fencing_token = 10 where id = {row}")
+    assert named(history.judge()) == [("b", row)]
+
+
+def test_write_when_accepted_before_its_grant_then_b(history: History) -> None:
+    row = history.row("lease_granted", 30)
+    history.tamper(f"update fencing.history set at = now() + interval '10 minutes' where id = {row}")
+    first = history.row("write_applied", 30)
+    assert named(history.judge("--to", "tomorrow"))[0] == ("b", first)
+
+
+def test_leases_when_they_overlap_and_the_older_writes_after_the_newer_then_c(history: History) -> None:
+    """Overlapping alone breaks nothing: the guard is there for it."""
+    history.tamper(f"""update fencing.history set detail = '{{"ttl_ms": 3600000}}' where event like 'lease_renewed' and fencing_token = 10;
+                       update fencing.history set at = at + interval '50 minutes' where event = 'lease_released' and fencing_token = 10""")
+    report = history.judge()
+    assert (report["verdict"], report["overlaps"]) == ("proved", 1)
+    row = history.row("write_applied", 20, 1)
+    history.tamper(f"update fencing.history set fencing_token = 10, last_fencing_token = 10 where id = {row}")
+    assert named(history.judge()) == [("c", row)]
+
+
+@pytest.mark.parametrize("change", ["fencing_token = 25", "fencing_token = 20", "last_fencing_token = null"])
+def test_refusal_when_the_fence_was_not_higher_then_d(history: History, change: str) -> None:
+    row = history.row("write_rejected", 10)
+    history.tamper(f"update fencing.history set {change} where id = {row}")
+    assert named(history.judge()) == [("d", row)]
+
+
+def test_fence_when_it_falls_without_a_repair_then_e(history: History) -> None:
+    history.query("select fencing.repair_fence('a/1', 12, 'op', null, 'by mistake too high')")
+    assert history.judge()["verdict"] == "proved"
+    row = history.row("fence_raised", 12)
+    history.tamper(f"update fencing.history set detail = detail - 'repair' where id = {row}")
+    assert ("e", row) in named(history.judge())
+
+
+def test_repair_when_without_a_reason_then_e(history: History) -> None:
+    history.query("select fencing.repair_fence('a/1', 12, 'op', null, 'by mistake too high')")
+    row = history.row("fence_raised", 12)
+    history.tamper(f"update fencing.history set detail = detail - 'reason' where id = {row}")
+    assert named(history.judge()) == [("e", row)]
+
+
+def test_fence_when_lowered_behind_the_history_then_e(history: History) -> None:
+    history.query("update fencing.guard set last_fencing_token = 12")
+    assert named(history.judge()) == [("e", history.row("fence_raised", 31))]
+
+
+def test_refusal_when_by_a_fence_that_had_been_higher_then_e(history: History) -> None:
+    row = history.row("write_rejected", 20)
+    history.tamper(f"update fencing.history set fencing_token = 3, last_fencing_token = 4 where id = {row}")
+    assert named(history.judge()) == [("e", row)]
+
+
+def test_direct_sql_when_it_raised_the_fence_then_refusals_by_it_are_right(history: History) -> None:
+    history.query("select fencing.enter('a/1', 90)")
+    history.query("select fencing.begin_write('{a/1}', 30, gen_random_uuid(), 'o', 'p', null, null)")
+    report = history.judge()
+    assert (report["verdict"], report["raised_by_direct_sql"]) == ("proved", 1)
+
+
+def test_rows_when_many_resources_and_a_clock_that_steps_back_then_still_in_order(history: History) -> None:
+    """More than one chunk; times of writes that go back and forth by milliseconds do not change the order of their commits."""
+    history.query("""
+        insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, detail)
+        select now() - interval '2 hours' + n * interval '1 ms' - (n %% 7) * interval '5 ms', case n %% 10 when 0 then 'lease_granted' else 'write_applied' end, 'many/' || n / 100,
+               n / 10, case n %% 10 when 0 then null else n / 10 end, case n %% 10 when 0 then '{"ttl_ms": 5}'::jsonb end from generate_series(0, 29999) as t (n) order by n""".replace("%%", "%"))
+    history.query("insert into fencing.guard (resource, last_fencing_token) select 'many/' || n, 99999 from generate_series(0, 299) as t (n)")
+    report = history.judge("--resource-prefix", "many/")
+    assert (report["verdict"], report["rows"], report["resources"], report["writes"]) == ("proved", 30_000, 300, 27_000), report
+
+
+def test_times_when_given_then_only_that_part(history: History) -> None:
+    report = history.judge("--from", history.query("select (now() - interval '45 minutes')::text")[0][0])
+    assert report["grants"] == 1 and report["writes"] == 9 and report["verdict"] == "proved", report
+    assert history.judge("--to", "yesterday")["rows"] == 0
+
+
+def test_report_when_for_people_then_a_page_with_the_verdict_and_no_progress_in_a_pipe(history: History) -> None:
+    done = verify(history.stack.conninfo(history.name))
+    assert done.returncode == 0 and done.stderr == "" and done.stdout.rstrip().endswith("Proved."), done
+    assert done.stdout.count("\n") < 40
+    row = history.row("write_rejected", 10)
+    history.tamper(f"update fencing.history set fencing_token = 25 where id = {row}")
+    done = verify(history.stack.conninfo(history.name))
+    assert done.returncode == 1 and f"row {row}, a/1 (d)" in done.stdout and "BROKEN  d" in done.stdout
+
+
+def test_verify_when_it_can_not_run_then_2(history: History, stack: Stack) -> None:
+    assert verify("host=127.0.0.1 port=1 dbname=x").returncode == 2
+    assert verify(stack.conninfo("postgres")).returncode == 2
+    done = verify(stack.conninfo(history.name), "--from", "never")
+    assert done.returncode == 2 and "never" in done.stderr
