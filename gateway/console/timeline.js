@@ -127,12 +127,13 @@ export class Timeline {
     const top = 26;
     const height = top + lanes.length * laneHeight + 6;
     const seconds = Number(this.window.value);
-    const {x, stretches} = scaleOf(seconds ? [[at - seconds * 1000, at]] : busyTimes(lanes, at), gutter, right, BREAK);
+    const {x, stretches} = scaleOf(seconds ? [[at - seconds * 1000, at]] : busyTimes(lanes, at), gutter, right, beside ? BREAK : BREAK / 2);
     const {from} = stretches[0];
     const yOf = lane => top + lanes.indexOf(lane) * laneHeight + (beside ? laneHeight / 2 : laneHeight - 16);
 
     const drawing = svg('svg', {width, height, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Timeline of ${this.resource}: ${this.#words(model)}`});
     for (const stretch of stretches) drawing.append(...paintAxis(stretch, {x, top, height}));
+    if (!drawing.querySelector('.tick')) drawing.append(...paintEnds(stretches));
     stretches.slice(1).forEach((stretch, index) => drawing.append(paintBreak(stretches[index], stretch, {top, height})));
     for (const lane of lanes) drawing.append(paintLane(lane, {x, y: yOf(lane), beside, gutter, at, right}));
     this.marks = model.marks.filter(mark => lanes.includes(mark.lane) && mark.at >= from);
@@ -207,10 +208,17 @@ function paintAxis(stretch, {x, top, height}) {
   });
 }
 
+/** Where no round time has room: the first and the last moment. */
+function paintEnds(stretches) {
+  const [first, last] = [stretches[0], stretches.at(-1)];
+  return [svg('text', {class: 'tick', x: first.begin, y: 12}, shortTime(first.from)),
+    svg('text', {class: 'tick', x: last.end, y: 12, 'text-anchor': 'end'}, shortTime(last.to))];
+}
+
 /** Idle time that was left out. */
 function paintBreak(before, after, {top, height}) {
   const middle = (before.end + after.begin) / 2;
-  return svg('g', {class: 'break'}, svg('rect', {x: before.end + 6, y: top - 6, width: after.begin - before.end - 12, height: height - top}),
+  return svg('g', {class: 'break'}, svg('rect', {x: before.end + 4, y: top - 6, width: after.begin - before.end - 8, height: height - top}),
     svg('text', {class: 'tick', x: middle, y: 12, 'text-anchor': 'middle'}, '⋯'),
     svg('title', {}, `${duration(after.from - before.to)} without an event`));
 }

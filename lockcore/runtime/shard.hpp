@@ -41,6 +41,7 @@ class shard final : public redis::link_observer {
     boost::asio::awaitable<result<keep_step>> keep(kept_lease kept, std::string trace_id);
     boost::asio::awaitable<result<std::optional<live_lease>>> look(resource_name resource);
     boost::asio::awaitable<result<lease_page>> list(lease_query query);
+    boost::asio::awaitable<waiting_overview> waiting(std::string prefix);
 
     boost::asio::io_context& io() { return io_; }
     std::vector<node_status> status() const;
