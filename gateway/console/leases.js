@@ -51,16 +51,28 @@ export class Leases {
     for (const {button} of this.rows.values()) button.hidden = !may;
   }
 
+  /** A gateway makes one list at a time, so this asks for one at a time: what is wanted meanwhile is one more. */
   async refresh() {
-    this.asking?.abort();
-    const asking = this.asking = new AbortController();
+    this.again = Boolean(this.asking);
+    if (this.asking) return;
+    do {
+      this.again = false;
+      this.asking = this.#ask();
+      await this.asking;
+    } while (this.again);
+    this.asking = undefined;
+  }
+
+  async #ask() {
     try {
-      const page = await json(address('/v1/leases', {resource_prefix: this.filter.value.trim(), limit: PAGE}), {signal: asking.signal});
-      this.#show(page);
+      this.#show(await json(address('/v1/leases', {resource_prefix: this.filter.value.trim(), limit: PAGE})));
     } catch (problem) {
-      if (problem.name === 'AbortError' || problem.status === 401) return;
-      // One listing at a time at a gateway: another console was first. What is shown is two seconds old.
-      if (problem.status === 429 && this.state.loaded) return;
+      if (problem.status === 401) return;
+      // Another console was first.
+      if (problem.status === 429 && this.state.loaded) {
+        setTimeout(() => this.refresh(), 300);
+        return;
+      }
       this.state.failed(problem, () => this.refresh());
     }
   }

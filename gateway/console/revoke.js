@@ -47,6 +47,7 @@ export class RevokeDialog {
     try {
       await json(`/v1/resources/${encodeURIComponent(lease.resource)}/lease`,
         {method: 'DELETE', body: {reason, expected_token: lease.fencing_token}});
+      this.opener = undefined; // its row is about to go
       this.dialog.close();
       announce(`The lease on ${lease.resource} was taken away.`);
       this.done(lease);

@@ -9,7 +9,7 @@ import * as url from './url.js';
 
 const EVENTS_MAX = 300;
 const LANES = 12;
-const BREAK = 34; // the room of idle time that is left out
+const BREAK = 46; // the room of idle time that is left out
 const WIDE = 640; // from here on the names of the lanes stand beside them
 const COLUMNS = [{label: 'Time'}, {label: 'Event'}, {label: 'Token', numeric: true}, {label: 'Fence', numeric: true}, {label: 'Holder'}, {label: 'Detail'}];
 
@@ -32,6 +32,11 @@ export class Timeline {
     this.older = el('button', {type: 'button', class: 'quiet', onclick: () => { this.allLanes = true; this.#draw(); }});
     this.chart = el('div', {class: 'timeline-chart', tabindex: '0', role: 'group', 'aria-roledescription': 'timeline',
       'aria-label': 'Events of the resource', 'aria-describedby': 'timeline-hint'});
+    // Not click: what was pressed may have been drawn anew until it is let go.
+    this.chart.addEventListener('pointerdown', event => {
+      const mark = event.target.closest('[data-event]');
+      if (mark) this.#select(Number(mark.dataset.event));
+    });
     this.chart.addEventListener('keydown', event => this.#key(event));
     this.inspector = el('p', {class: 'inspector', 'aria-live': 'polite'});
     this.rows = el('div');
@@ -134,8 +139,8 @@ export class Timeline {
     const drawing = svg('svg', {width, height, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Timeline of ${this.resource}: ${this.#words(model)}`});
     for (const stretch of stretches) drawing.append(...paintAxis(stretch, {x, top, height}));
     if (!drawing.querySelector('.tick')) drawing.append(...paintEnds(stretches));
-    stretches.slice(1).forEach((stretch, index) => drawing.append(paintBreak(stretches[index], stretch, {top, height})));
     for (const lane of lanes) drawing.append(paintLane(lane, {x, y: yOf(lane), beside, gutter, at, right}));
+    stretches.slice(1).forEach((stretch, index) => drawing.append(paintBreak(stretches[index], stretch, {top, height, beside})));
     this.marks = model.marks.filter(mark => lanes.includes(mark.lane) && mark.at >= from);
     const [refused, others] = [this.marks.filter(mark => mark.stale), this.marks.filter(mark => !mark.stale)];
     for (const mark of refused) {
@@ -145,7 +150,7 @@ export class Timeline {
     }
     for (const mark of [...others, ...refused]) {
       if (mark.item.event === 'lease_granted' || mark.item.event === 'lease_released') continue; // the ends of the bar
-      drawing.append(paintMark(mark, x(mark.at), yOf(mark.lane), mark.item.id === this.selected, () => this.#select(mark.item.id)));
+      drawing.append(paintMark(mark, x(mark.at), yOf(mark.lane), mark.item.id === this.selected));
     }
     const chosen = this.marks.find(mark => mark.item.id === this.selected);
     if (chosen) drawing.append(svg('line', {class: 'cursor', x1: x(chosen.at), x2: x(chosen.at), y1: top - 6, y2: height}));
@@ -215,12 +220,14 @@ function paintEnds(stretches) {
     svg('text', {class: 'tick', x: last.end, y: 12, 'text-anchor': 'end'}, shortTime(last.to))];
 }
 
-/** Idle time that was left out. */
-function paintBreak(before, after, {top, height}) {
-  const middle = (before.end + after.begin) / 2;
-  return svg('g', {class: 'break'}, svg('rect', {x: before.end + 4, y: top - 6, width: after.begin - before.end - 8, height: height - top}),
-    svg('text', {class: 'tick', x: middle, y: 12, 'text-anchor': 'middle'}, '⋯'),
-    svg('title', {}, `${duration(after.from - before.to)} without an event`));
+/** Time without an event that was left out: the drawing is torn there. */
+function paintBreak(before, after, {top, height, beside}) {
+  const [left, right] = [before.end + 3, after.begin - 3];
+  const words = duration(after.from - before.to);
+  return svg('g', {class: 'break'}, svg('rect', {x: left, y: top - 6, width: right - left, height: height - top + 6}),
+    svg('path', {d: `M${left} ${top - 6}V${height}M${right} ${top - 6}V${height}`}),
+    svg('text', {class: 'tick', x: (left + right) / 2, y: 12, 'text-anchor': 'middle'}, beside ? words.replace(/ (min|h|d) .*/, ' $1').replace(/\.\d/, '') : '⋯'),
+    svg('title', {}, `${words} without an event`));
 }
 
 function paintLane(lane, {x, y, beside, gutter, at, right}) {
@@ -260,8 +267,8 @@ function shapeOf({item, stale}, x, y) {
   }
 }
 
-function paintMark(mark, x, y, selected, choose) {
-  const group = svg('g', {class: `mark-of ${mark.item.event}${mark.stale ? ' stale-write' : ''}${selected ? ' selected' : ''}`, 'data-event': mark.item.id, onclick: choose},
+function paintMark(mark, x, y, selected) {
+  const group = svg('g', {class: `mark-of ${mark.item.event}${mark.stale ? ' stale-write' : ''}${selected ? ' selected' : ''}`, 'data-event': mark.item.id},
     svg('title', {}, `${clockTime(mark.at)} ${eventLabel(mark.item)}`), svg('circle', {class: 'hit', cx: x, cy: y, r: 13}));
   if (selected) group.append(svg('circle', {class: 'ring', cx: x, cy: y, r: 13}));
   group.append(...shapeOf(mark, x, y));

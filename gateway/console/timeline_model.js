@@ -73,31 +73,22 @@ function finish(lane, {live, now, from}) {
 const BREAKS_MAX = 5;
 
 /**
- * The stretches of time in which something happened on `lanes`, as [from, to]; idle time between them that is long beside
- * them is left out. At most BREAKS_MAX + 1.
+ * The stretches of time in which something happened on `lanes`, as [from, to]: the longest times without an event are left
+ * out, as few as it takes to have each of them more than twice as long as all that is shown. At most BREAKS_MAX + 1.
  */
 export function busyTimes(lanes, now) {
-  const spans = lanes.flatMap(lane => [
-    ...lane.marks.map(mark => [mark.at, mark.at]),
-    ...(lane.start === undefined ? [] : [[lane.start, Math.max(lane.start, Math.min(lane.end, now))]]),
-  ]).sort((a, b) => a[0] - b[0]);
-  const merged = [];
-  for (const [from, to] of spans) {
-    const last = merged.at(-1);
-    if (last && from <= last[1]) last[1] = Math.max(last[1], to);
-    else merged.push([from, to]);
-  }
-  if (!merged.length) return [[now - 1000, now]];
-  const busy = Math.max(500, merged.reduce((total, [from, to]) => total + to - from, 0));
-  const gaps = merged.slice(1).map(([from], index) => from - merged[index][1]);
-  const long = new Set(gaps.map((gap, index) => ({gap, index})).filter(({gap}) => gap > busy / 2).sort((a, b) => b.gap - a.gap)
-    .slice(0, BREAKS_MAX).map(({index}) => index));
-  const out = [merged[0]];
-  merged.slice(1).forEach((span, index) => {
-    if (long.has(index)) out.push(span);
-    else out.at(-1)[1] = Math.max(out.at(-1)[1], span[1]);
+  const moments = lanes.flatMap(lane => [...lane.marks.map(mark => mark.at), ...(lane.start === undefined ? [] : [lane.start, Math.min(lane.end, now)])]);
+  if (!moments.length) return [[now - 1000, now]];
+  moments.sort((a, b) => a - b);
+  const gaps = moments.slice(1).map((at, index) => ({index: index + 1, ms: at - moments[index]})).sort((a, b) => b.ms - a.ms);
+  let rest = moments.at(-1) - moments[0];
+  const cut = gaps.slice(0, BREAKS_MAX).findIndex(gap => {
+    rest -= gap.ms;
+    return rest > 0 && gap.ms > 2 * rest;
   });
-  return out;
+  const breaks = gaps.slice(0, cut + 1).map(gap => gap.index);
+  const edges = [0, ...breaks.sort((a, b) => a - b), moments.length];
+  return edges.slice(1).map((end, index) => [moments[edges[index]], moments[end - 1]]);
 }
 
 /** Lays `times` between two places, a break of `gap` between each; every stretch at the same scale. Gives {x, stretches}. */

@@ -30,9 +30,9 @@ test('filters when searched by then in the address, and they survive a reload an
 test('times when given in the viewer\'s zone then asked for in UTC and shown as they were', async () => {
   const {page, close} = await browser.open(stack, {query: '?from=2026-01-01T10:00:00.000Z&order=asc'});
   await rows(page).first().waitFor();
-  assert.equal(await page.getByLabel('From').inputValue(), '2026-01-01T11:00:00');
+  assert.equal(await page.getByLabel('From', {exact: true}).inputValue(), '2026-01-01T11:00');
   assert.equal(await page.getByLabel('Order').inputValue(), 'asc');
-  await page.getByLabel('To', {exact: true}).fill('2026-01-02T00:00:00');
+  await page.getByLabel('To', {exact: true}).fill('2026-01-02T00:00');
   await page.getByRole('button', {name: 'Search'}).click();
   await page.getByText('Nothing in the history is like that.').waitFor();
   assert.equal(new URL(page.url()).searchParams.get('to'), '2026-01-01T23:00:00.000Z');

@@ -13,7 +13,7 @@ test('stale write when drawn then a cross behind the end of its own bar, with a 
   const {page, seen, close} = await browser.open(stack, {query: `?timeline=${STORY}`});
   await page.locator('#timeline .stale-write').waitFor();
   const lanes = page.locator('#timeline .lane');
-  const labels = await lanes.locator('.lane-label').allInnerTexts().catch(() => lanes.locator('.lane-label').allTextContents());
+  const labels = await lanes.locator('.lane-label').allTextContents();
   const [a, b] = [scene.a, scene.b].map(lease => labels.findIndex(label => label.includes(String(lease.fencing_token))));
   assert.ok(a >= 0 && b > a, labels.join());
   const cross = await box(page.locator('#timeline .stale-write .cross'));
@@ -46,7 +46,7 @@ test('timeline when stepped through by keys then each event is told, and the tab
   assert.ok(stale?.includes(`token ${scene.a.fencing_token}`) && stale.includes(`fence ${scene.b.fencing_token}`), told.join('\n'));
   await page.locator('#timeline summary').click();
   const rows = await page.locator('#timeline tbody tr').allInnerTexts();
-  assert.equal(rows.length, told.length);
+  assert.ok(rows.length >= told.length && told.length > 6, told.join('\n'));
   assert.equal(rows.filter(text => text.includes('Stale write refused')).length, 1);
   await page.keyboard.press('Escape');
   await page.locator('#timeline .stale-write').click();

@@ -23,6 +23,7 @@ export class Browser {
   /** A page of its own on the console, signed in unless `key` is empty. */
   async open(stack, {width = 1440, scheme = 'light', query = '', key = stack.key(), expected = []} = {}) {
     const context = await this.chromium.newContext({viewport: {width, height: 900}, colorScheme: scheme, reducedMotion: 'reduce', timezoneId: 'Europe/Berlin', locale: 'en-GB'});
+    context.setDefaultTimeout(10_000);
     const page = await context.newPage();
     const seen = new Seen(page, stack.url, expected);
     if (key) await page.addInitScript(value => { if (!sessionStorage.getItem('tested')) { sessionStorage.setItem('fencegate.api_key', value); sessionStorage.setItem('tested', 'yes'); } }, key);

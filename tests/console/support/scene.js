@@ -24,13 +24,12 @@ async function playStory() {
 }
 
 export const scene = {};
-const leave = [];
+const leave = []; // what ends with the tests
 
 before(async () => {
   await Promise.all([stack.start(), browser.start()]);
   Object.assign(scene, await playStory());
-  await stack.take('jobs/nightly', {owner: HOSTILE});
-  await stack.take('jobs/awaited', {owner: 'holder-1'});
+  leave.push(stack.keep(scene.b), stack.keep(await stack.take('jobs/nightly', {owner: HOSTILE})), stack.keep(await stack.take('jobs/awaited', {owner: 'holder-1'})));
   for (const owner of ['waiter-1', 'waiter-2', 'waiter-3']) leave.push(stack.wait('jobs/awaited', owner));
   await eventually(async () => (await stack.history({resource: STORY, event: 'write_rejected'})).length, 'the refusal is in the history');
 }, {timeout: 120_000});

@@ -87,12 +87,22 @@ export class Stack {
     return (await this.call('POST', '/v1/writes', {lease_id: lease.lease_id, operations: [{update: 'inventory', where: {sku}, set: {note: 'sold'}}]}, as)).status;
   }
 
-  /** Somebody who waits in the queue for as long as the test goes on. */
+  /** Renews a lease until the function is called that this gives. */
+  keep(lease, as) {
+    const renewing = setInterval(() => this.call('POST', `/v1/leases/${encodeURIComponent(lease.lease_id)}/renew`, {ttl_ms: 60_000}, as), 20_000);
+    return () => clearInterval(renewing);
+  }
+
+  /** Somebody who waits in the queue, again and again, until the function is called that this gives. */
   wait(resource, owner) {
     const gone = new AbortController();
-    const answer = fetch(`${this.url}/v1/leases`, {method: 'POST', signal: gone.signal, headers: {Authorization: `Bearer ${this.key()}`, 'Content-Type': 'application/json'},
-      body: JSON.stringify({resource, owner, ttl_ms: 5000, wait_ms: 60_000})});
-    answer.catch(() => {});
+    const again = async () => {
+      while (!gone.signal.aborted) {
+        await fetch(`${this.url}/v1/leases`, {method: 'POST', signal: gone.signal, headers: {Authorization: `Bearer ${this.key()}`, 'Content-Type': 'application/json'},
+          body: JSON.stringify({resource, owner, ttl_ms: 1000, wait_ms: 30_000})});
+      }
+    };
+    again().catch(() => {});
     return () => gone.abort();
   }
 
