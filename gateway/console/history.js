@@ -1,7 +1,7 @@
 // The history: filters that stand in the address bar, pages, and the whole of it as a file.
 
 import {address, call, json} from './api.js';
-import {byId, cell, el, optional, PanelState, row, setText, table} from './dom.js';
+import {byId, cell, el, optional, PanelState, reconcile, row, setText, table} from './dom.js';
 import {details, eventBadge, EVENTS, holder, timeAgo} from './words.js';
 import * as url from './url.js';
 
@@ -42,6 +42,8 @@ export class History {
     this.state = new PanelState(byId('history'));
     this.form = byId('history-form');
     this.inputs = new Map();
+    this.rows = new Map();
+    this.items = [];
     this.#makeForm();
     const {element, body} = table('History', COLUMNS);
     this.table = element;
@@ -107,10 +109,8 @@ export class History {
     const asking = this.asking = new AbortController();
     try {
       const page = await json(address('/v1/history', {...url.read(NAMES), limit: PAGE}), {signal: asking.signal});
-      this.table.hidden = page.items.length === 0;
-      this.body.replaceChildren(...page.items.map(item => this.#row(item)));
       this.pages = 1;
-      this.#foot(page);
+      this.#show(page.items, page.next_cursor);
       if (page.items.length) this.state.ready();
       else this.state.empty(Object.keys(url.read(NAMES)).length ? 'Nothing in the history is like that.' : 'The history is empty yet.');
     } catch (problem) {
@@ -127,9 +127,8 @@ export class History {
     this.more.disabled = true;
     try {
       const page = await json(address('/v1/history', {...url.read(NAMES), limit: PAGE, cursor: this.cursor}));
-      this.body.append(...page.items.map(item => this.#row(item)));
       this.pages += 1;
-      this.#foot(page);
+      this.#show([...this.items, ...page.items], page.next_cursor);
     } catch (problem) {
       if (problem.status !== 401) this.state.failed(problem, () => this.#older());
     } finally {
@@ -137,9 +136,13 @@ export class History {
     }
   }
 
-  #foot(page) {
-    this.cursor = page.next_cursor;
-    const shown = this.body.children.length;
+  /** A row that is there already stays, and with it the focus. */
+  #show(items, cursor) {
+    this.items = items;
+    this.cursor = cursor;
+    this.table.hidden = items.length === 0;
+    reconcile(this.body, this.rows, items, item => item.id, item => ({row: this.#row(item), update() {}}));
+    const shown = items.length;
     this.more.hidden = !this.cursor || shown >= ROWS_MAX;
     const words = shown >= ROWS_MAX && this.cursor ? `The first ${ROWS_MAX}; narrow the search, or save all of it.` : this.pages > 1 ? `${shown} shown; new events wait until the next search.` : '';
     setText(this.foot, words);

@@ -6,6 +6,7 @@ import {count, duration, holder, now, timeAgo} from './words.js';
 import * as url from './url.js';
 
 const PAGE = 100;
+const LONGEST_REST = 20_000;
 const COLUMNS = {
   resource: {label: 'Resource'},
   holder: {label: 'Holder'},
@@ -63,9 +64,15 @@ export class Leases {
     this.asking = undefined;
   }
 
+  /** As refresh(), by itself: where a list takes the nodes long, it is asked for seldom. */
+  look() { if (performance.now() >= (this.restUntil ?? 0)) this.refresh(); }
+
   async #ask() {
+    const began = performance.now();
     try {
       this.#show(await json(address('/v1/leases', {resource_prefix: this.filter.value.trim(), limit: PAGE})));
+      const took = performance.now() - began;
+      this.restUntil = performance.now() + Math.min(took > 250 ? 4 * took : 0, LONGEST_REST);
     } catch (problem) {
       if (problem.status === 401) return;
       // Another console was first.

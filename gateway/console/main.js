@@ -57,7 +57,7 @@ const timeline = new Timeline({liveLease: resource => leases.live.get(resource)}
 const history = new History({show});
 const signIn = new SignIn(() => enter());
 
-const leasesSoon = atMostEvery(500, () => leases.refresh());
+const leasesSoon = atMostEvery(500, () => leases.look());
 const nodesSoon = atMostEvery(500, () => nodes.refresh());
 const historySoon = atMostEvery(1000, () => history.follow());
 const timelineSoon = atMostEvery(500, () => timeline.refresh());
@@ -148,7 +148,7 @@ function enter() {
   everything();
   live.start();
   every(LOOK_EVERY, () => {
-    leases.refresh();
+    leases.look();
     nodes.refresh();
     readiness();
     if (!streaming) {

@@ -226,7 +226,7 @@ function paintBreak(before, after, {top, height, beside}) {
   const words = duration(after.from - before.to);
   return svg('g', {class: 'break'}, svg('rect', {x: left, y: top - 6, width: right - left, height: height - top + 6}),
     svg('path', {d: `M${left} ${top - 6}V${height}M${right} ${top - 6}V${height}`}),
-    svg('text', {class: 'tick', x: (left + right) / 2, y: 12, 'text-anchor': 'middle'}, beside ? words.replace(/ (min|h|d) .*/, ' $1').replace(/\.\d/, '') : '⋯'),
+    beside ? svg('text', {class: 'tick', x: (left + right) / 2, y: 12, 'text-anchor': 'middle'}, words.replace(/ (min|h|d) .*/, ' $1').replace(/\.\d/, '')) : '',
     svg('title', {}, `${words} without an event`));
 }
 

@@ -29,6 +29,17 @@ test('lease when granted and released then shown within two seconds, in the list
   await close();
 });
 
+test('history when events come then the focus stays where it is', async () => {
+  const {page, close} = await browser.open(stack);
+  const link = page.locator('#history tbody button.link').first();
+  await link.focus();
+  const before = await page.evaluate(() => document.activeElement.closest('tr').dataset.event);
+  await stack.release(await stack.take('live/3', {owner: 'passing'}));
+  await page.locator('#history tbody tr', {hasText: 'passing'}).first().waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.closest('tr')?.dataset.event), before);
+  await close();
+});
+
 test('stream when it cannot be had then the page looks every two seconds, and follows again when it can', async () => {
   const {page, close} = await browser.open(stack, {expected: [/ERR_FAILED/]});
   await page.locator('#live', {hasText: 'Live'}).waitFor();
