@@ -76,7 +76,7 @@ export class Leases {
     } catch (problem) {
       if (problem.status === 401) return;
       // Another console was first.
-      if (problem.status === 429 && this.state.loaded) {
+      if (problem.status === 429) {
         setTimeout(() => this.refresh(), 300);
         return;
       }
