@@ -2,7 +2,9 @@
 
 #include <gateway/api/routes.hpp>
 #include <gateway/audit/event_sink.hpp>
+#include <gateway/audit/expiry_watch.hpp>
 #include <gateway/audit/history_feed.hpp>
+#include <gateway/audit/history_keeper.hpp>
 #include <gateway/http/server.hpp>
 #include <gateway/logging.hpp>
 #include <gateway/pg/pool.hpp>
@@ -90,10 +92,12 @@ int serve(const config& cfg) {
     runtime::io_threads threads(cfg.http.threads);
     auto& first = *threads.contexts().front();
     event_sink events(cfg.audit, pool, first);
+    expiry_watch expiries(events, pool, first);
     history_feed feed(pool, first);
+    history_keeper keeper(cfg.history, pool, first);
     postgres_register epochs(pool);
     const lockcore::hmac_sha256 mac(cfg.lease.signing_key);
-    lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, events});
+    lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, expiries});
     const api::services services{cfg, locks, pool, events, feed};
     http::server server(cfg.http, cfg.api_keys, api::routes(services), threads.contexts());
 
@@ -105,7 +109,9 @@ int serve(const config& cfg) {
     threads.start();
     events.start();
     feed.start();
+    keeper.start();
     locks.start();
+    expiries.start(locks);
     server.start();
     spdlog::info("fencegate {} listens on http://{}:{}", FENCEGATE_VERSION, cfg.http.address, server.port());
 
@@ -114,11 +120,12 @@ int serve(const config& cfg) {
     locks
         .refuse_new_leases();  // wakes those that wait, so that they get their answer while the server still gives some
     server.stop(std::chrono::steady_clock::now() + finish_within);
+    expiries.stop();
     locks.stop();
     const bool written = boost::asio::co_spawn(first, events.flush(std::chrono::steady_clock::now() + flush_within),
                                                boost::asio::use_future)
                              .get();
-    if (!written) spdlog::error("events that could not be written to the history in time are lost");
+    if (!written) spdlog::error("{} events could not be written to the history in time and are lost", events.waiting());
     pool.drain(std::chrono::steady_clock::now() + finish_within);
     threads.stop();
     spdlog::info("stopped");

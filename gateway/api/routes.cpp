@@ -42,7 +42,7 @@ std::vector<http::route> routes(services with) {
     add(get, "/v1/resources/{resource}", scope::history, show_resource);
     add(get, "/v1/history", scope::history, show_history);
     add(get, "/v1/history/summary", scope::history, summarize_history);
-    add(get, "/v1/history/stream", scope::history, follow_history, true);
+    add(get, "/v1/history/stream", scope::history, follow_history);
     add(get, "/v1/nodes", scope::operate, show_nodes);
     add(get, "/healthz", std::nullopt, show_health);
     add(get, "/readyz", std::nullopt, show_readiness);

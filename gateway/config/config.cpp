@@ -178,6 +178,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
                       {"when_full",
                        one_of<on_full>(cfg.audit.when_full, {{"refuse", on_full::refuse}, {"drop", on_full::drop}})},
                   })},
+        {"history", mapping({{"keep_days", integer(cfg.history.keep_days, 0, 36'500)}})},
         {"log",
          mapping({
              {"level",
@@ -246,6 +247,13 @@ void check_locks(const lockcore::config& locks, fault_list& faults) {
     }
 }
 
+/// fencing.keep_history refuses less, so that a gateway's role can't wipe what it has just done.
+void check_history(const history_config& history, fault_list& faults) {
+    if (history.keep_days >= 1 && history.keep_days < 7 && !faults.covers("history.keep_days"))
+        faults.add("history.keep_days",
+                   "is " + std::to_string(history.keep_days) + "; it is 0 (for ever) or at least 7");
+}
+
 void check_postgres(const postgres_config& postgres, fault_list& faults) {
     if (postgres.lock_timeout > postgres.statement_timeout && !faults.covers("postgres.statement_timeout_ms")) {
         faults.add("postgres.lock_timeout_ms", "is above statement_timeout_ms, which would end the wait first");
@@ -290,6 +298,7 @@ config load_config(const std::filesystem::path& file, config_faults& faults) {
             check_signing_key(cfg, found);
             check_locks(cfg.locks, found);
             check_postgres(cfg.postgres, found);
+            check_history(cfg.history, found);
         } catch (const YAML::Exception& e) {
             found.add(file.string() + ":" + std::to_string(e.mark.line + 1), "is not valid YAML: " + e.msg);
         }

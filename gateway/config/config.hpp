@@ -61,6 +61,10 @@ struct audit_config {
                                           ///< dropped and counted.
 };
 
+struct history_config {
+    unsigned keep_days = 0;  ///< Weekly partitions that are wholly older are dropped. 0: none; else 7 to 36,500.
+};
+
 struct lease_config {
     std::string signing_key;  ///< At least 32 bytes, from lease.signing_key_file or FENCEGATE_SIGNING_KEY. Equal on all
                               ///< gateways. Never logged.
@@ -78,6 +82,7 @@ struct config {
         locks;  ///< From `redis:` (nodes, node_timeout_ms, node_dead_after_ms) and `lease:` (default_ttl_ms, …).
     postgres_config postgres;
     audit_config audit;
+    history_config history;
     log_config log;
     std::vector<api_key> api_keys;  ///< Empty: every caller is the principal `dev` with all scopes; only on loopback.
 };

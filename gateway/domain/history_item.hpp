@@ -73,7 +73,7 @@ struct history_summary_query {
 };
 
 struct history_count {
-    std::chrono::system_clock::time_point bucket;
+    std::chrono::system_clock::time_point bucket;  ///< Its beginning.
     std::string event;
     std::int64_t count = 0;
 };

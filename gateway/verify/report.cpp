@@ -30,13 +30,6 @@ std::string time_of(std::int64_t us) {
     return http::to_rfc3339(std::chrono::system_clock::time_point(std::chrono::microseconds(us)));
 }
 
-bool broke(const outcome& found, char letter) {
-    for (const auto& f : found.findings) {
-        if (f.promise == letter) return true;
-    }
-    return false;
-}
-
 }  // namespace
 
 std::string render_page(const outcome& found) {
@@ -60,7 +53,8 @@ std::string render_page(const outcome& found) {
             << " tokens wrote whose grant is not there: a gateway that was killed may have had it in its buffer\n";
     out << "\n";
     for (const auto& [letter, words] : promises)
-        out << "  " << (broke(found, letter) ? "BROKEN" : "holds ") << "  " << letter << "  " << words << "\n";
+        out << "  " << (found.broken_by_promise.contains(letter) ? "BROKEN" : "holds ") << "  " << letter << "  "
+            << words << "\n";
     out << "\n";
     for (const auto& f : found.findings)
         out << "  row " << f.id << ", " << f.resource << " (" << f.promise << "): " << f.why << "\n";

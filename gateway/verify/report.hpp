@@ -3,20 +3,22 @@
 #include <gateway/verify/judge.hpp>
 
 #include <chrono>
+#include <map>
 #include <string>
 #include <vector>
 
 namespace fencegate::verify {
 
-/// Findings that are told; more are counted.
-inline constexpr std::size_t findings_shown_max = 20;
+/// Findings that are told of each promise; more are counted.
+inline constexpr std::int64_t findings_shown_max = 6;
 
 /// What a run found.
 struct outcome {
     tally counts;
     std::optional<std::int64_t> from_us;
     std::int64_t to_us = 0;
-    std::int64_t broken = 0;          ///< Rows that break a promise.
+    std::int64_t broken = 0;  ///< Rows that break a promise.
+    std::map<char, std::int64_t> broken_by_promise;
     std::vector<finding> findings;    ///< The first of them.
     std::int64_t missing_grants = 0;  ///< Tokens that wrote, and whose grant is nowhere.
     std::chrono::milliseconds took{};

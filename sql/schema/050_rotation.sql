@@ -103,7 +103,7 @@ comment on function fencing.rotate_history(interval) is
 create or replace function fencing.keep_history(keep_days integer) returns table (made integer, dropped integer, remaining integer)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set lock_timeout = '50ms'
+set lock_timeout = '100ms'
 as $$
 declare
   old text[] := '{}';
@@ -119,21 +119,26 @@ begin
     if keep_days > 0 then
       old := array(select fencing.old_history_partitions(make_interval(days => keep_days)));
     end if;
-    if cardinality(old) > 0 then
-      execute format('drop table fencing.%I', old[1]);
-      dropped := 1;
-      remaining := cardinality(old) - 1;
-    end if;
     perform fencing.forget_event_streams();
+    remaining := cardinality(old);
+    if remaining > 0 then
+      begin
+        execute format('drop table fencing.%I', old[1]);
+        dropped := 1;
+        remaining := remaining - 1;
+      exception when lock_not_available then
+        null;  -- somebody reads; what was made stands
+      end;
+    end if;
   end if;
   return next;
 end
 $$;
 comment on function fencing.keep_history(integer) is
-  'For gateways: makes partitions ahead as rotate_history does, and drops the oldest one whose every row is older than keep_days (0: none), one a call; remaining says how many are left to drop. '
+  'For gateways: makes partitions ahead as rotate_history does, and drops the oldest one whose every row is older than keep_days (0: none), one a call; remaining says how many are left to drop, also where a lock for the drop was not to be had within 100 ms, which is as long as writes can be held up. '
   'Where another call is under way it does nothing. Not fewer than 7 days, so that a gateway''s role can''t be used to wipe what it has just done. '
-  'SQLSTATE 22023: keep_days; 55P03: a lock was not to be had within 50 ms, which is as long as writes can be held up; nothing was done, call again later. '
-  'Locks: as rotate_history, each waited for 50 ms at most.';
+  'SQLSTATE 22023: keep_days; 55P03: partitions were to be made and a lock was not to be had within 100 ms; nothing was done, call again later. '
+  'Locks: as rotate_history, each waited for 100 ms at most.';
 
 do $$
 begin

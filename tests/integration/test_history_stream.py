@@ -57,7 +57,7 @@ def test_stream_when_filtered_then_only_what_matches(stack: Stack, listen: Calla
         stack.query("insert into fencing.history (event, resource, fencing_token) values ('lease_granted', %s, %s), ('lease_released', %s, %s)",
                     (resource, token, resource, token))
     eventually(lambda: len(rest.events) == 20, 5)
-    assert tokens(stream) == [5, 6, 7, 8, 9]
+    eventually(lambda: tokens(stream) == [5, 6, 7, 8, 9], 5)
 
 
 def test_stream_when_a_transaction_commits_late_then_what_it_wrote_is_not_lost(stack: Stack, api: Api, listen: Callable[..., EventStream], resource: str) -> None:
@@ -93,7 +93,7 @@ def test_stream_when_a_transaction_is_rolled_back_then_the_rest_comes(stack: Sta
 def test_stream_when_many_write_at_once_and_it_is_resumed_then_each_once(stack: Stack, api: Api, listen: Callable[..., EventStream], resource: str) -> None:
     """Six writers, each transaction as long as it likes; one stream stays, the other hangs up and resumes again and again."""
     whole = listen(resource_prefix=resource)
-    total, writers = 60, 6
+    total, writers = 40, 6
 
     def write(number: int) -> None:
         connection = stack.sql()
@@ -102,7 +102,7 @@ def test_stream_when_many_write_at_once_and_it_is_resumed_then_each_once(stack: 
         for count in range(total):
             with connection.cursor() as cursor:
                 cursor.execute(ADD, (f"{resource}/{number}", count))
-                time.sleep(rng.random() * 0.02)
+                time.sleep(rng.choice([0.001, 0.01, 0.3]))
                 cursor.execute(ADD, (f"{resource}/{number}", total + count))
             connection.rollback() if rng.random() < 0.2 else connection.commit()
         connection.close()

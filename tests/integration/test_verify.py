@@ -73,12 +73,21 @@ $$;
 """
 
 
+@pytest.fixture(scope="module")
+def lived(stack: Stack) -> Iterator[str]:
+    """A database to make copies of."""
+    name = f"lived_{uuid.uuid4().hex[:8]}"
+    stack.query(f"create database {name}")
+    subprocess.run([str(processes.fencegate_binary()), "migrate", "--conninfo", stack.conninfo(name)], check=True, capture_output=True, timeout=60)
+    stack.query(LIFE, dbname=name)
+    yield name
+    stack.query(f"drop database {name} with (force)")
+
+
 @pytest.fixture
-def history(stack: Stack) -> Iterator[History]:
+def history(stack: Stack, lived: str) -> Iterator[History]:
     made = History(stack, f"verify_{uuid.uuid4().hex[:8]}")
-    stack.query(f"create database {made.name}")
-    subprocess.run([str(processes.fencegate_binary()), "migrate", "--conninfo", stack.conninfo(made.name)], check=True, capture_output=True, timeout=60)
-    made.query(LIFE)
+    stack.query(f"create database {made.name} template {lived}")
     yield made
     stack.query(f"drop database {made.name} with (force)")
 

@@ -165,7 +165,8 @@ std::vector<http::route> routes_without_services() {
     static const config settings;
     alignas(std::max_align_t) static std::byte nothing[8192];
     const services with{settings, reinterpret_cast<lockcore::lock_manager&>(nothing),
-                        reinterpret_cast<pg::pool&>(nothing), reinterpret_cast<event_sink&>(nothing)};
+                        reinterpret_cast<pg::pool&>(nothing), reinterpret_cast<event_sink&>(nothing),
+                        reinterpret_cast<history_feed&>(nothing)};
     return routes(with);
 }
 

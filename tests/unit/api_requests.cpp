@@ -1,5 +1,5 @@
-#include <gateway/api/history_request.hpp>
 #include <gateway/api/history_cursor.hpp>
+#include <gateway/api/history_request.hpp>
 #include <gateway/api/lease_request.hpp>
 #include <gateway/api/write_body.hpp>
 

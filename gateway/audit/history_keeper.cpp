@@ -1,0 +1,74 @@
+#include <gateway/audit/history_keeper.hpp>
+
+#include <spdlog/spdlog.h>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <atomic>
+#include <chrono>
+
+namespace fencegate {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+constexpr steady_clock::duration first_after = 2s;
+constexpr steady_clock::duration next_after = 1h;
+constexpr steady_clock::duration next_partition_after = 1s;
+constexpr steady_clock::duration after_a_lock = 5s;
+constexpr steady_clock::duration after_a_failure = 1min;
+constexpr auto call_timeout = 10s;
+
+}  // namespace
+
+struct history_keeper::impl {
+    impl(history_config c, pg::pool& p, asio::io_context& i) : cfg(c), pool(p), io(i) {}
+
+    static asio::awaitable<void> keep(std::shared_ptr<impl> self) {
+        asio::steady_timer timer(self->io);
+        auto pause = first_after;
+        for (;;) {
+            timer.expires_after(pause);
+            co_await timer.async_wait(asio::use_awaitable);
+            if (self->stopping) co_return;
+            pause = co_await self->once();
+        }
+    }
+
+    /// Gives the time until the next.
+    asio::awaitable<steady_clock::duration> once() {
+        const auto done = co_await pool.keep_history(cfg.keep_days, steady_clock::now() + call_timeout);
+        if (!done) {
+            const bool locked = done.error().code == errc::write_conflict;
+            if (!locked && !stopping) spdlog::warn("the history's partitions: {}", done.error().detail);
+            co_return locked ? after_a_lock : after_a_failure;
+        }
+        if (done->made > 0 || done->dropped > 0)
+            spdlog::info("the history's partitions: {} made, {} dropped", done->made, done->dropped);
+        if (done->remaining == 0) co_return next_after;
+        co_return done->dropped > 0 ? next_partition_after : after_a_lock;
+    }
+
+    history_config cfg;
+    pg::pool& pool;
+    asio::io_context& io;
+    std::atomic<bool> stopping{false};
+};
+
+history_keeper::history_keeper(history_config cfg, pg::pool& pool, asio::io_context& io)
+    : impl_(std::make_shared<impl>(cfg, pool, io)) {}
+
+history_keeper::~history_keeper() {
+    impl_->stopping = true;
+}
+
+void history_keeper::start() {
+    asio::co_spawn(impl_->io, impl::keep(impl_), asio::detached);
+}
+
+}  // namespace fencegate
