@@ -113,6 +113,7 @@ export class PanelState {
 
   /** A problem; what was shown before stays, marked as old. */
   failed(problem, retry) {
+    if (problem.status === 0 && this.loaded) return; // the top of the page says that the gateway is away
     const told = `${problem.status} ${problem.title} ${problem.detail}`;
     if (this.panel.dataset.state === 'failed' && this.told === told) return;
     this.told = told;

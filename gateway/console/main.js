@@ -62,6 +62,7 @@ const nodesSoon = atMostEvery(500, () => nodes.refresh());
 const historySoon = atMostEvery(1000, () => history.follow());
 const timelineSoon = atMostEvery(500, () => timeline.refresh());
 
+let streaming = false;
 const live = new Live({
   event: item => {
     rates.add(item);
@@ -79,8 +80,8 @@ const live = new Live({
   },
 });
 
-let streaming = false;
 let timers = [];
+let awaySince = 0;
 
 async function readiness() {
   const badge = byId('readiness');
@@ -106,7 +107,6 @@ function outage(words) {
   notice.hidden = words === '';
 }
 
-let awaySince = 0;
 listen({
   away: () => {
     awaySince ||= now();
@@ -119,7 +119,8 @@ listen({
     outage('');
     document.body.classList.remove('away');
     announce('The gateway is back.');
-    everything();
+    readiness();
+    if (!byId('panels').hidden) everything();
   },
   unauthenticated: () => leave(key.get() ? 'This key is not known any more.' : ''),
 });
@@ -132,7 +133,6 @@ function everything() {
   rates.refresh();
   history.refresh();
   timeline.refresh();
-  readiness();
 }
 
 function every(ms, work) {
@@ -186,6 +186,7 @@ function readAddress() {
 }
 
 startTheme(byId('theme'));
+readiness();
 byId('sign-out').addEventListener('click', () => leave());
 addEventListener('popstate', () => {
   readAddress();
