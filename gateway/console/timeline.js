@@ -149,7 +149,7 @@ export class Timeline {
         drawing.append(svg('line', {class: 'late', x1: x(mark.lane.end), x2: x(mark.at), y1: yOf(mark.lane), y2: yOf(mark.lane)}));
     }
     for (const mark of [...others, ...refused]) {
-      if (mark.item.event === 'lease_granted' || mark.item.event === 'lease_released') continue; // the ends of the bar
+      if (['lease_granted', 'lease_released', 'lease_expired'].includes(mark.item.event)) continue; // the ends of the bar
       drawing.append(paintMark(mark, x(mark.at), yOf(mark.lane), mark.item.id === this.selected));
     }
     const chosen = this.marks.find(mark => mark.item.id === this.selected);

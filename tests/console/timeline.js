@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import {browser, scene, stack, STORY} from './support/scene.js';
+import {eventually} from './support/stack.js';
 
 const box = locator => locator.evaluate(element => {
   const {left, right, top, bottom} = element.getBoundingClientRect();
@@ -68,6 +69,15 @@ test('resource when chosen among the leases or typed then drawn, and the address
   await page.locator('#timeline .stale-write').waitFor();
   await page.locator('#timeline-window').selectOption('60');
   await page.waitForURL(/window=60/);
+  await close();
+});
+
+test('lanes when there are more than twelve then the latest, and the rest on request', async () => {
+  for (let number = 0; number < 15; ++number) await stack.release(await stack.take('many/lanes'));
+  await eventually(async () => (await stack.history({resource: 'many/lanes', event: 'lease_released'})).length === 15, 'all of it is in the history');
+  const {page, close} = await browser.open(stack, {query: '?timeline=many/lanes'});
+  await page.getByRole('button', {name: 'Show 3 older leases'}).click();
+  await eventually(async () => await page.locator('#timeline .lane').count() === 15, 'all lanes');
   await close();
 });
 
