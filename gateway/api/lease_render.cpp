@@ -67,7 +67,8 @@ std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes) 
     return text;
 }
 
-std::string render_live_leases(const lockcore::lease_page& page, std::size_t nodes) {
+std::string render_live_leases(const lockcore::lease_page& page, const lockcore::waiting_overview& waiting,
+                               std::size_t nodes) {
     std::string text;
     text.reserve(64 + 320 * page.leases.size());
     http::object_writer out(text);
@@ -78,7 +79,14 @@ std::string render_live_leases(const lockcore::lease_page& page, std::size_t nod
         text += render_live_lease(l, nodes);
     }
     text += ']';
-    out.text_or_null("next_cursor", page.next).end();
+    out.text_or_null("next_cursor", page.next).number("waiters", waiting.waiters).key("waiting");
+    text += '[';
+    for (const lockcore::waiting_count& one : waiting.resources) {
+        if (&one != waiting.resources.data()) text += ',';
+        http::object_writer(text).text("resource", one.resource).number("waiters", one.waiters).end();
+    }
+    text += ']';
+    out.end();
     return text;
 }
 

@@ -18,7 +18,8 @@ std::string render_lease_event(std::string_view name, const lockcore::lease& l, 
 std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes);
 
 /// The live leases as API.md lists them: nothing with which one could use them.
-std::string render_live_leases(const lockcore::lease_page& page, std::size_t nodes);
+std::string render_live_leases(const lockcore::lease_page& page, const lockcore::waiting_overview& waiting,
+                               std::size_t nodes);
 
 /// What stays of a lease after a release that left holds.
 std::string render_remaining_holds(const lockcore::lease_claims& claims, std::string_view lease_id,

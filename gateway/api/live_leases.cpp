@@ -18,6 +18,8 @@ namespace {
 using boost::asio::awaitable;
 
 constexpr std::int64_t limit_max = 1'000;
+/// Resources of which the list tells how many wait for them.
+constexpr std::size_t waited_for_max = 1'000;
 constexpr std::size_t reason_bytes_max = 500;
 constexpr std::int64_t token_max = std::int64_t{1} << 53;
 
@@ -62,10 +64,12 @@ awaitable<http::response> list_leases(services with, http::request r) {
     if (!is_name_prefix(wanted.after)) faults.add("cursor", "is not a next_cursor of this gateway");
     wanted.limit = static_cast<std::size_t>(query.integer("limit", {1, limit_max}).value_or(100));
     wanted.until = r.deadline;
+    std::string prefix = wanted.prefix;
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
     const auto page = co_await with.locks.list(std::move(wanted));
     if (!page) co_return http::problem_response(to_failure(page.error()), r.request_id);
-    co_return http::json_response(render_live_leases(*page, with.settings.locks.nodes.size()));
+    const auto waiting = co_await with.locks.waiting(std::move(prefix), waited_for_max);
+    co_return http::json_response(render_live_leases(*page, waiting, with.settings.locks.nodes.size()));
 }
 
 awaitable<http::response> revoke_lease(services with, http::request r) {

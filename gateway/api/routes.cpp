@@ -1,5 +1,6 @@
 #include <gateway/api/routes.hpp>
 
+#include <gateway/api/console.hpp>
 #include <gateway/api/health.hpp>
 #include <gateway/api/history.hpp>
 #include <gateway/api/history_stream.hpp>
@@ -48,6 +49,8 @@ std::vector<http::route> routes(services with) {
     add(get, "/readyz", std::nullopt, show_readiness);
     add(get, "/metrics", std::nullopt, show_metrics);
     add(get, "/openapi.json", std::nullopt, show_openapi);
+    add(get, "/console", std::nullopt, show_console);
+    add(get, "/console/{file}", std::nullopt, show_console_file);
     add(get, "/problems/{slug}", std::nullopt, show_problem);
     return out;
 }

@@ -126,7 +126,7 @@ std::vector<MetricFamily> readings::Collect() const {
     out.gauge("fencegate_build_info", "1; the version is the label.", 1, {{"version", from_.version}});
     out.gauge("fencegate_quorum", "1 while a majority of the Redis nodes votes.", from_.locks.has_quorum() ? 1 : 0);
     read_nodes(out, from_.locks.nodes());
-    out.gauge("distributed_lock_waiters", "Callers that wait for a lease.", static_cast<double>(from_.locks.waiting()));
+    out.gauge("distributed_lock_waiters", "Callers that wait for a lease.", static_cast<double>(from_.locks.waiters()));
     read_leaks(out, from_.leaks);
     read_pool(out, from_.database);
     out.gauge("fencegate_history_buffer_rows", "Lease events that wait to be written to the history.",

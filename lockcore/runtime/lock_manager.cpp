@@ -13,7 +13,9 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include <algorithm>
+#include <functional>
 #include <future>
+#include <iterator>
 #include <memory>
 
 namespace lockcore {
@@ -179,6 +181,29 @@ asio::awaitable<result<leak_report>> lock_manager::find_leaks() {
     return on(s, s.find_leaks());
 }
 
+asio::awaitable<waiting_overview> lock_manager::waiting(std::string prefix, std::size_t limit) {
+    waiting_overview all;
+    for (const auto& s : impl_->shards) {
+        waiting_overview part = co_await on(*s, s->waiting(prefix));
+        all.waiters += part.waiters;
+        std::ranges::move(part.resources, std::back_inserter(all.resources));
+    }
+    // A resource may be waited for at several shards: beside others, it queues at the shard of the first of them.
+    std::ranges::sort(all.resources, {}, &waiting_count::resource);
+    std::vector<waiting_count> merged;
+    for (waiting_count& one : all.resources) {
+        if (!merged.empty() && merged.back().resource == one.resource) {
+            merged.back().waiters += one.waiters;
+        } else {
+            merged.push_back(std::move(one));
+        }
+    }
+    std::ranges::stable_sort(merged, std::ranges::greater{}, &waiting_count::waiters);
+    if (merged.size() > limit) merged.erase(merged.begin() + static_cast<std::ptrdiff_t>(limit), merged.end());
+    all.resources = std::move(merged);
+    co_return all;
+}
+
 result<lease_claims> lock_manager::open(std::string_view lease_id) const {
     return open_lease_id(lease_id, impl_->deps.mac);
 }
@@ -195,10 +220,10 @@ std::vector<node_status> lock_manager::nodes() const {
     return out;
 }
 
-std::size_t lock_manager::waiting() const {
+std::size_t lock_manager::waiters() const {
     std::size_t out = 0;
     for (const auto& s : impl_->shards)
-        out += s->waiting();
+        out += s->waiters();
     return out;
 }
 

@@ -416,4 +416,22 @@ void shard::emit(event_kind kind, const lease_claims& claims, const std::string&
     deps_.events.on_event(make_event(kind, claims, trace_id, std::move(detail), ttl));
 }
 
+asio::awaitable<waiting_overview> shard::waiting(std::string prefix) {
+    waiting_overview out;
+    std::unordered_map<std::string_view, std::size_t> by_name;
+    for (const auto& [ticket, who] : waiters_) {
+        bool counts = false;
+        for (const resource_name& name : who->request.resources) {
+            if (!name.str().starts_with(prefix)) continue;
+            ++by_name[name.str()];
+            counts = true;
+        }
+        if (counts) ++out.waiters;
+    }
+    out.resources.reserve(by_name.size());
+    for (const auto& [name, waiters] : by_name)
+        out.resources.push_back({std::string(name), waiters});
+    co_return out;
+}
+
 }  // namespace lockcore

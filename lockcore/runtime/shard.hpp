@@ -42,11 +42,12 @@ class shard final : public redis::link_observer {
     boost::asio::awaitable<result<std::optional<live_lease>>> look(resource_name resource);
     boost::asio::awaitable<result<lease_page>> list(lease_query query);
     boost::asio::awaitable<result<leak_report>> find_leaks();
+    boost::asio::awaitable<waiting_overview> waiting(std::string prefix);
 
     boost::asio::io_context& io() { return io_; }
     std::vector<node_status> status() const;
     /// How many wait here. From any thread.
-    std::size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
+    std::size_t waiters() const { return waiting_.load(std::memory_order_relaxed); }
 
     std::string same_server(node_index asking, const std::string& run_id) const override;
     epoch highest_epoch() const override;

@@ -106,6 +106,29 @@ def test_list_when_a_lease_has_several_resources_then_each_of_them_is_there(here
     assert {item["fencing_token"] for item in items} == {lease["fencing_token"]}
 
 
+def test_list_when_callers_wait_then_how_many_for_which_resource_at_this_gateway(here: Api, there: Api, fresh: Fresh) -> None:
+    stem = fresh("test/queue")
+    one, two, free = f"{stem}/1", f"{stem}/2", f"{stem}/3"
+    for name in (one, two):
+        here.take(name)
+    calls = [here.begin_ask(one, wait_ms=20_000) for _ in range(2)]
+    calls.append(here.begin("POST", "/v1/leases", {"resources": [free, two, one], "wait_ms": 20_000}))
+    calls.append(there.begin_ask(two, wait_ms=20_000))
+
+    def waiting(api: Api, prefix: str = stem) -> tuple[int, list[tuple[str, int]]]:
+        page = api.get("/v1/leases", resource_prefix=prefix, limit=1).json()
+        return page["waiters"], [(entry["resource"], entry["waiters"]) for entry in page["waiting"]]
+
+    # Those waited for most first, and by name where they are even.
+    eventually(lambda: waiting(here) == (3, [(one, 3), (two, 1), (free, 1)]), 5, what="three wait here, one of them for all")
+    assert waiting(there) == (1, [(two, 1)])
+    assert waiting(here, free) == (1, [(free, 1)])
+    assert waiting(here, f"{stem}/none") == (0, [])
+    for call in calls:
+        call.hang_up()
+    eventually(lambda: waiting(here) == (0, []) and waiting(there) == (0, []), 5, what="who hung up waits no more")
+
+
 def test_list_when_250_leases_live_then_pages_have_each_once_in_order(here: Api, there: Api, auditor: Api, fresh: Fresh) -> None:
     stem = fresh("test/page")
     names = [f"{stem}/{number:03}" for number in range(250)]

@@ -75,6 +75,18 @@ struct leak_report {
     std::vector<std::string> minority_examples;
 };
 
+/// How many callers wait here for one resource.
+struct waiting_count {
+    std::string resource;
+    std::size_t waiters = 0;
+};
+
+/// Who waits at this manager; others have waiters of their own.
+struct waiting_overview {
+    std::size_t waiters = 0;               ///< Callers, each counted once.
+    std::vector<waiting_count> resources;  ///< Those waited for most first; who waits for several counts at each.
+};
+
 /// Gives out leases with fencing tokens by Redlock over independent Redis nodes.
 ///
 /// One shard an io_context; a resource belongs to shard hash(resource) mod shards, where its queue, its state machines
@@ -164,6 +176,9 @@ class lock_manager {
     /// Errors: errc::busy. Cancel: (terminal) errc::cancelled.
     boost::asio::awaitable<result<leak_report>> find_leaks();
 
+    /// Who waits at this manager for resources whose name begins with `prefix`; of the resources at most `limit`.
+    boost::asio::awaitable<waiting_overview> waiting(std::string prefix, std::size_t limit);
+
     /// The claims of a lease_id made by this cluster's key. Errors: errc::lease_not_authentic.
     result<lease_claims> open(std::string_view lease_id) const;
 
@@ -171,7 +186,7 @@ class lock_manager {
     std::vector<node_status> nodes() const;
 
     /// How many callers wait for a resource here.
-    std::size_t waiting() const;
+    std::size_t waiters() const;
 
     /// True while a majority of the nodes votes.
     bool has_quorum() const;

@@ -1,0 +1,175 @@
+// The history: filters that stand in the address bar, pages, and the whole of it as a file.
+
+import {address, call, json} from './api.js';
+import {byId, cell, el, optional, PanelState, reconcile, row, setText, table} from './dom.js';
+import {details, eventBadge, EVENTS, holder, timeAgo} from './words.js';
+import * as url from './url.js';
+
+const PAGE = 50;
+const ROWS_MAX = 1000;
+const COLUMNS = [{label: 'When'}, {label: 'Event'}, {label: 'Resource'}, {label: 'Token', numeric: true}, {label: 'Fence', numeric: true},
+  {label: 'Holder'}, {label: 'Detail'}];
+
+/** As the API calls them; `seldom`: behind "More filters". */
+const FILTERS = [
+  {name: 'resource_prefix', label: 'Resource begins with', placeholder: 'inventory/'},
+  {name: 'event', label: 'Event', options: EVENTS},
+  {name: 'owner', label: 'Owner'},
+  {name: 'from', label: 'From', type: 'datetime-local'},
+  {name: 'to', label: 'To', type: 'datetime-local'},
+  {name: 'resource', label: 'Resource is', seldom: true},
+  {name: 'principal', label: 'Principal', seldom: true},
+  {name: 'token_min', label: 'Token from', type: 'number', seldom: true},
+  {name: 'token_max', label: 'Token to', type: 'number', seldom: true},
+  {name: 'write_id', label: 'Write id', seldom: true},
+  {name: 'trace_id', label: 'Trace id', seldom: true},
+  {name: 'order', label: 'Order', options: {asc: {label: 'Oldest first'}}, unset: 'Newest first', seldom: true},
+];
+const NAMES = FILTERS.map(filter => filter.name);
+
+/** RFC 3339 as the input of the viewer's own time has it, and back. */
+const toLocal = iso => {
+  const at = new Date(iso);
+  if (Number.isNaN(at.getTime())) return '';
+  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+};
+const toIso = local => (local ? new Date(local).toISOString() : '');
+
+export class History {
+  /** `show(resource)`: draw its timeline. */
+  constructor({show}) {
+    this.show = show;
+    this.state = new PanelState(byId('history'));
+    this.form = byId('history-form');
+    this.inputs = new Map();
+    this.rows = new Map();
+    this.items = [];
+    this.#makeForm();
+    const {element, body} = table('History', COLUMNS);
+    this.table = element;
+    this.body = body;
+    this.more = el('button', {type: 'button', onclick: () => this.#older()}, 'Load more');
+    this.foot = el('p', {class: 'muted small'});
+    this.state.body.append(element, this.foot, this.more);
+    this.more.hidden = this.table.hidden = true;
+  }
+
+  #makeForm() {
+    const fields = FILTERS.map(filter => {
+      const id = `history-${filter.name}`;
+      const input = filter.options
+        ? el('select', {id, name: filter.name}, el('option', {value: ''}, filter.unset ?? 'any'),
+          Object.entries(filter.options).map(([value, {label}]) => el('option', {value}, label)))
+        : el('input', {id, name: filter.name, type: filter.type ?? 'text', placeholder: filter.placeholder, spellcheck: 'false', autocapitalize: 'off',
+          step: filter.type === 'datetime-local' ? '1' : null, min: filter.type === 'number' ? '0' : null});
+      this.inputs.set(filter.name, input);
+      return {filter, field: el('div', {class: 'field'}, el('label', {for: id}, filter.label), input)};
+    });
+    this.seldom = el('details', {class: 'seldom'}, el('summary', {}, 'More filters'),
+      el('div', {class: 'fields'}, fields.filter(({filter}) => filter.seldom).map(({field}) => field)));
+    this.download = ['csv', 'ndjson'].map(kind => el('button', {type: 'button', class: 'quiet', onclick: () => this.#save(kind)}, kind.toUpperCase()));
+    this.form.append(
+      el('div', {class: 'fields'}, fields.filter(({filter}) => !filter.seldom).map(({field}) => field)),
+      this.seldom,
+      el('div', {class: 'buttons'}, el('button', {type: 'submit', class: 'primary'}, 'Search'),
+        el('button', {type: 'button', class: 'quiet', onclick: () => this.#clear()}, 'Clear'),
+        el('span', {class: 'spring'}), el('span', {class: 'muted small'}, 'Save all of it:'), this.download));
+    this.form.addEventListener('submit', event => {
+      event.preventDefault();
+      url.write(this.#values());
+      this.refresh();
+    });
+  }
+
+  readAddress() {
+    const values = url.read(NAMES);
+    for (const {name, type, seldom} of FILTERS) {
+      const value = values[name] ?? '';
+      this.inputs.get(name).value = type === 'datetime-local' && value ? toLocal(value) : value;
+      if (seldom && value) this.seldom.open = true;
+    }
+  }
+
+  #values() {
+    return Object.fromEntries(FILTERS.map(({name, type}) => {
+      const value = this.inputs.get(name).value.trim();
+      return [name, type === 'datetime-local' ? toIso(value) : value];
+    }));
+  }
+
+  #clear() {
+    for (const input of this.inputs.values()) input.value = '';
+    url.write(this.#values());
+    this.refresh();
+  }
+
+  /** The first page, by what the address says: what is typed and not yet searched for stays out of it. */
+  async refresh() {
+    this.asking?.abort();
+    const asking = this.asking = new AbortController();
+    try {
+      const page = await json(address('/v1/history', {...url.read(NAMES), limit: PAGE}), {signal: asking.signal});
+      this.pages = 1;
+      this.#show(page.items, page.next_cursor);
+      if (page.items.length) this.state.ready();
+      else this.state.empty(Object.keys(url.read(NAMES)).length ? 'Nothing in the history is like that.' : 'The history is empty yet.');
+    } catch (problem) {
+      if (problem.name !== 'AbortError' && problem.status !== 401) this.state.failed(problem, () => this.refresh());
+    }
+  }
+
+  /** New events have come: shown where the first page is shown, newest first. */
+  follow() {
+    if (this.pages === 1 && !('order' in url.read(['order'])) && !('to' in url.read(['to']))) this.refresh();
+  }
+
+  async #older() {
+    this.more.disabled = true;
+    try {
+      const page = await json(address('/v1/history', {...url.read(NAMES), limit: PAGE, cursor: this.cursor}));
+      this.pages += 1;
+      this.#show([...this.items, ...page.items], page.next_cursor);
+    } catch (problem) {
+      if (problem.status !== 401) this.state.failed(problem, () => this.#older());
+    } finally {
+      this.more.disabled = false;
+    }
+  }
+
+  /** A row that is there already stays, and with it the focus. */
+  #show(items, cursor) {
+    this.items = items;
+    this.cursor = cursor;
+    this.table.hidden = items.length === 0;
+    reconcile(this.body, this.rows, items, item => item.id, item => ({row: this.#row(item), update() {}}));
+    const shown = items.length;
+    this.more.hidden = !this.cursor || shown >= ROWS_MAX;
+    const words = shown >= ROWS_MAX && this.cursor ? `The first ${ROWS_MAX}; narrow the search, or save all of it.` : this.pages > 1 ? `${shown} shown; new events wait until the next search.` : '';
+    setText(this.foot, words);
+  }
+
+  #row(item) {
+    const line = row({class: item.event === 'write_rejected' ? 'bad' : null, 'data-event': item.id});
+    const resource = item.resource && el('button', {type: 'button', class: 'link', title: 'Draw its timeline', onclick: () => this.show(item.resource)}, item.resource);
+    const extra = [item.write_id ? `write ${item.write_id}` : '', details(item.detail)].filter(Boolean).join(', ');
+    line.append(cell(COLUMNS[0], timeAgo(item.at)), cell(COLUMNS[1], eventBadge(item)), optional(COLUMNS[2], resource),
+      optional(COLUMNS[3], item.fencing_token), optional(COLUMNS[4], item.last_fencing_token),
+      optional(COLUMNS[5], holder(item)), cell(COLUMNS[6], el('span', {class: 'detail small'}, extra)));
+    return line;
+  }
+
+  /** With the API key in a header, which a plain link cannot send. */
+  async #save(kind) {
+    for (const button of this.download) button.disabled = true;
+    try {
+      const answer = await call(address('/v1/history', url.read(NAMES)), {accept: kind === 'csv' ? 'text/csv' : 'application/x-ndjson'});
+      const link = el('a', {href: URL.createObjectURL(await answer.blob()), download: `history.${kind}`});
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    } catch (problem) {
+      if (problem.status !== 401) setText(this.foot, `Not saved: ${problem.title}. ${problem.detail}`);
+    } finally {
+      for (const button of this.download) button.disabled = false;
+    }
+  }
+}

@@ -1,0 +1,104 @@
+// Grants and refusals by the minute over the last hour: what was let through above the line, what was refused below it.
+
+import {address, json} from './api.js';
+import {byId, el, PanelState, svg, table, row, cell} from './dom.js';
+import {count, now, shortTime} from './words.js';
+
+const HOUR = 3_600_000;
+const MINUTE = 60_000;
+const CHARTS = [
+  {name: 'Leases', up: ['lease_granted'], down: ['lease_refused'], upWord: 'granted', downWord: 'refused'},
+  {name: 'Writes', up: ['write_applied'], down: ['write_rejected', 'write_failed'], upWord: 'applied', downWord: 'refused or failed'},
+];
+const sum = (counts, events) => events.reduce((total, event) => total + (counts[event] ?? 0), 0);
+
+export class Rates {
+  /** `told(totals)` with each change. */
+  constructor({told}) {
+    this.told = told;
+    this.state = new PanelState(byId('rates'));
+    this.minutes = new Map(); // start of the minute → counts by event
+    this.charts = el('div', {class: 'charts'});
+    this.rows = el('div');
+    this.state.body.append(this.charts, el('details', {}, el('summary', {}, 'The same as a table'), this.rows));
+    this.state.body.hidden = true;
+  }
+
+  async refresh() {
+    const to = now();
+    const from = Math.floor((to - HOUR) / MINUTE) * MINUTE + MINUTE;
+    try {
+      const summary = await json(address('/v1/history/summary', {from: new Date(from).toISOString(), bucket_ms: MINUTE}));
+      this.minutes = new Map(summary.buckets.map(bucket => [Date.parse(bucket.at), bucket.counts]));
+      this.state.body.hidden = false;
+      this.state.ready();
+      this.#show();
+    } catch (problem) {
+      if (problem.status !== 401) this.state.failed(problem, () => this.refresh());
+    }
+  }
+
+  /** One event that has just landed; counted here until the next refresh. */
+  add(item) {
+    const minute = Math.floor(Date.parse(item.at) / MINUTE) * MINUTE;
+    const counts = this.minutes.get(minute) ?? {};
+    counts[item.event] = (counts[item.event] ?? 0) + 1;
+    this.minutes.set(minute, counts);
+    this.pending ??= setTimeout(() => {
+      this.pending = undefined;
+      if (this.state.loaded) this.#show();
+    }, 250);
+  }
+
+  #show() {
+    const last = Math.floor(now() / MINUTE) * MINUTE;
+    const bars = Array.from({length: 60}, (_, index) => {
+      const at = last - (59 - index) * MINUTE;
+      return {at, counts: this.minutes.get(at) ?? {}};
+    });
+    const totals = {};
+    for (const {counts} of bars) {
+      for (const [event, number] of Object.entries(counts)) totals[event] = (totals[event] ?? 0) + number;
+    }
+    this.charts.replaceChildren(...CHARTS.map(chart => this.#chart(chart, bars, totals)));
+    this.#table(bars);
+    this.told(totals);
+  }
+
+  #chart(chart, bars, totals) {
+    const up = sum(totals, chart.up);
+    const down = sum(totals, chart.down);
+    const most = Math.max(1, ...bars.map(bar => Math.max(sum(bar.counts, chart.up), sum(bar.counts, chart.down))));
+    const [width, height, middle] = [360, 72, 44];
+    const step = width / bars.length;
+    const drawing = svg('svg', {viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: 'none', class: 'bars', role: 'img',
+      'aria-label': `${chart.name} in the last hour: ${count(up)} ${chart.upWord}, ${count(down)} ${chart.downWord}; at most ${count(most)} in a minute.`});
+    bars.forEach((bar, index) => {
+      const high = sum(bar.counts, chart.up) / most * (middle - 2);
+      const low = sum(bar.counts, chart.down) / most * (height - middle - 2);
+      const x = (index * step + 0.75).toFixed(2);
+      const wide = (step - 1.5).toFixed(2);
+      if (high) drawing.append(svg('rect', {class: 'up', x, width: wide, y: (middle - Math.max(1, high)).toFixed(2), height: Math.max(1, high).toFixed(2)}));
+      if (low) drawing.append(svg('rect', {class: 'down', x, width: wide, y: middle + 1, height: Math.max(1, low).toFixed(2)}));
+    });
+    drawing.append(svg('line', {class: 'axis', x1: 0, x2: width, y1: middle + 0.5, y2: middle + 0.5}));
+    return el('figure', {class: 'chart'},
+      el('figcaption', {}, el('strong', {}, chart.name), el('span', {class: 'tabular'},
+        el('span', {class: 'key up'}, `${count(up)} ${chart.upWord}`), ' ', el('span', {class: 'key down'}, `${count(down)} ${chart.downWord}`))),
+      drawing,
+      el('div', {class: 'chart-foot muted small tabular', 'aria-hidden': 'true'}, el('span', {}, shortTime(bars[0].at).slice(0, 5)),
+        el('span', {}, `most a minute: ${count(most)}`), el('span', {}, 'now')));
+  }
+
+  #table(bars) {
+    const columns = [{label: 'Minute'}, ...CHARTS.flatMap(chart => [{label: `${chart.name} ${chart.upWord}`, numeric: true}, {label: `${chart.name} ${chart.downWord}`, numeric: true}])];
+    const {element, body} = table('Grants and refusals by the minute', columns);
+    for (const bar of bars.filter(({counts}) => Object.keys(counts).length > 0).reverse()) {
+      const line = row({});
+      line.append(cell(columns[0], shortTime(bar.at).slice(0, 5)));
+      CHARTS.flatMap(chart => [chart.up, chart.down]).forEach((events, index) => line.append(cell(columns[index + 1], count(sum(bar.counts, events)))));
+      body.append(line);
+    }
+    this.rows.replaceChildren(body.children.length ? element : el('p', {class: 'muted'}, 'Nothing in the last hour.'));
+  }
+}

@@ -1,0 +1,69 @@
+// Taking a lease away: with a reason, by those who may, and with the focus given back.
+
+import assert from 'node:assert/strict';
+import {test} from 'node:test';
+import {accessibilityFaults, screenshot} from './support/browser.js';
+import {browser, stack} from './support/scene.js';
+import {eventually} from './support/stack.js';
+
+const focused = page => page.evaluate(() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.id);
+
+test('lease when revoked with a reason then gone, its holder sealed out, and the history says why', async () => {
+  const resource = 'inventory/sku-2';
+  const lease = await stack.take(resource, {owner: 'stuck', as: 'orders'});
+  const {page, seen, close} = await browser.open(stack, {width: 390, scheme: 'dark'});
+  const button = page.getByRole('button', {name: `Revoke the lease on ${resource}`});
+  await button.focus();
+  await page.keyboard.press('Enter');
+  await page.getByRole('dialog').waitFor();
+  assert.equal(await focused(page), 'revoke-reason');
+  assert.match(await page.getByRole('dialog').innerText(), new RegExp(`${resource}[\\s\\S]*stuck \\(orders\\)[\\s\\S]*${lease.fencing_token}`));
+  await page.keyboard.press('Escape');
+  assert.equal(await focused(page), `Revoke the lease on ${resource}`);
+
+  await page.keyboard.press('Enter');
+  await page.getByRole('button', {name: 'Take it away'}).click();
+  await page.getByText('Say why: the history keeps it.').waitFor();
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await screenshot(page, 'revoke-390-dark');
+  await page.getByLabel('Reason, for the history').fill('the holder hängt');
+  await page.getByRole('button', {name: 'Take it away'}).click();
+  await page.locator(`#leases [data-resource="${resource}"]`).waitFor({state: 'detached', timeout: 3000});
+  assert.equal(await focused(page), 'leases-title');
+  assert.equal(await stack.write(lease, 'sku-2', 'orders'), 412);
+  const [revoked] = await eventually(async () => {
+    const items = await stack.history({resource, event: 'lease_revoked'});
+    return items.length && items;
+  }, 'it is in the history');
+  assert.equal(revoked.principal, 'admin');
+  assert.match(JSON.stringify(revoked.detail), /the holder hängt/);
+  assert.deepEqual([seen.faults, seen.outside], [[], []]);
+  await close();
+});
+
+test('lease when another holds it by now then it is left alone, and the dialog says so', async () => {
+  const resource = 'inventory/sku-3';
+  const first = await stack.take(resource);
+  const {page, close} = await browser.open(stack, {expected: [/409 \(Conflict\)/]});
+  await page.getByRole('button', {name: `Revoke the lease on ${resource}`}).click();
+  await stack.release(first);
+  const second = await stack.take(resource);
+  await page.getByLabel('Reason, for the history').fill('too late');
+  await page.getByRole('button', {name: 'Take it away'}).click();
+  await page.getByText('it was not taken away').waitFor();
+  assert.equal((await stack.call('GET', `/v1/leases/${encodeURIComponent(second.lease_id)}`)).status, 200);
+  await page.getByRole('button', {name: 'Keep it'}).click();
+  await close();
+});
+
+test('revoking when the key may not operate then refused, and the dialog says which scope it lacks', async () => {
+  const {page, close} = await browser.open(stack, {expected: [/403 \(Forbidden\)/]});
+  await page.getByRole('button', {name: 'Revoke the lease on jobs/awaited'}).click();
+  await page.evaluate(key => sessionStorage.setItem('fencegate.api_key', key), stack.key('auditor'));
+  await page.getByLabel('Reason, for the history').fill('may I?');
+  await page.getByRole('button', {name: 'Take it away'}).click();
+  await page.locator('dialog').getByText("lacks the scope 'operate'").waitFor();
+  const held = (await stack.call('GET', '/v1/leases?resource_prefix=jobs/awaited')).body.items;
+  assert.equal(held.length, 1);
+  await close();
+});

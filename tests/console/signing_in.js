@@ -1,0 +1,57 @@
+// The API key: asked for, tried, kept in the tab, forgotten.
+
+import assert from 'node:assert/strict';
+import {test} from 'node:test';
+import {accessibilityFaults, screenshot, sideways} from './support/browser.js';
+import {browser, stack} from './support/scene.js';
+
+const unauthorized = [/401 \(Unauthorized\)/];
+
+test('sign-in when the key is wrong then it says so and keeps nothing', async () => {
+  const {page, seen, close} = await browser.open(stack, {width: 390, key: '', expected: unauthorized});
+  await page.getByRole('heading', {name: 'Sign in'}).waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'api-key');
+  assert.ok(!await page.locator('#panels').isVisible());
+  await page.getByRole('button', {name: 'Sign in'}).click();
+  await page.getByText('Enter an API key.').waitFor();
+  await page.getByLabel('API key').fill('schlüssel');
+  await page.keyboard.press('Enter');
+  await page.getByText('visible ASCII characters only').waitFor();
+  await page.getByLabel('API key').fill('not-a-key');
+  await page.keyboard.press('Enter');
+  await page.getByText('This gateway does not know that key.').waitFor();
+  assert.equal(await page.evaluate(() => sessionStorage.length + localStorage.length), 0);
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'api-key');
+  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.equal(await sideways(page), 0);
+  await screenshot(page, 'sign-in-390-light');
+  assert.deepEqual([seen.faults, seen.outside], [[], []]);
+  await close();
+});
+
+test('sign-in when the key is good then the panels; kept for a reload, in the tab only, until signed out', async () => {
+  const {page, seen, close} = await browser.open(stack, {key: '', expected: unauthorized});
+  await page.getByLabel('API key').fill(stack.key());
+  await page.keyboard.press('Enter');
+  await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
+  await page.reload();
+  await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
+  const places = await page.evaluate(() => ({address: location.href, local: JSON.stringify(localStorage), cookie: document.cookie, session: JSON.stringify(sessionStorage), text: document.documentElement.outerHTML}));
+  for (const [place, text] of Object.entries(places)) assert.equal(text.includes(stack.key()), place === 'session', place);
+  await page.getByRole('button', {name: 'Sign out'}).click();
+  await page.getByRole('heading', {name: 'Sign in'}).waitFor();
+  assert.equal(await page.evaluate(() => sessionStorage.length), 0);
+  assert.ok(!await page.locator('#panels').isVisible());
+  assert.deepEqual([seen.faults, seen.outside], [[], []]);
+  await close();
+});
+
+test('key when it may only read the history then what it may not see says so, and nothing can be revoked', async () => {
+  const {page, seen, close} = await browser.open(stack, {key: stack.key('auditor'), expected: [/403 \(Forbidden\)/]});
+  await page.locator('#nodes').getByText('This API key may not see this').waitFor();
+  await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
+  await page.locator('#history tbody tr').first().waitFor();
+  assert.equal(await page.getByRole('button', {name: /^Revoke/}).count(), 0);
+  assert.deepEqual([seen.faults, seen.outside], [[], []]);
+  await close();
+});
