@@ -35,7 +35,7 @@ bool read_return(const http::object_reader& body) {
 
 }  // namespace
 
-result<write_body> parse_write_body(const http::request& r) {
+result<write_call> parse_write_body(const http::request& r) {
     auto parsed = http::parse_object_body(r);
     if (!parsed) return parsed.error();
     http::fault_list faults;
@@ -46,7 +46,7 @@ result<write_body> parse_write_body(const http::request& r) {
     for (const std::string_view field : {"then", "lease"}) {
         if (body.has(field)) body.fault(field, "this version does not support this field");
     }
-    write_body out;
+    write_call out;
     out.lease_id = read_lease_id(body, r, faults);
     out.return_rows = read_return(body);
     out.require_live = body.boolean("require_live").value_or(false);
@@ -56,10 +56,6 @@ result<write_body> parse_write_body(const http::request& r) {
         body.fault("operations", "is missing");
     }
     if (!faults.empty()) return std::move(faults).to_failure();
-    if (out.lease_id.empty()) {
-        return make_failure(errc::fencing_required,
-                            "No lease was sent: put its lease_id into the body or into the header Fencing-Lease.");
-    }
     return out;
 }
 

@@ -107,13 +107,16 @@ TEST(api_lease_access, lease_of_another_principal_then_forbidden_without_operate
 }
 
 TEST(api_writes_render, outcome_then_rows_and_values_spliced_in) {
-    write_outcome outcome;
+    write_report report;
+    report.write_id = "W";
+    report.token = lockcore::fencing_token{34};
+    write_outcome& outcome = report.outcome;
     outcome.fences.push_back({"inventory/sku-1", 34});
     outcome.results.push_back({1, R"([{"sku": "sku-1"}])", false});
     outcome.results.push_back({2, "", false});
     outcome.results.push_back({0, "1001", true});
     EXPECT_EQ(
-        render_write("W", lockcore::fencing_token{34}, outcome),
+        render_write(report),
         R"({"applied":true,"write_id":"W","fences":[{"resource":"inventory/sku-1","fencing_token":34,"last_fencing_token":34}],)"
         R"("results":[{"rows_affected":1,"rows":[{"sku": "sku-1"}]},{"rows_affected":2},{"value":1001}]})");
 }
