@@ -13,10 +13,13 @@ namespace fencegate::api {
 
 /// A guarded write as its caller asks for it, whatever address it came to.
 struct write_call {
-    std::string lease_id;
+    std::string lease_id;  ///< Empty: the headers bring a token of another issuer.
     std::vector<operation> operations;
     bool return_rows = false;
-    bool require_live = false;  ///< Asks a majority of the nodes first whether the lease still lives.
+    bool require_live = false;              ///< Asks a majority of the nodes first whether the lease still lives.
+    std::vector<selected_column> select{};  ///< Which columns rows carry. Empty: every one that is exposed.
+    /// Puts a failure of the write into the words of the address that it came to. Empty: as it is.
+    std::function<void(failure&)> retell{};
 };
 
 /// What a write that was done has to say.

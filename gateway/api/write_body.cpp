@@ -10,11 +10,7 @@ namespace {
 constexpr std::size_t lease_id_bytes_max = 8 * 1024;
 
 void refuse_unsupported_headers(const http::request& r, http::fault_list& faults) {
-    for (const auto& [name, shown] :
-         {std::pair{"idempotency-key", "Idempotency-Key"}, std::pair{"fencing-token", "Fencing-Token"},
-          std::pair{"fencing-resource", "Fencing-Resource"}}) {
-        if (r.has_header(name)) faults.add(shown, "this version does not support this header");
-    }
+    if (r.has_header("idempotency-key")) faults.add("Idempotency-Key", "this version does not support this header");
 }
 
 std::string read_lease_id(const http::object_reader& body, const http::request& r, http::fault_list& faults) {

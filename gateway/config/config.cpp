@@ -169,6 +169,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
              {"conninfo", text(cfg.postgres.conninfo), true},
              {"connections", integer(cfg.postgres.connections, 1, 64)},
              {"queue_max", integer(cfg.postgres.queue_max, 1, 1'000'000)},
+             {"rows_max", integer(cfg.postgres.rows_max, 1, 100'000)},
              {"statement_timeout_ms", duration(cfg.postgres.statement_timeout, 100ms, 10min)},
              {"lock_timeout_ms", duration(cfg.postgres.lock_timeout, 10ms, 1min)},
          }),

@@ -45,8 +45,10 @@ struct http_config {
 struct postgres_config {
     std::string conninfo;  ///< libpq connection string, `host=… dbname=… user=…`. May hold a password; never logged. No
                            ///< default.
-    unsigned connections = 4;  ///< Worker threads, one connection each; and at most as many beside them, for writes
-                               ///< that call functions or wait for locks. 1 to 64.
+    unsigned connections = 4;  ///< Worker threads, one connection each; at most as many beside them, for writes that
+                               ///< call functions or wait for locks, and again as many for reads. 1 to 64.
+    std::size_t rows_max = 1'000;  ///< Most rows of one read of a table, whatever limit it asks for, and of one insert.
+                                   ///< 1 to 100,000.
     std::size_t queue_max = 10'000;  ///< Requests waiting for a worker, in all; more: 503 overloaded. 1 to 1,000,000.
     std::chrono::milliseconds statement_timeout{5'000};  ///< Longest time of one statement. 100 ms to 10 min.
     std::chrono::milliseconds lock_timeout{

@@ -15,21 +15,39 @@
 
 namespace fencegate {
 
-enum class comparison_operator { eq, neq, lt, lte, gt, gte, in, is };
+enum class comparison_operator { eq, neq, lt, lte, gt, gte, in, is, like, ilike, all_of, any_of };
 
-/// `column operator value`. `in` takes an array; `is` takes null, true, false or "unknown".
+/// `column operator value`. `in` takes an array; `is` takes null, true, false or "unknown"; `all_of` and `any_of` have
+/// members in place of column and value.
 struct comparison {
     std::string column;
     comparison_operator op = comparison_operator::eq;
     boost::json::value value;
-    std::string pointer;  ///< Where it stood in the body, for errors.
+    std::string pointer;   ///< Where it stood in the request, for errors.
+    bool negated = false;  ///< Its opposite.
+    bool literal = false;  ///< The value, or each of them, is PostgreSQL's own text, as a query string has it.
+    std::vector<comparison> members{};
 };
 
-/// A value for a column or an argument; `pointer` is where it stood in the body.
+/// A value for a column or an argument; `pointer` is where it stood in the request.
 struct assignment {
     std::string name;
     boost::json::value value;
     std::string pointer;
+    bool literal = false;  ///< The value is PostgreSQL's own text.
+};
+
+/// A column in an answer.
+struct selected_column {
+    std::string column;
+    std::string alias;  ///< Its name in the answer; no two alike.
+};
+
+/// What an insert does about a row that is there already.
+struct conflict_rule {
+    bool replace = false;                ///< Put the new values into it; else leave it as it is.
+    std::vector<std::string> columns{};  ///< Of the unique index that tells. Empty, where nothing is replaced: any.
+    std::string pointer;                 ///< Where the columns stood in the request.
 };
 
 struct update_operation {
@@ -44,6 +62,9 @@ struct insert_operation {
     std::string table;
     std::vector<assignment> values;  ///< May be empty: all defaults.
     std::optional<std::int64_t> expect_rows;
+    /// Several rows in place of `values`, which then are those of the first: objects of the same keys.
+    boost::json::array rows{};
+    std::optional<conflict_rule> on_conflict{};
 };
 
 struct delete_operation {
@@ -70,7 +91,8 @@ struct write_request {
     lockcore::fencing_token token{};
     actor by;
     std::vector<operation> operations;
-    bool return_rows = false;  ///< Whether results carry the rows as they are after the operation.
+    bool return_rows = false;               ///< Whether results carry the rows as they are after the operation.
+    std::vector<selected_column> select{};  ///< Of these rows. Empty: every column that is exposed.
 };
 
 /// What one operation did.
@@ -78,6 +100,7 @@ struct operation_result {
     std::int64_t rows_affected = 0;
     std::string json;  ///< Already JSON: the array of rows for a table, the value for a call. Empty: not asked for.
     bool is_call = false;
+    bool is_void = false;  ///< A call of a function that returns nothing.
 };
 
 struct fence_state {

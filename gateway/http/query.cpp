@@ -9,8 +9,6 @@
 namespace fencegate::http {
 namespace {
 
-constexpr std::size_t parameters_max = 64;
-
 std::string decode(boost::urls::pct_string_view text) {
     // As HTML forms and most clients write a blank.
     boost::urls::encoding_opts options;
@@ -20,28 +18,36 @@ std::string decode(boost::urls::pct_string_view text) {
 
 }  // namespace
 
-query_reader::query_reader(std::string_view query, std::initializer_list<std::string_view> known, fault_list& faults)
-    : faults_(faults) {
-    if (query.empty()) return;
+std::vector<std::pair<std::string, std::string>> query_parameters(std::string_view query, fault_list& faults) {
+    std::vector<std::pair<std::string, std::string>> out;
+    if (query.empty()) return out;
     const auto parsed = boost::urls::parse_query({query.data(), query.size()});
     if (!parsed) {
-        faults_.add("query", "is not a well-formed query string");
-        return;
+        faults.add("query", "is not a well-formed query string");
+        return out;
     }
     for (const auto& parameter : *parsed) {
-        std::string name = decode(parameter.key);
-        if (parameters_.size() == parameters_max) {
-            faults_.add("query", "has more than 64 parameters");
-            return;
+        if (out.size() == parameters_max) {
+            faults.add("query", "has more than 64 parameters");
+            return out;
         }
+        std::string name = decode(parameter.key);
+        std::string value = parameter.has_value ? decode(parameter.value) : std::string();
+        if (name.find('\0') != std::string::npos || value.find('\0') != std::string::npos)
+            faults.add(name, "holds U+0000, which PostgreSQL does not have");
+        out.emplace_back(std::move(name), std::move(value));
+    }
+    return out;
+}
+
+query_reader::query_reader(std::string_view query, std::initializer_list<std::string_view> known, fault_list& faults)
+    : faults_(faults) {
+    for (auto& [name, value] : query_parameters(query, faults)) {
         if (std::ranges::find(known, std::string_view(name)) == known.end()) {
             faults_.add(std::move(name), "is not a parameter of this request");
         } else if (text(name)) {
             faults_.add(std::move(name), "is given more than once");
         } else {
-            std::string value = parameter.has_value ? decode(parameter.value) : std::string();
-            if (value.find('\0') != std::string::npos)
-                faults_.add(name, "holds U+0000, which PostgreSQL does not have");
             parameters_.emplace_back(std::move(name), std::move(value));
         }
     }

@@ -106,4 +106,22 @@ const std::string& turn_sql() {
     return sql;
 }
 
+const std::string& raise_fences_sql() {
+    static const std::string sql =
+        "select resource, last_fencing_token from fencing.raise_fences($1::text[], $2::bigint, $3::text, $4::text, "
+        "$5::text, $6::text)";
+    return sql;
+}
+
+compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_name>& resources,
+                                           lockcore::fencing_token to, const actor& by, const std::string& reason) {
+    std::vector<std::string> names;
+    names.reserve(resources.size());
+    for (const auto& resource : resources)
+        names.push_back(resource.str());
+    return {array_literal(names),       std::to_string(lockcore::value_of(to)),
+            null_if_empty(by.owner),    by.principal,
+            null_if_empty(by.trace_id), reason};
+}
+
 }  // namespace fencegate::pg

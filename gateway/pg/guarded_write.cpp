@@ -159,6 +159,7 @@ class write_run {
                 break;
             case answer_shape::nothing:
                 out.is_call = true;
+                out.is_void = true;
                 out.json = "null";
                 break;
         }
@@ -248,10 +249,10 @@ result<write_outcome> run_write(session_slot& slot, catalog_store& catalogs, con
     if (request.resources.empty()) return make_failure(errc::internal_error, "A guarded write names no resource.");
     for (bool first = true;; first = false) {
         auto known = catalogs.get(slot.get());
-        auto plan = plan_write(*known, request.operations, request.return_rows);
+        auto plan = plan_write(*known, request.operations, {request.return_rows, request.select});
         if (plan.unknown_name) {
             known = catalogs.refresh(slot.get(), known);
-            plan = plan_write(*known, request.operations, request.return_rows);
+            plan = plan_write(*known, request.operations, {request.return_rows, request.select});
         }
         if (!plan.faults.empty()) return plan_failure(plan);
 

@@ -1,10 +1,12 @@
 #include <gateway/pg/catalog.hpp>
+#include <gateway/pg/catalog_listener.hpp>
 #include <gateway/pg/cluster.hpp>
 #include <gateway/pg/guarded_write.hpp>
 #include <gateway/pg/history_reader.hpp>
 #include <gateway/pg/history_writer.hpp>
 #include <gateway/pg/pool.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
+#include <gateway/pg/table_reader.hpp>
 #include <gateway/pg/worker.hpp>
 #include <gateway/pg/write_batcher.hpp>
 
@@ -128,22 +130,24 @@ struct pool::impl {
         const worker_manner manner{
             [this](session_slot& slot, std::vector<std::unique_ptr<job>> work) { batcher.run(slot, std::move(work)); },
             false};
-        for (unsigned i = 0; i < std::max(cfg.connections, 1u); ++i)
+        for (unsigned i = 0; i < std::max(cfg.connections, 1u); ++i) {
             workers.push_back(std::make_unique<worker>(cfg, queued, manner));
+            readers.push_back(std::make_unique<worker>(cfg, queued, worker_manner{nullptr, true}));
+        }
     }
 
     /// Workers hand on to the lanes beside them, never the other way round: those end last.
-    std::array<const std::vector<std::unique_ptr<worker>>*, 2> in_order_of_end() const {
-        return {&workers, &aside.workers()};
+    std::array<const std::vector<std::unique_ptr<worker>>*, 3> in_order_of_end() const {
+        return {&readers, &workers, &aside.workers()};
     }
 
     worker& of(const std::vector<lockcore::resource_name>& resources) {
-        if (resources.empty()) return least_loaded();
+        if (resources.empty()) return least_loaded(workers);
         return *workers[resources.front().hash() % workers.size()];
     }
 
-    worker& least_loaded() {
-        return **std::min_element(workers.begin(), workers.end(),
+    static worker& least_loaded(const std::vector<std::unique_ptr<worker>>& group) {
+        return **std::min_element(group.begin(), group.end(),
                                   [](const auto& a, const auto& b) { return a->load() < b->load(); });
     }
 
@@ -167,6 +171,7 @@ struct pool::impl {
                 for (const auto& one : *group)
                     one->police(now);
             }
+            listener.police(now);
         }
     }
 
@@ -198,6 +203,8 @@ struct pool::impl {
     side_lanes aside;
     write_batcher batcher;
     std::vector<std::unique_ptr<worker>> workers;
+    std::vector<std::unique_ptr<worker>> readers;
+    catalog_listener listener{cfg, catalogs};
     std::mutex police_mutex;
     std::condition_variable police_wake;
     bool police_ends = false;
@@ -213,6 +220,7 @@ pool::~pool() {
         for (const auto& one : *group)
             one->join();
     }
+    impl_->listener.stop();
     impl_->end_police();  // after the workers: one that hangs on a silent server needs to be cut
 }
 
@@ -229,6 +237,7 @@ void pool::start() {
         for (const auto& one : *group)
             one->start();
     }
+    impl_->listener.start();
     impl_->police_thread = std::thread([state = impl_.get()] { state->police(); });
 }
 
@@ -246,6 +255,7 @@ void pool::drain(deadline until) {
         for (const auto& one : *group)
             one->join();
     }
+    impl_->listener.stop();
     impl_->end_police();
 }
 
@@ -260,11 +270,18 @@ asio::awaitable<result<write_outcome>> pool::write(write_request request, deadli
         std::move(initiate), asio::use_awaitable, std::move(request));
 }
 
+asio::awaitable<result<read_outcome>> pool::read(read_request request, deadline until) {
+    auto work = [state = impl_.get(), request = std::move(request), until](session_slot& slot) {
+        return run_read(slot, state->catalogs, request, until);
+    };
+    return impl_->submit<read_outcome>(impl_->least_loaded(impl_->readers), until, false, std::move(work));
+}
+
 asio::awaitable<result<history_page>> pool::read_history(history_query query, deadline until) {
     auto work = [query = std::move(query)](session_slot& slot) -> result<history_page> {
         return twice(slot, [&query](session& via) { return pg::read_history(via, query); });
     };
-    return impl_->submit<history_page>(impl_->least_loaded(), until, false, std::move(work));
+    return impl_->submit<history_page>(impl_->least_loaded(impl_->workers), until, false, std::move(work));
 }
 
 asio::awaitable<result<std::size_t>> pool::append_history(std::shared_ptr<const history_batch> batch, deadline until) {
@@ -280,7 +297,7 @@ asio::awaitable<result<std::size_t>> pool::append_history(std::shared_ptr<const 
             return unavailable("The history in PostgreSQL does not answer as it should; nothing was added.");
         }
     };
-    return impl_->submit<std::size_t>(impl_->least_loaded(), until, true, std::move(work));
+    return impl_->submit<std::size_t>(impl_->least_loaded(impl_->workers), until, true, std::move(work));
 }
 
 asio::awaitable<result<std::vector<fence_state>>> pool::raise_fences(std::vector<lockcore::resource_name> resources,
@@ -309,7 +326,7 @@ asio::awaitable<result<lockcore::drawn_epoch>> pool::draw_epoch(std::string node
     auto work = [node_name = std::move(node_name), seen](session_slot& slot) -> result<lockcore::drawn_epoch> {
         return twice(slot, [&](session& via) { return draw(via, node_name, seen); });
     };
-    return impl_->submit<lockcore::drawn_epoch>(impl_->least_loaded(), until, true, std::move(work));
+    return impl_->submit<lockcore::drawn_epoch>(impl_->least_loaded(impl_->workers), until, true, std::move(work));
 }
 
 asio::awaitable<result<void>> pool::ping(deadline until) {
@@ -320,7 +337,7 @@ asio::awaitable<result<void>> pool::ping(deadline until) {
         });
         return {};
     };
-    return impl_->submit<void>(impl_->least_loaded(), until, false, std::move(work));
+    return impl_->submit<void>(impl_->least_loaded(impl_->workers), until, false, std::move(work));
 }
 
 }  // namespace fencegate::pg

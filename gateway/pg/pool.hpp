@@ -3,6 +3,7 @@
 #include <gateway/config/config.hpp>
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/history_item.hpp>
+#include <gateway/domain/table_read.hpp>
 #include <gateway/domain/write_request.hpp>
 
 #include <lockcore/ports.hpp>
@@ -34,9 +35,9 @@ struct membership {
 /// errc::overloaded (queue full). Timeout: `until`: errc::storage_unavailable. Work that has not begun by then is not
 /// begun; a write under way is ended by statement_timeout; a
 ///          connection on which PostgreSQL is silent for a second longer is cut.
-/// Limits:  postgres.connections workers and as many beside, which connect when the first such write comes,
-/// postgres.queue_max requests in all their queues; while PostgreSQL is away none is queued. Cancel:  not supported; a
-/// write that was queued runs to its end.
+/// Limits:  postgres.connections workers, as many beside and as many for reads, which connect when the first such work
+/// comes, and one connection that listens for changes of the catalog; postgres.queue_max requests in all their queues;
+/// while PostgreSQL is away none is queued. Cancel:  not supported; a write that was queued runs to its end.
 class pool {
   public:
     explicit pool(postgres_config cfg);
@@ -59,6 +60,10 @@ class pool {
     /// constraint_violation, write_conflict, unprocessable, fencing_required. A commit whose answer was lost is looked
     /// up by write_id first; only where that fails too does outcome_unknown stand.
     boost::asio::awaitable<result<write_outcome>> write(write_request request, deadline until);
+
+    /// Rows of a table or the value of a function, fenced or not; see table_reader.hpp. By workers of its own, as many
+    /// as write: however long it takes, it holds up no write.
+    boost::asio::awaitable<result<read_outcome>> read(read_request request, deadline until);
 
     boost::asio::awaitable<result<history_page>> read_history(history_query query, deadline until);
 

@@ -1,8 +1,10 @@
 #include <gateway/pg/session.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <iterator>
@@ -35,6 +37,10 @@ std::string settings_sql(const postgres_config& cfg) {
            // What JSON shows of times must not depend on the server's place.
            "set timezone = 'UTC';"
            "set datestyle = 'ISO, MDY';"
+           // The same for spans, bytes and doubles: what was read can be written back.
+           "set intervalstyle = 'postgres';"
+           "set bytea_output = 'hex';"
+           "set extra_float_digits = 1;"
            "set client_encoding = 'UTF8';"
            "set client_min_messages = 'error'";
 }
@@ -133,6 +139,41 @@ std::int64_t answer_rows::affected() const {
 
 std::string session::prepare(const std::string& sql) {
     return guarded([&] { return prepared_name(sql); });
+}
+
+void session::statements_for(std::uint64_t generation) {
+    if (generation_ == generation) return;
+    guarded([&] {
+        by_sql_.clear();
+        while (!by_use_.empty()) {
+            const auto name = std::move(by_use_.front().name);
+            by_use_.pop_front();
+            connection_.unprepare(name);
+        }
+    });
+    generation_ = generation;
+}
+
+bool session::wait_for_notification(int wake, std::chrono::milliseconds at_most) {
+    return guarded([&] {
+        PGconn* const raw = connection_.raw();
+        const auto notified = [raw] {
+            bool any = false;
+            while (PGnotify* one = PQnotifies(raw)) {
+                PQfreemem(one);
+                any = true;
+            }
+            return any;
+        };
+        if (notified()) return true;  // it came with an earlier answer
+        std::array<pollfd, 2> waiting{pollfd{connection_.sock(), POLLIN, 0}, pollfd{wake, POLLIN, 0}};
+        ::poll(waiting.data(), waiting.size(), static_cast<int>(at_most.count()));
+        if (PQconsumeInput(raw) == 0 || PQstatus(raw) != CONNECTION_OK) {
+            spent_ = true;
+            throw session_lost("the connection broke");
+        }
+        return notified();
+    });
 }
 
 round_trip session::run(std::span<const prepared_call> calls) {

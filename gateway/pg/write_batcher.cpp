@@ -130,7 +130,8 @@ void write_batcher::run_transaction(session_slot& slot, jobs batch) {
     try {
         const auto known = catalogs_.get(slot.get());
         for (const auto& one : batch) {
-            auto plan = plan_write(*known, one->request().operations, one->request().return_rows);
+            auto plan = plan_write(*known, one->request().operations,
+                                   {one->request().return_rows, one->request().select});
             if (!plan.faults.empty()) continue;
             auto& write = writes.emplace_back();
             write.request = &one->request();

@@ -91,7 +91,7 @@ redis:
   node_timeout_ms: 150
   node_dead_after_ms: 900
   node_queue_max: 120
-postgres: {conninfo: host=db dbname=shop, connections: 2, queue_max: 13, statement_timeout_ms: 3000, lock_timeout_ms: 1000}
+postgres: {conninfo: host=db dbname=shop, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000, lock_timeout_ms: 1000}
 audit: {buffer_max: 5000, when_full: drop}
 log: {level: debug, json: false}
 )",
@@ -127,6 +127,7 @@ log: {level: debug, json: false}
     EXPECT_EQ(cfg.postgres.conninfo, "host=db dbname=shop");
     EXPECT_EQ(cfg.postgres.connections, 2U);
     EXPECT_EQ(cfg.postgres.queue_max, 13U);
+    EXPECT_EQ(cfg.postgres.rows_max, 17U);
     EXPECT_EQ(cfg.postgres.statement_timeout, 3s);
     EXPECT_EQ(cfg.postgres.lock_timeout, 1s);
     EXPECT_EQ(cfg.audit.buffer_max, 5000U);
@@ -344,6 +345,7 @@ TEST(config_load, the_example_explains_every_default_and_is_valid) {
     EXPECT_EQ(cfg.locks.node_queue_max, defaults.locks.node_queue_max);
     EXPECT_EQ(cfg.postgres.connections, defaults.postgres.connections);
     EXPECT_EQ(cfg.postgres.queue_max, defaults.postgres.queue_max);
+    EXPECT_EQ(cfg.postgres.rows_max, defaults.postgres.rows_max);
     EXPECT_EQ(cfg.postgres.statement_timeout, defaults.postgres.statement_timeout);
     EXPECT_EQ(cfg.postgres.lock_timeout, defaults.postgres.lock_timeout);
     EXPECT_EQ(cfg.audit.buffer_max, defaults.audit.buffer_max);
