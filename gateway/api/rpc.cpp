@@ -80,6 +80,10 @@ boost::asio::awaitable<http::response> call_function(services with, http::reques
     auto args = arguments_of_body(r);
     if (!args) co_return http::problem_response(args.error(), r.request_id);
     if (!brings_fencing(r)) co_return co_await answer_read(with, std::move(r), std::move(*args));
+    if (r.has_header("idempotency-key")) {
+        const auto no = invalid_field("Idempotency-Key", "this version does not support this header");
+        co_return http::problem_response(no, r.request_id);
+    }
     write_call call;
     call.lease_id = r.header("fencing-lease");
     call_operation operation;

@@ -202,6 +202,7 @@ result<table_query> parse_table_query(const http::request& r, const preferences&
 
 result<write_call> parse_table_write(const http::request& r, const preferences& wishes, std::size_t rows_max) {
     http::fault_list faults;
+    if (r.has_header("idempotency-key")) faults.add("Idempotency-Key", "this version does not support this header");
     auto given = parse_parameters(r, faults);
     result<operation> one = r.verb == http::method::post    ? read_insert(r, wishes, given, rows_max, faults)
                             : r.verb == http::method::patch ? read_update(r, given, faults)

@@ -2,6 +2,7 @@
 
 #include <boost/url/params_encoded_view.hpp>
 #include <boost/url/parse_query.hpp>
+#include <boost/url/rfc/pchars.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -16,12 +17,30 @@ std::string decode(boost::urls::pct_string_view text) {
     return text.decode(options);
 }
 
+/// Clients send quotation marks, braces and letters beyond ASCII as they are; what is encoded stays as it is.
+std::string strictly_encoded(std::string_view query) {
+    constexpr auto allowed = boost::urls::pchars + "/?%";
+    constexpr std::string_view digits = "0123456789ABCDEF";
+    std::string out;
+    out.reserve(query.size());
+    for (const char c : query) {
+        if (allowed(c)) {
+            out += c;
+        } else {
+            const auto byte = static_cast<unsigned char>(c);
+            out += {'%', digits[byte >> 4], digits[byte & 15]};
+        }
+    }
+    return out;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> query_parameters(std::string_view query, fault_list& faults) {
     std::vector<std::pair<std::string, std::string>> out;
     if (query.empty()) return out;
-    const auto parsed = boost::urls::parse_query({query.data(), query.size()});
+    const auto strict = strictly_encoded(query);
+    const auto parsed = boost::urls::parse_query(strict);
     if (!parsed) {
         faults.add("query", "is not a well-formed query string");
         return out;

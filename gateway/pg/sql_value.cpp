@@ -178,6 +178,11 @@ std::string json_text(const json::value& value) {
     return out;
 }
 
+std::string json_text(const json::value& value, std::string_view type) {
+    const auto digits = exact_digits(value);
+    return digits && !is_json_type(type) ? number_text(*digits, type) : json_text(value);
+}
+
 value_result<std::string> scalar_text(const json::value& value, std::string_view type) {
     if (const auto digits = exact_digits(value)) return number_text(*digits, type);
     switch (value.kind()) {

@@ -49,6 +49,9 @@ std::string array_literal(const std::vector<std::string>& items);
 /// A value as JSON text; exact numbers by their digits.
 std::string json_text(const boost::json::value& value);
 
+/// The same for a column of the type, when a record is read from JSON: whole numbers as by scalar_text.
+std::string json_text(const boost::json::value& value, std::string_view type);
+
 /// A scalar as PostgreSQL reads it. Numbers keep their digits, but that a whole one, 1.0 or 1e5, is written as an
 /// integer unless the type is `numeric`: integer types read nothing else. A text with a NUL is refused.
 value_result<std::string> scalar_text(const boost::json::value& value, std::string_view type);

@@ -101,25 +101,41 @@ class planner : statement_writer {
     /// One parameter whatever the number of rows, so that the statement stays the same and its plan is kept. The types
     /// are the columns' own: PostgreSQL reads each value as an assignment would, and cuts nothing off.
     std::string many_rows(const exposed_table& table, const insert_operation& op) {
+        std::vector<const catalog_field*> columns;
         std::string names;
         std::string values;
         std::string types;
         for (const auto& item : op.values) {
             const auto* column = find_column(table, op.table, item.name, item.pointer);
             if (!column) continue;
-            if (!names.empty()) {
+            if (!columns.empty()) {
                 names += ", ";
                 values += ", ";
                 types += ", ";
             }
+            columns.push_back(column);
             const auto name = quote_identifier(column->name);
             names += name;
             values += "r." + name;
             types += name + " " + column->type;
         }
-        if (names.empty()) fault(pointer_ + "/values", "Rows of nothing but defaults are inserted one by one.");
-        const auto rows = out_.sql.bind(json_text(op.rows));
+        if (columns.empty()) fault(pointer_ + "/values", "Rows of nothing but defaults are inserted one by one.");
+        const auto rows = out_.sql.bind(rows_text(columns, op.rows));
         return "(" + names + ") select " + values + " from json_to_recordset(" + rows + "::json) as r(" + types + ")";
+    }
+
+    static std::string rows_text(const std::vector<const catalog_field*>& columns, const boost::json::array& rows) {
+        std::string out = "[";
+        for (const auto& row : rows) {
+            out += &row == rows.data() ? "{" : ",{";
+            for (const auto* column : columns) {
+                if (column != columns.front()) out += ',';
+                out += json_text(boost::json::value(column->name)) + ':';
+                out += json_text(row.get_object().at(column->name), column->type);
+            }
+            out += '}';
+        }
+        return out + ']';
     }
 
     std::string on_conflict(const exposed_table& table, const insert_operation& op) {

@@ -122,6 +122,12 @@ def lease(kinds: Api) -> Iterator[dict[str, str]]:
     kinds.release(held)
 
 
+@pytest.fixture(autouse=True)
+def empty_again(kinds: Api, lease: dict[str, str]) -> Iterator[None]:
+    yield
+    send(kinds, lease, "DELETE", "/v1/tables/kinds?id=not.is.null", "{}")
+
+
 def send(api: Api, lease: dict[str, str], method: str, path: str, raw: str) -> Answer:
     answer = api.call(method, path, raw=raw.encode(), headers={"Fencing-Lease": lease["lease_id"]})
     assert answer.status in (200, 201, 204), answer
@@ -150,25 +156,23 @@ def test_value_when_written_by_each_address_then_as_psql_and_back(stack: Stack, 
 
     rows = dict(stack.query(f'select id, "{column}"::text from kinds'))
     wanted = None if sent == "null" else stack.query(f"select (%s::{kind.type})::text", (literal,))[0][0]
-    send(kinds, lease, "DELETE", "/v1/tables/kinds?id=not.is.null", "{}")
     if kind.type == "json" and wanted is not None:  # its text is kept, blanks apart
         rows, wanted = {name: json.loads(value) for name, value in rows.items()}, json.loads(wanted)
     assert rows == dict.fromkeys(["posted", "row-1", "patched", "written", "row-2"], wanted), f"read as {read}"
     assert (read == "null") == (sent == "null")
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if k.type not in ("json", "xml", "point", "box")], ids=lambda k: k.column)
+# PostgreSQL compares none of these with a text.
+INCOMPARABLE = ("json", "xml", "point", "box", "public.place")
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k.type not in INCOMPARABLE], ids=lambda k: k.column)
 def test_value_when_sought_by_its_text_then_found(stack: Stack, kinds: Api, lease: dict[str, str], kind: Kind) -> None:
-    sent, literal = kind.values[-1]
+    sent, _ = kind.values[0]
     send(kinds, lease, "POST", "/v1/tables/kinds", f'{{"id": "sought", "{kind.column}": {sent}}}')
-    try:
-        if kind.type.startswith("text"):
-            return  # 70 kB do not fit into an address
-        (stored,) = stack.query(f'select "{kind.column}"::text from kinds')[0]
-        answer = kinds.get("/v1/tables/kinds", **{"select": "id", kind.column: f"eq.{stored}"})
-        assert answer.status == 200 and answer.json() == [{"id": "sought"}], answer
-    finally:
-        send(kinds, lease, "DELETE", "/v1/tables/kinds?id=eq.sought", "{}")
+    ((stored,),) = stack.query(f'select "{kind.column}"::text from kinds')
+    answer = kinds.get("/v1/tables/kinds", **{"select": "id", kind.column: f"eq.{stored}"})
+    assert answer.status == 200 and answer.json() == [{"id": "sought"}], answer
 
 
 @pytest.mark.parametrize("kind, sent", [("character varying(5)", '"abcdef"'), ("smallint", "32768"), ("integer", "1.5"), ("bit(3)", '"1010"'), ("public.amount", "-1"),

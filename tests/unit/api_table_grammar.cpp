@@ -32,53 +32,71 @@ std::string parsed(std::string_view parameter, std::string_view text) {
 }
 
 TEST(api_table_grammar, operators_then_as_named) {
-    EXPECT_EQ(parsed("a", "eq.1"), R"(eq a "1")");
-    EXPECT_EQ(parsed("a", "neq."), R"(neq a "")");
-    EXPECT_EQ(parsed("a", "lt.x.y,z)"), R"(lt a "x.y,z)")
-    ");
-        EXPECT_EQ(parsed("a", "gte.-1"), R"(gte a "-1")");
-    EXPECT_EQ(parsed("a", "not.eq.not.eq.1"), R"(not eq a "not.eq.1")");
-    EXPECT_EQ(parsed("a", "like.*x%*"), R"(like a "%x%%")");
-    EXPECT_EQ(parsed("a", "not.ilike.X*"), R"(not ilike a "X%")");
+    EXPECT_EQ(parsed("a", "eq.1"), R"~(eq a "1")~");
+    EXPECT_EQ(parsed("a", "neq."), R"~(neq a "")~");
+    EXPECT_EQ(parsed("a", "lt.x.y,z)"), R"~(lt a "x.y,z)")~");
+    EXPECT_EQ(parsed("a", "gte.-1"), R"~(gte a "-1")~");
+    EXPECT_EQ(parsed("a", "not.eq.not.eq.1"), R"~(not eq a "not.eq.1")~");
+    EXPECT_EQ(parsed("a", "like.*x%*"), R"~(like a "%x%%")~");
+    EXPECT_EQ(parsed("a", "not.ilike.X*"), R"~(not ilike a "X%")~");
     EXPECT_EQ(parsed("a", "is.null"), "is a null");
     EXPECT_EQ(parsed("a", "not.is.true"), "not is a true");
-    EXPECT_EQ(parsed("a", "is.unknown"), R"(is a "unknown")");
+    EXPECT_EQ(parsed("a", "is.unknown"), R"~(is a "unknown")~");
 }
 
 TEST(api_table_grammar, list_then_values_with_and_without_quotes) {
-    EXPECT_EQ(parsed("a", "in.(1,2)"), R"(in a ["1","2"])");
-    EXPECT_EQ(parsed("a", R"(in.(a,"b,c","d\"e\\f)", , "()"))
-    "), R"(in a["a", "b,c", "d\"e\\f)", "", "()"]) ");
-        EXPECT_EQ(parsed("a", "in.()"), R"(in a [""])");
-    EXPECT_EQ(parsed("a", "not.in.(x)"), R"(not in a ["x"])");
+    EXPECT_EQ(parsed("a", "in.(1,2)"), R"~(in a ["1","2"])~");
+    EXPECT_EQ(parsed("a", R"~(in.(a,"b,c","d\"e\\f)",,"()"))~"), R"~(in a ["a","b,c","d\"e\\f)","","()"])~");
+    EXPECT_EQ(parsed("a", "in.()"), R"~(in a [""])~");
+    EXPECT_EQ(parsed("a", "not.in.(x)"), R"~(not in a ["x"])~");
 }
 
 TEST(api_table_grammar, name_in_quotes_then_any_name) {
-    EXPECT_EQ(parsed(R"("select")", "eq.1"), R"(eq select "1")");
-    EXPECT_EQ(parsed(R"("odd \"na.me")", "eq.1"), R"(eq odd "na.me "1")");
+    EXPECT_EQ(parsed(R"~("select")~", "eq.1"), R"~(eq select "1")~");
+    EXPECT_EQ(parsed(R"~("odd \"na.me")~", "eq.1"), R"~(eq odd "na.me "1")~");
 }
 
 TEST(api_table_grammar, groups_then_nested) {
-    EXPECT_EQ(parsed("or", "(a.eq.1,b.lt.2)"), R"(any(eq a "1", lt b "2"))");
-    EXPECT_EQ(parsed("not.and", "(a.eq.1)"), R"(not all(eq a "1"))");
-    EXPECT_EQ(parsed("or", R"((a.not.in.(1,"2,)"),not.and(b.is.null,or.eq.5,c.eq."x,y")))"),
-              R"(any(not in a ["1","2,)"], not all(is b null, eq or "5", eq c "x,y")))");
+    EXPECT_EQ(parsed("or", "(a.eq.1,b.lt.2)"), R"~(any(eq a "1", lt b "2"))~");
+    EXPECT_EQ(parsed("not.and", "(a.eq.1)"), R"~(not all(eq a "1"))~");
+    EXPECT_EQ(parsed("or", R"~((a.not.in.(1,"2,)"),not.and(b.is.null,or.eq.5,c.eq."x,y")))~"),
+              R"~(any(not in a ["1","2,)"], not all(is b null, eq or "5", eq c "x,y")))~");
 }
 
 TEST(api_table_grammar, faulty_text_then_a_fault_of_its_parameter) {
-    for (const char* text : {"",        "1",         "eq",         "eq1",          ".eq.1",
-                             "EQ.1",    "not",       "not.",       "not.not.eq.1", "fts.x",
-                             "cs.{a}",  "in.1",      "in.(1",      "in.(1,2",      "in.1)",
-                             "in.(1)x", R"(in.("a)", R"(in.("a\)", R"(in.("a"b))", "is.1",
-                             "is.nul",  "is.",       "eq(any).1",  "--",           "'; drop table a; --"}) {
+    for (const char* text : {"",
+                             "1",
+                             "eq",
+                             "eq1",
+                             ".eq.1",
+                             "EQ.1",
+                             "not",
+                             "not.",
+                             "not.not.eq.1",
+                             "fts.x",
+                             "cs.{a}",
+                             "in.1",
+                             "in.(1",
+                             "in.(1,2",
+                             "in.1)",
+                             "in.(1)x",
+                             R"~(in.("a))~",
+                             R"~(in.("a\)~",
+                             R"~(in.("a"b))~",
+                             "is.1",
+                             "is.nul",
+                             "is.",
+                             "eq(any).1",
+                             "--",
+                             "'; drop table a; --"}) {
         EXPECT_EQ(parsed("a", text), "fault") << text;
     }
     for (const char* text :
          {"", "(", ")", "()", "(a)", "(a.eq)", "(a.eq.1", "a.eq.1)", "(a.eq.1))", "(a.eq.1,)", "(,a.eq.1)",
-          "((a.eq.1))", "(and())", "(and(a.eq.1)", R"((a.eq."1))", R"(("a.eq.1))", "(.eq.1)"}) {
+          "((a.eq.1))", "(and())", "(and(a.eq.1)", R"~((a.eq."1))~", R"~(("a.eq.1))~", "(.eq.1)"}) {
         EXPECT_EQ(parsed("or", text), "fault") << text;
     }
-    for (const char* name : {R"("a)", R"("a"b)", "", R"("")"})
+    for (const char* name : {R"~("a)~", R"~("a"b)~", "", R"~("")~"})
         EXPECT_EQ(parsed(name, "eq.1"), "fault") << name;
 }
 
@@ -112,9 +130,9 @@ std::string columns(std::string_view text) {
 TEST(api_table_grammar, select_then_columns_and_aliases) {
     EXPECT_EQ(columns("*"), "");
     EXPECT_EQ(columns("a,b"), "a=a;b=b;");
-    EXPECT_EQ(columns(R"(left:a,"x,y":"odd \"b")"), R"(left=a;x,y=odd "b;)");
+    EXPECT_EQ(columns(R"~(left:a,"x,y":"odd \"b")~"), R"~(left=a;x,y=odd "b;)~");
     for (const char* text :
-         {"", ",", "a,", "a,a", "x:a,x:b", "a:", ":a", "a:b:c", "*,a", "a,*x(", "orders(id)", "a::", R"("a)"})
+         {"", ",", "a,", "a,a", "x:a,x:b", "a:", ":a", "a:b:c", "*,a", "a,*x(", "orders(id)", "a::", R"~("a)~"})
         EXPECT_EQ(columns(text), "fault") << text;
 }
 
@@ -132,7 +150,7 @@ std::string sorted(std::string_view text) {
 TEST(api_table_grammar, order_then_keys_in_turn) {
     EXPECT_EQ(sorted("a"), "a asc;");
     EXPECT_EQ(sorted("a.desc.nullslast,b.asc.nullsfirst,c.nullsfirst"), "a desc last;b asc first;c asc first;");
-    EXPECT_EQ(sorted(R"("a.desc".desc)"), "a.desc desc;");
+    EXPECT_EQ(sorted(R"~("a.desc".desc)~"), "a.desc desc;");
     for (const char* text : {"", "a.", "a.up", "a.desc.", "a.nullslast.desc", "a,", ".desc"})
         EXPECT_EQ(sorted(text), "fault") << text;
 }
