@@ -108,7 +108,7 @@ const std::string& turn_sql() {
 
 const std::string& raise_fences_sql() {
     static const std::string sql =
-        "select resource, last_fencing_token from fencing.raise_fences($1::text[], $2::bigint, $3::text, $4::text, "
+        "select resource, last_fencing_token, found_token from fencing.raise_fences($1::text[], $2::bigint, $3::text, $4::text, "
         "$5::text, $6::text)";
     return sql;
 }

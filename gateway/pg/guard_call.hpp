@@ -22,7 +22,7 @@ compat::parameters begin_writes_parameters(const std::vector<const write_request
 /// What gives one of those its turn.
 const std::string& turn_sql();
 
-/// The call of fencing.raise_fences. Columns: resource, last_fencing_token.
+/// The call of fencing.raise_fences. Columns: resource, last_fencing_token, found_token.
 const std::string& raise_fences_sql();
 compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_name>& resources,
                                            lockcore::fencing_token to, const actor& by, const std::string& reason);

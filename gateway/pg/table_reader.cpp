@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 namespace fencegate::pg {
 namespace {
@@ -18,6 +19,7 @@ using clock = std::chrono::steady_clock;
 const std::string begin_plain_sql = "begin read only";
 const std::string begin_fenced_sql = "begin";
 const std::string commit_sql = "commit";
+const std::string rollback_sql = "rollback";
 const std::string timeout_sql = "select set_config('statement_timeout', $1, true)";
 const std::string reason = "fenced read";
 const compat::parameters no_parameters;
@@ -55,7 +57,7 @@ class read_run {
         }
         const auto trip = via.run(calls);
         if (trip.error) {
-            via.command("rollback");
+            via.command(rollback_sql);
             failed_sqlstate_ = trip.error->sqlstate;
             return to_failure(*trip.error);
         }
@@ -63,11 +65,12 @@ class read_run {
         if (request_.fence) {
             out.fences = fences_of(trip.answers[raised_at_]);
             if (auto why = stale(out.fences)) {
-                via.command("rollback");
+                via.command(rollback_sql);
                 record(*why);
                 return std::move(*why);
             }
-            via.command(commit_sql);
+            // Where nothing was raised there is nothing to keep, and no commit to wait for.
+            via.command(raised(trip.answers[raised_at_]) ? commit_sql : rollback_sql);
         }
         if (auto why = read(trip.answers[read_at_], out)) return std::move(*why);
         return out;
@@ -104,6 +107,13 @@ class read_run {
         for (int row = 0; row < rows.size(); ++row)
             out.push_back({rows.text(row, 0), std::strtoull(rows.text(row, 1), nullptr, 10)});
         return out;
+    }
+
+    static bool raised(const answer_rows& rows) {
+        for (int row = 0; row < rows.size(); ++row) {
+            if (std::string_view(rows.text(row, 1)) != rows.text(row, 2)) return true;
+        }
+        return false;
     }
 
     std::optional<failure> stale(const std::vector<fence_state>& fences) const {

@@ -266,7 +266,7 @@ TEST(write_sql, names_when_unknown_or_not_exposed_then_the_fault_says_where_and_
     arguments.function = "place";
     arguments.args = {put("wrong", 1)};
     const auto plan = plan_write(
-        shop(), {unknown_table, not_exposed, unknown_function, arguments, update_of({put("colour", 1)})}, false);
+        shop(), {unknown_table, not_exposed, unknown_function, arguments, update_of({put("colour", 1)})}, {});
     EXPECT_TRUE(plan.unknown_name);
     std::vector<std::string> pointers;
     for (const auto& fault : plan.faults)
