@@ -176,12 +176,13 @@ bool session::wait_for_notification(int wake, std::chrono::milliseconds at_most)
     });
 }
 
-round_trip session::run(std::span<const prepared_call> calls) {
+round_trip session::run(std::span<const prepared_call> calls, bool read_only) {
     return guarded([&] {
         // Whatever goes wrong in between leaves the protocol in the middle of something.
         spent_ = true;
         auto out = run_pipeline(calls);
-        if (out.error && (out.error->fatal || rule_of(out.error->sqlstate).leaves_session)) {
+        const bool own_fault = read_only && out.error && out.error->sqlstate == "25006";
+        if (out.error && !own_fault && (out.error->fatal || rule_of(out.error->sqlstate).leaves_session)) {
             throw session_lost("the server ended the session: " + out.error->sqlstate);
         }
         spent_ = false;

@@ -108,7 +108,9 @@ class session {
 
     /// Runs statements in order in one round trip (libpq's pipeline mode). Throws session_lost; also where an error
     /// leaves the session of no further use.
-    round_trip run(std::span<const prepared_call> calls);
+    /// `read_only`: they begin a read-only transaction, so that the refusal of a change (25006) is the statement's
+    /// fault and not that of a server which takes none.
+    round_trip run(std::span<const prepared_call> calls, bool read_only = false);
 
     /// Whether the server has said anything while the session was idle: it is closing, or a setting changed under us.
     /// Either way a new session is the cure. One system call.

@@ -55,10 +55,13 @@ class read_run {
             failed_sqlstate_ = e.error.sqlstate;
             return to_failure(e.error);
         }
-        const auto trip = via.run(calls);
+        const auto trip = via.run(calls, !request_.fence);
         if (trip.error) {
             via.command(rollback_sql);
             failed_sqlstate_ = trip.error->sqlstate;
+            if (failed_sqlstate_ == "25006") {
+                return make_failure(errc::unprocessable, "A read may not change anything; nothing was changed.");
+            }
             return to_failure(*trip.error);
         }
         read_outcome out;

@@ -12,7 +12,7 @@ from support.api import Api
 from support.polling import eventually
 from support.stack import Stack
 
-AT_ONCE = 1.0  # a notification; far below the next look, and below how often unknown names are looked up
+AT_ONCE = 0.6  # a notification; what is unknown or refused is looked up once a second, the rest every two
 BOUND = 3.5    # alter table tells nobody: the catalogue is read every 2 s
 
 

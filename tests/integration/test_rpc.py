@@ -19,7 +19,7 @@ FUNCTIONS = {
     "rpc_null()": "create function rpc_null() returns text language sql immutable as 'select null::text'",
     "rpc_void()": "create function rpc_void() returns void language sql stable as 'select'",
     "rpc_words(text[])": "create function rpc_words(words text[]) returns jsonb language sql immutable as 'select to_jsonb(words)'",
-    "rpc_liar()": "create function rpc_liar() returns integer language plpgsql stable security definer as $$ begin execute 'update inventory set note = note'; return 1; end $$",
+    "rpc_liar()": "create function rpc_liar() returns integer language plpgsql stable security definer as $$ begin execute 'create temp table lied (a integer)'; return 1; end $$",
     "rpc_poke()": "create function rpc_poke() returns void language sql volatile as 'select'",
 }
 
@@ -64,8 +64,8 @@ def test_function_when_it_may_change_something_then_it_needs_a_lease(rpc: Api) -
 
 def test_function_when_it_lies_about_changing_nothing_then_refused(rpc: Api) -> None:
     """A read is a read-only transaction, whatever the function was declared."""
-    answer = call(rpc, "rpc_liar")
-    assert answer.status >= 400 and answer.json()["status"] != 200, answer
+    for answer in (call(rpc, "rpc_liar"), rpc.get("/v1/rpc/rpc_liar")):
+        assert "may not change anything" in expect_problem(answer, 422, "unprocessable")["detail"]
 
 
 def test_order_when_placed_by_rpc_then_guarded_and_in_the_history(stack: Stack, rpc: Api, sku: Sku, fresh: Callable[[str], str]) -> None:
