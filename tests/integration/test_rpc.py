@@ -19,7 +19,7 @@ FUNCTIONS = {
     "rpc_null()": "create function rpc_null() returns text language sql immutable as 'select null::text'",
     "rpc_void()": "create function rpc_void() returns void language sql stable as 'select'",
     "rpc_words(text[])": "create function rpc_words(words text[]) returns jsonb language sql immutable as 'select to_jsonb(words)'",
-    "rpc_liar()": "create function rpc_liar() returns integer language plpgsql stable security definer as $$ begin execute 'create temp table lied (a integer)'; return 1; end $$",
+    "rpc_liar()": "create function rpc_liar() returns bigint language sql stable security definer as $$ select nextval('public.order_events_id_seq') $$",
     "rpc_poke()": "create function rpc_poke() returns void language sql volatile as 'select'",
 }
 
