@@ -53,6 +53,11 @@ struct postgres_config {
         2'000};  ///< Longest wait for a guard row or a row lock; then 409 write-conflict. 10 ms to 1 min.
 };
 
+struct writes_config {
+    std::chrono::milliseconds idempotency_ttl{
+        std::chrono::hours(24)};  ///< How long the outcome of a write with an Idempotency-Key is kept. 1 s to 30 days.
+};
+
 enum class on_full { refuse, drop };
 
 struct audit_config {
@@ -77,6 +82,7 @@ struct config {
     lockcore::config
         locks;  ///< From `redis:` (nodes, node_timeout_ms, node_dead_after_ms) and `lease:` (default_ttl_ms, …).
     postgres_config postgres;
+    writes_config writes;
     audit_config audit;
     log_config log;
     std::vector<api_key> api_keys;  ///< Empty: every caller is the principal `dev` with all scopes; only on loopback.

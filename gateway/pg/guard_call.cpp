@@ -1,3 +1,4 @@
+#include <gateway/pg/array_text.hpp>
 #include <gateway/pg/guard_call.hpp>
 #include <gateway/pg/sql_value.hpp>
 
@@ -34,29 +35,6 @@ std::string describe(const std::vector<operation>& operations) {
     detail["operations"] = std::move(list);
     return boost::json::serialize(detail);
 }
-
-/// A column of an array parameter.
-class array_text {
-  public:
-    void add(const std::optional<std::string>& item) {
-        text_ += text_.empty() ? '{' : ',';
-        if (!item) {
-            text_ += "NULL";
-            return;
-        }
-        text_ += '"';
-        for (const char c : *item) {
-            if (c == '"' || c == '\\') text_ += '\\';
-            text_ += c;
-        }
-        text_ += '"';
-    }
-
-    std::string take() { return std::move(text_) + '}'; }
-
-  private:
-    std::string text_;
-};
 
 }  // namespace
 

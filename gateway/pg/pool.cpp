@@ -3,6 +3,8 @@
 #include <gateway/pg/guarded_write.hpp>
 #include <gateway/pg/history_reader.hpp>
 #include <gateway/pg/history_writer.hpp>
+#include <gateway/pg/kept_outcome.hpp>
+#include <gateway/pg/outcome_sweep.hpp>
 #include <gateway/pg/pool.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 #include <gateway/pg/worker.hpp>
@@ -167,6 +169,7 @@ struct pool::impl {
                 for (const auto& one : *group)
                     one->police(now);
             }
+            if (auto work = sweep.due(now)) least_loaded().submit(std::move(work));
         }
     }
 
@@ -195,6 +198,7 @@ struct pool::impl {
     postgres_config cfg;
     catalog_store catalogs;
     std::atomic<std::size_t> queued{0};
+    outcome_sweep sweep;
     side_lanes aside;
     write_batcher batcher;
     std::vector<std::unique_ptr<worker>> workers;
@@ -258,6 +262,16 @@ asio::awaitable<result<write_outcome>> pool::write(write_request request, deadli
     };
     return asio::async_initiate<const asio::use_awaitable_t<>, void(result<write_outcome>)>(
         std::move(initiate), asio::use_awaitable, std::move(request));
+}
+
+asio::awaitable<result<found_outcome>> pool::find_outcome(std::string principal, idempotency under, deadline until) {
+    auto work = [principal = std::move(principal),
+                 under = std::move(under)](session_slot& slot) -> result<found_outcome> {
+        found_outcome out;
+        out.value = twice(slot, [&](session& via) { return find_kept(via, principal, under); });
+        return out;
+    };
+    return impl_->submit<found_outcome>(impl_->least_loaded(), until, false, std::move(work));
 }
 
 asio::awaitable<result<history_page>> pool::read_history(history_query query, deadline until) {

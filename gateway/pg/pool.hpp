@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,12 @@ struct membership {
     std::vector<std::string> node_names;
     std::size_t quorum = 0;
     std::chrono::milliseconds max_ttl{};
+};
+
+/// What is kept under an idempotency key. Empty: nothing.
+struct found_outcome {
+    found_outcome() = default;  // not to be made of a failure by the way
+    std::optional<result<write_outcome>> value;
 };
 
 /// Runs work on PostgreSQL: K threads with one connection each and a bounded queue. A resource always goes to the same
@@ -57,8 +64,14 @@ class pool {
     /// One guarded write, all or nothing; it may share its transaction with others, which shows to nobody. Errors: see
     /// gateway/pg/sqlstate_map.hpp; stale_fencing_token, resource_not_covered, expectation_failed,
     /// constraint_violation, write_conflict, unprocessable, fencing_required. A commit whose answer was lost is looked
-    /// up by write_id first; only where that fails too does outcome_unknown stand.
+    /// up by write_id first; only where that fails too does outcome_unknown stand. With an idempotency key the outcome
+    /// of the first write may come, `replayed`; idempotency_mismatch, idempotency_in_progress.
     boost::asio::awaitable<result<write_outcome>> write(write_request request, deadline until);
+
+    /// Looks up the outcome kept under a principal's idempotency key, without taking the key: for a call that has more
+    /// to do than to write, before it does that. A later write() may still find one.
+    boost::asio::awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency under,
+                                                               deadline until);
 
     boost::asio::awaitable<result<history_page>> read_history(history_query query, deadline until);
 
