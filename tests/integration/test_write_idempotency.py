@@ -79,7 +79,7 @@ def told(answer: Answer) -> Any:
 
 # the same outcome
 
-def test_write_repeated_when_done_then_same_answer_and_not_done_again(api: Api, sku: Sku, key: str):
+def test_write_repeated_when_done_then_same_answer_and_not_done_again(api: Api, sku: Sku, key: str) -> None:
     first = write(api, sku.resource, sku.sell(), key=key, **{"return": "rows"})
     assert first.status == 200 and not is_replay(first), str(first)
     for _ in range(3):
@@ -88,7 +88,7 @@ def test_write_repeated_when_done_then_same_answer_and_not_done_again(api: Api, 
     assert sku.stock() == 9
 
 
-def test_write_repeated_under_a_lease_when_it_is_released_then_same_answer(api: Api, sku: Sku, key: str):
+def test_write_repeated_under_a_lease_when_it_is_released_then_same_answer(api: Api, sku: Sku, key: str) -> None:
     lease = api.take(sku.resource)
     body = {"lease_id": lease["lease_id"], "operations": [sku.sell()], "then": "release", "require_live": True}
     answers = [api.call("POST", "/v1/writes", body, {"Idempotency-Key": key}) for _ in range(3)]
@@ -97,7 +97,7 @@ def test_write_repeated_under_a_lease_when_it_is_released_then_same_answer(api: 
     assert sku.stock() == 9
 
 
-def test_write_repeated_when_holds_were_left_then_no_second_hold_given_back(api: Api, sku: Sku, key: str):
+def test_write_repeated_when_holds_were_left_then_no_second_hold_given_back(api: Api, sku: Sku, key: str) -> None:
     lease = api.take(sku.resource, owner="keyed")
     for _ in range(2):
         api.ask(sku.resource, owner="keyed")
@@ -112,7 +112,7 @@ def test_write_repeated_when_holds_were_left_then_no_second_hold_given_back(api:
                                                 ("deferred", 409, "constraint-violation"), ("uncovered", 403, "resource-not-covered"),
                                                 ("value", 422, "unprocessable")])
 def test_write_repeated_when_refused_then_same_refusal_even_if_it_would_pass_now(stack: Stack, api: Api, sku: Sku, keyed: None, key: str,
-                                                                                 fresh: Callable[[str], str], name: str, status: int, slug: str):
+                                                                                 fresh: Callable[[str], str], name: str, status: int, slug: str) -> None:
     row, place = fresh("row"), random.randrange(2**31)
     assert write(api, f"keyed/{row}", {"insert": "keyed", "values": {"id": row, "place": place}}).status == 200
     resource, operations = {
@@ -134,7 +134,7 @@ def test_write_repeated_when_refused_then_same_refusal_even_if_it_would_pass_now
     assert [item["event"] for item in recorded] in (["write_failed"], ["write_rejected"]), "recorded once, in the transaction of the key"
 
 
-def test_write_repeated_when_stale_then_same_412(stack: Stack, api: Api, sku: Sku, key: str):
+def test_write_repeated_when_stale_then_same_412(stack: Stack, api: Api, sku: Sku, key: str) -> None:
     old = api.take(sku.resource, ttl_ms=300)
     new = api.take(sku.resource, wait_ms=5_000)
     api.wrote(new, sku.sell())
@@ -146,7 +146,7 @@ def test_write_repeated_when_stale_then_same_412(stack: Stack, api: Api, sku: Sk
     assert len(api.history(resource=sku.resource, event="write_rejected")) == 1
 
 
-def test_write_repeated_when_it_met_a_conflict_then_tried_again(stack: Stack, api: Api, sku: Sku, key: str):
+def test_write_repeated_when_it_met_a_conflict_then_tried_again(stack: Stack, api: Api, sku: Sku, key: str) -> None:
     other = stack.sql()
     other.autocommit = False
     with other.cursor() as cursor:
@@ -159,7 +159,7 @@ def test_write_repeated_when_it_met_a_conflict_then_tried_again(stack: Stack, ap
     assert sku.stock() == 9
 
 
-def test_write_repeated_when_lease_was_not_free_then_key_is_unused(api: Api, sku: Sku, key: str):
+def test_write_repeated_when_lease_was_not_free_then_key_is_unused(api: Api, sku: Sku, key: str) -> None:
     lease = api.take(sku.resource)
     body = {"lease": {"resource": sku.resource}, "operations": [sku.sell()]}
     expect_problem(api.call("POST", "/v1/writes", body, {"Idempotency-Key": key}), 423, "resource-locked")
@@ -168,7 +168,7 @@ def test_write_repeated_when_lease_was_not_free_then_key_is_unused(api: Api, sku
     assert answer.status == 200 and not is_replay(answer)
 
 
-def test_write_repeated_when_answer_was_large_then_without_its_rows(api: Api, keyed: None, key: str, fresh: Callable[[str], str]):
+def test_write_repeated_when_answer_was_large_then_without_its_rows(api: Api, keyed: None, key: str, fresh: Callable[[str], str]) -> None:
     row = fresh("large")
     insert = {"insert": "keyed", "values": {"id": row, "filling": "x" * 70_000}}
     first = write(api, f"keyed/{row}", insert, key=key, **{"return": "rows"})
@@ -178,7 +178,7 @@ def test_write_repeated_when_answer_was_large_then_without_its_rows(api: Api, ke
     assert again.json()["write_id"] == first.json()["write_id"] and again.json()["results"] == [{"rows_affected": 1}]
 
 
-def test_call_of_function_repeated_when_done_then_same_value(api: Api, keyed: None, key: str, fresh: Callable[[str], str]):
+def test_call_of_function_repeated_when_done_then_same_value(api: Api, keyed: None, key: str, fresh: Callable[[str], str]) -> None:
     row = fresh("call")
     answers = [write(api, f"keyed/{row}", {"call": "keyed_add", "args": {"id": row}}, key=key) for _ in range(2)]
     assert [answer.json()["results"] for answer in answers] == [[{"value": row}]] * 2
@@ -187,7 +187,7 @@ def test_call_of_function_repeated_when_done_then_same_value(api: Api, keyed: No
 
 # another request, another caller
 
-def test_key_used_for_another_request_then_422_and_nothing_done(api: Api, sku: Sku, key: str):
+def test_key_when_used_for_another_request_then_422_and_nothing_done(api: Api, sku: Sku, key: str) -> None:
     assert write(api, sku.resource, sku.sell(), key=key).status == 200
     for _ in range(2):
         expect_problem(write(api, sku.resource, sku.sell(2), key=key), 422, "idempotency-mismatch")
@@ -197,7 +197,7 @@ def test_key_used_for_another_request_then_422_and_nothing_done(api: Api, sku: S
     assert sku.stock() == 9
 
 
-def test_key_of_another_principal_then_its_own(guarded_pair: Stack, fresh: Callable[[str], str], key: str):
+def test_key_when_another_principal_has_it_too_then_its_own(guarded_pair: Stack, fresh: Callable[[str], str], key: str) -> None:
     sku = stock_up(guarded_pair, fresh("sku"))
     for principal in ("admin", "orders"):
         answer = write(guarded_pair.api(0, principal), sku.resource, sku.sell(), key=key)
@@ -205,12 +205,12 @@ def test_key_of_another_principal_then_its_own(guarded_pair: Stack, fresh: Calla
     assert sku.stock() == 8
 
 
-def test_key_when_malformed_then_400(api: Api, sku: Sku):
+def test_key_when_malformed_then_400(api: Api, sku: Sku) -> None:
     for bad in ("", "k" * 65, "two words"):
         assert pointers_of(write(api, sku.resource, sku.sell(), key=bad or " ")) == ["Idempotency-Key"]
 
 
-def test_writers_and_auditors_have_no_access_to_kept_outcomes(stack: Stack):
+def test_kept_outcomes_when_anybody_looks_then_no_access(stack: Stack) -> None:
     for role in ("fencing_writer", "fencing_auditor", "fencing_gateway"):
         granted = stack.query("select has_table_privilege(%s, 'fencing.kept_outcome', 'select, insert, update, delete, truncate')", (role,))
         assert granted == [(False,)], role
@@ -218,7 +218,7 @@ def test_writers_and_auditors_have_no_access_to_kept_outcomes(stack: Stack):
 
 # while the first one runs
 
-def test_repeat_while_first_runs_then_409_at_both_gateways_and_outcome_survives_kill(pair: Stack, key: str, fresh: Callable[[str], str]):
+def test_repeat_when_first_still_runs_then_409_at_both_gateways_and_outcome_survives_kill(pair: Stack, key: str, fresh: Callable[[str], str]) -> None:
     """The gateway dies between the commit that PostgreSQL is busy with and the answer."""
     row = fresh("killed")
     insert = {"insert": "keyed", "values": {"id": row, "seconds": 2}}
@@ -242,7 +242,7 @@ def test_repeat_while_first_runs_then_409_at_both_gateways_and_outcome_survives_
     eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, what="the gateway is back")
 
 
-def test_repeat_when_gateway_is_killed_before_commit_then_done_once(pair: Stack, key: str, fresh: Callable[[str], str]):
+def test_repeat_when_gateway_is_killed_before_commit_then_done_once(pair: Stack, key: str, fresh: Callable[[str], str]) -> None:
     sku = stock_up(pair, fresh("sku"))
     other = pair.sql()
     other.autocommit = False
@@ -284,7 +284,7 @@ def send_until_told(apis: list[Api], body: Json, key: str, seed: int, until: flo
 
 
 @pytest.mark.parametrize("killing", [False, True], ids=["quiet", "gateway_killed"])
-def test_hundreds_of_keys_when_sent_thrice_at_once_then_each_done_once(pair: Stack, fresh: Callable[[str], str], killing: bool):
+def test_hundreds_of_keys_when_sent_thrice_at_once_then_each_done_once(pair: Stack, fresh: Callable[[str], str], killing: bool) -> None:
     keys, copies = 200, 3
     skus = [stock_up(pair, fresh("once"), 1000) for _ in range(20)]
     apis = [pair.api(0), pair.api(1)]
@@ -318,7 +318,7 @@ def test_hundreds_of_keys_when_sent_thrice_at_once_then_each_done_once(pair: Sta
 
 # the end of a key
 
-def test_key_when_its_time_is_over_then_swept_and_used_anew(cluster: Cluster, key: str):
+def test_key_when_its_time_is_over_then_swept_and_used_anew(cluster: Cluster, key: str) -> None:
     settings = cluster.settings()
     settings["writes"] = {"idempotency_ttl_ms": 1_000}
     cluster.stack.query(SLOW_COMMIT, dbname=cluster.database)

@@ -9,20 +9,20 @@ from typing import Callable
 
 import pytest
 
-from support.api import Api, Json, expect_problem, pointers_of
+from support.api import Answer, Api, Call, Json, expect_problem, pointers_of
 from support.cluster import Cluster
 from support.polling import eventually
 from support.shop import Sku, stock_up
 from support.stack import Stack, lease_keys
 
 
-def one_shot(api: Api, resource: str | list[str], *operations: Json, headers: dict[str, str] | None = None, **lease: object):
+def one_shot(api: Api, resource: str | list[str], *operations: Json, headers: dict[str, str] | None = None, **lease: object) -> Answer:
     """The answer to a write with a lease of its own."""
     names = {"resource": resource} if isinstance(resource, str) else {"resources": resource}
     return api.call("POST", "/v1/writes", {"lease": {**names, **lease}, "operations": list(operations)}, headers)
 
 
-def begin_one_shot(api: Api, resource: str, *operations: Json, **lease: object):
+def begin_one_shot(api: Api, resource: str, *operations: Json, **lease: object) -> Call:
     return api.begin("POST", "/v1/writes", {"lease": {"resource": resource, **lease}, "operations": list(operations)})
 
 
@@ -37,7 +37,7 @@ def seals(stack: Stack, resource: str) -> list[tuple]:
 
 # then: release
 
-def test_write_when_then_release_then_sealed_released_and_next_waiter_served(stack: Stack, api: Api, sku: Sku):
+def test_write_when_then_release_then_sealed_released_and_next_waiter_served(stack: Stack, api: Api, sku: Sku) -> None:
     lease = api.take(sku.resource)
     waiter = api.begin_ask(sku.resource, ttl_ms=5_000, wait_ms=10_000)
     done = api.wrote(lease, sku.sell(), then="release")
@@ -51,7 +51,7 @@ def test_write_when_then_release_then_sealed_released_and_next_waiter_served(sta
     assert sku.stock() == 9
 
 
-def test_write_when_then_release_and_operation_fails_then_lease_as_it_was(stack: Stack, api: Api, sku: Sku):
+def test_write_when_then_release_and_operation_fails_then_lease_as_it_was(stack: Stack, api: Api, sku: Sku) -> None:
     lease = api.take(sku.resource)
     expect_problem(api.write(lease, sku.sell(), sku.sell(1000), then="release"), 409, "expectation-failed")
     assert api.look(lease).status == 200
@@ -60,7 +60,7 @@ def test_write_when_then_release_and_operation_fails_then_lease_as_it_was(stack:
     assert sku.stock() == 9
 
 
-def test_write_when_then_release_on_several_resources_then_each_is_sealed(stack: Stack, api: Api, fresh: Callable[[str], str]):
+def test_write_when_then_release_on_several_resources_then_each_is_sealed(stack: Stack, api: Api, fresh: Callable[[str], str]) -> None:
     skus = [stock_up(stack, fresh("many")) for _ in range(3)]
     answer = api.call("POST", "/v1/leases", {"resources": [sku.resource for sku in skus], "ttl_ms": 10_000})
     assert answer.status == 201, str(answer)
@@ -70,7 +70,7 @@ def test_write_when_then_release_on_several_resources_then_each_is_sealed(stack:
     assert [fence_of(stack, sku.resource) for sku in skus] == [token + 1] * 3
 
 
-def test_write_when_then_release_with_holds_left_then_one_given_back_and_sealed_with_the_last(stack: Stack, api: Api, sku: Sku):
+def test_write_when_then_release_with_holds_left_then_one_given_back_and_sealed_with_the_last(stack: Stack, api: Api, sku: Sku) -> None:
     lease = api.take(sku.resource, owner="worker-1")
     assert api.ask(sku.resource, owner="worker-1").json()["hold_count"] == 2
     first = api.wrote(lease, sku.sell(), then="release")
@@ -82,7 +82,7 @@ def test_write_when_then_release_with_holds_left_then_one_given_back_and_sealed_
     assert sku.stock() == 8
 
 
-def test_write_when_then_release_and_lease_has_run_out_then_written_and_over(api: Api, sku: Sku):
+def test_write_when_then_release_and_lease_has_run_out_then_written_and_over(api: Api, sku: Sku) -> None:
     lease = api.take(sku.resource, ttl_ms=200)
     eventually(lambda: api.look(lease).status == 410, 5, what="the lease is over")
     assert api.wrote(lease, sku.sell(), then="release")["released"] is True
@@ -90,7 +90,7 @@ def test_write_when_then_release_and_lease_has_run_out_then_written_and_over(api
 
 # a lease of its own
 
-def test_one_shot_when_free_then_written_sealed_and_free_again(stack: Stack, api: Api, sku: Sku):
+def test_one_shot_when_free_then_written_sealed_and_free_again(stack: Stack, api: Api, sku: Sku) -> None:
     answer = one_shot(api, sku.resource, sku.sell(), ttl_ms=5_000)
     assert answer.status == 200, str(answer)
     done = answer.json()
@@ -101,7 +101,7 @@ def test_one_shot_when_free_then_written_sealed_and_free_again(stack: Stack, api
     assert sku.stock() == 9
 
 
-def test_one_shot_when_locked_then_423_or_waits_for_its_turn(api: Api, sku: Sku):
+def test_one_shot_when_locked_then_423_or_waits_for_its_turn(api: Api, sku: Sku) -> None:
     lease = api.take(sku.resource)
     locked = expect_problem(one_shot(api, sku.resource, sku.sell()), 423, "resource-locked")
     assert locked["remaining_ms"] > 0
@@ -120,7 +120,7 @@ def test_one_shot_when_locked_then_423_or_waits_for_its_turn(api: Api, sku: Sku)
     ({"insert": "nothing", "values": {}}, 422, "unprocessable"),
     ({"insert": "orders", "values": {"id": 1, "sku": "?", "quantity": 1}}, 403, "resource-not-covered"),
 ])
-def test_one_shot_when_write_is_refused_then_released_and_not_sealed(stack: Stack, api: Api, sku: Sku, operation: Json, status: int, slug: str):
+def test_one_shot_when_write_is_refused_then_released_and_not_sealed(stack: Stack, api: Api, sku: Sku, operation: Json, status: int, slug: str) -> None:
     text = {member: value if not isinstance(value, dict) else {k: sku.name if v == "?" else v for k, v in value.items()}
             for member, value in operation.items()}
     expect_problem(one_shot(api, sku.resource, text, ttl_ms=20_000), status, slug)
@@ -129,14 +129,14 @@ def test_one_shot_when_write_is_refused_then_released_and_not_sealed(stack: Stac
     assert sku.stock() == 10
 
 
-def test_one_shot_when_body_is_faulty_then_pointers_below_lease(api: Api, sku: Sku):
+def test_one_shot_when_body_is_faulty_then_pointers_below_lease(api: Api, sku: Sku) -> None:
     assert pointers_of(one_shot(api, "a//b", sku.sell(), ttl_ms=1, wait_ms=-1)) == ["/lease/resource", "/lease/ttl_ms", "/lease/wait_ms"]
     lease = api.take(sku.resource)
     both = api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "lease": {"resource": sku.resource}, "operations": [sku.sell()]})
     assert pointers_of(both) == ["/lease"]
 
 
-def test_one_shot_when_owner_holds_it_then_its_token_is_not_sealed_and_hold_stays(stack: Stack, api: Api, sku: Sku):
+def test_one_shot_when_owner_holds_it_then_its_token_is_not_sealed_and_hold_stays(stack: Stack, api: Api, sku: Sku) -> None:
     lease = api.take(sku.resource, owner="worker-2")
     done = one_shot(api, sku.resource, sku.sell(), owner="worker-2").json()
     assert (done["fencing_token"], done["released"], done["hold_count"]) == (lease["fencing_token"], False, 1)
@@ -144,7 +144,7 @@ def test_one_shot_when_owner_holds_it_then_its_token_is_not_sealed_and_hold_stay
     api.wrote(lease, sku.sell(), then="release")
 
 
-def test_one_shot_when_caller_hangs_up_while_it_waits_then_nothing_written_and_nothing_held(stack: Stack, api: Api, sku: Sku):
+def test_one_shot_when_caller_hangs_up_while_it_waits_then_nothing_written_and_nothing_held(stack: Stack, api: Api, sku: Sku) -> None:
     lease = api.take(sku.resource)
     waiting = begin_one_shot(api, sku.resource, sku.sell(), wait_ms=10_000)
     time.sleep(0.3)
@@ -156,7 +156,7 @@ def test_one_shot_when_caller_hangs_up_while_it_waits_then_nothing_written_and_n
     assert lease_keys(stack.nodes(), sku.resource) == []
 
 
-def test_one_shot_when_caller_hangs_up_during_write_then_written_and_released(stack: Stack, api: Api, sku: Sku):
+def test_one_shot_when_caller_hangs_up_during_write_then_written_and_released(stack: Stack, api: Api, sku: Sku) -> None:
     other = stack.sql()
     other.autocommit = False
     with other.cursor() as cursor:
@@ -170,7 +170,7 @@ def test_one_shot_when_caller_hangs_up_during_write_then_written_and_released(st
     eventually(lambda: lease_keys(stack.nodes(), sku.resource) == [], 10, what="the lease is released")
 
 
-def test_one_shot_when_postgres_is_silent_then_503_and_released(own_stack: Stack, fresh: Callable[[str], str]):
+def test_one_shot_when_postgres_is_silent_then_503_and_released(own_stack: Stack, fresh: Callable[[str], str]) -> None:
     api, sku = own_stack.api(), stock_up(own_stack, fresh("away"))
     with own_stack.frozen(own_stack.postgres_pids()):
         answer = one_shot(api, sku.resource, sku.sell(), ttl_ms=60_000)
@@ -182,7 +182,7 @@ def test_one_shot_when_postgres_is_silent_then_503_and_released(own_stack: Stack
     eventually(lambda: sku.stock() == 9, 10, what="one write landed, and no other")
 
 
-def test_one_shot_when_scope_is_missing_then_403(cluster: Cluster):
+def test_one_shot_when_scope_is_missing_then_403(cluster: Cluster) -> None:
     keys = {name: f"key of {name}, long enough".replace(" ", "-") for name in ("all", "writer", "leaser")}
     scopes = {"all": ["leases", "writes"], "writer": ["writes"], "leaser": ["leases"]}
     settings = cluster.settings()
@@ -200,7 +200,7 @@ def test_one_shot_when_scope_is_missing_then_403(cluster: Cluster):
         gateway.kill()
 
 
-def test_one_shots_when_many_at_two_gateways_then_each_sells_once(guarded_pair: Stack, here: Api, there: Api, fresh: Callable[[str], str]):
+def test_one_shots_when_many_at_two_gateways_then_each_sells_once(guarded_pair: Stack, here: Api, there: Api, fresh: Callable[[str], str]) -> None:
     sku = stock_up(guarded_pair, fresh("crowd"), 1000)
     callers, each = 12, 15
 
@@ -227,7 +227,7 @@ def order(fresh: Callable[[str], str]) -> int:
     return int(fresh("o")[2:], 16) % 2**52
 
 
-def test_place_order_when_lease_covers_article_and_order_then_placed(stack: Stack, api: Api, sku: Sku, fresh: Callable[[str], str]):
+def test_place_order_when_lease_covers_article_and_order_then_placed(stack: Stack, api: Api, sku: Sku, fresh: Callable[[str], str]) -> None:
     number = order(fresh)
     place = {"call": "place_order", "args": {"order_id": number, "sku": sku.name, "quantity": 3}}
     answer = one_shot(api, [sku.resource, f"orders/{number}"], place)
@@ -241,7 +241,7 @@ def test_place_order_when_lease_covers_article_and_order_then_placed(stack: Stac
 
 @pytest.mark.parametrize("covered", ["article", "order"])
 def test_place_order_when_lease_covers_one_of_two_then_403_and_nothing_changed(stack: Stack, api: Api, sku: Sku, fresh: Callable[[str], str],
-                                                                               covered: str):
+                                                                               covered: str) -> None:
     number = order(fresh)
     lease = api.take(sku.resource if covered == "article" else f"orders/{number}")
     place = {"call": "place_order", "args": {"order_id": number, "sku": sku.name, "quantity": 3}}
