@@ -133,10 +133,10 @@ std::optional<call> client::next(clock::time_point now) {
             break;
         case state::sell:
             out = {step::write, "POST", "/v1/writes",
-                   (shoots() ? R"({"lease":{"resource":")" + resource_ + R"(","ttl_ms":)" +
-                                   std::to_string(run_.how.ttl_ms) + R"(,"wait_ms":)" +
-                                   std::to_string(run_.how.wait_ms) + "}"
-                             : R"({"lease_id":")" + lease_id_ + '"') +
+                   (shoots()
+                        ? R"({"lease":{"resource":")" + resource_ + R"(","ttl_ms":)" + std::to_string(run_.how.ttl_ms) +
+                              R"(,"wait_ms":)" + std::to_string(run_.how.wait_ms) + "}"
+                        : R"({"lease_id":")" + lease_id_ + '"') +
                        R"(,"operations":)" + sale() + "}"};
             if (run_.how.keyed) {
                 out.headers = "Idempotency-Key: " + run_.how.prefix + std::to_string(number_) + "-" +

@@ -63,7 +63,7 @@ struct run {
 struct call {
     step what = step::acquire;
     std::string method, path, body;
-    std::string headers;  ///< Beyond those of every call.
+    std::string headers{};  ///< Beyond those of every call.
 };
 
 /// One client: what it sends next and what it makes of an answer. No sockets, no clock of its own.

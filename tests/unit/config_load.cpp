@@ -204,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(
         faulty{redis + lease + "postgres: {conninfo: x, statement_timeout_ms: 500}\n",
                "postgres.lock_timeout_ms: is above statement_timeout_ms, which would end the wait first"},
         faulty{least + "writes: {idempotency_ttl_ms: 999}\n",
-               "writes.idempotency_ttl_ms: 999 is out of range: 1000 to 2592000000"},
+               "writes.idempotency_ttl_ms: 999 is not between 1000 and 2592000000"},
         faulty{least + "audit: {when_full: dorp}\n",
                "audit.when_full: \"dorp\" is none of refuse, drop; did you mean drop?"},
         faulty{least + "log: {level: loud}\n", "log.level: \"loud\" is none of trace, debug, info, warn, error"},
