@@ -61,9 +61,9 @@ awaitable<release_report> let_go(services with, lockcore::lease_claims claims, s
 }
 
 /// What is kept already, before anything else is done. Empty: nothing.
-awaitable<result<pg::found_outcome>> look_up(services with, std::string principal, std::optional<idempotency> under,
-                                             pg::deadline until) {
-    if (!under) co_return pg::found_outcome{};
+awaitable<result<found_outcome>> look_up(services with, std::string principal, std::optional<idempotency> under,
+                                         pg::deadline until) {
+    if (!under) co_return found_outcome{};
     co_return co_await with.database.find_outcome(std::move(principal), std::move(*under), until);
 }
 

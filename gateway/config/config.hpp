@@ -46,7 +46,7 @@ struct postgres_config {
     std::string conninfo;  ///< libpq connection string, `host=… dbname=… user=…`. May hold a password; never logged. No
                            ///< default.
     unsigned connections = 4;  ///< Worker threads, one connection each; and at most as many beside them, for writes
-                               ///< that call functions or wait for locks. 1 to 64.
+                               ///< that call functions or wait for locks, and one for idempotency keys. 1 to 64.
     std::size_t queue_max = 10'000;  ///< Requests waiting for a worker, in all; more: 503 overloaded. 1 to 1,000,000.
     std::chrono::milliseconds statement_timeout{5'000};  ///< Longest time of one statement. 100 ms to 10 min.
     std::chrono::milliseconds lock_timeout{

@@ -327,9 +327,11 @@ result<write_outcome> run_write(session_slot& slot, catalog_store& catalogs, con
         }
         if (!plan.faults.empty()) {
             // It may have fitted when it was sent first.
-            auto earlier =
-                request.repeatable ? find_kept(slot.get(), request.by.principal, *request.repeatable) : std::nullopt;
-            if (earlier) return std::move(*earlier);
+            if (request.repeatable) {
+                const key_of key{request.by.principal, *request.repeatable};
+                auto earlier = find_kept(slot.get(), {&key}).front();
+                if (earlier) return std::move(*earlier);
+            }
             return plan_failure(plan);
         }
 

@@ -21,6 +21,22 @@ namespace json = boost::json;
 constexpr std::array kept_refusals{errc::expectation_failed,   errc::constraint_violation, errc::stale_fencing_token,
                                    errc::resource_not_covered, errc::fencing_required,     errc::unprocessable};
 
+/// The three lists that name keys.
+class key_columns {
+  public:
+    void add(const std::string& principal, const idempotency& under) {
+        principals_.add(principal);
+        keys_.add(under.key);
+        fingerprints_.add("\\x" + under.fingerprint);
+    }
+    compat::parameters take() { return {principals_.take(), keys_.take(), fingerprints_.take()}; }
+
+  private:
+    array_text principals_;
+    array_text keys_;
+    array_text fingerprints_;
+};
+
 std::optional<std::string> null_if_empty(const std::string& text) {
     return text.empty() ? std::nullopt : std::optional(text);
 }
@@ -136,15 +152,10 @@ const std::string& claim_keys_sql() {
 }
 
 compat::parameters claim_keys_parameters(const std::vector<const write_request*>& requests) {
-    array_text principals;
-    array_text keys;
-    array_text fingerprints;
-    for (const auto* one : requests) {
-        principals.add(one->by.principal);
-        keys.add(one->repeatable->key);
-        fingerprints.add("\\x" + one->repeatable->fingerprint);
-    }
-    return {principals.take(), keys.take(), fingerprints.take()};
+    key_columns columns;
+    for (const auto* one : requests)
+        columns.add(one->by.principal, *one->repeatable);
+    return columns.take();
 }
 
 std::optional<result<write_outcome>> read_claim(std::string_view state, std::string_view outcome) {
@@ -158,11 +169,16 @@ std::optional<result<write_outcome>> read_claim(std::string_view state, std::str
                         "A call with this Idempotency-Key is still under way; nothing was done by this one.");
 }
 
-std::optional<result<write_outcome>> find_kept(session& via, const std::string& principal, const idempotency& under) {
-    const auto rows = via.exec("select state, outcome from fencing.find_outcome($1::text, $2::text, $3::bytea)",
-                               {principal, under.key, "\\x" + under.fingerprint});
-    if (rows.empty()) return std::nullopt;
-    return read_claim(rows[0][0].c_str(), rows[0][1].c_str());
+std::vector<std::optional<result<write_outcome>>> find_kept(session& via, const std::vector<const key_of*>& keys) {
+    key_columns columns;
+    for (const auto* one : keys)
+        columns.add(one->principal, one->under);
+    std::vector<std::optional<result<write_outcome>>> out;
+    for (const auto& row : via.exec(
+             "select state, outcome from fencing.find_outcomes($1::text[], $2::text[], $3::bytea[])", columns.take()))
+        out.push_back(read_claim(row[0].c_str(), row[1].c_str()));
+    if (out.size() != keys.size()) throw std::length_error("find_outcomes gave another number of rows");
+    return out;
 }
 
 std::size_t forget_outcomes(session& via, std::size_t most) {

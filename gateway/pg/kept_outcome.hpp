@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/found_outcome.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/session.hpp>
 
@@ -32,8 +33,13 @@ compat::parameters claim_keys_parameters(const std::vector<const write_request*>
 /// What claim_keys or find_outcome found. Empty: the key is new. Else what to answer in place of writing.
 std::optional<result<write_outcome>> read_claim(std::string_view state, std::string_view outcome);
 
-/// Looks without taking the key; as read_claim. Throws as session::exec does.
-std::optional<result<write_outcome>> find_kept(session& via, const std::string& principal, const idempotency& under);
+/// A principal's key.
+struct key_of {
+    std::string principal;
+    idempotency under;
+};
+/// Looks without taking the keys: as read_claim, one a key. Throws as session::exec does.
+std::vector<std::optional<result<write_outcome>>> find_kept(session& via, const std::vector<const key_of*>& keys);
 
 /// Deletes outcomes whose time is over, at most `most`; gives how many. Throws as session::exec does.
 std::size_t forget_outcomes(session& via, std::size_t most);

@@ -4,6 +4,7 @@
 #include <gateway/pg/history_reader.hpp>
 #include <gateway/pg/history_writer.hpp>
 #include <gateway/pg/kept_outcome.hpp>
+#include <gateway/pg/outcome_lookup.hpp>
 #include <gateway/pg/outcome_sweep.hpp>
 #include <gateway/pg/pool.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
@@ -113,6 +114,26 @@ class waiting_write final : public write_job {
     Handler handler_;
 };
 
+/// The same for a look at what is kept under a key.
+template <class Handler>
+class waiting_lookup final : public lookup_job {
+  public:
+    waiting_lookup(deadline until, key_of key, Handler handler)
+        : lookup_job(until, std::move(key)),
+          executor_(asio::prefer(asio::get_associated_executor(handler), asio::execution::outstanding_work.tracked)),
+          handler_(std::move(handler)) {}
+
+    void answer(result<found_outcome> value) noexcept override {
+        asio::post(executor_, [handler = std::move(handler_), value = std::move(value)]() mutable {
+            std::move(handler)(std::move(value));
+        });
+    }
+
+  private:
+    outstanding_executor<Handler> executor_;
+    Handler handler_;
+};
+
 /// Once more on a new session where the first was lost: for work that may be done twice.
 template <class Work>
 auto twice(session_slot& slot, Work work) {
@@ -132,11 +153,12 @@ struct pool::impl {
             false};
         for (unsigned i = 0; i < std::max(cfg.connections, 1u); ++i)
             workers.push_back(std::make_unique<worker>(cfg, queued, manner));
+        lookups.push_back(std::make_unique<worker>(cfg, queued, worker_manner{look_up_together, true}));
     }
 
     /// Workers hand on to the lanes beside them, never the other way round: those end last.
-    std::array<const std::vector<std::unique_ptr<worker>>*, 2> in_order_of_end() const {
-        return {&workers, &aside.workers()};
+    std::array<const std::vector<std::unique_ptr<worker>>*, 3> in_order_of_end() const {
+        return {&lookups, &workers, &aside.workers()};
     }
 
     worker& of(const std::vector<lockcore::resource_name>& resources) {
@@ -202,6 +224,7 @@ struct pool::impl {
     side_lanes aside;
     write_batcher batcher;
     std::vector<std::unique_ptr<worker>> workers;
+    std::vector<std::unique_ptr<worker>> lookups;  ///< One, so that those who look at the same time share a round trip.
     std::mutex police_mutex;
     std::condition_variable police_wake;
     bool police_ends = false;
@@ -265,13 +288,13 @@ asio::awaitable<result<write_outcome>> pool::write(write_request request, deadli
 }
 
 asio::awaitable<result<found_outcome>> pool::find_outcome(std::string principal, idempotency under, deadline until) {
-    auto work = [principal = std::move(principal),
-                 under = std::move(under)](session_slot& slot) -> result<found_outcome> {
-        found_outcome out;
-        out.value = twice(slot, [&](session& via) { return find_kept(via, principal, under); });
-        return out;
+    auto initiate = [state = impl_.get(), until](auto handler, key_of key) {
+        using handler_type = decltype(handler);
+        state->lookups.front()->submit(
+            std::make_unique<waiting_lookup<handler_type>>(until, std::move(key), std::move(handler)));
     };
-    return impl_->submit<found_outcome>(impl_->least_loaded(), until, false, std::move(work));
+    return asio::async_initiate<const asio::use_awaitable_t<>, void(result<found_outcome>)>(
+        std::move(initiate), asio::use_awaitable, key_of{std::move(principal), std::move(under)});
 }
 
 asio::awaitable<result<history_page>> pool::read_history(history_query query, deadline until) {

@@ -2,6 +2,7 @@
 
 #include <gateway/config/config.hpp>
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/found_outcome.hpp>
 #include <gateway/domain/history_item.hpp>
 #include <gateway/domain/write_request.hpp>
 
@@ -11,7 +12,6 @@
 
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,12 +26,6 @@ struct membership {
     std::chrono::milliseconds max_ttl{};
 };
 
-/// What is kept under an idempotency key. Empty: nothing.
-struct found_outcome {
-    found_outcome() = default;  // not to be made of a failure by the way
-    std::optional<result<write_outcome>> value;
-};
-
 /// Runs work on PostgreSQL: K threads with one connection each and a bounded queue. A resource always goes to the same
 /// worker, so that its writes keep their order of arrival. Writes that wait for a worker share a transaction
 /// (write_batcher.hpp); those that call functions or wait for locks go to as many workers beside, each alone.
@@ -41,9 +35,9 @@ struct found_outcome {
 /// errc::overloaded (queue full). Timeout: `until`: errc::storage_unavailable. Work that has not begun by then is not
 /// begun; a write under way is ended by statement_timeout; a
 ///          connection on which PostgreSQL is silent for a second longer is cut.
-/// Limits:  postgres.connections workers and as many beside, which connect when the first such write comes,
-/// postgres.queue_max requests in all their queues; while PostgreSQL is away none is queued. Cancel:  not supported; a
-/// write that was queued runs to its end.
+/// Limits:  postgres.connections workers and as many beside, which connect when the first such write comes, one for
+/// looking up kept outcomes, as lazy, postgres.queue_max requests in all their queues; while PostgreSQL is away none is
+/// queued. Cancel:  not supported; a write that was queued runs to its end.
 class pool {
   public:
     explicit pool(postgres_config cfg);

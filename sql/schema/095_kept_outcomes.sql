@@ -17,15 +17,19 @@ comment on column fencing.kept_outcome.fingerprint is 'SHA-256 of what was asked
 comment on column fencing.kept_outcome.outcome is 'What the gateway answers from, as it wrote it down.';
 comment on column fencing.kept_outcome.expires_at is 'From then on the key is as if it had never been used; forget_outcomes() deletes the row.';
 
-create or replace function fencing.find_outcome(principal text, key text, fingerprint bytea) returns table (state text, outcome text)
+create or replace function fencing.find_outcomes(principals text[], keys text[], fingerprints bytea[]) returns table (state text, outcome text)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select case when o.fingerprint = $3 then 'kept' else 'other' end, case when o.fingerprint = $3 then o.outcome end
-    from fencing.kept_outcome o where o.principal = $1 and o.key = $2 and o.expires_at > statement_timestamp();
+  select case when o.fingerprint = t.fingerprint then 'kept' when o.fingerprint is not null then 'other' else 'new' end,
+         case when o.fingerprint = t.fingerprint then o.outcome end
+    from unnest($1, $2, $3) with ordinality as t (principal, key, fingerprint, place)
+    left join fencing.kept_outcome o
+      on o.principal = t.principal collate "C" and o.key = t.key collate "C" and o.expires_at > statement_timestamp()
+   order by t.place;
 $$;
-comment on function fencing.find_outcome(text, text, bytea) is
-  'For gateways: the outcome under a key (kept), or that the key stands for another request (other); no row where there is neither. Only looks: to write, claim_keys comes first. Locks: none.';
+comment on function fencing.find_outcomes(text[], text[], bytea[]) is
+  'For gateways: as claim_keys, but only looks: a new key is nobody''s, and one that is under way is new. To write, claim_keys comes first. Locks: none.';
 
 create or replace function fencing.claim_keys(principals text[], keys text[], fingerprints bytea[]) returns table (state text, outcome text)
 language plpgsql security definer

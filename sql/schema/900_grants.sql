@@ -19,7 +19,7 @@ grant select on fencing.node, fencing.api_catalog to fencing_gateway;
 grant execute on function
   fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb),
   fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[]),
-  fencing.find_outcome(text, text, bytea),
+  fencing.find_outcomes(text[], text[], bytea[]),
   fencing.claim_keys(text[], text[], bytea[]),
   fencing.keep_outcomes(text[], text[], bytea[], text[], bigint),
   fencing.forget_outcomes(integer),

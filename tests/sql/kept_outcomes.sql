@@ -2,13 +2,13 @@
 \connect - test_gateway
 \set a 'decode(repeat(''aa'', 32), ''hex'')'
 \set b 'decode(repeat(''bb'', 32), ''hex'')'
-select * from fencing.find_outcome('p', 'k1', :a);
+select * from fencing.find_outcomes('{p}', '{k1}', array[:a]);
 begin;
 select * from fencing.claim_keys('{p,p,p,q}', '{k1,k2,k1,k1}', array[:a, :a, :a, :a]);  -- k1 of p twice: once is enough
 select fencing.keep_outcomes('{p,q}', '{k1,k1}', array[:a, :a], '{one,other}', 60000);
 commit;
-select * from fencing.find_outcome('p', 'k1', :a);
-select * from fencing.find_outcome('p', 'k1', :b);
+select * from fencing.find_outcomes('{p}', '{k1}', array[:a]);
+select * from fencing.find_outcomes('{p}', '{k1}', array[:b]);
 select * from fencing.claim_keys('{p,p,p,q}', '{k1,k1,k2,k1}', array[:a, :b, :a, :a]);
 -- a refusal: what the write did is taken back, its key and its record are not
 begin;
@@ -20,7 +20,7 @@ rollback to savepoint claimed;
 select fencing.record_events('[{"event": "write_failed", "resource": "inventory/sku-1", "principal": "p"}]');
 select fencing.keep_outcomes('{p}', '{k3}', array[:a], '{refused}', 60000);
 commit;
-select outcome from fencing.find_outcome('p', 'k3', :a);
+select outcome from fencing.find_outcomes('{p}', '{k3}', array[:a]);
 select event, resource from fencing.history order by id;
 -- rolled back: as if it had never been
 begin;
@@ -31,10 +31,10 @@ select state from fencing.claim_keys('{p}', '{k4}', array[:a]);
 select fencing.keep_outcomes('{p}', '{k1}', array[:b], '{two}', 60000);
 -- its time is over: free, swept or not
 select fencing.keep_outcomes('{p,p,p}', '{old1,old2,old3}', array[:a, :a, :a], '{x,y,z}', -1000);
-select count(*) from fencing.find_outcome('p', 'old1', :a);
+select * from fencing.find_outcomes('{p}', '{old1}', array[:a]);
 select state from fencing.claim_keys('{p}', '{old1}', array[:b]);
 select fencing.keep_outcomes('{p}', '{old1}', array[:b], '{again}', 60000);
-select * from fencing.find_outcome('p', 'old1', :b);
+select * from fencing.find_outcomes('{p}', '{old1}', array[:b]);
 select fencing.forget_outcomes(1);
 select fencing.forget_outcomes(10);
 select fencing.forget_outcomes(10);
@@ -48,7 +48,7 @@ select fencing.keep_outcomes('{p}', '{k5}', array[:a], '{NULL}', 60000);
 select * from fencing.kept_outcome;
 delete from fencing.kept_outcome;
 \connect - test_app
-select fencing.find_outcome('p', 'k1', decode(repeat('aa', 32), 'hex'));
+select fencing.find_outcomes('{p}', '{k1}', array[decode(repeat('aa', 32), 'hex')]);
 select fencing.claim_keys('{p}', '{k1}', array[decode(repeat('aa', 32), 'hex')]);
 select fencing.forget_outcomes(10);
 select fencing.seal_writes('{a}', '{1}', '{00000000-0000-0000-0000-000000000001}', '{o}', '{p}', '{t}');
