@@ -24,8 +24,9 @@ as $$
   select case when o.fingerprint = t.fingerprint then 'kept' when o.fingerprint is not null then 'other' else 'new' end,
          case when o.fingerprint = t.fingerprint then o.outcome end
     from unnest($1, $2, $3) with ordinality as t (principal, key, fingerprint, place)
-    left join fencing.kept_outcome o
-      on o.principal = t.principal collate "C" and o.key = t.key collate "C" and o.expires_at > statement_timestamp()
+    left join lateral (  -- by the index, one by one, also where the plan was made while the table was small
+      select k.fingerprint, k.outcome from fencing.kept_outcome k
+       where k.principal = t.principal collate "C" and k.key = t.key collate "C" and k.expires_at > statement_timestamp() offset 0) o on true
    order by t.place;
 $$;
 comment on function fencing.find_outcomes(text[], text[], bytea[]) is
@@ -53,8 +54,9 @@ begin
            case when o.fingerprint = t.fingerprint then o.outcome end
       from (select u.*, row_number() over (partition by u.principal, u.key order by u.place) as nth
               from unnest(principals, keys, fingerprints, locked) with ordinality as u (principal, key, fingerprint, locked, place)) t
-      left join fencing.kept_outcome o
-        on o.principal = t.principal collate "C" and o.key = t.key collate "C" and o.expires_at > statement_timestamp()
+      left join lateral (  -- as above
+        select k.fingerprint, k.outcome from fencing.kept_outcome k
+         where k.principal = t.principal collate "C" and k.key = t.key collate "C" and k.expires_at > statement_timestamp() offset 0) o on true
      order by t.place;
 end
 $$;
