@@ -1,5 +1,6 @@
 #include <gateway/app.hpp>
 
+#include <gateway/api/idempotency.hpp>
 #include <gateway/api/routes.hpp>
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/http/server.hpp>
@@ -92,7 +93,8 @@ int serve(const config& cfg) {
     postgres_register epochs(pool);
     const lockcore::hmac_sha256 mac(cfg.lease.signing_key);
     lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, events});
-    const api::services services{cfg, locks, pool, events};
+    api::running_keys keys;
+    const api::services services{cfg, locks, pool, events, keys};
     http::server server(cfg.http, cfg.api_keys, api::routes(services), threads.contexts());
 
     if (const auto listening = server.listen(); !listening) {

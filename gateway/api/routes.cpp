@@ -37,7 +37,7 @@ std::vector<http::route> routes(services with) {
     add(get, "/v1/leases", scope::history, list_leases);
     add(del, "/v1/resources/{resource}/lease", scope::operate, revoke_lease);
     add(post, "/v1/resources/{resource}/fence", scope::operate, repair_fence);
-    add(post, "/v1/writes", scope::writes, apply_write);
+    add(post, "/v1/writes", scope::writes, apply_write, true);
     add(get, "/v1/tables/{table}", scope::writes, read_table);
     for (const auto verb : {post, patch, del})
         add(verb, "/v1/tables/{table}", scope::writes, write_table);

@@ -2,6 +2,7 @@
 
 #include <gateway/api/carry_out_write.hpp>
 #include <gateway/api/fencing.hpp>
+#include <gateway/api/idempotency.hpp>
 #include <gateway/api/tables.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/http/json_io.hpp>
@@ -53,7 +54,9 @@ void retell(failure& f) {
     std::erase_if(f.errors, [](const auto& one) { return one.pointer == "/operations/0"; });
     for (auto& one : f.errors) {
         if (one.pointer == "/operations/0/call") {
-            f = make_failure(errc::not_found, std::move(one.detail));
+            f.code = errc::not_found;
+            f.detail = std::move(one.detail);
+            f.errors.clear();
             return;
         }
         if (one.pointer == "/operations/0/args") one.pointer.clear();
@@ -80,11 +83,10 @@ boost::asio::awaitable<http::response> call_function(services with, http::reques
     auto args = arguments_of_body(r);
     if (!args) co_return http::problem_response(args.error(), r.request_id);
     if (!brings_fencing(r)) co_return co_await answer_read(with, std::move(r), std::move(*args));
-    if (r.has_header("idempotency-key")) {
-        const auto no = invalid_field("Idempotency-Key", "this version does not support this header");
-        co_return http::problem_response(no, r.request_id);
-    }
+    http::fault_list faults;
     write_call call;
+    call.idempotency_key = read_idempotency_key(r, faults);
+    if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
     call.lease_id = r.header("fencing-lease");
     call_operation operation;
     operation.function = r.path_parameters.front();
@@ -93,8 +95,9 @@ boost::asio::awaitable<http::response> call_function(services with, http::reques
     call.retell = retell;
     const write_renderer render = [](const write_report& done) {
         const auto& value = done.outcome.results.front();
-        auto out = render_value(value.json, value.is_void);
-        out.headers.emplace_back("Fencing-Write-Id", done.write_id);
+        auto out = render_value(value.json, value.is_void || done.outcome.rows_left_out);
+        out.headers.emplace_back("Fencing-Write-Id", done.outcome.write_id);
+        if (done.outcome.rows_left_out) out.headers.emplace_back("Fencing-Rows-Left-Out", "true");
         return out;
     };
     co_return co_await carry_out_write(with, std::move(call), std::move(r), render);

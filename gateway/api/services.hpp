@@ -15,6 +15,8 @@ class pool;
 
 namespace api {
 
+class running_keys;
+
 /// What the handlers work with. A bundle of references, copied freely.
 ///
 /// Lifetime: what it refers to outlives the http::server that has the routes.
@@ -23,6 +25,7 @@ struct services {
     lockcore::lock_manager& locks;
     pg::pool& database;
     event_sink& events;
+    running_keys& keys;
 };
 
 }  // namespace api

@@ -1,5 +1,6 @@
 #include <gateway/api/table_request.hpp>
 
+#include <gateway/api/idempotency.hpp>
 #include <gateway/api/table_grammar.hpp>
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/query.hpp>
@@ -174,7 +175,9 @@ void retell(failure& f) {
         if (!one.pointer.starts_with(place)) continue;
         const auto part = one.pointer.substr(place.size());
         if (part == "insert" || part == "update" || part == "delete") {
-            f = make_failure(errc::not_found, std::move(one.detail));
+            f.code = errc::not_found;
+            f.detail = std::move(one.detail);
+            f.errors.clear();
             return;
         }
         one.pointer.clear();
@@ -202,7 +205,7 @@ result<table_query> parse_table_query(const http::request& r, const preferences&
 
 result<write_call> parse_table_write(const http::request& r, const preferences& wishes, std::size_t rows_max) {
     http::fault_list faults;
-    if (r.has_header("idempotency-key")) faults.add("Idempotency-Key", "this version does not support this header");
+    auto key = read_idempotency_key(r, faults);
     auto given = parse_parameters(r, faults);
     result<operation> one = r.verb == http::method::post    ? read_insert(r, wishes, given, rows_max, faults)
                             : r.verb == http::method::patch ? read_update(r, given, faults)
@@ -211,6 +214,7 @@ result<write_call> parse_table_write(const http::request& r, const preferences& 
     if (!faults.empty()) return std::move(faults).to_failure();
     write_call out;
     out.lease_id = r.header("fencing-lease");
+    out.idempotency_key = std::move(key);
     out.operations.push_back(std::move(*one));
     out.return_rows = wishes.representation;
     out.select = std::move(given.select);

@@ -22,10 +22,12 @@ http::response render_rows(const table_query& query, read_outcome outcome, const
 http::response render_change(bool created, const preferences& wishes, const write_report& done) {
     const auto& changed = done.outcome.results.front();
     http::response out;
-    out.status = created ? 201 : wishes.representation ? 200 : 204;
+    const bool left_out = done.outcome.rows_left_out;
+    out.status = created ? 201 : wishes.representation && !left_out ? 200 : 204;
     out.body = changed.json;
     out.headers.emplace_back("Content-Range", "*/" + std::to_string(changed.rows_affected));
-    out.headers.emplace_back("Fencing-Write-Id", done.write_id);
+    out.headers.emplace_back("Fencing-Write-Id", done.outcome.write_id);
+    if (left_out) out.headers.emplace_back("Fencing-Rows-Left-Out", "true");
     if (!wishes.applied.empty()) out.headers.emplace_back("Preference-Applied", wishes.applied);
     return out;
 }

@@ -174,6 +174,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
              {"lock_timeout_ms", duration(cfg.postgres.lock_timeout, 10ms, 1min)},
          }),
          true},
+        {"writes", mapping({{"idempotency_ttl_ms", duration(cfg.writes.idempotency_ttl, 1s, 30 * 24h)}})},
         {"audit", mapping({
                       {"buffer_max", integer(cfg.audit.buffer_max, 1'000, 10'000'000)},
                       {"when_full",

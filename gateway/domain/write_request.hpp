@@ -6,6 +6,7 @@
 
 #include <boost/json/value.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -83,6 +84,13 @@ using operation = std::variant<update_operation, insert_operation, delete_operat
 /// Most operations in one write.
 inline constexpr std::size_t operations_max = 64;
 
+/// Under what the outcome of a write is kept, for repeats of it.
+struct idempotency {
+    std::string key;          ///< The caller's, 1 to 64 bytes; a principal's keys are its own.
+    std::string fingerprint;  ///< SHA-256 of what was asked for, 64 hexadecimal digits.
+    std::chrono::milliseconds keep_for{};
+};
+
 /// One transaction: the guard, the operations in order, the history row; all or nothing.
 struct write_request {
     std::string write_id;  ///< A UUID made by the gateway; finds the write in the history, and tells after a broken
@@ -93,6 +101,9 @@ struct write_request {
     std::vector<operation> operations;
     bool return_rows = false;               ///< Whether results carry the rows as they are after the operation.
     std::vector<selected_column> select{};  ///< Of these rows. Empty: every column that is exposed.
+    bool bare_token = false;                ///< The token is another issuer's: the history says so.
+    bool seal = false;  ///< Behind the operations every fence is raised past the token: it writes no more.
+    std::optional<idempotency> repeatable{};  ///< Empty: the outcome is not kept.
 };
 
 /// What one operation did.
@@ -109,8 +120,13 @@ struct fence_state {
 };
 
 struct write_outcome {
+    std::string write_id;
+    lockcore::fencing_token token{};
     std::vector<fence_state> fences;
     std::vector<operation_result> results;  ///< One an operation, in order.
+    bool sealed = false;
+    bool replayed = false;       ///< It was kept from an earlier call with the same idempotency key,
+    bool rows_left_out = false;  ///< without its rows and values, for they were too large.
 };
 
 }  // namespace fencegate

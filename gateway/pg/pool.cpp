@@ -4,6 +4,9 @@
 #include <gateway/pg/guarded_write.hpp>
 #include <gateway/pg/history_reader.hpp>
 #include <gateway/pg/history_writer.hpp>
+#include <gateway/pg/kept_outcome.hpp>
+#include <gateway/pg/outcome_lookup.hpp>
+#include <gateway/pg/outcome_sweep.hpp>
 #include <gateway/pg/pool.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 #include <gateway/pg/table_reader.hpp>
@@ -113,6 +116,26 @@ class waiting_write final : public write_job {
     Handler handler_;
 };
 
+/// The same for a look at what is kept under a key.
+template <class Handler>
+class waiting_lookup final : public lookup_job {
+  public:
+    waiting_lookup(deadline until, key_of key, Handler handler)
+        : lookup_job(until, std::move(key)),
+          executor_(asio::prefer(asio::get_associated_executor(handler), asio::execution::outstanding_work.tracked)),
+          handler_(std::move(handler)) {}
+
+    void answer(result<found_outcome> value) noexcept override {
+        asio::post(executor_, [handler = std::move(handler_), value = std::move(value)]() mutable {
+            std::move(handler)(std::move(value));
+        });
+    }
+
+  private:
+    outstanding_executor<Handler> executor_;
+    Handler handler_;
+};
+
 /// Once more on a new session where the first was lost: for work that may be done twice.
 template <class Work>
 auto twice(session_slot& slot, Work work) {
@@ -134,11 +157,12 @@ struct pool::impl {
             workers.push_back(std::make_unique<worker>(cfg, queued, manner));
             readers.push_back(std::make_unique<worker>(cfg, queued, worker_manner{nullptr, true}));
         }
+        lookups.push_back(std::make_unique<worker>(cfg, queued, worker_manner{look_up_together, true}));
     }
 
     /// Workers hand on to the lanes beside them, never the other way round: those end last.
-    std::array<const std::vector<std::unique_ptr<worker>>*, 3> in_order_of_end() const {
-        return {&readers, &workers, &aside.workers()};
+    std::array<const std::vector<std::unique_ptr<worker>>*, 4> in_order_of_end() const {
+        return {&readers, &lookups, &workers, &aside.workers()};
     }
 
     worker& of(const std::vector<lockcore::resource_name>& resources) {
@@ -171,6 +195,7 @@ struct pool::impl {
                 for (const auto& one : *group)
                     one->police(now);
             }
+            if (auto work = sweep.due(now)) least_loaded(workers).submit(std::move(work));
             listener.police(now);
         }
     }
@@ -200,10 +225,12 @@ struct pool::impl {
     postgres_config cfg;
     catalog_store catalogs;
     std::atomic<std::size_t> queued{0};
+    outcome_sweep sweep;
     side_lanes aside;
     write_batcher batcher;
     std::vector<std::unique_ptr<worker>> workers;
     std::vector<std::unique_ptr<worker>> readers;
+    std::vector<std::unique_ptr<worker>> lookups;  ///< One, so that those who look at the same time share a round trip.
     catalog_listener listener{cfg, catalogs};
     std::mutex police_mutex;
     std::condition_variable police_wake;
@@ -275,6 +302,16 @@ asio::awaitable<result<read_outcome>> pool::read(read_request request, deadline 
         return run_read(slot, state->catalogs, request, until);
     };
     return impl_->submit<read_outcome>(impl_->least_loaded(impl_->readers), until, false, std::move(work));
+}
+
+asio::awaitable<result<found_outcome>> pool::find_outcome(std::string principal, idempotency under, deadline until) {
+    auto initiate = [state = impl_.get(), until](auto handler, key_of key) {
+        using handler_type = decltype(handler);
+        state->lookups.front()->submit(
+            std::make_unique<waiting_lookup<handler_type>>(until, std::move(key), std::move(handler)));
+    };
+    return asio::async_initiate<const asio::use_awaitable_t<>, void(result<found_outcome>)>(
+        std::move(initiate), asio::use_awaitable, key_of{std::move(principal), std::move(under)});
 }
 
 asio::awaitable<result<history_page>> pool::read_history(history_query query, deadline until) {

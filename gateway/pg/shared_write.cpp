@@ -1,5 +1,6 @@
 #include <gateway/pg/commit_resolver.hpp>
 #include <gateway/pg/guard_call.hpp>
+#include <gateway/pg/kept_outcome.hpp>
 #include <gateway/pg/shared_write.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <deque>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace fencegate::pg {
@@ -16,6 +18,7 @@ namespace {
 
 const std::string begin_sql = "begin";
 const std::string rollback_sql = "rollback";
+const std::string commit_sql = "commit";
 const std::string patience_sql =
     "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)";
 const compat::parameters no_parameters;
@@ -76,6 +79,7 @@ class shared_run {
         std::size_t begins_at = 0;  ///< Its turn, or its begin_write; its operations follow.
         std::size_t guards_at = 0;  ///< The call that entered its resources,
         int guards_row = -1;        ///< and the row there that is its own; -1: all.
+        int claims_row = -1;        ///< Of the call that took the keys; -1: it has none.
 
         std::size_t ends_at() const { return begins_at + 1 + names.size(); }
         const std::string& resource() const { return write->request->resources.front().str(); }
@@ -132,6 +136,7 @@ class shared_run {
         const auto lock_limit = std::min(patience_, slot_.settings().lock_timeout).count();
         timeouts_ = {std::to_string(limit), std::to_string(lock_limit)};
         calls.push_back({via.prepare(patience_sql), &timeouts_});
+        claim_keys(via, calls);
         opening_ = calls.size();
         sets_.clear();
         for (auto& one : active_)
@@ -142,7 +147,32 @@ class shared_run {
             for (; i < end; ++i)
                 add(via, calls, active_[i]);
         }
+        closing_ = calls.size();
+        seal(via, calls);
         return calls;
+    }
+
+    void claim_keys(session& via, std::vector<prepared_call>& calls) {
+        std::vector<const write_request*> requests;
+        for (auto& one : active_) {
+            if (!one.write->request->repeatable) continue;
+            one.claims_row = static_cast<int>(requests.size());
+            requests.push_back(one.write->request);
+        }
+        if (requests.empty()) return;
+        claims_at_ = calls.size();
+        claims_ = claim_keys_parameters(requests);
+        calls.push_back({via.prepare(claim_keys_sql()), &claims_});
+    }
+
+    void seal(session& via, std::vector<prepared_call>& calls) {
+        std::vector<const write_request*> requests;
+        for (const auto& one : active_) {
+            if (one.write->request->seal) requests.push_back(one.write->request);
+        }
+        if (requests.empty()) return;
+        seals_ = seal_parameters(requests);
+        calls.push_back({via.prepare(seal_sql()), &seals_});
     }
 
     /// The writes from `begin` on whose resources can be entered by one call: one resource each, none twice.
@@ -185,8 +215,8 @@ class shared_run {
     /// Takes out whoever did not do what it should.
     bool judge(const round_trip& trip) {
         const auto failed_at = trip.answers.size();
-        if (trip.error && failed_at < opening_) {
-            spdlog::error("a shared transaction can't begin: {} {}", trip.error->sqlstate, trip.error->message);
+        if (trip.error && (failed_at < opening_ || failed_at >= closing_)) {
+            spdlog::warn("writes can't share a transaction: {} {}", trip.error->sqlstate, trip.error->message);
             active_.clear();
             return false;
         }
@@ -219,9 +249,13 @@ class shared_run {
         return all;
     }
 
-    /// False: it was refused, or changed another number of rows than expected.
-    static bool read_write(const round_trip& trip, const active_write& one) {
+    /// False: its key is not new, it was refused, or it changed another number of rows than expected.
+    bool read_write(const round_trip& trip, const active_write& one) const {
+        if (one.claims_row >= 0 && trip.answers[claims_at_].text(one.claims_row, 0) != std::string_view("new"))
+            return false;
         write_outcome outcome;
+        outcome.write_id = one.write->request->write_id;
+        outcome.token = one.write->request->token;
         const auto& guards = trip.answers[one.guards_at];
         const int first = std::max(one.guards_row, 0);
         const int last = one.guards_row < 0 ? guards.size() : one.guards_row + 1;
@@ -236,15 +270,18 @@ class shared_run {
             auto& done = outcome.results.emplace_back(read(planned.shape, trip.answers[++at]));
             if (planned.expect_rows && *planned.expect_rows != done.rows_affected) return false;
         }
+        if (one.write->request->seal) mark_sealed(outcome);
         one.write->answer = std::move(outcome);
         return true;
     }
 
     void commit() {
         try {
-            slot_.get().command("commit");
+            if (!keep_and_commit(slot_.get())) slot_.get().command("commit");
         } catch (const statement_failed&) {
-            // Deferred constraints and triggers speak here, and do not say for whom; PostgreSQL has rolled back.
+            // Deferred constraints and triggers speak here, and do not say for whom; PostgreSQL has rolled back, or
+            // will now.
+            roll_back();
             return;
         } catch (const session_lost&) {
             resolve();
@@ -252,6 +289,21 @@ class shared_run {
         }
         for (auto& one : active_)
             one.write->fate = write_fate::answered;
+    }
+
+    /// Commits together with the outcomes that are to be kept. False: there are none, and nothing was done.
+    bool keep_and_commit(session& via) {
+        std::vector<outcome_to_keep> outcomes;
+        for (const auto& one : active_) {
+            if (one.claims_row >= 0)
+                outcomes.push_back({one.write->request, kept_text(*one.write->request, *one.write->answer)});
+        }
+        if (outcomes.empty()) return false;
+        const auto kept = keep_outcomes_parameters(outcomes);
+        const auto keep = via.prepare(keep_outcomes_sql());
+        const auto trip = via.run(std::vector<prepared_call>{{keep, &kept}, {via.prepare(commit_sql), &no_parameters}});
+        if (trip.error) throw statement_failed(*trip.error);
+        return true;
     }
 
     /// One transaction, one fate: what became of one write became of all.
@@ -292,7 +344,11 @@ class shared_run {
         compat::parameters parameters;
     };
     std::deque<entered_set> sets_;  ///< The calls of begin_writes in the round trip.
-    std::size_t opening_ = 0;       ///< How many calls come before the first that belongs to a write.
+    std::size_t opening_ = 0;       ///< How many calls come before the first that belongs to a write,
+    std::size_t closing_ = 0;       ///< and where the first is that comes behind the last of them.
+    std::size_t claims_at_ = 0;     ///< Where the call is that takes the keys.
+    compat::parameters claims_;
+    compat::parameters seals_;
     bool sets_allowed_ = true;
     compat::parameters timeouts_;
     std::chrono::milliseconds patience_ = patience;

@@ -35,6 +35,8 @@ struct shared_write {
 ///
 /// In:      writes in an order in which their resources' names never fall, so that guards are locked in the order of
 ///          their names; none of them calls a function.
+///          Keys are claimed before the first write, seals come behind the last, and outcomes are kept on the way of
+///          COMMIT: a write whose key is not new leaves.
 /// Out:     each write's fate. A write is answered only with what was committed, or where a connection broke; whatever
 ///          else happens to one, it leaves, the transaction is rolled back, and the others begin anew without it. So
 ///          nobody's error, lock or refusal shows in another's answer, and a write that fails is judged in a

@@ -38,7 +38,7 @@ constexpr std::array<sqlstate_rule, 24> rules{{
     {"FG428", errc::fencing_required, false, false},
 }};
 
-std::string words_for(errc code) {
+const char* words_for(errc code) {
     switch (code) {
         case errc::storage_unavailable:
             return "PostgreSQL did not do the work; nothing was changed.";

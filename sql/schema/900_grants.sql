@@ -19,6 +19,11 @@ grant select on fencing.node, fencing.api_catalog to fencing_gateway;
 grant execute on function
   fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb),
   fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[]),
+  fencing.find_outcomes(text[], text[], bytea[]),
+  fencing.claim_keys(text[], text[], bytea[]),
+  fencing.keep_outcomes(text[], text[], bytea[], text[], bigint),
+  fencing.forget_outcomes(integer),
+  fencing.seal_writes(text[], bigint[], uuid[], text[], text[], text[]),
   fencing.record_events(jsonb),
   fencing.append_events(uuid, bigint, bigint[], text[], text[], bigint[], bigint[], text[], text[], text[], uuid[], jsonb[]),
   fencing.raise_fences(text[], bigint, text, text, text, text),

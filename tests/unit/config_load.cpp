@@ -92,6 +92,7 @@ redis:
   node_dead_after_ms: 900
   node_queue_max: 120
 postgres: {conninfo: host=db dbname=shop, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000, lock_timeout_ms: 1000}
+writes: {idempotency_ttl_ms: 60000}
 audit: {buffer_max: 5000, when_full: drop}
 log: {level: debug, json: false}
 )",
@@ -130,6 +131,7 @@ log: {level: debug, json: false}
     EXPECT_EQ(cfg.postgres.rows_max, 17U);
     EXPECT_EQ(cfg.postgres.statement_timeout, 3s);
     EXPECT_EQ(cfg.postgres.lock_timeout, 1s);
+    EXPECT_EQ(cfg.writes.idempotency_ttl, 60s);
     EXPECT_EQ(cfg.audit.buffer_max, 5000U);
     EXPECT_EQ(cfg.audit.when_full, on_full::drop);
     EXPECT_EQ(cfg.log.level, "debug");
@@ -189,7 +191,8 @@ INSTANTIATE_TEST_SUITE_P(
                "http.address: :: is not a loopback address, which it must be while auth.api_keys is empty"},
         faulty{least + "http: 8080\n", "http: must be a mapping of keys to values"},
         faulty{least + "htpp: {}\n", "htpp: unknown key; did you mean http?"},
-        faulty{least + "quux: {}\n", "quux: unknown key; known here: http, auth, lease, redis, postgres, audit, log"},
+        faulty{least + "quux: {}\n",
+               "quux: unknown key; known here: http, auth, lease, redis, postgres, writes, audit, log"},
         faulty{redis + lease, "postgres: is missing"},
         faulty{redis + lease + "postgres: {}\n", "postgres.conninfo: is missing"},
         faulty{postgres + lease + "redis: {nodes: a}\n", "redis.nodes: must be a list"},
@@ -201,6 +204,8 @@ INSTANTIATE_TEST_SUITE_P(
                "lease.default_ttl_ms: 99 is not between 100 and 3600000"},
         faulty{redis + lease + "postgres: {conninfo: x, statement_timeout_ms: 500}\n",
                "postgres.lock_timeout_ms: is above statement_timeout_ms, which would end the wait first"},
+        faulty{least + "writes: {idempotency_ttl_ms: 999}\n",
+               "writes.idempotency_ttl_ms: 999 is not between 1000 and 2592000000"},
         faulty{least + "audit: {when_full: dorp}\n",
                "audit.when_full: \"dorp\" is none of refuse, drop; did you mean drop?"},
         faulty{least + "log: {level: loud}\n", "log.level: \"loud\" is none of trace, debug, info, warn, error"},
@@ -348,6 +353,7 @@ TEST(config_load, the_example_explains_every_default_and_is_valid) {
     EXPECT_EQ(cfg.postgres.rows_max, defaults.postgres.rows_max);
     EXPECT_EQ(cfg.postgres.statement_timeout, defaults.postgres.statement_timeout);
     EXPECT_EQ(cfg.postgres.lock_timeout, defaults.postgres.lock_timeout);
+    EXPECT_EQ(cfg.writes.idempotency_ttl, defaults.writes.idempotency_ttl);
     EXPECT_EQ(cfg.audit.buffer_max, defaults.audit.buffer_max);
     EXPECT_EQ(cfg.audit.when_full, defaults.audit.when_full);
     EXPECT_EQ(cfg.log.level, defaults.log.level);
