@@ -5,6 +5,8 @@
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/http/server.hpp>
 #include <gateway/logging.hpp>
+#include <gateway/metrics/leak_watch.hpp>
+#include <gateway/metrics/metrics.hpp>
 #include <gateway/pg/pool.hpp>
 #include <gateway/runtime/io_threads.hpp>
 
@@ -90,12 +92,15 @@ int serve(const config& cfg) {
     runtime::io_threads threads(cfg.http.threads);
     auto& first = *threads.contexts().front();
     event_sink events(cfg.audit, pool, first);
+    metrics measured(events);
     postgres_register epochs(pool);
     const lockcore::hmac_sha256 mac(cfg.lease.signing_key);
-    lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, events});
+    lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, measured.leases()});
+    leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
+    measured.read_from({locks, leaks, pool, events, FENCEGATE_VERSION});
     api::running_keys keys;
-    const api::services services{cfg, locks, pool, events, keys};
-    http::server server(cfg.http, cfg.api_keys, api::routes(services), threads.contexts());
+    const api::services services{cfg, locks, pool, events, keys, measured, leaks};
+    http::server server(cfg.http, cfg.api_keys, api::routes(services), threads.contexts(), measured.requests());
 
     if (const auto listening = server.listen(); !listening) {
         spdlog::critical("{}", listening.error().detail);
@@ -105,6 +110,7 @@ int serve(const config& cfg) {
     threads.start();
     events.start();
     locks.start();
+    leaks.start();
     server.start();
     spdlog::info("fencegate {} listens on http://{}:{}", FENCEGATE_VERSION, cfg.http.address, server.port());
 
@@ -113,6 +119,7 @@ int serve(const config& cfg) {
     locks
         .refuse_new_leases();  // wakes those that wait, so that they get their answer while the server still gives some
     server.stop(std::chrono::steady_clock::now() + finish_within);
+    leaks.stop();
     locks.stop();
     const bool written = boost::asio::co_spawn(first, events.flush(std::chrono::steady_clock::now() + flush_within),
                                                boost::asio::use_future)

@@ -35,14 +35,15 @@ std::optional<config> read_config(const std::filesystem::path& file) {
     return std::nullopt;
 }
 
-int run_migrate(const std::string& conninfo, bool with_example) {
+int run_migrate(const std::string& conninfo, bool with_example, const std::string& proof_key) {
     spdlog::set_level(spdlog::level::warn);
     auto scripts = dev::schema_scripts();
     if (with_example) scripts.push_back(dev::shop_script());
-    const auto version = pg::migrate(conninfo, scripts);
+    const auto version = pg::migrate(conninfo, scripts, proof_key);
     if (version) {
         std::cout << "The schema fencing has version " << *version
-                  << (with_example ? "; the shop example is installed.\n" : ".\n");
+                  << (with_example ? "; the shop example is installed" : "")
+                  << (proof_key.empty() ? ".\n" : "; callers of fencing.enter need a proof.\n");
         return exit_ok;
     }
     std::cerr << "fencegate migrate: " << version.error().detail << "\n";
@@ -53,6 +54,7 @@ struct arguments {
     std::string config_file;
     std::string conninfo;
     bool with_example = false;
+    bool require_proof = false;
     dev::options dev;
 };
 
@@ -122,6 +124,10 @@ int run(int argc, char** argv) {
                                 "libpq connection string of a role that may create schemas and roles");
     migrate_command->add_flag("--with-example", given.with_example,
                               "Also install the shop example into the schema public");
+    migrate_command->add_flag(
+        "--require-proof", given.require_proof,
+        "From now on callers of fencing.enter show a lease_id, which the database checks with the "
+        "signing key of --config");
     migrate_command->footer(
         "Example:\n  fencegate migrate --conninfo 'host=/run/postgresql dbname=shop user=postgres'\n"
         "--config takes postgres.conninfo of that file; --conninfo goes before it.");
@@ -140,16 +146,20 @@ int run(int argc, char** argv) {
         spdlog::set_level(spdlog::level::warn);
         return dev::run(given.dev);
     }
-    if (migrate_command->parsed() && !given.conninfo.empty()) return run_migrate(given.conninfo, given.with_example);
+    if (migrate_command->parsed() && !given.conninfo.empty() && !given.require_proof)
+        return run_migrate(given.conninfo, given.with_example, {});
     if (migrate_command->parsed() && given.config_file.empty()) {
-        std::cerr << "fencegate migrate: needs --config or --conninfo\n";
+        std::cerr << (given.require_proof
+                          ? "fencegate migrate: --require-proof needs --config, which has the signing key\n"
+                          : "fencegate migrate: needs --config or --conninfo\n");
         return exit_usage;
     }
     const auto cfg = read_config(given.config_file);
     if (!cfg) return exit_bad_config;
     if (serve_command->parsed()) return serve(*cfg);
     if (check_command->parsed()) return dev::check(*cfg);
-    return run_migrate(cfg->postgres.conninfo, given.with_example);
+    return run_migrate(given.conninfo.empty() ? cfg->postgres.conninfo : given.conninfo, given.with_example,
+                       given.require_proof ? cfg->lease.signing_key : std::string());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 \set ON_ERROR_STOP on
 begin;
 set local client_min_messages = warning;
+\ir migrations/0003_version_3.sql
 \ir schema/010_roles.sql
 \ir schema/020_schema.sql
 \ir schema/030_guard.sql
@@ -14,6 +15,7 @@ set local client_min_messages = warning;
 \ir schema/050_rotation.sql
 \ir schema/060_cluster.sql
 \ir schema/070_refusal.sql
+\ir schema/075_proof.sql
 \ir schema/080_enter.sql
 \ir schema/090_begin_write.sql
 \ir schema/095_kept_outcomes.sql

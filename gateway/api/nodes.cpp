@@ -1,8 +1,14 @@
 #include <gateway/api/nodes.hpp>
 
 #include <gateway/http/json_io.hpp>
+#include <gateway/http/rfc3339.hpp>
 
 #include <lockcore/lock_manager.hpp>
+
+#include <boost/json/serialize.hpp>
+#include <boost/json/value_from.hpp>
+
+#include <algorithm>
 
 namespace fencegate::api {
 
@@ -21,7 +27,37 @@ const char* state_word(lockcore::node_state state) {
     return "unreachable";
 }
 
-std::string render_nodes(const std::vector<lockcore::node_status>& nodes) {
+namespace {
+
+const lockcore::leak_report::on_node* seen_on(const std::optional<leak_watch::finding>& leaks, std::string_view node) {
+    if (!leaks) return nullptr;
+    const auto found = std::ranges::find(leaks->report.nodes, node, &lockcore::leak_report::on_node::name);
+    return found == leaks->report.nodes.end() ? nullptr : &*found;
+}
+
+/// The resources by name: an operator has to find them.
+void render_leaks(std::string& out, const std::optional<leak_watch::finding>& leaks) {
+    if (!leaks) {
+        out += "null";
+        return;
+    }
+    std::vector<std::string> without_ttl;
+    for (const auto& node : leaks->report.nodes) {
+        for (const auto& name : node.examples) {
+            if (std::ranges::find(without_ttl, name) == without_ttl.end()) without_ttl.push_back(name);
+        }
+    }
+    http::object_writer item(out);
+    item.text("at", http::to_rfc3339(leaks->at)).number("held_by_minority", leaks->report.held_by_minority);
+    item.raw("without_ttl_examples", boost::json::serialize(boost::json::value_from(without_ttl)));
+    item.raw("minority_examples", boost::json::serialize(boost::json::value_from(leaks->report.minority_examples)));
+    item.end();
+}
+
+}  // namespace
+
+std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
+                         const std::optional<leak_watch::finding>& leaks) {
     std::string out;
     out.reserve(64 + 320 * nodes.size());
     out += "{\"nodes\":[";
@@ -40,14 +76,19 @@ std::string render_nodes(const std::vector<lockcore::node_status>& nodes) {
         } else {
             item.null("latency_ms").null("latency_us");
         }
-        item.number("quarantine_left_ms", node.quarantine_left.count()).end();
+        item.number("quarantine_left_ms", node.quarantine_left.count());
+        const auto* seen = seen_on(leaks, node.name);
+        seen != nullptr ? item.number("keys_without_ttl", seen->without_ttl) : item.null("keys_without_ttl");
+        item.end();
     }
-    out += "]}";
+    out += "],\"leaks\":";
+    render_leaks(out, leaks);
+    out += '}';
     return out;
 }
 
 boost::asio::awaitable<http::response> show_nodes(services with, http::request) {
-    co_return http::json_response(render_nodes(with.locks.nodes()));
+    co_return http::json_response(render_nodes(with.locks.nodes(), with.leaks.latest()));
 }
 
 }  // namespace fencegate::api

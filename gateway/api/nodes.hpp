@@ -2,9 +2,11 @@
 
 #include <gateway/api/services.hpp>
 #include <gateway/http/message.hpp>
+#include <gateway/metrics/leak_watch.hpp>
 
 #include <lockcore/node_status.hpp>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,8 @@ boost::asio::awaitable<http::response> show_nodes(services with, http::request r
 /// `unreachable`; its detail says more.
 const char* state_word(lockcore::node_state state);
 
-std::string render_nodes(const std::vector<lockcore::node_status>& nodes);
+/// `leaks`: what the latest search found; nothing before the first has ended.
+std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
+                         const std::optional<leak_watch::finding>& leaks);
 
 }  // namespace fencegate::api

@@ -4,6 +4,7 @@
 #include <gateway/api/history.hpp>
 #include <gateway/api/leases.hpp>
 #include <gateway/api/live_leases.hpp>
+#include <gateway/api/metrics.hpp>
 #include <gateway/api/nodes.hpp>
 #include <gateway/api/openapi.hpp>
 #include <gateway/api/problems.hpp>
@@ -47,6 +48,7 @@ std::vector<http::route> routes(services with) {
     add(get, "/v1/nodes", scope::operate, show_nodes);
     add(get, "/healthz", std::nullopt, show_health);
     add(get, "/readyz", std::nullopt, show_readiness);
+    add(get, "/metrics", std::nullopt, show_metrics);
     add(get, "/openapi.json", std::nullopt, show_openapi);
     add(get, "/problems/{slug}", std::nullopt, show_problem);
     return out;

@@ -9,6 +9,8 @@ class lock_manager;
 namespace fencegate {
 
 class event_sink;
+class leak_watch;
+class metrics;
 namespace pg {
 class pool;
 }
@@ -26,6 +28,8 @@ struct services {
     pg::pool& database;
     event_sink& events;
     running_keys& keys;
+    const metrics& measured;
+    const leak_watch& leaks;
 };
 
 }  // namespace api

@@ -183,6 +183,10 @@ std::uint64_t event_sink::dropped() const {
     return impl_->buffer.dropped();
 }
 
+std::size_t event_sink::size() const {
+    return impl_->buffer.size();
+}
+
 void event_sink::start() {
     if (impl_->started.exchange(true)) return;
     asio::co_spawn(impl_->io, impl::write_all(impl_), asio::detached);

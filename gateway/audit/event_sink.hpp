@@ -35,6 +35,8 @@ class event_sink final : public lockcore::event_observer {
     bool full() const;
     /// Events lost because the buffer was full, or because PostgreSQL refused them for what they say.
     std::uint64_t dropped() const;
+    /// Rows that wait to be written.
+    std::size_t size() const;
 
     /// Begins to write on `io`.
     void start();

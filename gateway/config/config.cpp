@@ -154,6 +154,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
                       {"max_hold_ms", duration(cfg.locks.max_hold, lockcore::ttl_min, 365 * 24h)},
                       {"handoff_max", integer(cfg.locks.handoff_max, 0, 1'000)},
                       {"waiters_max", integer(cfg.locks.waiters_max, 1, 10'000'000)},
+                      {"leak_scan_interval_ms", duration(cfg.lease.leak_scan_interval, 0ms, 24h)},
                       {"signing_key_file", secret_file(cfg.lease.signing_key, folder)},
                   })},
         {"redis",

@@ -73,6 +73,7 @@ struct response {
     unsigned status = 200;
     std::string content_type = "application/json";
     std::string body;
+    std::string_view problem;  ///< The slug, where the body is a problem document.
     std::vector<std::pair<std::string, std::string>>
         headers;  ///< Beyond what the session adds (Content-Length, Date, X-Request-Id, Connection).
 

@@ -135,6 +135,7 @@ response problem_response(const failure& f, std::string_view request_id) {
     const problem_kind& kind = kind_of(f.code);
     response out;
     out.status = kind.status;
+    out.problem = kind.slug;
     out.content_type = "application/problem+json";
     out.body.reserve(256 + f.detail.size());
 

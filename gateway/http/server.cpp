@@ -33,7 +33,7 @@ struct server::impl {
 };
 
 server::server(http_config cfg, const std::vector<api_key>& keys, std::vector<route> routes,
-               std::vector<asio::io_context*> loops)
+               std::vector<asio::io_context*> loops, request_observer& observer)
     : impl_(std::make_unique<impl>()) {
     impl_->cfg = std::move(cfg);
     impl_->connections = std::make_shared<connection_count>(impl_->cfg.connections_max);
@@ -41,7 +41,7 @@ server::server(http_config cfg, const std::vector<api_key>& keys, std::vector<ro
     for (asio::io_context* io : loops) {
         impl::loop l;
         l.io = io;
-        l.sessions = std::make_shared<session_group>(*io, impl_->cfg, shared, impl_->connections);
+        l.sessions = std::make_shared<session_group>(*io, impl_->cfg, shared, impl_->connections, observer);
         l.accepting = std::make_shared<listener>(*io, l.sessions, impl_->connections);
         impl_->loops.push_back(std::move(l));
     }

@@ -32,20 +32,8 @@ constexpr std::chrono::seconds linger_time{2};
 /// A handler that took less cannot have outlived its caller in a way worth a system call.
 constexpr std::chrono::milliseconds long_enough_to_hang_up{10};
 
-/// Stands in the log for an answer that nobody was there to get (nginx's number; it is never sent).
-constexpr unsigned status_of_hung_up = 499;
-
-struct served {
-    method verb = method::other;
-    std::string_view route_path;
-    std::string_view principal;
-    std::string_view request_id;
-    unsigned status = 0;
-    steady_clock::duration time{};
-};
-
-/// One line a request. Never the path (it may hold a lease_id), the body or the key.
-void log_access(const served& s) {
+/// One line a request.
+void log_access(const served_request& s) {
     const auto level = s.status >= 500 ? spdlog::level::info : spdlog::level::debug;
     spdlog::logger& log = *spdlog::default_logger_raw();
     if (!log.should_log(level)) return;
@@ -142,14 +130,15 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         const auto ended = steady_clock::now();
         if (ended - begun >= long_enough_to_hang_up && answer.undo_undelivered)
             s.peer_gone_ = s.peer_gone_ || s.peer_has_hung_up();
-        served line;
+        served_request line;
         line.verb = verb;
         line.route_path = plan.route_path;
         line.principal = plan.principal;
         line.request_id = s.request_id_;
         line.status = s.peer_gone_ ? status_of_hung_up : answer.status;
+        line.problem = answer.problem;
         line.time = ended - begun;
-        log_access(line);
+        s.tell(line);
 
         keep_alive = keep_alive && !s.group_->closing();
         s.enter(phase::writing, ended);
@@ -169,6 +158,11 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         s.enter(phase::reading, ended);
     }
     s.close();
+}
+
+void session::tell(const served_request& what) {
+    log_access(what);
+    group_->observer().on_served(what);
 }
 
 session::progress session::parse_buffered() {
@@ -203,13 +197,14 @@ asio::awaitable<void> session::answer_refused_input() {
     request_id_ = request_id_of(parser_->message);
     head_only_ = false;
     const response answer = problem_response(refusal_, request_id_);
-    served line;
+    served_request line;
     line.verb = parser_->message.verb;
     line.route_path = "-";
     line.principal = "-";
     line.request_id = request_id_;
     line.status = answer.status;
-    log_access(line);
+    line.problem = answer.problem;
+    tell(line);
     const bool delivered = co_await respond(answer, false);
     if (delivered) co_await linger();
     close();

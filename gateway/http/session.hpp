@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/http/request_observer.hpp>
 #include <gateway/http/request_parser.hpp>
 #include <gateway/http/session_group.hpp>
 
@@ -58,6 +59,7 @@ class session {
     boost::asio::awaitable<void> undo(response answer);
     boost::asio::awaitable<void> linger();
     bool peer_has_hung_up();
+    void tell(const served_request& what);
     void enter(phase next, std::chrono::steady_clock::time_point now);
 
     tcp_socket socket_;

@@ -32,10 +32,11 @@ bool connection_count::wait_for_none(std::chrono::steady_clock::time_point until
 }
 
 session_group::session_group(boost::asio::io_context& io, http_config cfg, std::shared_ptr<const dispatcher> routes,
-                             std::shared_ptr<connection_count> connections)
+                             std::shared_ptr<connection_count> connections, request_observer& observer)
     : config_(std::move(cfg)),
       routes_(std::move(routes)),
       connections_(std::move(connections)),
+      observer_(observer),
       executor_(io.get_executor()),
       sweep_timer_(executor_),
       hang_up_timer_(executor_) {}

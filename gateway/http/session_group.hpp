@@ -2,6 +2,7 @@
 
 #include <gateway/config/config.hpp>
 #include <gateway/http/dispatcher.hpp>
+#include <gateway/http/request_observer.hpp>
 
 #include <boost/asio/basic_stream_socket.hpp>
 #include <boost/asio/io_context.hpp>
@@ -50,7 +51,7 @@ class connection_count {
 class session_group : public std::enable_shared_from_this<session_group> {
   public:
     session_group(boost::asio::io_context& io, http_config cfg, std::shared_ptr<const dispatcher> routes,
-                  std::shared_ptr<connection_count> connections);
+                  std::shared_ptr<connection_count> connections, request_observer& observer);
 
     /// Begins the sweep of idle connections.
     void start();
@@ -65,6 +66,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
 
     const http_config& config() const { return config_; }
     const dispatcher& routes() const { return *routes_; }
+    request_observer& observer() const { return observer_; }
     bool closing() const { return closing_; }
     /// The header Date, made anew once a second.
     std::string_view date(std::chrono::steady_clock::time_point now);
@@ -86,6 +88,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
     http_config config_;
     std::shared_ptr<const dispatcher> routes_;
     std::shared_ptr<connection_count> connections_;
+    request_observer& observer_;
     boost::asio::io_context::executor_type executor_;
     boost::asio::basic_waitable_timer<std::chrono::steady_clock, boost::asio::wait_traits<std::chrono::steady_clock>,
                                       boost::asio::io_context::executor_type>

@@ -51,8 +51,8 @@ void catalog_listener::follow() {
     const auto expect_soon = [this] {
         slot_.expect_answer_by(std::chrono::steady_clock::now() + slot_.settings().statement_timeout);
     };
+    auto& via = slot_.connect_idle();
     expect_soon();
-    auto& via = slot_.connect();
     via.command("listen fencing_catalog");
     while (!ending_) {
         expect_soon();

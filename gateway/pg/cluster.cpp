@@ -7,6 +7,11 @@ namespace fencegate::pg {
 result<void> check_schema(session& via) {
     int found = 0;
     try {
+        if (!via.direct()) {
+            return unavailable(
+                "A connection pooler such as PgBouncer stands before PostgreSQL: a gateway keeps settings and prepared "
+                "statements on its few connections, so postgres.conninfo must name the server itself.");
+        }
         found = via.exec("select coalesce(fencing.schema_version(), 0)", {})[0][0].as<int>();
     } catch (const statement_failed& e) {
         const auto& code = e.error.sqlstate;

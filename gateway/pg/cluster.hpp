@@ -11,10 +11,10 @@
 namespace fencegate::pg {
 
 /// The version of the schema `fencing` that this program speaks; a newer database is fine, an older one is not.
-inline constexpr int schema_version_needed = 2;
+inline constexpr int schema_version_needed = 3;
 
-/// Whether the schema `fencing` is there and new enough. Errors: storage_unavailable, telling what to do. Throws
-/// session_lost.
+/// Whether the server is reached without a pooler between, and the schema `fencing` is there and new enough. Errors:
+/// storage_unavailable, telling what to do. Throws session_lost.
 result<void> check_schema(session& via);
 
 /// Compares the gateway's configuration with the cluster's row, which the first gateway writes.

@@ -1,26 +1,29 @@
 #pragma once
 
+#include <gateway/domain/failure.hpp>
 #include <gateway/pg/session_slot.hpp>
 
-#include <chrono>
+#include <optional>
 #include <string>
 
 namespace fencegate::pg {
 
 enum class landed { yes, no, unknown };
 
-/// How long is always spent on finding out, even if the call's own deadline is near: an unknown outcome costs the
-/// caller more than a wait.
-inline constexpr std::chrono::milliseconds find_out_min{2'000};
-
-/// Answers what became of a write whose connection broke during COMMIT.
+/// Commits the slot's transaction, and finds out what became of it where the connection breaks meanwhile. One
+/// transaction, one fate: of several writes that share it, any one may be named.
 ///
-/// Out:     `yes` or `no` are final: fencing.write_landed first waits for the guard row, which the broken transaction
-/// holds until it has ended,
-///          and begin_write had answered on that connection, so the row was locked. `unknown` where PostgreSQL did not
-///          answer in time.
-/// Timeout: `until`, but at least find_out_min from now.
-/// Source:  GUARD.md; fencing.write_landed.
-landed find_out(session_slot& slot, const std::string& write_id, const std::string& resource, deadline until);
+/// Out:     `yes`: it is on disk, and on the standbys that synchronous_standby_names asks for: statement_timeout does
+///          not end that wait. `no`: nothing was changed. `unknown`: PostgreSQL did not say in time; the history will,
+///          by write_id.
+/// Errors:  throws statement_failed where PostgreSQL refuses (deferred constraints and triggers speak here) and has
+///          rolled back.
+/// Timeout: `until` and silence_max.
+/// Source:  GUARD.md; fencing.write_landed waits for the guard row first, which the broken transaction holds until it
+///          has ended, and begin_write had answered on that connection, so the row was locked.
+landed commit_write(session_slot& slot, const std::string& write_id, const std::string& resource, deadline until);
+
+/// What the callers of a write that was not committed are told; none for `yes`.
+std::optional<failure> failure_of(landed outcome);
 
 }  // namespace fencegate::pg

@@ -186,6 +186,7 @@ class write_run {
             out = read(planned.shape, rows);
         } catch (const statement_failed& e) {
             failed_sqlstate_ = e.error.sqlstate;
+            log_for_operator(e.error);
             failure why = to_failure(e.error);
             undo(why);
             return fail(std::move(why), index);
@@ -265,6 +266,7 @@ class write_run {
             return std::nullopt;
         } catch (const statement_failed& e) {
             failed_sqlstate_ = e.error.sqlstate;
+            log_for_operator(e.error);
             failure why = to_failure(e.error);
             undo(why);
             return fail(std::move(why), std::nullopt);
@@ -274,27 +276,12 @@ class write_run {
     /// Empty: committed.
     std::optional<failure> commit() {
         try {
-            slot_.get().command("commit");
-            return std::nullopt;
+            return failure_of(commit_write(slot_, request_.write_id, request_.resources.front().str(), until_));
         } catch (const statement_failed& e) {
-            // Deferred constraints and triggers speak here; PostgreSQL has rolled back.
-            keyed_ = false;
+            keyed_ = false;  // PostgreSQL has rolled back
             failed_sqlstate_ = e.error.sqlstate;
             return fail(to_failure(e.error), std::nullopt);
-        } catch (const session_lost&) {
         }
-        switch (find_out(slot_, request_.write_id, request_.resources.front().str(), until_)) {
-            case landed::yes:
-                return std::nullopt;
-            case landed::no:
-                return unavailable("The connection to PostgreSQL broke during the commit; nothing was changed.");
-            case landed::unknown:
-                break;
-        }
-        failure out =
-            unavailable("The connection to PostgreSQL broke during the commit; whether the write landed is not known.");
-        out.outcome_unknown = true;
-        return out;
     }
 
     session_slot& slot_;

@@ -6,11 +6,25 @@
 
 #include <spdlog/spdlog.h>
 
+#include <iomanip>
 #include <memory>
+#include <sstream>
 
 namespace fencegate::pg {
+namespace {
 
-result<int> migrate(const std::string& conninfo, const std::vector<std::pair<std::string, std::string>>& scripts) {
+std::string hex(const std::string& bytes) {
+    std::ostringstream out;
+    out << std::hex << std::setfill('0');
+    for (const unsigned char byte : bytes)
+        out << std::setw(2) << static_cast<int>(byte);
+    return out.str();
+}
+
+}  // namespace
+
+result<int> migrate(const std::string& conninfo, const std::vector<std::pair<std::string, std::string>>& scripts,
+                    const std::string& proof_key) {
     std::unique_ptr<compat::connection> connection;
     try {
         connection = std::make_unique<compat::connection>(with_connect_timeout(conninfo));
@@ -27,6 +41,12 @@ result<int> migrate(const std::string& conninfo, const std::vector<std::pair<std
             current = name;
             channel.exec(sql);
             spdlog::info("migrate: {} ran", name);
+        }
+        if (!proof_key.empty()) {
+            current = "the proof key";
+            compat::prepare(*connection, "add_proof_key", "select fencing.add_proof_key(decode($1::text, 'hex'))");
+            compat::exec_prepared(channel, "add_proof_key", {hex(proof_key)});
+            channel.exec("select fencing.require_proof(true)");
         }
         current = "the version";
         const auto version = channel.exec("select coalesce(fencing.schema_version(), 0)")[0][0].as<int>();

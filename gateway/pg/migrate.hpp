@@ -12,9 +12,13 @@ namespace fencegate::pg {
 /// gives the version that the database has then (the scripts record it). The scripts may be run again, and hold no
 /// BEGIN, COMMIT or commands of psql.
 ///
+/// With a proof key (the gateways' signing key): `fencing.enter` demands from then on a lease_id signed with it. The
+/// key travels as a bound parameter and is in no error.
+///
 /// In:     a role that may create roles and schemas; not the gateways'.
 /// Errors: storage_unavailable (no connection) · unprocessable with the script's name and the server's words; nothing
 /// was changed. Threads: any; blocking. Two at one time wait for each other: the first script takes an advisory lock.
-result<int> migrate(const std::string& conninfo, const std::vector<std::pair<std::string, std::string>>& scripts);
+result<int> migrate(const std::string& conninfo, const std::vector<std::pair<std::string, std::string>>& scripts,
+                    const std::string& proof_key = {});
 
 }  // namespace fencegate::pg

@@ -10,6 +10,7 @@ std::vector<std::optional<result<write_outcome>>> find(session_slot& slot, const
     try {
         return find_kept(slot.get(), keys);
     } catch (const session_lost&) {
+        if (slot.was_cut()) throw;
         return find_kept(slot.connect(), keys);
     }
 }
@@ -19,12 +20,14 @@ void look_up(session_slot& slot, const std::vector<lookup_job*>& work) {
     for (const auto* one : work)
         keys.push_back(&one->key());
     std::vector<std::optional<result<write_outcome>>> found;
-    failure why = unavailable("The connection to PostgreSQL broke; nothing was changed.");
+    failure why = make_failure(errc::internal_error, "The gateway could not read PostgreSQL's answer.");
     try {
         found = find(slot, keys);
-    } catch (const session_lost&) {
+    } catch (const session_lost& lost) {
         slot.drop();
+        why = unavailable_because(lost.cause);
     } catch (const statement_failed& e) {
+        log_for_operator(e.error);
         why = to_failure(e.error);
     } catch (const std::exception& e) {
         slot.drop();

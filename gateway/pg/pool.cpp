@@ -39,16 +39,14 @@ template <class T, class Work>
 result<T> attempt(Work& work, session_slot& slot, bool changes) {
     try {
         return work(slot);
-    } catch (const session_lost&) {
+    } catch (const session_lost& lost) {
         slot.drop();
-        failure out = unavailable(changes ? "The connection to PostgreSQL broke; whether it was done is not known."
-                                          : "The connection to PostgreSQL broke; nothing was changed.");
-        out.outcome_unknown = changes;
+        if (!changes) return unavailable_because(lost.cause);
+        failure out = unavailable("The connection to PostgreSQL broke; whether it was done is not known.");
+        out.outcome_unknown = true;
         return out;
     } catch (const statement_failed& e) {
-        if (rule_of(e.error.sqlstate).meaning == errc::internal_error) {
-            spdlog::error("PostgreSQL: {} {}", e.error.sqlstate, e.error.message);
-        }
+        log_for_operator(e.error);
         return to_failure(e.error);
     } catch (const std::exception& e) {
         slot.drop();
@@ -57,12 +55,53 @@ result<T> attempt(Work& work, session_slot& slot, bool changes) {
     }
 }
 
+/// What a caller is told whose work is under way when PostgreSQL falls silent.
+failure silent_failure(bool unchanged) {
+    if (unchanged) return unavailable_because(silent_cause);
+    failure out = unavailable("PostgreSQL does not answer; whether it was done is not known.");
+    out.outcome_unknown = true;
+    return out;
+}
+
 template <class Handler>
 using outstanding_executor = decltype(asio::prefer(asio::get_associated_executor(std::declval<const Handler&>()),
                                                    asio::execution::outstanding_work.tracked));
 
-/// Work with the coroutine that waits for it. The answer is posted to that coroutine's executor, whatever thread it
-/// comes from.
+/// What is true of work whose connection was cut.
+enum class effect {
+    none,          ///< Nothing was changed.
+    by_statement,  ///< Not known: a statement of its own commits by itself.
+    by_commit      ///< Nothing was changed unless a commit was on its way.
+};
+
+/// A coroutine that waits. The answer is posted to its executor, whatever thread it comes from; the first one counts.
+template <class T, class Handler>
+class reply final : public waiting_caller {
+  public:
+    reply(effect how, Handler handler)
+        : effect_(how),
+          executor_(asio::prefer(asio::get_associated_executor(handler), asio::execution::outstanding_work.tracked)),
+          handler_(std::move(handler)) {}
+
+    void give(result<T> value) {
+        if (given_.exchange(true)) return;
+        asio::post(executor_, [handler = std::move(handler_), value = std::move(value)]() mutable {
+            std::move(handler)(std::move(value));
+        });
+    }
+
+    void give_up(bool unchanged) noexcept override {
+        give(silent_failure(effect_ == effect::none || (effect_ == effect::by_commit && unchanged)));
+    }
+
+  private:
+    effect effect_;
+    std::atomic<bool> given_{false};
+    outstanding_executor<Handler> executor_;
+    Handler handler_;
+};
+
+/// Work with the coroutine that waits for it.
 template <class T, class Work, class Handler>
 class waiting_job final : public job {
   public:
@@ -70,23 +109,17 @@ class waiting_job final : public job {
         : job(until),
           changes_(changes),
           work_(std::move(work)),
-          executor_(asio::prefer(asio::get_associated_executor(handler), asio::execution::outstanding_work.tracked)),
-          handler_(std::move(handler)) {}
+          reply_(
+              std::make_shared<reply<T, Handler>>(changes ? effect::by_statement : effect::none, std::move(handler))) {}
 
-    void run(session_slot& slot) noexcept override { answer(attempt<T>(work_, slot, changes_)); }
-    void refuse(failure why) noexcept override { answer(std::move(why)); }
+    void run(session_slot& slot) noexcept override { reply_->give(attempt<T>(work_, slot, changes_)); }
+    void refuse(failure why) noexcept override { reply_->give(std::move(why)); }
+    std::shared_ptr<waiting_caller> caller() const override { return reply_; }
 
   private:
-    void answer(result<T> value) {
-        asio::post(executor_, [handler = std::move(handler_), value = std::move(value)]() mutable {
-            std::move(handler)(std::move(value));
-        });
-    }
-
     bool changes_;
     Work work_;
-    outstanding_executor<Handler> executor_;
-    Handler handler_;
+    std::shared_ptr<reply<T, Handler>> reply_;
 };
 
 /// The same for a write.
@@ -96,24 +129,19 @@ class waiting_write final : public write_job {
     waiting_write(deadline until, write_request request, catalog_store& catalogs, Handler handler)
         : write_job(until, std::move(request)),
           catalogs_(catalogs),
-          executor_(asio::prefer(asio::get_associated_executor(handler), asio::execution::outstanding_work.tracked)),
-          handler_(std::move(handler)) {}
+          reply_(std::make_shared<reply<write_outcome, Handler>>(effect::by_commit, std::move(handler))) {}
 
     void run(session_slot& slot) noexcept override {
         auto work = [this](session_slot& via) { return run_write(via, catalogs_, request(), until()); };
         answer(attempt<write_outcome>(work, slot, false));
     }
 
-    void answer(result<write_outcome> value) noexcept override {
-        asio::post(executor_, [handler = std::move(handler_), value = std::move(value)]() mutable {
-            std::move(handler)(std::move(value));
-        });
-    }
+    void answer(result<write_outcome> value) noexcept override { reply_->give(std::move(value)); }
+    std::shared_ptr<waiting_caller> caller() const override { return reply_; }
 
   private:
     catalog_store& catalogs_;
-    outstanding_executor<Handler> executor_;
-    Handler handler_;
+    std::shared_ptr<reply<write_outcome, Handler>> reply_;
 };
 
 /// The same for a look at what is kept under a key.
@@ -122,18 +150,13 @@ class waiting_lookup final : public lookup_job {
   public:
     waiting_lookup(deadline until, key_of key, Handler handler)
         : lookup_job(until, std::move(key)),
-          executor_(asio::prefer(asio::get_associated_executor(handler), asio::execution::outstanding_work.tracked)),
-          handler_(std::move(handler)) {}
+          reply_(std::make_shared<reply<found_outcome, Handler>>(effect::none, std::move(handler))) {}
 
-    void answer(result<found_outcome> value) noexcept override {
-        asio::post(executor_, [handler = std::move(handler_), value = std::move(value)]() mutable {
-            std::move(handler)(std::move(value));
-        });
-    }
+    void answer(result<found_outcome> value) noexcept override { reply_->give(std::move(value)); }
+    std::shared_ptr<waiting_caller> caller() const override { return reply_; }
 
   private:
-    outstanding_executor<Handler> executor_;
-    Handler handler_;
+    std::shared_ptr<reply<found_outcome, Handler>> reply_;
 };
 
 /// Once more on a new session where the first was lost: for work that may be done twice.
@@ -142,6 +165,7 @@ auto twice(session_slot& slot, Work work) {
     try {
         return work(slot.get());
     } catch (const session_lost&) {
+        if (slot.was_cut()) throw;
         return work(slot.connect());
     }
 }
@@ -150,9 +174,11 @@ auto twice(session_slot& slot, Work work) {
 
 struct pool::impl {
     explicit impl(postgres_config c) : cfg(std::move(c)), aside(cfg, queued), batcher(catalogs, aside) {
-        const worker_manner manner{
-            [this](session_slot& slot, std::vector<std::unique_ptr<job>> work) { batcher.run(slot, std::move(work)); },
-            false};
+        const worker_manner manner{[this](session_slot& slot, std::vector<std::unique_ptr<job>> work) {
+                                       batches.count(work.size());
+                                       batcher.run(slot, std::move(work));
+                                   },
+                                   false};
         for (unsigned i = 0; i < std::max(cfg.connections, 1u); ++i) {
             workers.push_back(std::make_unique<worker>(cfg, queued, manner));
             readers.push_back(std::make_unique<worker>(cfg, queued, worker_manner{nullptr, true}));
@@ -226,6 +252,7 @@ struct pool::impl {
     catalog_store catalogs;
     std::atomic<std::size_t> queued{0};
     outcome_sweep sweep;
+    batch_sizes batches;
     side_lanes aside;
     write_batcher batcher;
     std::vector<std::unique_ptr<worker>> workers;
@@ -368,13 +395,30 @@ asio::awaitable<result<lockcore::drawn_epoch>> pool::draw_epoch(std::string node
 
 asio::awaitable<result<void>> pool::ping(deadline until) {
     auto work = [](session_slot& slot) -> result<void> {
-        twice(slot, [](session& via) {
-            via.command("select 1");
-            return 0;
+        const bool read_only = twice(slot, [](session& via) {
+            return via.exec("select pg_catalog.current_setting('transaction_read_only') = 'on'", {})[0][0].as<bool>();
         });
-        return {};
+        if (!read_only) return {};
+        slot.drop();  // where the connection string names several servers, another one may have taken over
+        return unavailable_because(cause_of("25006"));
     };
     return impl_->submit<void>(impl_->least_loaded(impl_->workers), until, false, std::move(work));
+}
+
+pool_status pool::status() const {
+    pool_status out;
+    out.workers = impl_->workers.size();
+    for (const auto& one : impl_->workers) {
+        if (one->away()) ++out.away;
+        if (one->load() > 0) ++out.busy;
+    }
+    out.queued = impl_->queued.load(std::memory_order_relaxed);
+    out.queue_max = impl_->cfg.queue_max;
+    return out;
+}
+
+const batch_sizes& pool::batches() const {
+    return impl_->batches;
 }
 
 }  // namespace fencegate::pg

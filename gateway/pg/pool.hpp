@@ -6,6 +6,7 @@
 #include <gateway/domain/history_item.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/domain/write_request.hpp>
+#include <gateway/pg/pool_status.hpp>
 
 #include <lockcore/ports.hpp>
 
@@ -35,7 +36,7 @@ struct membership {
 /// Errors common to all: errc::storage_unavailable (nothing changed, unless outcome_unknown says otherwise),
 /// errc::overloaded (queue full). Timeout: `until`: errc::storage_unavailable. Work that has not begun by then is not
 /// begun; a write under way is ended by statement_timeout; a
-///          connection on which PostgreSQL is silent for a second longer is cut.
+///          connection on which PostgreSQL is silent for half a second longer is cut, and its caller is answered.
 /// Limits:  postgres.connections workers, as many beside and as many for reads, which connect when the first such work
 /// comes, one for looking up kept outcomes, as lazy, and one connection that listens for changes of the catalog;
 /// postgres.queue_max requests in all their queues; while PostgreSQL is away none is queued. Cancel:  not supported; a
@@ -95,8 +96,11 @@ class pool {
     boost::asio::awaitable<result<lockcore::drawn_epoch>> draw_epoch(std::string node_name, lockcore::epoch seen,
                                                                      deadline until);
 
-    /// A round trip. For readiness.
+    /// A round trip, to a server that takes writes. For readiness.
     boost::asio::awaitable<result<void>> ping(deadline until);
+
+    pool_status status() const;
+    const batch_sizes& batches() const;
 
   private:
     struct impl;

@@ -54,6 +54,8 @@ server_error parse_server_error(std::string_view text) {
     out.message = trimmed(text.substr(0, next_label(text, 0)));
     out.detail = section(text, text.find(labels[0]), labels[0]);
     out.constraint = section(text, text.rfind(labels[8]), labels[8]);
+    out.origin = section(text, text.rfind(labels[9]), labels[9]);
+    out.origin.resize(std::min(out.origin.size(), out.origin.find(',')));
     return out;
 }
 

@@ -13,6 +13,7 @@ struct server_error {
     std::string
         detail;  ///< DETAIL. Only for codes of `fencing`, whose DETAIL is JSON made there; never shown as it is.
     std::string constraint;  ///< The constraint's name; empty where none is concerned.
+    std::string origin;      ///< The function of PostgreSQL's own source that spoke; empty if not known.
     bool fatal = false;      ///< The server ended the session.
 };
 

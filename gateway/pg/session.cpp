@@ -45,6 +45,10 @@ std::string settings_sql(const postgres_config& cfg) {
            "set client_min_messages = 'error'";
 }
 
+session_lost ended_by(const server_error& error) {
+    return session_lost("the server ended the session: " + error.sqlstate, cause_of(error.sqlstate));
+}
+
 }  // namespace
 
 std::string with_connect_timeout(const std::string& conninfo) {
@@ -63,6 +67,29 @@ std::string connect_problem(std::string_view what) {
     auto words = what.substr(found + marker.size());
     words = words.substr(0, words.find('\n'));
     return std::string(words);
+}
+
+std::string connect_cause(std::string_view problem) {
+    // No SQLSTATE comes with these. In another language than English the last line answers.
+    struct known {
+        std::string_view words, cause;
+    };
+    constexpr std::array<known, 10> all{{
+        {"starting up", "PostgreSQL is starting up"},
+        {"shutting down", "PostgreSQL is shutting down"},
+        {"recovery mode", "PostgreSQL is recovering from a crash"},
+        {"not yet accepting connections", "PostgreSQL is starting up"},
+        {"too many clients", "PostgreSQL has no connection left (max_connections)"},
+        {"connection slots are reserved", "PostgreSQL has no connection left (max_connections)"},
+        {"too many connections", "PostgreSQL has no connection left for this database or role"},
+        {"read-only", "only a read-only PostgreSQL answers (a standby, or default_transaction_read_only is on)"},
+        {"hot standby", "only a read-only PostgreSQL answers (a standby, or default_transaction_read_only is on)"},
+        {"timeout expired", "PostgreSQL does not answer"},
+    }};
+    for (const auto& one : all) {
+        if (problem.find(one.words) != std::string_view::npos) return std::string(one.cause);
+    }
+    return "PostgreSQL can't be reached";
 }
 
 /// Runs `work` and turns whatever libpqxx throws into one of our two.
@@ -86,8 +113,8 @@ auto session::guarded(Work work) -> decltype(work()) {
         auto error = parse_server_error(e.what());
         if (!connection_.is_open() || error.fatal || error.sqlstate.empty()) {
             spent_ = true;
-            throw session_lost(error.sqlstate.empty() ? "the connection failed"
-                                                      : "the server ended the session: " + error.sqlstate);
+            if (error.sqlstate.empty()) throw session_lost("the connection failed");
+            throw ended_by(error);
         }
         spent_ = rule_of(error.sqlstate).leaves_session;
         throw statement_failed(std::move(error));
@@ -103,7 +130,8 @@ session::session(const postgres_config& cfg) try : connection_(with_connect_time
     backend_pid_ = connection_.backendpid();
     channel_.emplace(connection_);
 } catch (const std::exception& e) {
-    throw session_lost(connect_problem(e.what()));
+    const auto problem = connect_problem(e.what());
+    throw session_lost(problem, connect_cause(problem));
 }
 
 void session::configure(const postgres_config& cfg) {
@@ -118,6 +146,11 @@ void session::command(const std::string& sql) {
     guarded([&] { channel_->exec(sql); });
 }
 
+bool session::direct() {
+    return guarded(
+        [&] { return channel_->exec("select pg_catalog.pg_backend_pid()")[0][0].as<int>() == backend_pid_; });
+}
+
 server_error answer_rows::error() const {
     const auto field = [this](int code) {
         const char* text = PQresultErrorField(result_.get(), code);
@@ -128,6 +161,7 @@ server_error answer_rows::error() const {
     out.message = field(PG_DIAG_MESSAGE_PRIMARY);
     out.detail = field(PG_DIAG_MESSAGE_DETAIL);
     out.constraint = field(PG_DIAG_CONSTRAINT_NAME);
+    out.origin = field(PG_DIAG_SOURCE_FUNCTION);
     const auto severity = field(PG_DIAG_SEVERITY_NONLOCALIZED);
     out.fatal = severity == "FATAL" || severity == "PANIC";
     return out;
@@ -183,7 +217,7 @@ round_trip session::run(std::span<const prepared_call> calls, bool read_only) {
         auto out = run_pipeline(calls);
         const bool own_fault = read_only && out.error && out.error->sqlstate == "25006";
         if (out.error && !own_fault && (out.error->fatal || rule_of(out.error->sqlstate).leaves_session)) {
-            throw session_lost("the server ended the session: " + out.error->sqlstate);
+            throw ended_by(*out.error);
         }
         spent_ = false;
         return out;

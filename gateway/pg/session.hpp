@@ -28,10 +28,13 @@ class statement_failed : public std::runtime_error {
     server_error error;
 };
 
-/// Thrown where the session is gone. What the last statement did is unknown.
+/// Thrown where the session is gone, or none can be had. What the last statement did is unknown.
 class session_lost : public std::runtime_error {
   public:
-    using std::runtime_error::runtime_error;
+    /// `words` are for a log, `why` is for callers: a clause without anything of the connection string.
+    explicit session_lost(const std::string& words, std::string why = "the connection to PostgreSQL broke")
+        : std::runtime_error(words), cause(std::move(why)) {}
+    std::string cause;
 };
 
 /// How long a connection may take to be made, unless the connection string says otherwise. libpq's smallest.
@@ -45,6 +48,9 @@ std::string with_connect_timeout(const std::string& conninfo);
 /// What may be said of a failed connection: the server's or the system's words, without anything of the connection
 /// string.
 std::string connect_problem(std::string_view what);
+
+/// The same for callers, as a clause: what they are to tell their operator. `problem` is connect_problem's.
+std::string connect_cause(std::string_view problem);
 
 /// What a statement of a round trip answered.
 class answer_rows {
@@ -95,6 +101,10 @@ class session {
     /// Runs statements without parameters in one round trip (simple protocol). Throws as exec does.
     void command(const std::string& sql);
 
+    /// Whether this is the backend's own connection: a pooler between announces another process than the one that
+    /// answers. One round trip. Throws as exec does.
+    bool direct();
+
     /// Makes the statement known to the server, if it is not yet, and gives its name: good for this session until
     /// prepared_max other statements were used. Throws as exec does.
     std::string prepare(const std::string& sql);
@@ -115,6 +125,9 @@ class session {
     /// Whether the server has said anything while the session was idle: it is closing, or a setting changed under us.
     /// Either way a new session is the cure. One system call.
     bool disturbed() const;
+
+    /// Whether a transaction is open in which nothing has failed: COMMIT would commit it.
+    bool in_transaction() const { return PQtransactionStatus(connection_.raw()) == PQTRANS_INTRANS; }
 
     /// Whether the session should not be used again.
     bool spent() const { return spent_; }

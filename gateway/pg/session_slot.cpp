@@ -10,11 +10,20 @@ namespace fencegate::pg {
 
 session& session_slot::get() {
     if (session_ && !session_->spent()) return *session_;
-    if (!session_ && std::chrono::steady_clock::now() < retry_at_) throw session_lost("PostgreSQL is away");
+    if (!session_ && std::chrono::steady_clock::now() < retry_at_) throw session_lost("PostgreSQL is away", cause_);
     return connect();
 }
 
 session& session_slot::connect() {
+    return make(false);
+}
+
+session& session_slot::connect_idle() {
+    expect_nothing();
+    return make(true);
+}
+
+session& session_slot::make(bool idle) {
     drop();
     try {
         session_ = std::make_unique<session>(cfg_);
@@ -22,14 +31,17 @@ session& session_slot::connect() {
             const std::lock_guard lock(watched_);
             socket_ = session_->socket();
         }
+        if (idle) expect_answer_by(std::chrono::steady_clock::now() + connect_timeout);
         session_->configure(cfg_);
     } catch (const std::exception& e) {
         drop();
+        const auto* lost = dynamic_cast<const session_lost*>(&e);
+        cause_ = lost != nullptr ? lost->cause : "PostgreSQL can't be reached";
         // Once an outage, not once a try.
         if (backoff_ == reconnect_backoff_min) spdlog::warn("PostgreSQL can't be reached: {}", e.what());
         retry_at_ = std::chrono::steady_clock::now() + backoff_;
         backoff_ = std::min(backoff_ * 2, reconnect_backoff_max);
-        throw session_lost(e.what());
+        throw session_lost(e.what(), cause_);
     }
     if (backoff_ != reconnect_backoff_min) spdlog::info("PostgreSQL is back");
     backoff_ = reconnect_backoff_min;
@@ -48,6 +60,36 @@ void session_slot::tidy() {
     if (session_ && session_->disturbed()) drop();
 }
 
+void session_slot::begin_work(deadline until) {
+    {
+        const std::lock_guard lock(watched_);
+        committing_ = false;
+        cut_ = cut::no;
+    }
+    expect_answer_by(until);
+}
+
+void session_slot::begin_commit() {
+    const std::lock_guard lock(watched_);
+    if (cut_ != cut::no) throw session_lost("the connection was cut before the commit", silent_cause);
+    committing_ = true;
+}
+
+void session_slot::end_commit() {
+    const std::lock_guard lock(watched_);
+    committing_ = false;
+}
+
+bool session_slot::was_cut() const {
+    const std::lock_guard lock(watched_);
+    return cut_ != cut::no;
+}
+
+bool session_slot::surely_unchanged() const {
+    const std::lock_guard lock(watched_);
+    return cut_ == cut::before_commit;
+}
+
 void session_slot::expect_answer_by(deadline until) {
     const std::lock_guard lock(watched_);
     overdue_at_ = until < deadline::max() - silence_max ? until + silence_max : deadline::max();
@@ -60,7 +102,10 @@ void session_slot::expect_nothing() {
 
 bool session_slot::cut_if_overdue(std::chrono::steady_clock::time_point now) {
     const std::lock_guard lock(watched_);
-    if (now < overdue_at_ || socket_ < 0) return false;
+    if (now < overdue_at_) return false;
+    // Also between two connections: what is under way is given up, whatever it waits for.
+    if (cut_ == cut::no) cut_ = committing_ ? cut::in_commit : cut::before_commit;
+    if (socket_ < 0) return false;
     ::shutdown(socket_, SHUT_RDWR);
     overdue_at_ = deadline::max();
     return true;

@@ -18,7 +18,6 @@ namespace {
 
 const std::string begin_sql = "begin";
 const std::string rollback_sql = "rollback";
-const std::string commit_sql = "commit";
 const std::string patience_sql =
     "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)";
 const compat::parameters no_parameters;
@@ -57,10 +56,11 @@ class shared_run {
         for (bool retried = false; !active_.empty();) {
             try {
                 if (!try_once()) continue;
-            } catch (const session_lost&) {
+                if (!keep(slot_.get())) return;
+            } catch (const session_lost& lost) {
                 // COMMIT was not sent: once more on a new session is safe.
-                if (!std::exchange(retried, true) && reconnect()) continue;
-                answer_all(unavailable("The connection to PostgreSQL broke; nothing was changed."));
+                if (!slot_.was_cut() && !std::exchange(retried, true) && reconnect()) continue;
+                answer_all(unavailable_because(slot_.connected() ? lost.cause : slot_.cause()));
                 return;
             }
             commit();
@@ -276,57 +276,37 @@ class shared_run {
     }
 
     void commit() {
+        const auto& request = *active_.front().write->request;
+        std::optional<failure> failed;
         try {
-            if (!keep_and_commit(slot_.get())) slot_.get().command("commit");
+            failed = failure_of(commit_write(slot_, request.write_id, request.resources.front().str(), until_));
         } catch (const statement_failed&) {
-            // Deferred constraints and triggers speak here, and do not say for whom; PostgreSQL has rolled back, or
-            // will now.
-            roll_back();
+            // It does not say for whom.
             return;
-        } catch (const session_lost&) {
-            resolve();
+        }
+        if (failed) {
+            answer_all(*failed);
             return;
         }
         for (auto& one : active_)
             one.write->fate = write_fate::answered;
     }
 
-    /// Commits together with the outcomes that are to be kept. False: there are none, and nothing was done.
-    bool keep_and_commit(session& via) {
+    /// Adds the outcomes that are to be kept. False: PostgreSQL refused.
+    bool keep(session& via) {
         std::vector<outcome_to_keep> outcomes;
         for (const auto& one : active_) {
             if (one.claims_row >= 0)
                 outcomes.push_back({one.write->request, kept_text(*one.write->request, *one.write->answer)});
         }
-        if (outcomes.empty()) return false;
-        const auto kept = keep_outcomes_parameters(outcomes);
-        const auto keep = via.prepare(keep_outcomes_sql());
-        const auto trip = via.run(std::vector<prepared_call>{{keep, &kept}, {via.prepare(commit_sql), &no_parameters}});
-        if (trip.error) throw statement_failed(*trip.error);
-        return true;
-    }
-
-    /// One transaction, one fate: what became of one write became of all.
-    void resolve() {
-        const auto& request = *active_.front().write->request;
-        if (active_.size() > 1) {
-            spdlog::warn("write {} shares its transaction with {} more", request.write_id, active_.size() - 1);
+        if (outcomes.empty()) return true;
+        try {
+            via.exec(keep_outcomes_sql(), keep_outcomes_parameters(outcomes));
+            return true;
+        } catch (const statement_failed&) {
+            roll_back();
+            return false;
         }
-        switch (find_out(slot_, request.write_id, request.resources.front().str(), until_)) {
-            case landed::yes:
-                for (auto& one : active_)
-                    one.write->fate = write_fate::answered;
-                return;
-            case landed::no:
-                answer_all(unavailable("The connection to PostgreSQL broke during the commit; nothing was changed."));
-                return;
-            case landed::unknown:
-                break;
-        }
-        failure out =
-            unavailable("The connection to PostgreSQL broke during the commit; whether the write landed is not known.");
-        out.outcome_unknown = true;
-        answer_all(out);
     }
 
     void answer_all(const failure& why) {

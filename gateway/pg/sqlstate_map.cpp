@@ -1,9 +1,14 @@
 #include <gateway/pg/sqlstate_map.hpp>
 
+#include <spdlog/spdlog.h>
 #include <boost/json/parse.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <map>
+#include <mutex>
+#include <utility>
 
 namespace fencegate::pg {
 namespace {
@@ -11,7 +16,7 @@ namespace {
 // 57014 is storage_unavailable and not write_conflict: a statement that ran out of its time did not lose against
 // another writer (a lock that does not come free is 55P03, and lock_timeout is shorter than statement_timeout), and
 // repeating at once would not help.
-constexpr std::array<sqlstate_rule, 24> rules{{
+constexpr std::array<sqlstate_rule, 25> rules{{
     {"08", errc::storage_unavailable, false, true},  // connection exceptions
     {"22", errc::unprocessable, true, false},        // a value that does not fit its type
     {"23", errc::constraint_violation, true, false},
@@ -21,6 +26,7 @@ constexpr std::array<sqlstate_rule, 24> rules{{
     {"26", errc::storage_unavailable, false, true},      // a prepared statement is gone: the session was reset under us
     {"40", errc::write_conflict, false, false},          // serialization failure, deadlock
     {"42", errc::unprocessable, true, false},            // a name or a type that does not fit
+    {"42501", errc::storage_unavailable, false, false},  // a grant is missing; but see to_failure
     {"44", errc::constraint_violation, false, false},    // a view's check option
     {"53", errc::storage_unavailable, false, false},     // disk full, out of memory, too many connections
     {"55P03", errc::write_conflict, false, false},       // lock_timeout
@@ -40,8 +46,6 @@ constexpr std::array<sqlstate_rule, 24> rules{{
 
 const char* words_for(errc code) {
     switch (code) {
-        case errc::storage_unavailable:
-            return "PostgreSQL did not do the work; nothing was changed.";
         case errc::write_conflict:
             return "Another transaction was in the way; nothing was changed, and the call can be repeated.";
         case errc::constraint_violation:
@@ -57,6 +61,17 @@ const char* words_for(errc code) {
         default:
             return "The database reported a fault; nothing was changed.";
     }
+}
+
+/// Of insufficient_privilege: row security, or an application's own function, refuses this very call; anything else is
+/// a grant that the operator has not given.
+bool refuses_the_call(const server_error& error) {
+    return error.sqlstate == "42501" && (error.origin == "ExecWithCheckOptions" || error.origin == "exec_stmt_raise");
+}
+
+std::string sentence(std::string clause) {
+    clause.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(clause.front())));
+    return clause + "; nothing was changed.";
 }
 
 /// `fencing` writes DETAIL as JSON; only the members that the contract names are taken over, whatever else stands
@@ -89,8 +104,14 @@ sqlstate_rule rule_of(std::string_view sqlstate) {
 }
 
 failure to_failure(const server_error& error) {
-    const auto rule = rule_of(error.sqlstate);
-    failure out = make_failure(rule.meaning, words_for(rule.meaning));
+    auto rule = rule_of(error.sqlstate);
+    if (refuses_the_call(error)) {
+        rule.meaning = errc::forbidden;
+        rule.show_message = true;
+    }
+    failure out =
+        make_failure(rule.meaning, rule.meaning == errc::storage_unavailable ? sentence(cause_of(error.sqlstate))
+                                                                             : words_for(rule.meaning));
     if (rule.show_message && !error.message.empty()) out.detail = error.message;
     out.facts["sqlstate"] = error.sqlstate;
     if (error.sqlstate.starts_with("23") && !error.constraint.empty()) out.facts["constraint"] = error.constraint;
@@ -98,6 +119,53 @@ failure to_failure(const server_error& error) {
     if (rule.meaning == errc::storage_unavailable) out.retry_after = retry_after_unavailable;
     if (rule.meaning == errc::write_conflict) out.retry_after = retry_after_conflict;
     return out;
+}
+
+std::string cause_of(std::string_view sqlstate) {
+    struct known {
+        std::string_view code, cause;
+    };
+    constexpr std::array<known, 13> all{{
+        {"25006", "PostgreSQL is read-only (a standby, or default_transaction_read_only is on)"},
+        {"25P03", "the transaction was idle for too long"},
+        {"42501",
+         "the gateway's role lacks a right in PostgreSQL (SQLSTATE 42501; its operator finds the words in the log)"},
+        {"53100", "PostgreSQL's disk is full"},
+        {"53200", "PostgreSQL is out of memory"},
+        {"53300", "PostgreSQL has no connection left (max_connections)"},
+        {"53400", "a limit that PostgreSQL's configuration sets is reached"},
+        {"57014", "PostgreSQL did not finish in the time for a statement"},
+        {"57P01", "PostgreSQL is shutting down, or an operator ended the session"},
+        {"57P02", "PostgreSQL is recovering from a crash"},
+        {"57P03", "PostgreSQL is starting up or shutting down"},
+        {"58", "PostgreSQL has trouble with its files"},
+        {"08", "the connection to PostgreSQL broke"},
+    }};
+    for (const auto& one : all) {
+        if (sqlstate.starts_with(one.code)) return std::string(one.cause);
+    }
+    return "PostgreSQL did not do the work";
+}
+
+void log_for_operator(const server_error& error) {
+    const auto meaning = rule_of(error.sqlstate).meaning;
+    if (meaning != errc::internal_error && (meaning != errc::storage_unavailable || refuses_the_call(error))) return;
+    using clock = std::chrono::steady_clock;
+    static std::mutex mutex;
+    static std::map<std::string, clock::time_point> said;  // by SQLSTATE
+    {
+        const std::lock_guard lock(mutex);
+        const auto now = clock::now();
+        if (said.size() >= 64) said.clear();
+        auto& last = said[error.sqlstate];
+        if (last != clock::time_point{} && now < last + std::chrono::seconds{1}) return;
+        last = now;
+    }
+    spdlog::error("PostgreSQL: {} {}", error.sqlstate, error.message);
+}
+
+failure unavailable_because(std::string cause) {
+    return unavailable(sentence(std::move(cause)));
 }
 
 failure unavailable(std::string detail) {
@@ -124,6 +192,8 @@ std::string_view slug_of(errc code) {
             return "unprocessable";
         case errc::storage_unavailable:
             return "storage-unavailable";
+        case errc::forbidden:
+            return "forbidden";
         case errc::overloaded:
             return "overloaded";
         default:

@@ -33,8 +33,18 @@ sqlstate_rule rule_of(std::string_view sqlstate);
 /// `last_fencing_token` for the codes of `fencing`, as far as its DETAIL names them.
 failure to_failure(const server_error& error);
 
+/// Why PostgreSQL does not do the work, as a clause for callers that their operator understands.
+std::string cause_of(std::string_view sqlstate);
+
 /// PostgreSQL is away; nothing was changed.
 failure unavailable(std::string detail);
+
+/// The same, said as "<cause>; nothing was changed."
+failure unavailable_because(std::string cause);
+
+/// Logs what only an operator can mend (a missing grant, a full disk, a fault inside PostgreSQL); once a second at
+/// most.
+void log_for_operator(const server_error& error);
 
 /// The slug of an errc as history and logs name it.
 std::string_view slug_of(errc code);

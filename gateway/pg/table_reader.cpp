@@ -206,7 +206,7 @@ result<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, const
                 first && run.failed_sqlstate().starts_with("42") && catalogs.refresh(slot.get(), known) != known;
             if (!outdated) return outcome;
         } catch (const session_lost&) {
-            if (!first || clock::now() >= until) throw;
+            if (!first || slot.was_cut() || clock::now() >= until) throw;
             slot.connect();
         }
     }

@@ -9,10 +9,6 @@
 namespace fencegate::pg {
 namespace {
 
-failure away_failure() {
-    return unavailable("PostgreSQL can't be reached; nothing was changed.");
-}
-
 failure too_late_failure() {
     return unavailable("The call's time ran out before PostgreSQL could begin; nothing was changed.");
 }
@@ -50,7 +46,7 @@ void worker::submit(std::unique_ptr<job> work) {
         if (finishing_) {
             why = closing_failure();
         } else if (away_) {
-            why = away_failure();
+            why = unavailable_because(cause_);
         } else if (queued_.load(std::memory_order_relaxed) >= cfg_.queue_max) {
             why = full_failure();
         } else {
@@ -78,6 +74,12 @@ std::vector<std::unique_ptr<job>> worker::next() {
         if (!work.back()->shares()) break;
     }
     queued_.fetch_sub(work.size(), std::memory_order_relaxed);
+    for (const auto& one : work) {
+        auto caller = one->caller();
+        if (!caller) continue;
+        caller->holder = this;
+        under_way_.push_back({one->until(), std::move(caller)});
+    }
     return work;
 }
 
@@ -96,10 +98,9 @@ void worker::refuse_all(const failure& why) {
 /// Without work at hand: connects if need be, and waits out the pause after a failure.
 bool worker::ensure_connected() {
     if (slot_.connected()) return true;
-    slot_.expect_answer_by(std::chrono::steady_clock::now() + connect_timeout);
     bool connected = false;
     try {
-        slot_.connect();
+        slot_.connect_idle();
         connected = true;
     } catch (const session_lost&) {
     }
@@ -107,9 +108,10 @@ bool worker::ensure_connected() {
     {
         const std::lock_guard lock(mutex_);
         away_ = !connected;
+        cause_ = slot_.cause();
     }
     if (connected) return true;
-    refuse_all(away_failure());
+    refuse_all(unavailable_because(slot_.cause()));
     std::unique_lock lock(mutex_);
     wake_.wait_until(lock, slot_.retry_at(), [this] { return finishing_; });
     return false;
@@ -126,7 +128,7 @@ void worker::perform(std::vector<std::unique_ptr<job>> work) {
         return true;
     });
     if (!work.empty()) {
-        slot_.expect_answer_by(last_moment);
+        slot_.begin_work(last_moment);
         slot_.tidy();
         if (manner_.together && work.front()->shares()) {
             manner_.together(slot_, std::move(work));
@@ -137,6 +139,8 @@ void worker::perform(std::vector<std::unique_ptr<job>> work) {
         slot_.expect_nothing();
     }
     load_.fetch_sub(count, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    under_way_.clear();
 }
 
 /// False: it is to end without ever having connected.
@@ -179,6 +183,28 @@ void worker::police(std::chrono::steady_clock::time_point now) {
     for (auto& work : late)
         work->refuse(too_late_failure());
     if (slot_.cut_if_overdue(now)) spdlog::warn("a connection to PostgreSQL was cut: it did not answer in time");
+    give_up_silent(now);
+}
+
+void worker::give_up_silent(std::chrono::steady_clock::time_point now) {
+    std::vector<under_way> silent;
+    bool unchanged = false;
+    {
+        const std::lock_guard lock(mutex_);
+        std::erase_if(under_way_, [&](auto& one) {
+            if (now < one.until + silence_max) return false;
+            if (one.caller->holder == this) silent.push_back(std::move(one));
+            return true;
+        });
+        unchanged = slot_.surely_unchanged();  // of this work: the next can't begin under the lock
+    }
+    for (const auto& one : silent)
+        one.caller->give_up(unchanged);
+}
+
+bool worker::away() const {
+    const std::lock_guard lock(mutex_);
+    return away_;
 }
 
 void worker::finish() {

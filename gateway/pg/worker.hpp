@@ -11,10 +11,24 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
 namespace fencegate::pg {
+
+/// Whoever waits for a piece of work. The first answer counts.
+class waiting_caller {
+  public:
+    virtual ~waiting_caller() = default;
+    /// Answers that PostgreSQL was silent beyond the call's time, if there was no answer yet. `unchanged`: the
+    /// connection was cut before a commit was sent (session_slot::begin_commit). Called from another thread than the
+    /// worker's.
+    virtual void give_up(bool unchanged) noexcept = 0;
+
+    /// The worker that took the work last; one that has handed it on does not speak for it any more.
+    std::atomic<const void*> holder{nullptr};
+};
 
 /// A piece of work on a session, and whoever waits for its answer. Exactly one of run and refuse is called, once.
 class job {
@@ -28,6 +42,9 @@ class job {
     virtual void run(session_slot& slot) noexcept = 0;
     /// Answers without having begun.
     virtual void refuse(failure why) noexcept = 0;
+
+    /// For an answer in time, whatever the worker is stuck in; none: it waits as long as that takes.
+    virtual std::shared_ptr<waiting_caller> caller() const { return nullptr; }
 
     /// Whether it may be run together with others that say so.
     virtual bool shares() const { return false; }
@@ -70,7 +87,11 @@ class worker {
 
     std::size_t load() const { return load_.load(std::memory_order_relaxed); }
 
-    /// Refuses queued work whose time is over, and cuts the connection of work under way that is overdue.
+    /// Whether the last attempt to connect failed.
+    bool away() const;
+
+    /// Refuses queued work whose time is over; cuts the connection of work under way that is overdue, and answers its
+    /// callers.
     void police(std::chrono::steady_clock::time_point now);
 
     /// Takes no more work; the thread ends when the queue is empty.
@@ -88,16 +109,23 @@ class worker {
     bool wait_for_work();
     std::deque<std::unique_ptr<job>> take_all();
     void refuse_all(const failure& why);
+    void give_up_silent(std::chrono::steady_clock::time_point now);
 
     const postgres_config& cfg_;
     std::atomic<std::size_t>& queued_;
     worker_manner manner_;
     session_slot slot_;
 
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable wake_;
     std::deque<std::unique_ptr<job>> queue_;
-    bool away_ = false;  ///< The last attempt to connect failed.
+    struct under_way {
+        deadline until;
+        std::shared_ptr<waiting_caller> caller;
+    };
+    std::vector<under_way> under_way_;
+    bool away_ = false;  ///< The last attempt to connect failed,
+    std::string cause_;  ///< and what it said.
     bool finishing_ = false;
     std::atomic<std::size_t> load_{0};  ///< Queued and under way.
     std::atomic<bool> done_{false};

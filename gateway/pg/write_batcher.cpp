@@ -26,7 +26,7 @@ void run_alone(session_slot& slot, write_job& one) {
         one.refuse(unavailable("The time for the call ran out; nothing was changed."));
     } else if (!slot.connected() && now < slot.retry_at()) {
         // One of the batch has just tried in vain; not each of them has to wait for that.
-        one.refuse(unavailable("PostgreSQL can't be reached; nothing was changed."));
+        one.refuse(unavailable_because(slot.cause()));
     } else {
         one.run(slot);
     }
@@ -129,9 +129,11 @@ void write_batcher::run_transaction(session_slot& slot, jobs batch) {
     auto until = deadline::min();
     try {
         const auto known = catalogs_.get(slot.get());
+        const auto now = std::chrono::steady_clock::now();
         for (const auto& one : batch) {
-            auto plan = plan_write(*known, one->request().operations,
-                                   {one->request().return_rows, one->request().select});
+            if (now >= one->until()) continue;  // held up by a batch before it; its caller may have been answered
+            auto plan =
+                plan_write(*known, one->request().operations, {one->request().return_rows, one->request().select});
             if (!plan.faults.empty()) continue;
             auto& write = writes.emplace_back();
             write.request = &one->request();

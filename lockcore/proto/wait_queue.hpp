@@ -19,7 +19,8 @@ class wait_queue {
         std::uint32_t handoff_max = 0;
     };
 
-    explicit wait_queue(limits l) : limits_(l) {}
+    /// `handed_over`: how often running, before this queue emptied and began anew.
+    explicit wait_queue(limits l, std::uint32_t handed_over = 0) : limits_(l), handed_over_(handed_over) {}
 
     /// Tickets must grow.
     void join(ticket t) { waiting_.insert(waiting_.end(), t); }
@@ -41,6 +42,8 @@ class wait_queue {
 
     /// A lease is given back here. True: the head takes it over, in one round (PROTOCOL.md HAND-OVER).
     bool takes_over();
+    /// How often running leases were handed over.
+    std::uint32_t handed_over() const { return handed_over_; }
     /// It was given back for all. Out: how long the head lets those who wait at other managers go first.
     milliseconds given_back(bool others_wait);
 
@@ -57,7 +60,7 @@ class wait_queue {
     limits limits_;
     std::set<ticket> waiting_;
     unsigned refusals_ = 0;  ///< Since somebody told of an end.
-    std::uint32_t handed_over_ = 0;
+    std::uint32_t handed_over_;
     nonce ended_;
     node_set told_by_;
 };

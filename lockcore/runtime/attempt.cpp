@@ -200,6 +200,26 @@ std::vector<node_answer> survey_attempt::answers() const {
     return name_answers(machine_, links_);
 }
 
+namespace {
+
+list_part parse_list_part(std::string_view text) {
+    const auto next_word = [&text] {
+        const std::string_view word = text.substr(0, text.find(' '));
+        text.remove_prefix(std::min(word.size() + 1, text.size()));
+        return word;
+    };
+    list_part out;
+    out.cursor = next_word();
+    while (!text.empty()) {
+        const std::string_view word = next_word();
+        const bool never_runs_out = word.starts_with('!');
+        out.names.push_back({std::string(word.substr(never_runs_out ? 1 : 0)), never_runs_out});
+    }
+    return out;
+}
+
+}  // namespace
+
 list_attempt::list_attempt(std::string cursor, std::string pattern, std::shared_ptr<redis::node_link> link)
     : link_(std::move(link)) {
     call_.cursor = std::move(cursor);
@@ -212,7 +232,7 @@ void list_attempt::start() {
 
 void list_attempt::on_reply(node_index, command_kind, fencing_token, const node_reply& reply) {
     if (done.fired()) return;
-    if (reply.status == reply_status::ok) part_ = reply.text;
+    if (reply.status == reply_status::ok) part_ = parse_list_part(reply.text);
     done.fire();
 }
 

@@ -121,6 +121,16 @@ class survey_attempt final : public redis::reply_target, public std::enable_shar
     survey machine_;
 };
 
+/// Some of the names that have a lease on a node.
+struct list_part {
+    struct name {
+        std::string text;
+        bool never_runs_out = false;  ///< Its key has no ttl.
+    };
+    std::string cursor;  ///< Where the next part begins; "0": this was the last.
+    std::vector<name> names;
+};
+
 /// Asks one node for the next part of the names that have a lease there.
 class list_attempt final : public redis::reply_target, public std::enable_shared_from_this<list_attempt> {
   public:
@@ -129,8 +139,8 @@ class list_attempt final : public redis::reply_target, public std::enable_shared
     void start();
 
     one_shot done;
-    /// Cursor and names, a space between each; nothing if the node did not answer.
-    const std::optional<std::string>& part() const { return part_; }
+    /// Nothing if the node did not answer.
+    const std::optional<list_part>& part() const { return part_; }
 
     const redis::lease_call& call() const override { return call_; }
     void on_reply(node_index node, command_kind kind, fencing_token token, const node_reply& reply) override;
@@ -138,7 +148,7 @@ class list_attempt final : public redis::reply_target, public std::enable_shared
   private:
     redis::lease_call call_;
     std::shared_ptr<redis::node_link> link_;
-    std::optional<std::string> part_;
+    std::optional<list_part> part_;
 };
 
 }  // namespace lockcore

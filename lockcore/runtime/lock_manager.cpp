@@ -1,6 +1,7 @@
 #include <lockcore/lock_manager.hpp>
 
 #include <proto/lease_id.hpp>
+#include <runtime/common.hpp>
 #include <runtime/shard.hpp>
 
 #include <boost/asio/associated_cancellation_slot.hpp>
@@ -60,16 +61,16 @@ asio::awaitable<T> run_on(asio::io_context& io, asio::awaitable<T> work) {
         std::move(start), asio::use_awaitable);
 }
 
-failure invalid(std::string detail) {
-    failure f;
-    f.code = errc::invalid_argument;
-    f.detail = std::move(detail);
-    return f;
+/// As run_on, without a frame where the caller is on the shard's thread already.
+template <class T>
+asio::awaitable<T> on(shard& s, asio::awaitable<T> work) {
+    if (s.io().get_executor().running_in_this_thread()) return work;
+    return run_on(s.io(), std::move(work));
 }
 
 template <class T>
 asio::awaitable<result<T>> refused(std::string why) {
-    co_return invalid(std::move(why));
+    co_return fail(errc::invalid_argument, std::move(why));
 }
 
 constexpr const char* no_resource = "a lease covers at least one resource";
@@ -122,63 +123,60 @@ void lock_manager::stop() {
     }
 }
 
-// A plain function: it may be waited in for long, by many, and each coroutine on the way costs a frame.
+// Plain functions: a call may wait for long, and many may; each coroutine on the way costs a frame.
+
 asio::awaitable<result<lease>> lock_manager::acquire(acquire_request request) {
     std::ranges::sort(request.resources);
     if (request.ttl == milliseconds{0}) request.ttl = impl_->cfg.default_ttl;
     if (std::string wrong = what_is_wrong(request, impl_->cfg); !wrong.empty()) return refused<lease>(std::move(wrong));
     shard& s = impl_->of(request.resources.front());
-    auto work = s.acquire(std::move(request));
-    if (s.io().get_executor().running_in_this_thread()) return work;
-    return run_on(s.io(), std::move(work));
+    return on(s, s.acquire(std::move(request)));
 }
 
 asio::awaitable<result<lease>> lock_manager::renew(lease_claims claims, milliseconds ttl, std::string trace_id) {
-    if (claims.resources.empty()) co_return invalid(no_resource);
-    if (ttl < ttl_min || ttl > impl_->cfg.max_ttl) co_return invalid("ttl is out of bounds");
+    if (claims.resources.empty()) return refused<lease>(no_resource);
+    if (ttl < ttl_min || ttl > impl_->cfg.max_ttl) return refused<lease>("ttl is out of bounds");
     shard& s = impl_->of(claims.resources.front());
-    auto work = s.renew(std::move(claims), ttl, std::move(trace_id));
-    co_return co_await run_on(s.io(), std::move(work));
+    return on(s, s.renew(std::move(claims), ttl, std::move(trace_id)));
 }
 
 asio::awaitable<result<lease>> lock_manager::inspect(lease_claims claims) {
-    if (claims.resources.empty()) co_return invalid(no_resource);
+    if (claims.resources.empty()) return refused<lease>(no_resource);
     shard& s = impl_->of(claims.resources.front());
-    auto work = s.inspect(std::move(claims));
-    co_return co_await run_on(s.io(), std::move(work));
+    return on(s, s.inspect(std::move(claims)));
 }
 
 asio::awaitable<result<release_outcome>> lock_manager::release(lease_claims claims, std::string trace_id) {
-    if (claims.resources.empty()) co_return invalid(no_resource);
+    if (claims.resources.empty()) return refused<release_outcome>(no_resource);
     shard& s = impl_->of(claims.resources.front());
-    auto work = s.release(std::move(claims), std::move(trace_id));
-    co_return co_await run_on(s.io(), std::move(work));
+    return on(s, s.release(std::move(claims), std::move(trace_id)));
 }
 
 asio::awaitable<result<release_outcome>> lock_manager::revoke(lease_claims claims, revocation why) {
-    if (claims.resources.empty()) co_return invalid(no_resource);
+    if (claims.resources.empty()) return refused<release_outcome>(no_resource);
     shard& s = impl_->of(claims.resources.front());
-    auto work = s.revoke(std::move(claims), std::move(why));
-    co_return co_await run_on(s.io(), std::move(work));
+    return on(s, s.revoke(std::move(claims), std::move(why)));
 }
 
 asio::awaitable<result<keep_step>> lock_manager::keep(kept_lease kept, std::string trace_id) {
-    if (kept.current.claims.resources.empty()) co_return invalid(no_resource);
+    if (kept.current.claims.resources.empty()) return refused<keep_step>(no_resource);
     shard& s = impl_->of(kept.current.claims.resources.front());
-    auto work = s.keep(std::move(kept), std::move(trace_id));
-    co_return co_await run_on(s.io(), std::move(work));
+    return on(s, s.keep(std::move(kept), std::move(trace_id)));
 }
 
 asio::awaitable<result<std::optional<live_lease>>> lock_manager::look(resource_name resource) {
     shard& s = impl_->of(resource);
-    auto work = s.look(std::move(resource));
-    co_return co_await run_on(s.io(), std::move(work));
+    return on(s, s.look(std::move(resource)));
 }
 
 asio::awaitable<result<lease_page>> lock_manager::list(lease_query query) {
     shard& s = *impl_->shards.front();
-    auto work = s.list(std::move(query));
-    co_return co_await run_on(s.io(), std::move(work));
+    return on(s, s.list(std::move(query)));
+}
+
+asio::awaitable<result<leak_report>> lock_manager::find_leaks() {
+    shard& s = *impl_->shards.front();
+    return on(s, s.find_leaks());
 }
 
 result<lease_claims> lock_manager::open(std::string_view lease_id) const {
@@ -194,6 +192,13 @@ std::vector<node_status> lock_manager::nodes() const {
             if (other[n].state < out[n].state) out[n] = std::move(other[n]);
         }
     }
+    return out;
+}
+
+std::size_t lock_manager::waiting() const {
+    std::size_t out = 0;
+    for (const auto& s : impl_->shards)
+        out += s->waiting();
     return out;
 }
 

@@ -2,34 +2,18 @@
 
 #include <proto/lease_id.hpp>
 #include <proto/validity.hpp>
+#include <runtime/common.hpp>
+#include <runtime/leak_scan.hpp>
 
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 namespace lockcore {
 namespace asio = boost::asio;
 namespace {
-
-failure fail(errc code, std::string detail) {
-    failure f;
-    f.code = code;
-    f.detail = std::move(detail);
-    return f;
-}
-
-failure no_quorum(std::string detail, std::vector<node_answer> answers) {
-    failure f = fail(errc::no_quorum, std::move(detail));
-    f.answers = std::move(answers);
-    return f;
-}
-
-monotonic_time now() {
-    return std::chrono::steady_clock::now();
-}
 
 /// How often overdue answers are looked for: a node's timeout is kept to within this.
 milliseconds tick_of(const config& cfg) {
@@ -99,6 +83,7 @@ void shard::tick(boost::system::error_code e) {
     if (e || !open_) return;
     for (const auto& link : links_)
         link->tick(now());
+    forget_turns();
     std::erase_if(renewing_, [](const auto& entry) { return entry.second.expired(); });
     ticker_.expires_after(tick_of(config_));
     ticker_.async_wait([this](boost::system::error_code next) { tick(next); });
@@ -135,6 +120,8 @@ asio::awaitable<result<lease>> shard::renew(lease_claims claims, milliseconds tt
             if (left <= milliseconds{0})
                 co_return fail(errc::lease_lost, "The nodes took longer to answer than the lease lasts.");
             emit(event_kind::lease_renewed, claims, trace_id, {}, ttl);
+            if (const auto t = turns_.find(claims.resources.front().str()); t != turns_.end())
+                t->second.forget_handed = now() + ttl;
             co_return make_lease(std::move(claims), ttl, left, round->machine());
         }
         case majority_round::verdict::lost:
@@ -225,11 +212,9 @@ void shard::ended_here(const nonce& attempt) {
 }
 
 void shard::tell_keepers(const nonce& ended) {
+    ends_.push_back(ended);
+    if (ends_.size() > ends_max) ends_.pop_front();
     const auto [first, last] = keepers_.equal_range(std::string(ended.str()));
-    if (first == last) {
-        unheard_ends_.push_back(ended);
-        if (unheard_ends_.size() > unheard_ends_max) unheard_ends_.pop_front();
-    }
     for (auto k = first; k != last; ++k)
         wake(*k->second);
 }
@@ -242,7 +227,7 @@ asio::awaitable<result<keep_step>> shard::keep(kept_lease kept, std::string trac
 
     sleeper me(io_);
     const auto place = keepers_.emplace(std::string(claims.attempt.str()), &me);
-    me.woken = std::ranges::find(unheard_ends_, claims.attempt) != unheard_ends_.end();
+    me.woken = std::ranges::find(ends_, claims.attempt) != ends_.end();
     monotonic_time renew_at = std::min(now() + ttl / 3, kept.valid_until);
     result<keep_step> outcome = fail(errc::cancelled, "The caller went away; the lease stands.");
     const auto ends = [&](keep_step::outcome what, std::string why) {
@@ -251,7 +236,7 @@ asio::awaitable<result<keep_step>> shard::keep(kept_lease kept, std::string trac
     for (;;) {
         me.until = renew_at;
         co_await sleep(me);
-        if ((co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none) break;
+        if (co_await caller_gone()) break;
         if (now() >= kept.valid_until) {
             ends(keep_step::outcome::lost, "It ran out: it could not be renewed in time.");
             break;
@@ -318,16 +303,11 @@ asio::awaitable<result<lease_page>> shard::list(lease_query query) {
             if (!asked->done.fired()) co_await asked->done.wait();
             cursor.clear();
             if (!asked->part() || now() >= query.until) break;
-            std::string_view rest = *asked->part();
-            for (bool first = true; !rest.empty(); first = false) {
-                const std::string_view word = rest.substr(0, rest.find(' '));
-                rest.remove_prefix(std::min(word.size() + 1, rest.size()));
-                if (first) {
-                    cursor = word;
-                } else if (word > query.after) {
-                    names.emplace(word);
-                    if (names.size() > query.limit + 1) names.erase(std::prev(names.end()));
-                }
+            cursor = asked->part()->cursor;
+            for (const auto& name : asked->part()->names) {
+                if (name.text <= query.after) continue;
+                names.insert(name.text);
+                if (names.size() > query.limit + 1) names.erase(std::prev(names.end()));
             }
         } while (cursor != "0" && !cursor.empty());
         if (!cursor.empty()) ++walked;
@@ -355,6 +335,17 @@ asio::awaitable<result<lease_page>> shard::list(lease_query query) {
         }
     }
     co_return page;
+}
+
+asio::awaitable<result<leak_report>> shard::find_leaks() {
+    if (finding_leaks_) co_return fail(errc::busy, "Another search for leaks is under way.");
+    finding_leaks_ = true;
+    struct done {
+        bool& flag;
+        ~done() { flag = false; }
+    } const reset{finding_leaks_};
+    leak_scan scan(io_, links_);
+    co_return co_await scan.run();
 }
 
 lease shard::make_lease(lease_claims claims, milliseconds ttl, milliseconds left, const majority_round& round) const {
@@ -405,8 +396,8 @@ void shard::node_changed(node_index node, event_kind kind, const std::string& de
     emit(kind, {}, {}, links_[value_of(node)]->name() + ": " + detail, {});
 }
 
-void shard::emit(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
-                 milliseconds ttl) {
+event shard::make_event(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
+                        milliseconds ttl) const {
     event e;
     e.kind = kind;
     e.at = std::chrono::system_clock::now();
@@ -416,7 +407,13 @@ void shard::emit(event_kind kind, const lease_claims& claims, const std::string&
     e.trace_id = trace_id;
     e.detail = std::move(detail);
     e.ttl = ttl;
-    deps_.events.on_event(std::move(e));
+    e.granted_at = claims.granted_at;
+    return e;
+}
+
+void shard::emit(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
+                 milliseconds ttl) {
+    deps_.events.on_event(make_event(kind, claims, trace_id, std::move(detail), ttl));
 }
 
 }  // namespace lockcore

@@ -41,9 +41,12 @@ class shard final : public redis::link_observer {
     boost::asio::awaitable<result<keep_step>> keep(kept_lease kept, std::string trace_id);
     boost::asio::awaitable<result<std::optional<live_lease>>> look(resource_name resource);
     boost::asio::awaitable<result<lease_page>> list(lease_query query);
+    boost::asio::awaitable<result<leak_report>> find_leaks();
 
     boost::asio::io_context& io() { return io_; }
     std::vector<node_status> status() const;
+    /// How many wait here. From any thread.
+    std::size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
 
     std::string same_server(node_index asking, const std::string& run_id) const override;
     epoch highest_epoch() const override;
@@ -72,6 +75,12 @@ class shard final : public redis::link_observer {
         wait_queue order;
         monotonic_time held_until{};  ///< When the holder's lease runs out, as far as the head has heard.
     };
+    /// What is kept of a resource's turns while nobody waits for it here.
+    struct turn {
+        std::uint32_t handed_over = 0;   ///< How often running; the last of them has the lease.
+        monotonic_time others_first{};   ///< Until when those who wait at other managers go first.
+        monotonic_time forget_handed{};  ///< When that last one's lease has run out.
+    };
     class place_in_queue;
 
     // shard_waiting.cpp
@@ -88,15 +97,18 @@ class shard final : public redis::link_observer {
     std::shared_ptr<acquire_attempt> start_attempt(const acquire_request& request, std::optional<nonce> previous);
     std::shared_ptr<acquire_attempt> hand_over(const lease_claims& claims);
     static result<lease> no_new_leases();
-    void note(const acquire_request& request, const result<lease>& outcome);
+    void note(const acquire_request& request, const result<lease>& outcome, monotonic_time asked_at);
     failure locked_now(const std::string& home) const;
     /// Whether one who waits for several of these resources, and is next where it stands, has come before `than`.
     bool waits_longer(const lease_claims& claims, wait_queue::ticket than) const;
     void given_back(const lease_claims& claims, bool others_wait);
+    turn turn_of(const std::string& home) const;
+    void forget_turns();
     void ended_elsewhere(node_index node, const nonce& ended, std::string_view resource);
     void end_previous(const acquire_attempt& handed);
     static bool worth_waiting(const failure& f);
     void let_head_look(const std::string& home, milliseconds pause);
+    void let_head_look_at(const std::string& home, monotonic_time at);
     void wake(sleeper& s);
 
     void tick(boost::system::error_code e);
@@ -106,6 +118,8 @@ class shard final : public redis::link_observer {
     lease make_lease(lease_claims claims, milliseconds ttl, milliseconds validity, const majority_round& round) const;
     void ended_here(const nonce& attempt);
     void tell_keepers(const nonce& ended);
+    event make_event(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
+                     milliseconds ttl) const;
     void emit(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
               milliseconds ttl);
 
@@ -122,16 +136,20 @@ class shard final : public redis::link_observer {
     bool open_ = false, refusing_ = false;
     std::unordered_map<std::string, queue> queues_;  ///< Only resources with waiters have an entry.
     std::unordered_map<wait_queue::ticket, waiter*> waiters_;
+    std::atomic<std::size_t> waiting_{0};  ///< Of waiters_, for other threads.
     wait_queue::ticket last_ticket_ = 0;
     /// Waiters for several resources queue under the first; here are the others, each with that first one.
     std::unordered_multimap<std::string, std::string> also_waited_for_;
     std::unordered_multimap<std::string, sleeper*> keepers_;  ///< By nonce.
-    /// Ends that no keeper heard, the newest last: it may be on its way from one keep() to the next.
-    std::deque<nonce> unheard_ends_;
-    static constexpr std::size_t unheard_ends_max = 256;
+    /// Leases that ended, the newest last: their keepers may be on their way from one keep() to the next.
+    std::deque<nonce> ends_;
+    static constexpr std::size_t ends_max = 256;
+    std::unordered_map<std::string, turn> turns_;  ///< Swept from time to time.
+    monotonic_time sweep_turns_at_{};
+    static constexpr std::chrono::seconds sweep_turns_every{1};
     /// Renewals with answers still to come, by nonce: a release stops them from putting the lease back.
     std::unordered_map<std::string, std::weak_ptr<round_attempt>> renewing_;
-    bool listing_ = false;
+    bool listing_ = false, finding_leaks_ = false;
     std::shared_ptr<token_memory> heard_ = std::make_shared<token_memory>();
 };
 

@@ -1,5 +1,6 @@
 #include <proto/lease_id.hpp>
 #include <proto/validity.hpp>
+#include <runtime/common.hpp>
 #include <runtime/shard.hpp>
 
 #include <boost/asio/redirect_error.hpp>
@@ -10,24 +11,6 @@
 
 namespace lockcore {
 namespace asio = boost::asio;
-namespace {
-
-failure fail(errc code, std::string detail) {
-    failure f;
-    f.code = code;
-    f.detail = std::move(detail);
-    return f;
-}
-
-monotonic_time now() {
-    return std::chrono::steady_clock::now();
-}
-
-asio::awaitable<bool> caller_gone() {
-    co_return (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
-}
-
-}  // namespace
 
 /// A place in the queue of the request's first resource. Who leaves it without the lease lets the next one contend; who
 /// leaves with it will give it back here, and until then the next one only looks from time to time.
@@ -36,8 +19,10 @@ class shard::place_in_queue {
     place_in_queue(shard& s, const acquire_request& request, const std::string& home)
         : self(s.io_, request), ticket(++s.last_ticket_), owner_(s), home_(home) {
         const wait_queue::limits limits{majority_of(s.links_.size()), s.config_.handoff_max};
-        s.queues_.try_emplace(home, queue{wait_queue(limits), {}}).first->second.order.join(ticket);
+        s.queues_.try_emplace(home, queue{wait_queue(limits, s.turn_of(home).handed_over), {}})
+            .first->second.order.join(ticket);
         s.waiters_.emplace(ticket, &self);
+        s.waiting_.store(s.waiters_.size(), std::memory_order_relaxed);
         for (std::size_t i = 1; i < request.resources.size(); ++i)
             s.also_waited_for_.emplace(request.resources[i].str(), home);
     }
@@ -45,12 +30,18 @@ class shard::place_in_queue {
         const auto found = owner_.queues_.find(home_);
         const bool next = found->second.order.leave(ticket);
         owner_.waiters_.erase(ticket);
+        owner_.waiting_.store(owner_.waiters_.size(), std::memory_order_relaxed);
         for (std::size_t i = 1; i < self.request.resources.size(); ++i) {
             const auto [first, last] = owner_.also_waited_for_.equal_range(self.request.resources[i].str());
             const auto mine = std::find_if(first, last, [&](const auto& entry) { return entry.second == home_; });
             if (mine != last) owner_.also_waited_for_.erase(mine);
         }
         if (found->second.order.empty()) {
+            if (granted && found->second.order.handed_over() > 0) {
+                turn& last = owner_.turns_[home_];
+                last.handed_over = found->second.order.handed_over();
+                last.forget_handed = now() + self.request.ttl;
+            }
             owner_.queues_.erase(found);
         } else if (next) {
             owner_.let_head_look(home_, granted ? wait_queue::look_again : milliseconds{0});
@@ -77,9 +68,10 @@ asio::awaitable<result<lease>> shard::acquire(acquire_request request) {
 
     const std::string home = request.resources.front().str();
     const bool may_wait = request.wait > milliseconds{0};
+    const monotonic_time asked_at = now();
     auto outcome = co_await first_try(request, home);
     if (!outcome && may_wait && worth_waiting(outcome.error())) outcome = co_await wait_in_queue(request, home);
-    note(request, outcome);
+    note(request, outcome, asked_at);
     co_await asio::this_coro::throw_if_cancelled(threw);
     co_return outcome;
 }
@@ -88,25 +80,36 @@ result<lease> shard::no_new_leases() {
     return fail(errc::shutting_down, "No new leases are given: it is shutting down.");
 }
 
-void shard::note(const acquire_request& request, const result<lease>& outcome) {
+void shard::note(const acquire_request& request, const result<lease>& outcome, monotonic_time asked_at) {
+    const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(now() - asked_at);
     if (outcome) {
         // A hold more, or an old answer again, is no new grant.
         if (outcome->repeated) return;
         const bool again = outcome->hold_count > 1;
-        emit(again ? event_kind::lease_renewed : event_kind::lease_granted, outcome->claims, request.trace_id,
-             again ? "hold " + std::to_string(outcome->hold_count) : std::string{}, request.ttl);
+        event e =
+            make_event(again ? event_kind::lease_renewed : event_kind::lease_granted, outcome->claims, request.trace_id,
+                       again ? "hold " + std::to_string(outcome->hold_count) : std::string{}, request.ttl);
+        e.waited = waited;
+        e.nodes_granted = outcome->nodes_granted;
+        e.nodes = outcome->nodes;
+        deps_.events.on_event(std::move(e));
     } else if (worth_waiting(outcome.error())) {
         lease_claims wanted;
         wanted.resources = request.resources;
         wanted.by = request.by;
-        emit(event_kind::lease_refused, wanted, request.trace_id, to_string(outcome.error().code), request.ttl);
+        event e = make_event(event_kind::lease_refused, wanted, request.trace_id, to_string(outcome.error().code),
+                             request.ttl);
+        e.waited = waited;
+        deps_.events.on_event(std::move(e));
     }
 }
 
 asio::awaitable<result<lease>> shard::first_try(const acquire_request& request, const std::string& home) {
     if (refusing_) return refuse();
-    // Nobody overtakes those who wait, but who holds the lease already need not wait for itself.
-    if (queues_.contains(home)) return enter_again(request, home);
+    // Nobody overtakes those who wait, here or at other managers whose turn it is; but who holds the lease already need
+    // not wait for itself.
+    const bool others_first = request.wait > milliseconds{0} && now() < turn_of(home).others_first;
+    if (queues_.contains(home) || others_first) return enter_again(request, home);
     return settle(start_attempt(request, std::nullopt), request);
 }
 
@@ -222,7 +225,8 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
     claims.by = own.by;
     claims.granted_at = own.granted_at;
     const idempotency_mark key = make_idempotency_mark(request);
-    switch (key.found_in(own.keys)) {
+    const auto asked_before = key.found_in(own.keys);
+    switch (asked_before) {
         case idempotency_mark::match::other_request:
             co_return fail(errc::idempotency_mismatch,
                            "The idempotency key was used for another request, whose lease still lives.");
@@ -241,7 +245,7 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
         case idempotency_mark::match::none:
             break;
     }
-    const bool known = key.found_in(own.keys) == idempotency_mark::match::same;
+    const bool known = asked_before == idempotency_mark::match::same;
     if (request.by.owner.empty() && !known) co_return std::nullopt;
 
     redis::lease_call call = call_for(claims);
@@ -286,11 +290,10 @@ asio::awaitable<result<lease>> shard::wait_in_queue(const acquire_request& reque
     queue& mine = queues_.find(home)->second;
 
     failure last = fail(errc::resource_locked, "Another lease holds the resource.");
+    // Who is the first here has just been refused, and left its mark so as to be told of the end of that lease; or it
+    // is the others' turn.
     me.until = now();
-    if (mine.order.size() == 1) {
-        // The try just made was refused; it left its mark, so that the end of that lease will be told.
-        me.until += mine.order.refused(milliseconds{0}, chance_());
-    }
+    if (mine.order.size() == 1) me.until += mine.order.refused(milliseconds{0}, chance_());
     for (;;) {
         const bool first = mine.order.head() == place.ticket;
         me.until = first ? std::min(me.until, give_up_at) : give_up_at;
@@ -347,6 +350,14 @@ void shard::let_head_look(const std::string& home, milliseconds pause) {
     head.timer.cancel();
 }
 
+/// Not before, whatever it had in mind.
+void shard::let_head_look_at(const std::string& home, monotonic_time at) {
+    waiter& head = *waiters_.at(queues_.at(home).order.head());
+    if (at <= now()) return wake(head);
+    head.until = at;
+    head.timer.cancel();
+}
+
 std::shared_ptr<acquire_attempt> shard::hand_over(const lease_claims& claims) {
     const auto found = queues_.find(claims.resources.front().str());
     if (found == queues_.end() || refusing_) return nullptr;
@@ -389,12 +400,31 @@ bool shard::waits_longer(const lease_claims& claims, wait_queue::ticket than) co
     return false;
 }
 
+shard::turn shard::turn_of(const std::string& home) const {
+    const auto found = turns_.find(home);
+    return found == turns_.end() ? turn{} : found->second;
+}
+
+void shard::forget_turns() {
+    const monotonic_time at = now();
+    if (at < sweep_turns_at_) return;
+    sweep_turns_at_ = at + sweep_turns_every;
+    std::erase_if(turns_, [at](const auto& entry) {
+        return entry.second.others_first <= at && entry.second.forget_handed <= at;
+    });
+}
+
 void shard::given_back(const lease_claims& claims, bool others_wait) {
     for (const resource_name& r : claims.resources) {
-        if (const auto found = queues_.find(r.str()); found != queues_.end()) {
-            const bool later = others_wait || waits_longer(claims, found->second.order.head());
-            let_head_look(r.str(), found->second.order.given_back(later));
+        const auto found = queues_.find(r.str());
+        const bool waits_here = found != queues_.end();
+        const bool later = others_wait || (waits_here && waits_longer(claims, found->second.order.head()));
+        if (later) {
+            turns_[r.str()] = {0, now() + wait_queue::others_first, {}};
+        } else {
+            turns_.erase(r.str());
         }
+        if (waits_here) let_head_look_at(r.str(), now() + found->second.order.given_back(later));
         const auto [first, last] = also_waited_for_.equal_range(r.str());
         for (auto entry = first; entry != last; ++entry)
             let_head_look(entry->second, milliseconds{0});

@@ -8,10 +8,10 @@ create table if not exists fencing.schema_version (
   version    integer primary key check (version > 0),
   applied_at timestamptz not null default clock_timestamp()
 );
-comment on table fencing.schema_version is 'The versions of this schema that were applied: 1 and 2 are the schema files, each later one a file of migrations/.';
-comment on column fencing.schema_version.version is 'The number that the migration''s file name begins with.';
+comment on table fencing.schema_version is 'The versions of this schema that were applied: migrations/ has what each needed beyond the schema files.';
+comment on column fencing.schema_version.version is 'From 1 on; a migration''s file name begins with it.';
 comment on column fencing.schema_version.applied_at is 'When it was applied.';
-insert into fencing.schema_version (version) values (1), (2) on conflict do nothing;
+insert into fencing.schema_version (version) values (1), (2), (3) on conflict do nothing;
 
 create or replace function fencing.schema_version() returns integer
 language sql stable security definer
@@ -23,13 +23,14 @@ comment on function fencing.schema_version() is
   'The newest version applied, so that a gateway can refuse a database that is older than itself. Locks: none.';
 
 create table if not exists fencing.settings (
-  key   text primary key check (key in ('recorder')),
+  key   text primary key check (key in ('recorder', 'require_proof')),
   value text not null,
-  constraint settings_recorder_is_keywords check (key <> 'recorder' or value !~* '^postgres(ql)?://')
+  constraint settings_recorder_is_keywords check (key <> 'recorder' or value !~* '^postgres(ql)?://'),
+  constraint settings_require_proof_is_on_or_off check (key <> 'require_proof' or value in ('on', 'off'))
 );
 comment on table fencing.settings is 'Settings of the operator; no role is granted anything on it, for a recorder may hold a password.';
-comment on column fencing.settings.key is 'recorder: how a refusal is written to the history although its transaction rolls back.';
-comment on column fencing.settings.value is 'For recorder: a libpq connection string of keywords (not a URI), used through dblink.';
+comment on column fencing.settings.key is 'recorder: how a refusal is written to the history although its transaction rolls back. require_proof: whether enter() demands a proof.';
+comment on column fencing.settings.value is 'For recorder: a libpq connection string of keywords (not a URI), used through dblink. For require_proof: on or off.';
 
 create or replace function fencing.is_resource(resource text) returns boolean
 language sql immutable parallel safe

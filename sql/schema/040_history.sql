@@ -47,12 +47,26 @@ drop index if exists fencing.history_resource_idx, fencing.history_trace_id_idx,
 -- For the filters of GET /v1/history, each in its order, (at, id), which the primary key serves where there is no filter. Every index costs each
 -- row some 3 us, so that what is not selective has none: the token's range, which belongs to rows found by resource or time; the principal,
 -- of whom there are few; and the events of which there are many. Their newest rows are found by time and sifted.
-create index if not exists history_resource_at_idx on fencing.history (resource, at, id);
-create index if not exists history_write_id_idx on fencing.history (write_id) where write_id is not null;
-create index if not exists history_trace_id_at_idx on fencing.history (trace_id, at, id) where trace_id is not null;
-create index if not exists history_owner_at_idx on fencing.history (owner, at, id) where owner is not null;
-create index if not exists history_event_at_idx on fencing.history (event, at, id)
-  where event not in ('write_applied', 'lease_granted', 'lease_renewed', 'lease_released');
+-- Asked for by name first: CREATE INDEX IF NOT EXISTS would lock out writers before it finds that there is nothing to do.
+do $$
+declare
+  item record;
+begin
+  for item in
+    select * from (values
+      ('history_resource_at_idx', '(resource, at, id)'),
+      ('history_write_id_idx', '(write_id) where write_id is not null'),
+      ('history_trace_id_at_idx', '(trace_id, at, id) where trace_id is not null'),
+      ('history_owner_at_idx', '(owner, at, id) where owner is not null'),
+      ('history_event_at_idx', $i$(event, at, id) where event not in ('write_applied', 'lease_granted', 'lease_renewed', 'lease_released')$i$))
+      as t (name, definition)
+  loop
+    if pg_catalog.to_regclass('fencing.' || item.name) is null then
+      execute pg_catalog.format('create index %I on fencing.history %s', item.name, item.definition);
+    end if;
+  end loop;
+end
+$$;
 
 create table if not exists fencing.event_stream (
   stream            uuid primary key,

@@ -8,12 +8,16 @@ as $$
 declare
   found_token bigint;
   fence bigint;
+  fault text;
 begin
-  if proof is not null then
-    raise exception using errcode = '0A000', message = 'proofs of a lease are not checked in the database: proof is reserved and must be null';
-  end if;
   if (enter.fencing_token between 1 and 9007199254740991 and fencing.is_resource(enter.resource)) is not true then
     perform fencing.require_words(array[enter.resource], enter.fencing_token);
+  end if;
+  if proof is not null or exists (select from fencing.settings s where s.key = 'require_proof' and s.value = 'on') then
+    fault := fencing.proof_fault(enter.resource, enter.fencing_token, proof);
+    if fault is not null then
+      perform fencing.refuse_proof(enter.resource, enter.fencing_token, fault);
+    end if;
   end if;
 
   insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
@@ -42,5 +46,5 @@ comment on function fencing.enter(text, bigint, text) is
   'Raises the fence of the resource to the token, opens the resource for this transaction, gives the fence that it found (0: none). '
   'Equal tokens pass. Open until the transaction ends or the savepoint in which it was called is rolled back; may be called for several resources, in the order of their names. '
   'SQLSTATE FG412: the token is stale, DETAIL is JSON with resource, fencing_token, last_fencing_token; 22023: not a resource or a token from 1 to 2^53 - 1; '
-  '0A000: proof is reserved; 40001 above read committed where the fence moved; 55P03: lock_timeout passed. '
+  'FG401: proof, the lease_id, is demanded and missing (require_proof) or does not hold; 40001 above read committed where the fence moved; 55P03: lock_timeout passed. '
   'Locks until the end of the transaction: the guard row.';

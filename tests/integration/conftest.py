@@ -53,6 +53,12 @@ def there(guarded_pair: Stack) -> Api:
     return guarded_pair.api(1)
 
 
+@pytest.fixture
+def orders(guarded_pair: Stack) -> Api:
+    """Another principal, at the first gateway."""
+    return guarded_pair.api(0, "orders")
+
+
 @pytest.fixture(scope="module")
 def cluster(stack: Stack, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Nodes that the test kills and starts itself, with a database of the module's own."""

@@ -17,11 +17,6 @@ Fresh = Callable[[str], str]
 
 
 @pytest.fixture
-def orders(guarded_pair: Stack) -> Api:
-    return guarded_pair.api(0, "orders")
-
-
-@pytest.fixture
 def auditor(guarded_pair: Stack) -> Api:
     return guarded_pair.api(1, "auditor")
 

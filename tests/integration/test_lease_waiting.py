@@ -94,7 +94,7 @@ def test_waiters_when_one_in_the_middle_gives_up_then_the_rest_keep_their_order(
 
 def test_places_when_several_wait_in_vain_then_each_is_told_its_own(api: Api, resource: str) -> None:
     api.take(resource)
-    waiters = [waiting(api, resource, wait_ms=1_000 + 300 * number) for number in (2, 1, 0)]
+    waiters = [waiting(api, resource, wait_ms=1_000 + 700 * number) for number in (2, 1, 0)]
     places = [expect_problem(waiter.answer(), 423, "resource-locked")["queue_position"] for waiter in reversed(waiters)]
     assert places == [3, 2, 1]
 

@@ -35,7 +35,7 @@ def postgres_away(stack: Stack, number: int = signal.SIGINT) -> Iterator[None]:
 
 
 def write_once_back(api: Api, lease: Json, operation: Json) -> Answer:
-    """The first answer that is not 503: each of the gateway's connections comes back by itself, within its back-off of 2 s."""
+    """The first answer that is not 503: each of the gateway's connections comes back by itself, within its back-off."""
     return eventually(lambda: (got := api.write(lease, operation)).status != 503 and got, 5, what="PostgreSQL is reached again")
 
 

@@ -48,7 +48,7 @@ class Server:
         data = self.folder / "data"
         subprocess.run([*self.as_user, self.bin / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
                         "--locale=C", "--no-sync"], check=True, stdout=subprocess.DEVNULL, cwd=self.folder)
-        options = {"listen_addresses": "", "unix_socket_directories": self.folder, "fsync": "off", "max_prepared_transactions": 4,
+        options = {"listen_addresses": "", "unix_socket_directories": self.folder, "fsync": "off", "max_prepared_transactions": 4, "wal_level": "logical",
                    "timezone": "UTC", "log_min_messages": "log", "shared_buffers": "32MB"}
         arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         self.log = open(self.folder / "log", "wb")

@@ -13,3 +13,20 @@ begin;
 select fencing.enter('inventory/sku-1', 5);
 rollback;
 update inventory set stock = 0 where sku = 'sku-1';
+-- Nor does it outlive a commit or rollback inside a procedure.
+do $$
+begin
+  perform fencing.enter('inventory/sku-1', 5);
+  update inventory set stock = stock - 1 where sku = 'sku-1';
+  commit;
+  update inventory set stock = 0 where sku = 'sku-1';
+end
+$$;
+do $$
+begin
+  perform fencing.enter('inventory/sku-1', 5);
+  rollback;
+  update inventory set stock = 0 where sku = 'sku-1';
+end
+$$;
+select stock from inventory where sku = 'sku-1';

@@ -11,3 +11,16 @@ commit prepared 'first';
 select fencing.enter('inventory/sku-1', 4);
 update inventory set stock = 0 where sku = 'sku-1';
 select fencing.fence('inventory/sku-1'), stock from inventory where sku = 'sku-1';
+-- Rolled back, it has left nothing; and only the transaction that was prepared had it open, whoever ends it.
+begin;
+select fencing.enter('inventory/sku-2', 9);
+update inventory set stock = 0 where sku = 'sku-2';
+prepare transaction 'second';
+\connect - postgres
+rollback prepared 'second';
+select fencing.fence('inventory/sku-2'), stock > 0 as kept from inventory where sku = 'sku-2';
+-- A change that is not covered fails at its statement, so that it is never prepared.
+begin;
+update inventory set stock = 0 where sku = 'sku-2';
+prepare transaction 'third';
+select count(*) from pg_prepared_xacts;

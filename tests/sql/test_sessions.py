@@ -195,6 +195,40 @@ def test_batches_that_overlap_in_any_order_never_deadlock(sessions, server, data
     assert ask(sessions.watch, "select count(*) from fencing.history where event = 'write_applied'") == 4 * 40 * 5
 
 
+@pytest.mark.parametrize("call", [
+    "select * from fencing.begin_write(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], 9, gen_random_uuid(), null, null, null, null)",
+    """select * from fencing.begin_writes(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], '{9,9,9,9}', array(select gen_random_uuid() from generate_series(1, 4)),
+                                          '{o,o,o,o}', '{p,p,p,p}', '{t,t,t,t}', '{null,null,null,null}')""",
+    "select * from fencing.raise_fences(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], 9, null, null, null, null)",
+], ids=["begin_write", "begin_writes", "raise_fences"])
+@pytest.mark.parametrize("seen_before", [True, False])
+def test_guards_when_several_are_taken_in_any_order_then_locked_by_their_names_bytes(sessions, call, seen_before):
+    """Seen at the one on which it waits: what comes before in the order is locked by then, what comes behind is free."""
+    names = ["lock/B", "lock/a", "lock/b", "lock/c"]
+    if seen_before:  # in the table in an order of their own
+        owner = sessions(user="postgres")
+        for name in ["lock/b", "lock/c", "lock/B", "lock/a"]:
+            owner.enter(name, 1)
+        owner.commit()
+    for place, name in enumerate(names):
+        holder, taker = sessions(), sessions(user="test_gateway")
+        holder.enter(name, 9)
+        taker.start(call)
+        wait_until_blocked(sessions.watch, taker, holder)
+        for other_place, other in enumerate(names):
+            if other_place != place:
+                looker = sessions()
+                looker.run("set local lock_timeout = '30ms'")
+                if other_place < place:
+                    assert sqlstate_of(lambda: looker.enter(other, 9)) == "55P03", f"{other} is not locked before {name}"
+                else:
+                    looker.enter(other, 9)
+                looker.rollback()
+        holder.rollback()
+        taker.finish()
+        taker.rollback()
+
+
 def test_accepted_tokens_never_fall_in_commit_order(sessions, server, database):
     def work(seed):
         session = Session(server, database, user="test_gateway")

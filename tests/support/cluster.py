@@ -157,9 +157,13 @@ class Cluster:
         self.gateways.append(made)
         return made
 
-    def run(self, command: str, config: Path, within: float = 60.0) -> subprocess.CompletedProcess:
+    def run(self, command: str, config: Path, *more: str, within: float = 60.0) -> subprocess.CompletedProcess:
         """`migrate`, `check` or another command that ends by itself."""
-        return subprocess.run([str(processes.fencegate_binary()), command, "--config", str(config)], stdin=subprocess.DEVNULL,
+        return self.call(command, "--config", str(config), *more, within=within)
+
+    @staticmethod
+    def call(*arguments: str, within: float = 60.0) -> subprocess.CompletedProcess:
+        return subprocess.run([str(processes.fencegate_binary()), *arguments], stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=within, preexec_fn=processes.ended_with_parent)
 
     def migrate(self) -> None:

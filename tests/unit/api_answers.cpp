@@ -174,18 +174,37 @@ TEST(api_nodes_render, node_then_all_members) {
     n.admitted_epoch = lockcore::epoch{3};
     n.latency = std::chrono::microseconds(1'700);
     n.quarantine_left = std::chrono::milliseconds(900);
-    EXPECT_EQ(render_nodes({n}),
-              R"({"nodes":[{"name":"a","address":"127.0.0.1:7001","state":"quarantined","detail":"sits out","epoch":3,)"
-              R"("run_id":"r","latency_ms":2,"latency_us":1700,"quarantine_left_ms":900}]})");
+    EXPECT_EQ(
+        render_nodes({n}, std::nullopt),
+        R"({"nodes":[{"name":"a","address":"127.0.0.1:7001","state":"quarantined","detail":"sits out","epoch":3,)"
+        R"("run_id":"r","latency_ms":2,"latency_us":1700,"quarantine_left_ms":900,"keys_without_ttl":null}],"leaks":null})");
+}
+
+TEST(api_nodes_render, leaks_then_counted_a_node_and_named_once) {
+    lockcore::node_status n;
+    n.name = "a";
+    leak_watch::finding found;
+    found.report.nodes = {{"a", true, 5, 2, {"x/1", "x/2"}}, {"b", true, 5, 1, {"x/1"}}};
+    found.report.held_by_minority = 1;
+    found.report.minority_examples = {"y/1"};
+    const std::string text = render_nodes({n}, found);
+    EXPECT_NE(text.find(R"("keys_without_ttl":2}],"leaks":{"at":"1970-01-01T00:00:00.000Z","held_by_minority":1,)"
+                        R"("without_ttl_examples":["x/1","x/2"],"minority_examples":["y/1"]}})"),
+              std::string::npos)
+        << text;
 }
 
 /// Routes whose handlers are never called: nothing behind them is looked at.
 std::vector<http::route> routes_without_services() {
     static const config settings;
     alignas(std::max_align_t) static std::byte nothing[8192];
-    const services with{settings, reinterpret_cast<lockcore::lock_manager&>(nothing),
-                        reinterpret_cast<pg::pool&>(nothing), reinterpret_cast<event_sink&>(nothing),
-                        reinterpret_cast<running_keys&>(nothing)};
+    const services with{settings,
+                        reinterpret_cast<lockcore::lock_manager&>(nothing),
+                        reinterpret_cast<pg::pool&>(nothing),
+                        reinterpret_cast<event_sink&>(nothing),
+                        reinterpret_cast<running_keys&>(nothing),
+                        reinterpret_cast<metrics&>(nothing),
+                        reinterpret_cast<leak_watch&>(nothing)};
     return routes(with);
 }
 

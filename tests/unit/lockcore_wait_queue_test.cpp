@@ -165,6 +165,16 @@ TEST(wait_queue, takes_over_as_often_running_as_it_may_and_then_gives_others_the
     EXPECT_EQ(q.given_back(false), 0ms) << "nobody waits elsewhere";
 }
 
+TEST(wait_queue, counts_on_where_the_queue_before_it_ended) {
+    wait_queue q(five_nodes, 1);
+    q.join(1);
+    EXPECT_TRUE(q.takes_over());
+    EXPECT_EQ(q.handed_over(), 2);
+    EXPECT_FALSE(q.takes_over()) << "handoff_max is 2";
+    q.given_back(false);
+    EXPECT_EQ(q.handed_over(), 0);
+}
+
 TEST(wait_queue, takes_nothing_over_when_nobody_waits_or_it_may_never) {
     EXPECT_FALSE(wait_queue(five_nodes).takes_over());
     wait_queue never({3, 0});

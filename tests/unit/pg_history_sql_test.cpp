@@ -101,6 +101,11 @@ TEST(connection_string, problem_when_told_then_nothing_of_the_string_is_in_it) {
     EXPECT_EQ(
         connect_problem("connection to server at \"db\", port 5432 failed: Connection refused\n\tIs it running?\n"),
         "Connection refused");
+    EXPECT_EQ(connect_cause("password authentication failed for user \"u\""), "PostgreSQL can't be reached");
+    EXPECT_EQ(connect_cause("FATAL:  sorry, too many clients already"),
+              "PostgreSQL has no connection left (max_connections)");
+    EXPECT_EQ(connect_cause("FATAL:  the database system is starting up"), "PostgreSQL is starting up");
+    EXPECT_NE(connect_cause("session is read-only").find("standby"), std::string::npos);
     EXPECT_EQ(connect_problem("missing \"=\" after \"hunter2\" in connection info string\n").find("hunter2"),
               std::string::npos);
 }

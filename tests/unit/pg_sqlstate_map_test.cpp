@@ -40,7 +40,7 @@ const row rows[] = {
     {"40001", errc::write_conflict, false, true, false},
     {"40P01", errc::write_conflict, false, true, false},
     {"42703", errc::unprocessable, true, false, false},
-    {"42501", errc::unprocessable, true, false, false},
+    {"42501", errc::storage_unavailable, false, true, false},
     {"44000", errc::constraint_violation, false, false, false},
     {"53100", errc::storage_unavailable, false, true, false},
     {"53300", errc::storage_unavailable, false, true, false},
@@ -96,6 +96,27 @@ TEST(sqlstate_map, constraint_when_violated_then_its_name_is_a_fact_and_the_row_
     EXPECT_EQ(f.code, errc::constraint_violation);
     EXPECT_EQ(f.facts.at("constraint").as_string(), "inventory_stock_check");
     EXPECT_EQ(f.detail, "new row for relation \"inventory\" violates check constraint \"inventory_stock_check\"");
+}
+
+TEST(sqlstate_map, missing_grant_when_mapped_then_it_is_the_operators_and_row_security_the_callers) {
+    const auto grant = to_failure(parse_server_error(
+        "ERROR:  42501: permission denied for table inventory\nLOCATION:  aclcheck_error, aclchk.c:2843\n"));
+    EXPECT_EQ(grant.code, errc::storage_unavailable);
+    EXPECT_EQ(grant.detail.find("inventory"), std::string::npos);
+    for (const auto origin : {"ExecWithCheckOptions, execMain.c:2103", "exec_stmt_raise, pl_exec.c:3911"}) {
+        const auto row = to_failure(parse_server_error(
+            std::string("ERROR:  42501: new row violates row-level security policy\nLOCATION:  ") + origin + "\n"));
+        EXPECT_EQ(row.code, errc::forbidden);
+        EXPECT_EQ(row.detail, "new row violates row-level security policy");
+        EXPECT_FALSE(row.retry_after.has_value());
+    }
+}
+
+TEST(sqlstate_map, unavailable_storage_when_explained_then_the_operator_knows_where_to_look) {
+    EXPECT_EQ(to_failure(error_of("53100")).detail, "PostgreSQL's disk is full; nothing was changed.");
+    EXPECT_NE(to_failure(error_of("25006")).detail.find("read-only"), std::string::npos);
+    EXPECT_NE(to_failure(error_of("57P03")).detail.find("starting up"), std::string::npos);
+    EXPECT_EQ(to_failure(error_of("53999")).detail, "PostgreSQL did not do the work; nothing was changed.");
 }
 
 TEST(sqlstate_map, guard_refusal_when_mapped_then_only_the_contracts_facts_are_taken) {

@@ -28,6 +28,10 @@ struct event {
     std::string trace_id;
     std::string detail;  ///< A short phrase: the reason of a refusal, the name of a node.
     milliseconds ttl{0};
+    wall_time granted_at{};               ///< Of the lease; of lease_released, lease_revoked, lease_renewed.
+    std::chrono::microseconds waited{0};  ///< lease_granted, lease_refused: from asking to the answer.
+    std::size_t nodes_granted = 0;        ///< lease_granted: how many of `nodes` stand for it.
+    std::size_t nodes = 0;
 };
 
 /// Told of events on the shard on which they happen, in order per resource. Must not block and must not throw.

@@ -1,14 +1,14 @@
 -- LIST: the next part of the names of all resources that have a lease on this node. Changes nothing.
 -- KEYS  fg:node
 -- ARGV  run id, then for each part: cursor ('0' = from the start), pattern of the lease keys
--- Reply one string a part: '0 cursor name name …'; the cursor '0' says that this was the last. A name may come twice.
+-- Reply one string a part: '0 cursor name name …'; the cursor '0' says that this was the last. A name may come twice. '!name': its key never runs out.
 --       error UNINIT when the node is not admitted under this run id.
 -- Why a script: so that it travels, times out and is tested for the run id like every other question to a node.
 if redis.call('HGET', KEYS[1], 'run') ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 local out = {}
 for a = 2, #ARGV, 2 do
   local part = redis.call('SCAN', ARGV[a], 'MATCH', ARGV[a + 1], 'COUNT', 500)
-  for i, key in ipairs(part[2]) do part[2][i] = string.sub(key, 10) end
+  for i, key in ipairs(part[2]) do part[2][i] = (redis.call('PTTL', key) == -1 and '!' or '') .. string.sub(key, 10) end
   out[#out + 1] = '0 ' .. part[1] .. ' ' .. table.concat(part[2], ' ')
 end
 return out

@@ -1,0 +1,92 @@
+#include <gateway/metrics/lease_meter.hpp>
+
+#include <chrono>
+#include <utility>
+
+namespace fencegate {
+namespace {
+
+using prometheus::BuildCounter;
+using prometheus::BuildHistogram;
+
+const prometheus::Histogram::BucketBoundaries wait_buckets{.001, .005, .01, .05, .1, .5, 1, 5};
+const prometheus::Histogram::BucketBoundaries hold_buckets{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300};
+
+double seconds(auto duration) {
+    return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+lease_meter::lease_meter(prometheus::Registry& registry, lockcore::event_observer& next)
+    : next_(next),
+      waits_(BuildHistogram()
+                 .Name("distributed_lock_wait_seconds")
+                 .Help("Time from asking for a lease to the answer; outcome: granted or refused.")
+                 .Register(registry)),
+      holds_(BuildHistogram()
+                 .Name("distributed_lock_hold_seconds")
+                 .Help("Time from a lease's grant to its release or revocation.")
+                 .Register(registry)),
+      grants_(BuildCounter().Name("distributed_lock_grants_total").Help("Leases granted.").Register(registry)),
+      thin_grants_(BuildCounter()
+                       .Name("distributed_lock_thin_grants_total")
+                       .Help("Leases granted by a majority that would not have borne the loss of one node more.")
+                       .Register(registry)),
+      renewals_(BuildCounter().Name("distributed_lock_renewals_total").Help("Leases renewed.").Register(registry)),
+      revocations_(
+          BuildCounter().Name("distributed_lock_revocations_total").Help("Leases taken away.").Register(registry)),
+      node_events_(BuildCounter()
+                       .Name("fencegate_node_events_total")
+                       .Help("Redis nodes quarantined and readmitted, and epochs raised.")
+                       .Register(registry)) {}
+
+lease_meter::of_prefix& lease_meter::counters_of(const lockcore::event& e) {
+    const std::string prefix = prefixes_.of(e.resources.front().str());
+    const std::lock_guard hold(mutex_);
+    of_prefix& found = by_prefix_[prefix];
+    if (found.waited == nullptr) {
+        const prometheus::Labels label{{"resource_prefix", prefix}};
+        found.waited_in_vain = &waits_.Add({{"resource_prefix", prefix}, {"outcome", "refused"}}, wait_buckets);
+        found.held = &holds_.Add(label, hold_buckets);
+        found.granted = &grants_.Add(label);
+        found.thin = &thin_grants_.Add(label);
+        found.renewed = &renewals_.Add(label);
+        found.revoked = &revocations_.Add(label);
+        found.waited = &waits_.Add({{"resource_prefix", prefix}, {"outcome", "granted"}}, wait_buckets);
+    }
+    return found;
+}
+
+void lease_meter::on_event(lockcore::event e) {
+    if (e.resources.empty()) {
+        node_events_.Add({{"event", lockcore::to_string(e.kind)}}).Increment();
+        return next_.on_event(std::move(e));
+    }
+    const of_prefix& count = counters_of(e);
+    switch (e.kind) {
+        case lockcore::event_kind::lease_granted:
+            count.granted->Increment();
+            if (e.nodes_granted == lockcore::majority_of(e.nodes) && e.nodes_granted < e.nodes) count.thin->Increment();
+            count.waited->Observe(seconds(e.waited));
+            break;
+        case lockcore::event_kind::lease_refused:
+            count.waited_in_vain->Observe(seconds(e.waited));
+            break;
+        case lockcore::event_kind::lease_renewed:
+            count.renewed->Increment();
+            break;
+        case lockcore::event_kind::lease_revoked:
+            count.revoked->Increment();
+            count.held->Observe(seconds(e.at - e.granted_at));
+            break;
+        case lockcore::event_kind::lease_released:
+            count.held->Observe(seconds(e.at - e.granted_at));
+            break;
+        default:
+            break;
+    }
+    next_.on_event(std::move(e));
+}
+
+}  // namespace fencegate

@@ -1,0 +1,39 @@
+#include <gateway/metrics/process_status.hpp>
+
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace fencegate {
+namespace {
+
+/// Close enough to the process' own start: the first scrape needs this file's statics, and they are made at start-up.
+const auto loaded_at = std::chrono::system_clock::now();
+
+std::chrono::duration<double> time_of(const timeval& t) {
+    return std::chrono::seconds(t.tv_sec) + std::chrono::microseconds(t.tv_usec);
+}
+
+}  // namespace
+
+process_status read_process_status() {
+    process_status out;
+    rusage used{};
+    if (getrusage(RUSAGE_SELF, &used) == 0) out.processor_time = time_of(used.ru_utime) + time_of(used.ru_stime);
+    std::size_t pages_in_all = 0, pages_resident = 0;
+    if (std::ifstream statm("/proc/self/statm"); statm >> pages_in_all >> pages_resident)
+        out.resident_bytes = pages_resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    std::error_code ignored;
+    out.open_files = static_cast<std::size_t>(std::distance(
+        std::filesystem::directory_iterator("/proc/self/fd", ignored), std::filesystem::directory_iterator()));
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) out.open_files_max = limit.rlim_cur;
+    out.started_at = loaded_at;
+    return out;
+}
+
+}  // namespace fencegate

@@ -1,0 +1,142 @@
+#include <gateway/metrics/readings.hpp>
+
+#include <gateway/audit/event_sink.hpp>
+#include <gateway/metrics/leak_watch.hpp>
+#include <gateway/metrics/process_status.hpp>
+#include <gateway/pg/pool.hpp>
+
+#include <lockcore/lock_manager.hpp>
+
+#include <array>
+#include <chrono>
+#include <utility>
+
+namespace fencegate {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using labels = std::vector<ClientMetric::Label>;
+
+constexpr std::array node_states{lockcore::node_state::voting, lockcore::node_state::quarantined,
+                                 lockcore::node_state::misconfigured, lockcore::node_state::identifying,
+                                 lockcore::node_state::unreachable};
+
+double seconds(auto duration) {
+    return std::chrono::duration<double>(duration).count();
+}
+
+/// Families in the making; the names are given once, here.
+class families {
+  public:
+    MetricFamily& begin(std::string name, std::string help, MetricType type) {
+        MetricFamily& out = made_.emplace_back();
+        out.name = std::move(name);
+        out.help = std::move(help);
+        out.type = type;
+        return out;
+    }
+    void gauge(std::string name, std::string help, double value, labels of = {}) {
+        add(begin(std::move(name), std::move(help), MetricType::Gauge), value, std::move(of));
+    }
+    void counter(std::string name, std::string help, double value) {
+        add(begin(std::move(name), std::move(help), MetricType::Counter), value, {});
+    }
+    static void add(MetricFamily& to, double value, labels of) {
+        ClientMetric& sample = to.metric.emplace_back();
+        sample.label = std::move(of);
+        (to.type == MetricType::Counter ? sample.counter.value : sample.gauge.value) = value;
+    }
+    std::vector<MetricFamily> take() { return std::move(made_); }
+
+  private:
+    std::vector<MetricFamily> made_;
+};
+
+void read_nodes(families& out, const std::vector<lockcore::node_status>& nodes) {
+    auto& state = out.begin("fencegate_node_state", "1 for the state that a Redis node is in.", MetricType::Gauge);
+    for (const auto& node : nodes) {
+        for (const auto one : node_states)
+            families::add(state, node.state == one ? 1 : 0, {{"node", node.name}, {"state", to_string(one)}});
+    }
+    auto& latency =
+        out.begin("fencegate_node_latency_seconds", "How long the latest answer of a node took.", MetricType::Gauge);
+    for (const auto& node : nodes)
+        families::add(latency, seconds(node.latency), {{"node", node.name}});
+    auto& left = out.begin("fencegate_node_quarantine_seconds", "How long a node still sits out.", MetricType::Gauge);
+    for (const auto& node : nodes)
+        families::add(left, seconds(node.quarantine_left), {{"node", node.name}});
+    auto& epoch = out.begin("fencegate_node_epoch", "The epoch under which a node was admitted.", MetricType::Gauge);
+    for (const auto& node : nodes)
+        families::add(epoch, static_cast<double>(lockcore::value_of(node.admitted_epoch)), {{"node", node.name}});
+}
+
+void read_leaks(families& out, const leak_watch& leaks) {
+    const auto found = leaks.latest();
+    if (!found) return;
+    auto& keys = out.begin("fencegate_leaked_keys", "Lease keys that never run out, by node, at the latest search.",
+                           MetricType::Gauge);
+    for (const auto& node : found->report.nodes)
+        families::add(keys, static_cast<double>(node.without_ttl), {{"node", node.name}});
+    out.gauge("fencegate_minority_leases", "Leases that stood on a minority of the nodes at the latest search.",
+              static_cast<double>(found->report.held_by_minority));
+    out.gauge("fencegate_leak_scan_time_seconds",
+              "When the latest search for leaked leases ended, in seconds since 1970.",
+              seconds(found->at.time_since_epoch()));
+}
+
+void read_pool(families& out, const pg::pool& database) {
+    const pg::pool_status now = database.status();
+    const std::string name = "fencegate_postgres_workers";
+    auto& workers =
+        out.begin(name, "Workers for PostgreSQL; away: not let in when they last tried.", MetricType::Gauge);
+    families::add(workers, static_cast<double>(now.workers), {{"state", "all"}});
+    families::add(workers, static_cast<double>(now.busy), {{"state", "busy"}});
+    families::add(workers, static_cast<double>(now.away), {{"state", "away"}});
+    out.gauge("fencegate_postgres_queue", "Calls that wait for a worker.", static_cast<double>(now.queued));
+    out.gauge("fencegate_postgres_queue_max", "postgres.queue_max.", static_cast<double>(now.queue_max));
+
+    const pg::batch_sizes& sizes = database.batches();
+    auto& batches =
+        out.begin("fencegate_write_batch_size",
+                  "Writes that a worker took at once; they share a transaction where they can.", MetricType::Histogram);
+    auto& histogram = batches.metric.emplace_back().histogram;
+    for (std::size_t n = 0; n < pg::batch_sizes::classes; ++n) {
+        histogram.sample_count += sizes.counted(n);
+        histogram.bucket.push_back({histogram.sample_count, static_cast<double>(std::size_t{1} << n)});
+    }
+    histogram.sample_sum = static_cast<double>(sizes.writes());
+}
+
+void read_process(families& out) {
+    const process_status now = read_process_status();
+    out.counter("process_cpu_seconds_total", "Processor time used.", seconds(now.processor_time));
+    out.gauge("process_resident_memory_bytes", "Memory in use.", static_cast<double>(now.resident_bytes));
+    out.gauge("process_open_fds", "Open file descriptors.", static_cast<double>(now.open_files));
+    out.gauge("process_max_fds", "How many may be open.", static_cast<double>(now.open_files_max));
+    out.gauge("process_start_time_seconds", "When it began, in seconds since 1970.",
+              seconds(now.started_at.time_since_epoch()));
+}
+
+}  // namespace
+
+std::vector<MetricFamily> readings::Collect() const {
+    families out;
+    out.gauge("fencegate_build_info", "1; the version is the label.", 1, {{"version", from_.version}});
+    out.gauge("fencegate_quorum", "1 while a majority of the Redis nodes votes.", from_.locks.has_quorum() ? 1 : 0);
+    read_nodes(out, from_.locks.nodes());
+    out.gauge("distributed_lock_waiters", "Callers that wait for a lease.", static_cast<double>(from_.locks.waiting()));
+    read_leaks(out, from_.leaks);
+    read_pool(out, from_.database);
+    out.gauge("fencegate_history_buffer_rows", "Lease events that wait to be written to the history.",
+              static_cast<double>(from_.events.size()));
+    out.gauge("fencegate_history_buffer_full", "1 while new leases are refused or events dropped because of it.",
+              from_.events.full() ? 1 : 0);
+    out.counter("fencegate_history_dropped_total", "Events lost: the buffer was full, or PostgreSQL refused them.",
+                static_cast<double>(from_.events.dropped()));
+    read_process(out);
+    return out.take();
+}
+
+}  // namespace fencegate

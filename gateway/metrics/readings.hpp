@@ -1,0 +1,46 @@
+#pragma once
+
+#include <prometheus/collectable.h>
+#include <prometheus/metric_family.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace lockcore {
+class lock_manager;
+}
+
+namespace fencegate {
+
+class event_sink;
+class leak_watch;
+namespace http {
+class server;
+}
+namespace pg {
+class pool;
+}
+
+/// What is read at the moment of a scrape instead of being counted: the nodes, the queues, the pool, the buffer, the
+/// process.
+///
+/// Threads: Collect() from any thread. Lifetime: what it refers to outlives it.
+class readings final : public prometheus::Collectable {
+  public:
+    struct sources {
+        const lockcore::lock_manager& locks;
+        const leak_watch& leaks;
+        const pg::pool& database;
+        const event_sink& events;
+        std::string version;
+    };
+    explicit readings(sources from) : from_(std::move(from)) {}
+
+    std::vector<prometheus::MetricFamily> Collect() const override;
+
+  private:
+    sources from_;
+};
+
+}  // namespace fencegate

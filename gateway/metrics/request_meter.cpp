@@ -1,0 +1,83 @@
+#include <gateway/metrics/request_meter.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <string>
+
+namespace fencegate {
+namespace {
+
+using prometheus::BuildCounter;
+using prometheus::BuildHistogram;
+
+const prometheus::Histogram::BucketBoundaries buckets{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10};
+
+/// Whether what went wrong there went wrong with a lease.
+bool is_about_leases(std::string_view route) {
+    return route.starts_with("/v1/leases") || route == "/v1/resources/{resource}/lease";
+}
+
+}  // namespace
+
+request_meter::request_meter(prometheus::Registry& registry)
+    : requests_(BuildCounter()
+                    .Name("fencegate_http_requests_total")
+                    .Help("Requests by route and status; 499: the caller hung up before the answer.")
+                    .Register(registry)),
+      seconds_(BuildHistogram()
+                   .Name("fencegate_http_request_seconds")
+                   .Help("Time from a request's last byte to its answer, waiting for a lease included.")
+                   .Register(registry)),
+      problems_(BuildCounter()
+                    .Name("fencegate_http_problems_total")
+                    .Help("Problem documents by slug (/problems/{slug} explains each).")
+                    .Register(registry)),
+      lock_failures_(BuildCounter()
+                         .Name("distributed_lock_failures_total")
+                         .Help("Calls about leases that failed, by cause: the problem's slug.")
+                         .Register(registry)) {}
+
+void request_meter::on_served(const http::served_request& what) noexcept {
+    try {
+        count(what);
+    } catch (const std::exception& e) {
+        spdlog::error("a request could not be counted: {}", e.what());
+    }
+}
+
+void request_meter::count(const http::served_request& what) {
+    prometheus::Counter* answered = nullptr;
+    prometheus::Histogram* seconds = nullptr;
+    prometheus::Counter* problem = nullptr;
+    prometheus::Counter* cause = nullptr;
+    {
+        const std::lock_guard hold(mutex_);
+        const std::string route(what.route_path);
+        auto& by_answer = by_answer_[{what.route_path.data(), what.verb, what.status}];
+        if (by_answer == nullptr) {
+            by_answer = &requests_.Add({{"route", route},
+                                        {"method", std::string(http::to_string(what.verb))},
+                                        {"status", std::to_string(what.status)}});
+        }
+        answered = by_answer;
+        auto& by_route = by_route_[what.route_path.data()];
+        if (by_route == nullptr) by_route = &seconds_.Add({{"route", route}}, buckets);
+        seconds = by_route;
+        if (!what.problem.empty()) {
+            auto& by_problem = by_problem_[what.problem];
+            if (by_problem == nullptr) by_problem = &problems_.Add({{"slug", std::string(what.problem)}});
+            problem = by_problem;
+            if (is_about_leases(what.route_path)) {
+                auto& by_cause = by_cause_[what.problem];
+                if (by_cause == nullptr) by_cause = &lock_failures_.Add({{"cause", std::string(what.problem)}});
+                cause = by_cause;
+            }
+        }
+    }
+    answered->Increment();
+    seconds->Observe(std::chrono::duration<double>(what.time).count());
+    if (problem != nullptr) problem->Increment();
+    if (cause != nullptr) cause->Increment();
+}
+
+}  // namespace fencegate

@@ -1,0 +1,133 @@
+-- Proofs: a caller of enter() shows the lease_id that a gateway gave it, and the database checks the signature on it.
+
+create table if not exists fencing.proof_key (
+  name       text primary key check (name <> ''),
+  inner_pad  bytea not null check (length(inner_pad) = 64),
+  outer_pad  bytea not null check (length(outer_pad) = 64),
+  added_at   timestamptz not null default clock_timestamp(),
+  expires_at timestamptz
+);
+comment on table fencing.proof_key is
+  'The keys with which gateways sign lease ids. Whoever reads them can forge leases: no role is granted anything on this table, and a dump that holds it is a secret.';
+comment on column fencing.proof_key.name is 'What the operator calls the key; by default made from a hash of it.';
+comment on column fencing.proof_key.inner_pad is 'The key in the form in which HMAC-SHA256 uses it first: padded to 64 bytes, each xor 0x36.';
+comment on column fencing.proof_key.outer_pad is 'The same for its second step: each byte xor 0x5c.';
+comment on column fencing.proof_key.added_at is 'When add_proof_key() was last called for it.';
+comment on column fencing.proof_key.expires_at is 'From then on the key proves nothing; null: never.';
+
+create or replace function fencing.add_proof_key(key bytea, expires_at timestamptz default null, name text default null) returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+  padded bytea := case when length(key) > 64 then sha256(key) else key end;
+  inner_pad bytea := '';
+  outer_pad bytea := '';
+  byte integer;
+begin
+  if key is null or length(key) < 32 then
+    raise exception using errcode = '22023', message = 'a signing key has at least 32 bytes';
+  end if;
+  for i in 0..63 loop
+    byte := case when i < length(padded) then get_byte(padded, i) else 0 end;
+    inner_pad := inner_pad || set_byte('\x00', 0, byte # 54);
+    outer_pad := outer_pad || set_byte('\x00', 0, byte # 92);
+  end loop;
+  name := coalesce(name, 'key-' || left(encode(sha256(outer_pad), 'hex'), 12));
+  insert into fencing.proof_key values (name, inner_pad, outer_pad, clock_timestamp(), expires_at)
+  on conflict on constraint proof_key_pkey do update
+    set inner_pad = excluded.inner_pad, outer_pad = excluded.outer_pad, added_at = excluded.added_at, expires_at = excluded.expires_at;
+  return name;
+end
+$$;
+comment on function fencing.add_proof_key(bytea, timestamptz, text) is
+  'For the role that installed the schema: from the commit on, lease ids signed with this key are proofs; gives its name. The bytes are those of the gateways'' signing key '
+  '(the file without a line''s end). Known by that name already: replaced. `fencegate migrate --require-proof` calls it. SQLSTATE 22023: shorter than 32 bytes. '
+  'Locks until the end of the transaction: the key''s row.';
+
+create or replace function fencing.retire_proof_key(name text, at timestamptz default clock_timestamp()) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+  if at <= clock_timestamp() then
+    delete from fencing.proof_key k where k.name = name;
+  else
+    update fencing.proof_key k set expires_at = at where k.name = name;
+  end if;
+  return found;
+end
+$$;
+comment on function fencing.retire_proof_key(text, timestamptz) is
+  'For the role that installed the schema: the key proves nothing any more from that moment on; in the past or now, it is deleted. False: there is no such key. '
+  'Locks until the end of the transaction: the key''s row.';
+
+create or replace function fencing.require_proof(required boolean) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if required and not exists (select from fencing.proof_key k where k.expires_at is null or k.expires_at > clock_timestamp()) then
+    raise exception using errcode = '22023', message = 'there is no key to check proofs with: add the gateways'' signing key first',
+      hint = 'fencegate migrate --require-proof does both; fencing.add_proof_key adds a key.';
+  end if;
+  insert into fencing.settings (key, value) values ('require_proof', case when required then 'on' else 'off' end)
+  on conflict on constraint settings_pkey do update set value = excluded.value;
+end
+$$;
+comment on function fencing.require_proof(boolean) is
+  'For the role that installed the schema: whether enter() demands a proof from everyone, from the commit on. A proof that is given is checked in any case. '
+  'SQLSTATE 22023: there is no key; 23502: null. Locks until the end of the transaction: the setting''s row.';
+
+create or replace function fencing.proof_fault(resource text, fencing_token bigint, proof text) returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  claims constant text := split_part(proof, '.', 1);
+  lines text[];
+begin
+  if proof is null then
+    return 'missing';
+  end if;
+  if octet_length(proof) > 5120 or not exists (
+       select from fencing.proof_key k
+        where (k.expires_at is null or k.expires_at > clock_timestamp())
+          and proof = claims || '.' || translate(encode(
+                sha256(k.outer_pad || sha256(k.inner_pad || convert_to(claims, 'UTF8'))), 'base64'), '+/=', '-_')) then
+    return 'not_authentic';
+  end if;
+  -- Only now are the claims known to be a gateway's own. Their first five lines are ASCII; "escape" leaves those as they are, in any encoding.
+  lines := string_to_array(encode(decode(translate(claims, '-_', '+/') || repeat('=', -length(claims) & 3), 'base64'), 'escape'), E'\n');
+  if lines[1] is distinct from '1' then
+    return 'not_authentic';
+  elsif lines[3] is distinct from fencing_token::text then
+    return 'other_token';
+  elsif resource = any (string_to_array(lines[5], ' ')) is not true then
+    return 'other_resource';
+  end if;
+  return null;
+end
+$$;
+comment on function fencing.proof_fault(text, bigint, text) is
+  'Null where the proof, a whole lease_id, was signed with one of the keys and names this token and this resource; else missing, not_authentic, other_token or other_resource. '
+  'It says nothing of time: that the lease is over shows in the fence. Locks: none.';
+
+create or replace function fencing.refuse_proof(resource text, fencing_token bigint, fault text) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform fencing.record_refusal(jsonb_build_object('resource', resource, 'fencing_token', fencing_token, 'detail',
+    jsonb_build_object('sqlstate', 'FG401', 'fault', fault, 'application_name', current_setting('application_name', true))));
+  raise exception using errcode = 'FG401',
+    message = case fault when 'missing' then format('a proof is required to enter %s', resource)
+                         else format('the proof does not hold for token %s of %s: %s', fencing_token, resource, replace(fault, '_', ' ')) end,
+    detail = jsonb_build_object('resource', resource, 'fencing_token', fencing_token, 'fault', fault)::text,
+    hint = 'The proof is the lease_id as the gateway gave it, with the token and a resource of that lease.';
+end
+$$;
+comment on function fencing.refuse_proof(text, bigint, text) is
+  'Records and raises FG401. DETAIL is JSON: resource, fencing_token, fault. Nothing of the proof or of a key is shown. Locks: none.';

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""What the guard's trigger adds to a row changed by plain SQL, in microseconds of the server's CPU: the same statements on a table with and without it, in turn.
+
+    tests/bench/trigger.py "host=/run/postgresql dbname=shop user=postgres" [rounds]
+
+Needs the schema fencing and a superuser; works in a schema of its own, which it drops. Medians of the rounds; exit code 1 where a row costs more than
+BOUND_US more.
+"""
+from __future__ import annotations
+
+import io
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import psycopg2
+import psycopg2.extensions
+
+BOUND_US = 25.0
+ROWS, SINGLES = 1_000, 2_000
+SETUP = """
+    drop schema if exists bench_trigger cascade;
+    create schema bench_trigger;
+    set search_path = bench_trigger, public;
+    create table plain (id integer primary key, n integer not null default 0) with (fillfactor = 50);
+    create table guarded (like plain including all);
+    create table plain_parts (id integer primary key, n integer not null default 0) partition by range (id);
+    create table plain_parts_1 partition of plain_parts for values from (0) to (10000000) with (fillfactor = 50);
+    create table guarded_parts (id integer primary key, n integer not null default 0) partition by range (id);
+    create table guarded_parts_1 partition of guarded_parts for values from (0) to (10000000) with (fillfactor = 50);
+    select fencing.protect('guarded', $$'bench/' || (id % 1000)::text$$), fencing.protect('guarded_parts', $$'bench/' || (id % 1000)::text$$);
+"""
+FILL = """
+    do $$ begin for i in 0..999 loop perform fencing.enter('bench/' || i, 1); end loop; end $$;
+    insert into {0} select i from generate_series(0, 999) as t (i)
+"""
+
+
+def loop(statement: str) -> str:
+    return f"do $$ begin for i in 1..{SINGLES} loop {statement}; end loop; end $$"
+
+
+# What is done, how many rows that changes.
+WORK = {
+    "update, one row a statement": (loop("update {0} set n = n + 1 where id = i % 1000"), SINGLES),
+    "update, 1,000 rows a statement": ("update {0} set n = n + 1 where id < 1000", ROWS),
+    "insert, one row a statement": (loop("insert into {0} values (1000 + i)"), SINGLES),
+    "insert, 1,000 rows a statement": ("insert into {0} select 1000 + i from generate_series(1, 1000) as t (i)", ROWS),
+    "delete, 1,000 rows a statement": ("delete from {0} where id < 1000", ROWS),
+    "copy, 10,000 rows": ("copy", 10 * ROWS),
+}
+
+
+def spent(connection: psycopg2.extensions.connection) -> float:
+    """Seconds of CPU of the server's process, so that others on the machine count little; of the clock where it runs elsewhere."""
+    try:
+        return int(Path(f"/proc/{connection.info.backend_pid}/schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        return time.perf_counter()
+
+
+def measure(connection: psycopg2.extensions.connection, table: str, statement: str, rows: int) -> float:
+    """Microseconds a row, without begin, entering and rollback."""
+    with connection.cursor() as cursor:
+        cursor.execute("set search_path = bench_trigger, public;" + FILL.format(table))
+        lines = io.StringIO("".join(f"{number}\n" for number in range(1_000, 1_000 + rows)))
+        began = spent(connection)
+        if statement == "copy":
+            cursor.copy_expert(f"copy {table} (id) from stdin", lines)
+        else:
+            cursor.execute(statement.format(table))
+        took = spent(connection) - began
+    connection.rollback()
+    return took * 1e6 / rows
+
+
+def main() -> int:
+    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 9
+    connection = psycopg2.connect(sys.argv[1])
+    with connection.cursor() as cursor:
+        cursor.execute(SETUP)
+    connection.commit()
+    worst = 0.0
+    for plain, guarded in (("plain", "guarded"), ("plain_parts", "guarded_parts")):
+        for name, (statement, rows) in WORK.items():
+            times: dict[str, list[float]] = {plain: [], guarded: []}
+            for _ in range(rounds):
+                for table in (plain, guarded):
+                    times[table].append(measure(connection, table, statement, rows))
+            without, with_it = statistics.median(times[plain]), statistics.median(times[guarded])
+            worst = max(worst, with_it - without)
+            print(f"{guarded:13} {name:32} {without:7.1f} us a row, guarded {with_it:7.1f}: {with_it - without:6.1f} more", flush=True)
+    with connection.cursor() as cursor:
+        cursor.execute("drop schema bench_trigger cascade; delete from fencing.protected p where not exists (select from pg_class c where c.oid = p.relation)")
+    connection.commit()
+    print(f"at most {worst:.1f} us more a row; the bound is {BOUND_US:.0f}")
+    return 0 if worst <= BOUND_US else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

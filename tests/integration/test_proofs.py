@@ -1,0 +1,70 @@
+"""Proofs: a lease_id from a real gateway opens its own resource under its own token in the database, and nothing else does."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import psycopg2
+import pytest
+
+from support.cluster import SIGNING_KEY, Cluster, Gateway
+
+
+@pytest.fixture(scope="module")
+def gateway(cluster: Cluster) -> Iterator[Gateway]:
+    """Of a cluster whose database demands proofs."""
+    made = cluster.gateway()
+    made.start()
+    done = cluster.run("migrate", made.config, "--require-proof")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "proof" in done.stdout and SIGNING_KEY not in done.stdout + done.stderr
+    yield made
+
+
+def enter(cluster: Cluster, resource: str, token: int, proof: str | None) -> Any:
+    """The fence that was found, or the SQLSTATE."""
+    try:
+        return cluster.stack.query("select fencing.enter(%s, %s, %s)", (resource, token, proof), dbname=cluster.database)[0][0]
+    except psycopg2.Error as error:
+        assert SIGNING_KEY not in str(error)
+        return error.pgcode
+
+
+def test_enter_when_the_lease_id_is_of_a_gateway_then_it_proves_its_own_resources_and_token_only(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+    lease = gateway.api.call("POST", "/v1/leases", {"resources": [f"{resource}/b", f"{resource}/a"], "ttl_ms": 2_000, "owner": "who \u00e9\u4e2d"}).json()
+    token, proof = lease["fencing_token"], lease["lease_id"]
+    for name in lease["resources"]:
+        assert enter(cluster, name, token, proof) in (0, token)
+        assert enter(cluster, name, token + 1, proof) == "FG401"
+        assert enter(cluster, name, token, None) == "FG401"
+        assert enter(cluster, name, token, proof[:-1] + ("A" if proof[-1] != "A" else "B")) == "FG401"
+    assert enter(cluster, resource, token, proof) == "FG401"
+    gateway.api.give_back(lease)
+
+
+def test_enter_when_a_newer_lease_has_written_then_an_older_proof_is_stale(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+    older = gateway.api.take(resource, ttl_ms=2_000)
+    gateway.api.give_back(older)
+    newer = gateway.api.take(resource, ttl_ms=2_000)
+    assert enter(cluster, resource, newer["fencing_token"], newer["lease_id"]) in (0, older["fencing_token"])
+    assert enter(cluster, resource, older["fencing_token"], older["lease_id"]) == "FG412"
+    gateway.api.give_back(newer)
+
+
+def test_migrate_when_a_proof_is_asked_for_without_a_configuration_then_it_says_what_is_missing(cluster: Cluster) -> None:
+    done = cluster.call("migrate", "--require-proof", "--conninfo", cluster.stack.conninfo(cluster.database))
+    assert done.returncode == 64 and "--config" in done.stderr
+
+
+def test_migrate_when_run_again_with_another_key_then_both_keys_prove(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+    lease = gateway.api.take(resource, ttl_ms=2_000)
+    kept = cluster.key_file.read_text()
+    try:
+        cluster.key_file.write_text("another-key-" * 4 + "\n")
+        for _ in range(2):
+            assert cluster.run("migrate", gateway.config, "--require-proof").returncode == 0
+    finally:
+        cluster.key_file.write_text(kept)
+    assert cluster.stack.query("select count(*) from fencing.proof_key", dbname=cluster.database) == [(2,)]
+    assert enter(cluster, resource, lease["fencing_token"], lease["lease_id"]) in (0, lease["fencing_token"])
+    gateway.api.give_back(lease)

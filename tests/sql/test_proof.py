@@ -1,0 +1,161 @@
+"""Proofs of leases: what a gateway signs opens a resource, nothing else does. The lease ids are made here, by the description in proto/lease_id.hpp."""
+import base64
+import hashlib
+import hmac
+import json
+
+import psycopg2
+import pytest
+
+KEY, OLD_KEY = b"k" * 44, b"\x00\xff'\\ an older key of more than sixty-four bytes, which HMAC hashes first"
+RESOURCE, TOKEN = "inventory/sku-1", 34
+
+
+def text64(data):
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def lease_id(key=KEY, token=TOKEN, resources=RESOURCE, version="1", owner="worker-7"):
+    claims = text64("\n".join([version, "0123456789abcdef" * 2, str(token), "1790000000000", resources, "orders", owner]).encode())
+    return claims + "." + text64(hmac.new(key, claims.encode(), hashlib.sha256).digest())
+
+
+class Caller:
+    def __init__(self, server, database, user="test_app"):
+        self.connection = server.connect(database, user, autocommit=False)
+
+    def run(self, statement, *arguments):
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement, arguments)
+            return cursor.fetchone()[0]
+
+    def enter(self, proof, token=TOKEN, resource=RESOURCE):
+        try:
+            return self.run("select fencing.enter(%s, %s, %s)", resource, token, proof)
+        except psycopg2.Error as error:
+            assert error.pgcode == "FG401", error
+            said = json.loads(error.diag.message_detail)
+            assert (said["resource"], said["fencing_token"]) == (resource, token)
+            everything = " ".join(str(value) for value in (error.diag.message_primary, error.diag.message_detail, error.diag.message_hint, error.diag.context))
+            assert len(proof or "") < 20 or proof not in everything
+            return said["fault"]
+        finally:
+            self.connection.rollback()
+
+
+@pytest.fixture
+def caller(server, database):
+    made = Caller(server, database)
+    yield made
+    made.connection.close()
+
+
+@pytest.fixture
+def owner(server, database):
+    made = Caller(server, database, "postgres")
+    made.connection.autocommit = True
+    made.run("select fencing.add_proof_key(%s, null, 'new')", KEY)
+    made.run("select fencing.add_proof_key(%s, null, 'old')", OLD_KEY)
+    made.run("select fencing.require_proof(true)")
+    yield made
+    made.connection.close()
+
+
+@pytest.mark.parametrize("key", [KEY, OLD_KEY], ids=["new", "old"])
+@pytest.mark.parametrize("resources", [RESOURCE, "a " + RESOURCE, RESOURCE + " z/1"], ids=["alone", "last", "first"])
+def test_enter_when_the_lease_names_resource_and_token_then_it_opens(owner, caller, key, resources):
+    for worker in ("w", "wo", "wor", "worker \u00e9\u4e2d\n2"):  # every length of padding, and an owner that is not ASCII
+        assert caller.enter(lease_id(key, resources=resources, owner=worker)) == 1
+
+
+FORGED = lease_id(b"x" * 44)
+GOOD = lease_id()
+BAD = {
+    "nothing": (None, "missing"),
+    "empty": ("", "not_authentic"),
+    "a_dot": (".", "not_authentic"),
+    "text": ("proof", "not_authentic"),
+    "not_base64": ("\u00e9'\\.\u00e9", "not_authentic"),
+    "another_key": (FORGED, "not_authentic"),
+    "claims_changed": ("A" + GOOD[1:], "not_authentic"),
+    "signature_changed": (GOOD[:-2] + "AA", "not_authentic"),
+    "signature_missing": (GOOD.split(".")[0], "not_authentic"),
+    "signature_empty": (GOOD.split(".")[0] + ".", "not_authentic"),
+    "something_behind": (GOOD + ".x", "not_authentic"),
+    "something_long": (GOOD + "x" * 6000, "not_authentic"),
+    "another_version": (lease_id(version="2"), "not_authentic"),
+    "another_resource": (lease_id(resources="inventory/sku-2"), "other_resource"),
+    "beginning_of_the_resource": (lease_id(resources="inventory/sku-12"), "other_resource"),
+    "no_resource": (lease_id(resources=""), "other_resource"),
+    "lower_token": (lease_id(token=TOKEN - 1), "other_token"),
+    "higher_token": (lease_id(token=9007199254740991), "other_token"),
+    "resource_only_in_the_owner": (lease_id(resources="b", owner="x\n" + RESOURCE), "other_resource"),
+}
+
+
+@pytest.mark.parametrize("required", [True, False], ids=["required", "not_required"])
+@pytest.mark.parametrize("name", BAD)
+def test_enter_when_the_proof_does_not_hold_then_it_is_refused_whether_required_or_not(owner, caller, name, required):
+    owner.run("select fencing.require_proof(%s)", required)
+    proof, fault = BAD[name]
+    assert caller.enter(proof) == (fault if required or proof is not None else 1)
+    assert owner.run("select fencing.fence(%s)", RESOURCE) == 1, "the fence stays"
+
+
+def test_enter_when_a_key_has_expired_or_is_retired_then_what_it_signed_proves_nothing(owner, caller):
+    assert owner.run("select fencing.retire_proof_key('old', now() + interval '1 hour')")
+    assert caller.enter(lease_id(OLD_KEY)) == 1
+    owner.run("select fencing.add_proof_key(%s, clock_timestamp(), 'old')", OLD_KEY)
+    assert caller.enter(lease_id(OLD_KEY)) == "not_authentic"
+    assert owner.run("select fencing.retire_proof_key('old')")
+    assert not owner.run("select fencing.retire_proof_key('old')")
+    assert owner.run("select array_agg(name) from fencing.proof_key") == ["new"]
+    assert caller.enter(GOOD) == 1
+
+
+def test_require_proof_when_there_is_no_valid_key_then_it_is_refused(owner):
+    owner.run("select fencing.require_proof(false)")
+    owner.run("select fencing.retire_proof_key(name) from fencing.proof_key where name = 'old'")
+    owner.run("select fencing.add_proof_key(%s, clock_timestamp(), 'new')", KEY)
+    with pytest.raises(psycopg2.Error) as refused:
+        owner.run("select fencing.require_proof(true)")
+    assert refused.value.pgcode == "22023"
+    assert owner.run("select value from fencing.settings where key = 'require_proof'") == "off"
+
+
+@pytest.mark.parametrize("key", [None, b"", b"k" * 31], ids=["null", "empty", "short"])
+def test_add_proof_key_when_it_is_too_short_then_it_is_refused(owner, key):
+    with pytest.raises(psycopg2.Error) as refused:
+        owner.run("select fencing.add_proof_key(%s)", key)
+    assert refused.value.pgcode == "22023" and "kkk" not in str(refused.value)
+
+
+def test_add_proof_key_when_not_named_then_the_same_key_has_the_same_name(owner):
+    names = [owner.run("select fencing.add_proof_key(%s)", key) for key in (KEY, KEY, OLD_KEY)]
+    assert names[0] == names[1] != names[2]
+    assert KEY.hex() not in names[0]
+
+
+@pytest.mark.parametrize("statement", [
+    "select inner_pad from fencing.proof_key", "select value from fencing.settings", "select fencing.add_proof_key('x')", "select fencing.retire_proof_key('new')",
+    "select fencing.require_proof(false)", "select fencing.proof_fault('a', 1, 'x')", "insert into fencing.settings values ('require_proof', 'off')"])
+@pytest.mark.parametrize("user", ["test_app", "test_gateway", "test_auditor"])
+def test_keys_and_setting_when_looked_for_by_any_role_then_they_are_out_of_reach(owner, server, database, user, statement):
+    role = Caller(server, database, user)
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+        role.run(statement)
+    role.connection.close()
+
+
+def test_begin_write_when_proofs_are_required_then_it_goes_on_as_before(owner, server, database):
+    gateway = Caller(server, database, "test_gateway")
+    assert gateway.run("select accepted from fencing.begin_write(%s, 34, gen_random_uuid(), null, null, null, null)", [RESOURCE])
+    gateway.connection.close()
+
+
+def test_refused_proof_when_there_is_a_recorder_then_it_is_in_the_history(owner, caller, server, database):
+    owner.connection.cursor().execute("create extension dblink")
+    owner.connection.cursor().execute("insert into fencing.settings values ('recorder', %s)", (f"host={server.folder} dbname={database} user=test_gateway",))
+    caller.enter(FORGED)
+    assert owner.run("""select array_agg(array[event, resource, fencing_token::text, principal, detail ->> 'sqlstate', detail ->> 'fault'])
+                        from fencing.history""") == [["write_rejected", RESOURCE, "34", "test_app", "FG401", "not_authentic"]]

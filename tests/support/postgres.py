@@ -1,0 +1,195 @@
+"""PostgreSQL under the test's own hand: stopped, killed, frozen, filled up, copied to a standby that takes over."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Iterator
+
+import psycopg2
+import psycopg2.extensions
+
+from support import processes
+from support.api import Api
+from support.cluster import Cluster, Gateway
+from support.polling import eventually
+from support.shop import Sku, stock_up
+from support.stack import make_folder
+
+DATABASE = "site"
+GATEWAY_ROLE = "site_gateway"
+
+
+def programs() -> Path:
+    """The newest server's programs where Debian keeps them, else those on the PATH."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    return (found[-1] if found else Path(shutil.which("initdb") or "/usr/bin/initdb").resolve()).parent
+
+
+def unprivileged() -> dict[str, Any]:
+    """PostgreSQL does not run as root."""
+    if os.geteuid() != 0:
+        return {}
+    entry = pwd.getpwnam("postgres")
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+class PostgresServer:
+    """One server. It takes a Stack's place for a Cluster and for stock_up."""
+
+    def __init__(self, folder: Path, name: str, **settings: object) -> None:
+        self.name, self.port, self.settings = name, processes.free_port(), settings
+        self.folder = folder / name
+        self.folder.mkdir()
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, "postgres", "postgres")
+        self.data, self.log = self.folder / "data", folder / f"{name}.log"
+        self.process: subprocess.Popen | None = None
+        self.database = "postgres"
+
+    def run(self, *command: str) -> None:
+        done = subprocess.run([str(programs() / command[0]), *command[1:]], capture_output=True, text=True, timeout=60, cwd=self.folder,
+                              **unprivileged())
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def make(self) -> None:
+        self.run("initdb", f"--pgdata={self.data}", "--username=owner", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync")
+
+    def copy_from(self, primary: "PostgresServer") -> None:
+        """A streaming replica that calls itself by its own name."""
+        self.run("pg_basebackup", f"--pgdata={self.data}", "--checkpoint=fast", "--write-recovery-conf", "--no-sync", "--wal-method=stream",
+                 f"--dbname=host=127.0.0.1 port={primary.port} user=owner application_name={self.name}")
+        self.database = primary.database
+
+    def start(self, wait: bool = True) -> None:
+        settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": 60,
+                    "shared_buffers": "32MB", **self.settings}
+        options = [text for key, value in settings.items() for text in ("-c", f"{key}={value}")]
+        self.process = processes.start([str(programs() / "postgres"), "-D", str(self.data), *options], self.log, cwd=self.folder, **unprivileged())
+        if wait:
+            eventually(self.answers, 30, what=f"{self.name} answers; see {self.log}")
+
+    def answers(self) -> bool:
+        try:
+            return self.query("select 1", dbname="postgres") == [(1,)]
+        except psycopg2.OperationalError:
+            return False
+
+    def stop(self, number: int = signal.SIGQUIT) -> None:
+        """SIGQUIT: at once, as a crash leaves it. SIGINT: in order. SIGKILL: the machine is gone."""
+        if self.process:
+            everyone = self.pids()
+            processes.signal_all(everyone if number == signal.SIGKILL else {self.process.pid}, number)
+            processes.signal_all(everyone, signal.SIGCONT)
+            self.process.wait(30)
+            processes.wait_until_gone(everyone, 30)
+            self.process = None
+
+    @contextmanager
+    def away(self, number: int = signal.SIGQUIT) -> Iterator[None]:
+        self.stop(number)
+        try:
+            yield
+        finally:
+            self.start()
+
+    def pids(self) -> set[int]:
+        assert self.process is not None
+        return {self.process.pid} | processes.descendants(self.process.pid)
+
+    @contextmanager
+    def frozen(self, only: str = "") -> Iterator[None]:
+        """Alive, connected, and silent; all of it, or the processes whose title has the words."""
+        pids = {pid for pid in self.pids() if only in Path(f"/proc/{pid}/cmdline").read_text()}
+        processes.signal_all(pids, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            processes.signal_all(pids, signal.SIGCONT)
+
+    def sql(self, **more: object) -> psycopg2.extensions.connection:
+        connection = psycopg2.connect(**{"host": "127.0.0.1", "port": self.port, "user": "owner", "dbname": self.database, "connect_timeout": 5, **more})
+        connection.autocommit = True
+        return connection
+
+    def query(self, statement: str, arguments: tuple[object, ...] = (), **more: object) -> list[tuple[Any, ...]]:
+        connection = self.sql(**more)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(statement, arguments or None)
+                return cursor.fetchall() if cursor.description else []
+        finally:
+            connection.close()
+
+    def conninfo(self, database: str | None = None, user: str = "owner") -> str:
+        return f"host=127.0.0.1 port={self.port} dbname={database or self.database} user={user}"
+
+    def configure(self, setting: str) -> None:
+        """ALTER SYSTEM, in force at once."""
+        for statement in (f"alter system {setting}", "select pg_reload_conf()"):
+            self.query(statement, options="-c default_transaction_read_only=off")
+
+
+class Site:
+    """A server, five nodes, the shop, and gateways that come to PostgreSQL with no more rights than they need."""
+
+    def __init__(self, **settings: object) -> None:
+        self.folder = make_folder()
+        self.server = PostgresServer(self.folder, "one", **settings)
+        self.cluster = Cluster(self.server, DATABASE)  # type: ignore[arg-type]
+
+    def start(self) -> None:
+        self.server.make()
+        self.server.start()
+        self.cluster.start()
+        self.cluster.migrate()
+        self.server.database = DATABASE
+        self.server.query((processes.repository() / "sql" / "examples" / "shop.sql").read_text())
+        self.server.query(f"create role {GATEWAY_ROLE} login in role fencing_gateway")
+
+    def conninfo(self) -> str:
+        return self.server.conninfo(user=GATEWAY_ROLE)
+
+    def gateway(self, conninfo: str = "", request_timeout_ms: int = 3_000) -> Gateway:
+        """One more, running."""
+        settings = self.cluster.settings()
+        settings["http"]["request_timeout_ms"] = request_timeout_ms
+        settings["postgres"] = {"conninfo": conninfo or self.conninfo(), "connections": 4, "statement_timeout_ms": 2_000, "lock_timeout_ms": 1_000}
+        settings["lease"]["max_ttl_ms"] = self.cluster.max_ttl_ms
+        made = self.cluster.gateway(settings)
+        made.start()
+        made.wait_until_whole()
+        return made
+
+    def goods(self, name: str, stock: int = 1_000) -> Sku:
+        return stock_up(self.server, name, stock)  # type: ignore[arg-type]
+
+    def remove(self) -> None:
+        for gateway in self.cluster.gateways:
+            gateway.kill()
+        for node in self.cluster.nodes:
+            node.kill()
+        if self.server.process:
+            self.server.stop(signal.SIGQUIT)
+        shutil.rmtree(self.cluster.folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def running_site(**settings: object) -> Iterator[Site]:
+    site = Site(**settings)
+    try:
+        site.start()
+        yield site
+    finally:
+        site.remove()
+
+
+def kept(api: Api, resource: str, ttl_ms: int = 2_000) -> Any:
+    """A lease to write under; its token stays good after its time, as long as nobody comes after it."""
+    return api.take(resource, ttl_ms=ttl_ms, wait_ms=3_000)

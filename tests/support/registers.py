@@ -1,0 +1,177 @@
+"""Clients of fenced registers: they take leases, read, write what they read and one more, and note all of it."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from dataclasses import dataclass
+
+import psycopg2
+
+from support.api import Api, Json, lease_path
+from support.linearizable import Commit, Operation
+from support.stack import Stack
+
+INITIAL = "0"
+# The log is written while the row is locked: for each register in the order of commits, whoever writes and whatever the
+# gateway's history says.
+REGISTERS = """
+create table if not exists registers (name text primary key, value text not null, readers integer not null default 0);
+create table if not exists bare_registers (name text primary key, value text not null);
+create table if not exists register_log (id bigint generated always as identity primary key, relation text not null, name text not null,
+                                         value text not null, fence bigint not null);
+create or replace function log_register() returns trigger language plpgsql security definer set search_path = public, pg_temp as $$
+begin
+  insert into register_log (relation, name, value, fence) values (tg_table_name, new.name, new.value, fencing.fence('registers/' || new.name));
+  return null;
+end $$;
+create or replace trigger log_register after update of value on registers for each row execute function log_register();
+create or replace trigger log_register after update of value on bare_registers for each row execute function log_register();
+select fencing.protect('registers', $$'registers/' || name$$);
+select fencing.expose_table('registers');
+"""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a client behaves, in parts of one."""
+
+    ttl_ms: int = 250
+    pauses: float = 0.2  # past the end of its lease, between read and write
+    seals: float = 0.2  # gives its lease back sealed before it writes
+    by_sql: float = 0.3  # reads on a connection of its own
+
+
+class Client(threading.Thread):
+    """One client on one gateway, all registers in turn."""
+
+    def __init__(self, number: int, api: Api, stack: Stack, names: list[str], manner: Manner, guarded: bool) -> None:
+        super().__init__(daemon=True)
+        self.number, self.api, self.names, self.manner, self.guarded = number, api, names, manner, guarded
+        self.chance = random.Random(number)
+        self.database = stack.sql()
+        self.seen: dict[str, list[Operation]] = {name: [] for name in names}
+        self.enough = threading.Event()
+        self.failed: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            with self.api.connection() as self.connection:
+                turn = 0
+                while not self.enough.is_set():
+                    turn += 1
+                    self.one_turn(self.names[(self.number + turn) % len(self.names)], f"{self.number}.{turn}")
+        except Exception as problem:  # shown by watch()
+            self.failed = problem
+        finally:
+            self.database.close()
+
+    def one_turn(self, name: str, mark: str) -> None:
+        answer = self.connection.call("POST", "/v1/leases", {"resource": f"registers/{name}", "ttl_ms": self.manner.ttl_ms, "wait_ms": 2_000})
+        if answer.status != 201:
+            assert answer.status in (423, 503), answer
+            return
+        lease = answer.json()
+        base = self.read(name, lease)
+        if base is not None:
+            if self.chance.random() < self.manner.seals:
+                self.seal(name, lease)
+            elif self.chance.random() < self.manner.pauses:
+                time.sleep(self.manner.ttl_ms / 1000 * (1 + self.chance.random()))
+            self.write(name, lease, base, f"{int(base.split('/')[0]) + 1}/{mark}")
+        self.connection.call("DELETE", lease_path(lease))
+
+    def note(self, name: str, *words: object) -> None:
+        self.seen[name].append(Operation(*words))  # type: ignore[arg-type]
+
+    def read(self, name: str, lease: Json) -> str | None:
+        token, began = lease["fencing_token"], time.monotonic()
+        if not self.guarded:
+            return self.bare(f"select value from bare_registers where name = '{name}'")
+        if self.chance.random() < self.manner.by_sql:
+            outcome, value = self.read_by_sql(name, token)
+        else:
+            # It changes the row, and so nobody can take it for a read without a fence.
+            touch = {"update": "registers", "where": {"name": name}, "add": {"readers": 1}, "expect_rows": 1}
+            answer = self.connection.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [touch], "return": "rows"})
+            outcome, value = outcome_of(answer.status, answer.json())
+            if outcome == "done":
+                value = answer.json()["results"][0]["rows"][0]["value"]
+        if outcome in ("done", "refused"):
+            self.note(name, "read", token, began, time.monotonic(), outcome, value)
+        return value if outcome == "done" else None
+
+    def read_by_sql(self, name: str, token: int) -> tuple[str, str]:
+        with self.database.cursor() as cursor:
+            try:
+                cursor.execute("begin")
+                cursor.execute("select fencing.enter(%s, %s)", (f"registers/{name}", token))
+                cursor.execute("select value from registers where name = %s", (name,))
+                ((value,),) = cursor.fetchall()
+                cursor.execute("commit")
+                return "done", value
+            except psycopg2.Error as problem:
+                cursor.execute("rollback")
+                return ("refused" if problem.pgcode == "FG412" else "nothing"), ""
+
+    def write(self, name: str, lease: Json, base: str, value: str) -> None:
+        token, began = lease["fencing_token"], time.monotonic()
+        if not self.guarded:
+            self.bare(f"update bare_registers set value = '{value}' where name = '{name}' returning value")
+            self.note(name, "write", token, began, time.monotonic(), "done", value, base)
+            return
+        change = {"update": "registers", "where": {"name": name}, "set": {"value": value}, "expect_rows": 1}
+        answer = self.connection.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [change]})
+        outcome, _ = outcome_of(answer.status, answer.json())
+        if outcome != "nothing":
+            self.note(name, "write", token, began, time.monotonic(), outcome, value, base)
+
+    def seal(self, name: str, lease: Json) -> None:
+        began = time.monotonic()
+        answer = self.connection.call("DELETE", f"{lease_path(lease)}?seal=true")
+        if answer.status in (200, 204):
+            self.note(name, "seal", lease["fencing_token"], began, time.monotonic(), "done")
+
+    def bare(self, statement: str) -> str:
+        with self.database.cursor() as cursor:
+            cursor.execute(statement)
+            return cursor.fetchone()[0]  # type: ignore[index]
+
+
+def outcome_of(status: int, body: Json) -> tuple[str, str]:
+    """`nothing`: it surely had no effect, and says nothing of the fence either."""
+    if status == 200:
+        return "done", ""
+    if status == 412:
+        return "refused", ""
+    assert status in (409, 503), body
+    return ("unknown" if body.get("outcome_unknown") else "nothing"), ""
+
+
+def watch(stack: Stack, names: list[str], clients: int, seconds: float, manner: Manner = Manner(), guarded: bool = True) -> dict[str, list[Operation]]:
+    """What the clients saw, by register."""
+    made = [Client(number, stack.api(number % len(stack.facts["gateways"])), stack, names, manner, guarded) for number in range(clients)]
+    for client in made:
+        client.start()
+    time.sleep(seconds)
+    for client in made:
+        client.enough.set()
+    for client in made:
+        client.join(30)
+        assert not client.is_alive(), "a call has no answer"
+        if client.failed:
+            raise client.failed
+    return {name: [one for client in made for one in client.seen[name]] for name in names}
+
+
+def open_registers(stack: Stack, names: list[str]) -> None:
+    stack.query(REGISTERS)
+    for name in names:
+        stack.query("begin; select fencing.enter(%s, 1); insert into registers (name, value) values (%s, %s); commit", (f"registers/{name}", name, INITIAL))
+        stack.query("insert into bare_registers values (%s, %s)", (name, INITIAL))
+
+
+def commits_of(stack: Stack, name: str, relation: str = "registers") -> list[Commit]:
+    rows = stack.query("select fence, value from register_log where name = %s and relation = %s order by id", (name, relation))
+    return [Commit(*row) for row in rows]
