@@ -1,5 +1,6 @@
 #include <gateway/app.hpp>
 
+#include <gateway/api/idempotency.hpp>
 #include <gateway/api/routes.hpp>
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/audit/expiry_watch.hpp>
@@ -103,7 +104,8 @@ int serve(const config& cfg) {
     lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, measured.leases()});
     leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
     measured.read_from({locks, leaks, pool, events, FENCEGATE_VERSION});
-    const api::services services{cfg, locks, pool, events, feed, measured, leaks};
+    api::running_keys keys;
+    const api::services services{cfg, locks, pool, events, feed, keys, measured, leaks};
     http::server server(cfg.http, cfg.api_keys, api::routes(services), threads.contexts(), measured.requests());
 
     if (const auto listening = server.listen(); !listening) {

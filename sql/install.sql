@@ -18,7 +18,9 @@ set local client_min_messages = warning;
 \ir schema/075_proof.sql
 \ir schema/080_enter.sql
 \ir schema/090_begin_write.sql
+\ir schema/095_kept_outcomes.sql
 \ir schema/100_fences.sql
+\ir schema/105_seal.sql
 \ir schema/110_protect.sql
 \ir schema/120_checks.sql
 \ir schema/130_expose.sql

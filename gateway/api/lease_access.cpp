@@ -1,6 +1,7 @@
 #include <gateway/api/lease_access.hpp>
 
 #include <gateway/api/lock_failures.hpp>
+#include <gateway/audit/event_sink.hpp>
 
 #include <lockcore/lock_manager.hpp>
 
@@ -20,6 +21,13 @@ result<lockcore::lease_claims> open_lease(services with, std::string_view lease_
     const auto allowed = check_holder(*claims, r);
     if (!allowed) return allowed.error();
     return std::move(*claims);
+}
+
+result<void> check_room_for_leases(services with) {
+    if (!with.events.full()) return {};
+    return make_failure(
+        errc::storage_unavailable,
+        "No new leases: the events of earlier ones wait for PostgreSQL, and there is no room for more.");
 }
 
 boost::asio::awaitable<void> give_back(services with, lockcore::lease_claims claims, std::string trace_id) {

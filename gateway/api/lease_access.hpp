@@ -18,6 +18,9 @@ result<void> check_holder(const lockcore::lease_claims& claims, const http::requ
 /// The claims of a lease_id that the caller may use. Errors: errc::lease_not_authentic · errc::forbidden.
 result<lockcore::lease_claims> open_lease(services with, std::string_view lease_id, const http::request& r);
 
+/// Whether a new lease may be given: its events need room. Errors: errc::storage_unavailable.
+result<void> check_room_for_leases(services with);
+
 /// For a lease that its caller will never use. What cannot be released runs out.
 boost::asio::awaitable<void> give_back(services with, lockcore::lease_claims claims, std::string trace_id);
 

@@ -1,5 +1,6 @@
 #include <gateway/api/lease_request.hpp>
 
+#include <gateway/api/idempotency.hpp>
 #include <gateway/http/accept.hpp>
 #include <gateway/http/fields.hpp>
 #include <gateway/http/json_io.hpp>
@@ -11,7 +12,6 @@ namespace {
 
 constexpr std::size_t owner_bytes_max = 128;
 constexpr std::size_t resource_bytes_max = 200;
-constexpr std::size_t idempotency_key_bytes_max = 64;
 
 std::optional<lockcore::resource_name> parse_name(std::string_view text, std::string pointer,
                                                   http::fault_list& faults) {
@@ -61,21 +61,26 @@ bool has_control_character(std::string_view text) {
     return std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
-std::string read_idempotency_key(const http::request& r, http::fault_list& faults) {
-    if (!r.has_header("idempotency-key")) return {};
-    const std::string_view key = r.header("idempotency-key");
-    const bool visible = std::ranges::all_of(key, [](char c) { return c > 0x20 && c < 0x7f; });
-    if (key.empty() || key.size() > idempotency_key_bytes_max || !visible)
-        faults.add("Idempotency-Key", "has to be 1 to 64 visible ASCII characters");
-    return std::string(key);
-}
-
 std::chrono::milliseconds read_ttl(const http::object_reader& body, const lockcore::config& limits) {
     const auto given = body.integer("ttl_ms", {lockcore::ttl_min.count(), limits.max_ttl.count()});
     return given ? std::chrono::milliseconds(*given) : limits.default_ttl;
 }
 
 }  // namespace
+
+lockcore::acquire_request read_wanted_lease(const http::object_reader& body, const http::request& r,
+                                            const lockcore::config& limits, http::fault_list& faults) {
+    lockcore::acquire_request out;
+    out.resources = read_resources(body, faults);
+    out.ttl = read_ttl(body, limits);
+    out.wait = std::chrono::milliseconds(body.integer("wait_ms", {0, limits.max_wait.count()}).value_or(0));
+    const std::string_view owner = body.text("owner", owner_bytes_max, true).value_or("");
+    if (has_control_character(owner)) body.fault("owner", "has a control character");
+    out.by.principal = r.principal;
+    out.by.owner = owner;
+    out.trace_id = r.trace_id;
+    return out;
+}
 
 result<lease_request> parse_lease_request(const http::request& r, const lockcore::config& limits) {
     const auto answer_as = http::preferred_type(r.header("accept"), {"application/json", "text/event-stream"});
@@ -90,19 +95,11 @@ result<lease_request> parse_lease_request(const http::request& r, const lockcore
     const http::object_reader body(*parsed, "", faults);
     body.refuse_unknown({"resource", "resources", "ttl_ms", "wait_ms", "owner", "fence_on_grant"});
     lease_request out;
-    out.acquire.resources = read_resources(body, faults);
+    out.acquire = read_wanted_lease(body, r, limits, faults);
     out.acquire.idempotency_key = read_idempotency_key(r, faults);
     out.acquire.kept = answer_as == std::size_t{1};
-    out.acquire.ttl = read_ttl(body, limits);
-    out.acquire.wait = std::chrono::milliseconds(body.integer("wait_ms", {0, limits.max_wait.count()}).value_or(0));
-    const std::string_view owner = body.text("owner", owner_bytes_max, true).value_or("");
-    if (has_control_character(owner)) body.fault("owner", "has a control character");
     out.fence_on_grant = body.boolean("fence_on_grant").value_or(false);
     if (!faults.empty()) return std::move(faults).to_failure();
-
-    out.acquire.by.principal = r.principal;
-    out.acquire.by.owner = owner;
-    out.acquire.trace_id = r.trace_id;
     return out;
 }
 

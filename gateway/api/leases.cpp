@@ -5,7 +5,6 @@
 #include <gateway/api/lease_render.hpp>
 #include <gateway/api/lease_request.hpp>
 #include <gateway/api/lock_failures.hpp>
-#include <gateway/audit/event_sink.hpp>
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/problem.hpp>
 #include <gateway/http/query.hpp>
@@ -113,12 +112,8 @@ awaitable<http::response> answer(http::response ready) {
 awaitable<http::response> acquire_lease(services with, http::request r) {
     auto wanted = parse_lease_request(r, with.settings.locks);
     if (!wanted) return answer(http::problem_response(wanted.error(), r.request_id));
-    if (with.events.full()) {
-        const failure full = make_failure(
-            errc::storage_unavailable,
-            "No new leases: the events of earlier ones wait for PostgreSQL, and there is no room for more.");
-        return answer(http::problem_response(full, r.request_id));
-    }
+    const auto room = check_room_for_leases(with);
+    if (!room) return answer(http::problem_response(room.error(), r.request_id));
     asking from;
     from.request_id = std::move(r.request_id);
     from.trace_id = std::move(r.trace_id);

@@ -11,6 +11,8 @@
 #include <gateway/api/openapi.hpp>
 #include <gateway/api/problems.hpp>
 #include <gateway/api/resources.hpp>
+#include <gateway/api/rpc.hpp>
+#include <gateway/api/tables.hpp>
 #include <gateway/api/writes.hpp>
 
 namespace fencegate::api {
@@ -39,8 +41,13 @@ std::vector<http::route> routes(services with) {
     add(get, "/v1/leases", scope::history, list_leases);
     add(del, "/v1/resources/{resource}/lease", scope::operate, revoke_lease);
     add(post, "/v1/resources/{resource}/fence", scope::operate, repair_fence);
-    add(post, "/v1/writes", scope::writes, apply_write);
     add(get, "/v1/resources/{resource}", scope::history, show_resource);
+    add(post, "/v1/writes", scope::writes, apply_write, true);
+    add(get, "/v1/tables/{table}", scope::writes, read_table);
+    for (const auto verb : {post, patch, del})
+        add(verb, "/v1/tables/{table}", scope::writes, write_table);
+    add(get, "/v1/rpc/{function}", scope::writes, read_function);
+    add(post, "/v1/rpc/{function}", scope::writes, call_function);
     add(get, "/v1/history", scope::history, show_history);
     add(get, "/v1/history/summary", scope::history, summarize_history);
     add(get, "/v1/history/stream", scope::history, follow_history);

@@ -18,6 +18,8 @@ class pool;
 
 namespace api {
 
+class running_keys;
+
 /// What the handlers work with. A bundle of references, copied freely.
 ///
 /// Lifetime: what it refers to outlives the http::server that has the routes.
@@ -27,6 +29,7 @@ struct services {
     pg::pool& database;
     event_sink& events;
     history_feed& feed;
+    running_keys& keys;
     const metrics& measured;
     const leak_watch& leaks;
 };

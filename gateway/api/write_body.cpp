@@ -1,5 +1,8 @@
 #include <gateway/api/write_body.hpp>
 
+#include <gateway/api/fencing.hpp>
+#include <gateway/api/idempotency.hpp>
+#include <gateway/api/lease_request.hpp>
 #include <gateway/api/write_operations.hpp>
 #include <gateway/http/fields.hpp>
 #include <gateway/http/json_io.hpp>
@@ -8,14 +11,6 @@ namespace fencegate::api {
 namespace {
 
 constexpr std::size_t lease_id_bytes_max = 8 * 1024;
-
-void refuse_unsupported_headers(const http::request& r, http::fault_list& faults) {
-    for (const auto& [name, shown] :
-         {std::pair{"idempotency-key", "Idempotency-Key"}, std::pair{"fencing-token", "Fencing-Token"},
-          std::pair{"fencing-resource", "Fencing-Resource"}}) {
-        if (r.has_header(name)) faults.add(shown, "this version does not support this header");
-    }
-}
 
 std::string read_lease_id(const http::object_reader& body, const http::request& r, http::fault_list& faults) {
     const std::string_view in_header = r.header("fencing-lease");
@@ -27,6 +22,27 @@ std::string read_lease_id(const http::object_reader& body, const http::request& 
     return std::string(in_body.empty() ? in_header : in_body);
 }
 
+/// A lease to be taken for this write alone; empty: none is asked for.
+std::optional<lockcore::acquire_request> read_own_lease(const http::object_reader& body, const http::request& r,
+                                                        const lockcore::config& limits, http::fault_list& faults) {
+    if (!body.has("lease")) return std::nullopt;
+    if (body.has("lease_id") || brings_fencing(r)) {
+        body.fault("lease", "is given together with a lease_id or a token; one of them only");
+    }
+    const auto* object = body.object("lease");
+    if (object == nullptr) return std::nullopt;
+    const std::string pointer = body.pointer_to("lease");
+    const http::object_reader fields(*object, pointer, faults);
+    fields.refuse_unknown({"resource", "resources", "ttl_ms", "wait_ms", "owner"});
+    return read_wanted_lease(fields, r, limits, faults);
+}
+
+bool read_then(const http::object_reader& body) {
+    const auto given = body.text("then", 16);
+    if (given && *given != "release") body.fault("then", "has to be \"release\"");
+    return given.has_value();
+}
+
 bool read_return(const http::object_reader& body) {
     const auto given = body.text("return", 16);
     if (given && *given != "rows" && *given != "minimal") body.fault("return", "has to be \"rows\" or \"minimal\"");
@@ -35,19 +51,18 @@ bool read_return(const http::object_reader& body) {
 
 }  // namespace
 
-result<write_body> parse_write_body(const http::request& r) {
+result<write_call> parse_write_body(const http::request& r, const lockcore::config& limits) {
     auto parsed = http::parse_object_body(r);
     if (!parsed) return parsed.error();
     http::fault_list faults;
-    refuse_unsupported_headers(r, faults);
 
     const http::object_reader body(*parsed, "", faults);
     body.refuse_unknown({"lease_id", "operations", "return", "require_live", "then", "lease"});
-    for (const std::string_view field : {"then", "lease"}) {
-        if (body.has(field)) body.fault(field, "this version does not support this field");
-    }
-    write_body out;
+    write_call out;
     out.lease_id = read_lease_id(body, r, faults);
+    out.own_lease = read_own_lease(body, r, limits, faults);
+    out.then_release = read_then(body);
+    out.idempotency_key = read_idempotency_key(r, faults);
     out.return_rows = read_return(body);
     out.require_live = body.boolean("require_live").value_or(false);
     if (boost::json::value* operations = parsed->if_contains("operations")) {
@@ -56,10 +71,6 @@ result<write_body> parse_write_body(const http::request& r) {
         body.fault("operations", "is missing");
     }
     if (!faults.empty()) return std::move(faults).to_failure();
-    if (out.lease_id.empty()) {
-        return make_failure(errc::fencing_required,
-                            "No lease was sent: put its lease_id into the body or into the header Fencing-Lease.");
-    }
     return out;
 }
 

@@ -1,24 +1,16 @@
 #pragma once
 
+#include <gateway/api/carry_out_write.hpp>
 #include <gateway/domain/failure.hpp>
-#include <gateway/domain/write_request.hpp>
 #include <gateway/http/message.hpp>
 
-#include <string>
-#include <vector>
+#include <lockcore/config.hpp>
 
 namespace fencegate::api {
 
 /// The body of POST /v1/writes, and what headers add to it.
-struct write_body {
-    std::string lease_id;
-    std::vector<operation> operations;
-    bool return_rows = false;
-    bool require_live = false;
-};
-
-/// Errors: errc::invalid_request with every fault · errc::fencing_required where no lease is sent ·
-/// errc::unsupported_media_type.
-result<write_body> parse_write_body(const http::request& r);
+///
+/// Errors: errc::invalid_request with every fault · errc::unsupported_media_type.
+result<write_call> parse_write_body(const http::request& r, const lockcore::config& limits);
 
 }  // namespace fencegate::api

@@ -1,14 +1,8 @@
 #include <gateway/api/writes.hpp>
 
-#include <gateway/api/lease_access.hpp>
-#include <gateway/api/lock_failures.hpp>
 #include <gateway/api/write_body.hpp>
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/problem.hpp>
-#include <gateway/pg/pool.hpp>
-#include <gateway/runtime/random.hpp>
-
-#include <lockcore/lock_manager.hpp>
 
 namespace fencegate::api {
 namespace {
@@ -24,32 +18,24 @@ void append_result(std::string& out, const operation_result& result) {
     item.end();
 }
 
-write_request make_write(write_body body, lockcore::lease_claims claims, const http::request& r) {
-    write_request out;
-    out.write_id = runtime::uuid_v7();
-    out.by = acting(claims, r);
-    out.resources = std::move(claims.resources);
-    out.token = claims.token;
-    out.operations = std::move(body.operations);
-    out.return_rows = body.return_rows;
-    return out;
-}
-
 }  // namespace
 
-std::string render_write(std::string_view write_id, lockcore::fencing_token token, const write_outcome& outcome) {
+std::string render_write(const write_report& report) {
+    const write_outcome& outcome = report.outcome;
     std::size_t size = 256;
     for (const auto& result : outcome.results)
         size += 48 + result.json.size();
     std::string text;
     text.reserve(size);
     http::object_writer out(text);
-    out.boolean("applied", true).text("write_id", write_id).key("fences");
+    out.boolean("applied", true).text("write_id", outcome.write_id);
+    if (report.own_lease) out.number("fencing_token", lockcore::value_of(outcome.token));
+    out.key("fences");
     text += '[';
     for (const fence_state& fence : outcome.fences) {
         if (&fence != outcome.fences.data()) text += ',';
         http::object_writer item(text);
-        item.text("resource", fence.resource).number("fencing_token", lockcore::value_of(token));
+        item.text("resource", fence.resource).number("fencing_token", lockcore::value_of(outcome.token));
         item.number("last_fencing_token", fence.last_fencing_token).end();
     }
     text += ']';
@@ -60,29 +46,20 @@ std::string render_write(std::string_view write_id, lockcore::fencing_token toke
         append_result(text, result);
     }
     text += ']';
+    if (outcome.rows_left_out) out.boolean("rows_left_out", true);
+    if (report.release) {
+        out.boolean("released", report.release->released);
+        if (report.release->holds_left > 0) out.number("hold_count", report.release->holds_left);
+    }
     out.end();
     return text;
 }
 
 boost::asio::awaitable<http::response> apply_write(services with, http::request r) {
-    auto body = parse_write_body(r);
-    if (!body) co_return http::problem_response(body.error(), r.request_id);
-    auto claims = open_lease(with, body->lease_id, r);
-    if (!claims) co_return http::problem_response(claims.error(), r.request_id);
-    if (body->require_live) {
-        const auto seen = co_await with.locks.inspect(*claims);
-        if (!seen) co_return http::problem_response(to_failure(seen.error()), r.request_id);
-    }
-    const lockcore::fencing_token token = claims->token;
-    write_request write = make_write(std::move(*body), std::move(*claims), r);
-    const std::string write_id = write.write_id;
-    const auto outcome = co_await with.database.write(std::move(write), r.deadline);
-    if (!outcome) {
-        failure f = outcome.error();
-        f.facts["write_id"] = write_id;
-        co_return http::problem_response(f, r.request_id);
-    }
-    co_return http::json_response(render_write(write_id, token, *outcome));
+    auto call = parse_write_body(r, with.settings.locks);
+    if (!call) co_return http::problem_response(call.error(), r.request_id);
+    const write_renderer render = [](const write_report& done) { return http::json_response(render_write(done)); };
+    co_return co_await carry_out_write(with, std::move(*call), std::move(r), render);
 }
 
 }  // namespace fencegate::api

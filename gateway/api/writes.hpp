@@ -1,11 +1,10 @@
 #pragma once
 
+#include <gateway/api/carry_out_write.hpp>
 #include <gateway/api/services.hpp>
-#include <gateway/domain/write_request.hpp>
 #include <gateway/http/message.hpp>
 
 #include <string>
-#include <string_view>
 
 namespace fencegate::api {
 
@@ -13,6 +12,6 @@ namespace fencegate::api {
 boost::asio::awaitable<http::response> apply_write(services with, http::request r);
 
 /// The body of a 200. The JSON of rows and values is spliced in as PostgreSQL made it.
-std::string render_write(std::string_view write_id, lockcore::fencing_token token, const write_outcome& outcome);
+std::string render_write(const write_report& report);
 
 }  // namespace fencegate::api

@@ -170,10 +170,12 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
              {"conninfo", text(cfg.postgres.conninfo), true},
              {"connections", integer(cfg.postgres.connections, 1, 64)},
              {"queue_max", integer(cfg.postgres.queue_max, 1, 1'000'000)},
+             {"rows_max", integer(cfg.postgres.rows_max, 1, 100'000)},
              {"statement_timeout_ms", duration(cfg.postgres.statement_timeout, 100ms, 10min)},
              {"lock_timeout_ms", duration(cfg.postgres.lock_timeout, 10ms, 1min)},
          }),
          true},
+        {"writes", mapping({{"idempotency_ttl_ms", duration(cfg.writes.idempotency_ttl, 1s, 30 * 24h)}})},
         {"audit", mapping({
                       {"buffer_max", integer(cfg.audit.buffer_max, 1'000, 10'000'000)},
                       {"when_full",

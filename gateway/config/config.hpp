@@ -45,12 +45,20 @@ struct http_config {
 struct postgres_config {
     std::string conninfo;  ///< libpq connection string, `host=… dbname=… user=…`. May hold a password; never logged. No
                            ///< default.
-    unsigned connections = 4;  ///< Worker threads, one connection each; and at most as many beside them, for writes
-                               ///< that call functions or wait for locks. 1 to 64.
+    unsigned connections = 4;  ///< Worker threads, one connection each; at most as many beside them, for writes that
+                               ///< call functions or wait for locks, again as many for reads, and one for idempotency
+                               ///< keys. 1 to 64.
+    std::size_t rows_max = 1'000;  ///< Most rows of one read of a table, whatever limit it asks for, and of one insert.
+                                   ///< 1 to 100,000.
     std::size_t queue_max = 10'000;  ///< Requests waiting for a worker, in all; more: 503 overloaded. 1 to 1,000,000.
     std::chrono::milliseconds statement_timeout{5'000};  ///< Longest time of one statement. 100 ms to 10 min.
     std::chrono::milliseconds lock_timeout{
         2'000};  ///< Longest wait for a guard row or a row lock; then 409 write-conflict. 10 ms to 1 min.
+};
+
+struct writes_config {
+    std::chrono::milliseconds idempotency_ttl{
+        std::chrono::hours(24)};  ///< How long the outcome of a write with an Idempotency-Key is kept. 1 s to 30 days.
 };
 
 enum class on_full { refuse, drop };
@@ -83,6 +91,7 @@ struct config {
     lockcore::config
         locks;  ///< From `redis:` (nodes, node_timeout_ms, node_dead_after_ms) and `lease:` (default_ttl_ms, …).
     postgres_config postgres;
+    writes_config writes;
     audit_config audit;
     history_config history;
     log_config log;

@@ -26,6 +26,7 @@ enum class errc {
     unsupported_media_type,
     expectation_failed,
     constraint_violation,
+    idempotency_in_progress,
     renewals_exhausted,
     write_conflict,
     lease_lost,
@@ -58,6 +59,7 @@ struct failure {
     boost::json::object facts;        ///< Further members of the problem document, as API.md names them.
     std::optional<std::chrono::milliseconds> retry_after;  ///< Sets Retry-After (rounded up to seconds).
     bool outcome_unknown = false;  ///< It may have happened. Member "outcome_unknown": true of the problem document.
+    bool replayed = false;         ///< It was kept from an earlier call with the same idempotency key.
 };
 
 /// A failure of the caller's input with one faulty field.

@@ -1,5 +1,5 @@
+#include <gateway/domain/exact_number.hpp>
 #include <gateway/http/fields.hpp>
-
 #include <gateway/http/json_io.hpp>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ std::optional<std::string_view> object_reader::text(std::string_view key, std::s
                                                     bool may_be_empty) const {
     const boost::json::value* value = find(key);
     if (value == nullptr) return std::nullopt;
-    if (!value->is_string()) {
+    if (!is_json_string(*value)) {
         fault(key, "has to be a string");
         return std::nullopt;
     }

@@ -1,33 +1,12 @@
 #include <gateway/http/json_handler.hpp>
 
+#include <gateway/domain/exact_number.hpp>
 #include <gateway/http/json_io.hpp>
 
 #include <algorithm>
-#include <charconv>
 
 namespace fencegate::http {
 namespace {
-
-/// Digits that count: without sign, point, leading and trailing zeros, exponent.
-std::size_t significant_digits(std::string_view number) {
-    std::size_t digits = 0;
-    std::size_t trailing_zeros = 0;
-    for (const char c : number) {
-        if (c == 'e' || c == 'E') break;
-        if (c < '0' || c > '9') continue;
-        if (c == '0') {
-            if (digits == 0) continue;
-            ++trailing_zeros;
-        } else {
-            trailing_zeros = 0;
-        }
-        ++digits;
-    }
-    return digits - trailing_zeros;
-}
-
-/// Digits that every double keeps on a round trip.
-constexpr std::size_t digits_kept = 15;
 
 bool has_nul(boost::json::string_view s) {
     return s.find('\0') != boost::json::string_view::npos;
@@ -141,9 +120,14 @@ bool json_handler::on_string(string_view s, std::size_t, error_code&) {
     return true;
 }
 
-bool json_handler::on_int64(std::int64_t i, string_view, error_code&) {
+bool json_handler::on_int64(std::int64_t i, string_view s, error_code&) {
     begin_value();
-    values_.push_int64(i);
+    if (i == 0 && s.front() == '-') {
+        values_.push_string(
+            exact_number({s.data(), s.size()}).get_string());  // a zero with a sign, which no integer has
+    } else {
+        values_.push_int64(i);
+    }
     return true;
 }
 
@@ -155,17 +139,7 @@ bool json_handler::on_uint64(std::uint64_t u, string_view, error_code&) {
 
 bool json_handler::on_double(double, string_view s, error_code&) {
     begin_value();
-    const std::string_view text(s.data(), s.size());
-    if (significant_digits(text) > digits_kept) {
-        add_fault(pointer_here(), "a number of more than 15 significant digits would lose some; send it as a string");
-        values_.push_double(0);
-        return true;
-    }
-    // Boost.JSON 1.81 may be off in the last bit where the exponent is large; from_chars is exact.
-    double exact = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), exact);
-    if (error != std::errc{}) add_fault(pointer_here(), "a number out of a double's range; send it as a string");
-    values_.push_double(exact);
+    values_.push_string(exact_number({s.data(), s.size()}).get_string());
     return true;
 }
 

@@ -15,8 +15,8 @@
 namespace fencegate::http {
 
 /// Receives what boost::json::basic_parser reads and builds the value, looking for what Boost's own handler lets pass
-/// silently: keys that stand twice, numbers that a double does not keep, U+0000. It notes such faults with their place
-/// and reads on, so that all are reported.
+/// silently: keys that stand twice, U+0000. It notes such faults with their place and reads on, so that all are
+/// reported. A number that is no integer of 64 bits becomes an exact_number.
 ///
 /// Lifetime: the text is given to the parser in one piece and outlives it; keys without escapes are kept as views into
 /// it.

@@ -20,8 +20,7 @@ inline constexpr std::size_t json_depth_max = 32;
 ///
 /// Errors: errc::invalid_request, with all faults found: what JSON does not allow, deeper than json_depth_max, a key
 /// that stands twice in an
-///         object, a number that a double does not keep (more than 15 significant digits, or out of range), U+0000
-///         (PostgreSQL has none).
+///         object, U+0000 (PostgreSQL has none). Numbers keep their digits: see domain/exact_number.hpp.
 result<boost::json::value> parse_json(std::string_view text);
 
 /// The body of a request. Errors: as parse_json; errc::unsupported_media_type unless it is `application/json` without

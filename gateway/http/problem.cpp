@@ -14,7 +14,7 @@ namespace {
 constexpr std::optional<std::chrono::milliseconds> no_retry{};
 constexpr std::optional<std::chrono::milliseconds> soon{1'000};
 
-constexpr std::array<problem_kind, 27> kinds{{
+constexpr std::array<problem_kind, 28> kinds{{
     {errc::invalid_request, "invalid-request", 400, "The request is not valid",
      "The request breaks a rule of the interface. The member errors names each faulty field and says what is wrong "
      "with it. Nothing was "
@@ -47,6 +47,10 @@ constexpr std::array<problem_kind, 27> kinds{{
     {errc::constraint_violation, "constraint-violation", 409, "A constraint was violated",
      "The database refused a value by a constraint; sqlstate and constraint name it. The whole call was undone.",
      no_retry},
+    {errc::idempotency_in_progress, "idempotency-in-progress", 409, "The same call is still under way",
+     "A call with the same Idempotency-Key has not ended yet. Nothing was done; repeat it, and get that call's "
+     "outcome.",
+     soon},
     {errc::renewals_exhausted, "renewals-exhausted", 409, "No renewals left",
      "The lease was renewed as often, or held as long, as the configuration allows. It runs out as it stands; take a "
      "new one after that.",

@@ -2,14 +2,13 @@
 
 #include <boost/url/params_encoded_view.hpp>
 #include <boost/url/parse_query.hpp>
+#include <boost/url/rfc/pchars.hpp>
 
 #include <algorithm>
 #include <charconv>
 
 namespace fencegate::http {
 namespace {
-
-constexpr std::size_t parameters_max = 64;
 
 std::string decode(boost::urls::pct_string_view text) {
     // As HTML forms and most clients write a blank.
@@ -18,30 +17,56 @@ std::string decode(boost::urls::pct_string_view text) {
     return text.decode(options);
 }
 
+/// Clients send quotation marks, braces and letters beyond ASCII as they are; what is encoded stays as it is.
+std::string strictly_encoded(std::string_view query) {
+    constexpr auto allowed = boost::urls::pchars + "/?%";
+    constexpr std::string_view digits = "0123456789ABCDEF";
+    std::string out;
+    out.reserve(query.size());
+    for (const char c : query) {
+        if (allowed(c)) {
+            out += c;
+        } else {
+            const auto byte = static_cast<unsigned char>(c);
+            out += {'%', digits[byte >> 4], digits[byte & 15]};
+        }
+    }
+    return out;
+}
+
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> query_parameters(std::string_view query, fault_list& faults) {
+    std::vector<std::pair<std::string, std::string>> out;
+    if (query.empty()) return out;
+    const auto strict = strictly_encoded(query);
+    const auto parsed = boost::urls::parse_query(strict);
+    if (!parsed) {
+        faults.add("query", "is not a well-formed query string");
+        return out;
+    }
+    for (const auto& parameter : *parsed) {
+        if (out.size() == parameters_max) {
+            faults.add("query", "has more than 64 parameters");
+            return out;
+        }
+        std::string name = decode(parameter.key);
+        std::string value = parameter.has_value ? decode(parameter.value) : std::string();
+        if (name.find('\0') != std::string::npos || value.find('\0') != std::string::npos)
+            faults.add(name, "holds U+0000, which PostgreSQL does not have");
+        out.emplace_back(std::move(name), std::move(value));
+    }
+    return out;
+}
 
 query_reader::query_reader(std::string_view query, std::initializer_list<std::string_view> known, fault_list& faults)
     : faults_(faults) {
-    if (query.empty()) return;
-    const auto parsed = boost::urls::parse_query({query.data(), query.size()});
-    if (!parsed) {
-        faults_.add("query", "is not a well-formed query string");
-        return;
-    }
-    for (const auto& parameter : *parsed) {
-        std::string name = decode(parameter.key);
-        if (parameters_.size() == parameters_max) {
-            faults_.add("query", "has more than 64 parameters");
-            return;
-        }
+    for (auto& [name, value] : query_parameters(query, faults)) {
         if (std::ranges::find(known, std::string_view(name)) == known.end()) {
             faults_.add(std::move(name), "is not a parameter of this request");
         } else if (text(name)) {
             faults_.add(std::move(name), "is given more than once");
         } else {
-            std::string value = parameter.has_value ? decode(parameter.value) : std::string();
-            if (value.find('\0') != std::string::npos)
-                faults_.add(name, "holds U+0000, which PostgreSQL does not have");
             parameters_.emplace_back(std::move(name), std::move(value));
         }
     }

@@ -34,6 +34,8 @@ std::string_view reason_of(unsigned status) {
             return "Created";
         case 204:
             return "No Content";
+        case 206:
+            return "Partial Content";
         case 304:
             return "Not Modified";
         case 400:

@@ -9,7 +9,7 @@ namespace {
 const std::string read_catalog =
     "select name, kind, target, coalesce(to_json(operations)::text, '[]'), coalesce(columns::text, '[]'), "
     "coalesce(arguments::text, '[]'), coalesce(returns_set, false), coalesce(returns_void, false), "
-    "coalesce(shared_resource_expression, '') "
+    "coalesce(changes_nothing, false), coalesce(shared_resource_expression, '') "
     "from fencing.api_catalog order by kind, name";
 
 std::vector<catalog_field> fields_of(const char* text) {
@@ -27,7 +27,7 @@ std::vector<catalog_field> fields_of(const char* text) {
     return out;
 }
 
-std::shared_ptr<const catalog> parse(const pqxx::result& rows) {
+std::shared_ptr<catalog> parse(const pqxx::result& rows) {
     auto out = std::make_shared<catalog>();
     for (const auto& row : rows) {
         for (const auto& field : row)
@@ -41,13 +41,14 @@ std::shared_ptr<const catalog> parse(const pqxx::result& rows) {
                 table.operations.emplace(operation.as_string());
             }
             table.columns = fields_of(row[4].c_str());
-            table.shared_resource_expression = row[8].c_str();
+            table.shared_resource_expression = row[9].c_str();
         } else {
             auto& function = out->functions[name];
             function.target = row[2].c_str();
             function.arguments = fields_of(row[5].c_str());
             function.returns_set = row[6].as<bool>();
             function.returns_void = row[7].as<bool>();
+            function.changes_nothing = row[8].as<bool>();
         }
     }
     return out;
@@ -63,13 +64,22 @@ std::shared_ptr<const catalog> catalog_store::current() const {
 void catalog_store::load(session& via) {
     auto fresh = parse(via.exec(read_catalog, {}));
     const std::lock_guard lock(mutex_);
-    current_ = std::move(fresh);
     loaded_at_ = std::chrono::steady_clock::now();
+    if (current_ && current_->source == fresh->source) return;
+    fresh->generation = current_ ? current_->generation + 1 : 1;
+    current_ = std::move(fresh);
+}
+
+void catalog_store::reload(session& via) {
+    const std::lock_guard lock(loading_);
+    load(via);
 }
 
 std::shared_ptr<const catalog> catalog_store::get(session& via) {
-    if (auto known = current()) return known;
-    return refresh(via, nullptr);
+    auto known = current();
+    if (!known) known = refresh(via, nullptr);
+    via.statements_for(known->generation);
+    return known;
 }
 
 std::shared_ptr<const catalog> catalog_store::refresh(session& via, const std::shared_ptr<const catalog>& seen) {
@@ -77,9 +87,12 @@ std::shared_ptr<const catalog> catalog_store::refresh(session& via, const std::s
     auto known = current();
     // loaded_at_ is written only under loading_.
     const bool due = !known || std::chrono::steady_clock::now() - loaded_at_ >= reload_interval;
-    if (known != seen || !due) return known;
-    load(via);
-    return current();
+    if (known == seen && due) {
+        load(via);
+        known = current();
+    }
+    via.statements_for(known->generation);
+    return known;
 }
 
 }  // namespace fencegate::pg

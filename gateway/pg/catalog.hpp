@@ -33,19 +33,22 @@ struct exposed_function {
     std::vector<catalog_field> arguments;
     bool returns_set = false;
     bool returns_void = false;
+    bool changes_nothing = false;  ///< Declared stable or immutable.
 };
 
 /// What the operator exposed (fencing.api_catalog) at one time. Never changes once made.
 struct catalog {
     std::map<std::string, exposed_table> tables;
     std::map<std::string, exposed_function> functions;
-    std::string source;  ///< What it was read from, so that two can be compared.
+    std::string source;            ///< What it was read from, so that two can be compared.
+    std::uint64_t generation = 0;  ///< Higher in each that differs from the one before.
 };
 
-/// The catalog that all workers share.
+/// The catalog that all workers share. Where it has changed, a session's prepared statements are made anew: they keep
+/// the types that they were prepared with.
 ///
 /// Threads: safe.
-/// Limits:  read again at most once a `reload_interval`, however many unknown names callers send.
+/// Limits:  refresh() reads it at most once a `reload_interval`, however many unknown names callers send.
 class catalog_store {
   public:
     static constexpr std::chrono::milliseconds reload_interval{1'000};
@@ -56,6 +59,9 @@ class catalog_store {
     /// The catalog after a name of `seen` was not found: read anew, unless another worker just did or the interval has
     /// not passed.
     std::shared_ptr<const catalog> refresh(session& via, const std::shared_ptr<const catalog>& seen);
+
+    /// Reads it anew. Throws what session::exec throws.
+    void reload(session& via);
 
   private:
     std::shared_ptr<const catalog> current() const;

@@ -1,4 +1,5 @@
 #include <gateway/pg/cluster.hpp>
+#include <gateway/pg/guard_call.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 
 namespace fencegate::pg {
@@ -63,18 +64,7 @@ fence_state repair(session& via, const lockcore::resource_name& resource, lockco
 
 std::vector<fence_state> raise(session& via, const std::vector<lockcore::resource_name>& resources,
                                lockcore::fencing_token to, const actor& by, const std::string& reason) {
-    std::vector<std::string> names;
-    names.reserve(resources.size());
-    for (const auto& resource : resources)
-        names.push_back(resource.str());
-    const auto null_if_empty = [](const std::string& text) {
-        return text.empty() ? std::nullopt : std::optional(text);
-    };
-    const auto rows = via.exec(
-        "select resource, last_fencing_token from fencing.raise_fences($1::text[], $2::bigint, $3::text, $4::text, "
-        "$5::text, $6::text)",
-        {array_literal(names), std::to_string(lockcore::value_of(to)), null_if_empty(by.owner), by.principal,
-         null_if_empty(by.trace_id), reason});
+    const auto rows = via.exec(raise_fences_sql(), raise_fences_parameters(resources, to, by, reason));
     std::vector<fence_state> fences;
     for (const auto& row : rows) {
         fence_state fence;

@@ -1,3 +1,4 @@
+#include <gateway/pg/array_text.hpp>
 #include <gateway/pg/guard_call.hpp>
 #include <gateway/pg/sql_value.hpp>
 
@@ -19,8 +20,9 @@ std::optional<std::string> null_if_empty(const std::string& text) {
     return text.empty() ? std::nullopt : std::optional(text);
 }
 
-/// What the history says of a write: the kind and the target of each operation, no values.
-std::string describe(const std::vector<operation>& operations) {
+/// What the history says of a write: the kind and the target of each operation, no values; and whether its token came
+/// without a lease.
+std::string describe(const write_request& request) {
     struct {
         std::string operator()(const update_operation& op) const { return "update " + op.table; }
         std::string operator()(const insert_operation& op) const { return "insert " + op.table; }
@@ -28,35 +30,13 @@ std::string describe(const std::vector<operation>& operations) {
         std::string operator()(const call_operation& op) const { return "call " + op.function; }
     } name;
     boost::json::array list;
-    for (const auto& op : operations)
+    for (const auto& op : request.operations)
         list.emplace_back(std::visit(name, op));
     boost::json::object detail;
     detail["operations"] = std::move(list);
+    if (request.bare_token) detail["bare_token"] = true;
     return boost::json::serialize(detail);
 }
-
-/// A column of an array parameter.
-class array_text {
-  public:
-    void add(const std::optional<std::string>& item) {
-        text_ += text_.empty() ? '{' : ',';
-        if (!item) {
-            text_ += "NULL";
-            return;
-        }
-        text_ += '"';
-        for (const char c : *item) {
-            if (c == '"' || c == '\\') text_ += '\\';
-            text_ += c;
-        }
-        text_ += '"';
-    }
-
-    std::string take() { return std::move(text_) + '}'; }
-
-  private:
-    std::string text_;
-};
 
 }  // namespace
 
@@ -71,13 +51,10 @@ compat::parameters begin_write_parameters(const write_request& request) {
     std::vector<std::string> names;
     for (const auto& resource : request.resources)
         names.push_back(resource.str());
-    return {array_literal(names),
-            std::to_string(lockcore::value_of(request.token)),
-            request.write_id,
-            null_if_empty(request.by.owner),
-            request.by.principal,
-            null_if_empty(request.by.trace_id),
-            describe(request.operations)};
+    return {array_literal(names), std::to_string(lockcore::value_of(request.token)),
+            request.write_id,     null_if_empty(request.by.owner),
+            request.by.principal, null_if_empty(request.by.trace_id),
+            describe(request)};
 }
 
 const std::string& begin_writes_sql() {
@@ -106,6 +83,25 @@ compat::parameters begin_writes_parameters(const std::vector<const write_request
 const std::string& turn_sql() {
     static const std::string sql = "select set_config('fencing.write_id', $1, true)";
     return sql;
+}
+
+const std::string& raise_fences_sql() {
+    static const std::string sql =
+        "select resource, last_fencing_token, found_token from fencing.raise_fences($1::text[], $2::bigint, $3::text, "
+        "$4::text, "
+        "$5::text, $6::text)";
+    return sql;
+}
+
+compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_name>& resources,
+                                           lockcore::fencing_token to, const actor& by, const std::string& reason) {
+    std::vector<std::string> names;
+    names.reserve(resources.size());
+    for (const auto& resource : resources)
+        names.push_back(resource.str());
+    return {array_literal(names),       std::to_string(lockcore::value_of(to)),
+            null_if_empty(by.owner),    by.principal,
+            null_if_empty(by.trace_id), reason};
 }
 
 }  // namespace fencegate::pg

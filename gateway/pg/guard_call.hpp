@@ -3,6 +3,8 @@
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/pqxx_compat.hpp>
 
+#include <lockcore/types.hpp>
+
 #include <string>
 #include <vector>
 
@@ -20,5 +22,10 @@ compat::parameters begin_writes_parameters(const std::vector<const write_request
 
 /// What gives one of those its turn.
 const std::string& turn_sql();
+
+/// The call of fencing.raise_fences. Columns: resource, last_fencing_token, found_token.
+const std::string& raise_fences_sql();
+compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_name>& resources,
+                                           lockcore::fencing_token to, const actor& by, const std::string& reason);
 
 }  // namespace fencegate::pg

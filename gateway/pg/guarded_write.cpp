@@ -2,6 +2,7 @@
 #include <gateway/pg/guard_call.hpp>
 #include <gateway/pg/guarded_write.hpp>
 #include <gateway/pg/history_writer.hpp>
+#include <gateway/pg/kept_outcome.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 #include <gateway/pg/write_sql.hpp>
 
@@ -27,17 +28,37 @@ class write_run {
     /// Throws session_lost only where nothing can have been changed.
     result<write_outcome> perform(const write_plan& plan) {
         begin();
+        if (request_.repeatable) {
+            if (auto earlier = claim()) return std::move(*earlier);
+        }
         auto fences = enter();
         if (!fences) return fences.error();
         write_outcome outcome;
+        outcome.write_id = request_.write_id;
+        outcome.token = request_.token;
         outcome.fences = std::move(*fences);
         for (std::size_t i = 0; i < plan.operations.size(); ++i) {
             auto one = operate(plan.operations[i], i);
             if (!one) return one.error();
             outcome.results.push_back(std::move(*one));
         }
+        if (auto failed = conclude(outcome)) return std::move(*failed);
         if (auto failed = commit()) return std::move(*failed);
         return outcome;
+    }
+
+    /// Writes the row of history for a write that failed, and keeps the refusal under the write's key: in the
+    /// transaction that has the key, or else in one of its own. What fails here does not change the caller's answer.
+    void record(const failure& why) {
+        try {
+            append_history(slot_.get(), {*failed_item_});
+            if (!keyed_) return;
+            slot_.get().exec(keep_outcomes_sql(), keep_outcomes_parameters({{&request_, kept_text(request_, why)}}));
+            slot_.get().command("commit");
+        } catch (const std::exception&) {
+            spdlog::warn("the failure of write {} is missing from the history", request_.write_id);
+            if (keyed_) slot_.drop();
+        }
     }
 
     /// The row of history that a write needs which failed after it had entered; none where perform() gave no failure of
@@ -64,11 +85,51 @@ class write_run {
     }
 
     void rollback() {
+        keyed_ = false;
         try {
             slot_.get().command("rollback");
         } catch (const std::exception&) {
             slot_.drop();  // ends the transaction as well
         }
+    }
+
+    /// Takes the write's key; not empty: what to answer in place of writing.
+    std::optional<result<write_outcome>> claim() {
+        std::optional<result<write_outcome>> earlier;
+        try {
+            const auto rows = slot_.get().exec(claim_keys_sql(), claim_keys_parameters({&request_}));
+            earlier = read_claim(rows[0][0].c_str(), rows[0][1].c_str());
+            if (!earlier) slot_.get().command("savepoint claimed");
+        } catch (const statement_failed& e) {
+            return guard_failed(e);
+        }
+        keyed_ = !earlier;
+        if (earlier) rollback();
+        return earlier;
+    }
+
+    /// Takes back what was done. A refusal that is to be kept needs the transaction: it goes on without what the write
+    /// did, and still has the key.
+    void undo(const failure& why) {
+        if (!keyed_ || !is_kept(why)) return rollback();
+        try {
+            slot_.get().command("rollback to savepoint claimed");
+        } catch (const std::exception&) {
+            rollback();
+        }
+    }
+
+    failure guard_failed(const statement_failed& e) {
+        rollback();
+        // The function itself does not fit any more (a migration under a running gateway): a new session plans it
+        // anew.
+        if (e.error.sqlstate.starts_with("42") || e.error.sqlstate == "0A000") {
+            slot_.drop();
+            spdlog::error("the guard can't be called: {} {}", e.error.sqlstate, e.error.message);
+            return unavailable("The guard in PostgreSQL does not answer as it should; nothing was changed.");
+        }
+        failed_sqlstate_ = e.error.sqlstate;
+        return fail(to_failure(e.error), std::nullopt);
     }
 
     result<std::vector<fence_state>> enter() {
@@ -83,26 +144,22 @@ class write_run {
                 accepted = accepted && row[2].as<bool>();
             }
         } catch (const statement_failed& e) {
-            rollback();
-            // The function itself does not fit any more (a migration under a running gateway): a new session plans it
-            // anew.
-            if (e.error.sqlstate.starts_with("42") || e.error.sqlstate == "0A000") {
-                slot_.drop();
-                spdlog::error("fencing.begin_write can't be called: {} {}", e.error.sqlstate, e.error.message);
-                return unavailable("The guard in PostgreSQL does not answer as it should; nothing was changed.");
-            }
-            failed_sqlstate_ = e.error.sqlstate;
-            return fail(to_failure(e.error), std::nullopt);
+            return guard_failed(e);
         }
         if (accepted) return fences;
+        const failure why = stale(fences);
         try {
+            if (keyed_) {
+                slot_.get().exec(keep_outcomes_sql(),
+                                 keep_outcomes_parameters({{&request_, kept_text(request_, why)}}));
+            }
             slot_.get().command("commit");  // keeps the refusal in the history
         } catch (const std::exception&) {
             spdlog::warn("the refusal of write {} may be missing from the history: the commit failed",
                          request_.write_id);
             slot_.drop();
         }
-        return stale(fences);
+        return why;
     }
 
     failure stale(const std::vector<fence_state>& fences) const {
@@ -128,17 +185,18 @@ class write_run {
             const auto rows = slot_.get().exec(planned.sql.sql, planned.sql.parameters);
             out = read(planned.shape, rows);
         } catch (const statement_failed& e) {
-            rollback();
             failed_sqlstate_ = e.error.sqlstate;
             log_for_operator(e.error);
-            return fail(to_failure(e.error), index);
+            failure why = to_failure(e.error);
+            undo(why);
+            return fail(std::move(why), index);
         }
         if (planned.expect_rows && *planned.expect_rows != out.rows_affected) {
-            rollback();
             failure other =
                 make_failure(errc::expectation_failed, "Another number of rows than expected; nothing was changed.");
             other.facts["expected_rows"] = *planned.expect_rows;
             other.facts["rows_affected"] = out.rows_affected;
+            undo(other);
             return fail(std::move(other), index);
         }
         return out;
@@ -160,6 +218,7 @@ class write_run {
                 break;
             case answer_shape::nothing:
                 out.is_call = true;
+                out.is_void = true;
                 out.json = "null";
                 break;
         }
@@ -172,6 +231,7 @@ class write_run {
         detail["error"] = slug_of(why.code);
         if (!failed_sqlstate_.empty()) detail["sqlstate"] = failed_sqlstate_;
         if (const auto* resource = why.facts.if_contains("resource")) detail["resource"] = *resource;
+        if (request_.bare_token) detail["bare_token"] = true;
         if (index) {
             why.facts["operation"] = *index;
             detail["operation"] = *index;
@@ -191,11 +251,34 @@ class write_run {
         return why;
     }
 
+    /// What belongs into the transaction behind the operations. Empty: ready to be committed.
+    std::optional<failure> conclude(write_outcome& outcome) {
+        try {
+            if (request_.seal) {
+                slot_.get().exec(seal_sql(), seal_parameters({&request_}));
+                mark_sealed(outcome);
+            }
+            if (!keyed_) return std::nullopt;
+            // Whatever would refuse the commit is to speak while the refusal can still be kept.
+            slot_.get().command("set constraints all immediate");
+            slot_.get().exec(keep_outcomes_sql(),
+                             keep_outcomes_parameters({{&request_, kept_text(request_, outcome)}}));
+            return std::nullopt;
+        } catch (const statement_failed& e) {
+            failed_sqlstate_ = e.error.sqlstate;
+            log_for_operator(e.error);
+            failure why = to_failure(e.error);
+            undo(why);
+            return fail(std::move(why), std::nullopt);
+        }
+    }
+
     /// Empty: committed.
     std::optional<failure> commit() {
         try {
             return failure_of(commit_write(slot_, request_.write_id, request_.resources.front().str(), until_));
         } catch (const statement_failed& e) {
+            keyed_ = false;  // PostgreSQL has rolled back
             failed_sqlstate_ = e.error.sqlstate;
             return fail(to_failure(e.error), std::nullopt);
         }
@@ -206,16 +289,8 @@ class write_run {
     deadline until_;
     std::string failed_sqlstate_;
     std::optional<history_item> failed_item_;
+    bool keyed_ = false;  ///< The transaction is open and has the write's key.
 };
-
-/// In a transaction of its own, for the write's is rolled back. Its failure does not change the caller's answer.
-void record(session_slot& slot, const history_item& item) {
-    try {
-        append_history(slot.get(), {item});
-    } catch (const std::exception&) {
-        spdlog::warn("the failure of write {} is missing from the history", item.write_id);
-    }
-}
 
 /// Whether the catalog has changed since `known` was read, so that a statement built from it may have failed for that
 /// reason.
@@ -234,12 +309,20 @@ result<write_outcome> run_write(session_slot& slot, catalog_store& catalogs, con
     if (request.resources.empty()) return make_failure(errc::internal_error, "A guarded write names no resource.");
     for (bool first = true;; first = false) {
         auto known = catalogs.get(slot.get());
-        auto plan = plan_write(*known, request.operations, request.return_rows);
+        auto plan = plan_write(*known, request.operations, {request.return_rows, request.select});
         if (plan.unknown_name) {
             known = catalogs.refresh(slot.get(), known);
-            plan = plan_write(*known, request.operations, request.return_rows);
+            plan = plan_write(*known, request.operations, {request.return_rows, request.select});
         }
-        if (!plan.faults.empty()) return plan_failure(plan);
+        if (!plan.faults.empty()) {
+            // It may have fitted when it was sent first.
+            if (request.repeatable) {
+                const key_of key{request.by.principal, *request.repeatable};
+                auto earlier = find_kept(slot.get(), {&key}).front();
+                if (earlier) return std::move(*earlier);
+            }
+            return plan_failure(plan);
+        }
 
         write_run run(slot, request, until);
         auto outcome = run.perform(plan);
@@ -248,7 +331,7 @@ result<write_outcome> run_write(session_slot& slot, catalog_store& catalogs, con
             slot.drop();  // prepared statements keep the types that they were prepared with
             continue;
         }
-        record(slot, *run.failed_item());
+        run.record(outcome.error());
         return outcome;
     }
 }

@@ -1,11 +1,16 @@
 #include <gateway/pg/catalog.hpp>
+#include <gateway/pg/catalog_listener.hpp>
 #include <gateway/pg/cluster.hpp>
 #include <gateway/pg/commit_flush.hpp>
 #include <gateway/pg/guarded_write.hpp>
 #include <gateway/pg/history_reader.hpp>
 #include <gateway/pg/history_writer.hpp>
+#include <gateway/pg/kept_outcome.hpp>
+#include <gateway/pg/outcome_lookup.hpp>
+#include <gateway/pg/outcome_sweep.hpp>
 #include <gateway/pg/pool.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
+#include <gateway/pg/table_reader.hpp>
 #include <gateway/pg/worker.hpp>
 #include <gateway/pg/write_batcher.hpp>
 
@@ -28,7 +33,7 @@ namespace asio = boost::asio;
 
 /// How often queues are searched for work whose time is over.
 constexpr std::chrono::milliseconds police_interval{100};
-constexpr unsigned history_readers = 2;
+constexpr unsigned history_reader_count = 2;
 
 /// More workers than this would take the writes that wait from each other: a batch of half the size costs almost as
 /// much. The others are there for what reads.
@@ -145,6 +150,21 @@ class waiting_write final : public write_job {
     std::shared_ptr<reply<write_outcome, Handler>> reply_;
 };
 
+/// The same for a look at what is kept under a key.
+template <class Handler>
+class waiting_lookup final : public lookup_job {
+  public:
+    waiting_lookup(deadline until, key_of key, Handler handler)
+        : lookup_job(until, std::move(key)),
+          reply_(std::make_shared<reply<found_outcome, Handler>>(effect::none, std::move(handler))) {}
+
+    void answer(result<found_outcome> value) noexcept override { reply_->give(std::move(value)); }
+    std::shared_ptr<waiting_caller> caller() const override { return reply_; }
+
+  private:
+    std::shared_ptr<reply<found_outcome, Handler>> reply_;
+};
+
 /// Once more on a new session where the first was lost: for work that may be done twice.
 template <class Work>
 auto twice(session_slot& slot, Work work) {
@@ -166,33 +186,35 @@ struct pool::impl {
                                        batcher.run(slot, std::move(work));
                                    },
                                    false};
-        for (unsigned i = 0; i < std::max(cfg.connections, 1u); ++i)
+        for (unsigned i = 0; i < std::max(cfg.connections, 1u); ++i) {
             workers.push_back(std::make_unique<worker>(cfg, queued, manner));
-        for (unsigned i = 0; i < history_readers; ++i)
-            readers.push_back(std::make_unique<worker>(cfg, queued, worker_manner{{}, true}));
+            readers.push_back(std::make_unique<worker>(cfg, queued, worker_manner{nullptr, true}));
+        }
+        for (unsigned i = 0; i < history_reader_count; ++i)
+            history_readers.push_back(std::make_unique<worker>(cfg, queued, worker_manner{nullptr, true}));
+        lookups.push_back(std::make_unique<worker>(cfg, queued, worker_manner{look_up_together, true}));
     }
 
     /// Workers hand on to the lanes beside them and to the flush, never the other way round: those end last.
-    std::array<const std::vector<std::unique_ptr<worker>>*, 4> in_order_of_end() const {
-        return {&readers, &workers, &aside.workers(), &flush.workers()};
+    std::array<const std::vector<std::unique_ptr<worker>>*, 6> in_order_of_end() const {
+        return {&readers, &history_readers, &lookups, &workers, &aside.workers(), &flush.workers()};
     }
 
     worker& of(const std::vector<lockcore::resource_name>& resources) {
-        if (resources.empty()) return least_loaded();
+        if (resources.empty()) return least_loaded(workers);
         return *workers[resources.front().hash() % std::min(workers.size(), write_workers_max)];
     }
 
-    static worker& least_loaded_of(const std::vector<std::unique_ptr<worker>>& group) {
+    static worker& least_loaded(const std::vector<std::unique_ptr<worker>>& group) {
         return **std::min_element(group.begin(), group.end(),
                                   [](const auto& a, const auto& b) { return a->load() < b->load(); });
     }
-    worker& least_loaded() { return least_loaded_of(workers); }
 
     /// Reads the history: `read` may be done twice.
     template <class T, class Read>
     asio::awaitable<result<T>> read_aside(deadline until, Read read) {
         auto work = [read = std::move(read)](session_slot& slot) -> result<T> { return twice(slot, read); };
-        return submit<T>(least_loaded_of(readers), until, false, std::move(work));
+        return submit<T>(least_loaded(history_readers), until, false, std::move(work));
     }
 
     /// Gives `work` to `to` and waits for it. Not a coroutine: what it starts is posted, never completed in here.
@@ -215,6 +237,8 @@ struct pool::impl {
                 for (const auto& one : *group)
                     one->police(now);
             }
+            if (auto work = sweep.due(now)) least_loaded(workers).submit(std::move(work));
+            listener.police(now);
         }
     }
 
@@ -243,12 +267,16 @@ struct pool::impl {
     postgres_config cfg;
     catalog_store catalogs;
     std::atomic<std::size_t> queued{0};
+    outcome_sweep sweep;
     batch_sizes batches;
     side_lanes aside;
     commit_flush flush;
     write_batcher batcher;
     std::vector<std::unique_ptr<worker>> workers;
-    std::vector<std::unique_ptr<worker>> readers;  ///< Of the history.
+    std::vector<std::unique_ptr<worker>> readers;          ///< Of tables and functions,
+    std::vector<std::unique_ptr<worker>> history_readers;  ///< of the history.
+    std::vector<std::unique_ptr<worker>> lookups;  ///< One, so that those who look at the same time share a round trip.
+    catalog_listener listener{cfg, catalogs};
     std::mutex police_mutex;
     std::condition_variable police_wake;
     bool police_ends = false;
@@ -264,6 +292,7 @@ pool::~pool() {
         for (const auto& one : *group)
             one->join();
     }
+    impl_->listener.stop();
     impl_->end_police();  // after the workers: one that hangs on a silent server needs to be cut
 }
 
@@ -280,6 +309,7 @@ void pool::start() {
         for (const auto& one : *group)
             one->start();
     }
+    impl_->listener.start();
     impl_->police_thread = std::thread([state = impl_.get()] { state->police(); });
 }
 
@@ -297,6 +327,7 @@ void pool::drain(deadline until) {
         for (const auto& one : *group)
             one->join();
     }
+    impl_->listener.stop();
     impl_->end_police();
 }
 
@@ -309,6 +340,23 @@ asio::awaitable<result<write_outcome>> pool::write(write_request request, deadli
     };
     return asio::async_initiate<const asio::use_awaitable_t<>, void(result<write_outcome>)>(
         std::move(initiate), asio::use_awaitable, std::move(request));
+}
+
+asio::awaitable<result<read_outcome>> pool::read(read_request request, deadline until) {
+    auto work = [state = impl_.get(), request = std::move(request), until](session_slot& slot) {
+        return run_read(slot, state->catalogs, request, until);
+    };
+    return impl_->submit<read_outcome>(impl_->least_loaded(impl_->readers), until, false, std::move(work));
+}
+
+asio::awaitable<result<found_outcome>> pool::find_outcome(std::string principal, idempotency under, deadline until) {
+    auto initiate = [state = impl_.get(), until](auto handler, key_of key) {
+        using handler_type = decltype(handler);
+        state->lookups.front()->submit(
+            std::make_unique<waiting_lookup<handler_type>>(until, std::move(key), std::move(handler)));
+    };
+    return asio::async_initiate<const asio::use_awaitable_t<>, void(result<found_outcome>)>(
+        std::move(initiate), asio::use_awaitable, key_of{std::move(principal), std::move(under)});
 }
 
 asio::awaitable<result<history_page>> pool::read_history(history_query query, deadline until) {
@@ -335,7 +383,7 @@ asio::awaitable<result<history_upkeep>> pool::keep_history(unsigned keep_days, d
     auto work = [keep_days](session_slot& slot) -> result<history_upkeep> {
         return twice(slot, [keep_days](session& via) { return pg::keep_history(via, keep_days); });
     };
-    return impl_->submit<history_upkeep>(impl_->least_loaded_of(impl_->readers), until, true, std::move(work));
+    return impl_->submit<history_upkeep>(impl_->least_loaded(impl_->history_readers), until, true, std::move(work));
 }
 
 asio::awaitable<result<std::size_t>> pool::append_history(std::shared_ptr<const history_batch> batch, deadline until) {
@@ -351,7 +399,7 @@ asio::awaitable<result<std::size_t>> pool::append_history(std::shared_ptr<const 
             return unavailable("The history in PostgreSQL does not answer as it should; nothing was added.");
         }
     };
-    return impl_->submit<std::size_t>(impl_->least_loaded(), until, true, std::move(work));
+    return impl_->submit<std::size_t>(impl_->least_loaded(impl_->workers), until, true, std::move(work));
 }
 
 asio::awaitable<result<std::vector<fence_state>>> pool::raise_fences(std::vector<lockcore::resource_name> resources,
@@ -380,7 +428,7 @@ asio::awaitable<result<lockcore::drawn_epoch>> pool::draw_epoch(std::string node
     auto work = [node_name = std::move(node_name), seen](session_slot& slot) -> result<lockcore::drawn_epoch> {
         return twice(slot, [&](session& via) { return draw(via, node_name, seen); });
     };
-    return impl_->submit<lockcore::drawn_epoch>(impl_->least_loaded(), until, true, std::move(work));
+    return impl_->submit<lockcore::drawn_epoch>(impl_->least_loaded(impl_->workers), until, true, std::move(work));
 }
 
 asio::awaitable<result<void>> pool::ping(deadline until) {
@@ -392,7 +440,7 @@ asio::awaitable<result<void>> pool::ping(deadline until) {
         slot.drop();  // where the connection string names several servers, another one may have taken over
         return unavailable_because(cause_of("25006"));
     };
-    return impl_->submit<void>(impl_->least_loaded(), until, false, std::move(work));
+    return impl_->submit<void>(impl_->least_loaded(impl_->workers), until, false, std::move(work));
 }
 
 pool_status pool::status() const {

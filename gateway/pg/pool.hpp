@@ -2,7 +2,9 @@
 
 #include <gateway/config/config.hpp>
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/found_outcome.hpp>
 #include <gateway/domain/history_item.hpp>
+#include <gateway/domain/table_read.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/pool_status.hpp>
 
@@ -36,9 +38,10 @@ struct membership {
 /// errc::overloaded (queue full). Timeout: `until`: errc::storage_unavailable. Work that has not begun by then is not
 /// begun; a write under way is ended by statement_timeout; a
 ///          connection on which PostgreSQL is silent for half a second longer is cut, and its caller is answered.
-/// Limits:  postgres.connections workers and as many beside, which connect when the first such write comes, two for
-/// the history, postgres.queue_max requests in all their queues; while PostgreSQL is away none is queued. Cancel:  not
-/// supported; a write that was queued runs to its end.
+/// Limits:  postgres.connections workers, as many beside and as many for reads, which connect when the first such work
+/// comes, two for the history and one for looking up kept outcomes, as lazy; one that waits for the disk, and one
+/// connection that listens for changes of the catalog; postgres.queue_max requests in all their queues; while
+/// PostgreSQL is away none is queued. Cancel:  not supported; a write that was queued runs to its end.
 class pool {
   public:
     explicit pool(postgres_config cfg);
@@ -59,8 +62,18 @@ class pool {
     /// One guarded write, all or nothing; it may share its transaction with others, which shows to nobody. Errors: see
     /// gateway/pg/sqlstate_map.hpp; stale_fencing_token, resource_not_covered, expectation_failed,
     /// constraint_violation, write_conflict, unprocessable, fencing_required. A commit whose answer was lost is looked
-    /// up by write_id first; only where that fails too does outcome_unknown stand.
+    /// up by write_id first; only where that fails too does outcome_unknown stand. With an idempotency key the outcome
+    /// of the first write may come, `replayed`; idempotency_mismatch, idempotency_in_progress.
     boost::asio::awaitable<result<write_outcome>> write(write_request request, deadline until);
+
+    /// Rows of a table or the value of a function, fenced or not; see table_reader.hpp. By workers of its own, as many
+    /// as write: however long it takes, it holds up no write.
+    boost::asio::awaitable<result<read_outcome>> read(read_request request, deadline until);
+
+    /// Looks up the outcome kept under a principal's idempotency key, without taking the key: for a call that has more
+    /// to do than to write, before it does that. A later write() may still find one.
+    boost::asio::awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency under,
+                                                               deadline until);
 
     /// Reads of the history have two connections of their own, made when the first comes, so that a slow one holds up
     /// no write.

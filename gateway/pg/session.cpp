@@ -1,6 +1,7 @@
 #include <gateway/pg/session.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -36,6 +37,10 @@ std::string settings_sql(const postgres_config& cfg) {
            // What JSON shows of times must not depend on the server's place.
            "set timezone = 'UTC';"
            "set datestyle = 'ISO, MDY';"
+           // The same for spans, bytes and doubles: what was read can be written back.
+           "set intervalstyle = 'postgres';"
+           "set bytea_output = 'hex';"
+           "set extra_float_digits = 1;"
            "set client_encoding = 'UTF8';"
            "set client_min_messages = 'error'";
 }
@@ -174,12 +179,48 @@ std::string session::prepare(const std::string& sql) {
     return guarded([&] { return prepared_name(sql); });
 }
 
-round_trip session::run(std::span<const prepared_call> calls) {
+void session::statements_for(std::uint64_t generation) {
+    if (generation_ == generation) return;
+    guarded([&] {
+        by_sql_.clear();
+        while (!by_use_.empty()) {
+            const auto name = std::move(by_use_.front().name);
+            by_use_.pop_front();
+            connection_.unprepare(name);
+        }
+    });
+    generation_ = generation;
+}
+
+bool session::wait_for_notification(int wake, std::chrono::milliseconds at_most) {
+    return guarded([&] {
+        PGconn* const raw = connection_.raw();
+        const auto notified = [raw] {
+            bool any = false;
+            while (PGnotify* one = PQnotifies(raw)) {
+                PQfreemem(one);
+                any = true;
+            }
+            return any;
+        };
+        if (notified()) return true;  // it came with an earlier answer
+        std::array<pollfd, 2> waiting{pollfd{connection_.sock(), POLLIN, 0}, pollfd{wake, POLLIN, 0}};
+        ::poll(waiting.data(), waiting.size(), static_cast<int>(at_most.count()));
+        if (PQconsumeInput(raw) == 0 || PQstatus(raw) != CONNECTION_OK) {
+            spent_ = true;
+            throw session_lost("the connection broke");
+        }
+        return notified();
+    });
+}
+
+round_trip session::run(std::span<const prepared_call> calls, bool read_only) {
     return guarded([&] {
         // Whatever goes wrong in between leaves the protocol in the middle of something.
         spent_ = true;
         auto out = run_pipeline(calls);
-        if (out.error && (out.error->fatal || rule_of(out.error->sqlstate).leaves_session)) {
+        const bool own_fault = read_only && out.error && out.error->sqlstate == "25006";
+        if (out.error && !own_fault && (out.error->fatal || rule_of(out.error->sqlstate).leaves_session)) {
             throw ended_by(*out.error);
         }
         spent_ = false;

@@ -113,9 +113,18 @@ class session {
     /// prepared_max other statements were used. Throws as exec does.
     std::string prepare(const std::string& sql);
 
+    /// Forgets the prepared statements if they were made for another generation of the catalog. Throws as exec does.
+    void statements_for(std::uint64_t generation);
+
+    /// Waits until the server or `wake` (a file descriptor) has something to read, at most for so long. True: the
+    /// server has sent a notification (listen). Throws session_lost.
+    bool wait_for_notification(int wake, std::chrono::milliseconds at_most);
+
     /// Runs statements in order in one round trip (libpq's pipeline mode). Throws session_lost; also where an error
     /// leaves the session of no further use.
-    round_trip run(std::span<const prepared_call> calls);
+    /// `read_only`: they begin a read-only transaction, so that the refusal of a change (25006) is the statement's
+    /// fault and not that of a server which takes none.
+    round_trip run(std::span<const prepared_call> calls, bool read_only = false);
 
     /// Whether the server has said anything while the session was idle: it is closing, or a setting changed under us.
     /// Either way a new session is the cure. One system call.
@@ -149,6 +158,7 @@ class session {
     std::list<prepared> by_use_;                                                  ///< Latest first.
     std::unordered_map<std::string_view, std::list<prepared>::iterator> by_sql_;  ///< Keys point into by_use_.
     std::size_t names_ = 0;
+    std::uint64_t generation_ = 0;
 };
 
 }  // namespace fencegate::pg

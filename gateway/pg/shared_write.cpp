@@ -1,5 +1,6 @@
 #include <gateway/pg/commit_resolver.hpp>
 #include <gateway/pg/guard_call.hpp>
+#include <gateway/pg/kept_outcome.hpp>
 #include <gateway/pg/shared_write.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 
@@ -61,6 +62,7 @@ class shared_run {
         for (bool retried = false; !active_.empty();) {
             try {
                 if (!try_once()) continue;
+                if (!keep(slot_.get())) return;
             } catch (const session_lost& lost) {
                 // COMMIT was not sent: once more on a new session is safe.
                 if (!slot_.was_cut() && !std::exchange(retried, true) && reconnect()) continue;
@@ -85,6 +87,7 @@ class shared_run {
         int guards_row = -1;        ///< and the row there that is its own; -1: all.
         int group = -1;             ///< In groups_, where its update is part of one statement,
         std::size_t place = 0;      ///< at this place.
+        int claims_row = -1;        ///< Of the call that took the keys; -1: it has none.
 
         std::size_t ends_at() const { return begins_at + 1 + names.size(); }
         const std::string& resource() const { return write->request->resources.front().str(); }
@@ -153,6 +156,7 @@ class shared_run {
         timeouts_ = {std::to_string(limit), std::to_string(lock_limit)};
         const auto& opening_sql = how_.when == durability::later ? patience_later_sql : patience_sql;
         calls.push_back({via.prepare(opening_sql), &timeouts_});
+        claim_keys(via, calls);
         opening_ = calls.size();
         sets_.clear();
         groups_.clear();
@@ -171,7 +175,32 @@ class shared_run {
                 if (active_[i].group < 0) add(via, calls, active_[i]);
             }
         }
+        closing_ = calls.size();
+        seal(via, calls);
         return calls;
+    }
+
+    void claim_keys(session& via, std::vector<prepared_call>& calls) {
+        std::vector<const write_request*> requests;
+        for (auto& one : active_) {
+            if (!one.write->request->repeatable) continue;
+            one.claims_row = static_cast<int>(requests.size());
+            requests.push_back(one.write->request);
+        }
+        if (requests.empty()) return;
+        claims_at_ = calls.size();
+        claims_ = claim_keys_parameters(requests);
+        calls.push_back({via.prepare(claim_keys_sql()), &claims_});
+    }
+
+    void seal(session& via, std::vector<prepared_call>& calls) {
+        std::vector<const write_request*> requests;
+        for (const auto& one : active_) {
+            if (one.write->request->seal) requests.push_back(one.write->request);
+        }
+        if (requests.empty()) return;
+        seals_ = seal_parameters(requests);
+        calls.push_back({via.prepare(seal_sql()), &seals_});
     }
 
     /// The writes from `begin` on whose resources can be entered by one call: one resource each, none twice.
@@ -270,8 +299,8 @@ class shared_run {
     /// Takes out whoever did not do what it should.
     bool judge(const round_trip& trip) {
         const auto failed_at = trip.answers.size();
-        if (trip.error && failed_at < opening_) {
-            spdlog::error("a shared transaction can't begin: {} {}", trip.error->sqlstate, trip.error->message);
+        if (trip.error && (failed_at < opening_ || failed_at >= closing_)) {
+            spdlog::warn("writes can't share a transaction: {} {}", trip.error->sqlstate, trip.error->message);
             active_.clear();
             return false;
         }
@@ -320,9 +349,13 @@ class shared_run {
         return all;
     }
 
-    /// False: it was refused, or changed another number of rows than expected.
+    /// False: its key is not new, it was refused, or it changed another number of rows than expected.
     bool read_write(const round_trip& trip, const active_write& one) const {
+        if (one.claims_row >= 0 && trip.answers[claims_at_].text(one.claims_row, 0) != std::string_view("new"))
+            return false;
         write_outcome outcome;
+        outcome.write_id = one.write->request->write_id;
+        outcome.token = one.write->request->token;
         const auto& guards = trip.answers[one.guards_at];
         const int first = std::max(one.guards_row, 0);
         const int last = one.guards_row < 0 ? guards.size() : one.guards_row + 1;
@@ -344,6 +377,7 @@ class shared_run {
             }
             if (planned.expect_rows && *planned.expect_rows != done.rows_affected) return false;
         }
+        if (one.write->request->seal) mark_sealed(outcome);
         one.write->answer = std::move(outcome);
         return true;
     }
@@ -369,6 +403,23 @@ class shared_run {
             one.write->fate = how_.when == durability::later ? write_fate::committed : write_fate::answered;
     }
 
+    /// Adds the outcomes that are to be kept. False: PostgreSQL refused.
+    bool keep(session& via) {
+        std::vector<outcome_to_keep> outcomes;
+        for (const auto& one : active_) {
+            if (one.claims_row >= 0)
+                outcomes.push_back({one.write->request, kept_text(*one.write->request, *one.write->answer)});
+        }
+        if (outcomes.empty()) return true;
+        try {
+            via.exec(keep_outcomes_sql(), keep_outcomes_parameters(outcomes));
+            return true;
+        } catch (const statement_failed&) {
+            roll_back();
+            return false;
+        }
+    }
+
     void answer_all(const failure& why) {
         for (auto& one : active_) {
             one.write->answer = why;
@@ -387,7 +438,11 @@ class shared_run {
     std::deque<update_group> groups_;  ///< Of the round trip.
     bool groups_allowed_ = true;
     std::deque<entered_set> sets_;  ///< The calls of begin_writes in the round trip.
-    std::size_t opening_ = 0;       ///< How many calls come before the first that belongs to a write.
+    std::size_t opening_ = 0;       ///< How many calls come before the first that belongs to a write,
+    std::size_t closing_ = 0;       ///< and where the first is that comes behind the last of them.
+    std::size_t claims_at_ = 0;     ///< Where the call is that takes the keys.
+    compat::parameters claims_;
+    compat::parameters seals_;
     bool sets_allowed_ = true;
     compat::parameters timeouts_;
     std::chrono::milliseconds patience_ = patience;

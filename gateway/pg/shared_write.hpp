@@ -49,6 +49,8 @@ struct shared_manner {
 ///
 /// In:      writes in an order in which their resources' names never fall, so that guards are locked in the order of
 ///          their names; none of them calls a function.
+///          Keys are claimed before the first write, seals come behind the last, and outcomes are kept on the way of
+///          COMMIT: a write whose key is not new leaves.
 /// Writes that are one update of the same shape each, on different resources, become one statement (update_group.hpp).
 /// Out:     each write's fate. A write is answered only with what was committed, or where a connection broke; whatever
 ///          else happens to one, it leaves, the transaction is rolled back, and the others begin anew without it. So

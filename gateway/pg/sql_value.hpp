@@ -46,9 +46,15 @@ std::string quote_identifier(std::string_view name);
 /// `{"a","b"}`, the text of a PostgreSQL array of these texts.
 std::string array_literal(const std::vector<std::string>& items);
 
-/// A scalar as PostgreSQL reads it. Numbers read back the same; a text with a NUL and a number out of range are
-/// refused.
-value_result<std::string> scalar_text(const boost::json::value& value);
+/// A value as JSON text; exact numbers by their digits.
+std::string json_text(const boost::json::value& value);
+
+/// The same for a column of the type, when a record is read from JSON: whole numbers as by scalar_text.
+std::string json_text(const boost::json::value& value, std::string_view type);
+
+/// A scalar as PostgreSQL reads it. Numbers keep their digits, but that a whole one, 1.0 or 1e5, is written as an
+/// integer unless the type is `numeric`: integer types read nothing else. A text with a NUL is refused.
+value_result<std::string> scalar_text(const boost::json::value& value, std::string_view type);
 
 /// The type for a cast that changes no value: without length or precision, so that a text that is too long is refused
 /// by the column rather than cut off by the cast (an explicit cast to varchar(3) cuts silently, character without a
@@ -61,7 +67,10 @@ bool is_array_type(std::string_view type);
 
 /// Binds `value` and gives the SQL expression for it. NULL for JSON null. Scalars are bare placeholders, whose type
 /// PostgreSQL takes from where they stand: the assigned column, the other side of a comparison. Arrays become array
-/// literals, objects for a composite type go through jsonb_populate_record.
+/// literals; composite types, and arrays of an application's types, go through json_to_record.
 value_result<std::string> bind_value(statement& into, std::string_view type, const boost::json::value& value);
+
+/// Binds an array of scalars, null or arrays of them, as an array literal.
+value_result<std::string> bind_list(statement& into, std::string_view element, const boost::json::array& items);
 
 }  // namespace fencegate::pg

@@ -44,7 +44,7 @@ constexpr std::array<sqlstate_rule, 25> rules{{
     {"FG428", errc::fencing_required, false, false},
 }};
 
-std::string words_for(errc code) {
+const char* words_for(errc code) {
     switch (code) {
         case errc::write_conflict:
             return "Another transaction was in the way; nothing was changed, and the call can be repeated.";

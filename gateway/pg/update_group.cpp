@@ -44,11 +44,9 @@ const char* symbol_of(comparison_operator op) {
             return " > ";
         case comparison_operator::gte:
             return " >= ";
-        case comparison_operator::in:
-        case comparison_operator::is:
-            break;
+        default:
+            return nullptr;
     }
-    return nullptr;
 }
 
 class builder {
@@ -66,7 +64,7 @@ class builder {
         for (const auto& item : op.where) {
             const auto* column = find(item.column);
             const auto* symbol = symbol_of(item.op);
-            if (column == nullptr || symbol == nullptr) return std::nullopt;
+            if (column == nullptr || symbol == nullptr || item.negated || item.literal) return std::nullopt;
             where += "t." + quote_identifier(column->name) + symbol + value(*column) + " and ";
         }
         if (!fits_ || sets.empty()) return std::nullopt;
@@ -97,6 +95,7 @@ class builder {
             fits_ = false;
             return;
         }
+        fits_ = fits_ && !item.literal;
         const auto name = quote_identifier(column->name);
         if (!sets.empty()) sets += ", ";
         sets += name + " = " + (sum ? "t." + name + " + " : "") + value(*column);

@@ -134,7 +134,8 @@ void write_batcher::run_transaction(session_slot& slot, jobs batch) {
         const auto now = std::chrono::steady_clock::now();
         for (const auto& one : batch) {
             if (now >= one->until()) continue;  // held up by a batch before it; its caller may have been answered
-            auto plan = plan_write(*known, one->request().operations, one->request().return_rows);
+            auto plan =
+                plan_write(*known, one->request().operations, {one->request().return_rows, one->request().select});
             if (!plan.faults.empty()) continue;
             auto& write = writes.emplace_back();
             write.request = &one->request();

@@ -4,20 +4,13 @@
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/catalog.hpp>
 #include <gateway/pg/sql_value.hpp>
+#include <gateway/pg/statement_writer.hpp>
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
 namespace fencegate::pg {
-
-/// How an operation's answer is read from the result of its statement.
-enum class answer_shape {
-    affected,  ///< No rows; the count is the number of rows affected.
-    rows,      ///< One row: count, JSON array of the rows.
-    value,     ///< One row: JSON text or NULL.
-    nothing,   ///< One row that says nothing (a function returning void).
-};
 
 /// One operation as a statement, how its answer is to be read, and how many rows it must touch (empty: any number).
 struct planned_operation {
@@ -27,10 +20,14 @@ struct planned_operation {
 };
 
 /// The statements of a write, or why there are none.
-struct write_plan {
+struct write_plan : plan_faults {
     std::vector<planned_operation> operations;  ///< One an operation, in order; of use only if there are no faults.
-    std::vector<field_error> faults;            ///< All faults of all operations.
-    bool unknown_name = false;  ///< A fault is a name that the catalog does not have: a newer catalog may.
+};
+
+/// Whether results carry rows, and which of their columns.
+struct returned_rows {
+    bool wanted = false;
+    std::vector<selected_column> select{};
 };
 
 /// Turns operations into SQL. Pure.
@@ -42,7 +39,10 @@ struct write_plan {
 /// there the type may be ambiguous.
 ///
 /// Errors: none thrown; see write_plan::faults. Pointers are those of the request's parts.
-write_plan plan_write(const catalog& known, const std::vector<operation>& operations, bool return_rows);
+write_plan plan_write(const catalog& known, const std::vector<operation>& operations, const returned_rows& returned);
+
+/// The statement for a function that returns a set, as one JSON array; of at most `limit` rows, if one is given.
+std::string set_sql(const std::string& call, const std::string& limit = {});
 
 /// The failure for a plan with faults: errc::unprocessable.
 failure plan_failure(const write_plan& plan);

@@ -74,7 +74,7 @@ end
 $$;
 comment on function fencing.expose_table(regclass, text, text[], text[]) is
   'Lets gateways serve the table or view under that name (its own by default) with these operations and columns (null: all), and grants fencing_gateway just that. '
-  'Replaces what had the name before. A running gateway learns of it at the next write that names what it does not know yet, within a second. The caller installed the schema and owns the table. '
+  'Replaces what had the name before. Running gateways hear of it when the transaction commits. The caller installed the schema and owns the table. '
   'SQLSTATE 42809: not a table; 42703: no such column; 23514: a bad name or operation. Locks: none that writers wait for.';
 
 create or replace function fencing.expose_function(function regprocedure, name text default null) returns void

@@ -20,6 +20,7 @@ select e.name,
        null::jsonb as arguments,
        null::boolean as returns_set,
        null::boolean as returns_void,
+       null::boolean as changes_nothing,
        fencing.shared_resource_expression(e.relation) as shared_resource_expression
   from fencing.exposed e
   join pg_catalog.pg_class c on c.oid = e.relation
@@ -38,6 +39,7 @@ select e.name,
          where i.number <= p.pronargs),
        p.proretset,
        p.prorettype = 'pg_catalog.void'::pg_catalog.regtype,
+       p.provolatile <> 'v',
        null
   from fencing.exposed e
   join pg_catalog.pg_proc p on p.oid = pg_catalog.to_regprocedure(e.function)
@@ -53,3 +55,4 @@ comment on column fencing.api_catalog.arguments is 'Functions: [{"name", "type",
 comment on column fencing.api_catalog.returns_set is 'Functions: whether it returns a set of rows.';
 comment on column fencing.api_catalog.returns_void is 'Functions: whether it returns nothing.';
 comment on column fencing.api_catalog.shared_resource_expression is 'Tables: what shared_resource_expression() says.';
+comment on column fencing.api_catalog.changes_nothing is 'Functions: whether it is declared stable or immutable, so that gateways call it without a lease, in a read-only transaction.';

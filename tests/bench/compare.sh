@@ -102,6 +102,7 @@ for round in $(seq "$rounds"); do
         library redlock5 W1 "$clients"; library redlock4 W1 "$clients"; library redlock-universal W1 "$clients"; library redis-semaphore W1 "$clients"
         service W1 "$clients" unique svc-pair
         ours job "$clients" job --skus 1000
+        ours shot "$clients" shot --skus 1000
         library redlock5 W3 "$clients"; library redis-semaphore W3 "$clients"
         service W3 "$clients" rows svc-job3; service W3 "$clients" rows svc-job1
         pgbench_job pgbench-rowlock W3 w3_rowlock "$clients"

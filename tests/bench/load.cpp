@@ -28,12 +28,13 @@ using namespace std::chrono_literals;
 
 constexpr const char* usage =
     "load (--stack DIR/stack.json | --http http://ADDRESS:PORT[,…]) [options]\n"
-    "  --mode pair|hot|write|job|order|stale   what the clients do (job)\n"
+    "  --mode pair|hot|write|job|shot|order|stale   what the clients do (job)\n"
     "  --clients N      keep-alive clients (16)          --seconds S      measured time (5), after --warm-seconds (1)\n"
     "  --skus N         articles that are sold (1000)    --stock N        pieces of each (1000000000)\n"
     "  --ttl-ms N       lease time (10000)               --wait-ms N      how long to wait for a lease (10000)\n"
     "  --pause-share P  stale: sales after a sleep (0.1) --pause-ms N     that sleep (1.5 times the ttl)\n"
-    "  --sales FILE     what was sold, for verify.py     --key KEY        API key   --prefix NAME   --seed N\n";
+    "  --sales FILE     what was sold, for verify.py     --key KEY        API key   --prefix NAME   --seed N\n"
+    "  --keyed 0|1      each write with an Idempotency-Key of its own (0)\n";
 
 /// Beyond the end of the measured time: how long the operations under way may take.
 constexpr auto drain_max = 30s;
@@ -120,6 +121,8 @@ arguments read_arguments(int count, char** values) {
             how.prefix = value;
         else if (name == "--seed")
             how.seed = std::stoull(value);
+        else if (name == "--keyed")
+            how.keyed = value == "1";
         else if (name == "--key")
             how.headers += "Authorization: Bearer " + value + "\r\n";
         else if (name == "--sales")
@@ -212,7 +215,7 @@ class driver {
         if (s.waiting || (s.wire.socket() < 0 && (now < s.reopen_at || !open(s)))) return;
         const auto todo = s.who.next(now);
         if (!todo) return;
-        s.waiting = s.wire.send(todo->method, todo->path, todo->body, run_.how.headers);
+        s.waiting = s.wire.send(todo->method, todo->path, todo->body, run_.how.headers + todo->headers);
         if (!s.waiting) lose(s);
     }
 

@@ -13,7 +13,7 @@ from typing import Any
 OURS = "fencegate"
 # The peers' names for what our modes do: W1 take and release, W2 one hot lock, W3 the whole job, W4 the guarded write alone.
 SAME = {"W1": "pair", "W2": "hot", "W3": "job", "W4": "write"}
-TITLES = {"pair": "take + release, own resource", "hot": "one hot resource, hand-overs", "job": "take + guarded write + release", "write": "guarded write alone"}
+TITLES = {"pair": "take + release, own resource", "hot": "one hot resource, hand-overs", "job": "take + guarded write + release", "shot": "the same in one call", "write": "guarded write alone"}
 
 
 def number(value: float | None) -> str:

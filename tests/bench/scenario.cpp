@@ -13,10 +13,11 @@ struct mode_name {
     const char* operation;
 };
 
-constexpr std::array<mode_name, 6> mode_names{{{mode::pair, "pair", "pairs"},
+constexpr std::array<mode_name, 7> mode_names{{{mode::pair, "pair", "pairs"},
                                                {mode::hot, "hot", "pairs"},
                                                {mode::write, "write", "writes"},
                                                {mode::job, "job", "jobs"},
+                                               {mode::shot, "shot", "jobs"},
                                                {mode::order, "order", "orders"},
                                                {mode::stale, "stale", "jobs"}}};
 
@@ -32,7 +33,7 @@ bool is_expected(mode m, step s, int status) {
         case step::acquire:
             return status == 201 || status == 423;
         case step::write:
-            return status == 200 || (m == mode::stale && status == 412);
+            return status == 200 || (m == mode::stale && status == 412) || (m == mode::shot && status == 423);
         case step::release:
             return status == 204 || (m == mode::stale && status == 410);
     }
@@ -99,7 +100,7 @@ void client::begin(clock::time_point now) {
     }
     lease_id_.clear();
     began_ = now;
-    state_ = state::acquire;
+    state_ = shoots() ? state::sell : state::acquire;
 }
 
 std::string client::sale() const {
@@ -132,7 +133,15 @@ std::optional<call> client::next(clock::time_point now) {
             break;
         case state::sell:
             out = {step::write, "POST", "/v1/writes",
-                   R"({"lease_id":")" + lease_id_ + R"(","operations":)" + sale() + "}"};
+                   (shoots()
+                        ? R"({"lease":{"resource":")" + resource_ + R"(","ttl_ms":)" + std::to_string(run_.how.ttl_ms) +
+                              R"(,"wait_ms":)" + std::to_string(run_.how.wait_ms) + "}"
+                        : R"({"lease_id":")" + lease_id_ + '"') +
+                       R"(,"operations":)" + sale() + "}"};
+            if (run_.how.keyed) {
+                out.headers = "Idempotency-Key: " + run_.how.prefix + std::to_string(number_) + "-" +
+                              std::to_string(writes_++) + "\r\n";
+            }
             break;
         case state::release:
             end_hold();
@@ -150,7 +159,11 @@ void client::on_answer(const answer& got, clock::time_point now) {
             on_granted(got, now);
             break;
         case step::write:
-            on_sold(got, now);
+            if (shoots()) {
+                on_shot(got, now);
+            } else {
+                on_sold(got, now);
+            }
             break;
         case step::release:
             on_released(got.status, now);
@@ -183,6 +196,18 @@ void client::on_granted(const answer& got, clock::time_point now) {
         wake_ = now + std::chrono::milliseconds(pause_ms);
         state_ = state::pause;
     }
+}
+
+void client::on_shot(const answer& got, clock::time_point now) {
+    state_ = state::idle;
+    if (got.status != 200) {
+        if (outcome_is_unknown(got)) ++run_.sold[article_].unknown;
+        return;
+    }
+    ++run_.granted;
+    ++run_.sold[article_].accepted;
+    run_.counts.wrote();
+    run_.counts.done(now - began_);
 }
 
 void client::on_sold(const answer& got, clock::time_point now) {

@@ -18,6 +18,7 @@ enum class mode {
     hot,    ///< All take and release one resource; the latency is the wait for it.
     write,  ///< Sell one piece of an article of the client's own, under a lease that is kept.
     job,    ///< Take an article at random, sell one piece, release.
+    shot,   ///< The same in one call: a write with a lease of its own.
     order,  ///< A job, and an order for the piece under a lease of its own.
     stale,  ///< Jobs on few articles whose clients sometimes sleep past their lease before they sell.
 };
@@ -37,6 +38,7 @@ struct options {
     int wait_ms = 10'000;
     double pause_share = 0.1;  ///< mode::stale: how many sales are preceded by a sleep of pause_ms.
     int pause_ms = 0;          ///< 0: one and a half times the ttl.
+    bool keyed = false;        ///< Each write has an Idempotency-Key of its own.
     std::string prefix;        ///< Of the articles' and resources' names; new for each run.
     std::string headers;       ///< Sent with each request, each ended by CRLF.
     std::uint64_t seed = 0;
@@ -61,6 +63,7 @@ struct run {
 struct call {
     step what = step::acquire;
     std::string method, path, body;
+    std::string headers{};  ///< Beyond those of every call.
 };
 
 /// One client: what it sends next and what it makes of an answer. No sockets, no clock of its own.
@@ -85,12 +88,14 @@ class client {
 
     void begin(clock::time_point now);
     void on_granted(const answer& got, clock::time_point now);
+    void on_shot(const answer& got, clock::time_point now);
     void on_sold(const answer& got, clock::time_point now);
     void on_released(int status, clock::time_point now);
     void end_hold();
     void finish(clock::time_point now);
     void give_up();
     std::string sale() const;
+    bool shoots() const { return run_.how.what == mode::shot && !stocking_; }
 
     run& run_;
     std::size_t number_;
@@ -101,6 +106,7 @@ class client {
     bool stocking_ = false;
     std::size_t article_ = 0;
     std::uint64_t order_ = 0;
+    std::uint64_t writes_ = 0;
     std::string resource_;
     std::string lease_id_;
     bool holding_ = false;

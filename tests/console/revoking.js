@@ -29,6 +29,7 @@ test('lease when revoked with a reason then gone, its holder sealed out, and the
   await page.getByLabel('Reason, for the history').fill('the holder hängt');
   await page.getByRole('button', {name: 'Take it away'}).click();
   await page.locator(`#leases [data-resource="${resource}"]`).waitFor({state: 'detached', timeout: 3000});
+  await page.getByRole('dialog').waitFor({state: 'hidden'});
   assert.equal(await focused(page), 'leases-title');
   assert.equal(await stack.write(lease, 'sku-2', 'orders'), 412);
   const [revoked] = await eventually(async () => {

@@ -39,7 +39,8 @@ def run_verify(stack: Stack, sales: Path) -> tuple[int, dict[str, Any], str]:
 
 
 @pytest.mark.parametrize("mode, more, operation", [
-    ("pair", (), "pairs"), ("hot", (), "pairs"), ("write", (), "writes"), ("job", ("--skus", "50"), "jobs"), ("order", ("--skus", "20"), "orders"),
+    ("pair", (), "pairs"), ("hot", (), "pairs"), ("write", (), "writes"), ("job", ("--skus", "50"), "jobs"), ("shot", ("--skus", "50"), "jobs"),
+    ("shot", ("--skus", "50", "--keyed", "1"), "jobs"), ("order", ("--skus", "20"), "orders"),
 ])
 def test_load_when_all_is_well_then_no_errors_and_postgresql_agrees(own_stack: Stack, mode: str, more: tuple[str, ...], operation: str) -> None:
     report = run_load(own_stack, mode, *more)
@@ -48,7 +49,7 @@ def test_load_when_all_is_well_then_no_errors_and_postgresql_agrees(own_stack: S
     code, verdict, words = run_verify(own_stack, own_stack.folder / f"{mode}.json")
     assert code == 0, words
     assert verdict["holds"] and verdict["granted"] > 0
-    if mode in ("job", "order", "write"):
+    if mode in ("job", "shot", "order", "write"):
         assert verdict["sold"] >= report["ops"]
     if mode == "order":
         assert verdict["ordered"] == verdict["sold"]

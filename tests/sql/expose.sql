@@ -24,7 +24,7 @@ select fencing.expose_function('app.proc()');
 \connect - test_gateway
 set search_path = app, pg_catalog;
 select name, kind, target, operations, jsonb_pretty(columns) as columns from fencing.api_catalog where target like 'app.%' and kind = 'table' order by name;
-select name, kind, target, jsonb_pretty(arguments) as arguments, returns_set, returns_void from fencing.api_catalog where target like 'app.%' and kind = 'function' order by name;
+select name, kind, target, jsonb_pretty(arguments) as arguments, returns_set, returns_void, changes_nothing from fencing.api_catalog where target like 'app.%' and kind = 'function' order by name;
 update app."Odd Table" set feeling = 'bad' where id = 1;
 update app."Odd Table" set secret = 'seen' where id = 1;
 select secret from app."Odd Table";

@@ -107,15 +107,34 @@ TEST(api_lease_access, lease_of_another_principal_then_forbidden_without_operate
 }
 
 TEST(api_writes_render, outcome_then_rows_and_values_spliced_in) {
-    write_outcome outcome;
+    write_report report;
+    write_outcome& outcome = report.outcome;
+    outcome.write_id = "W";
+    outcome.token = lockcore::fencing_token{34};
     outcome.fences.push_back({"inventory/sku-1", 34});
     outcome.results.push_back({1, R"([{"sku": "sku-1"}])", false});
     outcome.results.push_back({2, "", false});
     outcome.results.push_back({0, "1001", true});
     EXPECT_EQ(
-        render_write("W", lockcore::fencing_token{34}, outcome),
+        render_write(report),
         R"({"applied":true,"write_id":"W","fences":[{"resource":"inventory/sku-1","fencing_token":34,"last_fencing_token":34}],)"
         R"("results":[{"rows_affected":1,"rows":[{"sku": "sku-1"}]},{"rows_affected":2},{"value":1001}]})");
+}
+
+TEST(api_writes_render, lease_of_its_own_and_release_then_told) {
+    write_report report;
+    report.outcome.write_id = "W";
+    report.outcome.token = lockcore::fencing_token{34};
+    report.outcome.rows_left_out = true;
+    report.own_lease = true;
+    report.release.emplace().released = true;
+    EXPECT_EQ(
+        render_write(report),
+        R"({"applied":true,"write_id":"W","fencing_token":34,"fences":[],"results":[],"rows_left_out":true,"released":true})");
+    report.own_lease = report.outcome.rows_left_out = report.release->released = false;
+    report.release->holds_left = 2;
+    EXPECT_EQ(render_write(report),
+              R"({"applied":true,"write_id":"W","fences":[],"results":[],"released":false,"hold_count":2})");
 }
 
 TEST(api_history_render, page_then_items_and_cursor) {
@@ -184,6 +203,7 @@ std::vector<http::route> routes_without_services() {
                         reinterpret_cast<pg::pool&>(nothing),
                         reinterpret_cast<event_sink&>(nothing),
                         reinterpret_cast<history_feed&>(nothing),
+                        reinterpret_cast<running_keys&>(nothing),
                         reinterpret_cast<metrics&>(nothing),
                         reinterpret_cast<leak_watch&>(nothing)};
     return routes(with);
@@ -240,7 +260,8 @@ TEST(api_openapi, references_then_all_resolve) {
 
 TEST(api_routes, only_waiting_for_a_lease_then_long_waiting) {
     for (const auto& r : routes_without_services()) {
-        EXPECT_EQ(r.long_waiting, r.verb == http::method::post && r.path == "/v1/leases") << r.path;
+        EXPECT_EQ(r.long_waiting, r.verb == http::method::post && (r.path == "/v1/leases" || r.path == "/v1/writes"))
+            << r.path;
     }
 }
 

@@ -1,5 +1,6 @@
 #include <gateway/api/history_cursor.hpp>
 #include <gateway/api/history_request.hpp>
+#include <gateway/api/idempotency.hpp>
 #include <gateway/api/lease_request.hpp>
 #include <gateway/api/write_body.hpp>
 
@@ -27,6 +28,14 @@ std::set<std::string> pointers(const failure& f) {
 }
 
 using names = std::set<std::string>;
+
+result<write_call> parse_write(const http::request& r) {
+    return parse_write_body(r, lockcore::config{});
+}
+
+result<write_call> parse_write(std::string body) {
+    return parse_write(with_body(std::move(body)));
+}
 
 result<lease_request> parse_lease(std::string body) {
     return parse_lease_request(with_body(std::move(body)), lockcore::config{});
@@ -124,7 +133,7 @@ TEST(api_lease_request, renewal_with_and_without_body_then_ttl) {
 }
 
 TEST(api_write_body, example_of_the_contract_then_operations) {
-    const auto got = parse_write_body(with_body(R"({"lease_id":"L","operations":[
+    const auto got = parse_write((R"({"lease_id":"L","operations":[
         {"update":"inventory","where":{"sku":"sku-1","stock":{"gte":3,"lt":9}},"add":{"stock":-3},"set":{"note":"sold"},"expect_rows":1},
         {"insert":"orders","values":{"id":1001,"meta":{"a":[1]}}},
         {"delete":"orders","where":{"id":{"in":[1,2]},"note":{"is":null}}},
@@ -149,7 +158,7 @@ TEST(api_write_body, example_of_the_contract_then_operations) {
 }
 
 TEST(api_write_body, defaults_then_minimal_and_not_live) {
-    const auto got = parse_write_body(with_body(R"({"lease_id":"L","operations":[{"call":"f"}]})"));
+    const auto got = parse_write((R"({"lease_id":"L","operations":[{"call":"f"}]})"));
     ASSERT_TRUE(got);
     EXPECT_FALSE(got->return_rows);
     EXPECT_FALSE(got->require_live);
@@ -157,18 +166,18 @@ TEST(api_write_body, defaults_then_minimal_and_not_live) {
 
 TEST(api_write_body, lease_in_header_then_taken_and_two_different_then_refused) {
     auto r = with_body(R"({"operations":[{"call":"f"}]})");
-    EXPECT_EQ(parse_write_body(r).error().code, errc::fencing_required);
+    EXPECT_EQ(parse_write(r)->lease_id, "");
     r.headers.emplace_back("fencing-lease", "H");
-    EXPECT_EQ(parse_write_body(r)->lease_id, "H");
+    EXPECT_EQ(parse_write(r)->lease_id, "H");
     r.body = R"({"lease_id":"H","operations":[{"call":"f"}]})";
-    EXPECT_EQ(parse_write_body(r)->lease_id, "H");
+    EXPECT_EQ(parse_write(r)->lease_id, "H");
     r.body = R"({"lease_id":"B","operations":[{"call":"f"}]})";
-    EXPECT_EQ(pointers(parse_write_body(r).error()), names{"/lease_id"});
+    EXPECT_EQ(pointers(parse_write(r).error()), names{"/lease_id"});
 }
 
 /// The faults of one operation, as pointers below it.
 names faults_of(const std::string& operation) {
-    const auto got = parse_write_body(with_body(R"({"lease_id":"L","operations":[)" + operation + "]}"));
+    const auto got = parse_write((R"({"lease_id":"L","operations":[)" + operation + "]}"));
     if (got) return {};
     names out;
     for (const auto& e : got.error().errors)
@@ -211,11 +220,88 @@ TEST(api_write_body, operation_of_no_or_two_kinds_then_refused) {
     EXPECT_EQ(faults_of(R"({"call":"f","args":[1],"expect_rows":1})"), (names{"/args", "/expect_rows"}));
 }
 
-TEST(api_write_body, what_is_not_built_yet_then_refused_by_name) {
-    auto r = with_body(R"({"lease_id":"L","operations":[{"call":"f"}],"then":"release","lease":{},"other":1})");
-    r.headers.insert(r.headers.end(), {{"idempotency-key", "1"}, {"fencing-token", "3"}, {"fencing-resource", "a"}});
-    EXPECT_EQ(pointers(parse_write_body(r).error()),
-              (names{"/then", "/lease", "/other", "Idempotency-Key", "Fencing-Token", "Fencing-Resource"}));
+TEST(api_write_body, unknown_field_then_refused_by_name) {
+    EXPECT_EQ(pointers(parse_write(R"({"lease_id":"L","operations":[{"call":"f"}],"other":1})").error()),
+              names{"/other"});
+}
+
+TEST(api_write_body, then_release_and_key_then_read) {
+    auto r = with_body(R"({"lease_id":"L","operations":[{"call":"f"}],"then":"release"})");
+    r.headers.emplace_back("idempotency-key", "k-1");
+    const auto got = parse_write(r);
+    ASSERT_TRUE(got);
+    EXPECT_TRUE(got->then_release);
+    EXPECT_EQ(got->idempotency_key, "k-1");
+    EXPECT_FALSE(got->own_lease);
+    EXPECT_EQ(pointers(parse_write(R"({"lease_id":"L","operations":[{"call":"f"}],"then":"keep"})").error()),
+              names{"/then"});
+    for (const std::string& key : {std::string(), std::string(65, 'k'), std::string("a b"), std::string("\xc3\xa4")}) {
+        r.headers.back().second = key;
+        EXPECT_EQ(pointers(parse_write(r).error()), names{"Idempotency-Key"}) << key;
+    }
+}
+
+TEST(api_write_body, own_lease_then_as_a_lease_is_asked_for) {
+    const auto got = parse_write(
+        R"({"lease":{"resources":["b","a"],"ttl_ms":5000,"wait_ms":200,"owner":"o"},"operations":[{"call":"f"}]})");
+    ASSERT_TRUE(got);
+    ASSERT_TRUE(got->own_lease);
+    EXPECT_EQ(got->lease_id, "");
+    EXPECT_EQ(got->own_lease->resources.size(), 2U);
+    EXPECT_EQ(got->own_lease->ttl, std::chrono::milliseconds(5000));
+    EXPECT_EQ(got->own_lease->wait, std::chrono::milliseconds(200));
+    EXPECT_EQ(got->own_lease->by, (lockcore::holder{"orders", "o"}));
+    EXPECT_EQ(got->own_lease->trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+}
+
+TEST(api_write_body, faulty_own_lease_then_each_field_pointed_at) {
+    const auto faults = [](const std::string& lease) {
+        return pointers(parse_write(R"({"lease":)" + lease + R"(,"operations":[{"call":"f"}]})").error());
+    };
+    EXPECT_EQ(faults(R"({"ttl_ms":1,"wait_ms":-1,"owner":"\n","fence_on_grant":true})"),
+              (names{"/lease/resource", "/lease/ttl_ms", "/lease/wait_ms", "/lease/owner", "/lease/fence_on_grant"}));
+    EXPECT_EQ(faults(R"({"resource":"a","resources":["b"]})"), names{"/lease/resources"});
+    EXPECT_EQ(faults(R"({"resources":["a","b//c"]})"), names{"/lease/resources/1"});
+    EXPECT_EQ(faults("1"), names{"/lease"});
+    EXPECT_EQ(faults(R"({"resource":"a"},"lease_id":"L")"), names{"/lease"});
+    for (const char* header : {"fencing-lease", "fencing-resource", "fencing-token"}) {
+        auto r = with_body(R"({"lease":{"resource":"a"},"operations":[{"call":"f"}]})");
+        r.headers.emplace_back(header, "1");
+        EXPECT_EQ(pointers(parse_write(r).error()), names{"/lease"}) << header;
+    }
+}
+
+TEST(api_idempotency, fingerprint_then_of_everything_that_is_asked_for) {
+    auto r = with_body("{}");
+    r.verb = http::method::post;
+    r.path = "/v1/writes";
+    const auto print = [](const http::request& of) {
+        return make_idempotency("k", of, std::chrono::milliseconds(1)).fingerprint;
+    };
+    const auto same = r;
+    EXPECT_EQ(print(r), print(same));
+    EXPECT_EQ(print(r).size(), 64U);
+    std::set<std::string> others{print(r)};
+    for (int i = 0; i < 5; ++i) {
+        auto other = r;
+        if (i == 0) other.body = "{ }";
+        if (i == 1) other.path = "/v1/tables/a";
+        if (i == 2) other.query = "x=1";
+        if (i == 3) other.verb = http::method::patch;
+        if (i == 4) other.headers.emplace_back("prefer", "return=minimal");
+        others.insert(print(other));
+    }
+    EXPECT_EQ(others.size(), 6U);
+}
+
+TEST(api_idempotency, key_runs_then_no_second_entry_until_it_ends) {
+    running_keys keys;
+    auto first = keys.enter("p", "k");
+    EXPECT_TRUE(first);
+    EXPECT_FALSE(keys.enter("p", "k"));
+    EXPECT_TRUE(keys.enter("q", "k")) << "another principal's";
+    first.reset();
+    EXPECT_TRUE(keys.enter("p", "k"));
 }
 
 TEST(api_write_body, operations_missing_empty_or_too_many_then_refused) {
@@ -224,7 +310,7 @@ TEST(api_write_body, operations_missing_empty_or_too_many_then_refused) {
         many += R"(,{"call":"f"})";
     for (const std::string& body :
          {std::string("{}"), std::string(R"({"operations":[]})"), std::string(R"({"operations":{}})"), many + "]}"}) {
-        EXPECT_EQ(pointers(parse_write_body(with_body(body)).error()), names{"/operations"}) << body;
+        EXPECT_EQ(pointers(parse_write((body)).error()), names{"/operations"}) << body;
     }
 }
 

@@ -91,7 +91,8 @@ redis:
   node_timeout_ms: 150
   node_dead_after_ms: 900
   node_queue_max: 120
-postgres: {conninfo: host=db dbname=shop, connections: 2, queue_max: 13, statement_timeout_ms: 3000, lock_timeout_ms: 1000}
+postgres: {conninfo: host=db dbname=shop, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000, lock_timeout_ms: 1000}
+writes: {idempotency_ttl_ms: 60000}
 audit: {buffer_max: 5000, when_full: drop}
 history: {keep_days: 90}
 log: {level: debug, json: false}
@@ -128,8 +129,10 @@ log: {level: debug, json: false}
     EXPECT_EQ(cfg.postgres.conninfo, "host=db dbname=shop");
     EXPECT_EQ(cfg.postgres.connections, 2U);
     EXPECT_EQ(cfg.postgres.queue_max, 13U);
+    EXPECT_EQ(cfg.postgres.rows_max, 17U);
     EXPECT_EQ(cfg.postgres.statement_timeout, 3s);
     EXPECT_EQ(cfg.postgres.lock_timeout, 1s);
+    EXPECT_EQ(cfg.writes.idempotency_ttl, 60s);
     EXPECT_EQ(cfg.audit.buffer_max, 5000U);
     EXPECT_EQ(cfg.audit.when_full, on_full::drop);
     EXPECT_EQ(cfg.history.keep_days, 90U);
@@ -191,7 +194,7 @@ INSTANTIATE_TEST_SUITE_P(
         faulty{least + "http: 8080\n", "http: must be a mapping of keys to values"},
         faulty{least + "htpp: {}\n", "htpp: unknown key; did you mean http?"},
         faulty{least + "quux: {}\n",
-               "quux: unknown key; known here: http, auth, lease, redis, postgres, audit, history, log"},
+               "quux: unknown key; known here: http, auth, lease, redis, postgres, writes, audit, history, log"},
         faulty{redis + lease, "postgres: is missing"},
         faulty{redis + lease + "postgres: {}\n", "postgres.conninfo: is missing"},
         faulty{postgres + lease + "redis: {nodes: a}\n", "redis.nodes: must be a list"},
@@ -204,6 +207,8 @@ INSTANTIATE_TEST_SUITE_P(
         faulty{redis + lease + "postgres: {conninfo: x, statement_timeout_ms: 500}\n",
                "postgres.lock_timeout_ms: is above statement_timeout_ms, which would end the wait first"},
         faulty{least + "history: {keep_days: 6}\n", "history.keep_days: is 6; it is 0 (for ever) or at least 7"},
+        faulty{least + "writes: {idempotency_ttl_ms: 999}\n",
+               "writes.idempotency_ttl_ms: 999 is not between 1000 and 2592000000"},
         faulty{least + "audit: {when_full: dorp}\n",
                "audit.when_full: \"dorp\" is none of refuse, drop; did you mean drop?"},
         faulty{least + "log: {level: loud}\n", "log.level: \"loud\" is none of trace, debug, info, warn, error"},
@@ -348,8 +353,10 @@ TEST(config_load, the_example_explains_every_default_and_is_valid) {
     EXPECT_EQ(cfg.locks.node_queue_max, defaults.locks.node_queue_max);
     EXPECT_EQ(cfg.postgres.connections, defaults.postgres.connections);
     EXPECT_EQ(cfg.postgres.queue_max, defaults.postgres.queue_max);
+    EXPECT_EQ(cfg.postgres.rows_max, defaults.postgres.rows_max);
     EXPECT_EQ(cfg.postgres.statement_timeout, defaults.postgres.statement_timeout);
     EXPECT_EQ(cfg.postgres.lock_timeout, defaults.postgres.lock_timeout);
+    EXPECT_EQ(cfg.writes.idempotency_ttl, defaults.writes.idempotency_ttl);
     EXPECT_EQ(cfg.audit.buffer_max, defaults.audit.buffer_max);
     EXPECT_EQ(cfg.audit.when_full, defaults.audit.when_full);
     EXPECT_EQ(cfg.log.level, defaults.log.level);

@@ -29,6 +29,7 @@ constexpr expected_row api_table[] = {
     {errc::unsupported_media_type, "unsupported-media-type", 415, false},
     {errc::expectation_failed, "expectation-failed", 409, false},
     {errc::constraint_violation, "constraint-violation", 409, false},
+    {errc::idempotency_in_progress, "idempotency-in-progress", 409, true},
     {errc::renewals_exhausted, "renewals-exhausted", 409, false},
     {errc::write_conflict, "write-conflict", 409, false},
     {errc::lease_lost, "lease-lost", 410, false},

@@ -112,7 +112,16 @@ TEST(http_query, unknown_repeated_and_faulty_parameters_then_all_told) {
     std::vector<std::string> names;
     for (const auto& e : f.errors)
         names.push_back(e.pointer);
-    EXPECT_EQ(names, (std::vector<std::string>{"a", "z", "nul", "n", "m", "b"}));
+    EXPECT_EQ(names, (std::vector<std::string>{"nul", "a", "z", "n", "m", "b"}));
+}
+
+TEST(http_query, characters_that_should_be_encoded_then_taken_as_they_are) {
+    fault_list faults;
+    const auto got = query_parameters("n=in.(\"a b\",{é})&o=%22%7B", faults);
+    EXPECT_TRUE(faults.empty());
+    ASSERT_EQ(got.size(), 2U);
+    EXPECT_EQ(got[0].second, "in.(\"a b\",{é})");
+    EXPECT_EQ(got[1].second, "\"{");
 }
 
 TEST(http_query, broken_encoding_then_fault) {

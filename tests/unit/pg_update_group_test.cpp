@@ -63,7 +63,7 @@ TEST(group_update, ties_each_row_to_its_writes_own_resource_before_and_after) {
 
 TEST(group_update, takes_the_values_in_the_order_of_the_single_statement) {
     const auto known = shop();
-    const auto plan = plan_write(known, {sale()}, false);
+    const auto plan = plan_write(known, {sale()}, {});
     const auto made = group_update(known, sale());
     ASSERT_TRUE(made);
     EXPECT_EQ(made->parameters, plan.operations.front().sql.parameters.size());

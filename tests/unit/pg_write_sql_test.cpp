@@ -1,3 +1,4 @@
+#include <gateway/domain/exact_number.hpp>
 #include <gateway/pg/write_sql.hpp>
 
 #include <gtest/gtest.h>
@@ -61,7 +62,7 @@ update_operation update_of(std::vector<assignment> set, std::vector<assignment> 
 }
 
 write_plan plan_of(operation op, bool return_rows = false) {
-    return plan_write(shop(), {std::move(op)}, return_rows);
+    return plan_write(shop(), {std::move(op)}, {return_rows});
 }
 
 /// The plan of the one operation, which must have no faults.
@@ -187,11 +188,11 @@ TEST(write_sql, arrays_when_bound_then_they_are_literals_with_every_element_quot
 
 TEST(write_sql, objects_when_the_type_is_composite_then_they_are_populated) {
     const auto one = good(update_of({put("place", boost::json::parse(R"({"x": 1})"))}));
-    EXPECT_NE(one.sql.sql.find("\"place\" = jsonb_populate_record(null::public.spot, $1::jsonb)"), std::string::npos);
-    const auto many = good(update_of({put("places", boost::json::parse(R"([{"x": 1}])"))}));
-    EXPECT_NE(many.sql.sql.find("array(select fencegate_item from jsonb_populate_recordset(null::public.spot, "
-                                "$1::jsonb) as fencegate_item)"),
+    EXPECT_NE(one.sql.sql.find("\"place\" = (select v from json_to_record($1::json) as r(v public.spot))"),
               std::string::npos);
+    EXPECT_EQ(one.sql.parameters.at(0), R"({"v":{"x":1}})");
+    const auto many = good(update_of({put("places", boost::json::parse(R"([{"x": 1}, null])"))}));
+    EXPECT_NE(many.sql.sql.find("(select v from json_to_record($1::json) as r(v public.spot[]))"), std::string::npos);
 }
 
 TEST(write_sql, values_when_the_type_can_not_hold_them_then_the_fault_points_at_them) {
@@ -265,7 +266,7 @@ TEST(write_sql, names_when_unknown_or_not_exposed_then_the_fault_says_where_and_
     arguments.function = "place";
     arguments.args = {put("wrong", 1)};
     const auto plan = plan_write(
-        shop(), {unknown_table, not_exposed, unknown_function, arguments, update_of({put("colour", 1)})}, false);
+        shop(), {unknown_table, not_exposed, unknown_function, arguments, update_of({put("colour", 1)})}, {});
     EXPECT_TRUE(plan.unknown_name);
     std::vector<std::string> pointers;
     for (const auto& fault : plan.faults)
@@ -284,4 +285,19 @@ TEST(write_sql, types_when_cast_to_then_they_have_no_length) {
     EXPECT_EQ(cast_type("character(8)"), "bpchar");
     EXPECT_EQ(cast_type("interval day to second(3)"), "interval");
     EXPECT_EQ(cast_type("public.\"odd(type)\""), "public.\"odd(type)\"");
+}
+
+TEST(write_sql, number_when_exact_then_its_digits_are_bound) {
+    EXPECT_EQ(bound_in("price", exact_number("1.50")), "1.50");
+    EXPECT_EQ(bound_in("price", exact_number("123456789012345678901")), "123456789012345678901");
+    EXPECT_EQ(bound_in("stock", exact_number("3.0")), "3");
+    EXPECT_EQ(bound_in("stock", exact_number("1e5")), "100000");
+    EXPECT_EQ(bound_in("stock", exact_number("1.5")), "1.5");
+    EXPECT_EQ(bound_in("stock", exact_number("12345678901234567.0")), "12345678901234567.0");
+    EXPECT_EQ(bound_in("stock", exact_number("-0")), "-0");
+    boost::json::object doc;
+    doc["a"] = exact_number("1.50");
+    doc["b\""] = boost::json::array{exact_number("1e400"), "x", nullptr};
+    EXPECT_EQ(bound_in("extra", doc), R"({"a":1.50,"b\"":[1e400,"x",null]})");
+    EXPECT_EQ(bound_in("tags", boost::json::array{exact_number("1.50")}), R"({"1.50"})");
 }

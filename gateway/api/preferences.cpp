@@ -1,0 +1,48 @@
+#include <gateway/api/preferences.hpp>
+
+#include <string_view>
+
+namespace fencegate::api {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+    const auto first = text.find_first_not_of(" \t");
+    if (first == std::string_view::npos) return {};
+    return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+bool apply(std::string_view wish, preferences& out) {
+    if (wish == "return=representation" || wish == "return=minimal") {
+        out.representation = wish == "return=representation";
+    } else if (wish == "count=exact") {
+        out.count = true;
+    } else if (wish == "resolution=merge-duplicates") {
+        out.resolution = conflict_resolution::merge;
+    } else if (wish == "resolution=ignore-duplicates") {
+        out.resolution = conflict_resolution::ignore;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+preferences parse_preferences(const http::request& r) {
+    preferences out;
+    for (const auto& [name, value] : r.headers) {
+        if (name != "prefer") continue;
+        std::string_view rest = value;
+        while (!rest.empty()) {
+            const auto comma = rest.find(',');
+            const auto wish = trimmed(rest.substr(0, comma));
+            rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+            if (!apply(wish, out)) continue;
+            if (!out.applied.empty()) out.applied += ", ";
+            out.applied += wish;
+        }
+    }
+    return out;
+}
+
+}  // namespace fencegate::api

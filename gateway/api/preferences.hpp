@@ -1,0 +1,21 @@
+#pragma once
+
+#include <gateway/http/message.hpp>
+
+#include <string>
+
+namespace fencegate::api {
+
+enum class conflict_resolution { none, merge, ignore };
+
+/// What the header Prefer (RFC 7240) asks for, as far as it is known here; the rest is passed over.
+struct preferences {
+    bool representation = false;                                 ///< return=representation; else minimal.
+    bool count = false;                                          ///< count=exact
+    conflict_resolution resolution = conflict_resolution::none;  ///< resolution=merge-duplicates, ignore-duplicates
+    std::string applied;  ///< Those that were known, as Preference-Applied names them.
+};
+
+preferences parse_preferences(const http::request& r);
+
+}  // namespace fencegate::api

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <gateway/domain/table_read.hpp>
+#include <gateway/http/fields.hpp>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::api {
+
+/// Most conditions in one request, those inside or() and and() counted one by one.
+inline constexpr std::size_t conditions_max = 256;
+/// or() and and() in one another at most.
+inline constexpr std::size_t groups_depth_max = 8;
+/// Most values of one in.().
+inline constexpr std::size_t list_values_max = 1'000;
+
+/// A condition as PostgREST writes it in a query string: `stock` = `gte.3`, `sku` = `not.in.(a,"b,c")`,
+/// `or` = `(stock.lt.3,and(note.is.null,sku.like.a*))`. Operators: eq, neq, lt, lte, gt, gte, like, ilike (with * for
+/// any text), in, is.
+///
+/// Faults go by the parameter's name and are noted; then the comparison is of no use.
+comparison parse_condition(std::string_view parameter, std::string_view text, http::fault_list& faults);
+
+/// `sku,stock`, `left:stock` (the column stock under the name left), `*`: empty.
+std::vector<selected_column> parse_select(std::string_view text, http::fault_list& faults);
+
+/// `stock.desc.nullslast,sku`.
+std::vector<sort_key> parse_order(std::string_view text, http::fault_list& faults);
+
+/// `sku,note`: names of columns, as on_conflict has them.
+std::vector<std::string> parse_names(std::string_view parameter, std::string_view text, http::fault_list& faults);
+
+/// How many comparisons a condition holds.
+std::size_t count_conditions(const comparison& one);
+
+}  // namespace fencegate::api

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <gateway/domain/table_read.hpp>
+#include <gateway/pg/statement_writer.hpp>
+
+#include <cstddef>
+
+namespace fencegate::pg {
+
+/// Most bytes of one answer.
+inline constexpr std::size_t answer_bytes_max = 64 << 20;
+
+/// The statement of a read, or why there is none.
+///
+/// Its one row, by shape. rows: count, count without limit and offset or NULL, JSON array, its bytes. value: JSON text,
+/// its bytes. nothing: no column. The text is NULL where it is longer than answer_bytes_max.
+struct read_plan : plan_faults {
+    statement sql;
+    answer_shape shape = answer_shape::rows;
+    bool needs_fence = false;  ///< It calls a function that may change something.
+};
+
+/// Turns a read into SQL. Pure. As plan_write: identifiers come from the catalog, values are bound.
+///
+/// Pointers: those of the request's parts, the names of parameters elsewhere, and "table" and "function" for the names
+/// in the path.
+read_plan plan_read(const catalog& known, const read_request& request);
+
+}  // namespace fencegate::pg

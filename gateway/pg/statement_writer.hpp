@@ -1,0 +1,74 @@
+#pragma once
+
+#include <gateway/domain/failure.hpp>
+#include <gateway/domain/write_request.hpp>
+#include <gateway/pg/catalog.hpp>
+#include <gateway/pg/sql_value.hpp>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::pg {
+
+/// Why a request does not become SQL.
+struct plan_faults {
+    std::vector<field_error> faults;
+    bool unknown_name = false;  ///< A fault is a name that the catalog does not have: a newer catalog may.
+};
+
+/// How an answer is read from the result of a statement.
+enum class answer_shape {
+    affected,  ///< No rows; the count is the number of rows affected.
+    rows,      ///< One row: count, JSON array of the rows.
+    value,     ///< One row: JSON text or NULL.
+    nothing,   ///< One row that says nothing (a function returning void).
+};
+
+/// What the statements of writes and reads have in common: names looked up in the catalog, values bound, conditions.
+///
+/// Faults go to the plan; what is given back then is of no use, and writing goes on so that all are found.
+class statement_writer {
+  public:
+    statement_writer(const catalog& known, statement& into, plan_faults& plan)
+        : known_(known), into_(into), plan_(plan) {}
+
+    void fault(std::string pointer, std::string detail);
+    /// A fault that a newer catalog may not have.
+    void unknown(std::string pointer, std::string detail);
+
+    /// The table, if it is exposed for `operation`; else null.
+    const exposed_table* find_table(const std::string& name, const char* operation, const std::string& pointer);
+    const exposed_function* find_function(const std::string& name, const std::string& pointer);
+    const catalog_field* find_column(const exposed_table& table, const std::string& table_name, const std::string& name,
+                                     const std::string& pointer);
+
+    /// The expression of a bound value. `literal`: PostgreSQL's own text, of whatever type.
+    std::string bound(std::string_view type, const boost::json::value& value, const std::string& pointer,
+                      bool literal = false);
+
+    /// The conditions, all of which are to hold, over the table under the name `t`. Empty without any.
+    std::string conditions(const exposed_table& table, const std::string& table_name,
+                           const std::vector<comparison>& where);
+
+    /// `"a" => $1::type, …`. Missing arguments are told of at `pointer`.
+    std::string arguments(const exposed_function& function, const std::string& function_name,
+                          const std::vector<assignment>& given, const std::string& pointer);
+
+    /// `t."a", t."b" as "c"`; every column of the table where none is chosen. The names of unknown ones are faults of
+    /// `select`.
+    std::string columns(const exposed_table& table, const std::string& table_name,
+                        const std::vector<selected_column>& select);
+
+  private:
+    std::string comparison_sql(const exposed_table& table, const std::string& table_name, const comparison& item);
+    std::string column_sql(const std::string& column, const std::string& type, const comparison& item);
+    std::string is_sql(const comparison& item);
+    std::string in_sql(const std::string& column, const std::string& type, const comparison& item);
+
+    const catalog& known_;
+    statement& into_;
+    plan_faults& plan_;
+};
+
+}  // namespace fencegate::pg

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <gateway/domain/failure.hpp>
+#include <gateway/domain/table_read.hpp>
+#include <gateway/pg/catalog.hpp>
+#include <gateway/pg/session_slot.hpp>
+
+namespace fencegate::pg {
+
+/// Reads rows of a table, or the value of a function that changes nothing.
+///
+/// A plain read is a read-only transaction in one round trip. A fenced read raises the fences first and commits that,
+/// in two: what it read was committed by nobody older than the fence, and nobody older can write once it has been
+/// answered.
+///
+/// In:      `until` ends it through statement_timeout.
+/// Errors:  unprocessable with the parameter · not_found for the table or function · fencing_required for a function
+/// that
+///          may change something · stale_fencing_token, which stands in the history · too_large, where the answer is ·
+///          those of PostgreSQL by sqlstate_map. A connection that breaks is replaced once: a read may be done twice.
+/// Threads: the slot's worker.
+result<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, const read_request& request, deadline until);
+
+}  // namespace fencegate::pg

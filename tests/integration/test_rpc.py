@@ -1,0 +1,110 @@
+"""/v1/rpc: functions as guarded writes, and those that change nothing as reads."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Callable, Iterator
+
+import pytest
+from support.api import Answer, Api, Json, expect_problem, pointers_of
+from support.polling import eventually
+from support.shop import Sku
+from support.stack import Stack
+
+FUNCTIONS = {
+    "rpc_sum(integer, numeric)": "create function rpc_sum(a integer, b numeric default 0.50) returns numeric language sql immutable as 'select a + b'",
+    "rpc_list(integer)": "create function rpc_list(n integer) returns setof integer language sql stable as 'select * from generate_series(1, n)'",
+    "rpc_table(integer)": "create function rpc_table(n integer) returns table (k integer, word text) language sql stable as $$ select i, 'w' || i from generate_series(1, n) as i $$",
+    "rpc_spot()": "create function rpc_spot(out x integer, out y text) language sql immutable as $$ select 1, 'it''s' $$",
+    "rpc_null()": "create function rpc_null() returns text language sql immutable as 'select null::text'",
+    "rpc_void()": "create function rpc_void() returns void language sql stable as 'select'",
+    "rpc_words(text[])": "create function rpc_words(words text[]) returns jsonb language sql immutable as 'select to_jsonb(words)'",
+    "rpc_liar()": "create function rpc_liar() returns bigint language sql stable security definer as $$ select nextval('public.order_events_id_seq') $$",
+    "rpc_poke()": "create function rpc_poke() returns void language sql volatile as 'select'",
+}
+
+
+@pytest.fixture(scope="module")
+def rpc(stack: Stack) -> Iterator[Api]:
+    for signature, definition in FUNCTIONS.items():
+        stack.query(definition)
+        stack.query(f"select fencing.expose_function('{signature}')")
+    api = stack.api()
+    eventually(lambda: api.get("/v1/rpc/rpc_null").status == 200, 10, what="the gateway knows the functions")
+    yield api
+    for signature in FUNCTIONS:
+        stack.query(f"select fencing.hide('{signature.split('(')[0]}'); drop function {signature}")
+
+
+def call(api: Api, name: str, args: Json = None, lease: Json | None = None) -> Answer:
+    return api.call("POST", f"/v1/rpc/{name}", args, {"Fencing-Lease": lease["lease_id"]} if lease else {})
+
+
+@pytest.mark.parametrize("name, args, query, value", [
+    ("rpc_sum", {"a": 1}, "a=1", b"1.50"), ("rpc_sum", {"a": 2, "b": "0.123456789012345678901"}, "a=2&b=0.123456789012345678901", b"2.123456789012345678901"),
+    ("rpc_list", {"n": 3}, "n=3", b"[1,2,3]"), ("rpc_list", {"n": 0}, "n=0", b"[]"), ("rpc_table", {"n": 1}, "n=1", b'[{"k":1,"word":"w1"}]'), ("rpc_spot", None, "", b'{"x":1,"y":"it\'s"}'),
+    ("rpc_null", {}, "", b"null"), ("rpc_words", {"words": ["a,b", None]}, "words={%22a,b%22,NULL}", b'["a,b", null]'),
+])
+def test_function_when_it_changes_nothing_then_its_value_with_and_without_lease(rpc: Api, resource: str, name: str, args: Json, query: str, value: bytes) -> None:
+    lease = rpc.take(resource)
+    for answer in (call(rpc, name, args), call(rpc, name, args, lease), rpc.get(f"/v1/rpc/{name}?{query}"), rpc.get(f"/v1/rpc/{name}?{query}", {"Fencing-Lease": lease["lease_id"]})):
+        assert (answer.status, answer.body) == (200, value), answer
+    assert rpc.wrote(lease, {"call": name, "args": args or {}})["results"][0]["value"] is not None or value == b"null"
+
+
+def test_function_when_it_returns_nothing_then_204(rpc: Api, resource: str) -> None:
+    assert [a.status for a in (call(rpc, "rpc_void"), rpc.get("/v1/rpc/rpc_void"), call(rpc, "rpc_poke", {}, rpc.take(resource)))] == [204, 204, 204]
+
+
+def test_function_when_it_may_change_something_then_it_needs_a_lease(rpc: Api) -> None:
+    expect_problem(call(rpc, "rpc_poke"), 428, "fencing-required")
+    expect_problem(rpc.get("/v1/rpc/rpc_poke"), 428, "fencing-required")
+    expect_problem(call(rpc, "place_order", {"order_id": 1, "sku": "x", "quantity": 1}), 428, "fencing-required")
+
+
+def test_function_when_it_lies_about_changing_nothing_then_refused(rpc: Api) -> None:
+    """A read is a read-only transaction, whatever the function was declared."""
+    for answer in (call(rpc, "rpc_liar"), rpc.get("/v1/rpc/rpc_liar")):
+        assert "may not change anything" in expect_problem(answer, 422, "unprocessable")["detail"]
+
+
+def test_order_when_placed_by_rpc_then_guarded_and_in_the_history(stack: Stack, rpc: Api, sku: Sku, fresh: Callable[[str], str]) -> None:
+    order = int(fresh("")[1:], 16) % 10**9
+    lease = rpc.call("POST", "/v1/leases", {"resources": [f"orders/{order}", sku.resource], "ttl_ms": 20_000}).json()
+    answer = call(rpc, "place_order", {"order_id": order, "sku": sku.name, "quantity": 3}, lease)
+    assert (answer.status, answer.json(), sku.stock()) == (200, order, 7)
+    assert {item["resource"] for item in rpc.history(write_id=answer.headers["Fencing-Write-Id"])} == {f"orders/{order}", sku.resource}
+    expect_problem(call(rpc, "place_order", {"order_id": order, "sku": sku.name, "quantity": 3}, lease), 409, "constraint-violation")
+    only_sku = rpc.take(f"orders/{order + 1}")
+    expect_problem(call(rpc, "place_order", {"order_id": order + 1, "sku": sku.name, "quantity": 3}, only_sku), 403, "resource-not-covered")
+    assert sku.stock() == 7
+
+
+def test_call_when_stale_then_412(rpc: Api, resource: str) -> None:
+    a = rpc.take(resource, ttl_ms=300)
+    b = rpc.take(resource, wait_ms=3_000)
+    assert call(rpc, "rpc_poke", {}, b).status == 204
+    expect_problem(call(rpc, "rpc_poke", {}, a), 412, "stale-fencing-token")
+    expect_problem(rpc.get("/v1/rpc/rpc_null", {"Fencing-Lease": a["lease_id"]}), 412, "stale-fencing-token")
+
+
+def test_call_when_faulty_then_told_by_name(rpc: Api, resource: str) -> None:
+    lease = rpc.take(resource)
+    for held in (None, lease):
+        expect_problem(call(rpc, "nope", {}, held), 404, "not-found")
+        assert pointers_of(call(rpc, "rpc_sum", {"a": 1, "c": 2}, held), 422, "unprocessable") == ["/c"]
+        assert pointers_of(call(rpc, "rpc_sum", {}, held), 422, "unprocessable") == [""]
+        expect_problem(call(rpc, "rpc_sum", {"a": "x"}, held), 422, "unprocessable")
+        assert pointers_of(call(rpc, "rpc_sum", [1], held)) == [""]
+    assert pointers_of(rpc.get("/v1/rpc/rpc_sum?a=1&a=2")) == ["a"]
+    assert pointers_of(rpc.get("/v1/rpc/rpc_sum?a=1&z=2"), 422, "unprocessable") == ["z"]
+    assert pointers_of(rpc.get("/v1/rpc/rpc_sum?a=%00")) == ["a"]
+
+
+def test_set_when_larger_than_the_limit_then_cut_at_it(rpc: Api) -> None:
+    assert call(rpc, "rpc_list", {"n": 5000}).json() == list(range(1, 1001))
+
+
+def test_argument_when_a_number_then_its_digits_arrive(rpc: Api) -> None:
+    answer = rpc.call("POST", "/v1/rpc/rpc_sum", raw=b'{"a": 0, "b": 12345678901234567890.10}')
+    assert answer.json() == Decimal("12345678901234567890.10") and answer.body.endswith(b".10")

@@ -1,0 +1,206 @@
+"""POST, PATCH and DELETE on /v1/tables: guarded writes in PostgREST's shape, under a lease or a token of another issuer."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterator
+
+import pytest
+from support.api import Answer, Api, Json, expect_problem, pointers_of
+from support.polling import eventually
+from support.shop import Sample, Sku, stock_up
+from support.stack import Stack
+
+ALL = "bins/all"
+
+
+@pytest.fixture(scope="module")
+def bins(stack: Stack) -> Iterator[Api]:
+    """Rows that all belong to one resource."""
+    stack.query("create table bins (id text primary key, n integer default 7 check (n < 1000), words text, made bigint generated always as identity);"
+                f"select fencing.protect('bins', $$'{ALL}'::text$$); select fencing.expose_table('bins')")
+    api = stack.api()
+    eventually(lambda: api.get("/v1/tables/bins").status == 200, 10, what="the gateway knows the table")
+    yield api
+    stack.query("select fencing.hide('bins'); drop table bins")
+
+
+@pytest.fixture
+def lease(stack: Stack, bins: Api) -> Iterator[Json]:
+    held = bins.take(ALL, wait_ms=10_000)
+    yield held
+    sent(bins, held, "DELETE", "/v1/tables/bins?id=not.is.null")
+    bins.release(held)
+
+
+def sent(api: Api, lease: Json | None, method: str, path: str, body: Json = None, prefer: str = "") -> Answer:
+    headers = {"Fencing-Lease": lease["lease_id"]} if lease else {}
+    if prefer:
+        headers["Prefer"] = prefer
+    return api.call(method, path, body, headers)
+
+
+def rows(stack: Stack) -> list[tuple[Any, ...]]:
+    return stack.query("select id, n, words from bins order by id")
+
+
+def test_post_when_one_row_then_201_and_no_body(stack: Stack, bins: Api, lease: Json) -> None:
+    answer = sent(bins, lease, "POST", "/v1/tables/bins", {"id": "a", "words": "it's"})
+    assert (answer.status, answer.body, answer.headers["Content-Range"]) == (201, b"", "*/1")
+    assert rows(stack) == [("a", 7, "it's")]
+    (item,) = bins.history(write_id=answer.headers["Fencing-Write-Id"])
+    assert (item["event"], item["resource"], item["fencing_token"]) == ("write_applied", ALL, lease["fencing_token"])
+
+
+def test_post_when_representation_then_the_rows_that_were_made(bins: Api, lease: Json) -> None:
+    answer = sent(bins, lease, "POST", "/v1/tables/bins?select=id,count:n", [{"id": "b", "n": 2}, {"id": "a", "n": 1}], "return=representation")
+    assert (answer.status, answer.body) == (201, b'[{"id":"b","count":2},{"id":"a","count":1}]')
+    assert answer.headers["Preference-Applied"] == "return=representation"
+
+
+def test_post_when_one_of_many_rows_is_refused_then_none_is_there(stack: Stack, bins: Api, lease: Json) -> None:
+    problem = expect_problem(sent(bins, lease, "POST", "/v1/tables/bins", [{"id": "a", "n": 1}, {"id": "b", "n": 1000}]), 409, "constraint-violation")
+    assert problem["constraint"] == "bins_n_check"
+    assert rows(stack) == []
+
+
+def test_post_when_as_many_rows_as_may_be_then_all_there_and_one_more_is_refused(stack: Stack, bins: Api, lease: Json) -> None:
+    many = [{"id": f"row-{i:04}", "n": i % 1000, "words": None} for i in range(1000)]
+    assert sent(bins, lease, "POST", "/v1/tables/bins", many).headers["Content-Range"] == "*/1000"
+    assert len(rows(stack)) == 1000
+    assert pointers_of(sent(bins, lease, "POST", "/v1/tables/bins", [*many, {"id": "x", "n": 1, "words": None}])) == [""]
+
+
+def test_patch_when_filtered_then_those_rows_and_204(stack: Stack, bins: Api, lease: Json) -> None:
+    sent(bins, lease, "POST", "/v1/tables/bins", [{"id": i, "n": n} for i, n in zip("abc", (1, 2, 3))])
+    answer = sent(bins, lease, "PATCH", "/v1/tables/bins?n=gte.2&id=in.(b,c,d)", {"words": "x"})
+    assert (answer.status, answer.body, answer.headers["Content-Range"]) == (204, b"", "*/2")
+    assert rows(stack) == [("a", 1, None), ("b", 2, "x"), ("c", 3, "x")]
+    answer = sent(bins, lease, "PATCH", "/v1/tables/bins?or=(id.eq.a,n.eq.3)&select=id,words", {"words": "y"}, "return=representation")
+    assert answer.status == 200 and sorted(row["id"] for row in answer.json()) == ["a", "c"]
+    nobody = sent(bins, lease, "PATCH", "/v1/tables/bins?id=eq.nobody", {"words": "y"}, "return=representation")
+    assert (nobody.status, nobody.body) == (200, b"[]")
+
+
+def test_delete_when_filtered_then_those_rows(stack: Stack, bins: Api, lease: Json) -> None:
+    sent(bins, lease, "POST", "/v1/tables/bins", [{"id": i, "n": 1} for i in "abc"])
+    assert sent(bins, lease, "DELETE", "/v1/tables/bins?id=not.eq.a").status == 204
+    answer = sent(bins, lease, "DELETE", "/v1/tables/bins?id=eq.a&select=id", prefer="return=representation")
+    assert (answer.status, answer.body) == (200, b'[{"id":"a"}]')
+    assert rows(stack) == []
+
+
+def test_upsert_when_duplicates_are_merged_or_ignored_then_so(stack: Stack, bins: Api, lease: Json) -> None:
+    sent(bins, lease, "POST", "/v1/tables/bins", {"id": "a", "n": 1, "words": "first"})
+    both = [{"id": "a", "n": 2}, {"id": "b", "n": 2}]
+    answer = sent(bins, lease, "POST", "/v1/tables/bins?on_conflict=id&select=id", both, "resolution=ignore-duplicates,return=representation")
+    assert (answer.status, answer.body) == (201, b'[{"id":"b"}]')
+    answer = sent(bins, lease, "POST", "/v1/tables/bins?on_conflict=id", both, "resolution=merge-duplicates")
+    assert (answer.status, answer.headers["Preference-Applied"]) == (201, "resolution=merge-duplicates")
+    assert rows(stack) == [("a", 2, "first"), ("b", 2, None)]
+    sent(bins, lease, "POST", "/v1/tables/bins?on_conflict=id", {"id": "a", "n": 3}, "resolution=merge-duplicates")
+    assert rows(stack)[0] == ("a", 3, "first")
+    expect_problem(sent(bins, lease, "POST", "/v1/tables/bins", {"id": "a"}), 409, "constraint-violation")
+    assert pointers_of(sent(bins, lease, "POST", "/v1/tables/bins?on_conflict=no", both, "resolution=merge-duplicates"), 422, "unprocessable") == ["on_conflict"]
+    assert pointers_of(sent(bins, lease, "POST", "/v1/tables/bins", both, "resolution=merge-duplicates")) == ["on_conflict"]
+
+
+def test_change_when_without_condition_then_refused(stack: Stack, bins: Api, lease: Json) -> None:
+    sent(bins, lease, "POST", "/v1/tables/bins", {"id": "a"})
+    assert pointers_of(sent(bins, lease, "PATCH", "/v1/tables/bins", {"n": 1})) == ["query"]
+    assert pointers_of(sent(bins, lease, "DELETE", "/v1/tables/bins")) == ["query"]
+    assert pointers_of(sent(bins, lease, "DELETE", "/v1/tables/bins?id=eq.a&limit=1")) == ["limit"]
+    assert rows(stack) == [("a", 7, None)]
+
+
+@pytest.mark.parametrize("method, query, body, pointers", [
+    ("POST", "", {"id": "a", "no/pe": 1}, ["/no~1pe"]), ("POST", "", [{"id": "a", "nope": 1}, {"id": "b", "nope": 2}], ["/0/nope"]), ("PATCH", "?id=eq.a", {"nope": 1}, ["/nope"]),
+    ("PATCH", "?nope=eq.1", {"n": 1}, ["nope"]), ("DELETE", "?nope=eq.1", None, ["nope"]), ("PATCH", "?id=eq.a", {"n": {"a": 1}}, ["/n"]),
+])
+def test_write_when_it_names_what_is_not_there_then_422_naming_it(bins: Api, lease: Json, method: str, query: str, body: Json, pointers: list[str]) -> None:
+    assert pointers_of(sent(bins, lease, method, f"/v1/tables/bins{query}", body), 422, "unprocessable") == pointers
+
+
+def test_write_when_a_value_does_not_fit_then_422_with_the_servers_words(bins: Api, lease: Json) -> None:
+    problem = expect_problem(sent(bins, lease, "PATCH", "/v1/tables/bins?id=eq.a", {"n": "two"}), 422, "unprocessable")
+    assert problem["sqlstate"] == "22P02" and "operation" not in problem
+
+
+def test_write_when_the_table_is_unknown_or_not_for_it_then_404(bins: Api, lease: Json) -> None:
+    expect_problem(sent(bins, lease, "POST", "/v1/tables/nope", {"id": "a"}), 404, "not-found")
+    expect_problem(sent(bins, lease, "DELETE", "/v1/tables/order_events?id=eq.1"), 404, "not-found")
+
+
+def test_write_when_no_lease_is_sent_then_428(stack: Stack, bins: Api) -> None:
+    expect_problem(sent(bins, None, "POST", "/v1/tables/bins", {"id": "a"}), 428, "fencing-required")
+    expect_problem(sent(bins, None, "PATCH", "/v1/tables/bins?id=eq.a", {"n": 1}), 428, "fencing-required")
+    expect_problem(sent(bins, None, "DELETE", "/v1/tables/bins?id=eq.a"), 428, "fencing-required")
+
+
+def test_write_when_the_lease_is_stale_or_does_not_cover_the_row_then_nothing_changed(stack: Stack, api: Api, sku: Sku, fresh: Callable[[str], str]) -> None:
+    a = api.take(sku.resource, ttl_ms=300)
+    b = api.take(sku.resource, wait_ms=3_000)
+    assert sent(api, b, "PATCH", f"/v1/tables/inventory?sku=eq.{sku.name}", {"note": "b"}).status == 204
+    problem = expect_problem(sent(api, a, "PATCH", f"/v1/tables/inventory?sku=eq.{sku.name}", {"note": "a"}), 412, "stale-fencing-token")
+    assert (problem["fencing_token"], problem["last_fencing_token"], problem["resource"]) == (a["fencing_token"], b["fencing_token"], sku.resource)
+    assert "write_id" in problem
+    other = stock_up(stack, fresh("sku"))
+    expect_problem(sent(api, b, "PATCH", f"/v1/tables/inventory?sku=eq.{other.name}", {"note": "b"}), 403, "resource-not-covered")
+    assert (sku.row()["note"], other.row()["note"]) == ("b", None)
+
+
+# Tokens of another issuer
+
+
+def bare(resource: str, token: object, **more: str) -> dict[str, str]:
+    return {"Fencing-Resource": resource, "Fencing-Token": str(token), **more}
+
+
+def test_bare_token_when_it_grows_then_writes_land_and_older_ones_do_not(stack: Stack, api: Api, sku: Sku) -> None:
+    path = f"/v1/tables/inventory?sku=eq.{sku.name}"
+    assert api.call("PATCH", path, {"note": "40"}, bare(sku.resource, 40)).status == 204
+    assert api.call("PATCH", path, {"note": "40 again"}, bare(sku.resource, 40)).status == 204
+    problem = expect_problem(api.call("PATCH", path, {"note": "39"}, bare(sku.resource, 39)), 412, "stale-fencing-token")
+    assert (problem["fencing_token"], problem["last_fencing_token"]) == (39, 40)
+    body = {"operations": [sku.sell()]}
+    assert api.call("POST", "/v1/writes", body, bare(sku.resource, 41)).json()["fences"] == [{"resource": sku.resource, "fencing_token": 41, "last_fencing_token": 41}]
+    expect_problem(api.call("POST", "/v1/writes", body, bare(sku.resource, 40)), 412, "stale-fencing-token")
+    assert api.get("/v1/tables/inventory", bare(sku.resource, 42), sku=f"eq.{sku.name}", select="stock,note").json() == [{"stock": 9, "note": "40 again"}]
+    expect_problem(api.call("POST", "/v1/writes", body, bare(sku.resource, 41)), 412, "stale-fencing-token")
+
+
+def test_bare_token_when_of_several_resources_then_all_are_entered(stack: Stack, api: Api, sku: Sku, fresh: Callable[[str], str]) -> None:
+    other = stock_up(stack, fresh("sku"))
+    answer = api.call("POST", "/v1/writes", {"operations": [sku.sell(), other.sell()]}, bare(f"{other.resource}, {sku.resource}", 50))
+    assert answer.status == 200, answer
+    assert stack.query("select fencing.fence(%s), fencing.fence(%s)", (sku.resource, other.resource)) == [(50, 50)]
+
+
+@pytest.mark.parametrize("headers, pointers", [
+    (bare("", 1), ["Fencing-Resource"]), (bare("a//b", 1), ["Fencing-Resource"]), (bare("a,a", 1), ["Fencing-Resource"]), (bare(",".join(f"r{i}" for i in range(17)), 1), ["Fencing-Resource"]),
+    (bare("a", 0), ["Fencing-Token"]), (bare("a", -1), ["Fencing-Token"]), (bare("a", 2**53), ["Fencing-Token"]), (bare("a", "1x"), ["Fencing-Token"]), ({"Fencing-Token": "1"}, ["Fencing-Resource"]),
+    ({"Fencing-Resource": "a"}, ["Fencing-Token"]),
+])
+def test_bare_token_when_malformed_then_400_naming_the_header(api: Api, headers: dict[str, str], pointers: list[str]) -> None:
+    body = {"operations": [{"delete": "inventory", "where": {"sku": "none"}}]}
+    assert pointers_of(api.call("POST", "/v1/writes", body, headers)) == pointers
+
+
+def test_bare_token_when_sent_with_a_lease_then_400(api: Api, sku: Sku) -> None:
+    lease = api.take(sku.resource)
+    answer = api.call("PATCH", f"/v1/tables/inventory?sku=eq.{sku.name}", {"note": "x"}, bare(sku.resource, 5, **{"Fencing-Lease": lease["lease_id"]}))
+    assert pointers_of(answer) == ["Fencing-Token"]
+
+
+def test_bare_token_when_the_caller_may_not_then_403(guarded_pair: Stack) -> None:
+    body = {"operations": [{"delete": "inventory", "where": {"sku": "none"}}]}
+    for_orders = guarded_pair.api(0, "orders")
+    expect_problem(for_orders.call("POST", "/v1/writes", body, bare("inventory/none", 5)), 403, "forbidden")
+    expect_problem(for_orders.get("/v1/tables/inventory", bare("inventory/none", 5)), 403, "forbidden")
+    assert guarded_pair.api(0).call("POST", "/v1/writes", body, bare("inventory/none", 5)).status == 200
+    expect_problem(guarded_pair.api(0, "auditor").get("/v1/tables/inventory"), 403, "forbidden")
+
+
+def test_sample_when_written_in_both_shapes_then_the_same(api: Api, sample: Sample) -> None:
+    lease = api.take(sample.resource)
+    assert sent(api, lease, "PATCH", f"/v1/tables/samples?id=eq.{sample.name}", {"small": 877, "doc": {"a": [1]}}).status == 204
+    assert api.wrote(lease, sample.set(words="w"), **{"return": "rows"})["results"][0]["rows"] == api.get("/v1/tables/samples", id=f"eq.{sample.name}").json()

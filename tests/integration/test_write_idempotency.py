@@ -1,0 +1,352 @@
+"""Idempotency-Key on writes: whatever breaks and however often a call is sent, it is carried out once and always tells the same."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Iterator
+
+import pytest
+
+from support.api import Answer, Api, Json, expect_problem, pointers_of
+from support.cluster import Cluster
+from support.polling import eventually
+from support.shop import Sku, stock_up
+from support.stack import Stack
+from support.stack import running as running_stack
+
+SLOW_COMMIT = """
+create table if not exists keyed (id text primary key, seconds double precision not null default 0, place integer,
+                                  constraint keyed_place unique (place) deferrable initially deferred, filling text);
+create or replace function keyed_sleep() returns trigger language plpgsql as $$ begin perform pg_sleep(new.seconds); return null; end $$;
+drop trigger if exists keyed_sleep on keyed;
+create constraint trigger keyed_sleep after insert on keyed deferrable initially deferred for each row when (new.seconds > 0)
+  execute function keyed_sleep();
+select fencing.protect('keyed', $$'keyed/' || id$$);
+select fencing.expose_table('keyed');
+create or replace function keyed_add(id text) returns text language sql
+  set search_path = public, pg_temp as $$ insert into keyed (id) values ($1) returning id $$;
+select fencing.expose_function('keyed_add(text)');
+"""
+
+
+def make_tables(stack: Stack) -> None:
+    stack.query(SLOW_COMMIT)
+    for gateway in range(len(stack.facts["gateways"])):
+        api = stack.api(gateway)
+        for operation in ({"delete": "keyed", "where": {"id": "none"}}, {"call": "keyed_add", "args": {"id": "none"}}):
+            eventually(lambda: write(api, "keyed/none", {"delete": "keyed", "where": {"id": "none"}}, operation).status == 200, 10,
+                       what="the gateway knows what is new")
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Stack]:
+    """Two gateways, of which tests kill one; it comes back."""
+    with running_stack("--gateways", "2") as made:
+        make_tables(made)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def keyed(stack: Stack) -> None:
+    make_tables(stack)
+
+
+@pytest.fixture
+def key() -> str:
+    return uuid.uuid4().hex
+
+
+def write(api: Api, resource: str, *operations: Json, key: str | None = None, **more: object) -> Answer:
+    """A write with a lease of its own."""
+    body = {"lease": {"resource": resource, "ttl_ms": 10_000, "wait_ms": 10_000}, "operations": list(operations), **more}
+    return api.call("POST", "/v1/writes", body, {"Idempotency-Key": key} if key else None)
+
+
+def is_replay(answer: Answer) -> bool:
+    return answer.headers["Idempotency-Replayed"] == "true"
+
+
+def told(answer: Answer) -> Any:
+    """What must be the same in every answer to one key."""
+    return answer.status, {name: value for name, value in answer.json().items() if name != "request_id"}
+
+
+# the same outcome
+
+def test_write_repeated_when_done_then_same_answer_and_not_done_again(api: Api, sku: Sku, key: str) -> None:
+    first = write(api, sku.resource, sku.sell(), key=key, **{"return": "rows"})
+    assert first.status == 200 and not is_replay(first), str(first)
+    for _ in range(3):
+        again = write(api, sku.resource, sku.sell(), key=key, **{"return": "rows"})
+        assert is_replay(again) and again.body == first.body
+    assert sku.stock() == 9
+
+
+def test_write_repeated_under_a_lease_when_it_is_released_then_same_answer(api: Api, sku: Sku, key: str) -> None:
+    lease = api.take(sku.resource)
+    body = {"lease_id": lease["lease_id"], "operations": [sku.sell()], "then": "release", "require_live": True}
+    answers = [api.call("POST", "/v1/writes", body, {"Idempotency-Key": key}) for _ in range(3)]
+    assert [answer.status for answer in answers] == [200] * 3, [str(answer) for answer in answers]
+    assert len({answer.body for answer in answers}) == 1 and [is_replay(answer) for answer in answers] == [False, True, True]
+    assert sku.stock() == 9
+
+
+def test_write_repeated_when_holds_were_left_then_no_second_hold_given_back(api: Api, sku: Sku, key: str) -> None:
+    lease = api.take(sku.resource, owner="keyed")
+    for _ in range(2):
+        api.ask(sku.resource, owner="keyed")
+    body = {"lease_id": lease["lease_id"], "operations": [sku.sell()], "then": "release"}
+    answers = [api.call("POST", "/v1/writes", body, {"Idempotency-Key": key}) for _ in range(3)]
+    assert [answer.json()["released"] for answer in answers] == [False] * 3
+    assert api.look(lease).json()["hold_count"] == 2
+    assert sku.stock() == 9
+
+
+@pytest.mark.parametrize("name, status, slug", [("expectation", 409, "expectation-failed"), ("constraint", 409, "constraint-violation"),
+                                                ("deferred", 409, "constraint-violation"), ("uncovered", 403, "resource-not-covered"),
+                                                ("value", 422, "unprocessable")])
+def test_write_repeated_when_refused_then_same_refusal_even_if_it_would_pass_now(stack: Stack, api: Api, sku: Sku, keyed: None, key: str,
+                                                                                 fresh: Callable[[str], str], name: str, status: int, slug: str) -> None:
+    row, place = fresh("row"), random.randrange(2**31)
+    assert write(api, f"keyed/{row}", {"insert": "keyed", "values": {"id": row, "place": place}}).status == 200
+    resource, operations = {
+        "expectation": (sku.resource, [sku.sell(11)]),
+        "constraint": (sku.resource, [{"update": "inventory", "where": {"sku": sku.name}, "add": {"stock": -11}}]),
+        "deferred": (f"keyed/{row}-2", [{"insert": "keyed", "values": {"id": f"{row}-2", "place": place}}]),
+        "uncovered": (sku.resource, [sku.sell(), {"update": "keyed", "where": {"id": row}, "set": {"seconds": 0}}]),
+        "value": (sku.resource, [{"update": "inventory", "where": {"sku": sku.name}, "set": {"stock": "many"}}]),
+    }[name]
+    first = write(api, resource, *operations, key=key)
+    expect_problem(first, status, slug)
+    write(api, sku.resource, {"update": "inventory", "where": {"sku": sku.name}, "add": {"stock": 5}})
+    write(api, f"keyed/{row}", {"delete": "keyed", "where": {"id": row}})
+    again = write(api, resource, *operations, key=key)
+    expect_problem(again, status, slug)
+    assert is_replay(again) and told(again) == told(first)
+    assert sku.stock() == 15
+    recorded = api.history(write_id=first.json()["write_id"])
+    assert [item["event"] for item in recorded] in (["write_failed"], ["write_rejected"]), "recorded once, in the transaction of the key"
+
+
+def test_write_repeated_when_stale_then_same_412(stack: Stack, api: Api, sku: Sku, key: str) -> None:
+    old = api.take(sku.resource, ttl_ms=300)
+    new = api.take(sku.resource, wait_ms=5_000)
+    api.wrote(new, sku.sell())
+    body = {"lease_id": old["lease_id"], "operations": [sku.sell()]}
+    answers = [api.call("POST", "/v1/writes", body, {"Idempotency-Key": key}) for _ in range(2)]
+    for answer in answers:
+        expect_problem(answer, 412, "stale-fencing-token")
+    assert told(answers[0]) == told(answers[1]) and is_replay(answers[1])
+    assert len(api.history(resource=sku.resource, event="write_rejected")) == 1
+
+
+def test_write_repeated_when_it_met_a_conflict_then_tried_again(stack: Stack, api: Api, sku: Sku, key: str) -> None:
+    other = stack.sql()
+    other.autocommit = False
+    with other.cursor() as cursor:
+        cursor.execute("select from inventory where sku = %s for update", (sku.name,))
+    expect_problem(write(api, sku.resource, sku.sell(), key=key), 409, "write-conflict")
+    other.rollback()
+    other.close()
+    again = write(api, sku.resource, sku.sell(), key=key)
+    assert again.status == 200 and not is_replay(again), str(again)
+    assert sku.stock() == 9
+
+
+def test_write_repeated_when_lease_was_not_free_then_key_is_unused(api: Api, sku: Sku, key: str) -> None:
+    lease = api.take(sku.resource)
+    body = {"lease": {"resource": sku.resource}, "operations": [sku.sell()]}
+    expect_problem(api.call("POST", "/v1/writes", body, {"Idempotency-Key": key}), 423, "resource-locked")
+    api.give_back(lease)
+    answer = api.call("POST", "/v1/writes", body, {"Idempotency-Key": key})
+    assert answer.status == 200 and not is_replay(answer)
+
+
+def test_write_repeated_when_answer_was_large_then_without_its_rows(api: Api, keyed: None, key: str, fresh: Callable[[str], str]) -> None:
+    row = fresh("large")
+    insert = {"insert": "keyed", "values": {"id": row, "filling": "x" * 70_000}}
+    first = write(api, f"keyed/{row}", insert, key=key, **{"return": "rows"})
+    assert first.status == 200 and len(first.body) > 70_000 and "rows_left_out" not in first.json()
+    again = write(api, f"keyed/{row}", insert, key=key, **{"return": "rows"})
+    assert is_replay(again) and again.json()["rows_left_out"] is True
+    assert again.json()["write_id"] == first.json()["write_id"] and again.json()["results"] == [{"rows_affected": 1}]
+
+
+def test_call_of_function_repeated_when_done_then_same_value(api: Api, keyed: None, key: str, fresh: Callable[[str], str]) -> None:
+    row = fresh("call")
+    answers = [write(api, f"keyed/{row}", {"call": "keyed_add", "args": {"id": row}}, key=key) for _ in range(2)]
+    assert [answer.json()["results"] for answer in answers] == [[{"value": row}]] * 2
+    assert is_replay(answers[1])
+
+
+# another request, another caller
+
+def test_key_when_used_for_another_request_then_422_and_nothing_done(api: Api, sku: Sku, key: str) -> None:
+    assert write(api, sku.resource, sku.sell(), key=key).status == 200
+    for _ in range(2):
+        expect_problem(write(api, sku.resource, sku.sell(2), key=key), 422, "idempotency-mismatch")
+    lease = api.take(sku.resource)
+    other = api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()]}, {"Idempotency-Key": key})
+    expect_problem(other, 422, "idempotency-mismatch")
+    assert sku.stock() == 9
+
+
+def test_key_when_another_principal_has_it_too_then_its_own(guarded_pair: Stack, fresh: Callable[[str], str], key: str) -> None:
+    sku = stock_up(guarded_pair, fresh("sku"))
+    for principal in ("admin", "orders"):
+        answer = write(guarded_pair.api(0, principal), sku.resource, sku.sell(), key=key)
+        assert answer.status == 200 and not is_replay(answer), str(answer)
+    assert sku.stock() == 8
+
+
+def test_key_when_malformed_then_400(api: Api, sku: Sku) -> None:
+    for bad in ("", "k" * 65, "two words"):
+        assert pointers_of(write(api, sku.resource, sku.sell(), key=bad or " ")) == ["Idempotency-Key"]
+
+
+def test_kept_outcomes_when_anybody_looks_then_no_access(stack: Stack) -> None:
+    for role in ("fencing_writer", "fencing_auditor", "fencing_gateway"):
+        granted = stack.query("select has_table_privilege(%s, 'fencing.kept_outcome', 'select, insert, update, delete, truncate')", (role,))
+        assert granted == [(False,)], role
+
+
+# while the first one runs
+
+def test_repeat_when_first_still_runs_then_409_at_both_gateways_and_outcome_survives_kill(pair: Stack, key: str, fresh: Callable[[str], str]) -> None:
+    """The gateway dies between the commit that PostgreSQL is busy with and the answer."""
+    row = fresh("killed")
+    insert = {"insert": "keyed", "values": {"id": row, "seconds": 2}}
+    lease = pair.api(1).take(f"keyed/{row}", ttl_ms=30_000)
+    body = {"lease_id": lease["lease_id"], "operations": [insert], "return": "rows"}
+    first = pair.api(0).begin("POST", "/v1/writes", body, {"Idempotency-Key": key})
+    eventually(lambda: pair.query("select 1 from pg_stat_activity where wait_event = 'PgSleep'"), 10, every=0.01, what="it commits")
+    for gateway in (0, 1):
+        busy = pair.api(gateway).call("POST", "/v1/writes", body, {"Idempotency-Key": key})
+        expect_problem(busy, 409, "idempotency-in-progress")
+        assert int(busy.headers["Retry-After"]) >= 1
+    os.kill(pair.read()["gateways"][0]["pid"], signal.SIGKILL)
+    with pytest.raises(Exception):
+        first.answer()
+    other = pair.api(1)
+    eventually(lambda: other.call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200, 15, what="the outcome is there")
+    again = other.call("POST", "/v1/writes", body, {"Idempotency-Key": key})
+    assert is_replay(again) and again.json()["results"][0]["rows"][0]["id"] == row
+    assert pair.query("select count(*) from fencing.history where resource = %s and event = 'write_applied'", (f"keyed/{row}",)) == [(1,)]
+    assert pair.query("select count(*) from keyed where id = %s", (row,)) == [(1,)]
+    eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, what="the gateway is back")
+
+
+def test_repeat_when_gateway_is_killed_before_commit_then_done_once(pair: Stack, key: str, fresh: Callable[[str], str]) -> None:
+    sku = stock_up(pair, fresh("sku"))
+    other = pair.sql()
+    other.autocommit = False
+    with other.cursor() as cursor:
+        cursor.execute("select from inventory where sku = %s for update", (sku.name,))
+    lease = pair.api(1).take(sku.resource, ttl_ms=30_000)
+    body = {"lease_id": lease["lease_id"], "operations": [sku.sell()]}
+    first = pair.api(0).begin("POST", "/v1/writes", body, {"Idempotency-Key": key})
+    eventually(lambda: pair.query("select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%inventory%'"), 5, what="it waits")
+    os.kill(pair.read()["gateways"][0]["pid"], signal.SIGKILL)
+    with pytest.raises(Exception):
+        first.answer()
+    other.rollback()
+    other.close()
+    eventually(lambda: pair.api(1).call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200, 15, what="done by the other")
+    time.sleep(0.5)
+    assert sku.stock() == 9
+    eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, what="the gateway is back")
+
+
+def send_until_told(apis: list[Api], body: Json, key: str, seed: int, until: float) -> Answer:
+    """What a careful caller does: repeats the call, here or there, until somebody says what became of it."""
+    rng = random.Random(seed)
+    while time.monotonic() < until:
+        try:
+            answer = rng.choice(apis).call("POST", "/v1/writes", body, {"Idempotency-Key": key})
+        except OSError:
+            time.sleep(0.02)
+            continue
+        except Exception:  # http.client's, for an answer cut short
+            continue
+        if answer.status == 200:
+            return answer
+        assert answer.status in (409, 423, 503), str(answer)
+        if answer.status == 409:
+            assert answer.json()["type"] in ("/problems/idempotency-in-progress", "/problems/write-conflict"), str(answer)
+        time.sleep(0.02 * rng.random())
+    raise AssertionError(f"nobody said what became of {key}")
+
+
+@pytest.mark.parametrize("killing", [False, True], ids=["quiet", "gateway_killed"])
+def test_hundreds_of_keys_when_sent_thrice_at_once_then_each_done_once(pair: Stack, fresh: Callable[[str], str], killing: bool) -> None:
+    keys, copies = 200, 3
+    skus = [stock_up(pair, fresh("once"), 1000) for _ in range(20)]
+    apis = [pair.api(0), pair.api(1)]
+    leases = [apis[0].take(sku.resource, ttl_ms=60_000) for sku in skus[:10]]
+    stem = fresh("k")
+    bodies = []
+    for number in range(keys):
+        sku = skus[number % len(skus)]
+        lease: Json = {"lease_id": leases[number % len(skus)]["lease_id"]} if number % len(skus) < 10 else \
+            {"lease": {"resource": sku.resource, "ttl_ms": 3_000, "wait_ms": 10_000}}
+        bodies.append({**lease, "operations": [sku.sell()]})
+    work = [(number, copy) for number in range(keys) for copy in range(copies)]
+    random.Random(7).shuffle(work)
+    until = time.monotonic() + 90
+    killer = threading.Timer(0.7, lambda: os.kill(pair.read()["gateways"][0]["pid"], signal.SIGKILL))
+    if killing:
+        killer.start()
+    with ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(lambda job: (job[0], send_until_told(apis, bodies[job[0]], f"{stem}-{job[0]}", job[0] * 10 + job[1], until)), work))
+    killer.cancel()
+    outcomes: dict[int, set[str]] = {}
+    for number, answer in answers:
+        outcomes.setdefault(number, set()).add(answer.json()["write_id"])
+    assert all(len(told_of) == 1 for told_of in outcomes.values()) and len(outcomes) == keys
+    assert sum(1000 - sku.stock() for sku in skus) == keys
+    assert pair.query("select count(*) from fencing.kept_outcome where key like %s", (f"{stem}-%",)) == [(keys,)]
+    firsts = sum(not is_replay(answer) for _, answer in answers)
+    assert firsts <= keys if killing else firsts == keys
+    eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, what="the gateway is back")
+
+
+# the end of a key
+
+def test_key_when_its_time_is_over_then_swept_and_used_anew(cluster: Cluster, key: str) -> None:
+    settings = cluster.settings()
+    settings["writes"] = {"idempotency_ttl_ms": 1_000}
+    cluster.stack.query(SLOW_COMMIT, dbname=cluster.database)
+    gateway = cluster.gateway(settings)
+    gateway.start()
+    gateway.wait_until_whole()
+
+    def kept() -> int:
+        return cluster.stack.query("select count(*) from fencing.kept_outcome", dbname=cluster.database)[0][0]
+
+    def call() -> Answer:
+        body = {"lease": {"resource": "keyed/a", "ttl_ms": 1_000}, "operations": [{"delete": "keyed", "where": {"id": "a"}}]}
+        return gateway.api.call("POST", "/v1/writes", body, {"Idempotency-Key": key})
+
+    try:
+        assert not is_replay(call()) and is_replay(call())
+        time.sleep(1.1)
+        assert not is_replay(call()), "over, swept or not"
+        # Many at once: taken away in batches, without regard to what somebody else has locked.
+        cluster.stack.query("""insert into fencing.kept_outcome select 'p', n::text, decode(repeat('00', 32), 'hex'), '{}', now() - interval '1 hour'
+                                 from generate_series(1, 3000) n""", dbname=cluster.database)
+        holder = cluster.stack.sql(dbname=cluster.database)
+        holder.autocommit = False
+        with holder.cursor() as cursor:
+            cursor.execute("select from fencing.kept_outcome where principal = 'p' and key = '1' for update")
+        eventually(lambda: kept() == 1, 20, what="all but the locked one are gone")
+        holder.rollback()
+        holder.close()
+        eventually(lambda: kept() == 0, 20, what="and that one too")
+    finally:
+        gateway.kill()
