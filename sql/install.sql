@@ -22,6 +22,7 @@ set local client_min_messages = warning;
 \ir schema/110_protect.sql
 \ir schema/120_checks.sql
 \ir schema/130_expose.sql
+\ir schema/135_shared_updates.sql
 \ir schema/140_api_catalog.sql
 \ir schema/900_grants.sql
 commit;

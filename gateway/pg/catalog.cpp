@@ -8,7 +8,8 @@ namespace {
 
 const std::string read_catalog =
     "select name, kind, target, coalesce(to_json(operations)::text, '[]'), coalesce(columns::text, '[]'), "
-    "coalesce(arguments::text, '[]'), coalesce(returns_set, false), coalesce(returns_void, false) "
+    "coalesce(arguments::text, '[]'), coalesce(returns_set, false), coalesce(returns_void, false), "
+    "coalesce(shared_resource_expression, '') "
     "from fencing.api_catalog order by kind, name";
 
 std::vector<catalog_field> fields_of(const char* text) {
@@ -40,6 +41,7 @@ std::shared_ptr<const catalog> parse(const pqxx::result& rows) {
                 table.operations.emplace(operation.as_string());
             }
             table.columns = fields_of(row[4].c_str());
+            table.shared_resource_expression = row[8].c_str();
         } else {
             auto& function = out->functions[name];
             function.target = row[2].c_str();

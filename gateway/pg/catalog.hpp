@@ -24,6 +24,7 @@ struct exposed_table {
     std::string target;                ///< Quoted and qualified.
     std::set<std::string> operations;  ///< select, insert, update, delete
     std::vector<catalog_field> columns;
+    std::string shared_resource_expression;  ///< Empty: one statement must not serve several writes.
 };
 
 /// A function that operations may call. Names of arguments as declared; only those without a default must be given.

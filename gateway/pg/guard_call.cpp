@@ -83,11 +83,12 @@ compat::parameters begin_write_parameters(const write_request& request) {
 const std::string& begin_writes_sql() {
     static const std::string sql =
         "select resource, last_fencing_token, accepted from fencing.begin_writes($1::text[], $2::bigint[], "
-        "$3::uuid[], $4::text[], $5::text[], $6::text[], $7::jsonb[])";
+        "$3::uuid[], $4::text[], $5::text[], $6::text[], $7::jsonb[], $8::uuid[])";
     return sql;
 }
 
-compat::parameters begin_writes_parameters(const std::vector<const write_request*>& requests) {
+compat::parameters begin_writes_parameters(const std::vector<const write_request*>& requests,
+                                           const std::vector<std::string>& turns) {
     std::array<array_text, 7> columns;
     for (const auto* request : requests) {
         auto values = begin_write_parameters(*request);
@@ -98,6 +99,7 @@ compat::parameters begin_writes_parameters(const std::vector<const write_request
     compat::parameters out;
     for (auto& column : columns)
         out.emplace_back(column.take());
+    out.emplace_back(array_literal(turns));
     return out;
 }
 

@@ -1,5 +1,6 @@
 #include <gateway/pg/catalog.hpp>
 #include <gateway/pg/cluster.hpp>
+#include <gateway/pg/commit_flush.hpp>
 #include <gateway/pg/guarded_write.hpp>
 #include <gateway/pg/history_reader.hpp>
 #include <gateway/pg/history_writer.hpp>
@@ -28,6 +29,10 @@ namespace asio = boost::asio;
 /// How often queues are searched for work whose time is over.
 constexpr std::chrono::milliseconds police_interval{100};
 constexpr unsigned history_readers = 2;
+
+/// More workers than this would take the writes that wait from each other: a batch of half the size costs almost as
+/// much. The others are there for what reads.
+constexpr std::size_t write_workers_max = 2;
 
 /// Runs `work` on a session; what libpqxx threw becomes a failure. `changes` tells whether a lost connection leaves the
 /// outcome unknown.
@@ -154,7 +159,8 @@ auto twice(session_slot& slot, Work work) {
 }  // namespace
 
 struct pool::impl {
-    explicit impl(postgres_config c) : cfg(std::move(c)), aside(cfg, queued), batcher(catalogs, aside) {
+    explicit impl(postgres_config c)
+        : cfg(std::move(c)), aside(cfg, queued), flush(cfg), batcher(catalogs, aside, flush) {
         const worker_manner manner{[this](session_slot& slot, std::vector<std::unique_ptr<job>> work) {
                                        batches.count(work.size());
                                        batcher.run(slot, std::move(work));
@@ -166,14 +172,14 @@ struct pool::impl {
             readers.push_back(std::make_unique<worker>(cfg, queued, worker_manner{{}, true}));
     }
 
-    /// Workers hand on to the lanes beside them, never the other way round: those end last.
-    std::array<const std::vector<std::unique_ptr<worker>>*, 3> in_order_of_end() const {
-        return {&readers, &workers, &aside.workers()};
+    /// Workers hand on to the lanes beside them and to the flush, never the other way round: those end last.
+    std::array<const std::vector<std::unique_ptr<worker>>*, 4> in_order_of_end() const {
+        return {&readers, &workers, &aside.workers(), &flush.workers()};
     }
 
     worker& of(const std::vector<lockcore::resource_name>& resources) {
         if (resources.empty()) return least_loaded();
-        return *workers[resources.front().hash() % workers.size()];
+        return *workers[resources.front().hash() % std::min(workers.size(), write_workers_max)];
     }
 
     static worker& least_loaded_of(const std::vector<std::unique_ptr<worker>>& group) {
@@ -239,6 +245,7 @@ struct pool::impl {
     std::atomic<std::size_t> queued{0};
     batch_sizes batches;
     side_lanes aside;
+    commit_flush flush;
     write_batcher batcher;
     std::vector<std::unique_ptr<worker>> workers;
     std::vector<std::unique_ptr<worker>> readers;  ///< Of the history.

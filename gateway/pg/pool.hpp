@@ -28,7 +28,8 @@ struct membership {
 
 /// Runs work on PostgreSQL: K threads with one connection each and a bounded queue. A resource always goes to the same
 /// worker, so that its writes keep their order of arrival. Writes that wait for a worker share a transaction
-/// (write_batcher.hpp); those that call functions or wait for locks go to as many workers beside, each alone.
+/// (write_batcher.hpp), and the wait for the disk with all others (commit_flush.hpp); those that call functions or wait
+/// for locks go to as many workers beside, each alone.
 ///
 /// Threads: member functions may be called from any thread; awaitables resume on their caller's executor.
 /// Errors common to all: errc::storage_unavailable (nothing changed, unless outcome_unknown says otherwise),

@@ -33,6 +33,7 @@ session& session_slot::make(bool idle) {
         }
         if (idle) expect_answer_by(std::chrono::steady_clock::now() + connect_timeout);
         session_->configure(cfg_);
+        connected_since_ = std::chrono::steady_clock::now();
     } catch (const std::exception& e) {
         drop();
         const auto* lost = dynamic_cast<const session_lost*>(&e);

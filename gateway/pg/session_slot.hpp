@@ -49,6 +49,9 @@ class session_slot {
     void tidy();
 
     bool connected() const { return session_ != nullptr; }
+    /// When the session was ready. What the server has done since then, it has done without a crash in between, as long
+    /// as the session answers.
+    std::chrono::steady_clock::time_point connected_since() const { return connected_since_; }
     std::chrono::steady_clock::time_point retry_at() const { return retry_at_; }
     const postgres_config& settings() const { return cfg_; }
 
@@ -84,6 +87,7 @@ class session_slot {
     const postgres_config& cfg_;
     std::unique_ptr<session> session_;
     std::chrono::steady_clock::time_point retry_at_{};
+    std::chrono::steady_clock::time_point connected_since_{};
     std::chrono::milliseconds backoff_{reconnect_backoff_min};
 
     std::string cause_ = "PostgreSQL can't be reached";

@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <map>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <variant>
 
 namespace fencegate::pg {
 namespace {
@@ -18,6 +21,9 @@ const std::string begin_sql = "begin";
 const std::string rollback_sql = "rollback";
 const std::string patience_sql =
     "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)";
+const std::string patience_later_sql =
+    "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true), "
+    "set_config('synchronous_commit', 'off', true)";
 const compat::parameters no_parameters;
 
 operation_result read(answer_shape shape, const answer_rows& rows) {
@@ -42,7 +48,8 @@ bool waits(const std::string& sqlstate) {
 /// The writes of one transaction, as long as it takes to get one through.
 class shared_run {
   public:
-    shared_run(session_slot& slot, std::vector<shared_write>& writes, deadline until) : slot_(slot), until_(until) {
+    shared_run(session_slot& slot, std::vector<shared_write>& writes, deadline until, const shared_manner& how)
+        : slot_(slot), until_(until), how_(how) {
         for (auto& write : writes) {
             auto& one = active_.emplace_back();
             one.write = &write;
@@ -76,9 +83,22 @@ class shared_run {
         std::size_t begins_at = 0;  ///< Its turn, or its begin_write; its operations follow.
         std::size_t guards_at = 0;  ///< The call that entered its resources,
         int guards_row = -1;        ///< and the row there that is its own; -1: all.
+        int group = -1;             ///< In groups_, where its update is part of one statement,
+        std::size_t place = 0;      ///< at this place.
 
         std::size_t ends_at() const { return begins_at + 1 + names.size(); }
         const std::string& resource() const { return write->request->resources.front().str(); }
+    };
+
+    struct update_group {
+        std::string shape;  ///< The statement that each member would have run.
+        std::string name;
+        compat::parameters turn;
+        compat::parameters values;
+        compat::parameters recheck;
+        std::vector<std::size_t> members;  ///< In active_.
+        std::size_t at = 0;                ///< Its turn; the update and the recheck follow.
+        std::optional<group_answer> answer;
     };
 
     bool reconnect() {
@@ -131,16 +151,25 @@ class shared_run {
         const auto limit = std::min(patience_, slot_.settings().statement_timeout).count();
         const auto lock_limit = std::min(patience_, slot_.settings().lock_timeout).count();
         timeouts_ = {std::to_string(limit), std::to_string(lock_limit)};
-        calls.push_back({via.prepare(patience_sql), &timeouts_});
+        const auto& opening_sql = how_.when == durability::later ? patience_later_sql : patience_sql;
+        calls.push_back({via.prepare(opening_sql), &timeouts_});
         opening_ = calls.size();
         sets_.clear();
+        groups_.clear();
         for (auto& one : active_)
-            one.guards_row = -1;
+            one.guards_row = one.group = -1;
         for (std::size_t i = 0; i < active_.size();) {
             const auto end = std::max(end_of_set(i), i + 1);
-            if (end - i > 1) enter_together(via, calls, i, end);
-            for (; i < end; ++i)
-                add(via, calls, active_[i]);
+            const auto first_group = groups_.size();
+            if (end - i > 1) {
+                form_groups(via, i, end);
+                enter_together(via, calls, i, end);
+            }
+            for (auto at = first_group; at < groups_.size(); ++at)
+                add_group(via, calls, groups_[at]);
+            for (; i < end; ++i) {
+                if (active_[i].group < 0) add(via, calls, active_[i]);
+            }
         }
         return calls;
     }
@@ -155,23 +184,79 @@ class shared_run {
         return end;
     }
 
+    /// Finds the writes of a set whose update one statement can do for all.
+    void form_groups(session& via, std::size_t begin, std::size_t end) {
+        std::map<std::string_view, std::vector<std::size_t>> by_shape;
+        for (auto i = begin; groups_allowed_ && i < end; ++i) {
+            const auto& write = *active_[i].write;
+            const bool plain = write.plan.operations.size() == 1 && !write.request->return_rows &&
+                               std::holds_alternative<update_operation>(write.request->operations.front());
+            if (plain) by_shape[write.plan.operations.front().sql.sql].push_back(i);
+        }
+        for (const auto& [shape, members] : by_shape) {
+            if (members.size() >= group_min) form_group(via, std::string(shape), members);
+        }
+    }
+
+    void form_group(session& via, const std::string& shape, const std::vector<std::size_t>& members) {
+        const auto& first = active_[members.front()];
+        const auto& values = [this](std::size_t i) -> const compat::parameters& {
+            return active_[i].write->plan.operations.front().sql.parameters;
+        };
+        if (how_.refused->has(shape)) return;
+        const auto found =
+            group_update(*how_.known, std::get<update_operation>(first.write->request->operations.front()));
+        if (!found || found->parameters != values(members.front()).size()) return;
+        update_group group;
+        group.shape = shape;
+        try {
+            group.name = via.prepare(found->sql);
+        } catch (const statement_failed& e) {
+            spdlog::warn("updates that could be one statement stay apart: {} {}", e.error.sqlstate, e.error.message);
+            how_.refused->add(shape);
+            return;
+        }
+        group.turn = first.turn;
+        group.recheck = found->recheck;
+        group_values columns(found->parameters);
+        for (const auto i : members) {
+            active_[i].group = static_cast<int>(groups_.size());
+            group.members.push_back(i);
+            active_[i].place = group.members.size();
+            columns.add(values(i), active_[i].resource());
+        }
+        group.values = columns.take();
+        groups_.push_back(std::move(group));
+    }
+
+    void add_group(session& via, std::vector<prepared_call>& calls, update_group& group) {
+        for (const auto i : group.members)
+            active_[i].begins_at = calls.size();
+        group.at = calls.size();
+        calls.push_back({via.prepare(turn_sql()), &group.turn});
+        calls.push_back({group.name, &group.values});
+        calls.push_back({via.prepare(recheck_sql()), &group.recheck});
+    }
+
     void enter_together(session& via, std::vector<prepared_call>& calls, std::size_t begin, std::size_t end) {
         std::vector<const write_request*> requests;
+        std::vector<std::string> turns;
         for (auto i = begin; i < end; ++i) {
             active_[i].guards_at = calls.size();
             active_[i].guards_row = static_cast<int>(i - begin);
             requests.push_back(active_[i].write->request);
+            const auto group = active_[i].group;
+            turns.push_back(*(group < 0 ? active_[i].turn : groups_[static_cast<std::size_t>(group)].turn).front());
         }
         auto& set = sets_.emplace_back();
         set.at = calls.size();
-        set.parameters = begin_writes_parameters(requests);
+        set.parameters = begin_writes_parameters(requests, turns);
         calls.push_back({via.prepare(begin_writes_sql()), &set.parameters});
     }
 
     void add(session& via, std::vector<prepared_call>& calls, active_write& one) {
         one.begins_at = calls.size();
         if (one.guards_row >= 0) {  // entered already
-
             calls.push_back({via.prepare(turn_sql()), &one.turn});
         } else {
             one.guards_at = one.begins_at;
@@ -197,6 +282,22 @@ class shared_run {
             if (waits(trip.error->sqlstate)) patience_ = patience_again;
             return false;
         }
+        if (trip.error && std::any_of(groups_.begin(), groups_.end(), [&](const auto& group) {
+                return group.at <= failed_at && failed_at <= group.at + 2;
+            })) {
+            // The same: whose row it was, the updates show one by one.
+            groups_allowed_ = false;
+            if (waits(trip.error->sqlstate)) patience_ = patience_again;
+            return false;
+        }
+        for (auto& group : groups_) {
+            if (group.at + 2 >= failed_at) continue;
+            group.answer.emplace(trip.answers[group.at + 1], group.members.size());
+            if (is_true(trip.answers[group.at + 2].text(0, 0))) continue;
+            how_.refused->add(group.shape);
+            groups_allowed_ = false;
+        }
+        if (!groups_allowed_ && !groups_.empty()) return false;
         const std::string* slow = nullptr;
         std::vector<active_write> staying;
         for (auto& one : active_) {
@@ -220,7 +321,7 @@ class shared_run {
     }
 
     /// False: it was refused, or changed another number of rows than expected.
-    static bool read_write(const round_trip& trip, const active_write& one) {
+    bool read_write(const round_trip& trip, const active_write& one) const {
         write_outcome outcome;
         const auto& guards = trip.answers[one.guards_at];
         const int first = std::max(one.guards_row, 0);
@@ -233,7 +334,14 @@ class shared_run {
         }
         auto at = one.begins_at;
         for (const auto& planned : one.write->plan.operations) {
-            auto& done = outcome.results.emplace_back(read(planned.shape, trip.answers[++at]));
+            const auto changed = one.group < 0 ? std::nullopt : groups_[one.group].answer->changed(one.place);
+            if (one.group >= 0 && !changed) return false;
+            auto& done = outcome.results.emplace_back();
+            if (changed) {
+                done.rows_affected = *changed;
+            } else {
+                done = read(planned.shape, trip.answers[++at]);
+            }
             if (planned.expect_rows && *planned.expect_rows != done.rows_affected) return false;
         }
         one.write->answer = std::move(outcome);
@@ -253,8 +361,12 @@ class shared_run {
             answer_all(*failed);
             return;
         }
+        settle();
+    }
+
+    void settle() {
         for (auto& one : active_)
-            one.write->fate = write_fate::answered;
+            one.write->fate = how_.when == durability::later ? write_fate::committed : write_fate::answered;
     }
 
     void answer_all(const failure& why) {
@@ -266,11 +378,14 @@ class shared_run {
 
     session_slot& slot_;
     deadline until_;
+    const shared_manner& how_;
     std::vector<active_write> active_;
     struct entered_set {
         std::size_t at = 0;
         compat::parameters parameters;
     };
+    std::deque<update_group> groups_;  ///< Of the round trip.
+    bool groups_allowed_ = true;
     std::deque<entered_set> sets_;  ///< The calls of begin_writes in the round trip.
     std::size_t opening_ = 0;       ///< How many calls come before the first that belongs to a write.
     bool sets_allowed_ = true;
@@ -281,8 +396,8 @@ class shared_run {
 
 }  // namespace
 
-void run_shared(session_slot& slot, std::vector<shared_write>& writes, deadline until) {
-    shared_run(slot, writes, until).perform();
+void run_shared(session_slot& slot, std::vector<shared_write>& writes, deadline until, const shared_manner& how) {
+    shared_run(slot, writes, until, how).perform();
 }
 
 }  // namespace fencegate::pg

@@ -45,7 +45,7 @@ void worker::submit(std::unique_ptr<job> work) {
         const std::lock_guard lock(mutex_);
         if (finishing_) {
             why = closing_failure();
-        } else if (away_) {
+        } else if (away_ && !manner_.patient) {
             why = unavailable_because(cause_);
         } else if (queued_.load(std::memory_order_relaxed) >= cfg_.queue_max) {
             why = full_failure();
@@ -111,7 +111,7 @@ bool worker::ensure_connected() {
         cause_ = slot_.cause();
     }
     if (connected) return true;
-    refuse_all(unavailable_because(slot_.cause()));
+    if (!manner_.patient) refuse_all(unavailable_because(slot_.cause()));
     std::unique_lock lock(mutex_);
     wake_.wait_until(lock, slot_.retry_at(), [this] { return finishing_; });
     return false;

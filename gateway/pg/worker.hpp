@@ -65,14 +65,15 @@ using run_together = std::function<void(session_slot&, std::vector<std::unique_p
 struct worker_manner {
     run_together together;  ///< Empty: each piece of work alone.
     bool lazy = false;      ///< Connects when the first work comes, not before.
+    bool patient = false;   ///< While PostgreSQL is away work waits, as long as it has time, and is not refused.
 };
 
 /// A thread with one connection and a queue, which it works off in order. Work that shares is taken as it waits, up to
 /// batch_max at a time; nobody waits for more to come.
 ///
-/// While PostgreSQL is away the queue stays empty: work is refused at once, and the thread tries to connect with a
-/// growing pause. Threads: member functions may be called from any thread. Limits:  `queued` counts the work waiting at
-/// all workers of a pool against the pool's queue_max.
+/// While PostgreSQL is away the queue stays empty, unless the worker is patient: work is refused at once, and the
+/// thread tries to connect with a growing pause. Threads: member functions may be called from any thread. Limits:
+/// `queued` counts the work waiting at all workers of a pool against the pool's queue_max.
 class worker {
   public:
     worker(const postgres_config& cfg, std::atomic<std::size_t>& queued, worker_manner manner);

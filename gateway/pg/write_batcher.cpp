@@ -1,3 +1,4 @@
+#include <gateway/pg/commit_flush.hpp>
 #include <gateway/pg/shared_write.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 #include <gateway/pg/write_batcher.hpp>
@@ -127,6 +128,7 @@ void write_batcher::run_transaction(session_slot& slot, jobs batch) {
     std::vector<shared_write> writes;
     std::vector<write_job*> shared;
     auto until = deadline::min();
+    committed_writes committed{std::chrono::steady_clock::now(), {}};
     try {
         const auto known = catalogs_.get(slot.get());
         const auto now = std::chrono::steady_clock::now();
@@ -140,7 +142,9 @@ void write_batcher::run_transaction(session_slot& slot, jobs batch) {
             shared.push_back(one.get());
             until = std::max(until, one->until());
         }
-        run_shared(slot, writes, until);
+        // Who is alone is answered sooner if COMMIT waits itself.
+        const bool later = flush_.serves() && (writes.size() > 1 || flush_.busy());
+        run_shared(slot, writes, until, {later ? durability::later : durability::awaited, known.get(), &refused_});
     } catch (const std::exception& e) {
         // Before anything was sent: each tries for itself and says what it finds.
         slot.drop();
@@ -155,10 +159,13 @@ void write_batcher::run_transaction(session_slot& slot, jobs batch) {
             alone.push_back(std::move(one));
         } else if (write->fate == write_fate::too_long) {
             aside_.take(std::move(one));
+        } else if (write->fate == write_fate::committed) {
+            committed.writes.emplace_back(std::move(one), std::move(write->answer->value()));
         } else {
             one->answer(std::move(*write->answer));
         }
     }
+    if (!committed.writes.empty()) flush_.answer_when_on_disk(std::move(committed));
     for (auto& one : alone)
         run_alone(slot, *one);
 }

@@ -3,6 +3,7 @@
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/catalog.hpp>
+#include <gateway/pg/update_group.hpp>
 #include <gateway/pg/worker.hpp>
 
 #include <cstddef>
@@ -14,6 +15,8 @@
 #include <vector>
 
 namespace fencegate::pg {
+
+class commit_flush;
 
 /// A guarded write and whoever waits for it. run() does it in a transaction of its own.
 class write_job : public job {
@@ -74,7 +77,8 @@ inline constexpr std::size_t shared_operations_max = 128;
 /// Threads: one instance serves all workers of a pool.
 class write_batcher {
   public:
-    write_batcher(catalog_store& catalogs, side_lanes& aside) : catalogs_(catalogs), aside_(aside) {}
+    write_batcher(catalog_store& catalogs, side_lanes& aside, commit_flush& flush)
+        : catalogs_(catalogs), aside_(aside), flush_(flush) {}
 
     /// Answers each, or hands it on. All of `work` are write_jobs.
     void run(session_slot& slot, std::vector<std::unique_ptr<job>> work);
@@ -87,6 +91,8 @@ class write_batcher {
 
     catalog_store& catalogs_;
     side_lanes& aside_;
+    commit_flush& flush_;
+    group_refusals refused_;
 };
 
 /// Takes out of `waiting`, which is sorted by first resource, the writes of the next transaction: as many as fit, in an

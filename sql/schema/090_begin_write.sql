@@ -100,7 +100,8 @@ comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, 
   'SQLSTATE 22023: not a resource or not a token; 22004: no write_id; 55P03: lock_timeout passed. '
   'Locks until the end of the transaction: the guard rows in the order of their names by bytes.';
 
-create or replace function fencing.begin_writes(resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[], details jsonb[])
+create or replace function fencing.begin_writes(
+  resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[], details jsonb[], turns uuid[])
 returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -110,19 +111,19 @@ declare
   count constant integer := cardinality(resources);
 begin
   if (cardinality(fencing_tokens) = count and cardinality(write_ids) = count and cardinality(owners) = count and cardinality(principals) = count
-      and cardinality(trace_ids) = count and cardinality(details) = count) is not true
-     or exists (select from unnest(resources, fencing_tokens, write_ids) as t (r, token, write_id)
-                 where (t.token between 1 and 9007199254740991 and fencing.is_resource(t.r) and t.write_id is not null) is not true) then
+      and cardinality(trace_ids) = count and cardinality(details) = count and cardinality(turns) = count) is not true
+     or exists (select from unnest(resources, fencing_tokens, write_ids, turns) as t (r, token, write_id, turn)
+                 where (t.token between 1 and 9007199254740991 and fencing.is_resource(t.r) and t.write_id is not null and t.turn is not null) is not true) then
     raise exception using errcode = '22023', message = 'begin_writes takes lists of one length, with a resource, a token and a write_id each';
   end if;
   perform set_config('fencing.write_id', '', true);  -- none of them is open before the caller says whose turn it is
   return query
     with given as (
-      select t.* from unnest(resources, fencing_tokens, write_ids, owners, principals, trace_ids, details) with ordinality
-                      as t (resource, token, write_id, owner, principal, trace_id, detail, place)
+      select t.* from unnest(resources, fencing_tokens, write_ids, owners, principals, trace_ids, details, turns) with ordinality
+                      as t (resource, token, write_id, owner, principal, trace_id, detail, turn, place)
     ), entered as (
       insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
-      select n.resource, n.token, pg_current_xact_id(), transaction_timestamp(), n.write_id::text from given n order by n.resource collate "C"
+      select n.resource, n.token, pg_current_xact_id(), transaction_timestamp(), n.turn::text from given n order by n.resource collate "C"
       on conflict on constraint guard_pkey do update
         set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
             entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
@@ -137,9 +138,20 @@ begin
       from given n left join entered e on e.resource = n.resource collate "C" order by n.place;
 end
 $$;
-comment on function fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[]) is
+comment on function fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[], uuid[]) is
   'begin_write for many writes at once, each on one resource, no resource twice: the lists'' n-th items are one write. Raises the fences, opens the resources and adds a write_applied row '
-  'for each. None can change anything before set_config(''fencing.write_id'', its write_id, true) says that it is its turn. One row a write, in the lists'' order. A stale one has accepted = false '
+  'for each. None can change anything before set_config(''fencing.write_id'', its turn, true) says that it is its turn: its own write_id, or that of one of them for several, '
+  'which are then not kept apart here: the caller answers for what each of them reaches. One row a write, in the lists'' order. A stale one has accepted = false '
   'and is not in the history: the caller rolls back, leaves it out, and gives it to begin_write, which records it. '
   'SQLSTATE 22023: not a resource, not a token, no write_id, or lists of different lengths; 21000: a resource twice; 55P03: lock_timeout passed. '
   'Locks until the end of the transaction: the guard rows in the order of their names by bytes.';
+
+create or replace function fencing.begin_writes(resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[], details jsonb[])
+returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select * from fencing.begin_writes(resources, fencing_tokens, write_ids, owners, principals, trace_ids, details, write_ids);
+$$;
+comment on function fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[]) is
+  'begin_writes where each write has a turn of its own. Locks until the end of the transaction: the guard rows in the order of their names by bytes.';

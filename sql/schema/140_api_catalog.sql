@@ -19,7 +19,8 @@ select e.name,
          where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and (e.columns is null or a.attname = any (e.columns))) as columns,
        null::jsonb as arguments,
        null::boolean as returns_set,
-       null::boolean as returns_void
+       null::boolean as returns_void,
+       fencing.shared_resource_expression(e.relation) as shared_resource_expression
   from fencing.exposed e
   join pg_catalog.pg_class c on c.oid = e.relation
   join pg_catalog.pg_namespace n on n.oid = c.relnamespace
@@ -36,7 +37,8 @@ select e.name,
                  where coalesce(t.mode, 'i') in ('i', 'b')) i
          where i.number <= p.pronargs),
        p.proretset,
-       p.prorettype = 'pg_catalog.void'::pg_catalog.regtype
+       p.prorettype = 'pg_catalog.void'::pg_catalog.regtype,
+       null
   from fencing.exposed e
   join pg_catalog.pg_proc p on p.oid = pg_catalog.to_regprocedure(e.function)
   join pg_catalog.pg_namespace n on n.oid = p.pronamespace;
@@ -50,3 +52,4 @@ comment on column fencing.api_catalog.columns is 'Tables: [{"name", "type"}] in 
 comment on column fencing.api_catalog.arguments is 'Functions: [{"name", "type", "has_default"}] in order, those that go in.';
 comment on column fencing.api_catalog.returns_set is 'Functions: whether it returns a set of rows.';
 comment on column fencing.api_catalog.returns_void is 'Functions: whether it returns nothing.';
+comment on column fencing.api_catalog.shared_resource_expression is 'Tables: what shared_resource_expression() says.';

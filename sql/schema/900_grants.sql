@@ -19,6 +19,8 @@ grant select on fencing.node, fencing.api_catalog to fencing_gateway;
 grant execute on function
   fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb),
   fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[]),
+  fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[], uuid[]),
+  fencing.shared_resource_expression(regclass),
   fencing.record_events(jsonb),
   fencing.append_events(uuid, bigint, bigint[], text[], text[], bigint[], bigint[], text[], text[], text[], uuid[], jsonb[]),
   fencing.history_tail(),

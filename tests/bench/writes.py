@@ -1,0 +1,183 @@
+#!/usr/bin/python3
+"""The write path beside the same write by hand, in turn: ratios of one run, and where the CPU goes.
+
+    tests/bench/writes.py --stack DIR/stack.json [--rounds 3] [--seconds 3] [--load build/release/load] [case …]
+
+By hand: pgbench with prepared statements against the stack's own server, over its socket as the gateway; one statement that tests a token in the row, changes it and
+adds a row to a log. No lease, no fence that outlives the row, no history with indexes. CPU is that of whole processes, from /proc; PostgreSQL's is all of
+its processes together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import resource
+import statistics
+import subprocess
+import tempfile
+import uuid
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import psycopg2
+import psycopg2.extensions
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TABLES = """
+create table article (id integer primary key, stock bigint not null, last_fencing_token bigint not null default 0, changed_at timestamptz not null default now());
+insert into article select n, 1000000000 from generate_series(1, 1000) n;
+create table log (id bigserial primary key, article integer not null, fencing_token bigint not null, holder text not null, accepted boolean not null,
+                  at timestamptz not null default now());
+"""
+BY_HAND = """\\set id random(1, {articles})
+with changed as (update article set stock = stock - 1, last_fencing_token = 1, changed_at = now() where id = :id and last_fencing_token <= 1 returning id)
+insert into log (article, fencing_token, holder, accepted) select :id, 1, 'bench', exists (select from changed);
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table: clients, and what they do on either side."""
+
+    clients: int
+    mode: str
+    articles: int
+
+    def __str__(self) -> str:
+        rows = "one row for all" if self.articles == 1 else "any row"
+        return f"{self.mode}, {self.clients} clients (by hand: {rows})"
+
+
+CASES = {"write-64": Case(64, "write", 1000), "write-16": Case(16, "write", 1000), "write-1": Case(1, "write", 1000), "job-64": Case(64, "job", 1000)}
+
+
+def cpu_of(pid: int, with_ended: bool = False) -> float:
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):  # ended a moment ago: its time is its parent's now
+        return 0.0
+    return sum(int(field) for field in fields[11:15 if with_ended else 13]) / os.sysconf("SC_CLK_TCK")
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class Bench:
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.stack: dict[str, Any] = json.loads(arguments.stack.read_text())
+        self.arguments, self.postgres = arguments, self.stack["postgres"]
+        self.database = f"by_hand_{os.getpid()}"
+        self.folder = tempfile.TemporaryDirectory()
+        self.sql("postgres", f"create database {self.database}")
+        self.sql(self.database, TABLES)
+
+    def close(self) -> None:
+        self.sql("postgres", f"drop database {self.database} with (force)")
+        self.folder.cleanup()
+
+    def sql(self, database: str, text: str) -> list[tuple[Any, ...]]:
+        connection: psycopg2.extensions.connection = psycopg2.connect(
+            host=self.postgres["host"], port=self.postgres["port"], dbname=database, user=self.postgres["superuser"])
+        connection.autocommit = True
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(text)
+                return cursor.fetchall() if cursor.description else []
+        finally:
+            connection.close()
+
+    def server_cpu(self) -> float:
+        postmaster = self.postgres["pid"]
+        return sum(map(cpu_of, children(postmaster))) + cpu_of(postmaster, with_ended=True)
+
+    def commits(self) -> tuple[int, float]:
+        ((commits, wal),) = self.sql("postgres", "select (select xact_commit from pg_stat_database where datname = 'fencegate'), (select wal_bytes from pg_stat_wal)")
+        return int(commits), float(wal)
+
+    def by_hand(self, case: Case) -> dict[str, float]:
+        script, prefix = pathlib.Path(self.folder.name, "by_hand.sql"), pathlib.Path(self.folder.name, "latency")
+        script.write_text(BY_HAND.format(articles=case.articles))
+        command = ["pgbench", "-h", self.postgres["host"], "-p", str(self.postgres["port"]), "-U", self.postgres["superuser"], "-n", "-M", "prepared", "-f", script, "-c",
+                   str(case.clients), "-j", str(min(case.clients, 2)), "-T", str(self.arguments.seconds), "-l", "--log-prefix", prefix, self.database]
+        server, client = self.server_cpu(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        server, ended = self.server_cpu() - server, resource.getrusage(resource.RUSAGE_CHILDREN)
+        times = []
+        for file in pathlib.Path(self.folder.name).glob("latency.*"):
+            times += [int(line.split()[2]) for line in file.read_text().splitlines()]
+            file.unlink()
+        return {"rate": float(re.search(r"tps = ([\d.]+)", out)[1]), "p50": statistics.median(times) / 1e3, "server": server / len(times) * 1e6,
+                "client": (ended.ru_utime + ended.ru_stime - client.ru_utime - client.ru_stime) / len(times) * 1e6}
+
+    def ours(self, case: Case) -> dict[str, float]:
+        gateway = self.stack["gateways"][0]["pid"]
+        command = [self.arguments.load, "--stack", self.arguments.stack, "--mode", case.mode, "--clients", str(case.clients), "--seconds",
+                   str(self.arguments.seconds), "--warm-seconds", "0", "--skus", str(max(case.articles, case.clients) if case.mode != "write" else case.clients)]
+        # What was spent before the first write (stocking up) is measured by a run of no length and taken off.
+        empty = self.account([*command, "--seconds", "0.05"], gateway)
+        full = self.account(command, gateway)
+        got = full["got"]
+        operation = next(name for name in got if name.endswith("_per_s"))
+        count = got[operation] * self.arguments.seconds
+        less = empty["got"][operation] * 0.05
+        each = {key: (full[key] - empty[key]) / (count - less) * 1e6 for key in ("gateway", "server", "client", "redis")}
+        return {"rate": got[operation], "p50": got["p50_ms"], **each, "batch": (count - less) / max(full["commits"] - empty["commits"], 1),
+                "wal": (full["wal"] - empty["wal"]) / (count - less)}
+
+    def account(self, command: list[Any], gateway: int) -> dict[str, Any]:
+        nodes = [node["pid"] for node in self.stack["redis"]]
+        before = self.server_cpu(), cpu_of(gateway), sum(map(cpu_of, nodes)), resource.getrusage(resource.RUSAGE_CHILDREN), self.commits()
+        done = subprocess.run([*command, "--prefix", f"w{uuid.uuid4().hex[:8]}-"], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"{done.stdout}\n{done.stderr}")
+        client = resource.getrusage(resource.RUSAGE_CHILDREN)
+        commits, wal = self.commits()
+        return {"got": json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1]), "server": self.server_cpu() - before[0],
+                "gateway": cpu_of(gateway) - before[1], "redis": sum(map(cpu_of, nodes)) - before[2],
+                "client": client.ru_utime + client.ru_stime - before[3].ru_utime - before[3].ru_stime,
+                "commits": commits - before[4][0], "wal": wal - before[4][1]}
+
+
+def medians(measure: Callable[[], dict[str, float]], into: list[dict[str, float]]) -> dict[str, float]:
+    into.append(measure())
+    return {key: statistics.median(one[key] for one in into) for key in into[0]}
+
+
+def report(name: str, one: dict[str, float]) -> str:
+    parts = [f"  {name:8} {one['rate']:8.0f}/s  p50 {one['p50']:7.2f} ms  CPU of a write, us: PostgreSQL {one['server']:5.0f}  client {one['client']:4.0f}"]
+    if "gateway" in one:
+        parts.append(f"  gateway {one['gateway']:4.0f}  Redis {one['redis']:4.0f}  writes a commit {one['batch']:5.1f}  WAL {one['wal']:6.0f} B")
+    return "".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stack", type=pathlib.Path, required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=3)
+    parser.add_argument("--load", type=pathlib.Path, default=ROOT / "build" / "release" / "load")
+    parser.add_argument("cases", nargs="*", default=list(CASES), choices=[[], *CASES], metavar="case")
+    arguments = parser.parse_args()
+    bench = Bench(arguments)
+    try:
+        for case in (CASES[name] for name in arguments.cases):
+            hand: list[dict[str, float]] = []
+            ours: list[dict[str, float]] = []
+            for _ in range(arguments.rounds):
+                theirs = medians(lambda: bench.by_hand(case), hand)
+                mine = medians(lambda: bench.ours(case), ours)
+            print(case)
+            print(report("by hand", theirs))
+            print(report("gateway", mine))
+            print(f"  rate x{mine['rate'] / theirs['rate']:.2f}, p50 x{mine['p50'] / theirs['p50']:.2f}", flush=True)
+    finally:
+        bench.close()
+
+
+if __name__ == "__main__":
+    main()

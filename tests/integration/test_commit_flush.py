@@ -1,0 +1,109 @@
+"""Writes that share a transaction leave its wait for the disk to others; nobody hears of a write before the disk has it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from typing import Callable, Iterator
+
+from support.api import Answer
+from support.polling import eventually
+from support.shop import Sku, stock_up
+from support.stack import Stack
+
+WAITER = "select pid from pg_stat_activity where application_name = 'fencegate' and query like '%pg_logical_emit_message%'"
+
+
+class Sellers:
+    """Callers that sell one piece each of an article of their own, again and again or once."""
+
+    def __init__(self, stack: Stack, fresh: Callable[[str], str], count: int) -> None:
+        self.stack = stack
+        self.goods = [stock_up(stack, fresh("flush"), 1_000_000) for _ in range(count)]
+        self.leases = [stack.api().take(sku.resource, ttl_ms=60_000) for sku in self.goods]
+        self.answers: list[tuple[Sku, Answer]] = []
+        self._mutex = threading.Lock()
+        self._enough = threading.Event()
+
+    def sold(self) -> int:
+        return sum(1_000_000 - sku.stock() for sku in self.goods)
+
+    def tally(self, sku: Sku, known: bool = True) -> int:
+        with self._mutex:
+            return sum(1 for whose, answer in self.answers if whose == sku and (answer.status == 200 if known else self.is_unknown(answer)))
+
+    @staticmethod
+    def is_unknown(answer: Answer) -> bool:
+        return answer.status == 503 and bool(answer.json().get("outcome_unknown"))
+
+    @contextmanager
+    def at_work(self, times: int | None = None) -> Iterator[None]:
+        def sell(sku: Sku, lease: dict[str, object]) -> None:
+            done = 0
+            with self.stack.api().connection() as connection:
+                while not self._enough.is_set() and done != times:
+                    answer = connection.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()]})
+                    done += 1
+                    with self._mutex:
+                        self.answers.append((sku, answer))
+
+        self._enough.clear()
+        threads = [threading.Thread(target=sell, args=one, daemon=True) for one in zip(self.goods, self.leases)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            if times is None:
+                self._enough.set()
+            for thread in threads:
+                thread.join(30)
+            assert not any(thread.is_alive() for thread in threads)
+
+
+def test_writes_when_the_commit_is_not_on_disk_yet_then_none_of_them_is_answered(own_stack: Stack, fresh: Callable[[str], str]) -> None:
+    sellers = Sellers(own_stack, fresh, 32)
+    with sellers.at_work(times=10):
+        pass
+    assert {answer.status for _, answer in sellers.answers} == {200}
+    ((waiter,),) = own_stack.query(WAITER)
+    sellers.answers.clear()
+    os.kill(waiter, signal.SIGSTOP)
+    try:
+        with sellers.at_work(times=1):
+            eventually(lambda: sellers.sold() == 32 * 11, 10, what="all are committed")
+            time.sleep(0.5)
+            # A write that found itself alone has waited for the disk by itself.
+            answered = len(sellers.answers)
+            assert answered < 16, "they were answered although nobody has made sure of the disk"
+            os.kill(waiter, signal.SIGCONT)
+    finally:
+        os.kill(waiter, signal.SIGCONT)
+    assert [answer.status for _, answer in sellers.answers] == [200] * 32 and sellers.sold() == 32 * 11
+
+
+def test_answered_writes_when_the_server_crashes_then_each_of_them_is_there(own_stack: Stack, fresh: Callable[[str], str]) -> None:
+    sellers = Sellers(own_stack, fresh, 32)
+    def accepted() -> int:
+        return sum(sellers.tally(sku) for sku in sellers.goods)
+
+    def they_sell() -> None:
+        before = accepted()
+        eventually(lambda: accepted() > before + 300, 60, what="they sell")
+
+    with sellers.at_work():
+        for _ in range(4):
+            they_sell()
+            # One backend killed so makes PostgreSQL throw away its memory, and with it whatever of the log was not written.
+            ((victim,),) = own_stack.query("select pid from pg_stat_activity where application_name = 'fencegate' order by random() limit 1")
+            os.kill(victim, signal.SIGKILL)
+        they_sell()
+    assert {answer.status for _, answer in sellers.answers} <= {200, 409, 503}
+    for sku in sellers.goods:
+        sold, known = 1_000_000 - sku.stock(), sellers.tally(sku)
+        assert known <= sold <= known + sellers.tally(sku, known=False), (sku, known, sold)
+        assert own_stack.query("select count(*), count(distinct write_id) from fencing.history where event = 'write_applied' and resource = %s",
+                               (sku.resource,)) == [(sold, sold)]

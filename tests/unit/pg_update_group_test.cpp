@@ -1,0 +1,127 @@
+#include <gateway/pg/update_group.hpp>
+#include <gateway/pg/write_sql.hpp>
+
+#include <gtest/gtest.h>
+#include <boost/json/array.hpp>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+using namespace fencegate;
+using namespace fencegate::pg;
+
+namespace {
+
+catalog shop() {
+    catalog out;
+    auto& inventory = out.tables["inventory"];
+    inventory.target = "public.inventory";
+    inventory.operations = {"update"};
+    inventory.columns = {{"sku", "text"},  {"stock", "integer"},
+                         {"note", "text"}, {"price", "numeric(12,2)"},
+                         {"due", "date"},  {"code", "character varying(3)"}};
+    inventory.shared_resource_expression = "'inventory/' || sku";
+    auto& loose = out.tables["loose"];
+    loose = inventory;
+    loose.shared_resource_expression.clear();
+    return out;
+}
+
+comparison where(std::string column, comparison_operator op, boost::json::value value) {
+    return {std::move(column), op, std::move(value), "/where"};
+}
+
+assignment put(std::string name, boost::json::value value) {
+    return {std::move(name), std::move(value), "/set"};
+}
+
+update_operation sale() {
+    update_operation op;
+    op.table = "inventory";
+    op.set = {put("note", "sold")};
+    op.add = {put("stock", -1)};
+    op.where = {where("sku", comparison_operator::eq, "sku-1"), where("stock", comparison_operator::gte, 1)};
+    return op;
+}
+
+}  // namespace
+
+TEST(group_update, ties_each_row_to_its_writes_own_resource_before_and_after) {
+    const auto made = group_update(shop(), sale());
+    ASSERT_TRUE(made);
+    EXPECT_EQ(made->sql,
+              "update public.inventory as t set \"note\" = v.fencegate_1, \"stock\" = t.\"stock\" + v.fencegate_2 "
+              "from unnest($1::text[], $2::integer[], $3::text[], $4::integer[], $5::text[]) with ordinality as v "
+              "(fencegate_1, fencegate_2, fencegate_3, fencegate_4, fencegate_resource, fencegate_place) "
+              "where t.\"sku\" = v.fencegate_3 and t.\"stock\" >= v.fencegate_4 and "
+              "case when ('inventory/' || sku\n) collate \"C\" = v.fencegate_resource then true "
+              "else 1 / (v.fencegate_place - v.fencegate_place) > 0 end "
+              "returning v.fencegate_place, ('inventory/' || sku\n) collate \"C\" = v.fencegate_resource");
+    EXPECT_EQ(made->recheck, (compat::parameters{"public.inventory", "'inventory/' || sku"}));
+}
+
+TEST(group_update, takes_the_values_in_the_order_of_the_single_statement) {
+    const auto known = shop();
+    const auto plan = plan_write(known, {sale()}, false);
+    const auto made = group_update(known, sale());
+    ASSERT_TRUE(made);
+    EXPECT_EQ(made->parameters, plan.operations.front().sql.parameters.size());
+    EXPECT_EQ(plan.operations.front().sql.parameters, (compat::parameters{"sold", "-1", "sku-1", "1"}));
+}
+
+TEST(group_update, leaves_what_is_not_plain_to_the_single_statements) {
+    const auto refuses = [](auto change) {
+        auto op = sale();
+        change(op);
+        return !group_update(shop(), op);
+    };
+    EXPECT_TRUE(refuses([](auto& op) { op.table = "loose"; }));
+    EXPECT_TRUE(refuses([](auto& op) { op.table = "unknown"; }));
+    EXPECT_TRUE(refuses([](auto& op) { op.set = {put("price", "1.005")}; }));  // an array would not keep the length
+    EXPECT_TRUE(refuses([](auto& op) { op.set = {put("code", "abcd")}; }));
+    EXPECT_TRUE(refuses([](auto& op) { op.set = {put("unknown", 1)}; }));
+    EXPECT_TRUE(refuses([](auto& op) { op.add = {put("due", "1 day")}; }));
+    EXPECT_TRUE(refuses([](auto& op) { op.where.push_back(where("note", comparison_operator::is, nullptr)); }));
+    EXPECT_TRUE(
+        refuses([](auto& op) { op.where.push_back(where("sku", comparison_operator::in, boost::json::array{"a"})); }));
+}
+
+TEST(group_values, quotes_what_an_array_would_read_otherwise) {
+    group_values columns(2);
+    columns.add({"a", "1"}, "inventory/a");
+    columns.add({"say \"b\\c\", {d}", std::nullopt}, "inventory/b");
+    columns.add({"NULL", ""}, "inventory/c");
+    EXPECT_EQ(columns.take(), (compat::parameters{R"({"a","say \"b\\c\", {d}","NULL"})", R"({"1",NULL,""})",
+                                                  R"({"inventory/a","inventory/b","inventory/c"})"}));
+}
+
+TEST(group_answer, counts_rows_by_place_and_takes_out_who_has_a_row_of_another_resource) {
+    PGresult* made = PQmakeEmptyPGresult(nullptr, PGRES_TUPLES_OK);
+    char place[] = "place";
+    char own[] = "own";
+    PGresAttDesc columns[] = {{place, 0, 0, 0, 20, 8, -1}, {own, 0, 0, 0, 16, 1, -1}};
+    ASSERT_EQ(PQsetResultAttrs(made, 2, columns), 1);
+    int row = 0;
+    for (auto [at, covered] : {std::pair("3", "t"), {"1", "t"}, {"3", "t"}, {"4", "t"}, {"4", "f"}, {"4", "t"}}) {
+        std::string first = at;
+        std::string second = covered;
+        PQsetvalue(made, row, 0, first.data(), static_cast<int>(first.size()));
+        PQsetvalue(made, row++, 1, second.data(), static_cast<int>(second.size()));
+    }
+    const group_answer answer(answer_rows(made), 4);
+    EXPECT_EQ(answer.changed(1), 1);
+    EXPECT_EQ(answer.changed(2), 0);
+    EXPECT_EQ(answer.changed(3), 2);
+    EXPECT_EQ(answer.changed(4), std::nullopt);
+}
+
+TEST(group_refusals, forget_all_when_full) {
+    group_refusals refused;
+    refused.add("first");
+    EXPECT_TRUE(refused.has("first"));
+    EXPECT_FALSE(refused.has("second"));
+    for (int i = 0; i < 256; ++i)
+        refused.add(std::to_string(i));
+    EXPECT_FALSE(refused.has("first"));
+}
