@@ -134,7 +134,7 @@ int serve(const config& cfg) {
     const bool written = boost::asio::co_spawn(first, events.flush(std::chrono::steady_clock::now() + flush_within),
                                                boost::asio::use_future)
                              .get();
-    if (!written) spdlog::error("{} events could not be written to the history in time and are lost", events.waiting());
+    if (!written) spdlog::error("{} events could not be written to the history in time and are lost", events.size());
     pool.drain(std::chrono::steady_clock::now() + finish_within);
     threads.stop();
     spdlog::info("stopped");

@@ -179,10 +179,6 @@ bool event_sink::full() const {
     return impl_->buffer.full();
 }
 
-std::size_t event_sink::waiting() const {
-    return impl_->buffer.size();
-}
-
 std::uint64_t event_sink::dropped() const {
     return impl_->buffer.dropped();
 }

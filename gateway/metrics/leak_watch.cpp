@@ -53,7 +53,8 @@ std::optional<leak_watch::finding> leak_watch::latest() const {
 
 asio::awaitable<void> leak_watch::run() {
     co_await asio::this_coro::throw_if_cancelled(false);
-    for (;;) {
+    // Asked before the pause as well: a stop may come in the middle of a search, and the pause would not see it.
+    while ((co_await asio::this_coro::cancellation_state).cancelled() == asio::cancellation_type::none) {
         timer_.expires_after(every_);
         boost::system::error_code ignored;
         co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));

@@ -22,9 +22,7 @@ const std::string begin_sql = "begin";
 const std::string rollback_sql = "rollback";
 const std::string patience_sql =
     "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)";
-const std::string patience_later_sql =
-    "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true), "
-    "set_config('synchronous_commit', 'off', true)";
+const std::string patience_later_sql = patience_sql + ", set_config('synchronous_commit', 'off', true)";
 const compat::parameters no_parameters;
 
 operation_result read(answer_shape shape, const answer_rows& rows) {
@@ -154,8 +152,7 @@ class shared_run {
         const auto limit = std::min(patience_, slot_.settings().statement_timeout).count();
         const auto lock_limit = std::min(patience_, slot_.settings().lock_timeout).count();
         timeouts_ = {std::to_string(limit), std::to_string(lock_limit)};
-        const auto& opening_sql = how_.when == durability::later ? patience_later_sql : patience_sql;
-        calls.push_back({via.prepare(opening_sql), &timeouts_});
+        calls.push_back({via.prepare(how_.when == durability::later ? patience_later_sql : patience_sql), &timeouts_});
         claim_keys(via, calls);
         opening_ = calls.size();
         sets_.clear();
@@ -391,14 +388,7 @@ class shared_run {
             // It does not say for whom.
             return;
         }
-        if (failed) {
-            answer_all(*failed);
-            return;
-        }
-        settle();
-    }
-
-    void settle() {
+        if (failed) return answer_all(*failed);
         for (auto& one : active_)
             one.write->fate = how_.when == durability::later ? write_fate::committed : write_fate::answered;
     }

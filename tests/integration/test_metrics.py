@@ -139,6 +139,17 @@ def test_leaks_when_a_key_has_no_ttl_or_a_minority_holds_then_counted_and_named(
     eventually(lambda: value(scrape(api), "fencegate_leaked_keys") == 0 and value(scrape(api), "fencegate_minority_leases") == 0, 25, what="they are gone")
 
 
+def test_gateway_when_stopped_in_the_middle_of_a_search_for_leaks_then_it_ends_at_once(cluster: Cluster) -> None:
+    settings = cluster.settings()
+    settings["lease"]["leak_scan_interval_ms"] = 10_000
+    gateway = cluster.gateway(settings)
+    gateway.start()
+    time.sleep(10.3)  # a search goes over five nodes and takes 1.25 s at least
+    began = time.monotonic()
+    assert gateway.stop() == 0
+    assert time.monotonic() - began < 6, "it waited for the next search"
+
+
 def test_node_when_it_dies_then_its_state_and_the_quorum_are_read(cluster: Cluster, watching: Gateway) -> None:
     api = watching.api
     eventually(lambda: value(scrape(api), "fencegate_node_state", state="voting") == 5, 20, what="all vote")
