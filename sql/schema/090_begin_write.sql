@@ -101,7 +101,8 @@ comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, 
   'Locks until the end of the transaction: the guard rows in the order of their names by bytes.';
 
 create or replace function fencing.begin_writes(
-  resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[], details jsonb[], turns uuid[])
+  resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[], details jsonb[],
+  turns uuid[] default null)
 returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -109,6 +110,7 @@ as $$
 #variable_conflict use_column
 declare
   count constant integer := cardinality(resources);
+  turns constant uuid[] := coalesce(begin_writes.turns, begin_writes.write_ids);
 begin
   if (cardinality(fencing_tokens) = count and cardinality(write_ids) = count and cardinality(owners) = count and cardinality(principals) = count
       and cardinality(trace_ids) = count and cardinality(details) = count and cardinality(turns) = count) is not true
@@ -140,18 +142,8 @@ end
 $$;
 comment on function fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[], uuid[]) is
   'begin_write for many writes at once, each on one resource, no resource twice: the lists'' n-th items are one write. Raises the fences, opens the resources and adds a write_applied row '
-  'for each. None can change anything before set_config(''fencing.write_id'', its turn, true) says that it is its turn: its own write_id, or that of one of them for several, '
+  'for each. None can change anything before set_config(''fencing.write_id'', its turn, true) says that it is its turn: its own write_id (turns not given), or that of one of them for several, '
   'which are then not kept apart here: the caller answers for what each of them reaches. One row a write, in the lists'' order. A stale one has accepted = false '
   'and is not in the history: the caller rolls back, leaves it out, and gives it to begin_write, which records it. '
   'SQLSTATE 22023: not a resource, not a token, no write_id, or lists of different lengths; 21000: a resource twice; 55P03: lock_timeout passed. '
   'Locks until the end of the transaction: the guard rows in the order of their names by bytes.';
-
-create or replace function fencing.begin_writes(resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[], details jsonb[])
-returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
-language sql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-  select * from fencing.begin_writes(resources, fencing_tokens, write_ids, owners, principals, trace_ids, details, write_ids);
-$$;
-comment on function fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[]) is
-  'begin_writes where each write has a turn of its own. Locks until the end of the transaction: the guard rows in the order of their names by bytes.';

@@ -18,7 +18,6 @@ grant select on fencing.node, fencing.api_catalog to fencing_gateway;
 
 grant execute on function
   fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb),
-  fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[]),
   fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[], uuid[]),
   fencing.shared_resource_expression(regclass),
   fencing.find_outcomes(text[], text[], bytea[]),
