@@ -108,3 +108,16 @@ def test_set_when_larger_than_the_limit_then_cut_at_it(rpc: Api) -> None:
 def test_argument_when_a_number_then_its_digits_arrive(rpc: Api) -> None:
     answer = rpc.call("POST", "/v1/rpc/rpc_sum", raw=b'{"a": 0, "b": 12345678901234567890.10}')
     assert answer.json() == Decimal("12345678901234567890.10") and answer.body.endswith(b".10")
+
+
+def test_key_when_sent_again_then_the_function_runs_once(stack: Stack, rpc: Api, sku: Sku) -> None:
+    """place_order takes three pieces; called twice under one key, it takes them once."""
+    order = 900_000_000 + int(sku.name[-6:], 16)
+    lease = rpc.call("POST", "/v1/leases", {"resources": [f"inventory/{sku.name}", f"orders/{order}"], "ttl_ms": 20_000}).json()
+    headers = {"Fencing-Lease": lease["lease_id"], "Idempotency-Key": f"order-{order}"}
+    before = stack.query("select stock from inventory where sku = %s", (sku.name,))[0][0]
+    answers = [rpc.call("POST", "/v1/rpc/place_order", {"order_id": order, "sku": sku.name, "quantity": 3}, headers) for _ in range(2)]
+    assert answers[0].status == 200 and answers[0].body == answers[1].body, answers
+    assert [answer.headers["Idempotency-Replayed"] for answer in answers] == [None, "true"]
+    assert stack.query("select stock from inventory where sku = %s", (sku.name,))[0][0] == before - 3
+    rpc.release(lease)

@@ -204,3 +204,27 @@ def test_sample_when_written_in_both_shapes_then_the_same(api: Api, sample: Samp
     lease = api.take(sample.resource)
     assert sent(api, lease, "PATCH", f"/v1/tables/samples?id=eq.{sample.name}", {"small": 877, "doc": {"a": [1]}}).status == 204
     assert api.wrote(lease, sample.set(words="w"), **{"return": "rows"})["results"][0]["rows"] == api.get("/v1/tables/samples", id=f"eq.{sample.name}").json()
+
+
+# Idempotency-Key
+
+
+@pytest.mark.parametrize("method, path, body, status", [
+    ("POST", "/v1/tables/bins", {"id": "keyed", "n": 5}, 201), ("PATCH", "/v1/tables/bins?id=eq.there", {"n": 6}, 204), ("DELETE", "/v1/tables/bins?id=eq.there", None, 204)])
+def test_key_when_sent_again_then_the_first_answer_and_nothing_done_twice(stack: Stack, bins: Api, lease: Json, method: str, path: str, body: Json, status: int) -> None:
+    sent(bins, lease, "POST", "/v1/tables/bins", {"id": "there"})
+    headers = {"Fencing-Lease": lease["lease_id"], "Idempotency-Key": f"key-{method}-{lease['fencing_token']}"}
+    first, again = (bins.call(method, path, body, headers) for _ in range(2))
+    assert first.status == again.status == status, (first, again)
+    assert first.headers["Idempotency-Replayed"] is None and again.headers["Idempotency-Replayed"] == "true"
+    assert first.headers["Fencing-Write-Id"] == again.headers["Fencing-Write-Id"] and first.headers["Content-Range"] == again.headers["Content-Range"]
+    assert len(bins.history(resource=ALL, token_min=lease["fencing_token"], event="write_applied")) == 2
+    expect_problem(bins.call(method, path + ("&n=lt.999" if "?" in path else "?select=id"), body, headers), 422, "idempotency-mismatch")
+
+
+def test_key_when_the_write_was_refused_then_refused_the_same_again(bins: Api, lease: Json) -> None:
+    headers = {"Fencing-Lease": lease["lease_id"], "Idempotency-Key": f"refused-{lease['fencing_token']}"}
+    for replayed in (None, "true"):
+        answer = bins.call("POST", "/v1/tables/bins", {"id": "x", "n": 1000}, headers)
+        assert expect_problem(answer, 409, "constraint-violation")["sqlstate"] == "23514"
+        assert answer.headers["Idempotency-Replayed"] == replayed
