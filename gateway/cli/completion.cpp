@@ -184,10 +184,6 @@ std::string fish_script(const std::vector<subcommand>& all) {
             out += " -d " + in_quotes(option.help, "\\") + "\n";
         }
         if (!one.words.empty()) out += within + " -a " + in_quotes(join(one.words)) + "\n";
-        if (one.name == "lock")
-            out +=
-                "complete -c fencegate -n '__fish_seen_subcommand_from lock; and contains -- -- (commandline -opc)' -a "
-                "'(__fish_complete_subcommand)'\n";
     }
     return out;
 }

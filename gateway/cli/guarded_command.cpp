@@ -80,6 +80,13 @@ void guarded_command::signal(int number) const {
     if (running_) kill(-process_, number);
 }
 
+void guarded_command::end() const {
+    // Its children that it leaves become ours, so that we see when they are gone and need no init that cleans up.
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    signal(SIGTERM);
+    signal(SIGCONT);
+}
+
 std::optional<int> guarded_command::look() {
     int status = 0;
     while (running_ && waitpid(process_, &status, WNOHANG | WUNTRACED) == process_) {
@@ -103,7 +110,10 @@ void guarded_command::stop_with_it() {
 }
 
 bool guarded_command::left_something() const {
-    return process_ > 0 && !running_ && kill(-process_, 0) == 0;
+    if (process_ <= 0 || running_) return false;
+    while (waitpid(-process_, nullptr, WNOHANG) > 0) {
+    }
+    return kill(-process_, 0) == 0;
 }
 
 void guarded_command::kill_rest() const {

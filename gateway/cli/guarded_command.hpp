@@ -30,6 +30,9 @@ class guarded_command {
     /// To its process group; nothing before the start and after the end.
     void signal(int number) const;
 
+    /// Asks it and all of its process group to end.
+    void end() const;
+
     /// To be called on each SIGCHLD: how it ended, as waitpid tells it, once it has. Where it was stopped by the
     /// terminal (Ctrl-Z), stops us too, and goes on with it.
     std::optional<int> look();

@@ -7,11 +7,13 @@
 
 namespace fencegate::cli {
 
+/// Which live leases. Texts are empty where anything will do.
 struct lease_filter {
     std::string prefix;
     std::size_t limit = 1'000;
 };
 
+/// Which events, as GET /v1/history has it. Texts are empty where anything will do.
 struct history_filter {
     std::string resource, prefix, event, owner, principal, token_min, token_max, trace_id, write_id, from, to;
     bool ascending = false;

@@ -167,8 +167,7 @@ class lock_run {
         if (phase_ != phase::running) return;
         phase_ = phase::lost;
         say("the lease on " + joined(wanted_.resources) + " is lost (" + why + "); ending the command");
-        command_.signal(SIGTERM);
-        command_.signal(SIGCONT);
+        command_.end();
         kill_.expires_after(wanted_.kill_after);
         kill_.async_wait([this](const error_code& ec) {
             if (!ec) command_.signal(SIGKILL);
