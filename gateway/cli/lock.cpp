@@ -120,14 +120,20 @@ class lock_run {
             finish(exit_code_of_refusal(got.status));
             co_return;
         }
-        for (;;) {
-            const auto event = co_await to_.next_event();
-            if (!event) break;
-            take(*event);
+        std::string broken = "the connection to the gateway broke";
+        try {
+            for (;;) {
+                const auto event = co_await to_.next_event();
+                if (!event) break;
+                take(*event);
+            }
+        } catch (const std::exception& e) {
+            if (phase_ != phase::running) throw;
+            broken = std::string("what the gateway tells makes no sense: ") + e.what();
         }
         if (phase_ == phase::asking) throw unreachable("the gateway broke the connection before it granted the lease");
         if (phase_ == phase::done) io_.stop();
-        lose("the connection to the gateway broke");
+        lose(broken);
     }
 
     void take(const stream_event& event) {
@@ -137,12 +143,12 @@ class lock_run {
         if (event.name == "granted" && phase_ == phase::asking) {
             lease_id_ = text(lease, "lease_id");
             arm(lease);
-            phase_ = phase::running;
             command_.start(wanted_.command,
                            {{"FENCING_TOKEN", shown(lease, "fencing_token")},
                             {"FENCING_LEASE", lease_id_},
                             {"FENCING_RESOURCE", joined(wanted_.resources)}},
                            handled_);
+            phase_ = phase::running;
         } else if (event.name == "renewed") {
             arm(lease);
         } else if (event.name == "lost" || event.name == "released") {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -227,6 +229,22 @@ def test_gateway_when_it_hangs_then_the_command_ends_when_the_lease_runs_out(gat
         assert code == LOST and "ran out" in words and time.monotonic() - began < 2
     finally:
         os.kill(gateway.pid, signal.SIGCONT)
+    all_gone(pids)
+
+
+def test_stream_when_it_makes_no_sense_then_the_command_ends_with_65(resource: str, mark: Path) -> None:
+    """Not a gateway, but something that answers once as one and then goes mad."""
+    granted = json.dumps({"lease_id": "x", "fencing_token": 7, "validity_ms": 60_000})
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin("lock", resource, "--", *sleeper(mark))
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nevent: granted\ndata: {granted}\n\n".encode())
+            pids = pids_in(mark)
+            connection.sendall(b"event: renewed\ndata: {nonsense\n\n")
+            code, words = ended(running)
+    assert code == LOST and "makes no sense" in words
     all_gone(pids)
 
 
