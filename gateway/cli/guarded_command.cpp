@@ -56,6 +56,7 @@ void guarded_command::start(const std::vector<std::string>& argv,
     for (const auto& [name, value] : more)
         setenv(name.c_str(), value.c_str(), 1);
     std::vector<char*> words;
+    words.reserve(argv.size() + 1);
     for (const auto& word : argv)
         words.push_back(const_cast<char*>(word.c_str()));
     words.push_back(nullptr);
