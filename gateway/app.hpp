@@ -9,7 +9,7 @@ enum exit_code : int {
     exit_ok = 0,
     exit_failed = 1,        ///< It ran and did not succeed.
     exit_usage = 64,        ///< Wrong arguments.
-    exit_unavailable = 69,  ///< PostgreSQL or Redis can't be reached, or does not fit.
+    exit_unavailable = 69,  ///< PostgreSQL, Redis or the gateway can't be reached, or does not fit.
     exit_bad_config = 78,   ///< The configuration is faulty.
 };
 

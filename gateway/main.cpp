@@ -1,6 +1,7 @@
-// fencegate's command line: reads arguments and configuration, hands over to one of five commands, and turns the
+// fencegate's command line: reads arguments and configuration, hands over to one of the commands, and turns the
 // outcome into an exit code.
 #include <gateway/app.hpp>
+#include <gateway/cli/commands.hpp>
 #include <gateway/dev/check.hpp>
 #include <gateway/dev/dev.hpp>
 #include <gateway/dev/ports.hpp>
@@ -129,8 +130,9 @@ int run(int argc, char** argv) {
     app.set_version_flag("--version", "fencegate " FENCEGATE_VERSION);
     app.require_subcommand(1);
     app.footer(
-        "Exit codes: 0 done, 1 failed, 64 wrong arguments, 69 PostgreSQL or Redis can't be reached or does not fit, 78 "
-        "faulty configuration.\n"
+        "Exit codes: 0 done, 1 failed, 64 wrong arguments, 69 PostgreSQL, Redis or the gateway can't be reached or "
+        "does "
+        "not fit, 78 faulty configuration; `fencegate lock --help` has its own.\n"
         "Example:\n  fencegate dev          a whole stack on this machine to try it on");
     arguments given;
 
@@ -164,12 +166,14 @@ int run(int argc, char** argv) {
     CLI::App* verify_command = app.add_subcommand(
         "verify", "Replay the history: prove what the guard promises, or name the row that breaks it");
     describe_verify(*verify_command, given);
+    cli::commands people(app);
 
     try {
-        app.parse(argc, argv);
+        app.parse(people.take_command(argc, argv), argv);
     } catch (const CLI::ParseError& e) {
         return app.exit(e) == 0 ? exit_ok : exit_usage;
     }
+    if (const auto code = people.run()) return *code;
     if (dev_command->parsed()) {
         spdlog::set_level(spdlog::level::warn);
         return dev::run(given.dev);

@@ -1,0 +1,109 @@
+#include <gateway/cli/client.hpp>
+
+#include <gateway/cli/fields.hpp>
+#include <gateway/config/secrets.hpp>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/json.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+
+namespace fencegate::cli {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::size_t page_max = 1'000;
+
+std::string read_key(const std::filesystem::path& file) {
+    std::string fault;
+    const char* given = std::getenv("FENCEGATE_API_KEY");
+    std::string key = given == nullptr ? "" : given;
+    if (!file.empty()) {
+        auto read = read_secret(file, fault);
+        if (!read) throw usage_error("--api-key-file: " + fault);
+        key = std::move(*read);
+    }
+    if (!std::ranges::all_of(key, [](char c) { return c > 0x20 && c < 0x7f; }))
+        throw usage_error("the API key has a character that no key has (a blank, a line end?)");
+    return key;
+}
+
+json::value parse(const answer& got) {
+    json::error_code ec;
+    json::value out = json::parse(got.body, ec);
+    if (ec) throw refused(got);
+    return out;
+}
+
+}  // namespace
+
+std::string describe(const answer& problem) {
+    json::error_code ec;
+    const json::value parsed = json::parse(problem.body, ec);
+    const json::object* document = ec ? nullptr : parsed.if_object();
+    if (document == nullptr || text(*document, "title").empty())
+        return "an answer that is none of a gateway (" + std::to_string(problem.status) + " " + problem.type + ")";
+    std::string out = text(*document, "title");
+    if (const auto detail = text(*document, "detail"); !detail.empty()) out += ": " + detail;
+    const json::value* errors = document->if_contains("errors");
+    if (errors != nullptr && errors->is_array()) {
+        for (const auto& fault : errors->get_array()) {
+            if (const auto* one = fault.if_object()) out += "\n  " + text(*one, "pointer") + " " + text(*one, "detail");
+        }
+    }
+    return out + "\n  request_id " + text(*document, "request_id");
+}
+
+refused::refused(const answer& what) : std::runtime_error(describe(what)), status(what.status) {}
+
+client::client(const gateway_options& given) : api_key_(read_key(given.api_key_file)), timeout_(given.timeout) {
+    try {
+        at_ = parse_address(given.url);
+    } catch (const std::invalid_argument& e) {
+        throw usage_error("--url: " + given.url + " " + e.what());
+    }
+}
+
+answer client::call(request what) const {
+    boost::asio::io_context io(1);
+    wire to(io, at_);
+    what.api_key = api_key_;
+    answer got;
+    boost::asio::co_spawn(io, to.send(std::move(what), timeout_), [&](std::exception_ptr failed, answer a) {
+        if (failed) std::rethrow_exception(failed);
+        got = std::move(a);
+    });
+    io.run();
+    return got;
+}
+
+json::value client::get(std::string_view target) const {
+    request what;
+    what.target = target;
+    const answer got = call(std::move(what));
+    if (!got.ok()) throw refused(got);
+    return parse(got);
+}
+
+bool client::pages(std::string_view path, std::vector<std::pair<std::string, std::string>> parameters,
+                   std::size_t limit, const std::function<void(const json::array&)>& take) const {
+    const auto first = parameters.size();
+    parameters.emplace_back("limit", "");
+    parameters.emplace_back("cursor", "");
+    for (std::size_t left = limit; left > 0;) {
+        parameters[first].second = std::to_string(std::min(left, page_max));
+        const json::value page = get(target_of(path, parameters));
+        const json::array& items = page.at("items").as_array();
+        take(items);
+        left -= std::min(left, items.size());
+        const json::value& next = page.at("next_cursor");
+        if (!next.is_string()) return false;
+        parameters[first + 1].second = std::string(next.get_string());
+    }
+    return true;
+}
+
+}  // namespace fencegate::cli

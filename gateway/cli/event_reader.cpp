@@ -1,0 +1,38 @@
+#include <gateway/cli/event_reader.hpp>
+
+#include <stdexcept>
+#include <utility>
+
+namespace fencegate::cli {
+
+void event_reader::add(std::string_view piece) {
+    if (pending_.size() + current_.data.size() + piece.size() > pending_max)
+        throw std::length_error("the stream of events has one without an end");
+    pending_ += piece;
+}
+
+std::optional<stream_event> event_reader::next() {
+    for (auto end = pending_.find('\n'); end != std::string::npos; end = pending_.find('\n')) {
+        std::string line = pending_.substr(0, end);
+        pending_.erase(0, end + 1);
+        if (line.ends_with('\r')) line.pop_back();
+        if (line.empty()) {
+            auto whole = std::exchange(current_, {});
+            if (std::exchange(has_data_, false)) return whole;
+            continue;
+        }
+        const auto colon = line.find(':');
+        const std::string_view field = std::string_view(line).substr(0, colon);
+        std::string_view value =
+            colon == std::string::npos ? std::string_view() : std::string_view(line).substr(colon + 1);
+        if (value.starts_with(' ')) value.remove_prefix(1);
+        if (field == "event") current_.name = value;
+        if (field == "data") {
+            if (std::exchange(has_data_, true)) current_.data += '\n';
+            current_.data += value;
+        }
+    }
+    return std::nullopt;
+}
+
+}  // namespace fencegate::cli

@@ -1,0 +1,50 @@
+#include <gateway/cli/gateway_address.hpp>
+
+#include <boost/url/encode.hpp>
+#include <boost/url/parse.hpp>
+#include <boost/url/rfc/unreserved_chars.hpp>
+#include <boost/url/url_view.hpp>
+
+#include <stdexcept>
+
+namespace fencegate::cli {
+
+namespace urls = boost::urls;
+
+gateway_address parse_address(const std::string& url) {
+    const auto parsed = urls::parse_uri(url);
+    if (!parsed) throw std::invalid_argument("is not a URL such as http://127.0.0.1:8080");
+    if (parsed->scheme() == "https")
+        throw std::invalid_argument("https is not supported: name the gateway's own http address, or a local tunnel");
+    if (parsed->scheme() != "http") throw std::invalid_argument("has to begin with http://");
+    if (parsed->has_userinfo() || parsed->has_query() || parsed->has_fragment() || parsed->host_address().empty())
+        throw std::invalid_argument("has to be http://HOST[:PORT][/BASE], without user, query or fragment");
+    gateway_address out;
+    out.host = parsed->host_address();
+    out.port = parsed->has_port() && !parsed->port().empty() ? std::string(parsed->port()) : "80";
+    out.base = std::string(parsed->encoded_path());
+    while (out.base.ends_with('/'))
+        out.base.pop_back();
+    out.authority = std::string(parsed->encoded_host_and_port());
+    return out;
+}
+
+std::string encode(std::string_view text) {
+    return urls::encode(urls::string_view(text.data(), text.size()), urls::unreserved_chars);
+}
+
+std::string target_of(std::string_view path, const std::vector<std::pair<std::string, std::string>>& parameters) {
+    std::string out(path);
+    char mark = '?';
+    for (const auto& [name, value] : parameters) {
+        if (value.empty()) continue;
+        out += mark;
+        out += name;
+        out += '=';
+        out += encode(value);
+        mark = '&';
+    }
+    return out;
+}
+
+}  // namespace fencegate::cli

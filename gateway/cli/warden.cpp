@@ -1,0 +1,62 @@
+#include <gateway/cli/warden.hpp>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <system_error>
+
+namespace fencegate::cli {
+namespace {
+
+[[noreturn]] void stand_guard(int pipe) {
+    // Out of the reach of the terminal's signals, which are for the command and us.
+    setpgid(0, 0);
+    if (dup2(pipe, 0) != 0) _exit(1);
+    close_range(1, ~0U, 0);
+    pid_t group = 0;
+    for (;;) {
+        pid_t given = 0;
+        const auto got = read(0, &given, sizeof given);
+        if (got == static_cast<ssize_t>(sizeof given)) group = given;
+        if (got == 0) break;
+        if (got < 0 && errno != EINTR) break;
+    }
+    if (group > 0) kill(-group, SIGKILL);
+    _exit(0);
+}
+
+}  // namespace
+
+warden::warden() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::system_category(), "pipe");
+    process_ = fork();
+    if (process_ == 0) {
+        close(ends[1]);
+        stand_guard(ends[0]);
+    }
+    const int failed = errno;
+    close(ends[0]);
+    pipe_ = ends[1];
+    if (process_ < 0) {
+        close(pipe_);
+        throw std::system_error(failed, std::system_category(), "fork");
+    }
+}
+
+warden::~warden() {
+    kill(process_, SIGKILL);
+    while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    close(pipe_);
+}
+
+void warden::guard(pid_t group) {
+    while (write(pipe_, &group, sizeof group) < 0 && errno == EINTR) {
+    }
+}
+
+}  // namespace fencegate::cli

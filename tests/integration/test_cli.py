@@ -1,0 +1,191 @@
+"""The subcommands for people that look: status, leases, history; on a terminal, in a pipe, refused, and completion."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+from support import processes
+from support.api import Api
+from support.cli import Cli
+from support.polling import eventually
+from support.stack import Stack
+
+GREEN = "\x1b[32m"
+
+
+@pytest.fixture
+def cli(guarded_pair: Stack, here: Api) -> Cli:
+    return Cli(here.url, guarded_pair.key("admin"))
+
+
+def lines(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# status
+
+
+def test_status_when_in_a_pipe_then_a_json_line_for_the_gateway_and_each_node(cli: Cli, here: Api) -> None:
+    done = cli.run("status")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *nodes = lines(done.stdout)
+    version = subprocess.run([str(processes.fencegate_binary()), "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    assert first == {"gateway": here.url, "ready": True, "version": version}
+    told = here.get("/v1/nodes").json()["nodes"]
+    assert [set(node) for node in nodes] == [set(node) for node in told]
+    assert [(node["name"], node["epoch"], node["state"]) for node in nodes] == [(node["name"], node["epoch"], "voting") for node in told]
+
+
+def test_status_when_on_a_terminal_then_a_table_with_colours_unless_no_color(cli: Cli) -> None:
+    terminal = cli.on_terminal("status")
+    assert terminal.end() == 0
+    assert f"{GREEN}ready" in terminal.shown and terminal.shown.count(f"{GREEN}voting") == 5
+    plain = cli.on_terminal("status", NO_COLOR="1")
+    assert plain.end() == 0
+    assert "\x1b" not in plain.shown
+    heads, *nodes = plain.shown.splitlines()[1:]
+    assert heads.split() == ["node", "state", "epoch", "latency", "quarantine", "no", "ttl", "detail"]
+    assert len(nodes) == 5 and len({line.index("voting") for line in nodes} | {heads.index("state")}) == 1, plain.shown
+    forced = cli.on_terminal("status", "--json")
+    assert forced.end() == 0 and len(lines(forced.shown)) == 6
+
+
+def test_status_when_the_key_lacks_the_scope_then_1_and_the_problem_on_stderr(guarded_pair: Stack, here: Api) -> None:
+    key = guarded_pair.key("auditor")
+    done = Cli(here.url, key).run("status")
+    assert done.returncode == 1
+    assert lines(done.stdout)[0]["ready"] is True
+    assert "request_id" in done.stderr and "operate" in done.stderr and str(key) not in done.stderr + done.stdout
+
+
+def test_cli_when_no_gateway_answers_then_69_within_the_timeout() -> None:
+    nobody = Cli(f"http://127.0.0.1:{processes.free_port()}")
+    for command in ("status", "leases", "history"):
+        done = nobody.run(command, "--timeout", "500ms", within=5)
+        assert (done.returncode, done.stdout) == (69, "") and nobody.url in done.stderr
+    done = nobody.run("lock", "a", "--", "true", within=5)
+    assert (done.returncode, done.stdout) == (69, "") and nobody.url in done.stderr
+
+
+def test_cli_when_the_gateway_hangs_then_69_when_the_time_is_up(stack: Stack, api: Api) -> None:
+    gateway = stack.read()["gateways"][0]["pid"]
+    with stack.frozen([gateway]):
+        done = Cli(api.url).run("status", "--timeout", "300ms", within=5)
+    assert done.returncode == 69 and "the time is up" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("status", "--url", "https://localhost"), ("status", "--url", "localhost"), ("leases", "--timeout", "10"),
+                                       ("leases", "--limit", "0"), ("history", "--event", "nonsense"), ("lock", "a"), ("lock", "a", "--"), ("lock", "--", "true"),
+                                       ("lock", "--seal", "--owner", "x", "a", "--", "true"), ("lock", "--wait", "soon", "a", "--", "true"), ("completion", "tcsh"),
+                                       ("leases", "--api-key-file", "/nowhere/key")],
+                         ids=" ".join)
+def test_arguments_when_wrong_then_64_and_a_reason(cli: Cli, arguments: tuple[str, ...]) -> None:
+    done = cli.run(*arguments)
+    assert done.returncode == 64 and done.stderr and not done.stdout
+
+
+def test_key_when_from_a_file_then_used_before_the_environment(guarded_pair: Stack, here: Api, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{guarded_pair.key('admin')}\n")
+    wrong = Cli(here.url, "wrong-key")
+    refused = wrong.run("leases")
+    assert refused.returncode == 1 and "wrong-key" not in refused.stderr
+    assert wrong.run("leases", "--api-key-file", str(file)).returncode == 0
+
+
+# leases
+
+
+def test_leases_when_listed_then_each_with_holder_token_and_time_left(cli: Cli, here: Api, fresh: Callable[[str], str]) -> None:
+    stem = fresh("cli/listed")
+    taken = [here.take(f"{stem}/{number}", owner=f"owner-{number}") for number in range(3)]
+    done = cli.run("leases", "--prefix", stem)
+    assert done.returncode == 0, done.stderr
+    assert {(item["resource"], item["owner"], item["fencing_token"]) for item in lines(done.stdout)} == {
+        (lease["resource"], lease["owner"], lease["fencing_token"]) for lease in taken}
+    limited = cli.run("leases", "--prefix", stem, "--limit", "2")
+    assert len(lines(limited.stdout)) == 2 and "there are more" in limited.stderr
+    terminal = cli.on_terminal("leases", "--prefix", stem)
+    assert terminal.end() == 0
+    assert f"admin/{taken[0]['owner']}" in terminal.shown and str(taken[0]["fencing_token"]) in terminal.shown
+    for lease in taken:
+        here.give_back(lease)
+
+
+# history
+
+
+def test_history_when_longer_than_a_page_then_followed_to_the_limit(cli: Cli, guarded_pair: Stack, fresh: Callable[[str], str]) -> None:
+    resource = fresh("cli/long")
+    guarded_pair.query("insert into fencing.history (event, resource, detail) select 'fence_raised', %s, jsonb_build_object('n', n) from generate_series(1, 1500) n",
+                       (resource,))
+    everything = lines(cli.run("history", "--resource", resource, "--limit", "5000", "--asc").stdout)
+    assert len(everything) == len({item["id"] for item in everything}) == 1500
+    assert [item["at"] for item in everything] == sorted(item["at"] for item in everything)
+    limited = cli.run("history", "--resource", resource, "--limit", "1200")
+    assert len(lines(limited.stdout)) == 1200 and "there are more" in limited.stderr
+
+
+def test_history_when_filtered_then_only_that(cli: Cli, here: Api, resource: str) -> None:
+    lease = here.take(resource, owner="o 1&2+3")
+    here.give_back(lease)
+    eventually(lambda: len(here.history(resource=resource)) == 2, what="both events are there")
+
+    def events(*filters: str) -> list[str]:
+        done = cli.run("history", "--prefix", resource, *filters)
+        assert done.returncode == 0, done.stderr
+        return [item["event"] for item in lines(done.stdout)]
+
+    assert events() == ["lease_released", "lease_granted"]
+    assert events("--asc") == ["lease_granted", "lease_released"]
+    assert events("--event", "lease_granted") == ["lease_granted"]
+    assert events("--owner", "o 1&2+3", "--principal", "admin", "--limit", "1") == ["lease_released"]
+    assert events("--owner", "nobody") == []
+    token = lease["fencing_token"]
+    assert len(events("--token-min", str(token), "--token-max", str(token))) == 2
+    assert events("--token-min", str(token + 1)) == []
+    assert events("--from", "2099-01-01T00:00:00Z") == [] and len(events("--to", "2099-01-01T00:00:00+01:00")) == 2
+    wrong = cli.run("history", "--write-id", "x")
+    assert wrong.returncode == 1 and "write_id" in wrong.stderr and "request_id" in wrong.stderr
+
+
+def test_history_when_on_a_terminal_then_a_table(cli: Cli, here: Api, resource: str) -> None:
+    here.give_back(here.take(resource))
+    eventually(lambda: len(here.history(resource=resource)) == 2, what="both events are there")
+    terminal = cli.on_terminal("history", "--resource", resource)
+    assert terminal.end() == 0
+    assert "lease_granted" in terminal.shown and "token" in terminal.shown.splitlines()[0]
+
+
+# completion
+
+
+def completed(script: Path, words: str) -> list[str]:
+    """What bash offers for the last of the words."""
+    asked = f'source {script}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _fencegate; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    return subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_completion_when_for_bash_then_it_completes_commands_options_and_choices(cli: Cli, tmp_path: Path) -> None:
+    script = tmp_path / "fencegate.bash"
+    script.write_text(cli.run("completion", "bash").stdout)
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    assert completed(script, "fencegate le") == ["leases"]
+    assert {"serve", "dev", "migrate", "check", "status", "leases", "history", "lock", "completion"} <= set(completed(script, "fencegate ''"))
+    assert completed(script, "fencegate history --tok") == ["--token-min", "--token-max"]
+    assert completed(script, "fencegate history --event write_r") == ["write_rejected"]
+    assert completed(script, "fencegate dev --appendfsync al") == ["always"]
+    assert completed(script, "fencegate completion f") == ["fish"]
+    assert "true" in completed(script, "fencegate lock a -- tru")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_when_printed_then_names_every_command(cli: Cli, shell: str) -> None:
+    done = cli.run("completion", shell)
+    assert done.returncode == 0
+    for word in ("serve", "status", "leases", "history", "lock", "kill-after"):
+        assert word in done.stdout
