@@ -172,6 +172,7 @@ def test_write_when_its_gateway_was_stopped_past_the_ttl_then_412_and_only_the_n
 HOLDER = """
 import sys
 sys.path.insert(0, sys.argv[1])
+from support.api import Api
 from support.faults import sale
 api = Api(sys.argv[2])
 lease = api.take(sys.argv[3], ttl_ms=500)
