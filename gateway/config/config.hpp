@@ -75,7 +75,7 @@ struct history_config {
 
 struct lease_config {
     std::chrono::milliseconds leak_scan_interval{
-        60'000};  ///< Pause between two searches for leaked leases on the nodes. 0: none. Up to 1 day.
+        60'000};              ///< Pause between two searches for leaked leases on the nodes. 0: none. Up to 1 day.
     std::string signing_key;  ///< At least 32 bytes, from lease.signing_key_file or FENCEGATE_SIGNING_KEY. Equal on all
                               ///< gateways. Never logged.
 };
