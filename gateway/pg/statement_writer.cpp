@@ -6,6 +6,12 @@
 namespace fencegate::pg {
 namespace {
 
+bool is_group(const comparison& item) {
+    return item.op == comparison_operator::all_of || item.op == comparison_operator::any_of;
+}
+
+}  // namespace
+
 const char* sql_operator(comparison_operator op) {
     switch (op) {
         case comparison_operator::eq:
@@ -32,12 +38,6 @@ const char* sql_operator(comparison_operator op) {
     }
     return "";
 }
-
-bool is_group(const comparison& item) {
-    return item.op == comparison_operator::all_of || item.op == comparison_operator::any_of;
-}
-
-}  // namespace
 
 void statement_writer::fault(std::string pointer, std::string detail) {
     plan_.faults.push_back({std::move(pointer), std::move(detail)});

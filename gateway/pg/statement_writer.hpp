@@ -25,6 +25,9 @@ enum class answer_shape {
     nothing,   ///< One row that says nothing (a function returning void).
 };
 
+/// The operator with a blank on each side; empty where it takes no single value (in, is, all_of, any_of).
+const char* sql_operator(comparison_operator op);
+
 /// What the statements of writes and reads have in common: names looked up in the catalog, values bound, conditions.
 ///
 /// Faults go to the plan; what is given back then is of no use, and writing goes on so that all are found.

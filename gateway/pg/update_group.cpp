@@ -1,4 +1,5 @@
 #include <gateway/pg/sql_value.hpp>
+#include <gateway/pg/statement_writer.hpp>
 #include <gateway/pg/update_group.hpp>
 
 #include <algorithm>
@@ -30,25 +31,6 @@ bool is_one_of(const std::array<std::string_view, n>& types, std::string_view ty
     return std::find(types.begin(), types.end(), type) != types.end();
 }
 
-const char* symbol_of(comparison_operator op) {
-    switch (op) {
-        case comparison_operator::eq:
-            return " = ";
-        case comparison_operator::neq:
-            return " <> ";
-        case comparison_operator::lt:
-            return " < ";
-        case comparison_operator::lte:
-            return " <= ";
-        case comparison_operator::gt:
-            return " > ";
-        case comparison_operator::gte:
-            return " >= ";
-        default:
-            return nullptr;
-    }
-}
-
 class builder {
   public:
     explicit builder(const exposed_table& table) : table_(table) {}
@@ -63,8 +45,8 @@ class builder {
         std::string where;
         for (const auto& item : op.where) {
             const auto* column = find(item.column);
-            const auto* symbol = symbol_of(item.op);
-            if (column == nullptr || symbol == nullptr || item.negated || item.literal) return std::nullopt;
+            const std::string symbol = sql_operator(item.op);
+            if (column == nullptr || symbol.empty() || item.negated || item.literal) return std::nullopt;
             where += "t." + quote_identifier(column->name) + symbol + value(*column) + " and ";
         }
         if (!fits_ || sets.empty()) return std::nullopt;
