@@ -159,6 +159,18 @@ def test_node_when_it_dies_then_its_state_and_the_quorum_are_read(cluster: Clust
     assert value(samples, "fencegate_postgres_workers", state="away") == 0
 
 
+def test_board_when_read_then_each_panel_asks_the_chosen_source(watching: Gateway) -> None:
+    board = json.loads((ROOT / "config/grafana/fencegate.json").read_text())
+    assert board["uid"] == "fencegate" and [one["name"] for one in board["templating"]["list"]] == ["datasource", "instance", "prefix"]
+    places = set()
+    for panel in board["panels"]:
+        assert panel["title"] and panel["targets"] and all(one["expr"] and one["datasource"]["uid"] == "${datasource}" for one in panel["targets"])
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & places and at["x"] + at["w"] <= 24, f"{panel['title']} lies over another"
+        places |= cells
+
+
 # Prometheus itself
 
 
