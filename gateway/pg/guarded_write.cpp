@@ -182,7 +182,9 @@ class write_run {
         }
         operation_result out;
         try {
-            const auto rows = slot_.get().exec(planned.sql.sql, planned.sql.parameters);
+            auto& via = slot_.get();
+            if (std::holds_alternative<call_operation>(request_.operations[index])) via.let_application_in();
+            const auto rows = via.exec(planned.sql.sql, planned.sql.parameters);
             out = read(planned.shape, rows);
         } catch (const statement_failed& e) {
             failed_sqlstate_ = e.error.sqlstate;

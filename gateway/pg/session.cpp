@@ -138,6 +138,16 @@ void session::configure(const postgres_config& cfg) {
     command(settings_sql(cfg));
 }
 
+void session::clean(const postgres_config& cfg) {
+    if (!application_was_in_) return;
+    // As discard all, but for the prepared statements.
+    command(
+        "set session authorization default; reset role; reset all; close all; unlisten *; "
+        "select pg_advisory_unlock_all(); discard temp; discard sequences; " +
+        settings_sql(cfg));
+    application_was_in_ = false;
+}
+
 pqxx::result session::exec(const std::string& sql, const compat::parameters& parameters) {
     return guarded([&] { return compat::exec_prepared(*channel_, prepared_name(sql), parameters); });
 }

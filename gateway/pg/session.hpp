@@ -95,6 +95,11 @@ class session {
     session& operator=(const session&) = delete;
     ~session() = default;
 
+    /// A function of an application is about to run here: it may leave settings, locks or a role behind.
+    void let_application_in() { application_was_in_ = true; }
+    /// Takes away whatever one has left, in one round trip; nothing where none was here. Throws as exec does.
+    void clean(const postgres_config& cfg);
+
     /// Runs a statement, prepared under its text. Throws statement_failed or session_lost.
     pqxx::result exec(const std::string& sql, const compat::parameters& parameters);
 
@@ -150,6 +155,7 @@ class session {
         channel_;  ///< BEGIN and COMMIT are sent as what they are: nothing is guessed on our behalf.
     int backend_pid_ = 0;
     bool spent_ = false;
+    bool application_was_in_ = false;
 
     struct prepared {
         std::string sql;

@@ -58,7 +58,13 @@ void session_slot::drop() {
 }
 
 void session_slot::tidy() {
-    if (session_ && session_->disturbed()) drop();
+    if (!session_) return;
+    if (session_->disturbed()) return drop();
+    try {
+        session_->clean(cfg_);
+    } catch (const std::exception&) {
+        drop();
+    }
 }
 
 void session_slot::begin_work(deadline until) {

@@ -45,7 +45,8 @@ class session_slot {
     /// Ends the session.
     void drop();
 
-    /// Drops a session that was lost, or that the server has closed while it was idle.
+    /// Between two pieces of work: drops a session that was lost, or that the server has closed while it was idle, and
+    /// takes away what an application's function has left in it.
     void tidy();
 
     bool connected() const { return session_ != nullptr; }

@@ -55,6 +55,7 @@ class read_run {
             failed_sqlstate_ = e.error.sqlstate;
             return to_failure(e.error);
         }
+        if (std::holds_alternative<function_query>(request_.what)) via.let_application_in();
         const auto trip = via.run(calls, !request_.fence);
         if (trip.error) {
             via.command(rollback_sql);

@@ -59,6 +59,10 @@ begin
   if not found or class.relkind not in ('r', 'p', 'v', 'f', 'm') then
     raise exception using errcode = '42809', message = format('%s is not a table or view', relation);
   end if;
+  if class.relnamespace in ('fencing'::regnamespace, 'pg_catalog'::regnamespace) then
+    raise exception using errcode = '0A000', message = format('%s is not exposed: callers could undo what the guard promises', relation),
+      hint = 'A view of your own can show what is to be seen.';
+  end if;
   select c into missing from unnest(columns) as t (c)
    where not exists (select from pg_attribute a where a.attrelid = relation and a.attname = c and a.attnum > 0 and not a.attisdropped);
   if found then
@@ -75,7 +79,7 @@ $$;
 comment on function fencing.expose_table(regclass, text, text[], text[]) is
   'Lets gateways serve the table or view under that name (its own by default) with these operations and columns (null: all), and grants fencing_gateway just that. '
   'Replaces what had the name before. Running gateways hear of it when the transaction commits. The caller installed the schema and owns the table. '
-  'SQLSTATE 42809: not a table; 42703: no such column; 23514: a bad name or operation. Locks: none that writers wait for.';
+  'SQLSTATE 42809: not a table; 0A000: one of fencing''s or PostgreSQL''s own; 42703: no such column; 23514: a bad name or operation. Locks: none that writers wait for.';
 
 create or replace function fencing.expose_function(function regprocedure, name text default null) returns void
 language plpgsql
@@ -87,6 +91,10 @@ begin
   select * into proc from pg_proc where oid = function;
   if not found or proc.prokind <> 'f' then
     raise exception using errcode = '42809', message = format('%s is not a function', function);
+  end if;
+  if proc.pronamespace in ('fencing'::regnamespace, 'pg_catalog'::regnamespace) then
+    raise exception using errcode = '0A000', message = format('%s is not exposed: callers could undo what the guard promises', function),
+      hint = 'A function of your own can call what is to be called.';
   end if;
   if proc.provariadic <> 0 then
     raise exception using errcode = '0A000', message = format('%s takes a variable number of arguments', function);
@@ -105,7 +113,7 @@ end
 $$;
 comment on function fencing.expose_function(regprocedure, text) is
   'Lets gateways call the function under that name (its own by default) and grants fencing_gateway execute. Arguments are passed by name. Replaces what had the name before. '
-  'SQLSTATE 42809: not a function; 0A000: an argument without a name, or variadic; 23514: a bad name. Locks: none that writers wait for.';
+  'SQLSTATE 42809: not a function; 0A000: an argument without a name, variadic, or one of fencing''s or PostgreSQL''s own; 23514: a bad name. Locks: none that writers wait for.';
 
 create or replace function fencing.hide(name text) returns void
 language plpgsql

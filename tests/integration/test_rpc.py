@@ -20,6 +20,10 @@ FUNCTIONS = {
     "rpc_void()": "create function rpc_void() returns void language sql stable as 'select'",
     "rpc_words(text[])": "create function rpc_words(words text[]) returns jsonb language sql immutable as 'select to_jsonb(words)'",
     "rpc_liar()": "create function rpc_liar() returns bigint language sql stable security definer as $$ select nextval('public.order_events_id_seq') $$",
+    "rpc_leaver(text, text)": "create function rpc_leaver(name text, value text) returns text language sql stable as 'select set_config(name, value, false)'",
+    "rpc_locker()": "create function rpc_locker() returns void language sql volatile set search_path = public as 'select pg_advisory_lock(4711); create temp table if not exists left_behind ()'",
+    "rpc_settings()": "create function rpc_settings() returns jsonb language sql stable as $$ select jsonb_build_object('timezone', current_setting('timezone'), 'timeout', "
+                      "current_setting('statement_timeout'), 'path', current_setting('search_path'), 'style', current_setting('datestyle')) $$",
     "rpc_poke()": "create function rpc_poke() returns void language sql volatile as 'select'",
 }
 
@@ -120,4 +124,17 @@ def test_key_when_sent_again_then_the_function_runs_once(stack: Stack, rpc: Api,
     assert answers[0].status == 200 and answers[0].body == answers[1].body, answers
     assert [answer.headers["Idempotency-Replayed"] for answer in answers] == [None, "true"]
     assert stack.query("select stock from inventory where sku = %s", (sku.name,))[0][0] == before - 3
+    rpc.release(lease)
+
+
+def test_function_when_it_changes_the_session_then_the_next_caller_sees_nothing_of_it(stack: Stack, rpc: Api, resource: str) -> None:
+    """Settings, locks and tables that a function leaves in a pooled connection would turn others' times and answers wrong."""
+    lease = rpc.take(resource)
+    for name, value in (("TimeZone", "Asia/Tokyo"), ("statement_timeout", "1"), ("search_path", "public"), ("default_transaction_read_only", "on"), ("DateStyle", "German")):
+        assert call(rpc, "rpc_leaver", {"name": name, "value": value}).status == 200
+        assert call(rpc, "rpc_leaver", {"name": name, "value": value}, lease).status == 200
+    for _ in range(8):  # as many as there are connections for reads, twice
+        assert call(rpc, "rpc_locker", {}, lease).status == 204
+        settings = rpc.get("/v1/rpc/rpc_settings").json()
+        assert settings == {"timezone": "UTC", "timeout": "5s", "path": "pg_catalog, pg_temp", "style": "ISO, MDY"}, settings
     rpc.release(lease)

@@ -21,6 +21,10 @@ select fencing.expose_function('app.nothing()', 'noop');
 select fencing.expose_function('app.nameless(integer)');
 select fencing.expose_function('app.many(integer[])');
 select fencing.expose_function('app.proc()');
+select fencing.expose_table('fencing.guard');
+select fencing.expose_table('pg_authid');
+select fencing.expose_function('fencing.fence(text)');
+select fencing.expose_function('pg_reload_conf()');
 \connect - test_gateway
 set search_path = app, pg_catalog;
 select name, kind, target, operations, jsonb_pretty(columns) as columns from fencing.api_catalog where target like 'app.%' and kind = 'table' order by name;
