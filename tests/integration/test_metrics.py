@@ -114,11 +114,9 @@ def test_leaks_when_a_key_has_no_ttl_or_a_minority_holds_then_counted_and_named(
     for name in (kept, lonely, fine):
         api.take(name, ttl_ms=2_000)
     nodes = cluster.clients()
-    nodes[1].persist(f"fg:lease:{kept}")
-    for node in nodes[:3]:
-        node.delete(f"fg:lease:{lonely}")
-    for node in nodes[3:]:
-        node.pexpire(f"fg:lease:{lonely}", 60_000)  # it has to be there when it is looked at the second time
+    for number, node in enumerate(nodes):  # they have to be there when they are looked at the second time
+        node.persist(f"fg:lease:{kept}") if number == 1 else node.pexpire(f"fg:lease:{kept}", 60_000)
+        node.delete(f"fg:lease:{lonely}") if number < 3 else node.pexpire(f"fg:lease:{lonely}", 60_000)
 
     def found() -> bool:
         leaks = api.call("GET", "/v1/nodes").json()
@@ -133,9 +131,8 @@ def test_leaks_when_a_key_has_no_ttl_or_a_minority_holds_then_counted_and_named(
     log = watching.log.read_text()
     assert "never run out" in log and "minority" in log
 
-    nodes[1].delete(f"fg:lease:{kept}")
-    for node in nodes[3:]:
-        node.delete(f"fg:lease:{lonely}")
+    for node in nodes:
+        node.delete(f"fg:lease:{kept}", f"fg:lease:{lonely}")
     eventually(lambda: value(scrape(api), "fencegate_leaked_keys") == 0 and value(scrape(api), "fencegate_minority_leases") == 0, 25, what="they are gone")
 
 
