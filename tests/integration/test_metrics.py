@@ -122,7 +122,7 @@ def test_leaks_when_a_key_has_no_ttl_or_a_minority_holds_then_counted_and_named(
         leaks = api.call("GET", "/v1/nodes").json()
         return leaks["leaks"] is not None and leaks["leaks"]["held_by_minority"] == 1 and sum(node["keys_without_ttl"] or 0 for node in leaks["nodes"]) == 1
 
-    eventually(found, 25, what="both leaks are found")
+    eventually(found, 60, what="both leaks are found")
     told = api.call("GET", "/v1/nodes").json()
     assert told["leaks"]["minority_examples"] == [lonely] and told["leaks"]["without_ttl_examples"] == [kept]
     assert [node["keys_without_ttl"] for node in told["nodes"]] == [0, 1, 0, 0, 0]
@@ -133,7 +133,7 @@ def test_leaks_when_a_key_has_no_ttl_or_a_minority_holds_then_counted_and_named(
 
     for node in nodes:
         node.delete(f"fg:lease:{kept}", f"fg:lease:{lonely}")
-    eventually(lambda: value(scrape(api), "fencegate_leaked_keys") == 0 and value(scrape(api), "fencegate_minority_leases") == 0, 25, what="they are gone")
+    eventually(lambda: value(scrape(api), "fencegate_leaked_keys") == 0 and value(scrape(api), "fencegate_minority_leases") == 0, 60, what="they are gone")
 
 
 def test_gateway_when_stopped_in_the_middle_of_a_search_for_leaks_then_it_ends_at_once(cluster: Cluster) -> None:
