@@ -8,7 +8,14 @@ create table if not exists fencing.kept_outcome (
   expires_at  timestamptz not null,
   constraint kept_outcome_pkey primary key (principal, key)
 );
-create index if not exists kept_outcome_expires_at_idx on fencing.kept_outcome (expires_at);
+do $$
+begin
+  -- Not `if not exists`, which locks the table against writers before it looks.
+  if to_regclass('fencing.kept_outcome_expires_at_idx') is null then
+    create index kept_outcome_expires_at_idx on fencing.kept_outcome (expires_at);
+  end if;
+end
+$$;
 comment on table fencing.kept_outcome is
   'The first outcome of each write that came with an Idempotency-Key, committed together with the write, or with the record of its refusal. Written only by functions of this schema, granted to no one.';
 comment on column fencing.kept_outcome.principal is 'Whose key it is: two principals may use the same one.';
