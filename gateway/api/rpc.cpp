@@ -104,6 +104,8 @@ boost::asio::awaitable<http::response> call_function(services with, http::reques
 }
 
 boost::asio::awaitable<http::response> read_function(services with, http::request r) {
+    const auto accepted = require_json_accepted(r);
+    if (!accepted) co_return http::problem_response(accepted.error(), r.request_id);
     auto args = arguments_of_query(r);
     if (!args) co_return http::problem_response(args.error(), r.request_id);
     co_return co_await answer_read(with, std::move(r), std::move(*args));

@@ -4,6 +4,7 @@
 #include <gateway/api/lease_access.hpp>
 #include <gateway/api/preferences.hpp>
 #include <gateway/api/table_request.hpp>
+#include <gateway/http/accept.hpp>
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/problem.hpp>
 #include <gateway/pg/pool.hpp>
@@ -48,7 +49,14 @@ result<std::optional<read_fence>> fence_of_read(services with, const http::reque
     return std::optional(read_fence{std::move(claims->resources), claims->token, std::move(by)});
 }
 
+result<void> require_json_accepted(const http::request& r) {
+    if (http::preferred_type(r.header("accept"), {"application/json"})) return {};
+    return make_failure(errc::not_acceptable, "Rows and values come as application/json.");
+}
+
 boost::asio::awaitable<http::response> read_table(services with, http::request r) {
+    const auto accepted = require_json_accepted(r);
+    if (!accepted) co_return http::problem_response(accepted.error(), r.request_id);
     const auto wishes = parse_preferences(r);
     auto query = parse_table_query(r, wishes, with.settings.postgres.rows_max);
     if (!query) co_return http::problem_response(query.error(), r.request_id);

@@ -79,7 +79,7 @@ void request_parser::on_field_impl(boost::beast::http::field, string_view name_t
     }
     if (name == "expect") expects_continue_ = lower_case(value) == "100-continue";
     if (message.has_header(name) && std::ranges::find(single_fields, std::string_view(name)) != single_fields.end()) {
-        return refuse("A header is given twice that has one meaning only.", ec);
+        return refuse("The header " + std::string(view(name_text)) + " is given twice; it has one meaning only.", ec);
     }
     message.headers.emplace_back(std::move(name), std::string(view(value)));
 }

@@ -45,7 +45,7 @@ class request_parser : public boost::beast::http::basic_parser<true> {
 
     void refuse(std::string_view why, error_code& ec);
 
-    std::string_view fault_;
+    std::string fault_;
     int version_ = 11;
     unsigned hosts_ = 0;
     bool header_over_ = false;

@@ -189,7 +189,10 @@ class write_run {
         } catch (const statement_failed& e) {
             failed_sqlstate_ = e.error.sqlstate;
             log_for_operator(e.error);
-            failure why = to_failure(e.error);
+            failure why = to_failure(e.error, planned.sql);
+            const bool no_index = e.error.sqlstate == "42P10" && !planned.on_conflict.empty();
+            if (why.code == errc::unprocessable && why.errors.empty())
+                why.errors.push_back({no_index ? planned.on_conflict : planned.pointer, why.detail});
             undo(why);
             return fail(std::move(why), index);
         }
@@ -237,10 +240,6 @@ class write_run {
         if (index) {
             why.facts["operation"] = *index;
             detail["operation"] = *index;
-            // PostgreSQL does not say which value it was; which operation it was is known.
-            if (why.code == errc::unprocessable && why.errors.empty()) {
-                why.errors.push_back({"/operations/" + std::to_string(*index), why.detail});
-            }
         }
         auto& item = failed_item_.emplace();
         item.event = failed_sqlstate_.starts_with("FG") ? "write_rejected" : "write_failed";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 
 namespace fencegate::pg {
 namespace {
@@ -53,10 +54,23 @@ server_error parse_server_error(std::string_view text) {
     }
     out.message = trimmed(text.substr(0, next_label(text, 0)));
     out.detail = section(text, text.find(labels[0]), labels[0]);
+    out.parameter = parameter_of(section(text, text.rfind(labels[3]), labels[3]));
     out.constraint = section(text, text.rfind(labels[8]), labels[8]);
     out.origin = section(text, text.rfind(labels[9]), labels[9]);
     out.origin.resize(std::min(out.origin.size(), out.origin.find(',')));
     return out;
+}
+
+std::size_t parameter_of(std::string_view context) {
+    // The outermost line; those of SQL and functions, which have parameters of their own, quote or bracket something.
+    const auto line = context.substr(context.rfind('\n') + 1);
+    const auto sign = line.find('$');
+    if (sign == std::string_view::npos || line.substr(0, sign).find_first_of("\"'(:") != std::string_view::npos)
+        return 0;
+    std::size_t number = 0;
+    const auto [end, error] = std::from_chars(line.data() + sign + 1, line.data() + line.size(), number);
+    const auto rest = line.substr(static_cast<std::size_t>(end - line.data()));
+    return error == std::errc{} && (rest.empty() || rest.starts_with(" = '")) ? number : 0;
 }
 
 }  // namespace fencegate::pg

@@ -176,6 +176,7 @@ server_error answer_rows::error() const {
     out.detail = field(PG_DIAG_MESSAGE_DETAIL);
     out.constraint = field(PG_DIAG_CONSTRAINT_NAME);
     out.origin = field(PG_DIAG_SOURCE_FUNCTION);
+    out.parameter = parameter_of(field(PG_DIAG_CONTEXT));
     const auto severity = field(PG_DIAG_SEVERITY_NONLOCALIZED);
     out.fatal = severity == "FATAL" || severity == "PANIC";
     return out;

@@ -21,6 +21,8 @@ inline constexpr std::size_t parameters_max = 60'000;
 struct statement {
     std::string sql;
     compat::parameters parameters;
+    /// Where their values stood in the request. May be shorter: the last ones came from nowhere.
+    std::vector<std::string> pointers;
 
     /// Adds a parameter and gives its placeholder.
     std::string bind(std::optional<std::string> value);

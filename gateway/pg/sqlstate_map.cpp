@@ -63,10 +63,14 @@ const char* words_for(errc code) {
     }
 }
 
+bool raised_by_a_function(const server_error& error) {
+    return error.origin == "exec_stmt_raise";
+}
+
 /// Of insufficient_privilege: row security, or an application's own function, refuses this very call; anything else is
 /// a grant that the operator has not given.
 bool refuses_the_call(const server_error& error) {
-    return error.sqlstate == "42501" && (error.origin == "ExecWithCheckOptions" || error.origin == "exec_stmt_raise");
+    return error.sqlstate == "42501" && (error.origin == "ExecWithCheckOptions" || raised_by_a_function(error));
 }
 
 std::string sentence(std::string clause) {
@@ -109,6 +113,10 @@ failure to_failure(const server_error& error) {
         rule.meaning = errc::forbidden;
         rule.show_message = true;
     }
+    if (rule.meaning == errc::internal_error && raised_by_a_function(error)) {
+        rule.meaning = errc::unprocessable;
+        rule.show_message = true;
+    }
     failure out =
         make_failure(rule.meaning, rule.meaning == errc::storage_unavailable ? sentence(cause_of(error.sqlstate))
                                                                              : words_for(rule.meaning));
@@ -118,6 +126,14 @@ failure to_failure(const server_error& error) {
     if (error.sqlstate.starts_with("FG")) add_guard_facts(error.detail, out.facts);
     if (rule.meaning == errc::storage_unavailable) out.retry_after = retry_after_unavailable;
     if (rule.meaning == errc::write_conflict) out.retry_after = retry_after_conflict;
+    return out;
+}
+
+failure to_failure(const server_error& error, const statement& failed) {
+    failure out = to_failure(error);
+    const bool known = error.parameter > 0 && error.parameter <= failed.pointers.size();
+    if (known && out.code == errc::unprocessable)
+        out.errors.push_back({failed.pointers[error.parameter - 1], out.detail});
     return out;
 }
 
@@ -148,8 +164,8 @@ std::string cause_of(std::string_view sqlstate) {
 }
 
 void log_for_operator(const server_error& error) {
-    const auto meaning = rule_of(error.sqlstate).meaning;
-    if (meaning != errc::internal_error && (meaning != errc::storage_unavailable || refuses_the_call(error))) return;
+    const auto meaning = to_failure(error).code;
+    if (meaning != errc::internal_error && meaning != errc::storage_unavailable) return;
     using clock = std::chrono::steady_clock;
     static std::mutex mutex;
     static std::map<std::string, clock::time_point> said;  // by SQLSTATE

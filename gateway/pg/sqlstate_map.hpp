@@ -2,6 +2,7 @@
 
 #include <gateway/domain/failure.hpp>
 #include <gateway/pg/server_error.hpp>
+#include <gateway/pg/sql_value.hpp>
 
 #include <chrono>
 #include <span>
@@ -32,6 +33,9 @@ sqlstate_rule rule_of(std::string_view sqlstate);
 /// What the caller is told. Facts: `sqlstate` always; `constraint` for class 23; `resource`, `fencing_token`,
 /// `last_fencing_token` for the codes of `fencing`, as far as its DETAIL names them.
 failure to_failure(const server_error& error);
+
+/// The same, pointing at the value of the statement's parameter that PostgreSQL could not read.
+failure to_failure(const server_error& error, const statement& failed);
 
 /// Why PostgreSQL does not do the work, as a clause for callers that their operator understands.
 std::string cause_of(std::string_view sqlstate);

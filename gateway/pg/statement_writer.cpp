@@ -80,8 +80,9 @@ const catalog_field* statement_writer::find_column(const exposed_table& table, c
 
 std::string statement_writer::bound(std::string_view type, const boost::json::value& value, const std::string& pointer,
                                     bool literal) {
-    if (literal) return into_.bind(std::string(value.get_string()));
-    auto expression = bind_value(into_, type, value);
+    value_result<std::string> expression =
+        literal ? into_.bind(std::string(value.get_string())) : bind_value(into_, type, value);
+    came_from(pointer);
     if (expression) return std::move(*expression);
     fault(pointer, expression.error().detail);
     return {};
@@ -150,6 +151,7 @@ std::string statement_writer::in_sql(const std::string& column, const std::strin
     if (scalars && !is_json_type(type) && !is_array_type(type)) {
         // One parameter whatever the number of values, so that the statement stays the same and its plan is kept.
         auto values = bind_list(into_, type, items);
+        came_from(item.pointer);
         if (values) return column + " = any (" + *values + ")";
         fault(item.pointer, values.error().detail);
         return {};

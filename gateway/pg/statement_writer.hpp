@@ -50,6 +50,9 @@ class statement_writer {
     std::string bound(std::string_view type, const boost::json::value& value, const std::string& pointer,
                       bool literal = false);
 
+    /// What was bound since the last call, and came from the request, stood at `pointer`.
+    void came_from(const std::string& pointer) { into_.pointers.resize(into_.parameters.size(), pointer); }
+
     /// The conditions, all of which are to hold, over the table under the name `t`. Empty without any.
     std::string conditions(const exposed_table& table, const std::string& table_name,
                            const std::vector<comparison>& where);

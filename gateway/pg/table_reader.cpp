@@ -53,7 +53,7 @@ class read_run {
             calls = gather(via);
         } catch (const statement_failed& e) {
             failed_sqlstate_ = e.error.sqlstate;
-            return to_failure(e.error);
+            return to_failure(e.error, plan_.sql);
         }
         if (std::holds_alternative<function_query>(request_.what)) via.let_application_in();
         const auto trip = via.run(calls, !request_.fence);
@@ -63,7 +63,7 @@ class read_run {
             if (failed_sqlstate_ == "25006") {
                 return make_failure(errc::unprocessable, "A read may not change anything; nothing was changed.");
             }
-            return to_failure(*trip.error);
+            return to_failure(*trip.error, plan_.sql);
         }
         read_outcome out;
         if (request_.fence) {

@@ -22,7 +22,9 @@ class planner : statement_writer {
         : statement_writer(known, out_.sql, plan),
           plan_(plan),
           pointer_("/operations/" + std::to_string(index)),
-          returned_(returned) {}
+          returned_(returned) {
+        out_.pointer = pointer_;
+    }
 
     void operator()(const update_operation& op) {
         const auto* table = find_table(op.table, "update", pointer_ + "/update");
@@ -56,7 +58,10 @@ class planner : statement_writer {
         if (!table) return;
         out_.sql.sql = "insert into " + table->target + " as t ";
         out_.sql.sql += op.rows.empty() ? one_row(*table, op) : many_rows(*table, op);
-        if (op.on_conflict) out_.sql.sql += on_conflict(*table, op);
+        if (op.on_conflict) {
+            out_.sql.sql += on_conflict(*table, op);
+            out_.on_conflict = op.on_conflict->pointer;
+        }
         out_.expect_rows = op.expect_rows;
         finish_change(*table, op.table);
     }
@@ -121,6 +126,8 @@ class planner : statement_writer {
         }
         if (columns.empty()) fault(pointer_ + "/values", "Rows of nothing but defaults are inserted one by one.");
         const auto rows = out_.sql.bind(rows_text(columns, op.rows));
+        out_.pointer = pointer_ + "/values";
+        came_from(out_.pointer);
         return "(" + names + ") select " + values + " from json_to_recordset(" + rows + "::json) as r(" + types + ")";
     }
 

@@ -17,6 +17,8 @@ struct planned_operation {
     statement sql;
     answer_shape shape = answer_shape::affected;
     std::optional<std::int64_t> expect_rows;
+    std::string pointer;      ///< Where in the request it stood, or what of it is at fault if PostgreSQL does not say.
+    std::string on_conflict;  ///< Where the columns stood that have to be those of a unique index.
 };
 
 /// The statements of a write, or why there are none.

@@ -93,6 +93,21 @@ def test_column_when_unknown_or_not_exposed_then_422_naming_the_parameter(things
     assert pointers_of(things.get(f"/v1/tables/things?{query}"), 422, "unprocessable") == [pointer]
 
 
+@pytest.mark.parametrize("query, pointer", [("id=eq.a&n=eq.x", "n"), ("n=in.(1,x)", "n"), ("id=eq.%ff", "id"), ("or=(id.eq.a,flag.eq.x)", "or"), ("n=eq.99999999999", "n")])
+def test_value_when_postgresql_can_not_read_it_then_422_naming_the_parameter(things: Api, query: str, pointer: str) -> None:
+    assert pointers_of(things.get(f"/v1/tables/things?{query}"), 422, "unprocessable") == [pointer]
+
+
+@pytest.mark.parametrize("accept, status", [("text/csv", 406), ("application/json;q=0", 406), ("text/csv, */*;q=0.1", 200), ("application/*", 200)])
+def test_rows_when_json_is_not_accepted_then_406(things: Api, accept: str, status: int) -> None:
+    for path in ("/v1/tables/things", "/v1/rpc/nope"):
+        answer = things.call("GET", path, None, {"Accept": accept})
+        if status == 406:
+            expect_problem(answer, 406, "not-acceptable")
+        else:
+            assert answer.status == (200 if "tables" in path else 404), answer
+
+
 def test_value_when_of_the_wrong_type_then_422_with_the_servers_words(things: Api) -> None:
     problem = expect_problem(things.get("/v1/tables/things", n="eq.two"), 422, "unprocessable")
     assert "integer" in problem["detail"] and problem["sqlstate"] == "22P02"

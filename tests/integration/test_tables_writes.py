@@ -120,6 +120,16 @@ def test_write_when_it_names_what_is_not_there_then_422_naming_it(bins: Api, lea
     assert pointers_of(sent(bins, lease, method, f"/v1/tables/bins{query}", body), 422, "unprocessable") == pointers
 
 
+@pytest.mark.parametrize("method, query, body, pointers", [
+    ("POST", "", {"id": "a", "n": "x"}, ["/n"]), ("POST", "", [{"id": "a", "n": "x"}], ["/0/n"]), ("POST", "", [{"id": "a", "n": 1}, {"id": "b", "n": "x"}], [""]),
+    ("PATCH", "?id=eq.a", {"n": "x"}, ["/n"]), ("PATCH", "?n=eq.x", {"n": 1}, ["n"]), ("DELETE", "?id=eq.a&n=in.(1,x)", None, ["n"]), ("DELETE", "?id=eq.%ff", None, ["id"]),
+    ("POST", "?on_conflict=words", {"id": "a", "words": "x"}, ["on_conflict"]),
+])
+def test_write_when_a_value_does_not_fit_then_422_naming_it(bins: Api, lease: Json, method: str, query: str, body: Json, pointers: list[str]) -> None:
+    prefer = "resolution=merge-duplicates" if "on_conflict" in query else ""
+    assert pointers_of(sent(bins, lease, method, f"/v1/tables/bins{query}", body, prefer), 422, "unprocessable") == pointers
+
+
 def test_write_when_a_value_does_not_fit_then_422_with_the_servers_words(bins: Api, lease: Json) -> None:
     problem = expect_problem(sent(bins, lease, "PATCH", "/v1/tables/bins?id=eq.a", {"n": "two"}), 422, "unprocessable")
     assert problem["sqlstate"] == "22P02" and "operation" not in problem

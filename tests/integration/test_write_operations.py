@@ -7,7 +7,7 @@ import uuid
 from typing import Any, Callable
 
 import pytest
-from support.api import Api, expect_problem
+from support.api import Api, expect_problem, pointers_of
 from support.shop import Sample, Sku, stock_up
 from support.stack import Stack
 
@@ -191,6 +191,13 @@ def test_not_null_when_broken_then_409_with_sqlstate(api: Api, sku: Sku) -> None
 @pytest.mark.parametrize("code", ["40001", "40P01", "55P03"])
 def test_conflict_that_may_be_repeated_when_it_comes_then_409_write_conflict(api: Api, samples_table: None, resource: str, code: str) -> None:
     expect_problem(api.write(api.take(resource), {"call": "sample_fail", "args": {"code": code}}), 409, "write-conflict")
+
+
+@pytest.mark.parametrize("code", ["XX000", "P0001", "F0000", "25000"])
+def test_call_when_the_function_refuses_it_then_422_with_its_code_and_words(api: Api, samples_table: None, resource: str, code: str) -> None:
+    answer = api.write(api.take(resource), {"call": "sample_fail", "args": {"code": code}})
+    assert pointers_of(answer, 422, "unprocessable") == ["/operations/0"]
+    assert (answer.json()["sqlstate"], answer.json()["detail"]) == (code, "as asked")
 
 
 def test_operations_when_all_are_well_then_results_in_their_order(api: Api, sample: Sample) -> None:

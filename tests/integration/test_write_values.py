@@ -58,6 +58,23 @@ def test_decimal_when_sent_as_text_then_exact_to_any_length(api: Api, sample: Sa
     assert Decimal(str(body["results"][0]["rows"][0]["exact"])) == Decimal(number)
 
 
+@pytest.mark.parametrize("operation, pointer", [
+    ({"update": "samples", "set": {"words": "x", "small": "x"}}, "/set/small"), ({"update": "samples", "set": {"small": 10**12}}, "/set/small"),
+    ({"update": "samples", "set": {"words": "$1", "day": "2026-02-30"}}, "/set/day"), ({"update": "samples", "add": {"big": "x"}}, "/add/big"),
+    ({"update": "samples", "set": {"words": "x"}, "where": {"tag": "x"}}, "/where/tag"),
+    ({"update": "samples", "set": {"words": "x"}, "where": {"small": {"in": [1, "x"]}}}, "/where/small/in"),
+    ({"insert": "samples", "values": {"id": "a", "at": "soon"}}, "/values/at"), ({"delete": "samples", "where": {"id": "a", "flag": "x"}}, "/where/flag"),
+    ({"call": "sample_double", "args": {"id": "a", "times": "x"}}, "/args/times"),
+])
+def test_value_when_postgresql_can_not_read_it_then_422_pointing_at_it(api: Api, sample: Sample, operation: dict[str, Any], pointer: str) -> None:
+    first = sample.set(words="never")
+    failing = {**operation, "where": {**sample.here, **operation.get("where", {})}} if "update" in operation else operation
+    lease = api.take(sample.resource)
+    assert pointers_of(api.write(lease, failing), 422, "unprocessable") == [f"/operations/0{pointer}"]
+    assert pointers_of(api.write(lease, first, failing), 422, "unprocessable") == [f"/operations/1{pointer}"]
+    assert sample.value("words") is None
+
+
 @pytest.mark.parametrize("number", [0.5, 1e300, -2.5e-300, 3])
 def test_double_when_sent_then_the_same_double(api: Api, sample: Sample, number: float) -> None:
     api.wrote(api.take(sample.resource), sample.set(rounded=number))

@@ -13,6 +13,7 @@ struct parsed {
     bool too_large = false;
     request message;
     std::string authorization;
+    std::string fault;
 };
 
 /// Gives the text in two pieces, cut at every place in turn, and expects the same each time.
@@ -32,6 +33,7 @@ parsed parse(std::string_view text, std::size_t cut) {
             if (ec == boost::beast::http::error::need_more) break;
             if (ec) {
                 out.refused = true;
+                out.fault = p.fault();
                 out.too_large = ec == boost::beast::http::error::body_limit;
                 return out;
             }
@@ -87,6 +89,11 @@ TEST(http_request_parser, doubtful_heads_then_refused) {
     expect_refused("GET / HTTP/1.1\r\nHost: a\r\nAuthorization: x\r\nAuthorization: y\r\n\r\n");
     expect_refused("GET /#f HTTP/1.1\r\nHost: a\r\n\r\n");
     expect_refused("GET / HTTP/1.1\r\nHost : a\r\n\r\n");
+}
+
+TEST(http_request_parser, header_given_twice_then_named) {
+    const auto got = parse("GET / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: x\r\nIdempotency-Key: x\r\n\r\n", 0);
+    EXPECT_EQ(got.fault, "The header Idempotency-Key is given twice; it has one meaning only.");
 }
 
 TEST(http_request_parser, absolute_form_then_path_alone) {

@@ -112,6 +112,30 @@ TEST(sqlstate_map, missing_grant_when_mapped_then_it_is_the_operators_and_row_se
     }
 }
 
+TEST(sqlstate_map, internal_code_when_a_function_raises_it_then_it_is_the_calls_fault) {
+    const auto raised =
+        to_failure(parse_server_error("ERROR:  XX000: out of stock\nLOCATION:  exec_stmt_raise, pl_exec.c:3911\n"));
+    EXPECT_EQ(raised.code, errc::unprocessable);
+    EXPECT_EQ(raised.detail, "out of stock");
+    const auto fault =
+        to_failure(parse_server_error("ERROR:  XX000: cache lookup failed\nLOCATION:  relation_open, relation.c:61\n"));
+    EXPECT_EQ(fault.code, errc::internal_error);
+    EXPECT_EQ(fault.detail.find("cache"), std::string::npos);
+}
+
+TEST(sqlstate_map, parameter_when_it_could_not_be_read_then_its_value_is_pointed_at) {
+    statement failed;
+    failed.pointers = {"/a", "/b"};
+    auto error = error_of("22P02");
+    error.parameter = 2;
+    ASSERT_EQ(to_failure(error, failed).errors.size(), 1u);
+    EXPECT_EQ(to_failure(error, failed).errors[0].pointer, "/b");
+    for (const std::size_t unknown : {0, 3}) {
+        error.parameter = unknown;
+        EXPECT_TRUE(to_failure(error, failed).errors.empty());
+    }
+}
+
 TEST(sqlstate_map, unavailable_storage_when_explained_then_the_operator_knows_where_to_look) {
     EXPECT_EQ(to_failure(error_of("53100")).detail, "PostgreSQL's disk is full; nothing was changed.");
     EXPECT_NE(to_failure(error_of("25006")).detail.find("read-only"), std::string::npos);
@@ -152,6 +176,23 @@ TEST(server_error, message_when_it_forges_labels_then_it_is_only_shortened) {
         "CONSTRAINT NAME:  orders_pkey\nLOCATION:  f, g.c:1\n");
     EXPECT_EQ(e.message, "invalid \"x");
     EXPECT_EQ(e.constraint, "orders_pkey");
+}
+
+TEST(server_error, context_when_it_names_a_bound_parameter_then_its_number_is_known) {
+    EXPECT_EQ(parameter_of("unnamed portal parameter $2 = '...'"), 2u);
+    EXPECT_EQ(parameter_of("unnamed portal parameter $12"), 12u);
+    EXPECT_EQ(parameter_of("unbenanntes Portal, Parameter $3 = '$1'"), 3u);
+    EXPECT_EQ(parameter_of("PL/pgSQL function check_it(text) line 2 at RAISE\nunnamed portal parameter $1 = '...'"),
+              1u);
+    for (const auto other : {"", "SQL statement \"select $1\"", "PL/pgSQL function f$1(integer) line 3 at RAISE",
+                             "unnamed portal parameter $1\nSQL function \"f\" statement 1", "JSON data, line 1: $1",
+                             "costs $5 more", "costs $", "$99999999999999999999"}) {
+        EXPECT_EQ(parameter_of(other), 0u) << other;
+    }
+    EXPECT_EQ(parse_server_error("ERROR:  22P02: invalid\nCONTEXT:  unnamed portal parameter $2 = '...'\n"
+                                 "LOCATION:  pg_strtoint32, numutils.c:232\n")
+                  .parameter,
+              2u);
 }
 
 TEST(server_error, fatal_when_parsed_then_the_session_is_known_to_be_over) {
