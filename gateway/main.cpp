@@ -118,7 +118,8 @@ void describe_verify(CLI::App& command, arguments& given) {
     command.add_flag(
         "--allow-missing-grants", wanted.allow_missing_grants,
         "Count writes whose lease_granted is missing, as after a gateway was killed, and call nothing broken");
-    command.add_flag("--json", wanted.json, "One JSON object in place of the page");
+    command.add_flag("--json", wanted.json,
+                     "One JSON object in place of the page: names up to 1,000 rows of each promise, the page 6");
     command.footer(
         "Exit codes: 0 proved, 1 broken, 2 could not run.\n"
         "Example:\n  fencegate verify --config fencegate.yaml --from '2026-11-01' --resource-prefix inventory/\n"

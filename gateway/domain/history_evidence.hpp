@@ -19,6 +19,8 @@ struct history_evidence {
     bool has_reason = false;                 ///< The detail tells one.
     bool observed = false;                   ///< Let through by a table in observe mode.
     bool bare = false;                       ///< Written with a token of another issuer (detail.bare_token).
+    bool direct = false;                     ///< Written by a caller of enter() (detail.direct).
+    bool other_refusal = false;              ///< Refused for another reason than a fence above its token.
 };
 
 }  // namespace fencegate

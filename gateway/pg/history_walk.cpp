@@ -21,6 +21,8 @@ history_evidence evidence_of(const pqxx::row& row) {
     out.has_reason = row[9].as<bool>();
     out.observed = row[10].as<bool>();
     out.bare = row[11].as<bool>();
+    out.direct = row[12].as<bool>();
+    out.other_refusal = row[13].as<bool>();
     return out;
 }
 
@@ -37,7 +39,12 @@ std::vector<history_evidence> history_walk::next() {
         "detail is not null, case when jsonb_typeof(detail -> 'ttl_ms') = 'number' then (detail ->> 'ttl_ms')::bigint "
         "end, "
         "detail @> '{\"repair\": true}', btrim(coalesce(detail ->> 'reason', '')) <> '', "
-        "detail @> '{\"observed\": true}', detail @> '{\"bare_token\": true}' from fencing.history where ";
+        "detail @> '{\"observed\": true}', detail @> '{\"bare_token\": true}', detail @> '{\"direct\": true}', "
+        // A function's own FG412 names the error and no fence.
+        "coalesce(detail ->> 'error' <> 'stale-fencing-token', false) or "
+        "coalesce(detail ->> 'sqlstate' <> 'FG412', false) or "
+        "(last_fencing_token is null and coalesce(detail ->> 'error', detail ->> 'sqlstate') is not null) "
+        "from fencing.history where ";
     if (resource_.empty()) {
         wanted.sql += "resource >= " + wanted.bind(range_.resource_prefix.value_or(""));
     } else {

@@ -105,9 +105,9 @@ void judge::add_lease_event(const history_evidence& row) {
 }
 
 void judge::add_guard_row(const history_evidence& row) {
-    // What observe mode let through, and changes without any token, say nothing of the fence.
-    if (row.event == "write_rejected" && (row.observed || !row.token)) return;
-    if (row.event == "write_applied" && row.token && !row.bare && !grants_.contains(*row.token))
+    // What observe mode let through, changes without any token, and other reasons say nothing of the fence.
+    if (row.event == "write_rejected" && (row.observed || !row.token || row.other_refusal)) return;
+    if (row.event == "write_applied" && row.token && !row.bare && !row.direct && !grants_.contains(*row.token))
         unknown_here_.try_emplace(*row.token, unknown_token{resource_, *row.token, row.id, row.at_us});
     waiting_.push(row);
     if (waiting_.size() > reorder_max) judge_next_guard_row();
@@ -134,13 +134,15 @@ void judge::judge_next_guard_row() {
 void judge::judge_write(const history_evidence& row) {
     ++counts_.writes;
     counts_.bare_writes += row.bare ? 1 : 0;
+    counts_.direct_writes += row.direct ? 1 : 0;
     if (!row.token) return find('b', row.id, "a write was accepted without a token");
     const std::int64_t token = *row.token;
     if (row.last_token != row.token)
         find('b', row.id,
              "a write was accepted with token " + text(token) + ", but left the fence at " +
                  (row.last_token ? text(*row.last_token) : "nothing"));
-    if (const auto held = grants_.find(token); held != grants_.end() && row.at_us < held->second.at_us - skew_us_)
+    if (const auto held = grants_.find(token);
+        !row.direct && held != grants_.end() && row.at_us < held->second.at_us - skew_us_)
         find('b', row.id,
              "a write was accepted with token " + text(token) + " before row " + text(held->second.id) + " granted it");
     if (fence_ && token < *fence_) {
@@ -161,15 +163,12 @@ void judge::judge_refusal(const history_evidence& row) {
         return find('d', row.id,
                     "a write with token " + text(*row.token) + " was refused by the fence " +
                         (row.last_token ? text(*row.last_token) : "of nothing") + ", which is not higher");
-    if (fence_ && *row.token >= *fence_ && *row.last_token <= *fence_)
-        return find('d', row.id,
-                    "a write with token " + text(*row.token) + " was refused at a fence of " + text(*fence_));
     if (fence_ && *row.last_token < *fence_)
         return find('e', row.id,
                     "the fence that refused was " + text(*row.last_token) + ", although row " + text(fence_id_) +
                         " had raised it to " + text(*fence_));
+    // Of a direct caller it may be a fence that its own transaction had raised, and took back.
     if (fence_ && *row.last_token > *fence_) ++counts_.raised_unseen;
-    set_fence(*row.last_token, row.id);
 }
 
 void judge::judge_fence(const history_evidence& row) {

@@ -23,10 +23,10 @@ struct finding {
 
 /// What was looked at.
 struct tally {
-    std::int64_t rows = 0, resources = 0, grants = 0, renewals = 0, ends = 0, writes = 0, bare_writes = 0, refusals = 0,
-                 fences = 0, repairs = 0;
+    std::int64_t rows = 0, resources = 0, grants = 0, renewals = 0, ends = 0, writes = 0, bare_writes = 0,
+                 direct_writes = 0, refusals = 0, fences = 0, repairs = 0;
     std::int64_t overlaps = 0;       ///< Pairs of leases that overlapped by their clocks.
-    std::int64_t raised_unseen = 0;  ///< Refusals by a fence that the history does not show rising: direct SQL's enter.
+    std::int64_t raised_unseen = 0;  ///< Refusals by a fence that the history does not show rising.
     std::optional<std::int64_t> first_us, last_us;
 };
 
@@ -49,10 +49,12 @@ struct last_fence {
 ///   a  tokens grow from grant to grant;
 ///   b  a write was accepted with a token that was granted, and not lower than any accepted before it;
 ///   c  where two leases overlapped, nothing of the older one was accepted after the newer one had written;
-///   d  a write was refused only with a token lower than the fence;
+///   d  a write was refused as stale only with a token lower than the fence;
 ///   e  the fence fell only by an operator's repair with a reason.
 /// Writes, refusals and fences of a resource are recorded under the lock of its guard row, so that their ids have the
-/// order of their commits. Events of leases have only their time, by the clock of the gateway that recorded them.
+/// order of their commits. The fence is what writes and fences left: one that a refusal names need not have been
+/// committed. Tokens of another issuer, and those of direct SQL, need no grant. Events of leases have only their time,
+/// by the clock of the gateway that recorded them.
 ///
 /// Limits:  of a resource it keeps 4,096 rows, to bring those in the order of their times into that of their ids, and
 ///          the 1,024 newest grants; a write with an older token is asked about as unknown_token.

@@ -7,6 +7,7 @@
 #include <boost/json/serialize.hpp>
 
 #include <array>
+#include <map>
 #include <sstream>
 #include <string_view>
 
@@ -22,7 +23,7 @@ constexpr std::array<promise, 5> promises{{
     {'a', "tokens grow from grant to grant"},
     {'b', "a write is accepted with a granted token, never lower than one before it"},
     {'c', "of two leases that overlap, the older writes nothing after the newer"},
-    {'d', "a write is refused only below the fence"},
+    {'d', "a write is refused as stale only below the fence"},
     {'e', "the fence falls only by a repair with a reason"},
 }};
 
@@ -42,12 +43,12 @@ std::string render_page(const outcome& found) {
     out << "  rows           " << c.rows << " of " << c.resources << " resources, in " << found.took.count() << " ms\n"
         << "  leases         " << c.grants << " granted, " << c.renewals << " renewals, " << c.ends
         << " ended by an event\n"
-        << "  writes         " << c.writes << " accepted (" << c.bare_writes << " with tokens of another issuer), "
-        << c.refusals << " refused\n"
+        << "  writes         " << c.writes << " accepted (" << c.bare_writes << " with tokens of another issuer, "
+        << c.direct_writes << " of direct SQL), " << c.refusals << " refused\n"
         << "  fences         " << c.fences << " raised without a write, " << c.repairs << " of them repairs\n"
         << "  overlaps       " << c.overlaps << " pairs of leases, by their clocks\n";
     if (c.raised_unseen > 0)
-        out << "  direct SQL     " << c.raised_unseen << " refusals by a fence that enter() had raised\n";
+        out << "  direct SQL     " << c.raised_unseen << " refusals by a fence that no row raised\n";
     if (found.missing_grants > 0)
         out << "  missing        " << found.missing_grants
             << " tokens wrote whose grant is not there: a gateway that was killed may have had it in its buffer\n";
@@ -56,10 +57,16 @@ std::string render_page(const outcome& found) {
         out << "  " << (found.broken_by_promise.contains(letter) ? "BROKEN" : "holds ") << "  " << letter << "  "
             << words << "\n";
     out << "\n";
-    for (const auto& f : found.findings)
+    std::map<char, std::int64_t> told;
+    std::int64_t on_page = 0;
+    for (const auto& f : found.findings) {
+        if (++told[f.promise] > findings_on_page_max) continue;
+        ++on_page;
         out << "  row " << f.id << ", " << f.resource << " (" << f.promise << "): " << f.why << "\n";
-    if (found.broken > static_cast<std::int64_t>(found.findings.size()))
-        out << "  and " << found.broken - static_cast<std::int64_t>(found.findings.size()) << " more\n";
+    }
+    if (found.broken > on_page)
+        out << "  and " << found.broken - on_page << " more; --json names up to " << findings_max
+            << " of each promise\n";
     out << (found.broken == 0 ? "Proved.\n" : "\nBroken: " + std::to_string(found.broken) + " findings.\n");
     return out.str();
 }
@@ -79,6 +86,7 @@ std::string render_json(const outcome& found) {
         {"verdict", found.broken == 0 ? "proved" : "broken"},
         {"broken", found.broken},
         {"findings", std::move(findings)},
+        {"findings_left_out", found.broken - static_cast<std::int64_t>(found.findings.size())},
         {"from", time(found.from_us)},
         {"to", time(found.to_us)},
         {"first_row", time(c.first_us)},
@@ -90,6 +98,7 @@ std::string render_json(const outcome& found) {
         {"ends", c.ends},
         {"writes", c.writes},
         {"bare_writes", c.bare_writes},
+        {"direct_writes", c.direct_writes},
         {"refusals", c.refusals},
         {"fences", c.fences},
         {"repairs", c.repairs},

@@ -10,7 +10,9 @@
 namespace fencegate::verify {
 
 /// Findings that are told of each promise; more are counted.
-inline constexpr std::int64_t findings_shown_max = 6;
+inline constexpr std::int64_t findings_max = 1'000;
+/// Those of them that are on the page.
+inline constexpr std::int64_t findings_on_page_max = 6;
 
 /// What a run found.
 struct outcome {
@@ -19,7 +21,7 @@ struct outcome {
     std::int64_t to_us = 0;
     std::int64_t broken = 0;  ///< Rows that break a promise.
     std::map<char, std::int64_t> broken_by_promise;
-    std::vector<finding> findings;    ///< The first of them.
+    std::vector<finding> findings;    ///< The first findings_max of each promise.
     std::int64_t missing_grants = 0;  ///< Tokens that wrote, and whose grant is nowhere.
     std::chrono::milliseconds took{};
 };

@@ -84,7 +84,7 @@ class run_state {
   private:
     void add(finding f) {
         ++result_.broken;
-        if (++result_.broken_by_promise[f.promise] <= findings_shown_max) result_.findings.push_back(std::move(f));
+        if (++result_.broken_by_promise[f.promise] <= findings_max) result_.findings.push_back(std::move(f));
     }
 
     void take(bool all) {

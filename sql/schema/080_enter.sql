@@ -20,13 +20,24 @@ begin
     end if;
   end if;
 
-  insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
-  values (enter.resource, enter.fencing_token, pg_current_xact_id(), transaction_timestamp(), coalesce(current_setting('fencing.write_id', true), ''))
-  on conflict on constraint guard_pkey do update
-    set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
-        entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
-    where g.last_fencing_token <= excluded.last_fencing_token
-  returning g.found_fencing_token into found_token;
+  with mine as (  -- what this transaction has entered, only it could have changed
+    select from fencing.guard g
+     where g.resource = enter.resource and g.entered_xid = pg_current_xact_id() and g.entered_at = transaction_timestamp()
+  ), entered as (
+    insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
+    values (enter.resource, enter.fencing_token, pg_current_xact_id(), transaction_timestamp(), coalesce(current_setting('fencing.write_id', true), ''))
+    on conflict on constraint guard_pkey do update
+      set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
+          entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
+      where g.last_fencing_token <= excluded.last_fencing_token
+    returning g.found_fencing_token
+  ), recorded as (
+    insert into fencing.history (event, resource, fencing_token, last_fencing_token, principal, detail)
+    select 'write_applied', enter.resource, enter.fencing_token, enter.fencing_token, session_user,
+           jsonb_build_object('direct', true, 'application', left(current_setting('application_name', true), 64))
+      from entered e where e.found_fencing_token < enter.fencing_token or not exists (select from mine)
+  )
+  select e.found_fencing_token into found_token from entered e;
   if found then
     perform set_config('fencing.entered', pg_current_xact_id()::text, true);  -- chooses a message, opens nothing
     return found_token;
@@ -44,7 +55,7 @@ end
 $$;
 comment on function fencing.enter(text, bigint, text) is
   'Raises the fence of the resource to the token, opens the resource for this transaction, gives the fence that it found (0: none). '
-  'Equal tokens pass. Open until the transaction ends or the savepoint in which it was called is rolled back; may be called for several resources, in the order of their names. '
+  'Equal tokens pass. Adds a write_applied row with detail.direct = true, which commits with the caller''s changes: one a transaction, and one more where it enters again with a higher token. Open until the transaction ends or the savepoint in which it was called is rolled back; may be called for several resources, in the order of their names. '
   'SQLSTATE FG412: the token is stale, DETAIL is JSON with resource, fencing_token, last_fencing_token; 22023: not a resource or a token from 1 to 2^53 - 1; '
   'FG401: proof, the lease_id, is demanded and missing (require_proof) or does not hold; 40001 above read committed where the fence moved; 55P03: lock_timeout passed. '
   'Locks until the end of the transaction: the guard row.';

@@ -6,13 +6,14 @@ import json
 import subprocess
 import uuid
 from dataclasses import dataclass
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
+import psycopg2
 import pytest
 from support import processes
 from support.api import Api, expect_problem
 from support.polling import eventually
-from support.shop import Sku
+from support.shop import Sku, stock_up
 from support.stack import Stack
 
 
@@ -116,7 +117,24 @@ def test_history_when_it_was_lived_then_proved(stack: Stack, api: Api, sku: Sku)
     done = verify(stack.conninfo(), "--json", "--resource-prefix", sku.resource)
     report = json.loads(done.stdout)
     assert (done.returncode, report["verdict"]) == (0, "proved"), done.stdout
-    assert (report["writes"], report["refusals"], report["repairs"], report["missing_grants"]) == (4, 2, 1, 0)
+    assert (report["writes"], report["direct_writes"], report["refusals"], report["repairs"], report["missing_grants"]) == (5, 1, 2, 1, 0)
+
+
+def test_refusals_when_for_other_reasons_than_staleness_then_proved(stack: Stack, api: Api, sku: Sku, fresh: Callable[[str], str]) -> None:
+    """Rows of another resource, and functions that raise the guard's own codes."""
+    lease = api.take(sku.resource)
+    api.wrote(lease, sku.sell())
+    expect_problem(api.write(lease, stock_up(stack, fresh("sku")).sell()), 403, "resource-not-covered")
+    for code in ("FG412", "FG403", "FG500"):
+        name = f"raises_{code.lower()}"
+        stack.query(f"create or replace function {name}() returns void language plpgsql as $$ begin raise exception 'no' using errcode = '{code}'; end $$; "
+                    f"grant execute on function {name}() to fencing_gateway; select fencing.expose_function('{name}()')")
+        eventually(lambda: api.write(lease, {"call": name, "args": {}}).status in (403, 412, 500, 503))
+    rows = stack.query("select detail ->> 'sqlstate' from fencing.history where resource = %s and event = 'write_rejected' and fencing_token is not null", (sku.resource,))
+    assert {code for (code,) in rows} == {"FG403", "FG412", "FG500"}
+    done = verify(stack.conninfo(), "--json", "--resource-prefix", sku.resource)
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["verdict"], report["refusals"]) == (0, "proved", 0), done.stdout
 
 
 def named(report: dict[str, Any]) -> list[tuple[str, int]]:
@@ -206,11 +224,55 @@ def test_refusal_when_by_a_fence_that_had_been_higher_then_e(history: History) -
     assert named(history.judge()) == [("e", row)]
 
 
-def test_direct_sql_when_it_raised_the_fence_then_refusals_by_it_are_right(history: History) -> None:
+def test_direct_sql_when_its_token_is_of_no_gateway_then_proved_and_counted(history: History) -> None:
     history.query("select fencing.enter('a/1', 90)")
     history.query("select fencing.begin_write('{a/1}', 30, gen_random_uuid(), 'o', 'p', null, null)")
     report = history.judge()
+    assert (report["verdict"], report["direct_writes"], report["missing_grants"], report["raised_by_direct_sql"]) == ("proved", 1, 0, 0)
+
+
+def test_direct_sql_when_accepted_below_the_fence_then_b(history: History) -> None:
+    history.query("select fencing.enter('a/1', 90)")
+    row = history.row("write_applied", 90)
+    history.tamper(f"update fencing.history set fencing_token = 12, last_fencing_token = 12 where id = {row}")
+    assert named(history.judge()) == [("b", row)]
+
+
+def test_direct_sql_when_its_fence_was_lowered_behind_the_history_then_e(history: History) -> None:
+    history.query("select fencing.enter('a/1', 90)")
+    history.query("update fencing.guard set last_fencing_token = 31")
+    assert named(history.judge()) == [("e", history.row("write_applied", 90))]
+
+
+def test_direct_sql_of_an_older_schema_when_it_raised_the_fence_then_refusals_by_it_are_right(history: History) -> None:
+    """Without a row for what enter let in."""
+    history.query("select fencing.enter('a/1', 90)")
+    history.query("select fencing.begin_write('{a/1}', 30, gen_random_uuid(), 'o', 'p', null, null)")
+    history.tamper("delete from fencing.history where event = 'write_applied' and fencing_token = 90")
+    report = history.judge()
     assert (report["verdict"], report["raised_by_direct_sql"]) == ("proved", 1)
+
+
+def test_refusal_when_by_a_fence_that_was_never_committed_then_proved(history: History) -> None:
+    """A direct transaction that refuses itself; its refusal outlives it through the recorder."""
+    history.query("create extension dblink")
+    history.query("insert into fencing.settings values ('recorder', %s)", (history.stack.conninfo(history.name),))
+    with pytest.raises(psycopg2.Error) as refused:
+        history.query("do $$ begin perform fencing.enter('a/1', 90); perform fencing.enter('a/1', 91); perform fencing.enter('a/1', 90); end $$")
+    assert refused.value.pgcode == "FG412"
+    assert history.query("select last_fencing_token from fencing.history where event = 'write_rejected' and fencing_token = 90") == [(91,)]
+    assert history.judge()["verdict"] == "proved"
+    history.query("select fencing.begin_write('{a/1}', 40, gen_random_uuid(), 'o', 'p', null, '{\"bare_token\": true}')")
+    assert history.judge()["verdict"] == "proved"
+
+
+def test_findings_when_very_many_then_a_thousand_named_and_the_rest_counted(history: History) -> None:
+    history.query("""insert into fencing.history (event, resource, fencing_token, last_fencing_token)
+                     select 'write_rejected', 'a/1', 40, 31 from generate_series(1, 1200)""")
+    report = history.judge()
+    assert (report["broken"], len(report["findings"]), report["findings_left_out"]) == (1_200, 1_000, 200)
+    page = verify(history.stack.conninfo(history.name)).stdout
+    assert page.count("(d): ") == 6 and "and 1194 more" in page
 
 
 def test_rows_when_many_resources_and_a_clock_that_steps_back_then_still_in_order(history: History) -> None:

@@ -1,6 +1,6 @@
 """A throwaway PostgreSQL for these tests: its own cluster in a temporary folder, unix socket only, ended by its process id.
 
-Started as root, the server runs as the unprivileged user `postgres`. The database `fence_base` holds the guard and the shop example;
+Started as root, the server runs as the unprivileged user `postgres`. The database `fence_base` holds the guard and the shop example, with an empty history;
 every test gets a copy of it, with the login roles test_gateway, test_app and test_auditor.
 """
 import glob
@@ -17,6 +17,20 @@ import time
 import psycopg2
 import pytest
 
+# What the example's rows left in the history, partition by partition.
+EMPTY_HISTORY = """
+do $$
+declare
+  leaf regclass;
+begin
+  for leaf in select inhrelid from pg_inherits where inhparent = 'fencing.history'::regclass and inhrelid <> 'fencing.history_default'::regclass loop
+    execute 'drop table ' || leaf;
+  end loop;
+  perform fencing.rotate_history('30 days');
+  alter sequence fencing.history_id_seq restart;
+end
+$$;
+"""
 HERE = pathlib.Path(__file__).resolve().parent
 SQL = HERE.parent.parent / "sql"
 SERVER_USER = "postgres"
@@ -114,6 +128,9 @@ def server():
         for file in (SQL / "install.sql", SQL / "examples" / "shop.sql", HERE / "roles.psql"):
             code, said = running.psql("fence_base", file, "-v", "ON_ERROR_STOP=1", "-o", os.devnull)
             assert code == 0 and "ERROR" not in said, said
+        base = running.connect("fence_base")
+        base.cursor().execute(EMPTY_HISTORY)
+        base.close()
         yield running
     finally:
         running.stop()
