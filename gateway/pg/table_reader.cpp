@@ -63,7 +63,7 @@ class read_run {
             if (failed_sqlstate_ == "25006") {
                 return make_failure(errc::unprocessable, "A read may not change anything; nothing was changed.");
             }
-            return to_failure(*trip.error, plan_.sql);
+            return trip.answers.size() == read_at_ ? to_failure(*trip.error, plan_.sql) : to_failure(*trip.error);
         }
         read_outcome out;
         if (request_.fence) {

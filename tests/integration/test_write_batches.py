@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from support.api import Answer, Api, Json, expect_problem
+from support.api import Answer, Api, Json, expect_problem, pointers_of
 from support.polling import eventually
 from support.shop import Sku, stock_up
 from support.stack import Stack
@@ -154,9 +154,11 @@ class Crowd:
         self.callers.append(Caller("unknown", lease, {"insert": "no_such_table", "values": {"id": 1}}, problem(422, "unprocessable")))
 
     def brings_a_wrong_type(self) -> None:
+        def pointed_at(answer: Answer) -> None:
+            assert pointers_of(answer, 422, "unprocessable") == ["/operations/0/set/stock"]
+
         sku, lease = self.article()
-        self.callers.append(Caller("type", lease, {"update": "inventory", "where": {"sku": sku.name}, "set": {"stock": "many"}},
-                                   problem(422, "unprocessable")))
+        self.callers.append(Caller("type", lease, {"update": "inventory", "where": {"sku": sku.name}, "set": {"stock": "many"}}, pointed_at))
 
     def touches_foreign_rows(self) -> None:
         _, lease = self.article()
