@@ -9,7 +9,7 @@ begin
     raise exception using errcode = '22023', message = 'events must be a JSON array of objects';
   end if;
   if events @> '[{"event": "write_applied"}]' then
-    raise exception using errcode = '22023', message = 'write_applied is recorded by fencing.begin_write alone, together with the write';
+    raise exception using errcode = '22023', message = 'write_applied is recorded by the guard alone, together with the write';
   end if;
   insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
   select coalesce(e.at, clock_timestamp()), e.event, e.resource, e.fencing_token, e.last_fencing_token, e.owner, e.principal, e.trace_id, e.write_id, e.detail
@@ -37,7 +37,7 @@ begin
     raise exception using errcode = '22023', message = 'events come from a stream and are numbered from 1 on';
   end if;
   if 'write_applied' = any (append_events.event) then
-    raise exception using errcode = '22023', message = 'write_applied is recorded by fencing.begin_write alone, together with the write';
+    raise exception using errcode = '22023', message = 'write_applied is recorded by the guard alone, together with the write';
   end if;
   if events = 0 then
     return 0;
