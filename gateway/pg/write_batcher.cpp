@@ -24,7 +24,7 @@ const std::string& first_resource(const std::unique_ptr<write_job>& one) {
 void run_alone(session_slot& slot, write_job& one) {
     const auto now = std::chrono::steady_clock::now();
     if (now >= one.until()) {
-        one.refuse(unavailable("The time for the call ran out; nothing was changed."));
+        one.refuse(unavailable("PostgreSQL was not done in the time that the call may take; nothing was changed."));
     } else if (!slot.connected() && now < slot.retry_at()) {
         // One of the batch has just tried in vain; not each of them has to wait for that.
         one.refuse(unavailable_because(slot.cause()));

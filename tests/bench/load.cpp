@@ -300,7 +300,7 @@ void write_sales(const std::string& file, const run& done, const std::string& mo
 }
 
 std::string name_of(mode m) {
-    for (const char* name : {"pair", "hot", "write", "job", "order", "stale"}) {
+    for (const char* name : {"pair", "hot", "write", "job", "shot", "order", "stale"}) {
         if (mode_named(name) == m) return name;
     }
     return "?";

@@ -161,8 +161,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--load", type=pathlib.Path, default=ROOT / "build" / "release" / "load")
-    parser.add_argument("cases", nargs="*", default=list(CASES), choices=[[], *CASES], metavar="case")
+    parser.add_argument("cases", nargs="*", default=list(CASES), metavar="case", help=", ".join(CASES))
     arguments = parser.parse_args()
+    if unknown := set(arguments.cases) - set(CASES):
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
     bench = Bench(arguments)
     try:
         for case in (CASES[name] for name in arguments.cases):
