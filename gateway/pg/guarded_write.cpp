@@ -178,7 +178,8 @@ class write_run {
     result<operation_result> operate(const planned_operation& planned, std::size_t index) {
         if (clock::now() >= until_) {
             rollback();
-            return fail(unavailable("PostgreSQL was not done in the time that the call may take; nothing was changed."), index);
+            return fail(unavailable("PostgreSQL was not done in the time that the call may take; nothing was changed."),
+                        index);
         }
         operation_result out;
         try {
