@@ -25,7 +25,7 @@ test('stale write when drawn then a cross behind the end of its own bar, with a 
   assert.ok(cross.middle > newer.left && cross.middle < newer.right, 'while the newer one holds the resource');
   const line = await box(page.locator('#timeline .against'));
   assert.ok(line.top < newer.top && line.bottom > newer.top, 'a line leads there');
-  assert.equal(await page.locator('#timeline .write_applied').count(), 3);
+  assert.equal(await page.locator('#timeline .write_applied').count(), 4, "the story's three, and the sample's own that made the row");
   assert.equal(await page.locator('#timeline .lease_refused').count(), 1);
   assert.match(await page.locator('#timeline .summary').innerText(), /1 stale write refused/);
   assert.deepEqual([seen.faults, seen.outside], [[], []]);
