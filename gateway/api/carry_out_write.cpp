@@ -43,14 +43,25 @@ write_request make_write(course& c, const lockcore::lease_claims& claims) {
     return out;
 }
 
-awaitable<result<write_outcome>> write(services with, write_request request, pg::deadline until) {
-    const std::string write_id = request.write_id;
-    auto outcome = co_await with.database.write(std::move(request), until);
-    if (outcome) co_return outcome;
-    failure f = std::move(outcome.error());
+/// A failure of a write that PostgreSQL has seen.
+failure named(failure f, const std::string& write_id) {
     const bool seen = f.code != errc::idempotency_in_progress && f.code != errc::idempotency_mismatch;
     if (seen && !f.facts.contains("write_id")) f.facts["write_id"] = write_id;
-    co_return f;
+    return f;
+}
+
+awaitable<result<pg::visible_write>> write(services with, write_request request, pg::deadline until) {
+    const std::string write_id = request.write_id;
+    auto seen = co_await with.database.write(std::move(request), until);
+    if (!seen) co_return named(std::move(seen.error()), write_id);
+    co_return seen;
+}
+
+awaitable<result<write_outcome>> on_disk(pg::visible_write seen) {
+    const std::string write_id = seen.outcome.write_id;
+    auto outcome = co_await pg::when_on_disk(std::move(seen));
+    if (!outcome) co_return named(std::move(outcome.error()), write_id);
+    co_return outcome;
 }
 
 awaitable<release_report> let_go(services with, lockcore::lease_claims claims, std::string trace_id) {
@@ -73,16 +84,19 @@ awaitable<result<found_outcome>> look_up(services with, std::string principal, s
 }
 
 /// Behind a write under a lease that the caller brought.
-awaitable<result<write_report>> conclude(services with, course c, write_outcome outcome) {
+awaitable<result<write_report>> conclude(services with, course c, pg::visible_write seen) {
     write_report report;
-    report.outcome = std::move(outcome);
-    if (!c.call.then_release) co_return report;
-    // A repeat must not give back a second hold; where the token is sealed there is no other.
-    if (report.outcome.replayed && !report.outcome.sealed) {
-        report.release.emplace();
-    } else {
-        report.release = co_await let_go(with, std::move(*c.brought), std::move(c.by.trace_id));
+    if (c.call.then_release) {
+        // A repeat must not give back a second hold; where the token is sealed there is no other.
+        if (seen.outcome.replayed && !seen.outcome.sealed) {
+            report.release.emplace();
+        } else {
+            report.release = co_await let_go(with, std::move(*c.brought), std::move(c.by.trace_id));
+        }
     }
+    auto outcome = co_await on_disk(std::move(seen));
+    if (!outcome) co_return outcome.error();
+    report.outcome = std::move(*outcome);
     co_return report;
 }
 
@@ -95,7 +109,7 @@ awaitable<result<write_report>> under_lease(services with, course c) {
         auto found = co_await look_up(with, c.by.principal, c.under, c.by.deadline);
         if (!found) co_return found.error();
         if (found->value && !*found->value) co_return found->value->error();
-        if (found->value) co_return co_await conclude(with, std::move(c), std::move(**found->value));
+        if (found->value) co_return co_await conclude(with, std::move(c), {std::move(**found->value), nullptr});
     }
     if (c.call.require_live || named) {
         const auto seen = co_await with.locks.inspect(*c.brought);
@@ -105,9 +119,9 @@ awaitable<result<write_report>> under_lease(services with, course c) {
     }
     write_request request = make_write(c, *c.brought);
     request.seal = c.call.then_release && !others_hold;
-    auto outcome = co_await write(with, std::move(request), c.by.deadline);
-    if (!outcome) co_return outcome.error();
-    co_return co_await conclude(with, std::move(c), std::move(*outcome));
+    auto seen = co_await write(with, std::move(request), c.by.deadline);
+    if (!seen) co_return seen.error();
+    co_return co_await conclude(with, std::move(c), std::move(*seen));
 }
 
 awaitable<bool> cancelled() {
@@ -142,10 +156,12 @@ awaitable<result<write_report>> under_own_lease(services with, course c) {
     }
     write_request request = make_write(c, granted->claims);
     request.seal = granted->hold_count == 1;
-    auto outcome = co_await write(with, std::move(request), until);
+    auto seen = co_await write(with, std::move(request), until);
     // It may still land, and what comes next on the resource must find it: that waits for the end of the lease.
-    if (!outcome && outcome.error().outcome_unknown) co_return outcome.error();
+    if (!seen && seen.error().outcome_unknown) co_return seen.error();
     report.release = co_await let_go(with, granted->claims, c.by.trace_id);
+    if (!seen) co_return seen.error();
+    auto outcome = co_await on_disk(std::move(*seen));
     if (!outcome) co_return outcome.error();
     report.outcome = std::move(*outcome);
     co_return report;

@@ -206,14 +206,14 @@ void pool::drain(deadline until) {
     impl_->end_police();
 }
 
-asio::awaitable<result<write_outcome>> pool::write(write_request request, deadline until) {
+asio::awaitable<result<visible_write>> pool::write(write_request request, deadline until) {
     auto& to = impl_->of(request.resources);
     auto initiate = [state = impl_.get(), &to, until](auto handler, write_request one) {
         using handler_type = decltype(handler);
         to.submit(
             std::make_unique<waiting_write<handler_type>>(until, std::move(one), state->catalogs, std::move(handler)));
     };
-    return asio::async_initiate<const asio::use_awaitable_t<>, void(result<write_outcome>)>(
+    return asio::async_initiate<const asio::use_awaitable_t<>, void(result<visible_write>)>(
         std::move(initiate), asio::use_awaitable, std::move(request));
 }
 

@@ -7,6 +7,7 @@
 #include <gateway/domain/table_read.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/pool_status.hpp>
+#include <gateway/pg/visible_write.hpp>
 
 #include <lockcore/ports.hpp>
 
@@ -63,8 +64,9 @@ class pool {
     /// gateway/pg/sqlstate_map.hpp; stale_fencing_token, resource_not_covered, expectation_failed,
     /// constraint_violation, write_conflict, unprocessable, fencing_required. A commit whose answer was lost is looked
     /// up by write_id first; only where that fails too does outcome_unknown stand. With an idempotency key the outcome
-    /// of the first write may come, `replayed`; idempotency_mismatch, idempotency_in_progress.
-    boost::asio::awaitable<result<write_outcome>> write(write_request request, deadline until);
+    /// of the first write may come, `replayed`; idempotency_mismatch, idempotency_in_progress. One that seals its token
+    /// is answered as soon as others see it, so that its lease can go to the next one meanwhile; see when_on_disk.
+    boost::asio::awaitable<result<visible_write>> write(write_request request, deadline until);
 
     /// Rows of a table or the value of a function, fenced or not; see table_reader.hpp. By workers of its own, as many
     /// as write: however long it takes, it holds up no write.

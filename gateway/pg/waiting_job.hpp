@@ -4,6 +4,7 @@
 #include <gateway/pg/guarded_write.hpp>
 #include <gateway/pg/outcome_lookup.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
+#include <gateway/pg/visible_write.hpp>
 #include <gateway/pg/worker.hpp>
 #include <gateway/pg/write_batcher.hpp>
 
@@ -84,6 +85,8 @@ class reply final : public waiting_caller {
         give(silent_failure(effect_ == effect::none || (effect_ == effect::by_commit && unchanged)));
     }
 
+    boost::asio::any_io_executor executor() const { return executor_; }
+
   private:
     effect effect_;
     std::atomic<bool> given_{false};
@@ -112,6 +115,22 @@ class waiting_job final : public job {
     std::shared_ptr<reply<T, Handler>> reply_;
 };
 
+/// What is left of a write that others can see: the wait for the disk.
+class disk_job final : public write_job {
+  public:
+    disk_job(const write_job& of, std::shared_ptr<disk_wait> wait)
+        : write_job(of.until(), of.request()), wait_(std::move(wait)) {}
+
+    void run(session_slot&) noexcept override {}
+    void answer(result<write_outcome> value) noexcept override {
+        wait_->answer(value ? std::nullopt : std::optional(std::move(value.error())));
+    }
+    std::shared_ptr<waiting_caller> caller() const override { return wait_; }
+
+  private:
+    std::shared_ptr<disk_wait> wait_;
+};
+
 /// The same for a write.
 template <class Handler>
 class waiting_write final : public write_job {
@@ -119,19 +138,34 @@ class waiting_write final : public write_job {
     waiting_write(deadline until, write_request request, catalog_store& catalogs, Handler handler)
         : write_job(until, std::move(request)),
           catalogs_(catalogs),
-          reply_(std::make_shared<reply<write_outcome, Handler>>(effect::by_commit, std::move(handler))) {}
+          reply_(std::make_shared<reply<visible_write, Handler>>(effect::by_commit, std::move(handler))) {}
 
     void run(session_slot& slot) noexcept override {
         auto work = [this](session_slot& via) { return run_write(via, catalogs_, request(), until()); };
         answer(attempt<write_outcome>(work, slot, false));
     }
 
-    void answer(result<write_outcome> value) noexcept override { reply_->give(std::move(value)); }
+    void answer(result<write_outcome> value) noexcept override {
+        if (value) {
+            reply_->give(visible_write{std::move(*value), nullptr});
+        } else {
+            reply_->give(std::move(value.error()));
+        }
+    }
+
+    std::unique_ptr<write_job> tell_visible(const write_outcome& outcome) noexcept override {
+        if (!request().seal) return nullptr;
+        auto wait = std::make_shared<disk_wait>(reply_->executor());
+        auto rest = std::make_unique<disk_job>(*this, wait);
+        reply_->give(visible_write{outcome, std::move(wait)});
+        return rest;
+    }
+
     std::shared_ptr<waiting_caller> caller() const override { return reply_; }
 
   private:
     catalog_store& catalogs_;
-    std::shared_ptr<reply<write_outcome, Handler>> reply_;
+    std::shared_ptr<reply<visible_write, Handler>> reply_;
 };
 
 /// The same for a look at what is kept under a key.

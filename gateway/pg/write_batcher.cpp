@@ -143,8 +143,9 @@ void write_batcher::run_transaction(session_slot& slot, jobs batch) {
             shared.push_back(one.get());
             until = std::max(until, one->until());
         }
-        // Who is alone is answered sooner if COMMIT waits itself.
-        const bool later = flush_.serves() && (writes.size() > 1 || flush_.busy());
+        // Who is alone is answered sooner if COMMIT waits itself, unless there is a lease to be let go meanwhile.
+        const bool later =
+            flush_.serves() && (writes.size() > 1 || flush_.busy() || (writes.size() == 1 && writes[0].request->seal));
         run_shared(slot, writes, until, {later ? durability::later : durability::awaited, known.get(), &refused_});
     } catch (const std::exception& e) {
         // Before anything was sent: each tries for itself and says what it finds.
@@ -161,6 +162,7 @@ void write_batcher::run_transaction(session_slot& slot, jobs batch) {
         } else if (write->fate == write_fate::too_long) {
             aside_.take(std::move(one));
         } else if (write->fate == write_fate::committed) {
+            if (auto rest = one->tell_visible(write->answer->value())) one = std::move(rest);
             committed.writes.emplace_back(std::move(one), std::move(write->answer->value()));
         } else {
             one->answer(std::move(*write->answer));

@@ -24,6 +24,9 @@ class write_job : public job {
     write_job(deadline until, write_request request) : job(until), request_(std::move(request)) {}
 
     virtual void answer(result<write_outcome> value) noexcept = 0;
+    /// Tells that others can see the write, which may not be on disk yet, and gives what waits for the disk in its
+    /// place. Empty: it is answered once, when it is there.
+    virtual std::unique_ptr<write_job> tell_visible(const write_outcome&) noexcept { return nullptr; }
     void refuse(failure why) noexcept final { answer(std::move(why)); }
     bool shares() const final { return true; }
 
