@@ -74,32 +74,27 @@ awaitable<http::response> answer_grant(services with, asking from, lockcore::lea
     co_return granted_response(with, std::move(granted), std::move(from.trace_id), to_give_back(from));
 }
 
-http::response refusal(const lockcore::failure& f, const std::string& request_id) {
-    return http::problem_response(to_failure(f), request_id);
-}
-
-http::response cancelled(const std::string& request_id) {
-    return http::problem_response(
-        make_failure(errc::shutting_down,
-                     "The call was cancelled; without an Idempotency-Key the lease was given back."),
-        request_id);
-}
-
-awaitable<http::response> wait_for_grant(services with, asking from,
-                                         awaitable<lockcore::result<lockcore::lease>> asked) {
-    // Cancelled or not, what was granted has to be either answered or given back: no step in between may be cut short
-    // by an exception.
-    co_await asio::this_coro::throw_if_cancelled(false);
-    auto granted = co_await std::move(asked);
-    if (!granted) co_return refusal(granted.error(), from.request_id);
+awaitable<http::response> answer_outcome(services with, asking from, lockcore::result<lockcore::lease> granted) {
+    if (!granted) co_return http::problem_response(to_failure(granted.error()), from.request_id);
     const bool caller_gone =
         (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     if (caller_gone) {
         if (to_give_back(from)) co_await give_back(with, granted->claims, from.trace_id);
-        co_return cancelled(from.request_id);
+        const auto why = make_failure(errc::shutting_down,
+                                      "The call was cancelled; without an Idempotency-Key the lease was given back.");
+        co_return http::problem_response(why, from.request_id);
     }
     co_return co_await answer_grant(with, std::move(from), std::move(*granted));
+}
+
+/// Many may be here, and for long: what is needed later is in other frames.
+awaitable<http::response> wait_for_grant(services with, asking from,
+                                         awaitable<lockcore::result<lockcore::lease>> asked) {
+    // Cancelled or not, what was granted has to be either answered or given back: no step in between may be cut short
+    // by an exception.
+    co_await asio::this_coro::throw_if_cancelled(false);
+    co_return co_await answer_outcome(with, std::move(from), co_await std::move(asked));
 }
 
 awaitable<http::response> answer(http::response ready) {

@@ -118,27 +118,18 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         const dispatcher::credentials by{s.parser_->authorization, s.parser_->x_api_key};
         dispatcher::plan plan = s.group_->routes().prepare(message, by, begun);
         s.request_id_ = message.request_id;
-        response answer;
-        if (plan.target == nullptr) {
-            answer = std::move(plan.answer);
-        } else {
+        response& answer = plan.answer;
+        if (plan.target != nullptr) {
+            // Many may wait, and for long: the request goes, and this frame and the next share one answer.
             auto handled = s.begin(*plan.target, std::move(message));
-            s.parser_.reset();  // many may wait, and for long
-            answer = co_await s.call_handler(*plan.target, std::move(handled));
+            s.parser_.reset();
+            co_await s.call_handler(*plan.target, std::move(handled), answer);
         }
 
         const auto ended = steady_clock::now();
         if (ended - begun >= long_enough_to_hang_up && answer.undo_undelivered)
             s.peer_gone_ = s.peer_gone_ || s.peer_has_hung_up();
-        served_request line;
-        line.verb = verb;
-        line.route_path = plan.route_path;
-        line.principal = plan.principal;
-        line.request_id = s.request_id_;
-        line.status = s.peer_gone_ ? status_of_hung_up : answer.status;
-        line.problem = answer.problem;
-        line.time = ended - begun;
-        s.tell(line);
+        s.tell(verb, plan, ended - begun);
 
         keep_alive = keep_alive && !s.group_->closing();
         s.enter(phase::writing, ended);
@@ -160,7 +151,15 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
     s.close();
 }
 
-void session::tell(const served_request& what) {
+void session::tell(method verb, const dispatcher::plan& answered, steady_clock::duration time) {
+    served_request what;
+    what.verb = verb;
+    what.route_path = answered.route_path;
+    what.principal = answered.principal;
+    what.request_id = request_id_;
+    what.status = peer_gone_ ? status_of_hung_up : answered.answer.status;
+    what.problem = answered.answer.problem;
+    what.time = time;
     log_access(what);
     group_->observer().on_served(what);
 }
@@ -196,16 +195,10 @@ asio::awaitable<void> session::answer_refused_input() {
     enter(phase::writing, now);
     request_id_ = request_id_of(parser_->message);
     head_only_ = false;
-    const response answer = problem_response(refusal_, request_id_);
-    served_request line;
-    line.verb = parser_->message.verb;
-    line.route_path = "-";
-    line.principal = "-";
-    line.request_id = request_id_;
-    line.status = answer.status;
-    line.problem = answer.problem;
-    tell(line);
-    const bool delivered = co_await respond(answer, false);
+    dispatcher::plan refused;
+    refused.answer = problem_response(refusal_, request_id_);
+    tell(parser_->message.verb, refused, {});
+    const bool delivered = co_await respond(refused.answer, false);
     if (delivered) co_await linger();
     close();
 }
@@ -225,8 +218,7 @@ asio::awaitable<response> session::begin(const route& target, request message) {
     }
 }
 
-asio::awaitable<response> session::call_handler(const route& target, asio::awaitable<response> handled) {
-    response answer;
+asio::awaitable<void> session::call_handler(const route& target, asio::awaitable<response> handled, response& answer) {
     // The handler of an earlier request may have changed how this coroutine meets cancellation: each begins anew.
     co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
     co_await asio::this_coro::throw_if_cancelled(false);
@@ -237,7 +229,6 @@ asio::awaitable<response> session::call_handler(const route& target, asio::await
         answer = fault(target, e);
     }
     group_->end_waiting(*this);
-    co_return answer;
 }
 
 asio::awaitable<bool> session::respond(const response& answer, bool keep_alive) {

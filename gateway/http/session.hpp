@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/http/dispatcher.hpp>
 #include <gateway/http/request_observer.hpp>
 #include <gateway/http/request_parser.hpp>
 #include <gateway/http/session_group.hpp>
@@ -52,14 +53,16 @@ class session {
     boost::asio::awaitable<void> answer_refused_input();
     /// False if the answer did not reach the kernel in full.
     boost::asio::awaitable<bool> respond(const response& answer, bool keep_alive);
-    boost::asio::awaitable<response> call_handler(const route& target, boost::asio::awaitable<response> handled);
+    boost::asio::awaitable<void> call_handler(const route& target, boost::asio::awaitable<response> handled,
+                                              response& answer);
     boost::asio::awaitable<response> begin(const route& target, request message);
     response fault(const route& target, const std::exception& e);
     boost::asio::awaitable<bool> stream(response answer);
     boost::asio::awaitable<void> undo(response answer);
     boost::asio::awaitable<void> linger();
     bool peer_has_hung_up();
-    void tell(const served_request& what);
+    /// Of an answer about to be sent, to the log and the observer.
+    void tell(method verb, const dispatcher::plan& answered, std::chrono::steady_clock::duration time);
     void enter(phase next, std::chrono::steady_clock::time_point now);
 
     tcp_socket socket_;

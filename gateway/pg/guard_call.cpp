@@ -71,7 +71,7 @@ compat::parameters begin_writes_parameters(const std::vector<const write_request
         auto values = begin_write_parameters(*request);
         values[0] = request->resources.front().str();
         for (std::size_t i = 0; i < columns.size(); ++i)
-            columns[i].add(values[i]);
+            columns[i].add_or_null(values[i]);
     }
     compat::parameters out;
     for (auto& column : columns)

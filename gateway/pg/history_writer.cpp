@@ -1,3 +1,4 @@
+#include <gateway/pg/array_text.hpp>
 #include <gateway/pg/history_writer.hpp>
 
 #include <boost/json/array.hpp>
@@ -7,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <ctime>
 #include <iterator>
@@ -64,74 +64,29 @@ const std::string append_sql =
     "select fencing.append_events($1::uuid, $2::bigint, $3::bigint[], $4::text[], $5::text[], $6::bigint[], "
     "$7::bigint[], $8::text[], $9::text[], $10::text[], $11::uuid[], $12::jsonb[])";
 
-/// The text of an array, element by element.
-class array_text {
-  public:
-    void null() { add("NULL"); }
-
-    template <class Integer>
-    void number(Integer value) {
-        std::array<char, 24> digits{};
-        const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-        add({digits.data(), static_cast<std::size_t>(end - digits.data())});
-        filled_ = true;
-    }
-
-    void text_or_null(std::string_view value) {
-        if (value.empty()) {
-            null();
-            return;
-        }
-        add("\"");
-        for (const char c : value) {
-            if (c == '\0') continue;  // PostgreSQL's texts have none, and the rest is worth keeping
-            if (c == '"' || c == '\\') text_ += '\\';
-            text_ += c;
-        }
-        text_ += '"';
-        filled_ = true;
-    }
-
-    /// NULL if every element is.
-    std::optional<std::string> take() && {
-        if (!filled_) return std::nullopt;
-        text_ += '}';
-        return std::move(text_);
-    }
-
-  private:
-    void add(std::string_view element) {
-        text_ += text_.empty() ? '{' : ',';
-        text_ += element;
-    }
-
-    std::string text_;
-    bool filled_ = false;
-};
-
 template <class Add>
 std::optional<std::string> column(const std::vector<history_item>& items, Add add) {
     array_text out;
     for (const auto& item : items)
         add(out, item);
-    return std::move(out).take();
+    return out.take_unless_null();
 }
 
 std::optional<std::string> text_column(const std::vector<history_item>& items, const std::string history_item::*field) {
-    return column(items, [field](array_text& out, const history_item& item) { out.text_or_null(item.*field); });
+    return column(items, [field](array_text& out, const history_item& item) { out.add_unless_empty(item.*field); });
 }
 
 std::optional<std::string> actor_column(const std::vector<history_item>& items, const std::string actor::*field) {
-    return column(items, [field](array_text& out, const history_item& item) { out.text_or_null(item.by.*field); });
+    return column(items, [field](array_text& out, const history_item& item) { out.add_unless_empty(item.by.*field); });
 }
 
 std::optional<std::string> token_column(const std::vector<history_item>& items,
                                         const std::optional<std::uint64_t> history_item::*field) {
     return column(items, [field](array_text& out, const history_item& item) {
         if (const auto& token = item.*field) {
-            out.number(*token);
+            out.add(*token);
         } else {
-            out.null();
+            out.add_null();
         }
     });
 }
@@ -154,14 +109,14 @@ void append_history(session& via, const std::vector<history_item>& items) {
 compat::parameters history_columns(const std::vector<history_item>& items) {
     const auto at = [](array_text& out, const history_item& item) {
         if (item.at == std::chrono::system_clock::time_point{}) {
-            out.null();  // the moment at which it is added
+            out.add_null();  // the moment at which it is added
         } else {
-            out.number(std::chrono::floor<std::chrono::microseconds>(item.at.time_since_epoch()).count());
+            out.add(std::chrono::floor<std::chrono::microseconds>(item.at.time_since_epoch()).count());
         }
     };
     const auto detail = [](array_text& out, const history_item& item) {
         const bool fits = item.detail.empty() || item.detail.front() == '{';
-        out.text_or_null(fits ? item.detail : json::serialize(detail_of(item.detail)));
+        out.add_unless_empty(fits ? item.detail : json::serialize(detail_of(item.detail)));
     };
     return {column(items, at),
             text_column(items, &history_item::event),

@@ -37,10 +37,6 @@ class key_columns {
     array_text fingerprints_;
 };
 
-std::optional<std::string> null_if_empty(const std::string& text) {
-    return text.empty() ? std::nullopt : std::optional(text);
-}
-
 json::value of_failure(const write_request& request, const failure& why) {
     json::object out;
     out["refusal"] = slug_of(why.code);
@@ -217,11 +213,11 @@ compat::parameters seal_parameters(const std::vector<const write_request*>& requ
     for (const auto* one : requests) {
         for (const auto& resource : one->resources) {
             columns[0].add(resource.str());
-            columns[1].add(std::to_string(lockcore::value_of(one->token)));
+            columns[1].add(lockcore::value_of(one->token));
             columns[2].add(one->write_id);
-            columns[3].add(null_if_empty(one->by.owner));
+            columns[3].add_unless_empty(one->by.owner);
             columns[4].add(one->by.principal);
-            columns[5].add(null_if_empty(one->by.trace_id));
+            columns[5].add_unless_empty(one->by.trace_id);
         }
     }
     compat::parameters out;
