@@ -78,7 +78,7 @@ struct history_count {
     std::int64_t count = 0;
 };
 
-/// Most events of a resource that are counted, the newest.
+/// Most events of a resource that are counted, the newest; of one of its tokens the oldest.
 inline constexpr std::int64_t resource_events_counted_max = 100'000;
 
 /// What PostgreSQL knows of a resource.
