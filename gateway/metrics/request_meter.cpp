@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <array>
 #include <string>
 
 namespace fencegate {
@@ -12,9 +14,13 @@ using prometheus::BuildHistogram;
 
 const prometheus::Histogram::BucketBoundaries buckets{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10};
 
-/// Whether what went wrong there went wrong with a lease.
-bool is_about_leases(std::string_view route) {
-    return route.starts_with("/v1/leases") || route == "/v1/resources/{resource}/lease";
+/// What goes wrong with the lease of a write.
+constexpr std::array<std::string_view, 5> lease_slugs{"resource-locked", "no-quorum", "too-many-waiters", "lease-lost",
+                                                      "lease-not-authentic"};
+
+bool is_about_leases(const http::served_request& what) {
+    return what.route_path.starts_with("/v1/leases") || what.route_path == "/v1/resources/{resource}/lease" ||
+           std::ranges::find(lease_slugs, what.problem) != lease_slugs.end();
 }
 
 }  // namespace
@@ -34,7 +40,7 @@ request_meter::request_meter(prometheus::Registry& registry)
                     .Register(registry)),
       lock_failures_(BuildCounter()
                          .Name("distributed_lock_failures_total")
-                         .Help("Calls about leases that failed, by cause: the problem's slug.")
+                         .Help("Calls that failed for a lease, of writes too, by cause: the problem's slug.")
                          .Register(registry)) {}
 
 void request_meter::on_served(const http::served_request& what) noexcept {
@@ -67,7 +73,7 @@ void request_meter::count(const http::served_request& what) {
             auto& by_problem = by_problem_[what.problem];
             if (by_problem == nullptr) by_problem = &problems_.Add({{"slug", std::string(what.problem)}});
             problem = by_problem;
-            if (is_about_leases(what.route_path)) {
+            if (is_about_leases(what)) {
                 auto& by_cause = by_cause_[what.problem];
                 if (by_cause == nullptr) by_cause = &lock_failures_.Add({{"cause", std::string(what.problem)}});
                 cause = by_cause;
