@@ -1,3 +1,4 @@
+#include <gateway/http/problem.hpp>
 #include <gateway/metrics/request_meter.hpp>
 
 #include <spdlog/spdlog.h>
@@ -19,8 +20,9 @@ constexpr std::array<std::string_view, 5> lease_slugs{"resource-locked", "no-quo
                                                       "lease-not-authentic"};
 
 bool is_about_leases(const http::served_request& what) {
-    return what.route_path.starts_with("/v1/leases") || what.route_path == "/v1/resources/{resource}/lease" ||
-           std::ranges::find(lease_slugs, what.problem) != lease_slugs.end();
+    const std::string_view route = what.route_path;
+    return route.starts_with("/v1/leases") || route == "/v1/resources/{resource}/lease" ||
+           (route.starts_with("/v1/") && std::ranges::find(lease_slugs, what.problem) != lease_slugs.end());
 }
 
 }  // namespace
@@ -41,7 +43,13 @@ request_meter::request_meter(prometheus::Registry& registry)
       lock_failures_(BuildCounter()
                          .Name("distributed_lock_failures_total")
                          .Help("Calls that failed for a lease, of writes too, by cause: the problem's slug.")
-                         .Register(registry)) {}
+                         .Register(registry)) {
+    // From 0 on: what a counter begins with is no increase to Prometheus, and the first stale write would go unnoticed.
+    for (const auto& kind : http::problem_kinds())
+        by_problem_.emplace(kind.slug, &problems_.Add({{"slug", std::string(kind.slug)}}));
+    for (const auto slug : lease_slugs)
+        by_cause_.emplace(slug, &lock_failures_.Add({{"cause", std::string(slug)}}));
+}
 
 void request_meter::on_served(const http::served_request& what) noexcept {
     try {
@@ -70,9 +78,7 @@ void request_meter::count(const http::served_request& what) {
         if (by_route == nullptr) by_route = &seconds_.Add({{"route", route}}, buckets);
         seconds = by_route;
         if (!what.problem.empty()) {
-            auto& by_problem = by_problem_[what.problem];
-            if (by_problem == nullptr) by_problem = &problems_.Add({{"slug", std::string(what.problem)}});
-            problem = by_problem;
+            problem = by_problem_.at(what.problem);
             if (is_about_leases(what)) {
                 auto& by_cause = by_cause_[what.problem];
                 if (by_cause == nullptr) by_cause = &lock_failures_.Add({{"cause", std::string(what.problem)}});

@@ -97,6 +97,16 @@ def test_write_when_its_own_lease_is_refused_then_that_is_a_lock_failure(api: Ap
         assert value(after, "distributed_lock_failures_total", cause=cause) - value(before, "distributed_lock_failures_total", cause=cause) == 1, cause
 
 
+def test_problems_when_none_of_a_kind_was_yet_then_0_so_that_the_first_is_an_increase(cluster: Cluster) -> None:
+    gateway = cluster.gateway()
+    gateway.start()
+    samples = scrape(gateway.api)
+    for slug in ("stale-fencing-token", "internal-error"):
+        assert samples[("fencegate_http_problems_total", frozenset({("slug", slug)}))] == 0
+    assert samples[("distributed_lock_failures_total", frozenset({("cause", "no-quorum")}))] == 0
+    assert gateway.stop() == 0
+
+
 def test_labels_when_callers_invent_names_then_bounded(api: Api, fresh: Callable[[str], str]) -> None:
     for number in range(70):
         api.give_back(api.take(f"{fresh('p').replace('/', '-')}-{number}/x", ttl_ms=1_000))
