@@ -99,6 +99,7 @@ class run_state {
 
     static std::vector<unknown_token> not_granted(pg::session& via, std::vector<unknown_token> asked) {
         std::vector<pg::token_of_resource> tokens;
+        tokens.reserve(asked.size());
         for (const auto& one : asked)
             tokens.push_back({one.resource, one.token});
         auto granted = pg::find_granted(via, tokens);
@@ -154,6 +155,7 @@ class run_state {
 
     void compare_fences() {
         std::vector<pg::token_of_resource> last;
+        last.reserve(fences_.size());
         for (const auto& one : fences_)
             last.push_back({one.resource, one.token});
         const auto now = pg::find_fences(via_, last);
