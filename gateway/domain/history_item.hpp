@@ -42,6 +42,10 @@ struct history_position {
     friend bool operator==(const history_position&, const history_position&) = default;
 };
 
+inline history_position position_of(const history_item& item) {
+    return {std::chrono::floor<std::chrono::microseconds>(item.at.time_since_epoch()).count(), item.id};
+}
+
 /// Filters of GET /v1/history; an empty field does not filter.
 struct history_query {
     std::optional<std::string> resource, resource_prefix, event, owner, principal, write_id, trace_id;
