@@ -44,10 +44,6 @@ std::optional<std::string> decode(std::string_view text) {
 
 }  // namespace
 
-history_position position_of(const history_item& item) {
-    return {std::chrono::floor<std::chrono::microseconds>(item.at.time_since_epoch()).count(), item.id};
-}
-
 std::string to_text(history_cursor c) {
     return encode((c.ascending ? "asc:" : "desc:") + std::to_string(c.last.at_us) + ":" + std::to_string(c.last.id));
 }

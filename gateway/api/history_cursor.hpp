@@ -15,8 +15,6 @@ struct history_cursor {
     friend bool operator==(const history_cursor&, const history_cursor&) = default;
 };
 
-history_position position_of(const history_item& item);
-
 std::string to_text(history_cursor c);
 /// Empty if it was not made by to_text.
 std::optional<history_cursor> parse_cursor(std::string_view text);

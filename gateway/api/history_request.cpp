@@ -45,7 +45,8 @@ std::optional<std::chrono::system_clock::time_point> read_time(const http::query
     auto at = http::parse_rfc3339(*text);
     if (!at)
         faults.add(std::string(name),
-                   "has to be a time of RFC 3339, as 2026-11-21T10:00:09.894Z (a + in an offset is sent as %2B)");
+                   "has to be a time of RFC 3339 from 1678 to 2261, as 2026-11-21T10:00:09.894Z (a + in an offset is "
+                   "sent as %2B)");
     return at;
 }
 

@@ -78,7 +78,8 @@ std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
         }
         item.number("quarantine_left_ms", node.quarantine_left.count());
         const auto* seen = seen_on(leaks, node.name);
-        seen != nullptr ? item.number("keys_without_ttl", seen->without_ttl) : item.null("keys_without_ttl");
+        seen != nullptr && seen->walked ? item.number("keys_without_ttl", seen->without_ttl)
+                                        : item.null("keys_without_ttl");
         item.end();
     }
     out += "],\"leaks\":";

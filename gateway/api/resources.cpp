@@ -1,5 +1,6 @@
 #include <gateway/api/resources.hpp>
 
+#include <gateway/api/history_cursor.hpp>
 #include <gateway/api/history_render.hpp>
 #include <gateway/api/lease_render.hpp>
 #include <gateway/api/token_story.hpp>
@@ -30,15 +31,22 @@ awaitable<http::response> tell_token(services with, http::request r, lockcore::r
     query.token_min = query.token_max = token;
     query.ascending = true;
     query.limit = pg::history_page_max;
-    const auto events = co_await with.database.read_history(std::move(query), r.deadline);
-    if (!events) co_return http::problem_response(events.error(), r.request_id);
-    const seen_lease seen = co_await with.locks.look(resource);
-    const bool live = seen && *seen && lockcore::value_of((*seen)->claims.token) == token;
-    if (events->items.empty() && !live) {
+    token_story story;
+    for (std::int64_t read = 0;;) {
+        auto page = co_await with.database.read_history(query, r.deadline);
+        if (!page) co_return http::problem_response(page.error(), r.request_id);
+        read += static_cast<std::int64_t>(page->items.size());
+        if (page->more) query.after = position_of(page->items.back());
+        for (history_item& item : page->items)
+            story.add(std::move(item));
+        if (page->more && read < resource_events_counted_max) continue;
+        const seen_lease seen = co_await with.locks.look(resource);
+        const bool live = seen && *seen && lockcore::value_of((*seen)->claims.token) == token;
+        if (!story.empty() || live)
+            co_return http::json_response(story.render(resource.str(), token, live, !page->more));
         const failure none = make_failure(errc::not_found, "The history has no such token of this resource.");
         co_return http::problem_response(none, r.request_id);
     }
-    co_return http::json_response(render_token_story(resource.str(), token, *events, live));
 }
 
 std::string render_resource(const lockcore::resource_name& resource, const resource_facts& facts,

@@ -7,19 +7,12 @@
 #include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>
 
-#include <optional>
+#include <utility>
 
 namespace fencegate::api {
 namespace {
 
 using std::chrono::system_clock;
-
-struct story {
-    const history_item* granted = nullptr;
-    const history_item* ended = nullptr;  ///< The event that says so.
-    std::optional<system_clock::time_point> runs_until;
-    std::int64_t renewals = 0, applied = 0, rejected = 0, failed = 0;
-};
 
 std::optional<std::chrono::milliseconds> ttl_of(const history_item& item) {
     boost::system::error_code fault;
@@ -30,74 +23,68 @@ std::optional<std::chrono::milliseconds> ttl_of(const history_item& item) {
     return std::chrono::milliseconds(ttl->get_int64());
 }
 
-story read(const history_page& events) {
-    story out;
-    for (const history_item& item : events.items) {
-        const auto& event = item.event;
-        if (event == "lease_granted" || event == "lease_renewed") {
-            if (event == "lease_granted" && out.granted == nullptr) out.granted = &item;
-            if (event == "lease_renewed") ++out.renewals;
-            if (const auto ttl = ttl_of(item)) out.runs_until = item.at + *ttl;
-        } else if (event == "lease_released" || event == "lease_revoked" || event == "lease_expired") {
-            out.ended = &item;
-        } else if (event == "write_applied") {
-            ++out.applied;
-        } else if (event == "write_rejected") {
-            ++out.rejected;
-        } else if (event == "write_failed") {
-            ++out.failed;
-        }
-    }
-    return out;
-}
-
-std::string_view end_of(const story& told, bool live) {
-    if (live) return "live";
-    if (told.ended == nullptr) return told.granted == nullptr ? "unknown" : "ran_out";
-    const std::string_view event = told.ended->event;
-    return event == "lease_released" ? "released" : event == "lease_revoked" ? "revoked" : "expired";
-}
-
 }  // namespace
 
-std::string render_token_story(std::string_view resource, std::uint64_t token, const history_page& events, bool live) {
-    const story told = read(events);
+void token_story::add(history_item item) {
+    ++events_;
+    const auto& event = item.event;
+    if (event == "lease_granted" || event == "lease_renewed") {
+        if (event == "lease_granted" && !granted_) granted_ = item;
+        if (event == "lease_renewed") ++renewals_;
+        if (const auto ttl = ttl_of(item)) runs_until_ = item.at + *ttl;
+    } else if (event == "lease_released" || event == "lease_revoked" || event == "lease_expired") {
+        ended_ = item;
+    } else if (event == "write_applied") {
+        ++applied_;
+    } else if (event == "write_rejected") {
+        ++rejected_;
+    } else if (event == "write_failed") {
+        ++failed_;
+    }
+    if (shown_.size() < shown_max) shown_.push_back(std::move(item));
+}
+
+std::string_view token_story::end(bool live, bool whole) const {
+    if (live) return "live";
+    if (ended_) {
+        return ended_->event == "lease_released"  ? "released"
+               : ended_->event == "lease_revoked" ? "revoked"
+                                                  : "expired";
+    }
+    // Its time is not over: the event that ended it is on its way here, or the nodes could not be asked.
+    if (!granted_ || !whole || (runs_until_ && *runs_until_ > system_clock::now())) return "unknown";
+    return "ran_out";
+}
+
+std::string token_story::render(std::string_view resource, std::uint64_t token, bool live, bool whole) const {
     std::string text;
     http::object_writer out(text);
     out.text("resource", resource).number("fencing_token", token);
-    if (told.granted == nullptr) {
-        out.null("held_by").null("granted_at");
-    } else {
+    if (granted_) {
         out.key("held_by");
-        const actor& by = told.granted->by;
+        const actor& by = granted_->by;
         http::object_writer(text)
             .text_or_null("principal", by.principal)
             .text_or_null("owner", by.owner)
             .text_or_null("trace_id", by.trace_id)
             .end();
-        out.text("granted_at", http::to_rfc3339(told.granted->at));
-    }
-    const auto time = [&out](std::string_view name, const std::optional<system_clock::time_point>& at) {
-        if (at) {
-            out.text(name, http::to_rfc3339(*at));
-        } else {
-            out.null(name);
-        }
-    };
-    const std::string_view end = end_of(told, live);
-    out.text("end", end);
-    time("ended_at", told.ended != nullptr ? std::optional(told.ended->at)
-                     : end == "ran_out"    ? told.runs_until
-                                           : std::nullopt);
-    if (told.ended != nullptr && !told.ended->detail.empty()) {
-        out.raw("end_detail", told.ended->detail);
+        out.text("granted_at", http::to_rfc3339(granted_->at));
     } else {
-        out.null("end_detail");
+        out.null("held_by").null("granted_at");
     }
-    out.number("renewals", told.renewals).number("writes_applied", told.applied);
-    out.number("writes_rejected", told.rejected).number("writes_failed", told.failed);
-    out.boolean("complete", !events.more).key("events");
-    append_history_items(text, events.items);
+    const std::string_view how = end(live, whole);
+    out.text("end", how);
+    const auto when = ended_ ? std::optional(ended_->at) : how == "ran_out" ? runs_until_ : std::nullopt;
+    if (when) {
+        out.text("ended_at", http::to_rfc3339(*when));
+    } else {
+        out.null("ended_at");
+    }
+    out.raw("end_detail", ended_ && !ended_->detail.empty() ? ended_->detail : "null");
+    out.number("renewals", renewals_).number("writes_applied", applied_);
+    out.number("writes_rejected", rejected_).number("writes_failed", failed_);
+    out.boolean("complete", whole && events_ == static_cast<std::int64_t>(shown_.size())).key("events");
+    append_history_items(text, shown_);
     out.end();
     return text;
 }

@@ -1,3 +1,4 @@
+#include <gateway/audit/expiry_schedule.hpp>
 #include <gateway/audit/expiry_watch.hpp>
 
 #include <boost/asio/awaitable.hpp>
@@ -9,11 +10,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <optional>
-#include <queue>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 
 namespace fencegate {
@@ -23,25 +21,14 @@ namespace asio = boost::asio;
 using namespace std::chrono_literals;
 using std::chrono::system_clock;
 
-constexpr std::size_t watched_max = 1'000'000;
 constexpr auto sweep_interval = 500ms;
 /// For events of other gateways to arrive.
 constexpr auto grace = 2s;
 constexpr auto call_timeout = 5s;
-/// Of one lease that ran out, the newest.
+/// Of one lease that ran out, the newest; more where its writes are all that these tell of.
 constexpr std::size_t events_read = 100;
 
-struct watched {
-    std::vector<lockcore::resource_name> resources;
-    lockcore::fencing_token token{};
-    actor by;
-    system_clock::time_point until;  ///< When it runs out, as far as is known here.
-};
-
-/// A lease is known by its token and its first resource.
-std::string key_of(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token) {
-    return std::to_string(lockcore::value_of(token)) + ' ' + resources.front().str();
-}
+using watched = expiry_schedule::watched;
 
 std::chrono::milliseconds ttl_of(const history_item& item) {
     boost::system::error_code fault;
@@ -54,64 +41,22 @@ std::chrono::milliseconds ttl_of(const history_item& item) {
 }  // namespace
 
 struct expiry_watch::impl {
-    using due = std::pair<system_clock::time_point, std::string>;
-
     impl(event_sink& s, pg::pool& p, asio::io_context& i) : sink(s), pool(p), io(i) {}
 
     void note(const lockcore::event& e) {
         if (e.resources.empty()) return;
-        const std::lock_guard lock(mutex);
         switch (e.kind) {
-            case lockcore::event_kind::lease_granted: {
-                if (leases.size() >= watched_max) return;
-                auto key = key_of(e.resources, e.token);
-                queue.emplace(e.at + e.ttl, key);
-                leases.insert_or_assign(
-                    std::move(key),
-                    watched{e.resources, e.token, {e.by.principal, e.by.owner, e.trace_id}, e.at + e.ttl});
-                return;
-            }
+            case lockcore::event_kind::lease_granted:
+                return schedule.granted({e.resources, e.token, {e.by.principal, e.by.owner, e.trace_id}, e.at + e.ttl});
             case lockcore::event_kind::lease_renewed:
-                if (const auto found = leases.find(key_of(e.resources, e.token)); found != leases.end())
-                    found->second.until = e.at + e.ttl;
-                return;
+                return schedule.renewed(e.resources, e.token, e.at + e.ttl);
             case lockcore::event_kind::lease_released:
             case lockcore::event_kind::lease_revoked:
-                leases.erase(key_of(e.resources, e.token));
+                schedule.ended(e.resources, e.token);
                 return;
             default:
                 return;
         }
-    }
-
-    /// One whose time is over, if there is any; it stays among the leases.
-    std::optional<watched> next() {
-        const std::lock_guard lock(mutex);
-        const auto now = system_clock::now();
-        while (!queue.empty() && queue.top().first + grace <= now) {
-            auto [at, key] = queue.top();
-            queue.pop();
-            const auto found = leases.find(key);
-            if (found == leases.end()) continue;
-            if (found->second.until <= at) return found->second;
-            queue.emplace(found->second.until, std::move(key));
-        }
-        return std::nullopt;
-    }
-
-    void look_again(const watched& lease, system_clock::time_point at) {
-        const std::lock_guard lock(mutex);
-        auto key = key_of(lease.resources, lease.token);
-        const auto found = leases.find(key);
-        if (found == leases.end()) return;
-        found->second.until = std::max(found->second.until, at);
-        queue.emplace(found->second.until, std::move(key));
-    }
-
-    /// False: it was given back meanwhile.
-    bool forget(const watched& lease) {
-        const std::lock_guard lock(mutex);
-        return leases.erase(key_of(lease.resources, lease.token)) > 0;
     }
 
     asio::awaitable<void> judge(watched lease) {
@@ -120,19 +65,23 @@ struct expiry_watch::impl {
         query.resource = lease.resources.front().str();
         query.token_min = query.token_max = lockcore::value_of(lease.token);
         query.limit = events_read;
-        const auto page = co_await pool.read_history(std::move(query), std::chrono::steady_clock::now() + call_timeout);
-        if (!page) co_return look_again(lease, now);
         std::optional<system_clock::time_point> until;
-        for (const history_item& item : page->items) {
-            if (item.event == "lease_released" || item.event == "lease_revoked" || item.event == "lease_expired") {
-                forget(lease);
-                co_return;
+        for (bool more = true; more && !until;) {
+            const auto page = co_await pool.read_history(query, std::chrono::steady_clock::now() + call_timeout);
+            if (!page) co_return schedule.look_again(lease, now);
+            for (const history_item& item : page->items) {
+                if (item.event == "lease_released" || item.event == "lease_revoked" || item.event == "lease_expired") {
+                    schedule.ended(lease.resources, lease.token);
+                    co_return;
+                }
+                if (item.event == "lease_granted" || item.event == "lease_renewed")
+                    until = std::max(until.value_or(item.at), item.at + ttl_of(item));
             }
-            if (item.event == "lease_granted" || item.event == "lease_renewed")
-                until = std::max(until.value_or(item.at), item.at + ttl_of(item));
+            more = page->more;
+            if (more) query.after = position_of(page->items.back());
         }
         // Its own grant is still on its way, or somebody else has renewed it.
-        if (!until || *until + grace > now) co_return look_again(lease, until.value_or(now));
+        if (!until || *until + grace > now) co_return schedule.look_again(lease, until.value_or(now));
         asking = true;
         if (stopping) {
             asking = false;
@@ -140,9 +89,10 @@ struct expiry_watch::impl {
         }
         const auto seen = co_await locks->look(lease.resources.front());
         asking = false;
-        if (!seen) co_return look_again(lease, now);
-        if (*seen && (*seen)->claims.token == lease.token) co_return look_again(lease, now + (*seen)->remaining);
-        if (!forget(lease)) co_return;
+        if (!seen) co_return schedule.look_again(lease, now);
+        if (*seen && (*seen)->claims.token == lease.token)
+            co_return schedule.look_again(lease, now + (*seen)->remaining);
+        if (!schedule.ended(lease.resources, lease.token)) co_return;  // it was given back meanwhile
         for (const auto& resource : lease.resources) {
             history_item item;
             item.at = *until;
@@ -161,7 +111,7 @@ struct expiry_watch::impl {
             co_await timer.async_wait(asio::use_awaitable);
             // What looks again comes after the grace, so that this ends.
             while (!self->stopping) {
-                auto lease = self->next();
+                auto lease = self->schedule.next(system_clock::now() - grace);
                 if (!lease) break;
                 co_await self->judge(std::move(*lease));
             }
@@ -174,9 +124,7 @@ struct expiry_watch::impl {
     lockcore::lock_manager* locks = nullptr;
     std::atomic<bool> stopping{false};
     std::atomic<bool> asking{false};  ///< The lock_manager is being asked.
-    std::mutex mutex;
-    std::unordered_map<std::string, watched> leases;
-    std::priority_queue<due, std::vector<due>, std::greater<>> queue;
+    expiry_schedule schedule;
 };
 
 expiry_watch::expiry_watch(event_sink& sink, pg::pool& pool, asio::io_context& io)

@@ -176,11 +176,11 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
          }),
          true},
         {"writes", mapping({{"idempotency_ttl_ms", duration(cfg.writes.idempotency_ttl, 1s, 30 * 24h)}})},
-        {"audit", mapping({
-                      {"buffer_max", integer(cfg.audit.buffer_max, 1'000, 10'000'000)},
-                      {"when_full",
-                       one_of<on_full>(cfg.audit.when_full, {{"refuse", on_full::refuse}, {"drop", on_full::drop}})},
-                  })},
+        {"audit",
+         mapping({
+             {"buffer_max", integer(cfg.audit.buffer_max, 1'000, 10'000'000)},
+             {"on_full", one_of<on_full>(cfg.audit.when_full, {{"refuse", on_full::refuse}, {"drop", on_full::drop}})},
+         })},
         {"history", mapping({{"keep_days", integer(cfg.history.keep_days, 0, 36'500)}})},
         {"log",
          mapping({

@@ -42,6 +42,10 @@ struct history_position {
     friend bool operator==(const history_position&, const history_position&) = default;
 };
 
+inline history_position position_of(const history_item& item) {
+    return {std::chrono::floor<std::chrono::microseconds>(item.at.time_since_epoch()).count(), item.id};
+}
+
 /// Filters of GET /v1/history; an empty field does not filter.
 struct history_query {
     std::optional<std::string> resource, resource_prefix, event, owner, principal, write_id, trace_id;
@@ -78,7 +82,7 @@ struct history_count {
     std::int64_t count = 0;
 };
 
-/// Most events of a resource that are counted, the newest.
+/// Most events of a resource that are counted, the newest; of one of its tokens the oldest.
 inline constexpr std::int64_t resource_events_counted_max = 100'000;
 
 /// What PostgreSQL knows of a resource.

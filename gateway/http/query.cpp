@@ -1,5 +1,6 @@
 #include <gateway/http/query.hpp>
 
+#include <boost/locale/utf.hpp>
 #include <boost/url/params_encoded_view.hpp>
 #include <boost/url/parse_query.hpp>
 #include <boost/url/rfc/pchars.hpp>
@@ -15,6 +16,14 @@ std::string decode(boost::urls::pct_string_view text) {
     boost::urls::encoding_opts options;
     options.space_as_plus = true;
     return text.decode(options);
+}
+
+bool is_utf8(std::string_view text) {
+    using utf = boost::locale::utf::utf_traits<char>;
+    for (const char *at = text.data(), *end = at + text.size(); at != end;) {
+        if (!boost::locale::utf::is_valid_codepoint(utf::decode(at, end))) return false;
+    }
+    return true;
 }
 
 /// Clients send quotation marks, braces and letters beyond ASCII as they are; what is encoded stays as it is.
@@ -54,6 +63,11 @@ std::vector<std::pair<std::string, std::string>> query_parameters(std::string_vi
         std::string value = parameter.has_value ? decode(parameter.value) : std::string();
         if (name.find('\0') != std::string::npos || value.find('\0') != std::string::npos)
             faults.add(name, "holds U+0000, which PostgreSQL does not have");
+        if (!is_utf8(name)) {
+            faults.add("query", "has a parameter whose name is not UTF-8");
+            continue;
+        }
+        if (!is_utf8(value)) faults.add(name, "is not UTF-8");
         out.emplace_back(std::move(name), std::move(value));
     }
     return out;

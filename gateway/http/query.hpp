@@ -15,7 +15,7 @@ namespace fencegate::http {
 inline constexpr std::size_t parameters_max = 64;
 
 /// The parameters of a query string (without '?'), decoded, in order; a name may stand more than once. Faults: not well
-/// encoded, more than parameters_max, U+0000.
+/// encoded, not UTF-8, more than parameters_max, U+0000.
 std::vector<std::pair<std::string, std::string>> query_parameters(std::string_view query, fault_list& faults);
 
 /// Reads the parameters of a query string. Faults go by the parameter's name and are collected as in object_reader.

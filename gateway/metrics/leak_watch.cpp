@@ -8,6 +8,7 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -66,6 +67,12 @@ asio::awaitable<void> leak_watch::run() {
 
 void leak_watch::keep(lockcore::leak_report report) {
     const std::lock_guard hold(mutex_);
+    // A node that was away has what it had before, as far as anybody knows.
+    for (auto& node : report.nodes) {
+        if (node.walked || !latest_) continue;
+        const auto before = std::ranges::find(latest_->report.nodes, node.name, &lockcore::leak_report::on_node::name);
+        if (before != latest_->report.nodes.end()) node = *before;
+    }
     const std::size_t leaked = without_ttl(report);
     const bool news = !latest_ || without_ttl(latest_->report) != leaked ||
                       latest_->report.held_by_minority != report.held_by_minority;

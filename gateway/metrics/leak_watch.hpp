@@ -16,7 +16,7 @@
 namespace fencegate {
 
 /// Searches the nodes for leaked leases again and again, slowly, and keeps the latest report; what is new in it goes to
-/// the log.
+/// the log. Of a node that is away it keeps what the search before found.
 ///
 /// Threads: latest() from any. Lifetime: stop() before the lock_manager stops.
 class leak_watch {

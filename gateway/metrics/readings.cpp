@@ -75,10 +75,11 @@ void read_nodes(families& out, const std::vector<lockcore::node_status>& nodes) 
 void read_leaks(families& out, const leak_watch& leaks) {
     const auto found = leaks.latest();
     if (!found) return;
-    auto& keys = out.begin("fencegate_leaked_keys", "Lease keys that never run out, by node, at the latest search.",
-                           MetricType::Gauge);
-    for (const auto& node : found->report.nodes)
-        families::add(keys, static_cast<double>(node.without_ttl), {{"node", node.name}});
+    auto& keys = out.begin("fencegate_leaked_keys",
+                           "Lease keys that never run out, by node, when it was last searched.", MetricType::Gauge);
+    for (const auto& node : found->report.nodes) {
+        if (node.walked) families::add(keys, static_cast<double>(node.without_ttl), {{"node", node.name}});
+    }
     out.gauge("fencegate_minority_leases", "Leases that stood on a minority of the nodes at the latest search.",
               static_cast<double>(found->report.held_by_minority));
     out.gauge("fencegate_leak_scan_time_seconds",

@@ -1,7 +1,10 @@
+#include <gateway/http/problem.hpp>
 #include <gateway/metrics/request_meter.hpp>
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <array>
 #include <string>
 
 namespace fencegate {
@@ -12,9 +15,14 @@ using prometheus::BuildHistogram;
 
 const prometheus::Histogram::BucketBoundaries buckets{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10};
 
-/// Whether what went wrong there went wrong with a lease.
-bool is_about_leases(std::string_view route) {
-    return route.starts_with("/v1/leases") || route == "/v1/resources/{resource}/lease";
+/// What goes wrong with the lease of a write.
+constexpr std::array<std::string_view, 5> lease_slugs{"resource-locked", "no-quorum", "too-many-waiters", "lease-lost",
+                                                      "lease-not-authentic"};
+
+bool is_about_leases(const http::served_request& what) {
+    const std::string_view route = what.route_path;
+    return route.starts_with("/v1/leases") || route == "/v1/resources/{resource}/lease" ||
+           (route.starts_with("/v1/") && std::ranges::find(lease_slugs, what.problem) != lease_slugs.end());
 }
 
 }  // namespace
@@ -34,8 +42,14 @@ request_meter::request_meter(prometheus::Registry& registry)
                     .Register(registry)),
       lock_failures_(BuildCounter()
                          .Name("distributed_lock_failures_total")
-                         .Help("Calls about leases that failed, by cause: the problem's slug.")
-                         .Register(registry)) {}
+                         .Help("Calls that failed for a lease, of writes too, by cause: the problem's slug.")
+                         .Register(registry)) {
+    // From 0 on: what a counter begins with is no increase to Prometheus, and the first stale write would go unnoticed.
+    for (const auto& kind : http::problem_kinds())
+        by_problem_.emplace(kind.slug, &problems_.Add({{"slug", std::string(kind.slug)}}));
+    for (const auto slug : lease_slugs)
+        by_cause_.emplace(slug, &lock_failures_.Add({{"cause", std::string(slug)}}));
+}
 
 void request_meter::on_served(const http::served_request& what) noexcept {
     try {
@@ -64,10 +78,8 @@ void request_meter::count(const http::served_request& what) {
         if (by_route == nullptr) by_route = &seconds_.Add({{"route", route}}, buckets);
         seconds = by_route;
         if (!what.problem.empty()) {
-            auto& by_problem = by_problem_[what.problem];
-            if (by_problem == nullptr) by_problem = &problems_.Add({{"slug", std::string(what.problem)}});
-            problem = by_problem;
-            if (is_about_leases(what.route_path)) {
+            problem = by_problem_.at(what.problem);
+            if (is_about_leases(what)) {
                 auto& by_cause = by_cause_[what.problem];
                 if (by_cause == nullptr) by_cause = &lock_failures_.Add({{"cause", std::string(what.problem)}});
                 cause = by_cause;

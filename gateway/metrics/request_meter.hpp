@@ -7,10 +7,10 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
-#include <compare>
 #include <map>
 #include <mutex>
 #include <string_view>
+#include <tuple>
 
 namespace fencegate {
 
@@ -25,13 +25,9 @@ class request_meter final : public http::request_observer {
     void on_served(const http::served_request& what) noexcept override;
 
   private:
-    /// Routes live as long as the server, and their templates differ: the text's place names them.
-    struct answer_key {
-        const char* route = nullptr;
-        http::method verb{};
-        unsigned status = 0;
-        auto operator<=>(const answer_key&) const = default;
-    };
+    /// Route, method, status. Routes live as long as the server, and their templates differ: the text's place names
+    /// them.
+    using answer_key = std::tuple<const char*, http::method, unsigned>;
     void count(const http::served_request& what);
 
     prometheus::Family<prometheus::Counter>& requests_;

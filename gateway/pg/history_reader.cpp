@@ -1,19 +1,14 @@
 #include <gateway/pg/history_reader.hpp>
+#include <gateway/pg/sql_time.hpp>
 
 #include <algorithm>
 
 namespace fencegate::pg {
 namespace {
 
-std::string micros_of(std::chrono::system_clock::time_point at) {
-    return std::to_string(std::chrono::floor<std::chrono::microseconds>(at.time_since_epoch()).count());
-}
-
 std::size_t limit_of(const history_query& query) {
     return std::clamp<std::size_t>(query.limit, 1, history_page_max);
 }
-
-constexpr const char* from_micros = "::bigint * interval '1 microsecond'";
 
 /// Joins conditions, each with one bound value.
 class filter {
@@ -135,14 +130,12 @@ statement history_sql(const history_query& query) {
     where.add("write_id = ", query.write_id, "::uuid");
     where.add("fencing_token >= ", text_of(query.token_min), "::bigint");
     where.add("fencing_token <= ", text_of(query.token_max), "::bigint");
-    where.add("at >= timestamptz 'epoch' + ", query.from ? std::optional(micros_of(*query.from)) : std::nullopt,
-              from_micros);
-    where.add("at < timestamptz 'epoch' + ", query.to ? std::optional(micros_of(*query.to)) : std::nullopt,
-              from_micros);
+    where.add("at >= ", query.from ? std::optional(sql_time(*query.from)) : std::nullopt, "::timestamptz");
+    where.add("at < ", query.to ? std::optional(sql_time(*query.to)) : std::nullopt, "::timestamptz");
     if (query.after) {
         // The second condition is in the first; it is for the planner, which leaves out partitions by it alone.
-        const auto at = out.bind(std::to_string(query.after->at_us));
-        const auto moment = "timestamptz 'epoch' + " + at + from_micros;
+        const std::chrono::sys_time<std::chrono::microseconds> at{std::chrono::microseconds(query.after->at_us)};
+        const auto moment = out.bind(sql_time(at)) + "::timestamptz";
         where.add(("(at, id) " + std::string(query.ascending ? "> (" : "< (") + moment + ", ").c_str(),
                   std::to_string(query.after->id), "::bigint)");
         out.sql += std::string(" and at ") + (query.ascending ? ">= " : "<= ") + moment;
@@ -192,15 +185,16 @@ history_tail read_history_tail(session& via) {
 std::vector<history_count> summarize_history(session& via, const history_summary_query& query) {
     statement wanted;
     const auto bucket = wanted.bind(std::to_string(query.bucket.count())) + "::bigint";
-    wanted.sql = "select floor(extract(epoch from at) * 1000)::bigint / " + bucket + " * " + bucket +
+    // In floating point, which is twice as fast; the half microsecond outweighs its error.
+    wanted.sql = "select floor(date_part('epoch', at) * 1000 + 0.0005)::bigint / " + bucket + " * " + bucket +
                  ", event, count(*) from fencing.history";
     filter where(wanted);
-    where.add("at >= timestamptz 'epoch' + ", micros_of(query.from), from_micros);
-    where.add("at < timestamptz 'epoch' + ", micros_of(query.to), from_micros);
+    where.add("at >= ", sql_time(query.from), "::timestamptz");
+    where.add("at < ", sql_time(query.to), "::timestamptz");
     add_prefix(where, query.resource_prefix);
     wanted.sql += " group by 1, 2 order by 1, 2";
     std::vector<history_count> counts;
-    for (const auto& row : via.exec(wanted.sql, wanted.parameters)) {
+    for (const auto& row : via.exec_once(wanted.sql, wanted.parameters)) {
         history_count one;
         one.bucket = std::chrono::system_clock::time_point(std::chrono::milliseconds(row[0].as<std::int64_t>()));
         one.event = string_of(row[1]);

@@ -35,9 +35,10 @@ std::string moment(statement& into, std::int64_t us) {
 std::vector<history_evidence> history_walk::next() {
     statement wanted;
     wanted.sql =
-        "select id, (extract(epoch from at) * 1000000)::bigint, event, resource, fencing_token, last_fencing_token, "
-        "detail is not null, case when jsonb_typeof(detail -> 'ttl_ms') = 'number' then (detail ->> 'ttl_ms')::bigint "
-        "end, "
+        "select id, (extract(epoch from greatest(at, timestamptz '0001-01-01 00:00:00+00')) * 1000000)::bigint, "
+        "event, resource, fencing_token, last_fencing_token, detail is not null, "
+        "case when jsonb_typeof(detail -> 'ttl_ms') = 'number' "
+        "then least(greatest((detail ->> 'ttl_ms')::numeric, 0), 1e12)::bigint end, "
         "detail @> '{\"repair\": true}', btrim(coalesce(detail ->> 'reason', '')) <> '', "
         "detail @> '{\"observed\": true}', detail @> '{\"bare_token\": true}', detail @> '{\"direct\": true}', "
         // A function's own FG412 names the error and no fence.
@@ -54,7 +55,7 @@ std::vector<history_evidence> history_walk::next() {
             "(resource, at, id) > (" + name + ", " + at + ", " + wanted.bind(std::to_string(id_)) + "::bigint)";
     }
     // Nothing in a resource's name is above "z".
-    wanted.sql += " and resource < " + wanted.bind(range_.resource_prefix.value_or("") + '\x7f');
+    if (range_.resource_prefix) wanted.sql += " and resource < " + wanted.bind(*range_.resource_prefix + '\x7f');
     if (range_.from_us) wanted.sql += " and at >= " + moment(wanted, *range_.from_us);
     wanted.sql += " and at < " + moment(wanted, range_.to_us);
     wanted.sql += " order by resource, at, id limit " + std::to_string(chunk);
@@ -101,12 +102,45 @@ std::vector<std::size_t> find_granted(session& via, const std::vector<token_of_r
     return out;
 }
 
-std::unordered_map<std::string, std::int64_t> find_fences(session& via, const std::vector<std::string>& resources) {
-    std::unordered_map<std::string, std::int64_t> out;
-    for (const auto& row :
-         via.exec("select resource, last_fencing_token from fencing.guard where resource = any ($1::text[])",
-                  {array_literal(resources)}))
-        out.emplace(row[0].c_str(), row[1].as<std::int64_t>());
+std::vector<stray_row> find_strays(session& via, const walk_range& range, std::optional<std::int64_t> skew_ms) {
+    constexpr const char* rows = "select id, event, coalesce(resource, '') from fencing.history where ";
+    statement wanted;
+    wanted.sql = rows;
+    wanted.sql += "resource is null and (event like 'lease%' or event in ('write_applied', 'fence_raised'))";
+    if (range.from_us) wanted.sql += " and at >= " + moment(wanted, *range.from_us);
+    wanted.sql += " and at < " + moment(wanted, range.to_us);
+    if (skew_ms) {
+        wanted.sql += " union all ";
+        wanted.sql += rows;
+        wanted.sql += "event in ('write_applied', 'write_rejected', 'fence_raised') and at > now() + " +
+                      wanted.bind(std::to_string(*skew_ms)) + "::bigint * interval '1 millisecond'";
+    }
+    wanted.sql += " limit " + std::to_string(strays_max);
+    std::vector<stray_row> out;
+    for (const auto& row : via.exec(wanted.sql, wanted.parameters))
+        out.push_back({row[0].as<std::int64_t>(), row[1].c_str(), row[2].c_str()});
+    return out;
+}
+
+std::unordered_map<std::string, fence_now> find_fences(session& via, const std::vector<token_of_resource>& last) {
+    std::vector<std::string> names, tokens;
+    for (const auto& one : last) {
+        names.push_back(one.resource);
+        tokens.push_back(std::to_string(one.token));
+    }
+    // One statement, so that a fence and the row of what raised it are seen together. An empty entered_for is of direct
+    // SQL, which left no rows before version 3.
+    const auto rows = via.exec(
+        "select g.resource, g.last_fencing_token, g.last_fencing_token > a.token and g.entered_for <> '' and not "
+        "exists "
+        "(select from fencing.history h where h.resource = g.resource and h.fencing_token = g.last_fencing_token and "
+        "h.event in ('write_applied', 'fence_raised')) "
+        "from unnest($1::text[], $2::bigint[]) as a (resource, token) "
+        "join fencing.guard g on g.resource = a.resource collate \"C\"",
+        {array_literal(names), array_literal(tokens)});
+    std::unordered_map<std::string, fence_now> out;
+    for (const auto& row : rows)
+        out.emplace(row[0].c_str(), fence_now{row[1].as<std::int64_t>(), row[2].as<bool>()});
     return out;
 }
 

@@ -57,8 +57,26 @@ struct token_of_resource {
 /// Of these, the indexes of those that a lease_granted anywhere in the history speaks of.
 std::vector<std::size_t> find_granted(session& via, const std::vector<token_of_resource>& asked);
 
-/// The fences of these resources as they stand now; what has none is left out.
-std::unordered_map<std::string, std::int64_t> find_fences(session& via, const std::vector<std::string>& resources);
+/// A row that the walk passes by.
+struct stray_row {
+    std::int64_t id = 0;
+    std::string event;
+    std::string resource;  ///< Empty: it has none, although its event is of a resource.
+};
+inline constexpr int strays_max = 10'000;
+
+/// Rows without the resource that their event has; and, if `skew_ms` is given, those of the guard that lie further than
+/// that in the future of the server's clock.
+std::vector<stray_row> find_strays(session& via, const walk_range& range, std::optional<std::int64_t> skew_ms);
+
+struct fence_now {
+    std::int64_t token = 0;
+    bool unrecorded = false;  ///< Above the token that was asked about, and no row raised it to that.
+};
+
+/// The fences of these resources as they stand now, with the tokens that their last rows left; what has none is left
+/// out.
+std::unordered_map<std::string, fence_now> find_fences(session& via, const std::vector<token_of_resource>& last);
 
 /// Whether an operator repaired the fence in a row with a higher id.
 bool repaired_after(session& via, const std::string& resource, std::int64_t id);

@@ -1,5 +1,6 @@
 #include <gateway/pg/array_text.hpp>
 #include <gateway/pg/history_writer.hpp>
+#include <gateway/pg/sql_time.hpp>
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -8,8 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <ctime>
 #include <iterator>
 #include <optional>
 #include <string_view>
@@ -19,19 +18,6 @@ namespace fencegate::pg {
 namespace {
 
 namespace json = boost::json;
-
-std::string rfc3339(std::chrono::system_clock::time_point at) {
-    const auto micros = std::chrono::floor<std::chrono::microseconds>(at.time_since_epoch());
-    const auto seconds = std::chrono::floor<std::chrono::seconds>(micros);
-    const std::time_t time = seconds.count();
-    std::tm parts{};
-    gmtime_r(&time, &parts);
-    std::array<char, 32> date{};
-    std::strftime(date.data(), date.size(), "%Y-%m-%dT%H:%M:%S", &parts);
-    std::array<char, 16> fraction{};
-    std::snprintf(fraction.data(), fraction.size(), ".%06dZ", static_cast<int>((micros - seconds).count()));
-    return std::string(date.data()) + fraction.data();
-}
 
 json::value detail_of(const std::string& text) {
     boost::system::error_code error;
@@ -48,7 +34,7 @@ json::object object_of(const history_item& item) {
         if (!text.empty()) out[name] = text;
     };
     out["event"] = item.event;
-    if (item.at != std::chrono::system_clock::time_point{}) out["at"] = rfc3339(item.at);
+    if (item.at != std::chrono::system_clock::time_point{}) out["at"] = sql_time(item.at);
     add_text("resource", item.resource);
     if (item.fencing_token) out["fencing_token"] = *item.fencing_token;
     if (item.last_fencing_token) out["last_fencing_token"] = *item.last_fencing_token;

@@ -67,7 +67,10 @@ std::string render_page(const outcome& found) {
     if (found.broken > on_page)
         out << "  and " << found.broken - on_page << " more; --json names up to " << findings_max
             << " of each promise\n";
-    out << (found.broken == 0 ? "Proved.\n" : "\nBroken: " + std::to_string(found.broken) + " findings.\n");
+    if (found.broken == 0 && c.rows == 0)
+        out << "Nothing to prove: no row of a resource is in that part.\n";
+    else
+        out << (found.broken == 0 ? "Proved.\n" : "\nBroken: " + std::to_string(found.broken) + " findings.\n");
     return out.str();
 }
 

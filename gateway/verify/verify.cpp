@@ -62,7 +62,7 @@ class run_state {
         : via_(via), wanted_(wanted), bounds_(bounds), judge_(wanted.skew_ms * 1'000) {}
 
     outcome run() {
-        pg::history_walk walk(via_, {bounds_.from_us, bounds_.to_us, wanted_.resource_prefix});
+        pg::history_walk walk(via_, range());
         {
             progress bar(bounds_.rows, wanted_.from || wanted_.to || wanted_.resource_prefix);
             for (auto rows = walk.next(); !rows.empty(); rows = walk.next()) {
@@ -74,6 +74,7 @@ class run_state {
         }
         judge_.finish();
         take(true);
+        look_for_strays();
         ask_late();
         result_.counts = judge_.counts();
         result_.from_us = bounds_.from_us;
@@ -98,6 +99,7 @@ class run_state {
 
     static std::vector<unknown_token> not_granted(pg::session& via, std::vector<unknown_token> asked) {
         std::vector<pg::token_of_resource> tokens;
+        tokens.reserve(asked.size());
         for (const auto& one : asked)
             tokens.push_back({one.resource, one.token});
         auto granted = pg::find_granted(via, tokens);
@@ -138,14 +140,32 @@ class run_state {
                  ", which the history does not show granted"});
     }
 
+    void look_for_strays() {
+        const auto skew_ms = wanted_.to ? std::nullopt : std::optional(wanted_.skew_ms);
+        for (const auto& row : pg::find_strays(via_, range(), skew_ms)) {
+            if (!row.resource.starts_with(wanted_.resource_prefix.value_or(""))) continue;
+            const char promise = row.event.starts_with("lease_") ? 'a' : row.event.starts_with("write_") ? 'b' : 'e';
+            add({promise, row.id, row.resource,
+                 row.event +
+                     (row.resource.empty() ? " without a resource" : " in the future: it could not be judged")});
+        }
+    }
+
+    pg::walk_range range() const { return {bounds_.from_us, bounds_.to_us, wanted_.resource_prefix}; }
+
     void compare_fences() {
-        std::vector<std::string> names;
+        std::vector<pg::token_of_resource> last;
+        last.reserve(fences_.size());
         for (const auto& one : fences_)
-            names.push_back(one.resource);
-        const auto now = pg::find_fences(via_, names);
+            last.push_back({one.resource, one.token});
+        const auto now = pg::find_fences(via_, last);
         for (const auto& one : fences_) {
             const auto found = now.find(one.resource);
-            const std::int64_t fence = found == now.end() ? 0 : found->second;
+            const std::int64_t fence = found == now.end() ? 0 : found->second.token;
+            if (found != now.end() && found->second.unrecorded)
+                add({'e', one.id, one.resource,
+                     "it is the last that left a fence, " + std::to_string(one.token) + "; the fence is " +
+                         std::to_string(fence) + " now, and the row that raised it is missing"});
             if (fence >= one.token || pg::repaired_after(via_, one.resource, one.id)) continue;
             add({'e', one.id, one.resource,
                  "it raised the fence to " + std::to_string(one.token) + ", which is " + std::to_string(fence) +

@@ -181,7 +181,7 @@ asio::awaitable<result<lease>> shard::settle(std::shared_ptr<acquire_attempt> at
                 if (auto entered = co_await enter_again(request, *own)) co_return std::move(*entered);
             }
             failure locked = fail(errc::resource_locked, "Another lease holds the resource.");
-            locked.remaining = machine.remaining();
+            locked.remaining = std::min(machine.remaining(), config_.max_ttl);  // a key that leaked has no end
             co_return locked;
         }
         failure none = fail(errc::no_quorum, "Too few Redis nodes answered to grant a lease.");

@@ -14,6 +14,7 @@ grant execute on function fencing.enter(text, bigint, text) to fencing_writer;
 grant execute on function fencing.fence(text) to fencing_writer, fencing_auditor, fencing_gateway;
 
 grant select on fencing.history, fencing.guard, fencing.cluster to fencing_auditor, fencing_gateway;
+grant execute on function fencing.schema_version() to fencing_auditor;
 grant select on fencing.node, fencing.api_catalog to fencing_gateway;
 
 grant execute on function

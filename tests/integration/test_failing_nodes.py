@@ -260,3 +260,22 @@ def test_no_lease_key_without_an_end_when_all_this_was_done(stack: Stack, api: A
     api.take(fresh("test/ttl"))
     nodes = stack.nodes()
     stays(lambda: not [key for node in nodes for key in node.scan_iter(match="fg:lease:*", count=1000) if node.pttl(key) == -1], 0.3)
+
+
+@pytest.mark.parametrize("kind", ["hash", "text"])
+def test_key_when_it_is_no_lease_then_its_resource_is_taken_and_nobody_else_is_harmed(gateway: Gateway, cluster: Cluster, fresh: Callable[[str], str], kind: str) -> None:
+    """Somebody's mistake: the key of a lease that holds something else, on every node, for ever."""
+    gateway.wait_until_whole()
+    api, name, other = gateway.api, fresh("no/lease"), fresh("other")
+    for node in cluster.clients():
+        node.hset(f"fg:lease:{name}", "a", "b") if kind == "hash" else node.set(f"fg:lease:{name}", "x")
+    for _ in range(5):
+        assert expect_problem(api.ask(name), 423, "resource-locked")["remaining_ms"] == MAX_TTL_MS
+        expect_problem(api.call("POST", "/v1/leases", {"resources": [name, other]}), 423, "resource-locked")
+        api.get("/v1/leases", resource_prefix="no/")
+        api.get(f"/v1/resources/{name.replace('/', '%2F')}")
+        take_and_release(api, other, 2)
+    assert {node["state"] for node in gateway.nodes()} == {"voting"}
+    for node in cluster.clients():
+        node.delete(f"fg:lease:{name}")
+    take_and_release(api, name, 1)

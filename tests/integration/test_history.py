@@ -228,7 +228,7 @@ def test_limit_when_left_out_then_100(api: Api, resource: str) -> None:
     ({"limit": ""}, "limit"), ({"order": "up"}, "order"), ({"token_min": "x"}, "token_min"), ({"token_max": -1}, "token_max"),
     ({"token_min": 2**53}, "token_min"), ({"token_min": 2**64}, "token_min"), ({"from": "yesterday"}, "from"), ({"to": "2026-13-01T00:00:00Z"}, "to"), ({"to": "2026-01-01"}, "to"),
     ({"cursor": "forged"}, "cursor"), ({"cursor": "-1"}, "cursor"), ({"cursor": "1; drop table"}, "cursor"), ({"write_id": "no-uuid"}, "write_id"),
-    ({"event": "lease_stolen"}, "event"), ({"limit": 5, "colour": "red"}, "colour"),
+    ({"event": "lease_stolen"}, "event"), ({"limit": 5, "colour": "red"}, "colour"), ({"owner": b"\xff"}, "owner"), ({"resource": b"\xed\xa0\x80"}, "resource"),
 ])
 def test_query_when_wrong_then_400_naming_the_parameter(api: Api, query: dict[str, Any], parameter: str) -> None:
     assert pointers_of(api.get("/v1/history", **query)) == [parameter]

@@ -157,7 +157,7 @@ def test_gateway_when_stopped_under_load_then_every_event_is_in_the_history(clus
 
 
 def test_buffer_when_full_and_refusing_then_no_new_grants_and_nothing_is_lost(cluster: Cluster, resource: str) -> None:
-    with gateway_behind_a_gate(cluster, buffer_max=1_000, when_full="refuse") as (gateway, gate):
+    with gateway_behind_a_gate(cluster, buffer_max=1_000, on_full="refuse") as (gateway, gate):
         gate.refuse()
         gate.cut()
         with taking(gateway.api, resource) as takers:
@@ -173,7 +173,7 @@ def test_buffer_when_full_and_refusing_then_no_new_grants_and_nothing_is_lost(cl
 
 
 def test_buffer_when_full_and_dropping_then_grants_go_on_and_the_newest_are_lost(cluster: Cluster, resource: str) -> None:
-    with gateway_behind_a_gate(cluster, buffer_max=1_000, when_full="drop") as (gateway, gate):
+    with gateway_behind_a_gate(cluster, buffer_max=1_000, on_full="drop") as (gateway, gate):
         gate.refuse()
         gate.cut()
         with taking(gateway.api, resource) as takers:

@@ -6,6 +6,7 @@ import time
 
 from support.api import Api, Json, expect_problem
 from support.polling import eventually
+from support.stack import Stack
 
 
 def events(api: Api, resource: str) -> list[str]:
@@ -49,3 +50,12 @@ def test_lease_when_renewed_at_another_gateway_then_only_after_that(here: Api, t
     assert events(here, resource) == ["lease_granted", "lease_renewed"]
     expired(here, resource)
     assert events(here, resource) == ["lease_granted", "lease_renewed", "lease_expired"]
+
+
+def test_lease_when_it_wrote_hundreds_of_times_and_runs_out_then_lease_expired(guarded_pair: Stack, here: Api, resource: str) -> None:
+    """Its grant lies far behind its writes."""
+    lease = here.take(resource, ttl_ms=2_000)
+    eventually(lambda: events(here, resource) == ["lease_granted"], what="the grant is there")
+    guarded_pair.query("insert into fencing.history (event, resource, fencing_token, last_fencing_token) select 'write_applied', %s, %s, %s from generate_series(1, 350)",
+                       (resource, lease["fencing_token"], lease["fencing_token"]))
+    assert expired(here, resource, 15)["fencing_token"] == lease["fencing_token"]

@@ -86,6 +86,27 @@ def test_write_when_stale_then_its_refusal_is_counted(api: Api, sku: Sku) -> Non
     assert value(after, "fencegate_write_batch_size_sum") - value(before, "fencegate_write_batch_size_sum") == 2
 
 
+def test_write_when_its_own_lease_is_refused_then_that_is_a_lock_failure(api: Api, sku: Sku) -> None:
+    held = api.take(sku.resource)
+    before = scrape(api)
+    refused = api.call("POST", "/v1/writes", {"lease": {"resource": sku.resource}, "operations": [sku.sell()]})
+    assert refused.status == 423
+    assert api.call("POST", "/v1/writes", {"lease_id": held["lease_id"][:-4] + "AAAA", "operations": [sku.sell()]}).status == 403
+    after = scrape(api)
+    for cause in ("resource-locked", "lease-not-authentic"):
+        assert value(after, "distributed_lock_failures_total", cause=cause) - value(before, "distributed_lock_failures_total", cause=cause) == 1, cause
+
+
+def test_problems_when_none_of_a_kind_was_yet_then_0_so_that_the_first_is_an_increase(cluster: Cluster) -> None:
+    gateway = cluster.gateway()
+    gateway.start()
+    samples = scrape(gateway.api)
+    for slug in ("stale-fencing-token", "internal-error"):
+        assert samples[("fencegate_http_problems_total", frozenset({("slug", slug)}))] == 0
+    assert samples[("distributed_lock_failures_total", frozenset({("cause", "no-quorum")}))] == 0
+    assert gateway.stop() == 0
+
+
 def test_labels_when_callers_invent_names_then_bounded(api: Api, fresh: Callable[[str], str]) -> None:
     for number in range(70):
         api.give_back(api.take(f"{fresh('p').replace('/', '-')}-{number}/x", ttl_ms=1_000))
@@ -134,6 +155,19 @@ def test_leaks_when_a_key_has_no_ttl_or_a_minority_holds_then_counted_and_named(
     for node in nodes:
         node.delete(f"fg:lease:{kept}", f"fg:lease:{lonely}")
     eventually(lambda: value(scrape(api), "fencegate_leaked_keys") == 0 and value(scrape(api), "fencegate_minority_leases") == 0, 60, what="they are gone")
+
+
+def test_leaked_key_when_its_node_goes_away_then_it_is_still_told(watching: Gateway, cluster: Cluster, fresh: Callable[[str], str]) -> None:
+    api, node = watching.api, cluster.nodes[4]
+    watching.wait_until_whole()
+    node.client().set(f"fg:lease:{fresh('leak/away')}", "x")
+    eventually(lambda: value(scrape(api), "fencegate_leaked_keys", node=node.name) == 1, 60, what="it is found")
+    node.kill()
+    gone = time.time()
+    eventually(lambda: value(scrape(api), "fencegate_leak_scan_time_seconds") > gone + 5, 60, what="a search that began without the node")
+    assert value(scrape(api), "fencegate_leaked_keys", node=node.name) == 1 and watching.nodes()[4]["keys_without_ttl"] == 1
+    node.start()  # empty
+    eventually(lambda: value(scrape(api), "fencegate_leaked_keys", node=node.name) == 0, 60, what="it is gone")
 
 
 def test_gateway_when_stopped_in_the_middle_of_a_search_for_leaks_then_it_ends_at_once(cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ import pytest
 from support.api import Api, Json, expect_problem, pointers_of
 from support.polling import eventually
 from support.shop import Sku
+from support.stack import Stack
 
 
 def look(api: Api, resource: str, **query: object) -> Any:
@@ -75,6 +76,30 @@ def test_token_when_an_operator_took_its_lease_then_the_reason(api: Api, resourc
     lease = api.take(resource)
     assert api.call("DELETE", f"/v1/resources/{urllib.parse.quote(resource, safe='')}/lease", {"reason": "it hangs"}).status == 204
     assert story(api, resource, lease["fencing_token"], "revoked")["end_detail"]["reason"] == "it hangs"
+
+
+def add_life(stack: Stack, resource: str, writes: int) -> None:
+    """A lease of a minute that began a minute and a half ago, its writes, and nothing else."""
+    stack.query("""insert into fencing.history (at, event, resource, fencing_token, detail)
+                   select now() - interval '90 s' + n * interval '1 ms', case n when 0 then 'lease_granted' else 'write_applied' end, %s, 7, case n when 0 then '{"ttl_ms": 60000}'::jsonb end
+                     from generate_series(0, %s) as t (n)""", (resource, writes))
+
+
+def test_token_when_it_has_thousands_of_events_then_all_are_counted_and_its_end_is_told(api: Api, stack: Stack, resource: str) -> None:
+    add_life(stack, resource, 2_500)
+    told = look(api, resource, fencing_token=7).json()
+    assert (told["end"], told["writes_applied"]) == ("ran_out", 2_500)
+    stack.query("insert into fencing.history (event, resource, fencing_token) values ('lease_released', %s, 7)", (resource,))
+    told = look(api, resource, fencing_token=7).json()
+    assert (told["end"], told["writes_applied"], len(told["events"]), told["complete"]) == ("released", 2_500, 1_000, False)
+
+
+def test_token_when_its_time_is_not_over_and_nobody_holds_it_then_its_end_is_unknown(api: Api, stack: Stack, resource: str) -> None:
+    """Its release is on its way into the history, or the nodes lost it."""
+    add_life(stack, resource, 1)
+    stack.query("insert into fencing.history (event, resource, fencing_token, detail) values ('lease_renewed', %s, 7, '{\"ttl_ms\": 60000}')", (resource,))
+    told = look(api, resource, fencing_token=7).json()
+    assert (told["end"], told["ended_at"], told["complete"]) == ("unknown", None, True)
 
 
 def test_token_when_there_is_none_such_then_404(api: Api, resource: str) -> None:

@@ -218,6 +218,47 @@ def test_fence_when_lowered_behind_the_history_then_e(history: History) -> None:
     assert named(history.judge()) == [("e", history.row("fence_raised", 31))]
 
 
+def test_write_when_the_newest_is_missing_then_e(history: History) -> None:
+    """Nothing behind it says so but the fence."""
+    history.query("select fencing.begin_write('{a/1}', 40, gen_random_uuid(), 'o', 'p', null, '{\"bare_token\": true}')")
+    assert history.judge()["verdict"] == "proved"
+    history.tamper("delete from fencing.history where event = 'write_applied' and fencing_token = 40")
+    assert named(history.judge()) == named(history.judge("--to", "tomorrow")) == [("e", history.row("fence_raised", 31))]
+
+
+@pytest.mark.parametrize("event, promise", [("lease_granted", "a"), ("write_applied", "b"), ("fence_raised", "e")])
+def test_row_when_its_resource_was_taken_away_then_named(history: History, event: str, promise: str) -> None:
+    row = history.query("select max(id) from fencing.history where event = %s", (event,))[0][0]
+    history.tamper(f"update fencing.history set resource = null where id = {row}")
+    assert (promise, row) in named(history.judge("--allow-missing-grants"))
+
+
+def test_row_when_its_resource_is_no_name_then_judged_all_the_same(history: History) -> None:
+    history.query("""insert into fencing.history (event, resource, fencing_token, last_fencing_token)
+                     select 'write_applied', 'ü/1', n, n from unnest(array[9, 8]) as t (n)""")
+    assert "although row" in str(history.judge("--allow-missing-grants")["findings"])
+
+
+@pytest.mark.parametrize("at", ["infinity", "tomorrow"])
+def test_write_when_it_was_moved_into_the_future_then_b(history: History, at: str) -> None:
+    row = history.row("write_applied", 20, 1)
+    history.tamper(f"update fencing.history set at = '{at}', fencing_token = 3 where id = {row}")
+    assert named(history.judge()) == [("b", row)]
+    assert history.judge("--resource-prefix", "b/")["verdict"] == "proved"
+
+
+def test_write_when_it_was_moved_before_all_time_then_b(history: History) -> None:
+    row = history.row("write_applied", 20, 1)
+    history.tamper(f"update fencing.history set at = '-infinity' where id = {row}")
+    assert ("b", row) in named(history.judge())
+
+
+@pytest.mark.parametrize("ttl", ["10.5", "1e300", "-1e300", '"long"'])
+def test_lease_when_its_ttl_is_no_integer_then_the_rest_is_still_judged(history: History, ttl: str) -> None:
+    history.tamper(f"""update fencing.history set detail = '{{"ttl_ms": {ttl}}}' where event = 'lease_granted' and fencing_token = 10""")
+    assert history.judge()["verdict"] == "proved"
+
+
 def test_refusal_when_by_a_fence_that_had_been_higher_then_e(history: History) -> None:
     row = history.row("write_rejected", 20)
     history.tamper(f"update fencing.history set fencing_token = 3, last_fencing_token = 4 where id = {row}")
@@ -300,6 +341,20 @@ def test_report_when_for_people_then_a_page_with_the_verdict_and_no_progress_in_
     history.tamper(f"update fencing.history set fencing_token = 25 where id = {row}")
     done = verify(history.stack.conninfo(history.name))
     assert done.returncode == 1 and f"row {row}, a/1 (d)" in done.stdout and "BROKEN  d" in done.stdout
+
+
+def test_report_when_there_is_no_row_then_it_does_not_say_proved(history: History) -> None:
+    done = verify(history.stack.conninfo(history.name), "--resource-prefix", "none/")
+    assert done.returncode == 0 and done.stdout.rstrip().endswith("no row of a resource is in that part."), done
+
+
+def test_verify_when_run_by_an_auditor_then_that_role_is_enough(history: History, stack: Stack) -> None:
+    stack.query("drop role if exists some_auditor; create role some_auditor login in role fencing_auditor")
+    conninfo = stack.conninfo(history.name).replace(f"user={stack.facts['postgres']['superuser']}", "user=some_auditor")
+    assert "some_auditor" in conninfo
+    done = verify(conninfo)
+    assert done.returncode == 0, done
+    stack.query("drop role some_auditor")
 
 
 def test_verify_when_it_can_not_run_then_2(history: History, stack: Stack) -> None:

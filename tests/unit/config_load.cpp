@@ -93,7 +93,7 @@ redis:
   node_queue_max: 120
 postgres: {conninfo: host=db dbname=shop, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000, lock_timeout_ms: 1000}
 writes: {idempotency_ttl_ms: 60000}
-audit: {buffer_max: 5000, when_full: drop}
+audit: {buffer_max: 5000, on_full: drop}
 history: {keep_days: 90}
 log: {level: debug, json: false}
 )",
@@ -209,8 +209,8 @@ INSTANTIATE_TEST_SUITE_P(
         faulty{least + "history: {keep_days: 6}\n", "history.keep_days: is 6; it is 0 (for ever) or at least 7"},
         faulty{least + "writes: {idempotency_ttl_ms: 999}\n",
                "writes.idempotency_ttl_ms: 999 is not between 1000 and 2592000000"},
-        faulty{least + "audit: {when_full: dorp}\n",
-               "audit.when_full: \"dorp\" is none of refuse, drop; did you mean drop?"},
+        faulty{least + "audit: {on_full: dorp}\n",
+               "audit.on_full: \"dorp\" is none of refuse, drop; did you mean drop?"},
         faulty{least + "log: {level: loud}\n", "log.level: \"loud\" is none of trace, debug, info, warn, error"},
         faulty{least + "log: {json: maybe}\n", "log.json: \"maybe\" is neither true nor false"},
         faulty{with_key("principal: p, scopes: [leases]"), "auth.api_keys[0]: needs either key_sha256 or key_file"},

@@ -13,6 +13,18 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
+TEST(http_query, text_that_is_not_utf8_then_a_fault_that_can_be_told) {
+    fault_list faults;
+    const auto read =
+        query_parameters("a=%C3%A9&b=%C3&%FF=1&c=%ED%A0%80&d=%C0%80&e=%F4%90%80%80&f=%F0%9F%94%92", faults);
+    EXPECT_EQ(read.size(), 6u);
+    const auto failure = std::move(faults).to_failure();
+    std::vector<std::string> told;
+    for (const auto& fault : failure.errors)
+        told.push_back(fault.pointer);
+    EXPECT_EQ(told, (std::vector<std::string>{"b", "query", "c", "d", "e"}));
+}
+
 TEST(http_rfc3339, render_then_utc_with_milliseconds) {
     EXPECT_EQ(to_rfc3339(system_clock::time_point{}), "1970-01-01T00:00:00.000Z");
     EXPECT_EQ(to_rfc3339(system_clock::time_point(milliseconds(1'795'255'209'894))), "2026-11-21T10:00:09.894Z");

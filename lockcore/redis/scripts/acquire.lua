@@ -20,6 +20,7 @@ local HEAD = '^(%x+) (%d+) (%d+) (%d+) (.*)$'  -- nonce token renewals holds res
 local function is_callers(lease, tail)
   local from, mine = string.find(lease, '\n', 1, true), string.find(tail, '\n', 1, true)
   local who = string.match(string.sub(tail, mine), '^[^\1]*')  -- without the mark of a kept one
+  if not from then return false end  -- not a lease
   local after = string.sub(lease, from + #who, from + #who)
   if string.sub(lease, from, from + #who - 1) ~= who or (after ~= '' and after ~= '\1') then return false end
   if not string.find(who, '^\n[^\n]*\n\n') then return true end
@@ -32,7 +33,8 @@ while a <= #ARGV do
   local n, nonce, ttl, hint, prev, tail, mark = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], tonumber(ARGV[a + 3]), ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
   local held, token, found, kept, eff, leases = nil, '0', 0, 0, base, {}
   for i = k, k + n - 1 do
-    local lease = redis.call('GET', KEYS[i])
+    local lease = redis.pcall('GET', KEYS[i])
+    if type(lease) == 'table' then lease = '?' end  -- a key of another type: somebody else's
     if lease then
       leases[i] = lease
       local by = string.sub(lease, 1, 32)
@@ -42,7 +44,7 @@ while a <= #ARGV do
       elseif by ~= nonce then
         local left = redis.call('PTTL', KEYS[i])
         if not held or left < 0 or (held >= 0 and left > held) then
-          held, token = left, string.match(lease, '^%x+ (%d+)')
+          held, token = left, string.match(lease, '^%x+ (%d+)') or '0'
         end
       end
     end
@@ -57,7 +59,7 @@ while a <= #ARGV do
       local lease = leases[i]
       if not lease or string.sub(lease, 1, 32) ~= string.sub(first or '', 1, 32) or not is_callers(lease, tail) then mine = false end
       -- At most 16 who wait are told; the others look again by themselves.
-      if lease and mark ~= '' and not string.find(lease, '\1' .. mark, 1, true) and select(2, string.gsub(lease, '\1', '')) < 16 then
+      if lease and mark ~= '' and string.find(lease, '\n', 1, true) and not string.find(lease, '\1' .. mark, 1, true) and select(2, string.gsub(lease, '\1', '')) < 16 then
         redis.call('APPEND', KEYS[i], '\1' .. mark)
       end
     end

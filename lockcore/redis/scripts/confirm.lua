@@ -13,7 +13,8 @@ while a <= #ARGV do
   local n, nonce, ttl, text = tonumber(ARGV[a]), ARGV[a + 1], tonumber(ARGV[a + 2]), ARGV[a + 3]
   local T, eff, mine, leases = tonumber(text), base, true, {}
   for i = k, k + n - 1 do
-    local lease = redis.call('GET', KEYS[i])
+    local lease = redis.pcall('GET', KEYS[i])
+    if type(lease) == 'table' then lease = '?' end  -- a key of another type: somebody else's
     if not lease or string.sub(lease, 1, 32) ~= nonce then
       mine = false
     else

@@ -12,7 +12,8 @@ while a <= #ARGV do
   local n, nonce, text = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2]
   local mine, left, renewals, holds, given = tonumber(text) >= base, nil, 0, 1, '0'
   for i = k, k + n - 1 do
-    local lease = redis.call('GET', KEYS[i])
+    local lease = redis.pcall('GET', KEYS[i])
+    if type(lease) == 'table' then lease = '?' end  -- a key of another type: somebody else's
     local by, token, renewed, held, last
     if lease then by, token, renewed, held, last = string.match(lease, '^(%x+) (%d+) (%d+) (%d+) (%d+) ') end
     if by ~= nonce or token ~= text then

@@ -7,7 +7,8 @@
 if redis.call('HGET', KEYS[1], 'run') ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 local out = {}
 for i = 2, #KEYS do
-  local lease = redis.call('GET', KEYS[i])
+  local lease = redis.pcall('GET', KEYS[i])
+  if type(lease) == 'table' then lease = '?' end  -- a key of another type: somebody else's
   out[#out + 1] = lease and ('0 ' .. redis.call('PTTL', KEYS[i]) .. ' ' .. lease) or '2'
 end
 return out

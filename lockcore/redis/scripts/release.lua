@@ -12,7 +12,8 @@ while a <= #ARGV do
   local n, nonce, own_mark, how = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
   local mine, holds, told, leases = 0, 1, 0, {}
   for i = k, k + n - 1 do
-    local lease = redis.call('GET', KEYS[i])
+    local lease = redis.pcall('GET', KEYS[i])
+    if type(lease) == 'table' then lease = '?' end  -- a key of another type: somebody else's
     if lease and string.sub(lease, 1, 32) == nonce then
       mine, leases[i] = mine + 1, lease
       holds = math.max(holds, tonumber(string.match(lease, '^%x+ %d+ %d+ (%d+)')))

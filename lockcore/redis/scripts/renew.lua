@@ -18,7 +18,8 @@ while a <= #ARGV do
   local longest, most, at_least, key = tonumber(ARGV[a + 4]), ARGV[a + 5], tonumber(ARGV[a + 6]), ARGV[a + 7]
   local mine, renewals, holds, held, rests = tonumber(text) >= base, 0, 0, 0, {}
   for i = k, k + n - 1 do
-    local lease = redis.call('GET', KEYS[i])
+    local lease = redis.pcall('GET', KEYS[i])
+    if type(lease) == 'table' then lease = '?' end  -- a key of another type: somebody else's
     local by, token, renewed, holding, given, before, rest
     if lease then by, token, renewed, holding, given, before, rest = string.match(lease, '^(%x+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$') end
     if by ~= nonce or token ~= text then

@@ -12,7 +12,8 @@ while a <= #ARGV do
   local n, nonce, ttl, T, tail = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], tonumber(ARGV[a + 3]), ARGV[a + 4]
   local anothers, missing, eff, known = false, false, base, 0
   for i = k, k + n - 1 do
-    local lease = redis.call('GET', KEYS[i])
+    local lease = redis.pcall('GET', KEYS[i])
+    if type(lease) == 'table' then lease = '?' end  -- a key of another type: somebody else's
     if not lease then
       missing = true
     elseif string.sub(lease, 1, 32) ~= nonce then
