@@ -12,10 +12,10 @@ test('filters when searched by then in the address, and they survive a reload an
   const {page, seen, close} = await browser.open(stack);
   await rows(page).first().waitFor();
   await page.getByLabel('Event', {exact: true}).selectOption('write_rejected');
-  await page.locator('#history-resource_prefix').fill('inventory/');
+  await page.locator('#history-resource_prefix').fill('inventory/sku-1');
   await page.getByRole('button', {name: 'Search'}).click();
   await eventually(async () => await rows(page).count() === 1, 'one refusal');
-  assert.equal(new URL(page.url()).search, '?resource_prefix=inventory/&event=write_rejected');
+  assert.equal(new URL(page.url()).search, '?resource_prefix=inventory/sku-1&event=write_rejected');
   assert.match(await rows(page).innerText(), /Stale write refused[\s\S]*client-a \(orders\)/);
   await page.reload();
   await eventually(async () => await rows(page).count() === 1, 'the same after a reload');
