@@ -183,20 +183,30 @@ def test_history_when_followed_and_the_connection_breaks_then_each_event_once(gu
     with gates_before([int(here.url.rsplit(":", 1)[1])]) as gates:
         gate = gates.all[0]
         following = Cli(f"http://127.0.0.1:{gate.port}", guarded_pair.key("admin")).begin("history", "--follow", "--prefix", stem)
+        assert following.stdout is not None
+        os.set_blocking(following.stdout.fileno(), False)
+        shown = b""
+
+        def has_shown(count: int) -> bool:
+            nonlocal shown
+            shown += os.read(following.stdout.fileno(), 65536)  # type: ignore[union-attr]
+            return shown.count(b"\n") >= count
+
         try:
             eventually(lambda: gate.replies.passed > 0, what="the stream is open")
             happen(1)
-            eventually(lambda: gate.replies.passed > 600, what="its events have passed")
+            eventually(lambda: has_shown(2), what="the first is shown")
             gate.refuse()
             gate.cut()
             happen(2)
             gate.accept()
             happen(3)
-            assert following.stdout is not None
-            seen = [json.loads(following.stdout.readline()) for _ in range(6)]
+            eventually(lambda: has_shown(6), 15, what="all are shown")
         finally:
             following.terminate()
-        _, words = following.communicate(timeout=10)
+            words = following.stderr.read() if following.stderr else ""
+            following.wait(10)
+    seen = lines(shown.decode())
     assert [(item["resource"], item["event"]) for item in seen] == [
         (f"{stem}/{number}", event) for number in (1, 2, 3) for event in ("lease_granted", "lease_released")]
     assert words == "(the connection broke; trying again)\n"
