@@ -120,7 +120,8 @@ export class History {
 
   /** New events have come: shown where the first page is shown, newest first. */
   follow() {
-    if (this.pages === 1 && !('order' in url.read(['order'])) && !('to' in url.read(['to']))) this.refresh();
+    const isFirst = this.pages === 1 && !('order' in url.read(['order'])) && !('to' in url.read(['to']));
+    return isFirst ? this.refresh() : undefined;
   }
 
   async #older() {

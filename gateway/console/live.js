@@ -72,16 +72,25 @@ export class Live {
   }
 }
 
-/** Runs `work` soon, and not more often than every `ms`; what comes meanwhile is one more run. */
+/** Runs `work` soon, not more often than every `ms`, and once at a time; what comes meanwhile is one more run. */
 export function atMostEvery(ms, work) {
   let last = -Infinity;
-  let timer;
-  return () => {
-    if (timer) return;
-    timer = setTimeout(() => {
-      timer = undefined;
+  let busy = false;
+  let again = false;
+  const run = () => {
+    again = busy;
+    if (busy) return;
+    busy = true;
+    setTimeout(async () => {
       last = performance.now();
-      work();
+      again = false;
+      try {
+        await work();
+      } finally {
+        busy = false;
+        if (again) run();
+      }
     }, Math.max(50, last + ms - performance.now()));
   };
+  return run;
 }

@@ -159,11 +159,11 @@ function enter() {
   live.start();
   every(LOOK_EVERY, () => {
     leases.look();
-    nodes.refresh();
+    nodesSoon();
     readiness();
     if (!streaming) {
-      history.follow();
-      timeline.refresh();
+      historySoon();
+      timelineSoon();
     }
   });
   every(COUNT_EVERY, () => rates.refresh());

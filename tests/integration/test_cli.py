@@ -92,6 +92,11 @@ def test_arguments_when_wrong_then_64_and_a_reason(cli: Cli, arguments: tuple[st
     assert done.returncode == 64 and done.stderr and not done.stdout
 
 
+def test_command_when_there_is_none_of_the_name_then_64_and_the_name(cli: Cli) -> None:
+    done = cli.run("histroy", "--limit", "3")
+    assert done.returncode == 64 and "histroy" in done.stderr and not done.stdout
+
+
 def test_key_when_from_a_file_then_used_before_the_environment(guarded_pair: Stack, here: Api, tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text(f"{guarded_pair.key('admin')}\n")
