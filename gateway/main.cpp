@@ -169,6 +169,11 @@ int run(int argc, char** argv) {
     describe_verify(*verify_command, given);
     cli::commands people(app);
 
+    const auto is_named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
+    if (argc > 1 && *argv[1] != '-' && app.get_subcommands(is_named).empty()) {
+        std::cerr << "fencegate: there is no command " << argv[1] << "\nRun with --help for more information.\n";
+        return exit_usage;
+    }
     try {
         app.parse(people.take_command(argc, argv), argv);
     } catch (const CLI::ParseError& e) {

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <iostream>
+#include <thread>
 
 namespace fencegate::cli {
 namespace {
@@ -16,6 +18,12 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::size_t page_max = 1'000;
+
+/// Between two attempts to open a stream again: doubled each time.
+constexpr std::chrono::milliseconds again_first{500};
+constexpr std::chrono::milliseconds again_most{15'000};
+/// A gateway gives a sign of life every 10 s: a stream that is silent for so long is dead.
+constexpr std::chrono::milliseconds silence_max{30'000};
 
 std::string read_key(const std::filesystem::path& file) {
     std::string fault;
@@ -29,6 +37,29 @@ std::string read_key(const std::filesystem::path& file) {
     if (!std::ranges::all_of(key, [](char c) { return c > 0x20 && c < 0x7f; }))
         throw usage_error("the API key has a character that no key has (a blank, a line end?)");
     return key;
+}
+
+/// A stream of events, over as many connections as it takes.
+struct stream_state {
+    request what;
+    std::chrono::milliseconds within{};
+    const std::function<bool(const stream_event&)>& take;
+    answer head;
+    bool streamed = false;  ///< This connection did.
+    bool wanted = true;
+};
+
+/// One connection of it. Throws unreachable.
+boost::asio::awaitable<void> follow_once(wire& from, stream_state& state) {
+    state.streamed = false;
+    state.head = co_await from.send(state.what, state.within);
+    state.streamed = state.head.streams();
+    while (state.streamed && state.wanted) {
+        const auto event = co_await from.next_event(silence_max);
+        if (!from.last_event_id().empty()) state.what.last_event_id = from.last_event_id();
+        if (!event) co_return;
+        state.wanted = state.take(*event);
+    }
 }
 
 json::value parse(const answer& got) {
@@ -65,11 +96,16 @@ client::client(const gateway_options& given) : api_key_(read_key(given.api_key_f
     } catch (const std::invalid_argument& e) {
         throw usage_error("--url: " + given.url + " " + e.what());
     }
+    try {
+        if (at_.tls) believed_ = make_trust(given.cacert);
+    } catch (const std::runtime_error& e) {
+        throw usage_error("--cacert: " + std::string(e.what()));
+    }
 }
 
 answer client::call(request what) const {
     boost::asio::io_context io(1);
-    wire to(io, at_);
+    wire to(io, at_, believed_);
     what.api_key = api_key_;
     answer got;
     boost::asio::co_spawn(io, to.send(std::move(what), timeout_), [&](std::exception_ptr failed, answer a) {
@@ -86,6 +122,35 @@ json::value client::get(std::string_view target) const {
     const answer got = call(std::move(what));
     if (!got.ok()) throw refused(got);
     return parse(got);
+}
+
+void client::follow(std::string_view target, const std::function<bool(const stream_event&)>& take) const {
+    stream_state state{{}, timeout_, take, {}};
+    state.what.target = target;
+    state.what.accept = "text/event-stream";
+    state.what.api_key = api_key_;
+    auto pause = again_first;
+    for (bool first = true;; first = false) {
+        boost::asio::io_context io(1);
+        wire from(io, at_, believed_);
+        try {
+            boost::asio::co_spawn(io, follow_once(from, state), [](std::exception_ptr failed) {
+                if (failed) std::rethrow_exception(failed);
+            });
+            io.run();
+            const bool passes = state.head.status >= 500 || state.head.status == 429;
+            if (!state.streamed && (first || !passes)) throw refused(state.head);
+        } catch (const unreachable&) {
+            if (first) throw;
+        }
+        if (!state.wanted) return;
+        if (state.streamed) {
+            std::cerr << "(the connection broke; trying again)\n" << std::flush;
+            pause = again_first;
+        }
+        std::this_thread::sleep_for(pause);
+        pause = std::min(2 * pause, again_most);
+    }
 }
 
 bool client::pages(std::string_view path, std::vector<std::pair<std::string, std::string>> parameters,

@@ -19,6 +19,7 @@ namespace fencegate::cli {
 struct gateway_options {
     std::string url = "http://127.0.0.1:8080";
     std::filesystem::path api_key_file;  ///< Empty: the environment's FENCEGATE_API_KEY, if any.
+    std::filesystem::path cacert;        ///< Empty: the system's certificates.
     std::chrono::milliseconds timeout{10'000};
 };
 
@@ -53,12 +54,19 @@ class client {
     bool pages(std::string_view path, std::vector<std::pair<std::string, std::string>> parameters, std::size_t limit,
                const std::function<void(const boost::json::array&)>& take) const;
 
+    /// Calls `take` with each event of a stream as it comes, until that gives false. Where the connection breaks,
+    /// hangs or the gateway can't answer for a while, it is opened again behind the last event. Throws unreachable
+    /// where there was no first answer, refused.
+    void follow(std::string_view target, const std::function<bool(const stream_event&)>& take) const;
+
     const gateway_address& at() const { return at_; }
+    const trust& believed() const { return believed_; }
     const std::string& api_key() const { return api_key_; }
     std::chrono::milliseconds timeout() const { return timeout_; }
 
   private:
     gateway_address at_;
+    trust believed_;
     std::string api_key_;
     std::chrono::milliseconds timeout_;
 };

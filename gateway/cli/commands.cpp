@@ -60,9 +60,11 @@ CLI::App& commands::add(const std::string& name, const std::string& help, const 
     command.footer(footer);
     all_.push_back(&command);
     if (name == "completion") return command;
-    command.add_option("--url", gateway_.url, "The gateway, http only; before the environment's FENCEGATE_URL")
+    command.add_option("--url", gateway_.url, "The gateway, http or https; before the environment's FENCEGATE_URL")
         ->type_name("URL")
         ->capture_default_str();
+    command.add_option("--cacert", gateway_.cacert, "Over https trust these certificates (PEM), not the system's")
+        ->type_name("FILE");
     command.add_option("--api-key-file", gateway_.api_key_file, "A file with the API key; before FENCEGATE_API_KEY")
         ->type_name("FILE");
     add_duration(command, "--timeout", gateway_.timeout, "How long to wait for each answer [10s]");
@@ -93,7 +95,8 @@ void commands::add_history() {
             std::string(exit_codes) +
                 "Times as in RFC 3339, 2026-11-21T10:00:00Z.\nExamples:\n"
                 "  fencegate history --resource inventory/sku-1 --limit 20\n"
-                "  fencegate history --event write_rejected --from 2026-11-21T10:00:00Z --asc | jq .detail");
+                "  fencegate history --event write_rejected --from 2026-11-21T10:00:00Z --asc | jq .detail\n"
+                "  fencegate history --event write_rejected --follow");
     const auto text = [&](const char* name, std::string& into, const char* help, const char* type = "TEXT") {
         return command.add_option(name, into, help)->type_name(type);
     };
@@ -111,10 +114,13 @@ void commands::add_history() {
     text("--write-id", history_.write_id, "Of this write", "UUID");
     text("--from", history_.from, "Since then", "TIME");
     text("--to", history_.to, "Until then", "TIME");
-    command.add_flag("--asc", history_.ascending, "Oldest first");
-    command.add_option("--limit", history_.limit, "At most so many")
-        ->check(CLI::Range(std::size_t{1}, limit_max))
-        ->capture_default_str();
+    auto* asc = command.add_flag("--asc", history_.ascending, "Oldest first");
+    auto* limit = command.add_option("--limit", history_.limit, "At most so many")
+                      ->check(CLI::Range(std::size_t{1}, limit_max))
+                      ->capture_default_str();
+    command.add_flag("--follow,-f", follow_, "What is still to come, as it comes, over broken connections too")
+        ->excludes(asc)
+        ->excludes(limit);
 }
 
 void commands::add_lock() {
@@ -201,6 +207,8 @@ int commands::run(const std::string& name) {
         return show_status(client(gateway_), json_);
     } else if (name == "leases") {
         list_leases(client(gateway_), leases_, json_);
+    } else if (follow_) {
+        follow_history(client(gateway_), history_, json_);
     } else {
         list_history(client(gateway_), history_, json_);
     }

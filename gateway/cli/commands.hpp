@@ -47,6 +47,7 @@ class commands {
     bool json_ = false;
     lease_filter leases_;
     history_filter history_;
+    bool follow_ = false;
     lock_options lock_;
     std::string shell_;
 };

@@ -139,7 +139,13 @@ std::string zsh_script(const std::vector<subcommand>& all) {
     std::string names, cases;
     for (const auto& one : all) {
         names += "    " + in_quotes(one.name + ":" + one.help) + "\n";
-        cases += "    " + one.name + ") _arguments";
+        cases += "    " + one.name + ")";
+        // What follows -- is a command line of its own.
+        if (one.name == "lock")
+            cases +=
+                " local mark=${words[(i)--]}\n      if ((mark < CURRENT)); then\n        shift $mark words\n        "
+                "((CURRENT -= mark))\n        _normal\n        return\n      fi\n     ";
+        cases += " _arguments";
         for (const auto& option : one.options) {
             for (const auto& name : option.names) {
                 std::string value;
@@ -151,16 +157,17 @@ std::string zsh_script(const std::vector<subcommand>& all) {
             }
         }
         if (!one.words.empty()) cases += " \\\n      ':word:(" + join(one.words) + ")'";
-        if (one.name == "lock") cases += " \\\n      '*::command:_normal'";
+        if (one.name == "lock") cases += " \\\n      '*:resource:()'";
         cases += " ;;\n";
     }
+    // Not `commands`: that is the shell's own, of all that can be run.
     return "#compdef fencegate\n# zsh completion of fencegate: save it as _fencegate in a folder of "
            "$fpath.\n_fencegate() {\n"
-           "  local -a commands=(\n" +
+           "  local -a subcommands=(\n" +
            names +
-           "  )\n  if ((CURRENT == 2)); then\n    _describe command commands\n    return\n  fi\n  local "
-           "command=$words[2]\n"
-           "  shift words\n  ((CURRENT--))\n  case $command in\n" +
+           "  )\n  if ((CURRENT == 2)); then\n    _describe subcommand subcommands\n    return\n  fi\n  local "
+           "subcommand=$words[2]\n"
+           "  shift words\n  ((CURRENT--))\n  case $subcommand in\n" +
            cases +
            "  esac\n}\nif [[ $funcstack[1] == _fencegate ]]; then _fencegate \"$@\"; else compdef _fencegate "
            "fencegate; fi\n";
@@ -168,8 +175,17 @@ std::string zsh_script(const std::vector<subcommand>& all) {
 
 std::string fish_script(const std::vector<subcommand>& all) {
     std::string out =
-        "# fish completion of fencegate: save it as ~/.config/fish/completions/fencegate.fish.\ncomplete -c fencegate "
-        "-f\n";
+        "# fish completion of fencegate: save it as ~/.config/fish/completions/fencegate.fish.\n"
+        "# What follows -- is a command line of its own.\n"
+        "function __fencegate_command\n"
+        "  set -l words (commandline -opc)\n"
+        "  set -l mark (contains -i -- -- $words); or return\n"
+        "  set -e words[1..$mark]\n"
+        "  complete -C (string join ' ' -- $words (commandline -ct))\n"
+        "end\n"
+        "complete -c fencegate -f\n"
+        "complete -c fencegate -n '__fish_seen_subcommand_from lock; and contains -- -- (commandline -opc)' -a "
+        "'(__fencegate_command)'\n";
     for (const auto& one : all) {
         out +=
             "complete -c fencegate -n __fish_use_subcommand -a " + one.name + " -d " + in_quotes(one.help, "\\") + "\n";

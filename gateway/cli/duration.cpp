@@ -22,6 +22,7 @@ std::optional<milliseconds> unit_of(std::string_view name) {
 }  // namespace
 
 std::optional<milliseconds> parse_duration(std::string_view text) {
+    if (text == "0") return milliseconds{0};
     std::uint32_t count = 0;
     const auto [rest, fault] = std::from_chars(text.data(), text.data() + text.size(), count);
     if (fault != std::errc{}) return std::nullopt;

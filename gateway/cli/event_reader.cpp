@@ -18,6 +18,7 @@ std::optional<stream_event> event_reader::next() {
         if (line.ends_with('\r')) line.pop_back();
         if (line.empty()) {
             auto whole = std::exchange(current_, {});
+            last_id_ = id_;
             if (std::exchange(has_data_, false)) return whole;
             continue;
         }
@@ -27,6 +28,7 @@ std::optional<stream_event> event_reader::next() {
             colon == std::string::npos ? std::string_view() : std::string_view(line).substr(colon + 1);
         if (value.starts_with(' ')) value.remove_prefix(1);
         if (field == "event") current_.name = value;
+        if (field == "id") id_ = value;
         if (field == "data") {
             if (std::exchange(has_data_, true)) current_.data += '\n';
             current_.data += value;

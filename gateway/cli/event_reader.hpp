@@ -13,7 +13,7 @@ struct stream_event {
     std::string data;
 };
 
-/// Takes text/event-stream apart (WHATWG HTML, 9.2): `event` and `data`; comments and other fields are skipped.
+/// Takes text/event-stream apart (WHATWG HTML, 9.2): `event`, `data` and `id`; comments and other fields are skipped.
 /// Pieces may be cut anywhere.
 class event_reader {
   public:
@@ -26,9 +26,14 @@ class event_reader {
     /// The next whole event; empty until more was added.
     std::optional<stream_event> next();
 
+    /// The last id that was told, also by one that had nothing else; where the stream is to be resumed. Empty: none
+    /// yet.
+    const std::string& last_id() const { return last_id_; }
+
   private:
     std::string pending_;
     stream_event current_;
+    std::string id_, last_id_;
     bool has_data_ = false;
 };
 

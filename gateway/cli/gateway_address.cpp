@@ -14,14 +14,14 @@ namespace urls = boost::urls;
 gateway_address parse_address(const std::string& url) {
     const auto parsed = urls::parse_uri(url);
     if (!parsed) throw std::invalid_argument("is not a URL such as http://127.0.0.1:8080");
-    if (parsed->scheme() == "https")
-        throw std::invalid_argument("https is not supported: name the gateway's own http address, or a local tunnel");
-    if (parsed->scheme() != "http") throw std::invalid_argument("has to begin with http://");
+    if (parsed->scheme() != "http" && parsed->scheme() != "https")
+        throw std::invalid_argument("has to begin with http:// or https://");
     if (parsed->has_userinfo() || parsed->has_query() || parsed->has_fragment() || parsed->host_address().empty())
-        throw std::invalid_argument("has to be http://HOST[:PORT][/BASE], without user, query or fragment");
+        throw std::invalid_argument("has to be http[s]://HOST[:PORT][/BASE], without user, query or fragment");
     gateway_address out;
+    out.tls = parsed->scheme() == "https";
     out.host = parsed->host_address();
-    out.port = parsed->has_port() && !parsed->port().empty() ? std::string(parsed->port()) : "80";
+    out.port = parsed->has_port() && !parsed->port().empty() ? std::string(parsed->port()) : out.tls ? "443" : "80";
     out.base = std::string(parsed->encoded_path());
     while (out.base.ends_with('/'))
         out.base.pop_back();

@@ -13,9 +13,13 @@ struct gateway_address {
     std::string port;
     std::string base;       ///< What stands before every path, without a slash at its end; mostly empty.
     std::string authority;  ///< For the header Host.
+    bool tls = false;
+
+    /// As people know it: scheme, host and port.
+    std::string origin() const { return (tls ? "https://" : "http://") + authority; }
 };
 
-/// Reads `http://HOST[:PORT][/BASE]`. Throws std::invalid_argument with the reason; https is one: TLS ends at a proxy.
+/// Reads `http[s]://HOST[:PORT][/BASE]`. Throws std::invalid_argument with the reason.
 gateway_address parse_address(const std::string& url);
 
 /// The text with everything but letters, digits and `-._~` percent-encoded.

@@ -14,8 +14,6 @@ namespace {
 namespace json = boost::json;
 using parameters = std::vector<std::pair<std::string, std::string>>;
 
-constexpr std::size_t detail_shown_max = 60;
-
 /// `principal/owner`, as much of it as there is.
 std::string who(const json::object& item) {
     const std::string principal = text(item, "principal");
@@ -40,20 +38,13 @@ colour colour_of(std::string_view event) {
 
 std::vector<cell> history_line(const json::object& item) {
     const std::string event = text(item, "event");
-    std::string detail = shown(item, "detail");
-    if (detail.size() > detail_shown_max) {
-        auto end = detail_shown_max;
-        while ((static_cast<unsigned char>(detail[end]) & 0xC0U) == 0x80U)
-            --end;
-        detail = detail.substr(0, end) + "…";
-    }
     return {cell(shown(item, "at"), colour::faint),
             cell(event, colour_of(event)),
             shown(item, "resource"),
             shown(item, "fencing_token"),
             shown(item, "last_fencing_token"),
             who(item),
-            std::move(detail)};
+            shown(item, "detail")};
 }
 
 void list(const client& gateway, std::string_view path, parameters filters, std::size_t limit, table shown_as,
@@ -72,31 +63,58 @@ void list(const client& gateway, std::string_view path, parameters filters, std:
     if (more) std::cerr << "(the first " << limit << "; there are more, see --limit)\n";
 }
 
+table history_table(const look& how) {
+    return {{{"at"},
+             {"event"},
+             {"resource", false, true},
+             {"token", true},
+             {"fence", true},
+             {"who", false, true},
+             {"detail", false, true}},
+            std::cout,
+            how};
+}
+
+parameters filters_of(const history_filter& wanted) {
+    return {{"resource", wanted.resource},
+            {"resource_prefix", wanted.prefix},
+            {"event", wanted.event},
+            {"owner", wanted.owner},
+            {"principal", wanted.principal},
+            {"token_min", wanted.token_min},
+            {"token_max", wanted.token_max},
+            {"trace_id", wanted.trace_id},
+            {"write_id", wanted.write_id},
+            {"from", wanted.from},
+            {"to", wanted.to}};
+}
+
 }  // namespace
 
 void list_leases(const client& gateway, const lease_filter& wanted, bool json_lines) {
     const look how = look_of_stdout(json_lines);
-    table leases({{"resource"}, {"holder"}, {"token", true}, {"left", true}, {"holds", true}}, std::cout, how.colours);
+    table leases({{"resource", false, true}, {"holder", false, true}, {"token", true}, {"left", true}, {"holds", true}},
+                 std::cout, how);
     list(gateway, "/v1/leases", {{"resource_prefix", wanted.prefix}}, wanted.limit, std::move(leases), how, lease_line);
 }
 
 void list_history(const client& gateway, const history_filter& wanted, bool json_lines) {
     const look how = look_of_stdout(json_lines);
-    table events({{"at"}, {"event"}, {"resource"}, {"token", true}, {"fence", true}, {"who"}, {"detail"}}, std::cout,
-                 how.colours);
-    parameters filters{{"resource", wanted.resource},
-                       {"resource_prefix", wanted.prefix},
-                       {"event", wanted.event},
-                       {"owner", wanted.owner},
-                       {"principal", wanted.principal},
-                       {"token_min", wanted.token_min},
-                       {"token_max", wanted.token_max},
-                       {"trace_id", wanted.trace_id},
-                       {"write_id", wanted.write_id},
-                       {"from", wanted.from},
-                       {"to", wanted.to},
-                       {"order", wanted.ascending ? "asc" : ""}};
-    list(gateway, "/v1/history", std::move(filters), wanted.limit, std::move(events), how, history_line);
+    parameters filters = filters_of(wanted);
+    filters.emplace_back("order", wanted.ascending ? "asc" : "");
+    list(gateway, "/v1/history", std::move(filters), wanted.limit, history_table(how), how, history_line);
+}
+
+void follow_history(const client& gateway, const history_filter& wanted, bool json_lines) {
+    const look how = look_of_stdout(json_lines);
+    table events = history_table(how);
+    gateway.follow(target_of("/v1/history/stream", filters_of(wanted)), [&](const stream_event& event) {
+        if (how.table)
+            events.print({history_line(json::parse(event.data).as_object())});
+        else
+            std::cout << event.data << "\n";
+        return static_cast<bool>(std::cout.flush());
+    });
 }
 
 }  // namespace fencegate::cli

@@ -26,4 +26,8 @@ void list_leases(const client& gateway, const lease_filter& wanted, bool json);
 /// Lists what the history kept. Throws unreachable, refused.
 void list_history(const client& gateway, const history_filter& wanted, bool json);
 
+/// Shows what is still to come, as it comes, whatever happens to the connection meanwhile; ends where the output can't
+/// be written any more. Throws as list_history.
+void follow_history(const client& gateway, const history_filter& wanted, bool json);
+
 }  // namespace fencegate::cli

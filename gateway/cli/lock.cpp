@@ -63,7 +63,7 @@ class lock_run {
         : gateway_(gateway),
           command_(command),
           wanted_(wanted),
-          to_(io_, gateway.at()),
+          to_(io_, gateway.at(), gateway.believed()),
           signals_(io_),
           lease_ends_(io_),
           kill_(io_),

@@ -64,11 +64,11 @@ int show_status(const client& gateway, bool json_lines) {
     const std::string version = version_of(gateway);
     const look how = look_of_stdout(json_lines);
     if (how.table) {
-        std::cout << "http://" << gateway.at().authority << gateway.at().base << "  "
+        std::cout << gateway.at().origin() << gateway.at().base << "  "
                   << painted(ready ? "ready" : "not ready", ready ? colour::green : colour::red, how.colours)
                   << (version.empty() ? "" : "  version " + version) << "\n";
     } else {
-        json::object line{{"gateway", "http://" + gateway.at().authority + gateway.at().base}, {"ready", ready}};
+        json::object line{{"gateway", gateway.at().origin() + gateway.at().base}, {"ready", ready}};
         line["version"] = version.empty() ? json::value() : json::value(version);
         std::cout << json::serialize(line) << "\n";
     }
@@ -90,8 +90,8 @@ int show_status(const client& gateway, bool json_lines) {
                {"latency", true},
                {"quarantine", true},
                {"no ttl", true},
-               {"detail"}},
-              std::cout, how.colours)
+               {"detail", false, true}},
+              std::cout, how)
             .print(lines);
     }
     return ready ? exit_ok : exit_failed;

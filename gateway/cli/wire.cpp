@@ -2,9 +2,12 @@
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <boost/beast/ssl.hpp>
 
 #include <fcntl.h>
 
@@ -15,6 +18,7 @@ namespace fencegate::cli {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
+namespace ssl = asio::ssl;
 using boost::system::error_code;
 using tcp = asio::ip::tcp;
 
@@ -28,12 +32,48 @@ std::string type_of(std::string_view header) {
 
 }  // namespace
 
+trust make_trust(const std::filesystem::path& certificates) {
+    auto out = std::make_shared<ssl::context>(ssl::context::tls_client);
+    error_code ec;
+    out->set_options(ssl::context::default_workarounds | ssl::context::no_tlsv1 | ssl::context::no_tlsv1_1);
+    out->set_verify_mode(ssl::verify_peer);
+    if (certificates.empty())
+        out->set_default_verify_paths(ec);
+    else
+        out->load_verify_file(certificates.string(), ec);
+    if (ec) throw std::runtime_error(certificates.string() + " has no certificates that can be read: " + ec.message());
+    return out;
+}
+
 struct wire::connection {
-    connection(asio::io_context& io, gateway_address where) : at(std::move(where)), stream(io) {}
+    connection(asio::io_context& io, gateway_address where, trust whom)
+        : at(std::move(where)), believed(std::move(whom)), stream(io) {
+        if (at.tls) secured.emplace(stream, *believed);
+    }
 
     [[noreturn]] void fail(const error_code& why) const {
         const bool late = why == beast::error::timeout;
-        throw unreachable("no answer from http://" + at.authority + ": " + (late ? "the time is up" : why.message()));
+        throw unreachable("no answer from " + at.origin() + ": " + (late ? "the time is up" : why.message()));
+    }
+
+    /// Reads or writes: `use` is called with the stream, as it is or under TLS, and what to do when it is done.
+    template <typename Use>
+    auto over(error_code& ec, const Use& use) {
+        auto done = asio::redirect_error(asio::use_awaitable, ec);
+        return secured ? use(*secured, std::move(done)) : use(stream, std::move(done));
+    }
+
+    asio::awaitable<void> secure() {
+        error_code ec;
+        SSL_set_tlsext_host_name(secured->native_handle(), at.host.c_str());
+        secured->set_verify_callback(ssl::host_name_verification(at.host));
+        co_await secured->async_handshake(ssl::stream_base::client, asio::redirect_error(asio::use_awaitable, ec));
+        const long fault = SSL_get_verify_result(secured->native_handle());
+        if (ec && fault != X509_V_OK) {
+            throw unreachable("the certificate of " + at.origin() +
+                              " is not to be trusted: " + X509_verify_cert_error_string(fault));
+        }
+        if (ec) fail(ec);
     }
 
     asio::awaitable<void> open() {
@@ -47,16 +87,20 @@ struct wire::connection {
         if (fcntl(stream.socket().native_handle(), F_SETFD, FD_CLOEXEC) != 0)
             fail(error_code(errno, boost::system::system_category()));
         stream.socket().set_option(tcp::no_delay(true), ec);
+        if (secured) co_await secure();
     }
 
     gateway_address at;
+    trust believed;
     beast::tcp_stream stream;
+    std::optional<beast::ssl_stream<beast::tcp_stream&>> secured;
     beast::flat_buffer received;
     http::response_parser<http::buffer_body> parser;
     event_reader events;
 };
 
-wire::wire(asio::io_context& io, gateway_address at) : connection_(std::make_unique<connection>(io, std::move(at))) {}
+wire::wire(asio::io_context& io, gateway_address at, trust believed)
+    : connection_(std::make_unique<connection>(io, std::move(at), std::move(believed))) {}
 
 wire::~wire() = default;
 
@@ -73,15 +117,18 @@ asio::awaitable<answer> wire::send(request what, std::chrono::milliseconds withi
     out.set(http::field::user_agent, "fencegate");
     out.set(http::field::accept, what.accept);
     if (!what.api_key.empty()) out.set(http::field::authorization, "Bearer " + what.api_key);
+    if (!what.last_event_id.empty()) out.set("Last-Event-ID", what.last_event_id);
     if (!what.body.empty()) out.set(http::field::content_type, "application/json");
     out.body() = std::move(what.body);
     out.prepare_payload();
     error_code ec;
-    co_await http::async_write(to.stream, out, asio::redirect_error(asio::use_awaitable, ec));
+    co_await to.over(ec, [&](auto& stream, auto done) { return http::async_write(stream, out, std::move(done)); });
     if (ec) to.fail(ec);
 
     to.parser.body_limit(boost::none);
-    co_await http::async_read_header(to.stream, to.received, to.parser, asio::redirect_error(asio::use_awaitable, ec));
+    co_await to.over(ec, [&](auto& stream, auto done) {
+        return http::async_read_header(stream, to.received, to.parser, std::move(done));
+    });
     if (ec) to.fail(ec);
     answer got;
     got.status = to.parser.get().result_int();
@@ -95,16 +142,17 @@ asio::awaitable<answer> wire::send(request what, std::chrono::milliseconds withi
         auto& body = to.parser.get().body();
         body.data = piece.data();
         body.size = piece.size();
-        co_await http::async_read(to.stream, to.received, to.parser, asio::redirect_error(asio::use_awaitable, ec));
+        co_await to.over(ec, [&](auto& stream, auto done) {
+            return http::async_read(stream, to.received, to.parser, std::move(done));
+        });
         if (ec && ec != http::error::need_buffer) to.fail(ec);
         got.body.append(piece.data(), piece.size() - body.size);
-        if (got.body.size() > answer_bytes_max)
-            throw unreachable("the answer of http://" + to.at.authority + " is too long");
+        if (got.body.size() > answer_bytes_max) throw unreachable("the answer of " + to.at.origin() + " is too long");
     }
     co_return got;
 }
 
-asio::awaitable<std::optional<stream_event>> wire::next_event() {
+asio::awaitable<std::optional<stream_event>> wire::next_event(std::chrono::milliseconds silence) {
     connection& from = *connection_;
     std::array<char, 4'096> piece{};
     for (;;) {
@@ -114,8 +162,10 @@ asio::awaitable<std::optional<stream_event>> wire::next_event() {
         body.data = piece.data();
         body.size = piece.size();
         error_code ec;
-        co_await http::async_read_some(from.stream, from.received, from.parser,
-                                       asio::redirect_error(asio::use_awaitable, ec));
+        if (silence.count() > 0) from.stream.expires_after(silence);
+        co_await from.over(ec, [&](auto& stream, auto done) {
+            return http::async_read_some(stream, from.received, from.parser, std::move(done));
+        });
         from.events.add({piece.data(), piece.size() - body.size});
         if (ec && ec != http::error::need_buffer) {
             event = from.events.next();
@@ -124,9 +174,15 @@ asio::awaitable<std::optional<stream_event>> wire::next_event() {
     }
 }
 
+const std::string& wire::last_event_id() const {
+    return connection_->events.last_id();
+}
+
 bool wire::has_unread() {
     error_code ignored;
-    return connection_->stream.socket().available(ignored) > 0;
+    auto& secured = connection_->secured;
+    return connection_->stream.socket().available(ignored) > 0 ||
+           (secured && SSL_has_pending(secured->native_handle()) == 1);
 }
 
 void wire::finish() {

@@ -2,6 +2,8 @@
 // EventSource cannot send an Authorization header, so the stream is read by fetch.
 
 const KEY = 'fencegate.api_key'; // sessionStorage: this tab only, gone with it
+/** Nothing is waited for longer, or a gateway that is gone without a word would stop the page for good. */
+const ANSWER_WITHIN = 30_000;
 
 /** What went wrong, in words for people. `status` is 0 where no answer came. */
 export class Problem extends Error {
@@ -48,14 +50,15 @@ async function problemOf(answer) {
   }
 }
 
-/** The answer of a call that went well; anything else is thrown as Problem. `bearer` in place of the kept key. */
-export async function call(path, {method = 'GET', body, accept = 'application/json', signal, bearer = key.get(), extra = {}, quiet = false} = {}) {
+/** The answer of a call that went well; anything else is thrown as Problem. `bearer` in place of the kept key; `within` 0: however long it takes. */
+export async function call(path, {method = 'GET', body, accept = 'application/json', signal, bearer = key.get(), extra = {}, quiet = false, within = ANSWER_WITHIN} = {}) {
   const headers = {Accept: accept, ...extra};
   if (bearer) headers.Authorization = `Bearer ${bearer}`;
   if (body !== undefined) headers['Content-Type'] = 'application/json';
+  const ends = [signal, within && AbortSignal.timeout(within)].filter(Boolean);
   let answer;
   try {
-    answer = await fetch(path, {method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal, cache: 'no-store', credentials: 'omit'});
+    answer = await fetch(path, {method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: AbortSignal.any(ends), cache: 'no-store', credentials: 'omit'});
   } catch (fault) {
     if (fault.name === 'AbortError') throw fault;
     if (!quiet) tell('away');
@@ -70,7 +73,13 @@ export async function call(path, {method = 'GET', body, accept = 'application/js
 
 export async function json(path, options) {
   const answer = await call(path, options);
-  return answer.status === 204 ? null : answer.json();
+  if (answer.status === 204) return null;
+  try {
+    return await answer.json();
+  } catch (fault) {
+    if (fault.name === 'AbortError') throw fault;
+    throw new Problem(0, 'The answer of the gateway broke off', 'The console tries again by itself.');
+  }
 }
 
 /**
@@ -78,7 +87,7 @@ export async function json(path, options) {
  * `opened` is called when the answer's head is there.
  */
 export async function follow(path, {each, opened, lastId, signal}) {
-  const answer = await call(path, {accept: 'text/event-stream', signal, extra: lastId ? {'Last-Event-ID': lastId} : {}});
+  const answer = await call(path, {accept: 'text/event-stream', signal, within: 0, extra: lastId ? {'Last-Event-ID': lastId} : {}});
   opened?.();
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = '';

@@ -115,11 +115,11 @@ export class PanelState {
   failed(problem, retry) {
     if (problem.status === 0 && this.loaded) return; // the top of the page says that the gateway is away
     const told = `${problem.status} ${problem.title} ${problem.detail}`;
-    if (this.panel.dataset.state === 'failed' && this.told === told) return;
+    if (['failed', 'forbidden'].includes(this.panel.dataset.state) && this.told === told) return;
     this.told = told;
-    const title = problem.status === 403 ? 'This API key may not see this' : problem.title;
-    this.#show('failed', el('p', {}, el('strong', {}, title), problem.detail ? ` ${problem.detail}` : ''),
+    if (problem.status === 403) return this.#show('forbidden', el('p', {}, `This API key may not see this. ${problem.detail}`));
+    this.#show('failed', el('p', {}, el('strong', {}, `${problem.title}.`), problem.detail ? ` ${problem.detail}` : ''),
       problem.requestId ? el('p', {class: 'muted small'}, `Request ${problem.requestId}`) : '',
-      retry && problem.status !== 403 ? el('button', {type: 'button', onclick: retry}, 'Try again') : '');
+      retry ? el('button', {type: 'button', onclick: retry}, 'Try again') : '');
   }
 }

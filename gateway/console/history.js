@@ -120,7 +120,8 @@ export class History {
 
   /** New events have come: shown where the first page is shown, newest first. */
   follow() {
-    if (this.pages === 1 && !('order' in url.read(['order'])) && !('to' in url.read(['to']))) this.refresh();
+    const isFirst = this.pages === 1 && !('order' in url.read(['order'])) && !('to' in url.read(['to']));
+    return isFirst ? this.refresh() : undefined;
   }
 
   async #older() {
@@ -162,7 +163,7 @@ export class History {
   async #save(kind) {
     for (const button of this.download) button.disabled = true;
     try {
-      const answer = await call(address('/v1/history', url.read(NAMES)), {accept: kind === 'csv' ? 'text/csv' : 'application/x-ndjson'});
+      const answer = await call(address('/v1/history', url.read(NAMES)), {accept: kind === 'csv' ? 'text/csv' : 'application/x-ndjson', within: 0});
       const link = el('a', {href: URL.createObjectURL(await answer.blob()), download: `history.${kind}`});
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 10_000);

@@ -6,6 +6,7 @@ import {count, duration, holder, now, timeAgo} from './words.js';
 import * as url from './url.js';
 
 const PAGE = 100;
+const PAGE_MAX = 1000; // as many as a gateway lists at once
 const LONGEST_REST = 20_000;
 const COLUMNS = {
   resource: {label: 'Resource'},
@@ -18,7 +19,7 @@ const COLUMNS = {
 };
 
 export class Leases {
-  /** `show(resource)`: draw its timeline. `revoke(lease, button)`. `told(page)`: each listing that came. */
+  /** `show(resource)`: draw its timeline. `revoke(lease, button)`. `told(page)`: each listing that came; null where there was none. */
   constructor({show, revoke, told}) {
     Object.assign(this, {show, revoke, told});
     this.state = new PanelState(byId('leases'));
@@ -37,9 +38,14 @@ export class Leases {
     const {element, body} = table('Live leases', Object.values(COLUMNS));
     this.table = element;
     this.body = body;
+    this.limit = PAGE;
     this.more = el('p', {class: 'muted small'});
+    this.all = el('button', {type: 'button', class: 'quiet', hidden: true, onclick: () => {
+      this.limit = PAGE_MAX;
+      this.refresh();
+    }}, `Show up to ${count(PAGE_MAX)}`);
     this.scroller = el('div', {class: 'scroller', tabindex: '0', role: 'region', 'aria-label': 'List of live leases'}, element);
-    this.state.body.append(this.scroller, this.more);
+    this.state.body.append(this.scroller, el('div', {class: 'list-foot'}, this.more, this.all));
     this.scroller.hidden = true;
   }
 
@@ -70,7 +76,7 @@ export class Leases {
   async #ask() {
     const began = performance.now();
     try {
-      this.#show(await json(address('/v1/leases', {resource_prefix: this.filter.value.trim(), limit: PAGE})));
+      this.#show(await json(address('/v1/leases', {resource_prefix: this.filter.value.trim(), limit: this.limit})));
       const took = performance.now() - began;
       this.restUntil = performance.now() + Math.min(took > 250 ? 4 * took : 0, LONGEST_REST);
     } catch (problem) {
@@ -81,6 +87,7 @@ export class Leases {
         return;
       }
       this.state.failed(problem, () => this.refresh());
+      if (problem.status !== 0) this.told(null);
     }
   }
 
@@ -96,10 +103,12 @@ export class Leases {
     else this.state.empty('Nobody holds a lease now.');
     const others = [...waiting].filter(([resource]) => !this.live.has(resource));
     const words = [];
-    if (page.next_cursor) words.push(`The first ${PAGE} in order of name; narrow it by the resource's beginning.`);
+    if (page.next_cursor) words.push(`The first ${count(this.limit)} in order of name; narrow it by the resource's beginning.`);
+    this.all.hidden = !page.next_cursor || this.limit === PAGE_MAX;
     if (others.length) words.push(`Also waited for: ${others.map(([resource, waiters]) => `${resource} (${waiters})`).join(', ')}.`);
     setText(this.more, words.join(' '));
-    this.told({...page, items, filtered: this.filter.value.trim() !== ''});
+    this.told({...page, items});
+    this.nextTick = 0;
     this.tick();
   }
 
@@ -114,6 +123,7 @@ export class Leases {
     const left = el('span', {class: 'left tabular'});
     const bar = el('progress', {class: 'left-bar', max: '100', value: '100', 'aria-hidden': 'true'});
     const waiters = el('span', {class: 'tabular'});
+    const waiting = cell(COLUMNS.waiting, waiters);
     const element = row({'data-resource': first.resource});
     element.append(
       cell(COLUMNS.resource, name),
@@ -121,7 +131,7 @@ export class Leases {
       cell(COLUMNS.token, el('span', {class: 'tabular'}, String(first.fencing_token))),
       cell(COLUMNS.since, timeAgo(first.granted_at)),
       cell(COLUMNS.left, bar, left),
-      cell(COLUMNS.waiting, waiters),
+      waiting,
       cell(COLUMNS.action, button));
     return {
       row: element, button,
@@ -131,6 +141,7 @@ export class Leases {
         setText(holds, item.hold_count > 1 ? ` × ${item.hold_count}` : '');
         setText(waiters, item.waiters ? count(item.waiters) : '–');
         element.classList.toggle('awaited', item.waiters > 0);
+        waiting.classList.toggle('nothing', !item.waiters);
       },
       tick(at) {
         const rest = lease.until - at;
@@ -141,9 +152,11 @@ export class Leases {
     };
   }
 
-  /** Time passes between two listings. */
+  /** Time passes between two listings; for a long list in steps of a second. */
   tick() {
     const at = now();
+    if (this.rows.size > PAGE && at < this.nextTick) return;
+    this.nextTick = at + 1000;
     for (const entry of this.rows.values()) entry.tick(at);
   }
 }

@@ -10,7 +10,7 @@ const AGAIN_MOST = 15_000;
 const SILENCE_MAX = 40_000;
 
 export class Live {
-  /** `event(item)` for each that lands; `state(word)`: 'live', 'polling' or 'stopped'. */
+  /** `event(item)` for each that lands; `state(word)`: 'live' or 'polling'. */
   constructor({event, state}) {
     Object.assign(this, {event, state, running: false, lastId: ''});
     document.addEventListener('visibilitychange', () => { if (this.running) this.#adapt(); });
@@ -22,22 +22,18 @@ export class Live {
     this.#adapt();
   }
 
-  stop() {
-    this.running = false;
-    this.lastId = '';
-    this.stream?.abort();
-    this.state('stopped');
-  }
-
   #adapt() {
-    if (document.visibilityState === 'hidden') return this.stream?.abort();
+    if (document.visibilityState === 'hidden') {
+      this.lastId = ''; // all is asked for anew when somebody looks again
+      return this.stream?.abort();
+    }
     if (!this.stream || this.stream.signal.aborted) this.#follow();
   }
 
   async #follow() {
     const stream = this.stream = new AbortController();
     let pause = AGAIN_FIRST;
-    while (this.running && !stream.signal.aborted) {
+    while (!stream.signal.aborted) {
       const attempt = new AbortController();
       const end = () => attempt.abort();
       stream.signal.addEventListener('abort', end);
@@ -76,16 +72,25 @@ export class Live {
   }
 }
 
-/** Runs `work` soon, and not more often than every `ms`; what comes meanwhile is one more run. */
+/** Runs `work` soon, not more often than every `ms`, and once at a time; what comes meanwhile is one more run. */
 export function atMostEvery(ms, work) {
   let last = -Infinity;
-  let timer;
-  return () => {
-    if (timer) return;
-    timer = setTimeout(() => {
-      timer = undefined;
+  let busy = false;
+  let again = false;
+  const run = () => {
+    again = busy;
+    if (busy) return;
+    busy = true;
+    setTimeout(async () => {
       last = performance.now();
-      work();
+      again = false;
+      try {
+        await work();
+      } finally {
+        busy = false;
+        if (again) run();
+      }
     }, Math.max(50, last + ms - performance.now()));
   };
+  return run;
 }

@@ -11,10 +11,13 @@ import {RevokeDialog} from './revoke.js';
 import {SignIn} from './sign_in.js';
 import {startTheme} from './theme.js';
 import {Timeline} from './timeline.js';
-import {count, isStale, learnTime, now, refreshTimes} from './words.js';
+import {count, isStale, learnTime, now, refreshTimes, shortTime} from './words.js';
 
 const LOOK_EVERY = 2000;
 const COUNT_EVERY = 30_000;
+/** A gateway that does not even say so much in this time hangs. */
+const READY_WITHIN = 8000;
+const FAREWELL = 'fencegate.farewell'; // why somebody was signed out, across the reload
 
 const tiles = Object.fromEntries([['leases', 'Live leases'], ['waiting', 'Waiting here'], ['nodes', 'Nodes voting'], ['applied', 'Writes in the last hour'], ['refused', 'Writes refused, last hour']]
   .map(([name, label]) => {
@@ -25,7 +28,7 @@ const tiles = Object.fromEntries([['leases', 'Live leases'], ['waiting', 'Waitin
 
 function tile(name, text, look = '') {
   setText(tiles[name], text);
-  tiles[name].parentElement.classList.toggle('bad', look === 'bad');
+  tiles[name].parentElement.className = `tile ${look}`;
 }
 
 const show = resource => timeline.open(resource, {focus: true});
@@ -34,6 +37,10 @@ const leases = new Leases({
   show,
   revoke: (lease, button) => revokeDialog.open(lease, button),
   told: page => {
+    if (!page) {
+      tile('leases', '–');
+      return tile('waiting', '–');
+    }
     tile('leases', `${count(page.items.length)}${page.next_cursor ? '+' : ''}`);
     tile('waiting', page.waiters === undefined ? '–' : count(page.waiters));
   },
@@ -43,7 +50,7 @@ const nodes = new Nodes({
   told: all => {
     if (!all) return tile('nodes', '–');
     const voting = all.filter(node => node.state === 'voting').length;
-    tile('nodes', `${voting} of ${all.length}`, voting * 2 > all.length ? '' : 'bad');
+    tile('nodes', `${voting} of ${all.length}`, voting === all.length ? '' : voting * 2 > all.length ? 'warn' : 'bad');
   },
 });
 const rates = new Rates({
@@ -75,18 +82,17 @@ const live = new Live({
   state: word => {
     const badge = byId('live');
     badge.className = `badge ${word === 'live' ? 'good' : word === 'polling' ? 'warn' : ''}`;
-    setText(badge, {live: 'Live', polling: 'Every 2 s', stopped: 'Signed out'}[word]);
+    setText(badge, {live: 'Live', polling: 'Every 2 s'}[word]);
     streaming = word === 'live';
   },
 });
 
-let timers = [];
 let awaySince = 0;
 
 async function readiness() {
   const badge = byId('readiness');
   try {
-    const answer = await call('/readyz', {bearer: ''});
+    const answer = await call('/readyz', {bearer: '', within: READY_WITHIN});
     learnTime(answer.headers.get('date'));
     badge.className = 'badge good';
     setText(badge, 'Ready');
@@ -110,7 +116,7 @@ function outage(words) {
 listen({
   away: () => {
     awaySince ||= now();
-    outage('The gateway cannot be reached. What is shown is old; the console tries again by itself.');
+    outage(`The gateway cannot be reached since ${shortTime(awaySince)}. What is shown is old; the console tries again by itself.`);
     document.body.classList.add('away');
   },
   reached: () => {
@@ -122,7 +128,11 @@ listen({
     readiness();
     if (!byId('panels').hidden) everything();
   },
-  unauthenticated: () => leave(key.get() ? 'This key is not known any more.' : ''),
+  unauthenticated: () => {
+    const words = key.get() ? 'This key is not known any more.' : sessionStorage.getItem(FAREWELL) ?? '';
+    sessionStorage.removeItem(FAREWELL);
+    leave(words);
+  },
 });
 
 const isSeen = () => document.visibilityState === 'visible';
@@ -136,24 +146,24 @@ function everything() {
 }
 
 function every(ms, work) {
-  timers.push(setInterval(() => { if (isSeen()) work(); }, ms));
+  setInterval(() => { if (isSeen()) work(); }, ms);
 }
 
 /** The panels, for somebody whom the gateway knows. */
 function enter() {
   signIn.hide();
-  byId('panels').hidden = false;
+  byId('panels').hidden = byId('sections').hidden = false;
   byId('sign-out').hidden = !key.get();
   readAddress();
   everything();
   live.start();
   every(LOOK_EVERY, () => {
     leases.look();
-    nodes.refresh();
+    nodesSoon();
     readiness();
     if (!streaming) {
-      history.follow();
-      timeline.refresh();
+      historySoon();
+      timelineSoon();
     }
   });
   every(COUNT_EVERY, () => rates.refresh());
@@ -167,16 +177,15 @@ function enter() {
   });
 }
 
+/** What was shown goes with the page: whoever signs in next may not be allowed to see it. */
 function leave(words = '') {
-  if (byId('panels').hidden && !byId('sign-in').hidden) return;
   key.forget();
-  timers.forEach(clearInterval);
-  timers = [];
-  live.stop();
-  revokeDialog.close();
-  byId('panels').hidden = true;
-  byId('sign-out').hidden = true;
-  signIn.show(words);
+  if (byId('panels').hidden) {
+    setText(byId('live'), 'Signed out');
+    return signIn.show(words);
+  }
+  if (words) sessionStorage.setItem(FAREWELL, words);
+  location.reload();
 }
 
 function readAddress() {

@@ -66,7 +66,7 @@ export class Nodes {
         badge.className = `event ${look.look}`;
         setText(mark, look.mark);
         setText(word, item.state);
-        const latency = item.latency_us === null ? 'no answer yet' : `${(item.latency_us / 1000).toFixed(item.latency_us < 10_000 ? 2 : 0)} ms`;
+        const latency = item.state === 'unreachable' ? 'no answer' : item.latency_us === null ? 'no answer yet' : `${(item.latency_us / 1000).toFixed(item.latency_us < 10_000 ? 2 : 0)} ms`;
         setText(facts, `${item.address} · epoch ${item.epoch} · ${latency}`);
         setText(why, item.state === 'voting' ? '' : item.detail ?? '');
       },

@@ -47,7 +47,7 @@ export class Rates {
     this.pending ??= setTimeout(() => {
       this.pending = undefined;
       if (this.state.loaded) this.#show();
-    }, 250);
+    }, 1000);
   }
 
   #show() {
@@ -68,14 +68,14 @@ export class Rates {
   #chart(chart, bars, totals) {
     const up = sum(totals, chart.up);
     const down = sum(totals, chart.down);
-    const most = Math.max(1, ...bars.map(bar => Math.max(sum(bar.counts, chart.up), sum(bar.counts, chart.down))));
+    const most = Math.max(...bars.map(bar => Math.max(sum(bar.counts, chart.up), sum(bar.counts, chart.down))));
     const [width, height, middle] = [360, 72, 44];
     const step = width / bars.length;
     const drawing = svg('svg', {viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: 'none', class: 'bars', role: 'img',
       'aria-label': `${chart.name} in the last hour: ${count(up)} ${chart.upWord}, ${count(down)} ${chart.downWord}; at most ${count(most)} in a minute.`});
     bars.forEach((bar, index) => {
-      const high = sum(bar.counts, chart.up) / most * (middle - 2);
-      const low = sum(bar.counts, chart.down) / most * (height - middle - 2);
+      const high = sum(bar.counts, chart.up) / (most || 1) * (middle - 2);
+      const low = sum(bar.counts, chart.down) / (most || 1) * (height - middle - 2);
       const x = (index * step + 0.75).toFixed(2);
       const wide = (step - 1.5).toFixed(2);
       if (high) drawing.append(svg('rect', {class: 'up', x, width: wide, y: (middle - Math.max(1, high)).toFixed(2), height: Math.max(1, high).toFixed(2)}));

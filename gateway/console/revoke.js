@@ -32,8 +32,6 @@ export class RevokeDialog {
     this.reason.focus();
   }
 
-  close() { if (this.dialog.open) this.dialog.close(); }
-
   async #submit() {
     const reason = this.reason.value.trim();
     if (!reason) {

@@ -4,11 +4,13 @@
 import {address, json} from './api.js';
 import {byId, cell, el, optional, PanelState, row, setText, svg, table} from './dom.js';
 import {arrange, busyTimes, scaleOf, ticks} from './timeline_model.js';
-import {absolute, clockTime, count, details, duration, eventBadge, eventLabel, EVENTS, holder, now, shortTime} from './words.js';
+import {absolute, clockTime, count, details, duration, eventBadge, eventLabel, EVENTS, holder, isStale, now, shortTime} from './words.js';
 import * as url from './url.js';
 
 const EVENTS_MAX = 300;
+const REFUSALS_MAX = 100; // refused writes are looked for behind those events too
 const LANES = 12;
+const STALE_MAX = 6; // the latest stale writes have their lanes shown, however many leases came since
 const BREAK = 46; // the room of idle time that is left out
 const WIDE = 640; // from here on the names of the lanes stand beside them
 const COLUMNS = [{label: 'Time'}, {label: 'Event'}, {label: 'Token', numeric: true}, {label: 'Fence', numeric: true}, {label: 'Holder'}, {label: 'Detail'}];
@@ -77,9 +79,10 @@ export class Timeline {
     const from = seconds ? new Date(now() - seconds * 1000).toISOString() : '';
     try {
       const page = await json(address('/v1/history', {resource, from, limit: EVENTS_MAX}));
-      if (resource !== this.resource) return;
-      this.events = page.items.reverse();
       this.truncated = page.next_cursor !== null;
+      const refused = this.truncated ? await this.#refused(resource, from) : [];
+      if (resource !== this.resource) return;
+      this.events = [...new Map([...page.items, ...refused].map(item => [item.id, item])).values()].sort((a, b) => a.id - b.id);
       if (!this.events.length && !this.liveLease(resource)) {
         this.state.body.hidden = true;
         return this.state.empty(`The history has nothing about ${resource}${seconds ? ' in this time' : ''}.`);
@@ -93,6 +96,19 @@ export class Timeline {
     }
   }
 
+  /** What nobody may miss behind the latest events: refused writes, and the leases of the latest stale ones with those that shut them out. */
+  async #refused(resource, from) {
+    const ask = async filters => (await json(address('/v1/history', {resource, ...filters}))).items;
+    const refused = await ask({from, event: 'write_rejected', limit: REFUSALS_MAX});
+    if (this.told?.resource !== resource) this.told = {resource, stories: new Map()};
+    const {stories} = this.told;
+    for (const token of refused.filter(isStale).slice(0, STALE_MAX).flatMap(item => [item.fencing_token, item.last_fencing_token])) {
+      if (!stories.has(token)) stories.set(token, await ask({token_min: token, token_max: token, limit: EVENTS_MAX}));
+      refused.push(...stories.get(token).filter(item => item.at >= from));
+    }
+    return refused;
+  }
+
   /** Time passes: a bar that is still growing grows. */
   tick() {
     if (this.model?.lanes.some(lane => lane.ending === 'live')) this.#draw();
@@ -102,7 +118,9 @@ export class Timeline {
     if (this.state.body.hidden) return;
     const at = now();
     const model = this.model = arrange(this.events, {live: this.liveLease(this.resource), now: at});
-    const lanes = this.allLanes ? model.lanes : model.lanes.slice(-LANES);
+    const stale = model.marks.filter(mark => mark.stale).slice(-STALE_MAX).flatMap(mark => [mark.lane, mark.against]);
+    const chosen = new Set([...model.lanes.slice(-LANES), ...stale]);
+    const lanes = this.allLanes ? model.lanes : model.lanes.filter(lane => chosen.has(lane));
     const hidden = model.lanes.length - lanes.length;
     this.older.hidden = hidden === 0;
     setText(this.older, `Show ${hidden} older ${hidden === 1 ? 'lease' : 'leases'}`);
@@ -120,7 +138,7 @@ export class Timeline {
     if (stale) parts.push(`${plural(stale, 'stale write')} refused`);
     if (of('write_rejected') > stale) parts.push(`${plural(of('write_rejected') - stale, 'other write')} refused`);
     if (of('lease_refused')) parts.push(`${plural(of('lease_refused'), 'caller')} turned away`);
-    return `${parts.join(', ')}${this.truncated ? `; the latest ${EVENTS_MAX} events only` : ''}.`;
+    return `${parts.join(', ')}${this.truncated ? `; from before the latest ${EVENTS_MAX} events only refused writes and their leases` : ''}.`;
   }
 
   #paint(model, lanes, at) {
@@ -140,7 +158,7 @@ export class Timeline {
     for (const stretch of stretches) drawing.append(...paintAxis(stretch, {x, top, height}));
     if (!drawing.querySelector('.tick')) drawing.append(...paintEnds(stretches));
     for (const lane of lanes) drawing.append(paintLane(lane, {x, y: yOf(lane), beside, gutter, at, right}));
-    stretches.slice(1).forEach((stretch, index) => drawing.append(paintBreak(stretches[index], stretch, {top, height, beside})));
+    stretches.slice(1).forEach((stretch, index) => drawing.append(paintBreak(stretches[index], stretch, {top, height, beside, rows: lanes.map(yOf)})));
     this.marks = model.marks.filter(mark => lanes.includes(mark.lane) && mark.at >= from);
     const [refused, others] = [this.marks.filter(mark => mark.stale), this.marks.filter(mark => !mark.stale)];
     for (const mark of refused) {
@@ -220,14 +238,14 @@ function paintEnds(stretches) {
     svg('text', {class: 'tick', x: last.end, y: 12, 'text-anchor': 'end'}, shortTime(last.to))];
 }
 
-/** Time without an event that was left out: the drawing is torn there. */
-function paintBreak(before, after, {top, height, beside}) {
+/** Time that was left out: the bars are torn there, at the height of each of `rows`; names above them stay whole. */
+function paintBreak(before, after, {top, height, beside, rows}) {
   const [left, right] = [before.end + 3, after.begin - 3];
   const words = duration(after.from - before.to);
-  return svg('g', {class: 'break'}, svg('rect', {x: left, y: top - 6, width: right - left, height: height - top + 6}),
+  return svg('g', {class: 'break'}, rows.map(y => svg('rect', {x: left, y: y - 12, width: right - left, height: 24})),
     svg('path', {d: `M${left} ${top - 6}V${height}M${right} ${top - 6}V${height}`}),
-    beside ? svg('text', {class: 'tick', x: (left + right) / 2, y: 12, 'text-anchor': 'middle'}, words.replace(/ (min|h|d) .*/, ' $1').replace(/\.\d/, '')) : '',
-    svg('title', {}, `${words} without an event`));
+    beside ? svg('text', {class: 'tick', x: (left + right) / 2, y: 12, 'text-anchor': 'middle'}, words.replace(/ (min|h|d) .*/, ' $1')) : '',
+    svg('title', {}, `${words} left out`));
 }
 
 function paintLane(lane, {x, y, beside, gutter, at, right}) {

@@ -1,7 +1,7 @@
 // A resource's events as lanes: one a lease, in the order of the tokens, with what was done under its token on it, also
 // what was done when the lease was over. No drawing, no clock of its own.
 
-import {isStale} from './words.js';
+import {holder, isStale} from './words.js';
 
 const ENDS = {lease_released: 'released', lease_expired: 'expired', lease_revoked: 'revoked'};
 
@@ -9,7 +9,7 @@ const ENDS = {lease_released: 'released', lease_expired: 'expired', lease_revoke
  * `events` of one resource, oldest first. `live`: its lease now ({fencing_token, until}), or undefined.
  *
  * Gives {lanes, marks}. A lane: token (null: writes without one), owner, start, end, ending (released, expired,
- * revoked, live), open (its grant is older than the events). A mark: at, item, lane, stale, against (the lane whose
+ * revoked, live), open (its grant is not among the events). A mark: at, item, lane, stale, against (the lane whose
  * token refused it). Marks are in order of time.
  */
 export function arrange(events, {live, now}) {
@@ -18,7 +18,7 @@ export function arrange(events, {live, now}) {
     const token = item.fencing_token ?? null;
     let lane = lanes.get(token);
     if (!lane) lanes.set(token, lane = {token, owner: '', marks: [], start: undefined, end: undefined, ending: '', until: undefined});
-    lane.owner ||= item.owner || item.principal || '';
+    lane.owner ||= holder({owner: item.owner}) || item.principal || '';
     return lane;
   };
   const holderAt = at => [...lanes.values()].findLast(lane => lane.token !== null && lane.start <= at && !(lane.end < at));
@@ -41,8 +41,7 @@ export function arrange(events, {live, now}) {
   }
   if (live && !lanes.has(live.fencing_token)) laneOf(live).start = Date.parse(live.granted_at);
   const ordered = [...lanes.values()].sort((a, b) => (a.token ?? Infinity) - (b.token ?? Infinity));
-  const from = Math.min(...marks.map(mark => mark.at), ...ordered.map(lane => lane.start ?? Infinity));
-  for (const lane of ordered) finish(lane, {live, now, from});
+  for (const lane of ordered) finish(lane, {live, now});
   for (const mark of marks) {
     if (mark.stale) mark.against = lanes.get(mark.item.last_fencing_token);
   }
@@ -50,11 +49,11 @@ export function arrange(events, {live, now}) {
 }
 
 /** When the lease of a lane ended, where no event says so. */
-function finish(lane, {live, now, from}) {
+function finish(lane, {live, now}) {
   const isLease = lane.token !== null && (lane.start !== undefined || lane.marks.some(mark => mark.item.event.startsWith('lease_')));
   if (!isLease) return;
   if (lane.start === undefined) {
-    lane.start = from;
+    lane.start = Math.min(...lane.marks.map(mark => mark.at));
     lane.open = true;
   }
   if (lane.end !== undefined) return;

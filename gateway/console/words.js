@@ -77,15 +77,20 @@ export function eventBadge(item) {
   return el('span', {class: `event ${known.look}`}, el('span', {class: 'mark', 'aria-hidden': 'true'}, known.mark), eventLabel(item));
 }
 
+/** Without the characters that would turn the letters after them around: an owner must not look like another. */
+const straight = text => text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, '\ufffd');
+
 /** Owner and principal, in one line. */
 export function holder(item) {
-  if (item.owner && item.principal) return `${item.owner} (${item.principal})`;
-  return item.owner || item.principal || '';
+  const owner = straight(item.owner ?? '');
+  if (owner && item.principal) return `${owner} (${item.principal})`;
+  return owner || item.principal || '';
 }
 
 /** Flat details as words: "reason: the holder hangs, ttl_ms: 2000". */
 export function details(detail) {
   if (detail === null || detail === undefined) return '';
-  if (typeof detail !== 'object') return String(detail);
-  return Object.entries(detail).map(([name, value]) => `${name}: ${typeof value === 'object' ? JSON.stringify(value) : value}`).join(', ');
+  if (typeof detail !== 'object') return straight(String(detail));
+  return straight(Object.entries(detail).filter(([, value]) => value !== '' && value !== null)
+    .map(([name, value]) => `${name}: ${typeof value === 'object' ? JSON.stringify(value) : value}`).join(', '));
 }

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import {readFile} from 'node:fs/promises';
 import {test} from 'node:test';
 import {browser, stack, STORY} from './support/scene.js';
-import {eventually} from './support/stack.js';
+import {eventually, pause} from './support/stack.js';
 
 const rows = page => page.locator('#history tbody tr');
 
@@ -12,10 +12,10 @@ test('filters when searched by then in the address, and they survive a reload an
   const {page, seen, close} = await browser.open(stack);
   await rows(page).first().waitFor();
   await page.getByLabel('Event', {exact: true}).selectOption('write_rejected');
-  await page.locator('#history-resource_prefix').fill('inventory/');
+  await page.locator('#history-resource_prefix').fill('inventory/sku-1');
   await page.getByRole('button', {name: 'Search'}).click();
   await eventually(async () => await rows(page).count() === 1, 'one refusal');
-  assert.equal(new URL(page.url()).search, '?resource_prefix=inventory/&event=write_rejected');
+  assert.equal(new URL(page.url()).search, '?resource_prefix=inventory/sku-1&event=write_rejected');
   assert.match(await rows(page).innerText(), /Stale write refused[\s\S]*client-a \(orders\)/);
   await page.reload();
   await eventually(async () => await rows(page).count() === 1, 'the same after a reload');
@@ -24,6 +24,29 @@ test('filters when searched by then in the address, and they survive a reload an
   await eventually(async () => await rows(page).count() > 1, 'all of it again');
   assert.equal(await page.getByLabel('Event', {exact: true}).inputValue(), '');
   assert.deepEqual([seen.faults, seen.outside], [[], []]);
+  await close();
+});
+
+test('history when a page takes longer than the next event then shown all the same', async () => {
+  const {page, close} = await browser.open(stack);
+  await rows(page).first().waitFor();
+  await page.route('**/v1/history?**', async route => {
+    await pause(1500);
+    await route.continue().catch(() => {}); // given up meanwhile
+  });
+  let flooding = true;
+  const flood = (async () => {
+    while (flooding) {
+      await stack.release(await stack.take('slow/1', {owner: 'flood'}));
+      await pause(100);
+    }
+  })();
+  try {
+    await rows(page).filter({hasText: 'flood'}).first().waitFor({timeout: 8000});
+  } finally {
+    flooding = false;
+    await flood;
+  }
   await close();
 });
 

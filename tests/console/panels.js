@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import {accessibilityFaults, screenshot, sideways} from './support/browser.js';
 import {browser, HOSTILE, scene, stack, STORY} from './support/scene.js';
+import {eventually} from './support/stack.js';
 
 for (const {width, scheme} of [{width: 1440, scheme: 'light'}, {width: 390, scheme: 'dark'}, {width: 1440, scheme: 'dark'}, {width: 390, scheme: 'light'}]) {
   test(`panels when ${width} px wide and ${scheme} then everything is there, fits, and axe finds nothing`, async () => {
@@ -42,6 +43,38 @@ test('names when they are markup then text and nothing else', async () => {
   assert.equal(await page.locator('img').count(), 0);
   assert.equal(await page.evaluate(() => globalThis.struck), undefined);
   assert.deepEqual([seen.faults, seen.outside], [[], []]);
+  await close();
+});
+
+test('owner when it would turn the letters after it around then it cannot', async () => {
+  const lease = await stack.take('names/turned', {owner: 'evil \u202enimda'});
+  const {page, close} = await browser.open(stack, {query: '?timeline=names/turned'});
+  await page.locator('#leases [data-resource="names/turned"]').getByText('evil \ufffdnimda (admin)').waitFor();
+  await page.locator('#timeline .lane-label', {hasText: 'evil \ufffdnimda'}).waitFor();
+  await page.locator('#history').getByText('evil \ufffdnimda (admin)').waitFor();
+  assert.doesNotMatch(await page.evaluate(() => document.documentElement.textContent), /\u202e/);
+  await stack.release(lease);
+  await close();
+});
+
+test('leases when more than a hundred then the first, and up to a thousand on request', async () => {
+  const taken = await Promise.all(Array.from({length: 110}, (_, number) => stack.take(`crowd/${number}`)));
+  const {page, close} = await browser.open(stack, {query: '?leases=crowd/'});
+  const rows = page.locator('#leases tbody tr');
+  await eventually(async () => await rows.count() === 100, 'the first hundred');
+  await page.locator('[data-tile=leases]', {hasText: '100+'}).waitFor();
+  await page.getByRole('button', {name: 'Show up to 1,000'}).click();
+  await eventually(async () => await rows.count() === 110, 'all of them');
+  await page.locator('[data-tile=leases]', {hasText: '110'}).waitFor();
+  await Promise.all(taken.map(lease => stack.release(lease)));
+  await close();
+});
+
+test('sections when jumped to then the focus is there, past a hundred leases', async () => {
+  const {page, close} = await browser.open(stack);
+  await page.getByRole('navigation', {name: 'Sections'}).getByRole('link', {name: 'History'}).press('Enter');
+  await page.keyboard.press('Tab');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'history-resource_prefix');
   await close();
 });
 

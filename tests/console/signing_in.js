@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import {accessibilityFaults, screenshot, sideways} from './support/browser.js';
-import {browser, stack} from './support/scene.js';
+import {browser, stack, STORY} from './support/scene.js';
 
 const unauthorized = [/401 \(Unauthorized\)/];
 
@@ -43,6 +43,21 @@ test('sign-in when the key is good then the panels; kept for a reload, in the ta
   assert.equal(await page.evaluate(() => sessionStorage.length), 0);
   assert.ok(!await page.locator('#panels').isVisible());
   assert.deepEqual([seen.faults, seen.outside], [[], []]);
+  await close();
+});
+
+test('key when another is signed in with after it then nothing is left of what the first one was shown', async () => {
+  const {page, close} = await browser.open(stack, {expected: [...unauthorized, /403 \(Forbidden\)/], query: `?timeline=${STORY}`});
+  await page.locator('#history tbody tr').first().waitFor();
+  await page.locator('#timeline .lane').first().waitFor();
+  await page.getByRole('button', {name: 'Sign out'}).click();
+  await page.getByRole('heading', {name: 'Sign in'}).waitFor();
+  assert.doesNotMatch(await page.evaluate(() => document.documentElement.textContent), /client-b/);
+  await page.getByLabel('API key').fill(stack.key('orders'));
+  await page.keyboard.press('Enter');
+  await page.locator('#history').getByText('This API key may not see this').waitFor();
+  await page.locator('#timeline').getByText('This API key may not see this').waitFor();
+  assert.doesNotMatch(await page.evaluate(() => document.documentElement.textContent), /client-b/);
   await close();
 });
 

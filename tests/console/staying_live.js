@@ -58,12 +58,37 @@ test('gateway when away then said once, what was shown stays, and its return is 
   const {page, close} = await browser.open(stack, {expected: [/ERR_INTERNET_DISCONNECTED/], width: 390});
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
   await page.context().setOffline(true);
-  await page.getByText('The gateway cannot be reached. What is shown is old').waitFor();
+  await page.getByText(/The gateway cannot be reached since \d\d:\d\d:\d\d\. What is shown is old/).waitFor();
   assert.ok(await page.locator('#leases [data-resource="jobs/awaited"]').isVisible());
   await screenshot(page, 'away-390-light');
   await page.context().setOffline(false);
   await page.locator('#outage').waitFor({state: 'hidden'});
   await page.locator('#leases .state.failed').waitFor({state: 'hidden'});
+  await close();
+});
+
+test('gateway when it hangs then said, and its return is seen', async () => {
+  const {page, close} = await browser.open(stack, {expected: [/.*/]});
+  await page.locator('#live', {hasText: 'Live'}).waitFor();
+  const {pid} = stack.read().gateways[0];
+  process.kill(pid, 'SIGSTOP');
+  try {
+    await page.getByText('The gateway cannot be reached since').waitFor({timeout: 20_000});
+  } finally {
+    process.kill(pid, 'SIGCONT');
+  }
+  await page.locator('#outage').waitFor({state: 'hidden', timeout: 20_000});
+  await close();
+});
+
+test('leases when they cannot be listed then their tiles claim nothing', async () => {
+  const {page, close} = await browser.open(stack, {expected: [/503 \(Service Unavailable\)/]});
+  const tile = page.locator('[data-tile=leases] dd');
+  await page.locator('[data-tile=waiting] dd', {hasText: '3'}).waitFor();
+  await page.route('**/v1/leases?**', route => route.fulfill({status: 503, contentType: 'application/problem+json',
+    body: JSON.stringify({type: '/problems/no-quorum', title: 'Too few lock nodes answered', status: 503, detail: 'Too few.', request_id: 'r-2'})}));
+  await tile.getByText('–').waitFor();
+  assert.equal(await page.locator('[data-tile=waiting] dd').innerText(), '–');
   await close();
 });
 

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
+import {SCREENSHOTS} from './support/browser.js';
 import {browser, scene, stack, STORY} from './support/scene.js';
 import {eventually} from './support/stack.js';
 
@@ -79,6 +80,34 @@ test('lanes when there are more than twelve then the latest, and the rest on req
   await page.getByRole('button', {name: 'Show 3 older leases'}).click();
   await eventually(async () => await page.locator('#timeline .lane').count() === 15, 'all lanes');
   await close();
+});
+
+test('stale write when hundreds of events and many leases came since then still at a glance, with its lease and the one that shut it out', async () => {
+  const resource = 'inventory/sku-4';
+  const stale = await stack.take(resource, {ttl_ms: 300, owner: 'sleeper'});
+  const newer = await stack.take(resource, {wait_ms: 10_000, owner: 'awake'});
+  assert.equal(await stack.write(newer, 'sku-4'), 200);
+  assert.equal(await stack.write(stale, 'sku-4'), 412);
+  for (let number = 0; number < 300; ++number) await stack.call('POST', `/v1/leases/${encodeURIComponent(newer.lease_id)}/renew`, {ttl_ms: 60_000});
+  await stack.release(newer);
+  for (let number = 0; number < 13; ++number) await stack.release(await stack.take(resource));
+  await eventually(async () => (await stack.history({resource, event: 'lease_released'})).length === 14, 'all of it is in the history');
+  for (const width of [1440, 390]) {
+    const {page, close} = await browser.open(stack, {width, query: `?timeline=${resource}`});
+    await page.getByText('1 stale write refused').waitFor();
+    assert.equal(await page.locator('#timeline .stale-write').count(), 1);
+    const labels = await page.locator('#timeline .lane-label').allTextContents();
+    for (const {fencing_token: token} of [stale, newer]) assert.ok(labels.some(label => label.includes(String(token))), labels.join());
+    assert.equal(await page.locator('#timeline .against').count(), 1);
+    const covered = await page.evaluate(() => {
+      const boxes = selector => [...document.querySelectorAll(selector)].map(element => element.getBoundingClientRect());
+      const labels = boxes('#timeline .lane-label > tspan:first-child');
+      return boxes('#timeline .break rect').filter(torn => labels.some(label => torn.left < label.right && torn.right > label.left && torn.top < label.bottom - 4 && torn.bottom > label.top + 4)).length;
+    });
+    assert.equal(covered, 0, 'what is left out covers no name');
+    await page.locator('#timeline').screenshot({path: `${SCREENSHOTS}/timeline-crowded-${width}.png`});
+    await close();
+  }
 });
 
 test('lanes when idle time lies between two stories then it is left out, and both keep their size', async () => {

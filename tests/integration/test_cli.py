@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import ssl
 import subprocess
 from pathlib import Path
 from typing import Any, Callable
@@ -10,9 +12,10 @@ from typing import Any, Callable
 import pytest
 from support import processes
 from support.api import Api
-from support.cli import Cli
+from support.cli import Cli, Terminal
 from support.polling import eventually
 from support.stack import Stack
+from support.tcp_gate import gates_before
 
 GREEN = "\x1b[32m"
 
@@ -78,14 +81,20 @@ def test_cli_when_the_gateway_hangs_then_69_when_the_time_is_up(stack: Stack, ap
     assert done.returncode == 69 and "the time is up" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [("status", "--url", "https://localhost"), ("status", "--url", "localhost"), ("leases", "--timeout", "10"),
+@pytest.mark.parametrize("arguments", [("status", "--url", "https://localhost", "--cacert", "/nowhere"), ("status", "--url", "localhost"), ("leases", "--timeout", "10"),
                                        ("leases", "--limit", "0"), ("history", "--event", "nonsense"), ("lock", "a"), ("lock", "a", "--"), ("lock", "--", "true"),
                                        ("lock", "--seal", "--owner", "x", "a", "--", "true"), ("lock", "--wait", "soon", "a", "--", "true"), ("completion", "tcsh"),
-                                       ("leases", "--api-key-file", "/nowhere/key")],
+                                       ("leases", "--api-key-file", "/nowhere/key"),
+                                       ("history", "--follow", "--limit", "3"), ("history", "--follow", "--asc")],
                          ids=" ".join)
 def test_arguments_when_wrong_then_64_and_a_reason(cli: Cli, arguments: tuple[str, ...]) -> None:
     done = cli.run(*arguments)
     assert done.returncode == 64 and done.stderr and not done.stdout
+
+
+def test_command_when_there_is_none_of_the_name_then_64_and_the_name(cli: Cli) -> None:
+    done = cli.run("histroy", "--limit", "3")
+    assert done.returncode == 64 and "histroy" in done.stderr and not done.stdout
 
 
 def test_key_when_from_a_file_then_used_before_the_environment(guarded_pair: Stack, here: Api, tmp_path: Path) -> None:
@@ -161,6 +170,92 @@ def test_history_when_on_a_terminal_then_a_table(cli: Cli, here: Api, resource: 
     assert "lease_granted" in terminal.shown and "token" in terminal.shown.splitlines()[0]
 
 
+def test_history_when_wider_than_the_terminal_then_the_longest_texts_are_cut(cli: Cli, here: Api, resource: str) -> None:
+    here.give_back(here.take(resource, owner="o" * 128))
+    eventually(lambda: len(here.history(resource=resource)) == 2, what="both events are there")
+    terminal = cli.on_terminal("history", "--resource", resource, columns=110, NO_COLOR="1")
+    assert terminal.end() == 0
+    heads, *rows = terminal.shown.splitlines()
+    assert len(rows) == 2 and all(len(line) <= 110 and "ooo…" in line for line in rows), terminal.shown
+
+
+def test_history_when_followed_and_the_connection_breaks_then_each_event_once(guarded_pair: Stack, here: Api, fresh: Callable[[str], str]) -> None:
+    stem = fresh("cli/followed")
+
+    def happen(number: int) -> None:
+        here.give_back(here.take(f"{stem}/{number}"))
+
+    with gates_before([int(here.url.rsplit(":", 1)[1])]) as gates:
+        gate = gates.all[0]
+        following = Cli(f"http://127.0.0.1:{gate.port}", guarded_pair.key("admin")).begin("history", "--follow", "--prefix", stem)
+        assert following.stdout is not None
+        os.set_blocking(following.stdout.fileno(), False)
+        shown = b""
+
+        def has_shown(count: int) -> bool:
+            nonlocal shown
+            shown += os.read(following.stdout.fileno(), 65536)  # type: ignore[union-attr]
+            return shown.count(b"\n") >= count
+
+        try:
+            eventually(lambda: gate.replies.passed > 0, what="the stream is open")
+            happen(1)
+            eventually(lambda: has_shown(2), what="the first is shown")
+            gate.refuse()
+            gate.cut()
+            happen(2)
+            gate.accept()
+            happen(3)
+            eventually(lambda: has_shown(6), 15, what="all are shown")
+        finally:
+            following.terminate()
+            words = following.stderr.read() if following.stderr else ""
+            following.wait(10)
+    seen = lines(shown.decode())
+    assert [(item["resource"], item["event"]) for item in seen] == [
+        (f"{stem}/{number}", event) for number in (1, 2, 3) for event in ("lease_granted", "lease_released")]
+    assert words == "(the connection broke; trying again)\n"
+    assert gate.cuts == 1 and len({item["id"] for item in seen}) == 6
+
+
+def test_history_when_followed_and_refused_then_as_without(cli: Cli, here: Api) -> None:
+    wrong = cli.run("history", "--follow", "--write-id", "x", within=5)
+    assert wrong.returncode == 1 and "write_id" in wrong.stderr
+    assert Cli(here.url, "wrong-key").run("history", "--follow", within=5).returncode == 1
+    nobody = Cli(f"http://127.0.0.1:{processes.free_port()}").run("history", "--follow", within=5)
+    assert nobody.returncode == 69
+
+
+# https
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of localhost by name alone, signed by itself; its key lies beside it."""
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "certificate.pem", "-days", "2", "-subj", "/CN=localhost",
+                    "-addext", "subjectAltName=DNS:localhost"], cwd=folder, check=True, capture_output=True)
+    return folder / "certificate.pem"
+
+
+def test_https_when_the_certificate_is_good_for_the_host_then_as_over_http(guarded_pair: Stack, here: Api, certificate: Path, resource: str) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, certificate.with_name("key.pem"))
+    with gates_before([int(here.url.rsplit(":", 1)[1])], tls) as gates:
+        port = gates.all[0].port
+        secured = Cli(f"https://localhost:{port}", guarded_pair.key("admin"))
+        done = secured.run("status", "--cacert", str(certificate))
+        assert done.returncode == 0 and lines(done.stdout)[0]["gateway"] == f"https://localhost:{port}", done.stderr
+        locked = secured.run("lock", "--cacert", str(certificate), resource, "--", "sh", "-c", "echo $FENCING_TOKEN")
+        assert locked.returncode == 0 and int(locked.stdout) > 0, locked.stderr
+        eventually(lambda: not here.get("/v1/leases", resource_prefix=resource).json()["items"], what="the lease is given back")
+
+        unknown = secured.run("status")
+        assert (unknown.returncode, unknown.stdout) == (69, "") and "self-signed certificate" in unknown.stderr
+        other = Cli(f"https://127.0.0.1:{port}", guarded_pair.key("admin")).run("status", "--cacert", str(certificate))
+        assert (other.returncode, other.stdout) == (69, "") and "not to be trusted" in other.stderr
+
+
 # completion
 
 
@@ -181,6 +276,35 @@ def test_completion_when_for_bash_then_it_completes_commands_options_and_choices
     assert completed(script, "fencegate dev --appendfsync al") == ["always"]
     assert completed(script, "fencegate completion f") == ["fish"]
     assert "true" in completed(script, "fencegate lock a -- tru")
+
+
+def test_completion_when_for_fish_then_it_completes_commands_options_choices_and_what_is_run(cli: Cli, tmp_path: Path) -> None:
+    script = tmp_path / "fencegate.fish"
+    script.write_text(cli.run("completion", "fish").stdout)
+
+    def offered(words: str) -> list[str]:
+        done = subprocess.run(["fish", "--no-config", "-c", f"source {script}; complete -C '{words}'"], capture_output=True, text=True, check=True)
+        return [line.split("\t")[0] for line in done.stdout.splitlines()]
+
+    assert offered("fencegate le") == ["leases"]
+    assert offered("fencegate history --tok") == ["--token-max", "--token-min"]
+    assert offered("fencegate history --event write_r") == ["write_rejected"]
+    assert offered("fencegate completion f") == ["fish"]
+    assert "true" in offered("fencegate lock a -- tru")
+    assert not offered("fencegate lock tru")
+
+
+@pytest.mark.parametrize("words, completed", [("leas", "leases "), ("leases --pre", "leases --prefix "), ("history --event write_r", "history --event write_rejected "),
+                                              ("completion f", "completion fish "), ("lock --kill", "lock --kill-after "), ("lock a -- dirnam", "lock a -- dirname ")])
+def test_completion_when_for_zsh_then_it_completes_commands_options_choices_and_what_is_run(cli: Cli, tmp_path: Path, words: str, completed: str) -> None:
+    (tmp_path / "_fencegate").write_text(cli.run("completion", "zsh").stdout)
+    (tmp_path / ".zshrc").write_text(f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; unset zle_bracketed_paste; PS1='ready> '\n")
+    terminal = Terminal(["/bin/zsh", "-d", "-i"], {"PATH": os.environ["PATH"], "ZDOTDIR": str(tmp_path), "TERM": "dumb"})
+    terminal.expect("ready> ")
+    terminal.type(f"fencegate {words}\t")
+    terminal.expect(f"fencegate {completed.rstrip()}")
+    terminal.type("\x15exit\n")
+    terminal.end()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

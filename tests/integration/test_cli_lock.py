@@ -141,6 +141,7 @@ def test_lock_when_refused_then_each_reason_has_its_code(cli: Cli, here: Api, gu
     began = time.monotonic()
     waited = cli.run("lock", resource, "--wait", "700ms", *command)
     assert waited.returncode == NOT_GRANTED and "request_id" in waited.stderr and 0.6 < time.monotonic() - began < 5
+    assert cli.run("lock", resource, "--wait", "0", *command).returncode == NOT_GRANTED
     here.give_back(lease)
     assert not mark.exists()
 

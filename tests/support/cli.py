@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
+import struct
 import subprocess
+import termios
 import time
 from pathlib import Path
 
@@ -32,8 +35,8 @@ class Cli:
         return subprocess.Popen([str(processes.fencegate_binary()), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                 text=True, env=environment(self.url, self.key), preexec_fn=processes.ended_with_parent, **more)  # type: ignore[call-overload]
 
-    def on_terminal(self, *arguments: str, within: float = 30.0, **more: str) -> "Terminal":
-        return Terminal([str(processes.fencegate_binary()), *arguments], environment(self.url, self.key, TERM="xterm", **more))
+    def on_terminal(self, *arguments: str, columns: int = 0, **more: str) -> "Terminal":
+        return Terminal([str(processes.fencegate_binary()), *arguments], environment(self.url, self.key, TERM="xterm", **more), columns)
 
     def on_terminal_of_a_shell(self) -> "Terminal":
         """An interactive bash, with jobs, that finds the program as `fencegate`."""
@@ -45,10 +48,12 @@ class Cli:
 class Terminal:
     """A program that has a terminal: what it showed, what is typed, how it ended."""
 
-    def __init__(self, command: list[str], env: dict[str, str]) -> None:
+    def __init__(self, command: list[str], env: dict[str, str], columns: int = 0) -> None:
         self.pid, self.master = pty.fork()
         if self.pid == 0:
             processes.ended_with_parent()
+            if columns:
+                fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             os.execve(command[0], command, env)
         self.shown = ""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import ssl
 import struct
 import threading
 from contextlib import contextmanager
@@ -106,8 +107,8 @@ class Link:
 class Gate:
     """Stands before one port, or one socket's path. `requests` go up to the node, `replies` come down."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, upstream: int | str) -> None:
-        self.loop, self.upstream = loop, upstream
+    def __init__(self, loop: asyncio.AbstractEventLoop, upstream: int | str, tls: ssl.SSLContext | None = None) -> None:
+        self.loop, self.upstream, self.tls = loop, upstream, tls
         self.requests, self.replies = Way(), Way()
         self.links: set[Link] = set()
         self.accepted = self.cuts = 0
@@ -145,7 +146,7 @@ class Gate:
 
     async def _listen(self) -> None:
         if self.server is None:
-            self.server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+            self.server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.tls)
             self.port = self.server.sockets[0].getsockname()[1]
 
     async def _refuse(self) -> None:
@@ -177,13 +178,13 @@ class Gate:
 
 
 class Gates:
-    """One gate a port or path, in the order given."""
+    """One gate a port or path, in the order given. With `tls` they end it, as a proxy does."""
 
-    def __init__(self, upstream: Sequence[int | str]) -> None:
+    def __init__(self, upstream: Sequence[int | str], tls: ssl.SSLContext | None = None) -> None:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        self.all = [Gate(self.loop, port) for port in upstream]
+        self.all = [Gate(self.loop, port, tls) for port in upstream]
         for gate in self.all:
             gate.accept()
 
@@ -211,8 +212,8 @@ class Gates:
 
 
 @contextmanager
-def gates_before(upstream: Sequence[int | str]) -> Iterator[Gates]:
-    made = Gates(upstream)
+def gates_before(upstream: Sequence[int | str], tls: ssl.SSLContext | None = None) -> Iterator[Gates]:
+    made = Gates(upstream, tls)
     try:
         yield made
     finally:

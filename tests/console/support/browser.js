@@ -9,7 +9,7 @@ import {ROOT} from './stack.js';
 const installed = createRequire(join(ROOT, 'build/console/'));
 const {chromium} = installed('playwright-core');
 const AXE = readFileSync(installed.resolve('axe-core/axe.min.js'), 'utf8');
-const SCREENSHOTS = join(ROOT, 'build/tests/console');
+export const SCREENSHOTS = join(ROOT, 'build/tests/console');
 
 export class Browser {
   async start() {
