@@ -18,6 +18,7 @@ struct catalog_field {
     std::string name;
     std::string type;
     bool has_default = false;  ///< Arguments only.
+    std::string operators{};   ///< Columns only: the quoted schema of the type's own comparisons; empty: pg_catalog's.
 };
 
 struct exposed_table {

@@ -26,7 +26,7 @@ enum class answer_shape {
 };
 
 /// The operator with a blank on each side; empty where it takes no single value (in, is, all_of, any_of).
-const char* sql_operator(comparison_operator op);
+std::string_view sql_operator(comparison_operator op);
 
 /// What the statements of writes and reads have in common: names looked up in the catalog, values bound, conditions.
 ///
@@ -68,9 +68,9 @@ class statement_writer {
 
   private:
     std::string comparison_sql(const exposed_table& table, const std::string& table_name, const comparison& item);
-    std::string column_sql(const std::string& column, const std::string& type, const comparison& item);
+    std::string column_sql(const catalog_field& column, const comparison& item);
     std::string is_sql(const comparison& item);
-    std::string in_sql(const std::string& column, const std::string& type, const comparison& item);
+    std::string in_sql(const catalog_field& column, const comparison& item);
 
     const catalog& known_;
     statement& into_;

@@ -204,7 +204,7 @@ result<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, const
             auto outcome = run.perform();
             // Built from a catalog that has changed meanwhile.
             const bool outdated =
-                first && run.failed_sqlstate().starts_with("42") && catalogs.refresh(slot.get(), known) != known;
+                first && may_be_outdated(run.failed_sqlstate()) && catalogs.refresh(slot.get(), known) != known;
             if (!outdated) return outcome;
         } catch (const session_lost&) {
             if (!first || slot.was_cut() || clock::now() >= until) throw;

@@ -28,7 +28,7 @@ class planner : statement_writer {
 
     void operator()(const update_operation& op) {
         const auto* table = find_table(op.table, "update", pointer_ + "/update");
-        if (!table) return;
+        if (!table || !readable(op.table, "/update")) return;
         std::string sets;
         const auto separate = [&sets] {
             if (!sets.empty()) sets += ", ";
@@ -55,7 +55,8 @@ class planner : statement_writer {
 
     void operator()(const insert_operation& op) {
         const auto* table = find_table(op.table, "insert", pointer_ + "/insert");
-        if (!table) return;
+        const bool reads = returned_.wanted || (op.on_conflict && !op.on_conflict->columns.empty());
+        if (!table || (reads && !readable(op.table, "/insert"))) return;
         out_.sql.sql = "insert into " + table->target + " as t ";
         out_.sql.sql += op.rows.empty() ? one_row(*table, op) : many_rows(*table, op);
         if (op.on_conflict) {
@@ -68,7 +69,7 @@ class planner : statement_writer {
 
     void operator()(const delete_operation& op) {
         const auto* table = find_table(op.table, "delete", pointer_ + "/delete");
-        if (!table) return;
+        if (!table || !readable(op.table, "/delete")) return;
         out_.sql.sql = "delete from " + table->target + " as t where " + condition(*table, op.table, op.where);
         out_.expect_rows = op.expect_rows;
         finish_change(*table, op.table);
@@ -87,6 +88,11 @@ class planner : statement_writer {
     }
 
   private:
+    /// Conditions, rows in the answer and the columns of a conflict take the right to select.
+    bool readable(const std::string& table, const char* verb) {
+        return find_table(table, "select", pointer_ + verb) != nullptr;
+    }
+
     std::string one_row(const exposed_table& table, const insert_operation& op) {
         std::string names;
         std::string values;
