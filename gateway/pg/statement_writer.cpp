@@ -139,7 +139,7 @@ std::string statement_writer::column_sql(const catalog_field& column, const comp
         return {};
     }
     return of_t(column) + operator_of(column, sql_operator(item.op)) +
-           bound(column.type, item.value, item.pointer, item.literal);
+           bound(column.value_type(), item.value, item.pointer, item.literal);
 }
 
 std::string statement_writer::is_sql(const comparison& item) {
@@ -163,9 +163,9 @@ std::string statement_writer::in_sql(const catalog_field& column, const comparis
     if (items.empty()) return "false";
     const bool scalars =
         std::all_of(items.begin(), items.end(), [](const auto& v) { return !v.is_array() && !v.is_object(); });
-    if (scalars && !is_json_type(column.type) && !is_array_type(column.type)) {
+    if (scalars && !is_json_type(column.value_type()) && !is_array_type(column.value_type())) {
         // One parameter whatever the number of values, so that the statement stays the same and its plan is kept.
-        auto values = bind_list(into_, column.type, items);
+        auto values = bind_list(into_, column.value_type(), items);
         came_from(item.pointer);
         if (values) return of_t(column) + operator_of(column, " = ") + "any (" + *values + ")";
         fault(item.pointer, values.error().detail);
@@ -174,7 +174,7 @@ std::string statement_writer::in_sql(const catalog_field& column, const comparis
     std::string list;
     for (const auto& value : items) {
         if (!list.empty()) list += ", ";
-        list += bound(column.type, value, item.pointer, item.literal);
+        list += bound(column.value_type(), value, item.pointer, item.literal);
     }
     return of_t(column) + " in (" + list + ")";
 }

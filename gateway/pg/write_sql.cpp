@@ -36,7 +36,7 @@ class planner : statement_writer {
         for (const auto& item : op.set) {
             const auto* column = find_column(*table, op.table, item.name, item.pointer);
             if (!column) continue;
-            const auto value = bound(column->type, item.value, item.pointer, item.literal);
+            const auto value = bound(column->value_type(), item.value, item.pointer, item.literal);
             separate();
             sets += quote_identifier(column->name) + " = " + value;
         }
@@ -104,7 +104,7 @@ class planner : statement_writer {
                 values += ", ";
             }
             names += quote_identifier(column->name);
-            values += bound(column->type, item.value, item.pointer, item.literal);
+            values += bound(column->value_type(), item.value, item.pointer, item.literal);
         }
         return names.empty() ? "default values" : "(" + names + ") values (" + values + ")";
     }
@@ -144,7 +144,7 @@ class planner : statement_writer {
             for (const auto* column : columns) {
                 if (column != columns.front()) out += ',';
                 out += json_text(boost::json::value(column->name)) + ':';
-                out += json_text(row.get_object().at(column->name), column->type);
+                out += json_text(row.get_object().at(column->name), column->value_type());
             }
             out += '}';
         }
@@ -178,8 +178,8 @@ class planner : statement_writer {
             fault(item.pointer, "`add` takes a number, or a text for types that JSON has no number for.");
             return {};
         }
-        return "t." + quote_identifier(column.name) + " + " + bound(column.type, item.value, item.pointer) +
-               "::" + addend_type(column.type, item.value);
+        return "t." + quote_identifier(column.name) + " + " + bound(column.value_type(), item.value, item.pointer) +
+               "::" + addend_type(column.value_type(), item.value);
     }
 
     std::string condition(const exposed_table& table, const std::string& table_name,

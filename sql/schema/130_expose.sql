@@ -46,7 +46,7 @@ end
 $$;
 comment on function fencing.grant_table(regclass) is 'Grants fencing_gateway exactly what is exposed of the table, under whatever names. Locks: none.';
 
-create or replace function fencing.operator_schema(type oid) returns regnamespace
+create or replace function fencing.base_type(type oid) returns oid
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -55,13 +55,22 @@ as $$
     union all
     select t.oid, t.typbasetype from base b join pg_type t on t.oid = b.typbasetype
   )
+  select b.oid from base b where b.typbasetype = 0;
+$$;
+comment on function fencing.base_type(oid) is 'What a domain is made of, also through other domains; of every other type the type itself. Locks: none.';
+
+create or replace function fencing.operator_schema(type oid) returns regnamespace
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
   select o.oprnamespace::regnamespace
-    from base b join pg_opclass c on c.opcintype = b.oid and c.opcdefault
+    from (select fencing.base_type($1) as oid offset 0) b
+         join pg_opclass c on c.opcintype = b.oid and c.opcdefault
          join pg_am m on m.oid = c.opcmethod
          join pg_amop a on a.amopfamily = c.opcfamily and a.amoplefttype = b.oid and a.amoprighttype = b.oid
                        and a.amopstrategy = case m.amname when 'btree' then 3 when 'hash' then 1 end
          join pg_operator o on o.oid = a.amopopr
-   where b.typbasetype = 0 and o.oprnamespace <> 'pg_catalog'::regnamespace
+   where o.oprnamespace <> 'pg_catalog'::regnamespace
    limit 1;
 $$;
 comment on function fencing.operator_schema(oid) is
@@ -77,7 +86,7 @@ declare
 begin
   for schema in
     select distinct s.id from unnest(types) as t (id)
-     cross join lateral (select y.typnamespace from pg_type y where y.oid = t.id union all select fencing.operator_schema(t.id)::oid) as s (id)
+     cross join lateral (select y.typnamespace from pg_type y where y.oid in (t.id, fencing.base_type(t.id)) union all select fencing.operator_schema(t.id)::oid) as s (id)
      where s.id is not null and not has_schema_privilege('fencing_gateway', s.id, 'usage')
   loop
     execute format('grant usage on schema %s to fencing_gateway', schema);

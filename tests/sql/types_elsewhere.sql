@@ -15,7 +15,7 @@ select has_schema_privilege('fencing_gateway', 'kinds', 'usage'), has_schema_pri
 select fencing.expose_table('public.people', operations => '{select}');
 \connect - test_gateway
 set search_path = pg_catalog, pg_temp;
-select c ->> 'name' as name, c ->> 'type' as type, c ->> 'operators' as operators from fencing.api_catalog, jsonb_array_elements(columns) as c where name = 'people';
+select c ->> 'name' as name, c ->> 'type' as type, c ->> 'base' as base, c ->> 'operators' as operators from fencing.api_catalog, jsonb_array_elements(columns) as c where name = 'people';
 select id from public.people t where t.email = 'a@b' or t.name = 'ANN';
 select id from public.people t where t.email operator("Own Types".=) 'a@b' and t.name operator("Own Types".~~) 'AN%' and t.name operator("Own Types".=) any ('{ANN}');
 select * from json_to_recordset('[{"feeling": "bad", "email": "x"}]') as r (feeling kinds.mood, email kinds.address);

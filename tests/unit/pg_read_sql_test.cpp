@@ -52,7 +52,7 @@ bool has(const read_plan& plan, std::string_view part) {
 
 TEST(read_sql, condition_when_the_type_has_comparisons_of_its_own_then_those_are_named) {
     auto known = shop();
-    known.tables["inventory"].columns.push_back({"email", "public.citext", false, "\"my types\""});
+    known.tables["inventory"].columns.push_back({"email", "public.citext", false, "", "\"my types\""});
     auto query = everything();
     query.where = {where("email", comparison_operator::neq, "a@b"), where("email", comparison_operator::ilike, "A%"),
                    where("email", comparison_operator::in, "")};
