@@ -28,6 +28,10 @@ enum class answer_shape {
 /// The operator with a blank on each side; empty where it takes no single value (in, is, all_of, any_of).
 std::string_view sql_operator(comparison_operator op);
 
+/// The items of a set that a function returns, under the name `fencegate_item`, as the text of one JSON array.
+inline const std::string items_array =
+    "'[' || coalesce(string_agg(coalesce(to_json(fencegate_item)::text, 'null'), ','), '') || ']'";
+
 /// What the statements of writes and reads have in common: names looked up in the catalog, values bound, conditions.
 ///
 /// Faults go to the plan; what is given back then is of no use, and writing goes on so that all are found.

@@ -154,6 +154,7 @@ class read_run {
         int json_at = 0;
         if (plan_.shape == answer_shape::nothing) return std::nullopt;
         if (plan_.shape == answer_shape::rows) {
+            out.is_set = true;
             out.rows = std::strtoll(rows.text(0, 0), nullptr, 10);
             if (!rows.is_null(0, 1)) out.total = std::strtoll(rows.text(0, 1), nullptr, 10);
             json_at = 2;

@@ -204,7 +204,7 @@ class planner : statement_writer {
             out_.sql.sql = "select from " + call;
         } else if (function.returns_set) {
             out_.shape = answer_shape::value;
-            out_.sql.sql = set_sql(call);
+            out_.sql.sql = "select " + items_array + " from " + call + " as fencegate_item";
         } else {
             out_.shape = answer_shape::value;
             out_.sql.sql = "select to_json(" + call + ")::text";
@@ -218,12 +218,6 @@ class planner : statement_writer {
 };
 
 }  // namespace
-
-std::string set_sql(const std::string& call, const std::string& limit) {
-    return "select '[' || coalesce(string_agg(coalesce(to_json(fencegate_item)::text, 'null'), ','), '') || ']' from " +
-           (limit.empty() ? call : "(select fencegate_item from " + call + " as fencegate_item limit " + limit + ")") +
-           " as fencegate_item";
-}
 
 write_plan plan_write(const catalog& known, const std::vector<operation>& operations, const returned_rows& returned) {
     write_plan plan;

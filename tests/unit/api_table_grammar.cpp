@@ -251,5 +251,13 @@ TEST(api_preferences, known_ones_then_applied_and_the_rest_passed_over) {
     EXPECT_EQ(got.applied, "return=representation, count=exact, resolution=ignore-duplicates");
 }
 
+TEST(api_preferences, one_that_stands_twice_then_the_first_counts) {
+    http::request r;
+    r.headers = {{"prefer", "return=minimal"}, {"prefer", "return=representation, count=exact, count=exact"}};
+    const auto got = parse_preferences(r);
+    EXPECT_FALSE(got.representation);
+    EXPECT_EQ(got.applied, "return=minimal, count=exact");
+}
+
 }  // namespace
 }  // namespace fencegate::api
