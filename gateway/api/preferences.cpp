@@ -1,5 +1,6 @@
 #include <gateway/api/preferences.hpp>
 
+#include <set>
 #include <string_view>
 
 namespace fencegate::api {
@@ -30,6 +31,7 @@ bool apply(std::string_view wish, preferences& out) {
 
 preferences parse_preferences(const http::request& r) {
     preferences out;
+    std::set<std::string_view> seen;
     for (const auto& [name, value] : r.headers) {
         if (name != "prefer") continue;
         std::string_view rest = value;
@@ -37,7 +39,10 @@ preferences parse_preferences(const http::request& r) {
             const auto comma = rest.find(',');
             const auto wish = trimmed(rest.substr(0, comma));
             rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
-            if (!apply(wish, out)) continue;
+            // Of those that it knows and that stand more than once the first counts (RFC 7240, section 2).
+            const auto of = wish.substr(0, wish.find('='));
+            if (seen.contains(of) || !apply(wish, out)) continue;
+            seen.insert(of);
             if (!out.applied.empty()) out.applied += ", ";
             out.applied += wish;
         }

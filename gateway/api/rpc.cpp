@@ -74,16 +74,20 @@ boost::asio::awaitable<http::response> answer_read(services with, http::request 
     auto outcome = co_await with.database.read(std::move(wanted), r.deadline);
     if (!outcome) co_return http::problem_response(outcome.error(), r.request_id);
     const bool nothing = outcome->json.empty();
-    co_return render_value(std::move(outcome->json), nothing);
+    auto out = render_value(std::move(outcome->json), nothing);
+    if (outcome->is_set) out.headers.emplace_back("Content-Range", content_range(0, outcome->rows, std::nullopt));
+    co_return out;
 }
 
 }  // namespace
 
 boost::asio::awaitable<http::response> call_function(services with, http::request r) {
+    http::fault_list faults;
+    const http::query_reader none(r.query, {}, faults);
+    if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
     auto args = arguments_of_body(r);
     if (!args) co_return http::problem_response(args.error(), r.request_id);
     if (!brings_fencing(r)) co_return co_await answer_read(with, std::move(r), std::move(*args));
-    http::fault_list faults;
     write_call call;
     call.idempotency_key = read_idempotency_key(r, faults);
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);

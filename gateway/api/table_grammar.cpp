@@ -98,6 +98,7 @@ boost::json::value truth_value(const std::string& word) {
 boost::json::array list_of(scanner& text) {
     boost::json::array out;
     text.expect("(");
+    if (text.take(")")) return out;
     do {
         if (out.size() == list_values_max) throw grammar_fault{"in takes at most 1000 values"};
         out.emplace_back(text.take_text(",)"));

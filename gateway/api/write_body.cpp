@@ -6,6 +6,7 @@
 #include <gateway/api/write_operations.hpp>
 #include <gateway/http/fields.hpp>
 #include <gateway/http/json_io.hpp>
+#include <gateway/http/query.hpp>
 
 namespace fencegate::api {
 namespace {
@@ -55,6 +56,7 @@ result<write_call> parse_write_body(const http::request& r, const lockcore::conf
     auto parsed = http::parse_object_body(r);
     if (!parsed) return parsed.error();
     http::fault_list faults;
+    const http::query_reader none(r.query, {}, faults);
 
     const http::object_reader body(*parsed, "", faults);
     body.refuse_unknown({"lease_id", "operations", "return", "require_live", "then", "lease"});

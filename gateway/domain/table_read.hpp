@@ -52,7 +52,8 @@ struct read_request {
 
 struct read_outcome {
     std::string json;                   ///< An array of rows, or the function's value. Empty: it returns nothing.
-    std::int64_t rows = 0;              ///< Tables only.
+    bool is_set = false;                ///< It is an array of rows, of a table or a function that returns a set.
+    std::int64_t rows = 0;              ///< Their number.
     std::optional<std::int64_t> total;  ///< Where the query asked to count.
     std::vector<fence_state> fences;    ///< Of a fenced read.
 };

@@ -55,6 +55,7 @@ std::vector<std::pair<std::string, std::string>> query_parameters(std::string_vi
         return out;
     }
     for (const auto& parameter : *parsed) {
+        if (parameter.key.empty() && !parameter.has_value) continue;  // an & too many
         if (out.size() == parameters_max) {
             faults.add("query", "has more than 64 parameters");
             return out;

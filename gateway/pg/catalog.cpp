@@ -20,6 +20,8 @@ std::vector<catalog_field> fields_of(const char* text) {
         catalog_field field;
         field.name = object.at("name").as_string();
         field.type = object.at("type").as_string();
+        if (const auto* base = object.if_contains("base")) field.base = base->as_string();
+        if (const auto* schema = object.if_contains("operators")) field.operators = schema->as_string();
         const auto* has_default = object.if_contains("has_default");
         field.has_default = has_default && has_default->is_bool() && has_default->as_bool();
         out.push_back(std::move(field));

@@ -18,6 +18,11 @@ struct catalog_field {
     std::string name;
     std::string type;
     bool has_default = false;  ///< Arguments only.
+    std::string base{};        ///< Columns only: what the type is made of, where it is a domain.
+    std::string operators{};   ///< Columns only: the quoted schema of the type's own comparisons; empty: pg_catalog's.
+
+    /// The type that says how values are read and added.
+    const std::string& value_type() const { return base.empty() ? type : base; }
 };
 
 struct exposed_table {

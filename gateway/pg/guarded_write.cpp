@@ -329,7 +329,7 @@ result<write_outcome> run_write(session_slot& slot, catalog_store& catalogs, con
         write_run run(slot, request, until);
         auto outcome = run.perform(plan);
         if (!run.failed_item()) return outcome;
-        if (first && run.failed_sqlstate().starts_with("42") && outdated(slot, catalogs, known)) {
+        if (first && may_be_outdated(run.failed_sqlstate()) && outdated(slot, catalogs, known)) {
             slot.drop();  // prepared statements keep the types that they were prepared with
             continue;
         }

@@ -116,7 +116,10 @@ write_outcome outcome_of(const json::object& kept) {
 }  // namespace
 
 bool is_kept(const failure& why) {
-    return !why.outcome_unknown && std::ranges::find(kept_refusals, why.code) != kept_refusals.end();
+    // A name or a type that the database does not know may be one that it is about to have, or just had.
+    const auto* sqlstate = why.facts.if_contains("sqlstate");
+    const bool unknown = sqlstate != nullptr && sqlstate->as_string().starts_with("42");
+    return !why.outcome_unknown && !unknown && std::ranges::find(kept_refusals, why.code) != kept_refusals.end();
 }
 
 std::string kept_text(const write_request& request, const result<write_outcome>& value) {

@@ -41,13 +41,15 @@ class planner : statement_writer {
         if (function->returns_void) {
             plan_.shape = answer_shape::nothing;
             plan_.sql.sql = "select from " + call;
+        } else if (function->returns_set) {
+            plan_.sql.sql =
+                limited("rows, null::bigint, ",
+                        "select count(*) as rows, " + items_array + " as json from (select fencegate_item from " +
+                            call + " as fencegate_item limit " + plan_.sql.bind(std::to_string(query.limit)) +
+                            "::bigint) as fencegate_item");
         } else {
             plan_.shape = answer_shape::value;
-            plan_.sql.sql =
-                limited("", function->returns_set
-                                ? "select (" + set_sql(call, plan_.sql.bind(std::to_string(query.limit)) + "::bigint") +
-                                      ") as json"
-                                : "select to_json(" + call + ")::text as json");
+            plan_.sql.sql = limited("", "select to_json(" + call + ")::text as json");
         }
     }
 

@@ -32,6 +32,16 @@ std::string_view trimmed(std::string_view text) {
     return text;
 }
 
+/// Without the place in a statement that the caller never saw; libpq tells it where it was not given the statement's
+/// text.
+std::string_view without_position(std::string_view message) {
+    constexpr std::string_view words = " at character ";
+    const auto at = message.rfind(words);
+    const bool last = at != std::string_view::npos &&
+                      message.find_first_not_of("0123456789", at + words.size()) == std::string_view::npos;
+    return last ? message.substr(0, at) : message;
+}
+
 /// The text behind a label up to the next one.
 std::string section(std::string_view text, std::size_t label_at, std::string_view label) {
     if (label_at == std::string_view::npos) return {};
@@ -52,7 +62,7 @@ server_error parse_server_error(std::string_view text) {
         out.sqlstate = text.substr(severity_end + 3, 5);
         text.remove_prefix(severity_end + 10);
     }
-    out.message = trimmed(text.substr(0, next_label(text, 0)));
+    out.message = without_position(trimmed(text.substr(0, next_label(text, 0))));
     out.detail = section(text, text.find(labels[0]), labels[0]);
     out.parameter = parameter_of(section(text, text.rfind(labels[3]), labels[3]));
     out.constraint = section(text, text.rfind(labels[8]), labels[8]);

@@ -27,7 +27,7 @@ constexpr std::array<sqlstate_rule, 25> rules{{
     {"40", errc::write_conflict, false, false},          // serialization failure, deadlock
     {"42", errc::unprocessable, true, false},            // a name or a type that does not fit
     {"42501", errc::storage_unavailable, false, false},  // a grant is missing; but see to_failure
-    {"44", errc::constraint_violation, false, false},    // a view's check option
+    {"44", errc::constraint_violation, true, false},     // a view's check option
     {"53", errc::storage_unavailable, false, false},     // disk full, out of memory, too many connections
     {"55P03", errc::write_conflict, false, false},       // lock_timeout
     {"57014", errc::storage_unavailable, false, false},  // statement_timeout
@@ -104,7 +104,11 @@ sqlstate_rule rule_of(std::string_view sqlstate) {
     }
     // Cardinality, feature not supported, limits, and whatever an exposed function chose to raise: the call itself is
     // at fault.
-    return {"", errc::unprocessable, false, false};
+    return {"", errc::unprocessable, true, false};
+}
+
+bool may_be_outdated(std::string_view sqlstate) {
+    return sqlstate.starts_with("42") || sqlstate.starts_with("22");
 }
 
 failure to_failure(const server_error& error) {

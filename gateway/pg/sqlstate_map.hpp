@@ -23,12 +23,16 @@ struct sqlstate_rule {
     bool leaves_session;  ///< The session is of no further use (read-only standby, lost prepared statements, …).
 };
 
-/// The whole table, for the test that walks it. What is not in it is errc::unprocessable without a message if an
-/// application can have chosen the code itself (raise … using errcode), see sqlstate_map.cpp.
+/// The whole table, for the test that walks it. What is not in it is errc::unprocessable: the call is at fault, or an
+/// application chose the code and the words for its callers (raise … using errcode).
 std::span<const sqlstate_rule> sqlstate_rules();
 
 /// The rule for a code; never fails.
 sqlstate_rule rule_of(std::string_view sqlstate);
+
+/// Whether a statement built from the catalog of before an `alter table` can have failed so: a name or a type that does
+/// not fit, or a value read as what the column's type was.
+bool may_be_outdated(std::string_view sqlstate);
 
 /// What the caller is told. Facts: `sqlstate` always; `constraint` for class 23; `resource`, `fencing_token`,
 /// `last_fencing_token` for the codes of `fencing`, as far as its DETAIL names them.

@@ -12,7 +12,7 @@ bool is_group(const comparison& item) {
 
 }  // namespace
 
-const char* sql_operator(comparison_operator op) {
+std::string_view sql_operator(comparison_operator op) {
     switch (op) {
         case comparison_operator::eq:
             return " = ";
@@ -27,9 +27,9 @@ const char* sql_operator(comparison_operator op) {
         case comparison_operator::gte:
             return " >= ";
         case comparison_operator::like:
-            return " like ";
+            return " ~~ ";
         case comparison_operator::ilike:
-            return " ilike ";
+            return " ~~* ";
         case comparison_operator::in:
         case comparison_operator::is:
         case comparison_operator::all_of:
@@ -38,6 +38,20 @@ const char* sql_operator(comparison_operator op) {
     }
     return "";
 }
+
+namespace {
+
+/// The operator as the type of `column` has it.
+std::string operator_of(const catalog_field& column, std::string_view symbol) {
+    if (column.operators.empty()) return std::string(symbol);
+    return " operator(" + column.operators + "." + std::string(symbol.substr(1, symbol.size() - 2)) + ") ";
+}
+
+std::string of_t(const catalog_field& column) {
+    return "t." + quote_identifier(column.name);
+}
+
+}  // namespace
 
 void statement_writer::fault(std::string pointer, std::string detail) {
     plan_.faults.push_back({std::move(pointer), std::move(detail)});
@@ -112,19 +126,20 @@ std::string statement_writer::comparison_sql(const exposed_table& table, const s
     } else {
         const auto* column = find_column(table, table_name, item.column, item.pointer);
         if (!column) return {};
-        out = column_sql("t." + quote_identifier(column->name), column->type, item);
+        out = column_sql(*column, item);
     }
     return item.negated ? "(not " + out + ")" : out;
 }
 
-std::string statement_writer::column_sql(const std::string& column, const std::string& type, const comparison& item) {
-    if (item.op == comparison_operator::is) return column + is_sql(item);
-    if (item.op == comparison_operator::in) return in_sql(column, type, item);
+std::string statement_writer::column_sql(const catalog_field& column, const comparison& item) {
+    if (item.op == comparison_operator::is) return of_t(column) + is_sql(item);
+    if (item.op == comparison_operator::in) return in_sql(column, item);
     if (item.value.is_null()) {
         fault(item.pointer, "A comparison with null is never true; use {\"is\": null}.");
         return {};
     }
-    return column + sql_operator(item.op) + bound(type, item.value, item.pointer, item.literal);
+    return of_t(column) + operator_of(column, sql_operator(item.op)) +
+           bound(column.value_type(), item.value, item.pointer, item.literal);
 }
 
 std::string statement_writer::is_sql(const comparison& item) {
@@ -135,7 +150,7 @@ std::string statement_writer::is_sql(const comparison& item) {
     return {};
 }
 
-std::string statement_writer::in_sql(const std::string& column, const std::string& type, const comparison& item) {
+std::string statement_writer::in_sql(const catalog_field& column, const comparison& item) {
     if (!item.value.is_array()) {
         fault(item.pointer, "`in` takes an array.");
         return {};
@@ -148,20 +163,20 @@ std::string statement_writer::in_sql(const std::string& column, const std::strin
     if (items.empty()) return "false";
     const bool scalars =
         std::all_of(items.begin(), items.end(), [](const auto& v) { return !v.is_array() && !v.is_object(); });
-    if (scalars && !is_json_type(type) && !is_array_type(type)) {
+    if (scalars && !is_json_type(column.value_type()) && !is_array_type(column.value_type())) {
         // One parameter whatever the number of values, so that the statement stays the same and its plan is kept.
-        auto values = bind_list(into_, type, items);
+        auto values = bind_list(into_, column.value_type(), items);
         came_from(item.pointer);
-        if (values) return column + " = any (" + *values + ")";
+        if (values) return of_t(column) + operator_of(column, " = ") + "any (" + *values + ")";
         fault(item.pointer, values.error().detail);
         return {};
     }
     std::string list;
     for (const auto& value : items) {
         if (!list.empty()) list += ", ";
-        list += bound(type, value, item.pointer, item.literal);
+        list += bound(column.value_type(), value, item.pointer, item.literal);
     }
-    return column + " in (" + list + ")";
+    return of_t(column) + " in (" + list + ")";
 }
 
 std::string statement_writer::arguments(const exposed_function& function, const std::string& function_name,

@@ -26,7 +26,14 @@ enum class answer_shape {
 };
 
 /// The operator with a blank on each side; empty where it takes no single value (in, is, all_of, any_of).
-const char* sql_operator(comparison_operator op);
+std::string_view sql_operator(comparison_operator op);
+
+/// Most bytes of the rows or the value of one read, or of one operation of a write.
+inline constexpr std::size_t answer_bytes_max = 64 << 20;
+
+/// The items of a set that a function returns, under the name `fencegate_item`, as the text of one JSON array.
+inline const std::string items_array =
+    "'[' || coalesce(string_agg(coalesce(to_json(fencegate_item)::text, 'null'), ','), '') || ']'";
 
 /// What the statements of writes and reads have in common: names looked up in the catalog, values bound, conditions.
 ///
@@ -68,9 +75,9 @@ class statement_writer {
 
   private:
     std::string comparison_sql(const exposed_table& table, const std::string& table_name, const comparison& item);
-    std::string column_sql(const std::string& column, const std::string& type, const comparison& item);
+    std::string column_sql(const catalog_field& column, const comparison& item);
     std::string is_sql(const comparison& item);
-    std::string in_sql(const std::string& column, const std::string& type, const comparison& item);
+    std::string in_sql(const catalog_field& column, const comparison& item);
 
     const catalog& known_;
     statement& into_;

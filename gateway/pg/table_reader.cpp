@@ -154,6 +154,7 @@ class read_run {
         int json_at = 0;
         if (plan_.shape == answer_shape::nothing) return std::nullopt;
         if (plan_.shape == answer_shape::rows) {
+            out.is_set = true;
             out.rows = std::strtoll(rows.text(0, 0), nullptr, 10);
             if (!rows.is_null(0, 1)) out.total = std::strtoll(rows.text(0, 1), nullptr, 10);
             json_at = 2;
@@ -204,7 +205,7 @@ result<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, const
             auto outcome = run.perform();
             // Built from a catalog that has changed meanwhile.
             const bool outdated =
-                first && run.failed_sqlstate().starts_with("42") && catalogs.refresh(slot.get(), known) != known;
+                first && may_be_outdated(run.failed_sqlstate()) && catalogs.refresh(slot.get(), known) != known;
             if (!outdated) return outcome;
         } catch (const session_lost&) {
             if (!first || slot.was_cut() || clock::now() >= until) throw;

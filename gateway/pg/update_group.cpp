@@ -45,7 +45,7 @@ class builder {
         std::string where;
         for (const auto& item : op.where) {
             const auto* column = find(item.column);
-            const std::string symbol = sql_operator(item.op);
+            const std::string symbol(sql_operator(item.op));
             if (column == nullptr || symbol.empty() || item.negated || item.literal) return std::nullopt;
             where += "t." + quote_identifier(column->name) + symbol + value(*column) + " and ";
         }

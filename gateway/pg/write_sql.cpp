@@ -28,7 +28,7 @@ class planner : statement_writer {
 
     void operator()(const update_operation& op) {
         const auto* table = find_table(op.table, "update", pointer_ + "/update");
-        if (!table) return;
+        if (!table || !readable(op.table, "/update")) return;
         std::string sets;
         const auto separate = [&sets] {
             if (!sets.empty()) sets += ", ";
@@ -36,7 +36,7 @@ class planner : statement_writer {
         for (const auto& item : op.set) {
             const auto* column = find_column(*table, op.table, item.name, item.pointer);
             if (!column) continue;
-            const auto value = bound(column->type, item.value, item.pointer, item.literal);
+            const auto value = bound(column->value_type(), item.value, item.pointer, item.literal);
             separate();
             sets += quote_identifier(column->name) + " = " + value;
         }
@@ -55,7 +55,8 @@ class planner : statement_writer {
 
     void operator()(const insert_operation& op) {
         const auto* table = find_table(op.table, "insert", pointer_ + "/insert");
-        if (!table) return;
+        const bool reads = returned_.wanted || (op.on_conflict && !op.on_conflict->columns.empty());
+        if (!table || (reads && !readable(op.table, "/insert"))) return;
         out_.sql.sql = "insert into " + table->target + " as t ";
         out_.sql.sql += op.rows.empty() ? one_row(*table, op) : many_rows(*table, op);
         if (op.on_conflict) {
@@ -68,7 +69,7 @@ class planner : statement_writer {
 
     void operator()(const delete_operation& op) {
         const auto* table = find_table(op.table, "delete", pointer_ + "/delete");
-        if (!table) return;
+        if (!table || !readable(op.table, "/delete")) return;
         out_.sql.sql = "delete from " + table->target + " as t where " + condition(*table, op.table, op.where);
         out_.expect_rows = op.expect_rows;
         finish_change(*table, op.table);
@@ -87,6 +88,11 @@ class planner : statement_writer {
     }
 
   private:
+    /// Conditions, rows in the answer and the columns of a conflict take the right to select.
+    bool readable(const std::string& table, const char* verb) {
+        return find_table(table, "select", pointer_ + verb) != nullptr;
+    }
+
     std::string one_row(const exposed_table& table, const insert_operation& op) {
         std::string names;
         std::string values;
@@ -98,7 +104,7 @@ class planner : statement_writer {
                 values += ", ";
             }
             names += quote_identifier(column->name);
-            values += bound(column->type, item.value, item.pointer, item.literal);
+            values += bound(column->value_type(), item.value, item.pointer, item.literal);
         }
         return names.empty() ? "default values" : "(" + names + ") values (" + values + ")";
     }
@@ -138,7 +144,7 @@ class planner : statement_writer {
             for (const auto* column : columns) {
                 if (column != columns.front()) out += ',';
                 out += json_text(boost::json::value(column->name)) + ':';
-                out += json_text(row.get_object().at(column->name), column->type);
+                out += json_text(row.get_object().at(column->name), column->value_type());
             }
             out += '}';
         }
@@ -172,8 +178,8 @@ class planner : statement_writer {
             fault(item.pointer, "`add` takes a number, or a text for types that JSON has no number for.");
             return {};
         }
-        return "t." + quote_identifier(column.name) + " + " + bound(column.type, item.value, item.pointer) +
-               "::" + addend_type(column.type, item.value);
+        return "t." + quote_identifier(column.name) + " + " + bound(column.value_type(), item.value, item.pointer) +
+               "::" + addend_type(column.value_type(), item.value);
     }
 
     std::string condition(const exposed_table& table, const std::string& table_name,
@@ -186,9 +192,11 @@ class planner : statement_writer {
         if (!returned_.wanted) return;
         // json keeps the order of the columns and the digits of numbers, which jsonb and JSON readers would not.
         out_.sql.sql = "with fencegate_changed as (" + out_.sql.sql + " returning " +
-                       columns(table, table_name, returned_.select) +
-                       ") select count(*), '[' || coalesce(string_agg(row_to_json(fencegate_changed)::text, ','), '') "
-                       "|| ']' from fencegate_changed";
+                       columns(table, table_name, returned_.select) + ") " +
+                       limited("rows, ",
+                               "select count(*) as rows, '[' || "
+                               "coalesce(string_agg(row_to_json(fencegate_changed)::text, ','), '') || ']' as json "
+                               "from fencegate_changed");
         out_.shape = answer_shape::rows;
     }
 
@@ -196,13 +204,18 @@ class planner : statement_writer {
         if (function.returns_void) {
             out_.shape = answer_shape::nothing;
             out_.sql.sql = "select from " + call;
-        } else if (function.returns_set) {
-            out_.shape = answer_shape::value;
-            out_.sql.sql = set_sql(call);
         } else {
             out_.shape = answer_shape::value;
-            out_.sql.sql = "select to_json(" + call + ")::text";
+            out_.sql.sql = limited("", function.returns_set
+                                           ? "select " + items_array + " as json from " + call + " as fencegate_item"
+                                           : "select to_json(" + call + ")::text as json offset 0");
         }
+    }
+
+    /// An answer that is too large undoes the write.
+    static std::string limited(const std::string& before, const std::string& inner) {
+        return "select " + before + "case when octet_length(json) > " + std::to_string(answer_bytes_max) +
+               " then fencing.refuse_answer(octet_length(json)) else json end from (" + inner + ") as fencegate_answer";
     }
 
     planned_operation out_;
@@ -212,12 +225,6 @@ class planner : statement_writer {
 };
 
 }  // namespace
-
-std::string set_sql(const std::string& call, const std::string& limit) {
-    return "select '[' || coalesce(string_agg(coalesce(to_json(fencegate_item)::text, 'null'), ','), '') || ']' from " +
-           (limit.empty() ? call : "(select fencegate_item from " + call + " as fencegate_item limit " + limit + ")") +
-           " as fencegate_item";
-}
 
 write_plan plan_write(const catalog& known, const std::vector<operation>& operations, const returned_rows& returned) {
     write_plan plan;

@@ -43,9 +43,6 @@ struct returned_rows {
 /// Errors: none thrown; see write_plan::faults. Pointers are those of the request's parts.
 write_plan plan_write(const catalog& known, const std::vector<operation>& operations, const returned_rows& returned);
 
-/// The statement for a function that returns a set, as one JSON array; of at most `limit` rows, if one is given.
-std::string set_sql(const std::string& call, const std::string& limit = {});
-
 /// The failure for a plan with faults: errc::unprocessable.
 failure plan_failure(const write_plan& plan);
 

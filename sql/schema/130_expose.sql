@@ -46,6 +46,56 @@ end
 $$;
 comment on function fencing.grant_table(regclass) is 'Grants fencing_gateway exactly what is exposed of the table, under whatever names. Locks: none.';
 
+create or replace function fencing.base_type(type oid) returns oid
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  with recursive base as (
+    select t.oid, t.typbasetype from pg_type t where t.oid = $1
+    union all
+    select t.oid, t.typbasetype from base b join pg_type t on t.oid = b.typbasetype
+  )
+  select b.oid from base b where b.typbasetype = 0;
+$$;
+comment on function fencing.base_type(oid) is 'What a domain is made of, also through other domains; of every other type the type itself. Locks: none.';
+
+create or replace function fencing.operator_schema(type oid) returns regnamespace
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select o.oprnamespace::regnamespace
+    from (select fencing.base_type($1) as oid offset 0) b
+         join pg_opclass c on c.opcintype = b.oid and c.opcdefault
+         join pg_am m on m.oid = c.opcmethod
+         join pg_amop a on a.amopfamily = c.opcfamily and a.amoplefttype = b.oid and a.amoprighttype = b.oid
+                       and a.amopstrategy = case m.amname when 'btree' then 3 when 'hash' then 1 end
+         join pg_operator o on o.oid = a.amopopr
+   where o.oprnamespace <> 'pg_catalog'::regnamespace
+   limit 1;
+$$;
+comment on function fencing.operator_schema(oid) is
+  'Where the type, or what its domain is made of, brings comparisons of its own (citext, hstore, ltree): the schema of its =; null where those of pg_catalog apply. '
+  'Gateways have no such schema in their search_path and would compare otherwise than psql does. Locks: none.';
+
+create or replace function fencing.grant_types(types oid[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  schema regnamespace;
+begin
+  for schema in
+    select distinct s.id from unnest(types) as t (id)
+     cross join lateral (select y.typnamespace from pg_type y where y.oid in (t.id, fencing.base_type(t.id)) union all select fencing.operator_schema(t.id)::oid) as s (id)
+     where s.id is not null and not has_schema_privilege('fencing_gateway', s.id, 'usage')
+  loop
+    execute format('grant usage on schema %s to fencing_gateway', schema);
+  end loop;
+end
+$$;
+comment on function fencing.grant_types(oid[]) is
+  'Grants fencing_gateway usage of the schemas of these types and of their operators, where it has none. Locks: none.';
+
 create or replace function fencing.expose_table(
   relation regclass, name text default null, operations text[] default '{select,insert,update,delete}', columns text[] default null) returns void
 language plpgsql
@@ -73,11 +123,16 @@ begin
   values (coalesce(expose_table.name, class.relname), expose_table.relation, expose_table.operations, expose_table.columns);
   execute format('grant usage on schema %s to fencing_gateway', class.relnamespace::regnamespace);
   perform fencing.grant_table(relation);
+  perform fencing.take_trigger_right(relation);
+  perform fencing.grant_types(array(
+    select a.atttypid from pg_attribute a
+     where a.attrelid = relation and a.attnum > 0 and not a.attisdropped and (columns is null or a.attname = any (columns))));
   perform pg_notify('fencing_catalog', coalesce(expose_table.name, class.relname));
 end
 $$;
 comment on function fencing.expose_table(regclass, text, text[], text[]) is
-  'Lets gateways serve the table or view under that name (its own by default) with these operations and columns (null: all), and grants fencing_gateway just that. '
+  'Lets gateways serve the table or view under that name (its own by default) with these operations and columns (null: all), and grants fencing_gateway just that, '
+  'with usage of the schemas of table and types; takes the privilege TRIGGER from everyone but the owner. Update and delete need select too, for their conditions. '
   'Replaces what had the name before. Running gateways hear of it when the transaction commits. The caller installed the schema and owns the table. '
   'SQLSTATE 42809: not a table; 0A000: one of fencing''s or PostgreSQL''s own; 42703: no such column; 23514: a bad name or operation. Locks: none that writers wait for.';
 
@@ -108,6 +163,7 @@ begin
   values (coalesce(expose_function.name, proc.proname), expose_function.function::text);
   execute format('grant usage on schema %s to fencing_gateway', proc.pronamespace::regnamespace);
   execute format('grant execute on function %s to fencing_gateway', function);
+  perform fencing.grant_types(proc.proargtypes::oid[]);
   perform pg_notify('fencing_catalog', coalesce(expose_function.name, proc.proname));
 end
 $$;

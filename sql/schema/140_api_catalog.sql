@@ -14,7 +14,10 @@ select e.name,
        'table'::text as kind,
        format('%I.%I', n.nspname, c.relname) as target,
        e.operations,
-       (select jsonb_agg(jsonb_build_object('name', a.attname, 'type', fencing.type_name(a.atttypid, a.atttypmod)) order by a.attnum)
+       (select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+                 'name', a.attname, 'type', fencing.type_name(a.atttypid, a.atttypmod),
+                 'base', case when a.atttypid >= 16384 then fencing.type_name(nullif(fencing.base_type(a.atttypid), a.atttypid), null) end,  -- the server's own are below
+                 'operators', case when a.atttypid >= 16384 then fencing.operator_schema(a.atttypid)::text end)) order by a.attnum)
           from pg_catalog.pg_attribute a
          where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and (e.columns is null or a.attname = any (e.columns))) as columns,
        null::jsonb as arguments,
@@ -50,7 +53,7 @@ comment on column fencing.api_catalog.name is 'The name in the HTTP interface.';
 comment on column fencing.api_catalog.kind is 'table (also a view) or function.';
 comment on column fencing.api_catalog.target is 'The identifier, quoted and with its schema, ready for use in SQL.';
 comment on column fencing.api_catalog.operations is 'Tables: which of select, insert, update, delete.';
-comment on column fencing.api_catalog.columns is 'Tables: [{"name", "type"}] in the table''s order.';
+comment on column fencing.api_catalog.columns is 'Tables: [{"name", "type", "base", "operators"}] in the table''s order; base: what a domain is made of; operators: the schema of the type''s own comparisons, where it has some.';
 comment on column fencing.api_catalog.arguments is 'Functions: [{"name", "type", "has_default"}] in order, those that go in.';
 comment on column fencing.api_catalog.returns_set is 'Functions: whether it returns a set of rows.';
 comment on column fencing.api_catalog.returns_void is 'Functions: whether it returns nothing.';

@@ -36,7 +36,10 @@ grant execute on function
   fencing.join_cluster(text[], integer, bigint, integer),
   fencing.schema_version(),
   fencing.write_landed(uuid, text),
-  fencing.type_name(oid, integer)
+  fencing.type_name(oid, integer),
+  fencing.refuse_answer(bigint),
+  fencing.base_type(oid),
+  fencing.operator_schema(oid)
   to fencing_gateway;
 
 -- What was exposed before a re-run is untouched: those are grants on the application's own objects.

@@ -82,6 +82,21 @@ def test_column_when_added_changed_or_dropped_then_seen_within_the_bound(stack: 
     eventually(lambda: api.get(f"/v1/tables/{name}").json() == [{"id": "a", "n": "two"}], BOUND, what="the column is gone")
 
 
+def test_column_when_its_type_takes_more_than_before_then_what_fits_now_is_not_refused(stack: Stack, api: Api, name: str) -> None:
+    """The prepared statement still reads its value as what the column was; a gateway looks the type up before it blames the caller."""
+    stack.query(f"select fencing.protect('{name}', $$'{name}/all'::text$$); select fencing.expose_table('{name}')")
+    eventually(lambda: status(api, name) == 200, AT_ONCE, what="the table is served")
+    lease = api.take(f"{name}/all")
+    write = {"update": name, "where": {"id": "a"}, "set": {"n": 2}}
+    api.wrote(lease, write)
+    listens = "select now() - state_change < '0.1 s' from pg_stat_activity where application_name = 'fencegate' and query like 'select name, kind, target%' order by state_change desc limit 1"
+    eventually(lambda: stack.query(listens) == [(True,)], 5, every=0.02, what="the catalogue has just been read")
+    stack.query(f"alter table {name} alter column n type bigint")
+    time.sleep(1.1)  # it is looked up at most once a second, and read anew in another second by itself
+    assert api.write(lease, {**write, "set": {"n": 2**40}}).status == 200
+    assert api.get(f"/v1/tables/{name}", n=f"eq.{2**40}", select="n").json() == [{"n": 2**40}]
+
+
 def test_catalogue_when_postgresql_restarts_then_read_anew_and_listened_to(own_stack: Stack) -> None:
     api = own_stack.api()
     own_stack.query("create table later (id text)")

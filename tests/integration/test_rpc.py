@@ -56,6 +56,22 @@ def test_function_when_it_changes_nothing_then_its_value_with_and_without_lease(
     assert rpc.wrote(lease, {"call": name, "args": args or {}})["results"][0]["value"] is not None or value == b"null"
 
 
+def test_set_when_it_has_more_rows_than_are_given_then_content_range_says_how_many_are_here(rpc: Api, resource: str) -> None:
+    for n, rows, told in ((0, 0, "*/*"), (3, 3, "0-2/*"), (1001, 1000, "0-999/*")):
+        for answer in (rpc.get("/v1/rpc/rpc_list", n=n), call(rpc, "rpc_list", {"n": n})):
+            assert (len(answer.json()), answer.headers["Content-Range"]) == (rows, told), answer.headers.items()
+    whole = call(rpc, "rpc_list", {"n": 1001}, rpc.take(resource))
+    assert (len(whole.json()), whole.headers["Content-Range"]) == (1001, None)
+    assert rpc.get("/v1/rpc/rpc_sum", a=1).headers["Content-Range"] is None
+
+
+def test_call_when_it_has_a_query_then_refused_by_name(rpc: Api, resource: str) -> None:
+    """Which GET takes for arguments, and PostgREST for filters."""
+    for headers in ({}, {"Fencing-Lease": rpc.take(resource)["lease_id"]}):
+        assert pointers_of(rpc.call("POST", "/v1/rpc/rpc_list?n=3&limit=1", {"n": 2}, headers)) == ["n", "limit"]
+    assert pointers_of(rpc.call("POST", "/v1/writes?then=release", {"operations": [{"call": "rpc_poke"}]})) == ["then"]
+
+
 def test_function_when_it_returns_nothing_then_204(rpc: Api, resource: str) -> None:
     assert [a.status for a in (call(rpc, "rpc_void"), rpc.get("/v1/rpc/rpc_void"), call(rpc, "rpc_poke", {}, rpc.take(resource)))] == [204, 204, 204]
 

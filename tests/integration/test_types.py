@@ -91,7 +91,9 @@ KINDS = [
     Kind("timestamp with time zone[]", [('["2026-11-21T10:00:09Z"]', '{"2026-11-21 10:00:09+00"}')]),
     Kind("public.mood", text("sad", "so so")),
     Kind("public.mood[]", [('["sad", null, "so so"]', '{sad,NULL,"so so"}')]),
-    Kind("public.amount", digits("12.50", "3")),
+    Kind("public.amount", digits("12.50", "3", "10.00")),
+    Kind("public.document", [('"a text"', '"a text"'), ('{"a": 1.50}', '{"a": 1.50}'), ("[1, null]", "[1, null]"), ("10.00", "10.00")]),
+    Kind("public.home", [('{"street": "x", "no": 1, "prices": [1.50], "mood": "so so"}', '(x,1,{1.50},"so so")')]),
     Kind("public.grid", [("[[1,2],[3,4]]", "{{1,2},{3,4}}")]),
     Kind("public.place", [('{"street": "a \\"b\\", (c)", "no": 9007199254740993, "prices": [1.50, null], "mood": "sad"}', '("a ""b"", (c)",9007199254740993,"{1.50,NULL}",sad)'),
                           ('{"street": null, "no": null, "prices": null, "mood": null}', "(,,,)")]),
@@ -106,13 +108,14 @@ NAMES = [f"{kind.column}-{sent[:24]}" for kind, sent, _ in CASES]
 def kinds(stack: Stack) -> Iterator[Api]:
     """A table with a column of each type, and a gateway that knows it."""
     stack.query("create type mood as enum ('sad', 'so so'); create domain amount as numeric check (value > 0); create domain grid as integer[];"
-                "create type place as (street text, no bigint, prices numeric[], mood mood)")
+                "create type place as (street text, no bigint, prices numeric[], mood mood);"
+                "create domain document as jsonb; create domain home as place check ((value).no > 0)")
     stack.query("create table kinds (id text primary key, " + ", ".join(f'"{kind.column}" {kind.type}' for kind in KINDS) + ")")
     stack.query(f"select fencing.protect('kinds', $$'{LEASED}'::text$$); select fencing.expose_table('kinds')")
     api = stack.api()
     eventually(lambda: api.get("/v1/tables/kinds").status == 200, 10, what="the gateway knows the table")
     yield api
-    stack.query("select fencing.hide('kinds'); drop table kinds; drop type place; drop domain grid, amount; drop type mood")
+    stack.query("select fencing.hide('kinds'); drop table kinds; drop domain home; drop type place; drop domain grid, amount, document; drop type mood")
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +166,7 @@ def test_value_when_written_by_each_address_then_as_psql_and_back(stack: Stack, 
 
 
 # PostgreSQL compares none of these with a text.
-INCOMPARABLE = ("json", "xml", "point", "box", "public.place")
+INCOMPARABLE = ("json", "xml", "point", "box", "public.place", "public.home")
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k.type not in INCOMPARABLE], ids=lambda k: k.column)
@@ -184,3 +187,14 @@ def test_value_when_it_does_not_fit_then_refused_and_never_cut(stack: Stack, kin
     answer = kinds.call("POST", "/v1/tables/kinds", raw=f"[{body}]".encode(), headers={"Fencing-Lease": lease["lease_id"]})
     assert answer.status in (409, 422), answer
     assert stack.query("select from kinds") == []
+
+
+@pytest.mark.parametrize("added, total", [("-2.50", "10.00"), ('"-2.50"', "10.00"), ("0", "12.50")])
+def test_sum_when_the_type_is_a_domain_then_its_check_is_of_the_sum(kinds: Api, lease: dict[str, str], added: str, total: str) -> None:
+    """What is added need not be a value of the domain."""
+    send(kinds, lease, "POST", "/v1/tables/kinds", '{"id": "sum", "public_amount": 12.50}')
+    add = f'{{"operations": [{{"update": "kinds", "where": {{"id": "sum"}}, "add": {{"public_amount": {added}}}}}]}}'
+    send(kinds, lease, "POST", "/v1/writes", add)
+    assert raw_value(kinds, "public_amount", "sum") == total
+    refused = kinds.call("POST", "/v1/writes", raw=add.replace(added, "-100").encode(), headers={"Fencing-Lease": lease["lease_id"]})
+    assert refused.status == 409 and refused.json()["constraint"] == "amount_check"

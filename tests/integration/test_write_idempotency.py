@@ -146,6 +146,19 @@ def test_write_repeated_when_stale_then_same_412(stack: Stack, api: Api, sku: Sk
     assert len(api.history(resource=sku.resource, event="write_rejected")) == 1
 
 
+def test_write_repeated_when_the_database_lacked_a_name_then_tried_again(stack: Stack, api: Api, sku: Sku, key: str, fresh: Callable[[str], str]) -> None:
+    """In the middle of a migration: the refusal follows from neither the request nor the data."""
+    missing, name = (fresh(stem).replace("-", "_") for stem in ("missing", "counts"))
+    stack.query(f"create function {name}() returns bigint language plpgsql as $$ begin return (select count(*) from public.{missing}); end $$; select fencing.expose_function('{name}()')")
+    eventually(lambda: write(api, sku.resource, {"call": name}).json().get("sqlstate") == "42P01", 10, what="the gateway knows the function")
+    expect_problem(write(api, sku.resource, {"call": name}, key=key), 422, "unprocessable")
+    stack.query(f"create table {missing} (); grant select on {missing} to fencing_gateway")
+    again = write(api, sku.resource, {"call": name}, key=key)
+    assert again.status == 200 and not is_replay(again), str(again)
+    assert is_replay(write(api, sku.resource, {"call": name}, key=key))
+    stack.query(f"select fencing.hide('{name}'); drop function {name}(); drop table {missing}")
+
+
 def test_write_repeated_when_it_met_a_conflict_then_tried_again(stack: Stack, api: Api, sku: Sku, key: str) -> None:
     other = stack.sql()
     other.autocommit = False

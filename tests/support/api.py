@@ -12,6 +12,8 @@ from decimal import Decimal
 from email.message import Message
 from typing import Any
 
+from support import contract
+
 Json = Any
 SAFE_IN_PATHS = "-._~"
 
@@ -57,6 +59,7 @@ class Connection:
     def __init__(self, host: str, port: int, headers: dict[str, str], timeout: float) -> None:
         self.wire = http.client.HTTPConnection(host, port, timeout=timeout)
         self.headers = headers
+        self.asked = "", ""
 
     def __enter__(self) -> "Connection":
         return self
@@ -75,12 +78,15 @@ class Connection:
             out["Content-Type"] = "application/json"
         out.update(headers or {})
         payload = raw if body is None else json.dumps(body, default=str).encode()
+        self.asked = method, path
         self.wire.request(method, path, payload, out)
 
     def receive(self) -> Answer:
         began = time.monotonic()
         got = self.wire.getresponse()
-        return Answer(got.status, got.msg, got.read(), time.monotonic() - began)
+        answer = Answer(got.status, got.msg, got.read(), time.monotonic() - began)
+        contract.check(*self.asked, answer)
+        return answer
 
     def call(self, method: str, path: str, body: Json = None, headers: dict[str, str] | None = None,
              raw: bytes | None = None) -> Answer:

@@ -47,7 +47,9 @@ TEST(api_table_grammar, operators_then_as_named) {
 TEST(api_table_grammar, list_then_values_with_and_without_quotes) {
     EXPECT_EQ(parsed("a", "in.(1,2)"), R"~(in a ["1","2"])~");
     EXPECT_EQ(parsed("a", R"~(in.(a,"b,c","d\"e\\f)",,"()"))~"), R"~(in a ["a","b,c","d\"e\\f)","","()"])~");
-    EXPECT_EQ(parsed("a", "in.()"), R"~(in a [""])~");
+    EXPECT_EQ(parsed("a", "in.()"), "in a []");
+    EXPECT_EQ(parsed("a", R"~(in.(""))~"), R"~(in a [""])~");
+    EXPECT_EQ(parsed("or", "(a.in.(),b.eq.1)"), R"~(any(in a [], eq b "1"))~");
     EXPECT_EQ(parsed("a", "not.in.(x)"), R"~(not in a ["x"])~");
 }
 
@@ -247,6 +249,14 @@ TEST(api_preferences, known_ones_then_applied_and_the_rest_passed_over) {
     EXPECT_TRUE(got.count);
     EXPECT_EQ(got.resolution, conflict_resolution::ignore);
     EXPECT_EQ(got.applied, "return=representation, count=exact, resolution=ignore-duplicates");
+}
+
+TEST(api_preferences, one_that_stands_twice_then_the_first_counts) {
+    http::request r;
+    r.headers = {{"prefer", "return=minimal"}, {"prefer", "return=representation, count=exact, count=exact"}};
+    const auto got = parse_preferences(r);
+    EXPECT_FALSE(got.representation);
+    EXPECT_EQ(got.applied, "return=minimal, count=exact");
 }
 
 }  // namespace

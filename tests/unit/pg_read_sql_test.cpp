@@ -50,6 +50,20 @@ bool has(const read_plan& plan, std::string_view part) {
     return plan.sql.sql.find(part) != std::string::npos;
 }
 
+TEST(read_sql, condition_when_the_type_has_comparisons_of_its_own_then_those_are_named) {
+    auto known = shop();
+    known.tables["inventory"].columns.push_back({"email", "public.citext", false, "", "\"my types\""});
+    auto query = everything();
+    query.where = {where("email", comparison_operator::neq, "a@b"), where("email", comparison_operator::ilike, "A%"),
+                   where("email", comparison_operator::in, "")};
+    query.where.back().value = boost::json::array{"a", "b"};
+    const auto plan = plan_read(known, {std::move(query), std::nullopt});
+    ASSERT_TRUE(plan.faults.empty());
+    EXPECT_TRUE(has(plan,
+                    "t.\"email\" operator(\"my types\".<>) $1 and t.\"email\" operator(\"my types\".~~*) $2 and "
+                    "t.\"email\" operator(\"my types\".=) any ($3)"));
+}
+
 TEST(read_sql, query_when_everything_is_given_then_bound_and_quoted) {
     auto query = everything();
     query.select = {{"sku", "sku"}, {"odd\"name", "x\"y"}};
@@ -61,10 +75,9 @@ TEST(read_sql, query_when_everything_is_given_then_bound_and_quoted) {
     ASSERT_TRUE(plan.faults.empty());
     EXPECT_TRUE(has(plan,
                     "select t.\"sku\", t.\"odd\"\"name\" as \"x\"\"y\" from public.inventory as t where "
-                    "t.\"stock\" >= $1 and t.\"sku\" like $2 order by t.\"stock\" desc nulls last, t.\"sku\" asc "
+                    "t.\"stock\" >= $1 and t.\"sku\" ~~ $2 order by t.\"stock\" desc nulls last, t.\"sku\" asc "
                     "limit $3::bigint offset $4::bigint"));
-    EXPECT_TRUE(
-        has(plan, "(select count(*) from public.inventory as t where t.\"stock\" >= $1 and t.\"sku\" like $2)"));
+    EXPECT_TRUE(has(plan, "(select count(*) from public.inventory as t where t.\"stock\" >= $1 and t.\"sku\" ~~ $2)"));
     EXPECT_FALSE(has(plan, "drop"));
     EXPECT_EQ(plan.sql.parameters, (compat::parameters{"3", "'; drop%", "10", "5"}));
 }

@@ -41,7 +41,7 @@ const row rows[] = {
     {"40P01", errc::write_conflict, false, true, false},
     {"42703", errc::unprocessable, true, false, false},
     {"42501", errc::storage_unavailable, false, true, false},
-    {"44000", errc::constraint_violation, false, false, false},
+    {"44000", errc::constraint_violation, true, false, false},
     {"53100", errc::storage_unavailable, false, true, false},
     {"53300", errc::storage_unavailable, false, true, false},
     {"55P03", errc::write_conflict, false, true, false},
@@ -57,9 +57,9 @@ const row rows[] = {
     {"FG403", errc::resource_not_covered, false, false, false},
     {"FG412", errc::stale_fencing_token, false, false, false},
     {"FG428", errc::fencing_required, false, false, false},
-    {"P0002", errc::unprocessable, false, false, false},
-    {"0A000", errc::unprocessable, false, false, false},
-    {"SH001", errc::unprocessable, false, false, false},
+    {"P0002", errc::unprocessable, true, false, false},
+    {"0A000", errc::unprocessable, true, false, false},
+    {"SH001", errc::unprocessable, true, false, false},
 };
 
 }  // namespace
@@ -96,6 +96,16 @@ TEST(sqlstate_map, constraint_when_violated_then_its_name_is_a_fact_and_the_row_
     EXPECT_EQ(f.code, errc::constraint_violation);
     EXPECT_EQ(f.facts.at("constraint").as_string(), "inventory_stock_check");
     EXPECT_EQ(f.detail, "new row for relation \"inventory\" violates check constraint \"inventory_stock_check\"");
+}
+
+TEST(sqlstate_map, message_when_it_ends_with_a_place_in_the_statement_then_the_place_is_left_out) {
+    const auto message = [](const std::string& words) {
+        return parse_server_error("ERROR:  42P01: " + words + "\nLOCATION:  parserOpenTable, parse_relation.c:1392\n")
+            .message;
+    };
+    EXPECT_EQ(message("relation \"public.evo\" does not exist at character 35"),
+              "relation \"public.evo\" does not exist");
+    EXPECT_EQ(message("no room at character 12 of the line"), "no room at character 12 of the line");
 }
 
 TEST(sqlstate_map, missing_grant_when_mapped_then_it_is_the_operators_and_row_security_the_callers) {

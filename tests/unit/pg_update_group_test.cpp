@@ -17,7 +17,7 @@ catalog shop() {
     catalog out;
     auto& inventory = out.tables["inventory"];
     inventory.target = "public.inventory";
-    inventory.operations = {"update"};
+    inventory.operations = {"select", "update"};
     inventory.columns = {{"sku", "text"},  {"stock", "integer"},
                          {"note", "text"}, {"price", "numeric(12,2)"},
                          {"due", "date"},  {"code", "character varying(3)"}};

@@ -31,6 +31,13 @@ catalog shop() {
     orders.target = "public.orders";
     orders.operations = {"insert"};
     orders.columns = {{"id", "bigint"}};
+    auto& bills = out.tables["bills"];
+    bills.target = "public.bills";
+    bills.operations = {"insert", "select"};
+    bills.columns = orders.columns;
+    auto& notes = out.tables["notes"];
+    notes.operations = {"update", "delete"};
+    notes.columns = orders.columns;
     auto& place = out.functions["place"];
     place.target = "public.place_order";
     place.arguments = {
@@ -74,10 +81,17 @@ planned_operation good(operation op, bool return_rows = false) {
 }
 
 /// The one fault of the one operation.
-field_error bad(operation op) {
-    auto plan = plan_of(std::move(op));
+field_error bad(operation op, bool return_rows = false) {
+    auto plan = plan_of(std::move(op), return_rows);
     EXPECT_EQ(plan.faults.size(), 1u);
     return plan.faults.empty() ? field_error{} : plan.faults[0];
+}
+
+/// What gives `inner`'s column json where it is not too large, and else undoes the write.
+std::string limited(const std::string& inner) {
+    return "case when octet_length(json) > 67108864 then fencing.refuse_answer(octet_length(json)) else json end from "
+           "(" +
+           inner + ") as fencegate_answer";
 }
 
 std::string condition_of(comparison c) {
@@ -114,16 +128,38 @@ TEST(write_sql, text_of_sql_when_given_as_value_then_it_stays_a_value) {
 
 TEST(write_sql, rows_when_asked_for_then_they_are_json_in_the_columns_order) {
     insert_operation op;
-    op.table = "orders";
+    op.table = "bills";
     op.values = {put("id", 1001)};
     op.expect_rows = 1;
     const auto planned = good(op, true);
     EXPECT_EQ(planned.sql.sql,
-              "with fencegate_changed as (insert into public.orders as t (\"id\") values ($1) returning t.\"id\") "
-              "select count(*), '[' || coalesce(string_agg(row_to_json(fencegate_changed)::text, ','), '') || ']' from "
-              "fencegate_changed");
+              "with fencegate_changed as (insert into public.bills as t (\"id\") values ($1) returning t.\"id\") "
+              "select rows, " +
+                  limited("select count(*) as rows, '[' || coalesce(string_agg(row_to_json(fencegate_changed)::text, "
+                          "','), '') || ']' as "
+                          "json from fencegate_changed"));
     EXPECT_EQ(planned.shape, answer_shape::rows);
     EXPECT_EQ(planned.expect_rows, 1);
+}
+
+TEST(write_sql, operation_when_it_would_read_a_table_not_exposed_for_select_then_refused_by_name) {
+    insert_operation conflict;
+    conflict.table = "orders";
+    conflict.values = {put("id", 1)};
+    conflict.on_conflict = conflict_rule{false, {"id"}, "on_conflict"};
+    insert_operation rows = conflict;
+    rows.on_conflict->columns = {};
+    EXPECT_EQ(bad(conflict).pointer, "/operations/0/insert");
+    EXPECT_EQ(bad(rows, true).pointer, "/operations/0/insert");
+    EXPECT_NE(good(rows).sql.sql, "");
+    delete_operation op;
+    op.table = "notes";
+    op.where = {where("id", comparison_operator::eq, 1)};
+    EXPECT_EQ(bad(op).pointer, "/operations/0/delete");
+    auto update = update_of({put("id", 1)});
+    update.table = "notes";
+    update.where = op.where;
+    EXPECT_EQ(bad(update).pointer, "/operations/0/update");
 }
 
 TEST(write_sql, insert_when_it_has_no_values_then_all_are_defaults) {
@@ -137,9 +173,10 @@ TEST(write_sql, call_when_planned_then_arguments_are_named_and_cast_without_a_le
     op.function = "place";
     op.args = {put("order_id", 7), put("code", "abc"), put("flags", "101"), put("doc", "text")};
     const auto planned = good(op);
-    EXPECT_EQ(planned.sql.sql,
-              "select to_json(public.place_order(\"order_id\" => $1::bigint, \"code\" => $2::bpchar, "
-              "\"flags\" => $3::\"bit\", \"doc\" => $4::json))::text");
+    EXPECT_EQ(
+        planned.sql.sql,
+        "select " + limited("select to_json(public.place_order(\"order_id\" => $1::bigint, \"code\" => $2::bpchar, "
+                            "\"flags\" => $3::\"bit\", \"doc\" => $4::json))::text as json offset 0"));
     EXPECT_EQ(planned.sql.parameters.at(3), "\"text\"");
     EXPECT_EQ(planned.shape, answer_shape::value);
 }
@@ -147,9 +184,12 @@ TEST(write_sql, call_when_planned_then_arguments_are_named_and_cast_without_a_le
 TEST(write_sql, call_when_the_function_gives_a_set_or_nothing_then_the_answer_is_read_accordingly) {
     call_operation list;
     list.function = "list";
-    EXPECT_EQ(good(list).sql.sql,
-              "select '[' || coalesce(string_agg(coalesce(to_json(fencegate_item)::text, 'null'), ','), '') || ']' "
-              "from public.list() as fencegate_item");
+    EXPECT_EQ(
+        good(list).sql.sql,
+        "select " +
+            limited(
+                "select '[' || coalesce(string_agg(coalesce(to_json(fencegate_item)::text, 'null'), ','), '') || ']' "
+                "as json from public.list() as fencegate_item"));
     call_operation poke;
     poke.function = "poke";
     EXPECT_EQ(good(poke).sql.sql, "select from public.poke()");
