@@ -109,7 +109,10 @@ awaitable<result<write_report>> under_lease(services with, course c) {
         auto found = co_await look_up(with, c.by.principal, c.under, c.by.deadline);
         if (!found) co_return found.error();
         if (found->value && !*found->value) co_return found->value->error();
-        if (found->value) co_return co_await conclude(with, std::move(c), {std::move(**found->value), nullptr});
+        if (found->value) {
+            pg::visible_write kept{std::move(**found->value), nullptr};
+            co_return co_await conclude(with, std::move(c), std::move(kept));
+        }
     }
     if (c.call.require_live || named) {
         const auto seen = co_await with.locks.inspect(*c.brought);
