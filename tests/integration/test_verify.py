@@ -369,6 +369,9 @@ def test_verify_when_run_by_an_auditor_then_that_role_is_enough(history: History
     assert "some_auditor" in conninfo
     done = verify(conninfo)
     assert done.returncode == 0, done
+    stack.query("revoke fencing_auditor from some_auditor")
+    done = verify(conninfo)
+    assert done.returncode == 2 and "grant it the role fencing_auditor" in done.stderr, done
     stack.query("drop role some_auditor")
 
 
