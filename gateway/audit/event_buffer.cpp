@@ -33,8 +33,12 @@ void event_buffer::lost(std::size_t count) {
     dropped_.fetch_add(count, std::memory_order_relaxed);
 }
 
+bool event_buffer::nearly_full() const {
+    return size() >= cfg_.buffer_max - cfg_.buffer_max / 8;
+}
+
 bool event_buffer::full() const {
-    return cfg_.when_full == on_full::refuse && size() >= cfg_.buffer_max - cfg_.buffer_max / 8;
+    return cfg_.when_full == on_full::refuse && nearly_full();
 }
 
 }  // namespace fencegate

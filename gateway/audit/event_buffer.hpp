@@ -31,6 +31,8 @@ class event_buffer {
     void lost(std::size_t count);
 
     bool full() const;
+    /// Less than an eighth is left, whatever is done about it.
+    bool nearly_full() const;
     std::size_t size() const { return size_.load(std::memory_order_relaxed); }
     std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 

@@ -179,6 +179,10 @@ bool event_sink::full() const {
     return impl_->buffer.full();
 }
 
+bool event_sink::nearly_full() const {
+    return impl_->buffer.nearly_full();
+}
+
 std::uint64_t event_sink::dropped() const {
     return impl_->buffer.dropped();
 }

@@ -33,6 +33,8 @@ class event_sink final : public lockcore::event_observer {
     /// True while new grants must be refused (audit.on_full: refuse). The last eighth of the buffer is kept for the
     /// events of leases that are given already; only if those fill it too are events lost.
     bool full() const;
+    /// Less than an eighth is left; with audit.on_full: drop events are dropped next.
+    bool nearly_full() const;
     /// Events lost because the buffer was full, or because PostgreSQL refused them for what they say.
     std::uint64_t dropped() const;
     /// Rows that wait to be written.

@@ -21,6 +21,7 @@ struct history_evidence {
     bool bare = false;                       ///< Written with a token of another issuer (detail.bare_token).
     bool direct = false;                     ///< Written by a caller of enter() (detail.direct).
     bool other_refusal = false;              ///< Refused for another reason than a fence above its token.
+    bool of_guard = false;  ///< Refused by begin_write, under the guard's lock: that fence is committed.
 };
 
 }  // namespace fencegate

@@ -132,8 +132,10 @@ std::vector<MetricFamily> readings::Collect() const {
     read_pool(out, from_.database);
     out.gauge("fencegate_history_buffer_rows", "Lease events that wait to be written to the history.",
               static_cast<double>(from_.events.size()));
-    out.gauge("fencegate_history_buffer_full", "1 while new leases are refused or events dropped because of it.",
-              from_.events.full() ? 1 : 0);
+    out.gauge(
+        "fencegate_history_buffer_full",
+        "1 while less than an eighth of it is left: new leases are refused, or events dropped next (audit.on_full).",
+        from_.events.nearly_full() ? 1 : 0);
     out.counter("fencegate_history_dropped_total", "Events lost: the buffer was full, or PostgreSQL refused them.",
                 static_cast<double>(from_.events.dropped()));
     read_process(out);

@@ -4,7 +4,7 @@
 
 namespace fencegate::pg {
 
-result<void> check_schema(session& via) {
+result<void> check_schema(session& via, const std::string& role) {
     int found = 0;
     try {
         if (!via.direct()) {
@@ -20,7 +20,7 @@ result<void> check_schema(session& via) {
         }
         if (code == "42501") {
             return unavailable("The login role may not use the schema `fencing` (" + e.error.message +
-                               "): grant it the role fencing_gateway.");
+                               "): grant it the role " + role + ".");
         }
         return unavailable("The schema `fencing` can't be read: " + e.error.message);
     }

@@ -14,8 +14,8 @@ namespace fencegate::pg {
 inline constexpr int schema_version_needed = 3;
 
 /// Whether the server is reached without a pooler between, and the schema `fencing` is there and new enough. Errors:
-/// storage_unavailable, telling what to do. Throws session_lost.
-result<void> check_schema(session& via);
+/// storage_unavailable, telling what to do, such as to grant `role`. Throws session_lost.
+result<void> check_schema(session& via, const std::string& role = "fencing_gateway");
 
 /// Compares the gateway's configuration with the cluster's row, which the first gateway writes.
 ///

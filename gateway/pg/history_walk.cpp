@@ -15,6 +15,7 @@ history_evidence evidence_of(const pqxx::row& row) {
     out.resource = row[3].c_str();
     out.token = number_of(row[4]);
     out.last_token = number_of(row[5]);
+    out.of_guard = row[14].as<bool>();
     if (!row[6].as<bool>()) return out;
     out.ttl_ms = number_of(row[7]);
     out.repair = row[8].as<bool>();
@@ -44,7 +45,8 @@ std::vector<history_evidence> history_walk::next() {
         // A function's own FG412 names the error and no fence.
         "coalesce(detail ->> 'error' <> 'stale-fencing-token', false) or "
         "coalesce(detail ->> 'sqlstate' <> 'FG412', false) or "
-        "(last_fencing_token is null and coalesce(detail ->> 'error', detail ->> 'sqlstate') is not null) "
+        "(last_fencing_token is null and coalesce(detail ->> 'error', detail ->> 'sqlstate') is not null), "
+        "write_id is not null and coalesce(detail ->> 'error', detail ->> 'sqlstate') is null "
         "from fencing.history where ";
     if (resource_.empty()) {
         wanted.sql += "resource >= " + wanted.bind(range_.resource_prefix.value_or(""));

@@ -167,8 +167,9 @@ void judge::judge_refusal(const history_evidence& row) {
         return find('e', row.id,
                     "the fence that refused was " + text(*row.last_token) + ", although row " + text(fence_id_) +
                         " had raised it to " + text(*fence_));
-    // Of a direct caller it may be a fence that its own transaction had raised, and took back.
     if (fence_ && *row.last_token > *fence_) ++counts_.raised_unseen;
+    // Of a direct caller it may be a fence that its own transaction had raised, and took back.
+    if (row.of_guard && fence_) set_fence(*row.last_token, row.id);
 }
 
 void judge::judge_fence(const history_evidence& row) {

@@ -52,9 +52,9 @@ struct last_fence {
 ///   d  a write was refused as stale only with a token lower than the fence;
 ///   e  the fence fell only by an operator's repair with a reason.
 /// Writes, refusals and fences of a resource are recorded under the lock of its guard row, so that their ids have the
-/// order of their commits. The fence is what writes and fences left: one that a refusal names need not have been
-/// committed. Tokens of another issuer, and those of direct SQL, need no grant. Events of leases have only their time,
-/// by the clock of the gateway that recorded them.
+/// order of their commits. The fence is what writes and fences left, and what the guard refused by: only one that a
+/// refusal of direct SQL names need not have been committed. Tokens of another issuer, and those of direct SQL, need no
+/// grant. Events of leases have only their time, by the clock of the gateway that recorded them.
 ///
 /// Limits:  of a resource it keeps 4,096 rows, to bring those in the order of their times into that of their ids, and
 ///          the 1,024 newest grants; a write with an older token is asked about as unknown_token.

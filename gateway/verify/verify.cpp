@@ -196,7 +196,8 @@ int run(const postgres_config& database, const options& wanted) {
         settings.statement_timeout = statement_timeout;
         pg::session via(settings);
         via.configure(settings);
-        if (const auto schema = pg::check_schema(via); !schema) return give_up(schema.error().detail);
+        if (const auto schema = pg::check_schema(via, "fencing_auditor"); !schema)
+            return give_up(schema.error().detail);
         const auto begun = std::chrono::steady_clock::now();
         const auto bounds = pg::find_bounds(via, wanted.from, wanted.to);
         auto found = run_state(via, wanted, bounds).run();

@@ -179,7 +179,9 @@ def test_buffer_when_full_and_dropping_then_grants_go_on_and_the_newest_are_lost
         with taking(gateway.api, resource) as takers:
             eventually(lambda: sum(len(taker.granted) for taker in takers) > 1_000, 30, what="more than fit")
         assert all(not taker.others for taker in takers)
+        assert b"\nfencegate_history_buffer_full 1\n" in gateway.api.get("/metrics").body
         gate.heal()
+        eventually(lambda: b"\nfencegate_history_buffer_full 0\n" in gateway.api.get("/metrics").body, 20, what="there is room again")
         eventually(lambda: sum(in_history(cluster, taker.resource, "lease_released").total() for taker in takers) > 100, 20, what="it writes again")
         later = gateway.api.take(f"{resource}/later", ttl_ms=1_000)
         assert gateway.stop() == 0

@@ -198,6 +198,21 @@ def test_refusal_when_the_fence_was_not_higher_then_d(history: History, change: 
     assert named(history.judge()) == [("d", row)]
 
 
+def test_refusal_when_a_lower_token_was_accepted_behind_it_then_b(history: History) -> None:
+    """The guard refuses by what is committed, so that one of the two was wrong."""
+    row = history.row("write_rejected", 10)
+    history.tamper(f"update fencing.history set last_fencing_token = 33 where id = {row}")
+    first = next(finding for finding in history.judge()["findings"] if finding["id"] == history.row("write_applied", 30))
+    assert first["promise"] == "b" and f"row {row} had raised the fence to 33" in first["detail"]
+
+
+def test_refusal_when_by_a_fence_that_is_lower_now_then_e(history: History) -> None:
+    history.query("select fencing.begin_write('{a/1}', 30, gen_random_uuid(), 'o', 'p', null, null)")
+    row = history.row("write_rejected", 30)
+    history.tamper(f"update fencing.history set last_fencing_token = 99 where id = {row}")
+    assert named(history.judge()) == [("e", row)]
+
+
 def test_fence_when_it_falls_without_a_repair_then_e(history: History) -> None:
     history.query("select fencing.repair_fence('a/1', 12, 'op', null, 'by mistake too high')")
     assert history.judge()["verdict"] == "proved"
@@ -354,6 +369,9 @@ def test_verify_when_run_by_an_auditor_then_that_role_is_enough(history: History
     assert "some_auditor" in conninfo
     done = verify(conninfo)
     assert done.returncode == 0, done
+    stack.query("revoke fencing_auditor from some_auditor")
+    done = verify(conninfo)
+    assert done.returncode == 2 and "grant it the role fencing_auditor" in done.stderr, done
     stack.query("drop role some_auditor")
 
 
