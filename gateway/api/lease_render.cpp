@@ -6,19 +6,23 @@
 namespace fencegate::api {
 namespace {
 
+void write_resources(http::object_writer& out, std::string& text, const std::vector<lockcore::resource_name>& all) {
+    out.key("resources");
+    text += '[';
+    for (const auto& name : all) {
+        if (&name != all.data()) text += ',';
+        http::append_json_string(text, name.str());
+    }
+    text += ']';
+}
+
 void write_identity(http::object_writer& out, std::string& text, const lockcore::lease_claims& claims,
                     std::string_view lease_id) {
     out.text("lease_id", lease_id);
     if (claims.resources.size() == 1) {
         out.text("resource", claims.resources.front().str());
     } else {
-        out.key("resources");
-        text += '[';
-        for (const auto& name : claims.resources) {
-            if (&name != claims.resources.data()) text += ',';
-            http::append_json_string(text, name.str());
-        }
-        text += ']';
+        write_resources(out, text, claims.resources);
     }
     out.number("fencing_token", lockcore::value_of(claims.token));
 }
@@ -57,6 +61,7 @@ std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes) 
     std::string text;
     http::object_writer item(text);
     item.text("resource", l.claims.resources.front().str());
+    if (l.claims.resources.size() > 1) write_resources(item, text, l.claims.resources);
     item.number("fencing_token", lockcore::value_of(l.claims.token));
     item.text_or_null("owner", l.claims.by.owner).text_or_null("principal", l.claims.by.principal);
     item.number("hold_count", l.hold_count).number("renewals", l.renewals);

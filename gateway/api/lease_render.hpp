@@ -14,7 +14,8 @@ std::string render_lease(const lockcore::lease& l);
 /// empty for events that end nothing.
 std::string render_lease_event(std::string_view name, const lockcore::lease& l, std::string_view reason);
 
-/// A live lease as API.md lists it: nothing with which one could use it.
+/// A live lease as API.md lists it, on the first of its resources: nothing with which one could use it. Where it has
+/// several, all of them are named too.
 std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes);
 
 /// The live leases as API.md lists them: nothing with which one could use them.

@@ -57,7 +57,8 @@ std::string render_resource(const lockcore::resource_name& resource, const resou
     out.text("lease_state", !seen ? "unknown" : *seen ? "held" : "free");
     if (seen && *seen) {
         lockcore::live_lease lease = **seen;
-        lease.claims.resources = {resource};  // as in the list: not the others that it covers
+        std::erase(lease.claims.resources, resource);
+        lease.claims.resources.insert(lease.claims.resources.begin(), resource);
         out.raw("lease", render_live_lease(lease, nodes));
     } else {
         out.null("lease");

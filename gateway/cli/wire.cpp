@@ -26,6 +26,23 @@ namespace {
 
 constexpr std::uint64_t answer_bytes_max = 64 << 20;
 
+using body_parser = http::response_parser<http::buffer_body>;
+
+template <typename Stream>
+asio::awaitable<error_code> read_head(Stream& from, beast::flat_buffer& received, body_parser& into) {
+    error_code ec;
+    co_await http::async_read_header(from, received, into, asio::redirect_error(asio::use_awaitable, ec));
+    co_return ec;
+}
+
+/// Some of the body; the parser's buffer being full is no error.
+template <typename Stream>
+asio::awaitable<error_code> read_some(Stream& from, beast::flat_buffer& received, body_parser& into) {
+    error_code ec;
+    co_await http::async_read_some(from, received, into, asio::redirect_error(asio::use_awaitable, ec));
+    co_return ec == http::error::need_buffer ? error_code() : ec;
+}
+
 std::string type_of(std::string_view header) {
     return std::string(header.substr(0, header.find_first_of("; ")));
 }
@@ -56,11 +73,13 @@ struct wire::connection {
         throw unreachable("no answer from " + at.origin() + ": " + (late ? "the time is up" : why.message()));
     }
 
-    /// Reads or writes: `use` is called with the stream, as it is or under TLS, and what to do when it is done.
-    template <typename Use>
-    auto over(error_code& ec, const Use& use) {
-        auto done = asio::redirect_error(asio::use_awaitable, ec);
-        return secured ? use(*secured, std::move(done)) : use(stream, std::move(done));
+    // Chosen here and not where they are waited for: GCC 12 destroys both sides of a ?: behind co_await.
+    asio::awaitable<error_code> read_head() {
+        return secured ? cli::read_head(*secured, received, parser) : cli::read_head(stream, received, parser);
+    }
+
+    asio::awaitable<error_code> read_more() {
+        return secured ? read_some(*secured, received, parser) : read_some(stream, received, parser);
     }
 
     asio::awaitable<void> secure() {
@@ -95,7 +114,7 @@ struct wire::connection {
     beast::tcp_stream stream;
     std::optional<beast::ssl_stream<beast::tcp_stream&>> secured;
     beast::flat_buffer received;
-    http::response_parser<http::buffer_body> parser;
+    body_parser parser;
     event_reader events;
 };
 
@@ -122,13 +141,14 @@ asio::awaitable<answer> wire::send(request what, std::chrono::milliseconds withi
     out.body() = std::move(what.body);
     out.prepare_payload();
     error_code ec;
-    co_await to.over(ec, [&](auto& stream, auto done) { return http::async_write(stream, out, std::move(done)); });
+    if (to.secured)
+        co_await http::async_write(*to.secured, out, asio::redirect_error(asio::use_awaitable, ec));
+    else
+        co_await http::async_write(to.stream, out, asio::redirect_error(asio::use_awaitable, ec));
     if (ec) to.fail(ec);
 
     to.parser.body_limit(boost::none);
-    co_await to.over(ec, [&](auto& stream, auto done) {
-        return http::async_read_header(stream, to.received, to.parser, std::move(done));
-    });
+    ec = co_await to.read_head();
     if (ec) to.fail(ec);
     answer got;
     got.status = to.parser.get().result_int();
@@ -142,10 +162,8 @@ asio::awaitable<answer> wire::send(request what, std::chrono::milliseconds withi
         auto& body = to.parser.get().body();
         body.data = piece.data();
         body.size = piece.size();
-        co_await to.over(ec, [&](auto& stream, auto done) {
-            return http::async_read(stream, to.received, to.parser, std::move(done));
-        });
-        if (ec && ec != http::error::need_buffer) to.fail(ec);
+        ec = co_await to.read_more();
+        if (ec) to.fail(ec);
         got.body.append(piece.data(), piece.size() - body.size);
         if (got.body.size() > answer_bytes_max) throw unreachable("the answer of " + to.at.origin() + " is too long");
     }
@@ -161,13 +179,10 @@ asio::awaitable<std::optional<stream_event>> wire::next_event(std::chrono::milli
         auto& body = from.parser.get().body();
         body.data = piece.data();
         body.size = piece.size();
-        error_code ec;
         if (silence.count() > 0) from.stream.expires_after(silence);
-        co_await from.over(ec, [&](auto& stream, auto done) {
-            return http::async_read_some(stream, from.received, from.parser, std::move(done));
-        });
+        const error_code ec = co_await from.read_more();
         from.events.add({piece.data(), piece.size() - body.size});
-        if (ec && ec != http::error::need_buffer) {
+        if (ec) {
             event = from.events.next();
             co_return event;
         }

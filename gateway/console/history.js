@@ -2,7 +2,7 @@
 
 import {address, call, json} from './api.js';
 import {byId, cell, el, optional, PanelState, reconcile, row, setText, table} from './dom.js';
-import {details, eventBadge, EVENTS, holder, timeAgo} from './words.js';
+import {details, eventBadge, EVENTS, holder, timeAt} from './words.js';
 import * as url from './url.js';
 
 const PAGE = 50;
@@ -153,7 +153,7 @@ export class History {
     const line = row({class: item.event === 'write_rejected' ? 'bad' : null, 'data-event': item.id});
     const resource = item.resource && el('button', {type: 'button', class: 'link', title: 'Draw its timeline', onclick: () => this.show(item.resource)}, item.resource);
     const extra = [item.write_id ? `write ${item.write_id}` : '', details(item.detail)].filter(Boolean).join(', ');
-    line.append(cell(COLUMNS[0], timeAgo(item.at)), cell(COLUMNS[1], eventBadge(item)), optional(COLUMNS[2], resource),
+    line.append(cell(COLUMNS[0], timeAt(item.at)), cell(COLUMNS[1], eventBadge(item)), optional(COLUMNS[2], resource),
       optional(COLUMNS[3], item.fencing_token), optional(COLUMNS[4], item.last_fencing_token),
       optional(COLUMNS[5], holder(item)), cell(COLUMNS[6], el('span', {class: 'detail small'}, extra)));
     return line;

@@ -30,6 +30,15 @@ export class RevokeDialog {
       el('dt', {}, 'Token'), el('dd', {class: 'tabular'}, String(lease.fencing_token)));
     this.dialog.showModal();
     this.reason.focus();
+    this.#tellOthers(lease);
+  }
+
+  /** A lease on several resources goes as a whole. */
+  async #tellOthers(lease) {
+    const facts = await json(`/v1/resources/${encodeURIComponent(lease.resource)}`).catch(() => null);
+    const held = facts?.lease;
+    if (this.lease !== lease || held?.fencing_token !== lease.fencing_token || !held.resources) return;
+    byId('revoke-lease').append(el('dt', {}, 'Goes with it'), el('dd', {}, held.resources.filter(name => name !== lease.resource).join(', ')));
   }
 
   async #submit() {

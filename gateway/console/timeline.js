@@ -100,6 +100,7 @@ export class Timeline {
   async #refused(resource, from) {
     const ask = async filters => (await json(address('/v1/history', {resource, ...filters}))).items;
     const refused = await ask({from, event: 'write_rejected', limit: REFUSALS_MAX});
+    this.moreRefused = refused.length === REFUSALS_MAX;
     if (this.told?.resource !== resource) this.told = {resource, stories: new Map()};
     const {stories} = this.told;
     for (const token of refused.filter(isStale).slice(0, STALE_MAX).flatMap(item => [item.fencing_token, item.last_fencing_token])) {
@@ -135,7 +136,7 @@ export class Timeline {
     const stale = marks.filter(mark => mark.stale).length;
     const plural = (number, one, more = `${one}s`) => `${count(number)} ${number === 1 ? one : more}`;
     const parts = [plural(lanes.filter(lane => lane.start !== undefined).length, 'lease'), plural(of('write_applied'), 'write')];
-    if (stale) parts.push(`${plural(stale, 'stale write')} refused`);
+    if (stale) parts.push(`${this.truncated && this.moreRefused ? 'at least ' : ''}${plural(stale, 'stale write')} refused`);
     if (of('write_rejected') > stale) parts.push(`${plural(of('write_rejected') - stale, 'other write')} refused`);
     if (of('lease_refused')) parts.push(`${plural(of('lease_refused'), 'caller')} turned away`);
     return `${parts.join(', ')}${this.truncated ? `; from before the latest ${EVENTS_MAX} events only refused writes and their leases` : ''}.`;

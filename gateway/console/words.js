@@ -3,6 +3,7 @@
 import {el, setText} from './dom.js';
 
 const clock = new Intl.DateTimeFormat(undefined, {hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23'});
+const date = new Intl.DateTimeFormat(undefined, {month: 'short', day: 'numeric'});
 const day = new Intl.DateTimeFormat(undefined, {year: 'numeric', month: 'short', day: 'numeric'});
 
 /** How the gateway's clock stands against this machine's, so that "3 s ago" is right on a machine whose clock is not. */
@@ -38,6 +39,12 @@ export function ago(at) {
 export function timeAgo(iso) {
   const at = Date.parse(iso);
   return el('time', {datetime: iso, title: absolute(at), 'data-ago': at}, ago(at));
+}
+
+/** A <time> to be held against a log: of the viewer's zone, with UTC as its title. */
+export function timeAt(iso) {
+  const at = Date.parse(iso);
+  return el('time', {datetime: iso, title: iso, class: 'tabular'}, `${date.format(at)} ${clockTime(at)}`);
 }
 
 export function refreshTimes(root = document) {

@@ -17,6 +17,10 @@ test('filters when searched by then in the address, and they survive a reload an
   await eventually(async () => await rows(page).count() === 1, 'one refusal');
   assert.equal(new URL(page.url()).search, '?resource_prefix=inventory/sku-1&event=write_rejected');
   assert.match(await rows(page).innerText(), /Stale write refused[\s\S]*client-a \(orders\)/);
+  const time = rows(page).locator('time');
+  const iso = await time.getAttribute('title');
+  assert.match(iso, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'UTC, as logs have it');
+  assert.match(await time.innerText(), new RegExp(`\\d+ \\w+ \\d\\d${iso.slice(13, 23).replace('.', '\\.')}$`), 'to be held against a log');
   await page.reload();
   await eventually(async () => await rows(page).count() === 1, 'the same after a reload');
   assert.equal(await page.getByLabel('Event', {exact: true}).inputValue(), 'write_rejected');

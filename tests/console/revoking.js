@@ -42,6 +42,19 @@ test('lease when revoked with a reason then gone, its holder sealed out, and the
   await close();
 });
 
+test('lease when it covers several resources then the dialog names what goes with it', async () => {
+  const {body: lease} = await stack.call('POST', '/v1/leases', {resources: ['set/a', 'set/b', 'set/c'], ttl_ms: 60_000});
+  const {page, seen, close} = await browser.open(stack);
+  await page.getByRole('button', {name: 'Revoke the lease on set/b'}).click();
+  await page.getByRole('dialog').getByText('set/a, set/c').waitFor();
+  await page.getByRole('button', {name: 'Keep it'}).click();
+  await Promise.all([page.waitForResponse(/v1\/resources\/jobs%2Fawaited/), page.getByRole('button', {name: 'Revoke the lease on jobs/awaited'}).click()]);
+  assert.doesNotMatch(await page.getByRole('dialog').innerText(), /Goes with it/);
+  await stack.release(lease);
+  assert.deepEqual([seen.faults, seen.outside], [[], []]);
+  await close();
+});
+
 test('lease when another holds it by now then it is left alone, and the dialog says so', async () => {
   const resource = 'inventory/sku-3';
   const first = await stack.take(resource);

@@ -43,6 +43,8 @@ def test_resources_when_several_then_one_lease_with_one_token_on_all(guarded_pai
     for resource in resources:
         expect_problem(here.ask(resource), 423, "resource-locked")
         eventually(lambda: len(lease_keys(nodes, resource)) >= 3, what="held by a majority")
+        told = here.get(f"/v1/resources/{resource.replace('/', '%2F')}").json()["lease"]
+        assert told["resource"] == resource and sorted(told["resources"]) == resources, "who takes one away takes all"
     assert here.renew(lease).json()["fencing_token"] == lease["fencing_token"]
     here.give_back(lease)
     eventually(lambda: not [key for resource in resources for key in lease_keys(nodes, resource)], what="release frees all")
