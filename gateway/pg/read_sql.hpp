@@ -7,9 +7,6 @@
 
 namespace fencegate::pg {
 
-/// Most bytes of one answer.
-inline constexpr std::size_t answer_bytes_max = 64 << 20;
-
 /// The statement of a read, or why there is none.
 ///
 /// Its one row, by shape. rows: count, count without limit and offset or NULL, JSON array, its bytes. value: JSON text,

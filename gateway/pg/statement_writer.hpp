@@ -28,6 +28,9 @@ enum class answer_shape {
 /// The operator with a blank on each side; empty where it takes no single value (in, is, all_of, any_of).
 std::string_view sql_operator(comparison_operator op);
 
+/// Most bytes of the rows or the value of one read, or of one operation of a write.
+inline constexpr std::size_t answer_bytes_max = 64 << 20;
+
 /// The items of a set that a function returns, under the name `fencegate_item`, as the text of one JSON array.
 inline const std::string items_array =
     "'[' || coalesce(string_agg(coalesce(to_json(fencegate_item)::text, 'null'), ','), '') || ']'";

@@ -168,3 +168,13 @@ end
 $$;
 comment on function fencing.observe_change(oid, text, text) is
   'Records what enforce mode would have refused, in the caller''s own transaction: at most 1,000 of one transaction, the last with and_more = true. Locks: none.';
+
+create or replace function fencing.refuse_answer(bytes bigint) returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception using errcode = '54000', message = format('the answer would have %s bytes, more than a gateway gives: ask for fewer rows or columns, or for none', bytes);
+end
+$$;
+comment on function fencing.refuse_answer(bigint) is 'For gateways, whose statements call it in place of an answer that is too large: raises 54000, so that the write is undone. Locks: none.';

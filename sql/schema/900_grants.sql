@@ -36,6 +36,7 @@ grant execute on function
   fencing.schema_version(),
   fencing.write_landed(uuid, text),
   fencing.type_name(oid, integer),
+  fencing.refuse_answer(bigint),
   fencing.base_type(oid),
   fencing.operator_schema(oid)
   to fencing_gateway;

@@ -104,6 +104,20 @@ def test_upsert_when_duplicates_are_merged_or_ignored_then_so(stack: Stack, bins
     assert pointers_of(sent(bins, lease, "POST", "/v1/tables/bins", both, "resolution=merge-duplicates")) == ["on_conflict"]
 
 
+def test_change_when_its_rows_are_too_many_bytes_for_an_answer_then_undone_unless_nobody_asked_for_them(stack: Stack, bins: Api, lease: Json) -> None:
+    stack.query("create table wide as select g as id, repeat('x', 1000000) as filling, 0 as n from generate_series(1, 70) as g; create function wide_all() returns setof wide language sql stable"
+                " set search_path = public, pg_temp as 'select * from wide'; select fencing.expose_table('wide'); select fencing.expose_function('wide_all()')")
+    eventually(lambda: bins.get("/v1/tables/wide?limit=1").status == 200, 10, what="the gateway knows the table")
+    path = "/v1/tables/wide?id=gt.0"
+    problem = expect_problem(sent(bins, lease, "PATCH", path, {"n": 1}, "return=representation"), 422, "unprocessable")
+    assert problem["sqlstate"] == "54000" and "fewer rows" in problem["detail"]
+    expect_problem(bins.write(lease, {"update": "wide", "where": {"id": 1}, "set": {"n": 1}}, {"call": "wide_all"}), 422, "unprocessable")
+    assert stack.query("select max(n) from wide") == [(0,)]
+    assert len(sent(bins, lease, "PATCH", path + "&select=id", {"n": 1}, "return=representation").json()) == 70
+    assert sent(bins, lease, "PATCH", path, {"n": 2}).status == 204
+    stack.query("select fencing.hide('wide'); select fencing.hide('wide_all'); drop function wide_all(); drop table wide")
+
+
 def test_change_when_without_condition_then_refused(stack: Stack, bins: Api, lease: Json) -> None:
     sent(bins, lease, "POST", "/v1/tables/bins", {"id": "a"})
     assert pointers_of(sent(bins, lease, "PATCH", "/v1/tables/bins", {"n": 1})) == ["query"]
