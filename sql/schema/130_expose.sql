@@ -193,3 +193,32 @@ $$;
 comment on function fencing.hide(text) is
   'Takes back what expose_table or expose_function gave under this name, and the privileges that no other name needs; usage of the schema stays. '
   'Does nothing where the name is unknown. Locks: none that writers wait for.';
+
+create or replace function fencing.guard_faults() returns setof text
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  with tables as (  -- with their partitions, and the triggers that each has to have
+    select t.oid, case when c.relkind = 'p' then '{fencing_check_row,fencing_check_truncate}'::text[]
+                       else '{fencing_check_insert,fencing_check_update,fencing_check_delete,fencing_check_truncate}' end as triggers
+      from fencing.protected p join pg_class c on c.oid = p.relation
+           cross join lateral (select p.relation::oid union select relid from pg_partition_tree(p.relation)) t (oid)
+    union all
+    select relid, '{history_append_only,history_no_truncate}' from pg_partition_tree('fencing.history')
+  )
+  select format('%s: the trigger %s %s; %s puts it back', c.oid::regclass, n.name,
+                case when t.oid is null then 'is missing' else 'is not always on' end,
+                case when c.relnamespace = 'fencing'::regnamespace then 'alter table … enable always trigger' else 'protect()' end)
+    from tables g join pg_class c on c.oid = g.oid cross join unnest(g.triggers) as n (name)
+         left join pg_trigger t on t.tgrelid = c.oid and t.tgname = n.name
+   where t.tgenabled is distinct from 'A' and (c.relkind in ('r', 'p') or n.name not like '%truncate')
+  union all
+  select distinct format('%s: %s has the privilege TRIGGER, and could run code as whoever writes; protect() and expose_table() take it', c.oid::regclass,
+                         case a.grantee when 0 then 'public' else a.grantee::regrole::text end)
+    from (select oid from tables union select e.relation from fencing.exposed e) g join pg_class c on c.oid = g.oid cross join aclexplode(c.relacl) a
+   where a.privilege_type = 'TRIGGER' and a.grantee <> c.relowner
+  order by 1;
+$$;
+comment on function fencing.guard_faults() is
+  'What would let a change past the guard although protect() was called: checks that are missing or not always on (a restore of data alone with --disable-triggers leaves them so), TRUNCATE of '
+  'partitions attached since, and who may create triggers. Nothing where all is well. `fencegate check` asks it. Locks: none.';
