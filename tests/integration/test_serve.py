@@ -256,7 +256,7 @@ def test_check_when_a_check_of_the_guard_is_off_then_exit_69_and_it_is_named(clu
         connection.cursor().execute("alter table watched disable trigger fencing_check_update; grant all on watched to public")
         done = cluster.run("check", gateway.config)
         assert done.returncode == UNAVAILABLE, done
-        for words in ("FAULT guard: public.watched: the trigger fencing_check_update is not always on", "FAULT guard: public.watched: public has the privilege TRIGGER"):
+        for words in ("FAULT guard: public.watched: the trigger fencing_check_update is not always on", "FAULT guard: public.watched: public has the privilege trigger"):
             assert words in done.stdout, done
     finally:
         connection.cursor().execute("drop table if exists watched")
