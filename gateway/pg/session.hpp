@@ -59,11 +59,7 @@ class answer_rows {
 
     int size() const { return PQntuples(result_.get()); }
     bool is_null(int row, int column) const { return PQgetisnull(result_.get(), row, column) != 0; }
-    /// Empty where the answer has no such row or column.
-    const char* text(int row, int column) const {
-        const char* found = PQgetvalue(result_.get(), row, column);
-        return found == nullptr ? "" : found;
-    }
+    const char* text(int row, int column) const { return PQgetvalue(result_.get(), row, column); }
     std::int64_t affected() const;
     ExecStatusType status() const { return PQresultStatus(result_.get()); }
     /// Of a statement that failed.
