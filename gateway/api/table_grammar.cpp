@@ -136,7 +136,7 @@ class condition_reader {
         }
         if (out.op == comparison_operator::like || out.op == comparison_operator::ilike)
             std::ranges::replace(value, '*', '%');
-        out.value = boost::json::value(std::move(value));
+        out.value = boost::json::value(value);
         return out;
     }
 

@@ -63,6 +63,13 @@ void check_cluster(pg::session& database, const config& cfg, findings& found) {
     if (agrees) found.add(true, "cluster", "agrees with this configuration, epoch " + std::string(row[0][4].c_str()));
 }
 
+void check_guard(pg::session& database, findings& found) {
+    const auto faults = database.exec("select fencing.guard_faults()", {});
+    for (const auto& row : faults)
+        found.add(false, "guard", row[0].c_str());
+    if (faults.empty()) found.add(true, "guard", "every check is in place");
+}
+
 void check_postgres(const config& cfg, findings& found) {
     try {
         pg::session database(cfg.postgres);
@@ -78,6 +85,7 @@ void check_postgres(const config& cfg, findings& found) {
         const auto version = database.exec("select fencing.schema_version()", {});
         found.add(true, "schema", std::string("version ") + version[0][0].c_str());
         check_cluster(database, cfg, found);
+        check_guard(database, found);
     } catch (const pg::session_lost& e) {
         found.add(false, "postgres", e.what());
     } catch (const pg::statement_failed& e) {

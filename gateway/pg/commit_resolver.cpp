@@ -15,7 +15,6 @@ using clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds pause_max{200};
 
 landed find_out(session_slot& slot, const std::string& write_id, const std::string& resource, deadline until) {
-    const auto last_moment = until + silence_max;
     auto pause = reconnect_backoff_min;
     while (!slot.was_cut()) {
         try {
@@ -30,7 +29,7 @@ landed find_out(session_slot& slot, const std::string& write_id, const std::stri
         } catch (const statement_failed&) {
             // Most likely lock_timeout: the broken transaction has not ended yet.
         }
-        if (clock::now() + pause >= last_moment) break;
+        if (clock::now() + pause >= until + silence_max) break;
         std::this_thread::sleep_for(pause);
         pause = std::min(pause * 2, pause_max);
     }

@@ -108,6 +108,7 @@ class read_run {
 
     static std::vector<fence_state> fences_of(const answer_rows& rows) {
         std::vector<fence_state> out;
+        out.reserve(static_cast<std::size_t>(rows.size()));
         for (int row = 0; row < rows.size(); ++row)
             out.push_back({rows.text(row, 0), std::strtoull(rows.text(row, 1), nullptr, 10)});
         return out;

@@ -40,26 +40,24 @@ void worker::start() {
 }
 
 void worker::submit(std::unique_ptr<job> work) {
+    std::unique_lock lock(mutex_);
     std::optional<failure> why;
-    {
-        const std::lock_guard lock(mutex_);
-        if (finishing_) {
-            why = closing_failure();
-        } else if (away_ && !manner_.patient) {
-            why = unavailable_because(cause_);
-        } else if (queued_.load(std::memory_order_relaxed) >= cfg_.queue_max) {
-            why = full_failure();
-        } else {
-            queued_.fetch_add(1, std::memory_order_relaxed);
-            load_.fetch_add(1, std::memory_order_relaxed);
-            queue_.push_back(std::move(work));
-        }
+    if (finishing_) {
+        why = closing_failure();
+    } else if (away_ && !manner_.patient) {
+        why = unavailable_because(cause_);
+    } else if (queued_.load(std::memory_order_relaxed) >= cfg_.queue_max) {
+        why = full_failure();
     }
     if (why) {
-        work->refuse(std::move(*why));
-    } else {
-        wake_.notify_one();
+        lock.unlock();
+        return work->refuse(std::move(*why));
     }
+    queued_.fetch_add(1, std::memory_order_relaxed);
+    load_.fetch_add(1, std::memory_order_relaxed);
+    queue_.push_back(std::move(work));
+    lock.unlock();
+    wake_.notify_one();
 }
 
 /// Empty: there is nothing left to do.

@@ -164,7 +164,9 @@ class planner : statement_writer {
             if (std::ranges::find(op.on_conflict->columns, item.name) != op.on_conflict->columns.end()) continue;
             if (!sets.empty()) sets += ", ";
             const auto name = quote_identifier(item.name);
-            sets += name + " = excluded." + name;
+            sets += name;
+            sets += " = excluded.";
+            sets += name;
         }
         if (!op.on_conflict->replace || sets.empty()) return out + " do nothing";
         if (!table.operations.contains("update")) {

@@ -71,26 +71,35 @@ $$;
 comment on function fencing.require_resource_expression(regclass, text) is
   'Raises 22023 with the reason unless the expression is immutable, over the table''s own columns, of type text. Locks: the table, access share.';
 
-create or replace function fencing.take_trigger_right(relation regclass) returns void
+create or replace function fencing.code_rights(relation regclass) returns table (target regclass, privilege text, grantee text)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select distinct c.oid::regclass, lower(a.privilege_type), case a.grantee when 0 then 'public' else a.grantee::regrole::text end
+    from (select $1::oid as oid union select p.relid from pg_partition_tree($1) p) t
+    join pg_class c on c.oid = t.oid
+    cross join lateral (select * from aclexplode(c.relacl)
+                        union all select x.* from pg_attribute b cross join aclexplode(b.attacl) x where b.attrelid = c.oid) a
+   where a.privilege_type in ('TRIGGER', 'REFERENCES') and a.grantee <> c.relowner;
+$$;
+comment on function fencing.code_rights(regclass) is
+  'Who but the owner has TRIGGER or REFERENCES on the table or its partitions. Triggers, and those of tables that a foreign key''s cascade reaches, run with the rights of whoever writes, '
+  'and a gateway may lower fences. Locks: none.';
+
+create or replace function fencing.take_code_rights(relation regclass) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   item record;
 begin
-  for item in
-    select distinct c.oid::regclass as target, case a.grantee when 0 then 'public' else a.grantee::regrole::text end as grantee
-      from (select relation::oid as oid union select p.relid from pg_partition_tree(relation) p) t
-      join pg_class c on c.oid = t.oid cross join aclexplode(c.relacl) a
-     where a.privilege_type = 'TRIGGER' and a.grantee <> c.relowner
-  loop
-    execute format('revoke trigger on %s from %s cascade', item.target, item.grantee);
-    raise notice 'fencing: the privilege TRIGGER on % was taken from %: triggers run with the rights of whoever writes', item.target, item.grantee;
+  for item in select * from fencing.code_rights(relation) loop
+    execute format('revoke %s on %s from %s cascade', item.privilege, item.target, item.grantee);
+    raise notice 'fencing: the privilege % on % was taken from %, who could run code as whoever writes', item.privilege, item.target, item.grantee;
   end loop;
 end
 $$;
-comment on function fencing.take_trigger_right(regclass) is
-  'Takes the privilege TRIGGER on the table and its partitions from everyone but the owner: a trigger runs with the rights of whoever writes, and a gateway may lower fences. Locks: none.';
+comment on function fencing.take_code_rights(regclass) is 'Takes what code_rights() names. Locks: none.';
 
 create or replace function fencing.remove_checks(relation regclass) returns void
 language plpgsql
@@ -144,7 +153,7 @@ begin
     perform fencing.create_statement_checks(relation, resource_expression, mode, check_function);
   end if;
   perform fencing.create_truncate_checks(relation, mode);
-  perform fencing.take_trigger_right(relation);
+  perform fencing.take_code_rights(relation);
   insert into fencing.protected (relation, resource_expression, mode, check_function)
   values (relation, resource_expression, mode, check_function);
 end
@@ -152,7 +161,7 @@ $$;
 comment on function fencing.protect(regclass, text, text) is
   'From the commit on, rows of the table change only in a transaction that entered their resource, old and new row alike; TRUNCATE is refused. Whoever connects, '
   'also where session_replication_role = replica. Mode observe lets all through and records it as write_rejected with detail.observed = true. '
-  'Takes the privilege TRIGGER from everyone but the owner. To be called again after a change of the expression, the mode or a column''s name. A partitioned table is protected at its root: every partition is covered, also against direct writes, '
+  'Takes the privileges TRIGGER and REFERENCES from everyone but the owner. To be called again after a change of the expression, the mode or a column''s name. A partitioned table is protected at its root: every partition is covered, also against direct writes, '
   'also those attached later; only TRUNCATE of a partition attached later is not refused until protect() is called again. '
   'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used or the mode is unknown; 42809, 0A000: not a table that can be protected. '
   'Locks until the end of the transaction: the table and its partitions, access exclusive.';

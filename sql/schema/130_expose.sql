@@ -33,14 +33,13 @@ begin
   loop
     execute format('grant %s%s on %s to fencing_gateway', item.operation,
                    case when item.columns is not null and item.operation <> 'delete' then format(' (%s)', item.columns) else '' end, relation);
-    if item.operation = 'insert' then
-      for sequence in
-        select d.objid from pg_depend d join pg_class c on c.oid = d.objid
-         where d.refobjid = relation and d.classid = 'pg_class'::regclass and d.deptype = 'a' and c.relkind = 'S'
-      loop
-        execute format('grant usage on sequence %s to fencing_gateway', sequence);
-      end loop;
-    end if;
+  end loop;
+  for sequence in
+    select d.objid from pg_depend d join pg_class c on c.oid = d.objid
+     where d.refobjid = relation and d.classid = 'pg_class'::regclass and d.deptype = 'a' and c.relkind = 'S'
+  loop
+    execute format(case when exists (select from fencing.exposed e where e.relation = grant_table.relation and 'insert' = any (e.operations))
+                        then 'grant usage on sequence %s to fencing_gateway' else 'revoke usage on sequence %s from fencing_gateway' end, sequence);
   end loop;
 end
 $$;
@@ -123,7 +122,7 @@ begin
   values (coalesce(expose_table.name, class.relname), expose_table.relation, expose_table.operations, expose_table.columns);
   execute format('grant usage on schema %s to fencing_gateway', class.relnamespace::regnamespace);
   perform fencing.grant_table(relation);
-  perform fencing.take_trigger_right(relation);
+  perform fencing.take_code_rights(relation);
   perform fencing.grant_types(array(
     select a.atttypid from pg_attribute a
      where a.attrelid = relation and a.attnum > 0 and not a.attisdropped and (columns is null or a.attname = any (columns))));
@@ -132,7 +131,7 @@ end
 $$;
 comment on function fencing.expose_table(regclass, text, text[], text[]) is
   'Lets gateways serve the table or view under that name (its own by default) with these operations and columns (null: all), and grants fencing_gateway just that, '
-  'with usage of the schemas of table and types; takes the privilege TRIGGER from everyone but the owner. Update and delete need select too, for their conditions. '
+  'with usage of the schemas of table and types; takes the privileges TRIGGER and REFERENCES from everyone but the owner. Update and delete need select too, for their conditions. '
   'Replaces what had the name before. Running gateways hear of it when the transaction commits. The caller installed the schema and owns the table. '
   'SQLSTATE 42809: not a table; 0A000: one of fencing''s or PostgreSQL''s own; 42703: no such column; 23514: a bad name or operation. Locks: none that writers wait for.';
 
@@ -193,3 +192,35 @@ $$;
 comment on function fencing.hide(text) is
   'Takes back what expose_table or expose_function gave under this name, and the privileges that no other name needs; usage of the schema stays. '
   'Does nothing where the name is unknown. Locks: none that writers wait for.';
+
+create or replace function fencing.guard_faults() returns setof text
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  with tables as (  -- with their partitions, and the triggers that each has to have
+    select t.oid, case when c.relkind = 'p' then '{fencing_check_row,fencing_check_truncate}'::text[]
+                       else '{fencing_check_insert,fencing_check_update,fencing_check_delete,fencing_check_truncate}' end as triggers
+      from fencing.protected p join pg_class c on c.oid = p.relation
+           cross join lateral (select p.relation::oid union select relid from pg_partition_tree(p.relation)) t (oid)
+    union all
+    select relid, '{history_append_only,history_no_truncate}' from pg_partition_tree('fencing.history')
+  )
+  select format('%s: the trigger %s %s; %s puts it back', c.oid::regclass, n.name,
+                case when t.oid is null then 'is missing' else 'is not always on' end,
+                case when c.relnamespace = 'fencing'::regnamespace then 'alter table … enable always trigger' else 'protect()' end)
+    from tables g join pg_class c on c.oid = g.oid cross join unnest(g.triggers) as n (name)
+         left join pg_trigger t on t.tgrelid = c.oid and t.tgname = n.name
+   where t.tgenabled is distinct from 'A' and (c.relkind in ('r', 'p') or n.name not like '%truncate')
+  union
+  select format('%s: %s has the privilege %s, and could run code as whoever writes; protect() and expose_table() take it', r.target, r.grantee, r.privilege)
+    from (select oid from tables union select e.relation from fencing.exposed e where e.relation is not null) g cross join fencing.code_rights(g.oid) r
+  union
+  select format('%s: %s belongs to another role, whose triggers run as whoever changes a key: its constraint %s has an action', p.oid::regclass, f.oid::regclass, k.conname)
+    from (select oid from tables union select e.relation from fencing.exposed e) g join pg_class p on p.oid = g.oid
+         join pg_constraint k on k.confrelid = p.oid and k.contype = 'f' and (k.confdeltype not in ('a', 'r') or k.confupdtype not in ('a', 'r'))
+         join pg_class f on f.oid = k.conrelid and f.relowner <> p.relowner
+  order by 1;
+$$;
+comment on function fencing.guard_faults() is
+  'What would let a change past the guard although protect() was called: checks that are missing or not always on (a restore of data alone with --disable-triggers leaves them so), TRUNCATE of '
+  'partitions attached since, and who but the owner may have triggers run. Nothing where all is well. `fencegate check` asks it. Locks: none.';

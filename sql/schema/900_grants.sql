@@ -12,6 +12,7 @@ grant usage on schema fencing to fencing_gateway, fencing_writer, fencing_audito
 
 grant execute on function fencing.enter(text, bigint, text) to fencing_writer;
 grant execute on function fencing.fence(text) to fencing_writer, fencing_auditor, fencing_gateway;
+grant execute on function fencing.guard_faults() to fencing_auditor, fencing_gateway;
 
 grant select on fencing.history, fencing.guard, fencing.cluster to fencing_auditor, fencing_gateway;
 grant execute on function fencing.schema_version() to fencing_auditor;

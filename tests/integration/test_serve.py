@@ -247,6 +247,22 @@ def test_check_when_a_majority_of_nodes_is_away_then_exit_69_and_they_are_named(
     gateway.wait_until_ready()
 
 
+def test_check_when_a_check_of_the_guard_is_off_then_exit_69_and_it_is_named(cluster: Cluster, gateway: Gateway, stack: Stack) -> None:
+    connection = stack.sql(dbname=cluster.database)
+    try:
+        connection.cursor().execute("create table watched (id text); select fencing.protect('watched', 'id')")
+        done = cluster.run("check", gateway.config)
+        assert done.returncode == 0 and "ok    guard" in done.stdout, done
+        connection.cursor().execute("alter table watched disable trigger fencing_check_update; grant all on watched to public")
+        done = cluster.run("check", gateway.config)
+        assert done.returncode == UNAVAILABLE, done
+        for words in ("FAULT guard: public.watched: the trigger fencing_check_update is not always on", "FAULT guard: public.watched: public has the privilege trigger"):
+            assert words in done.stdout, done
+    finally:
+        connection.cursor().execute("drop table if exists watched")
+        connection.close()
+
+
 def test_check_when_postgresql_is_away_then_exit_69(cluster: Cluster) -> None:
     settings = cluster.settings()
     settings["postgres"]["conninfo"] = f"host=127.0.0.1 port={processes.free_port()} dbname=x user=x connect_timeout=2"

@@ -41,6 +41,10 @@ select fencing.expose_table('app."Odd Table"', 'odd_too', '{select}', '{id}');
 select fencing.hide('odd');
 select fencing.hide('never exposed');
 select fencing.hide('act');
+-- a sequence goes with the right to insert
+select has_sequence_privilege('fencing_gateway', 'app.counted_id_seq', 'usage');
+select fencing.expose_table('app.counted', operations => '{select}');
+select has_sequence_privilege('fencing_gateway', 'app.counted_id_seq', 'usage');
 \connect - test_gateway
 select id from app."Odd Table";
 select feeling from app."Odd Table";
