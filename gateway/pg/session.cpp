@@ -182,6 +182,12 @@ server_error answer_rows::error() const {
     return out;
 }
 
+const char* answer_rows::text(int row, int column) const {
+    const char* value = PQgetvalue(result_.get(), row, column);
+    if (value == nullptr) throw std::out_of_range("PostgreSQL's answer has fewer rows or columns than it should");
+    return value;
+}
+
 std::int64_t answer_rows::affected() const {
     return std::strtoll(PQcmdTuples(result_.get()), nullptr, 10);
 }

@@ -59,7 +59,8 @@ class answer_rows {
 
     int size() const { return PQntuples(result_.get()); }
     bool is_null(int row, int column) const { return PQgetisnull(result_.get(), row, column) != 0; }
-    const char* text(int row, int column) const { return PQgetvalue(result_.get(), row, column); }
+    /// Empty for NULL. Throws std::out_of_range where the answer has no such place.
+    const char* text(int row, int column) const;
     std::int64_t affected() const;
     ExecStatusType status() const { return PQresultStatus(result_.get()); }
     /// Of a statement that failed.
