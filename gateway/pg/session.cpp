@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <new>
+#include <stdexcept>
 
 namespace fencegate::pg {
 namespace {
