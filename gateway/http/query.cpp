@@ -64,6 +64,11 @@ std::vector<std::pair<std::string, std::string>> query_parameters(std::string_vi
         std::string value = parameter.has_value ? decode(parameter.value) : std::string();
         if (name.find('\0') != std::string::npos || value.find('\0') != std::string::npos)
             faults.add(name, "holds U+0000, which PostgreSQL does not have");
+        if (!is_utf8(name)) {
+            faults.add("query", "has a parameter whose name is not UTF-8");
+            continue;
+        }
+        if (!is_utf8(value)) faults.add(name, "is not UTF-8");
         out.emplace_back(std::move(name), std::move(value));
     }
     return out;
@@ -72,11 +77,6 @@ std::vector<std::pair<std::string, std::string>> query_parameters(std::string_vi
 query_reader::query_reader(std::string_view query, std::initializer_list<std::string_view> known, fault_list& faults)
     : faults_(faults) {
     for (auto& [name, value] : query_parameters(query, faults)) {
-        if (!is_utf8(name)) {
-            faults_.add("query", "has a parameter whose name is not UTF-8");
-            continue;
-        }
-        if (!is_utf8(value)) faults_.add(name, "is not UTF-8");
         if (std::ranges::find(known, std::string_view(name)) == known.end()) {
             faults_.add(std::move(name), "is not a parameter of this request");
         } else if (text(name)) {

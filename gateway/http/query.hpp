@@ -15,14 +15,14 @@ namespace fencegate::http {
 inline constexpr std::size_t parameters_max = 64;
 
 /// The parameters of a query string (without '?'), decoded, in order; a name may stand more than once. Faults: not well
-/// encoded, more than parameters_max, U+0000.
+/// encoded, not UTF-8, more than parameters_max, U+0000.
 std::vector<std::pair<std::string, std::string>> query_parameters(std::string_view query, fault_list& faults);
 
 /// Reads the parameters of a query string. Faults go by the parameter's name and are collected as in object_reader.
 class query_reader {
   public:
     /// `query` without '?'. Faults: a parameter that is not among `known`, one that stands twice, one that is not well
-    /// encoded or not UTF-8.
+    /// encoded.
     query_reader(std::string_view query, std::initializer_list<std::string_view> known, fault_list& faults);
 
     /// Decoded; empty if absent.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -31,8 +32,10 @@ def fencegate_binary() -> Path:
 
 
 def ended_with_parent() -> None:
-    """Between fork and exec: SIGTERM when the test run dies, so that even a killed run leaves nothing behind."""
+    """Between fork and exec: SIGTERM when the test run dies, so that even a killed run leaves nothing behind; and what a run in the background ignores, its children do not."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    for one in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(one, signal.SIG_DFL)
 
 
 def start(command: list[str], log: Path, **more: object) -> subprocess.Popen:
@@ -115,9 +118,21 @@ def signal_all(pids: Iterable[int], number: int) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Never the same twice, and none that the system gives to connections or `fencegate dev` to its servers: between now and its use it stays free."""
+    while True:
+        port = random.randrange(10_000, 20_000)
+        if port in _given_ports:
+            continue
+        _given_ports.add(port)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+
+
+_given_ports: set[int] = set()
 
 
 def accepts(port: int) -> bool:
