@@ -28,6 +28,8 @@ constexpr std::size_t batch_max = 2'000;
 constexpr std::chrono::milliseconds append_timeout{10'000};
 constexpr std::chrono::milliseconds backoff_min{100};
 constexpr std::chrono::milliseconds backoff_max{5'000};
+/// Least pause between two batches, but for a full one: each is a commit, whatever is in it.
+constexpr std::chrono::milliseconds batch_pause{5};
 /// How often flush looks whether all is written.
 constexpr std::chrono::milliseconds flush_interval{5};
 
@@ -132,6 +134,10 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
                 self->buffer.written(batch->items.size());
             } else {
                 co_await self->append_singly(batch);
+            }
+            if (!self->hurry && self->buffer.size() < batch_max) {
+                asio::steady_timer more(self->io, batch_pause);
+                co_await more.async_wait(asio::use_awaitable);
             }
         }
     }

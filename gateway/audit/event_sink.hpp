@@ -18,9 +18,8 @@ namespace fencegate {
 /// the batch is sent again, and PostgreSQL passes over what it has: every event is in the history once.
 ///
 /// Threads: on_event, add, full and dropped from any thread. Lifetime: outlives the lock_manager; the pool outlives
-/// `io`'s running. Limits:  audit.buffer_max rows (one a resource), batches of 2,000, which are as
-/// small as the events come as long as PostgreSQL keeps up, a pause of up to 5 s while
-/// PostgreSQL is away.
+/// `io`'s running. Limits:  audit.buffer_max rows (one a resource), batches of 2,000, or of what came
+/// within the 5 ms after the one before, a pause of up to 5 s while PostgreSQL is away.
 class event_sink final : public lockcore::event_observer {
   public:
     event_sink(audit_config cfg, pg::pool& pool, boost::asio::io_context& io);
