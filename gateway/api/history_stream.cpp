@@ -25,6 +25,8 @@ using namespace std::chrono_literals;
 
 /// How often a stream looks whether there is more to read; it costs no query.
 constexpr auto look_interval = 50ms;
+/// How long the first to follow waits for a gateway that has just started to know how far the history goes.
+constexpr auto start_patience = 2'000ms;
 /// After a query that failed.
 constexpr auto retry_interval = 1'000ms;
 /// Proxies close what is silent for longer.
@@ -103,7 +105,12 @@ awaitable<http::response> follow_history(services with, http::request r) {
         f.retry_after = 10s;
         co_return http::problem_response(f, r.request_id);
     }
-    const auto settled = with.feed.settled();
+    auto settled = with.feed.settled();
+    const auto give_up = steady_clock::now() + start_patience;
+    while (!last && !settled && steady_clock::now() < give_up) {
+        if (!co_await pause(look_interval)) break;
+        settled = with.feed.settled();
+    }
     if (!last && !settled) {
         failure f = make_failure(errc::storage_unavailable, "How far the history goes is not known yet.");
         f.retry_after = 1s;
