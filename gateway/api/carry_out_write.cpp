@@ -53,14 +53,14 @@ failure named(failure f, const std::string& write_id) {
 awaitable<result<pg::visible_write>> write(services with, write_request request, pg::deadline until) {
     const std::string write_id = request.write_id;
     auto seen = co_await with.database.write(std::move(request), until);
-    if (!seen) co_return named(std::move(seen.error()), write_id);
+    if (!seen) co_return named(seen.error(), write_id);
     co_return seen;
 }
 
 awaitable<result<write_outcome>> on_disk(pg::visible_write seen) {
     const std::string write_id = seen.outcome.write_id;
     auto outcome = co_await pg::when_on_disk(std::move(seen));
-    if (!outcome) co_return named(std::move(outcome.error()), write_id);
+    if (!outcome) co_return named(outcome.error(), write_id);
     co_return outcome;
 }
 

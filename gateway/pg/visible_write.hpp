@@ -20,7 +20,7 @@ namespace fencegate::pg {
 /// Threads: answers come from any; one coroutine waits, once.
 class disk_wait final : public waiting_caller {
   public:
-    explicit disk_wait(boost::asio::any_io_executor on) : bell_(std::move(on), 1) {}
+    explicit disk_wait(const boost::asio::any_io_executor& on) : bell_(on, 1) {}
 
     /// Empty: it is on disk.
     void answer(std::optional<failure> why);

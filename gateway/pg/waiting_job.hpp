@@ -123,7 +123,7 @@ class disk_job final : public write_job {
 
     void run(session_slot&) noexcept override {}
     void answer(result<write_outcome> value) noexcept override {
-        wait_->answer(value ? std::nullopt : std::optional(std::move(value.error())));
+        wait_->answer(value ? std::nullopt : std::optional(value.error()));
     }
     std::shared_ptr<waiting_caller> caller() const override { return wait_; }
 
@@ -149,7 +149,7 @@ class waiting_write final : public write_job {
         if (value) {
             reply_->give(visible_write{std::move(*value), nullptr});
         } else {
-            reply_->give(std::move(value.error()));
+            reply_->give(value.error());
         }
     }
 
