@@ -109,6 +109,7 @@ def test_lease_when_three_hang_then_no_call_claims_that_it_is_lost(stack: Stack,
 
 def test_waiter_when_three_hang_meanwhile_then_503_not_silence(stack: Stack, api: Api, resource: str) -> None:
     stack.wait_until_whole()
+    whole(api, f"{resource}-before", 15)
     held = api.take(resource, ttl_ms=500)
     waiter = api.begin_ask(resource, wait_ms=3_000)
     with stack.frozen(stack.node_pids()[:3]):
