@@ -83,20 +83,19 @@ awaitable<result<found_outcome>> look_up(services with, std::string principal, s
     co_return co_await with.database.find_outcome(std::move(principal), std::move(*under), until);
 }
 
-/// Behind a write under a lease that the caller brought.
+/// Behind a write under a lease that the caller brought, and keeps where the write is lost in a crash after all.
 awaitable<result<write_report>> conclude(services with, course c, pg::visible_write seen) {
-    write_report report;
-    if (c.call.then_release) {
-        // A repeat must not give back a second hold; where the token is sealed there is no other.
-        if (seen.outcome.replayed && !seen.outcome.sealed) {
-            report.release.emplace();
-        } else {
-            report.release = co_await let_go(with, std::move(*c.brought), std::move(c.by.trace_id));
-        }
-    }
     auto outcome = co_await on_disk(std::move(seen));
     if (!outcome) co_return outcome.error();
+    write_report report;
     report.outcome = std::move(*outcome);
+    if (!c.call.then_release) co_return report;
+    // A repeat must not give back a second hold; where the token is sealed there is no other.
+    if (report.outcome.replayed && !report.outcome.sealed) {
+        report.release.emplace();
+    } else {
+        report.release = co_await let_go(with, std::move(*c.brought), std::move(c.by.trace_id));
+    }
     co_return report;
 }
 

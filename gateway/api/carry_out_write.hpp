@@ -53,8 +53,8 @@ using write_renderer = std::function<http::response(const write_report&)>;
 /// In:     `r` the request that it came with: who asks, until when (beside what it may wait for a lease), and what the
 ///         idempotency key stands for.
 /// Out:    a lease that the caller brought is released only behind a write that was done. A lease of the write's own
-///         is released in any case, but where it is unknown whether the write landed: then it runs out. One whose
-///         token is sealed by the write is let go as soon as others see the write; the answer waits for the disk.
+///         is let go as soon as others see the write, or it failed; the answer waits for the disk. Where it is unknown
+///         whether the write landed, it runs out.
 ///         A re-entrant lease is sealed with its last hold.
 /// Cancel: while it waits for a lease of its own: nothing is left behind, nothing was written. Else none; a write that
 ///         was begun runs to its end, and the lease is released.

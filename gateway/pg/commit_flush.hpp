@@ -22,7 +22,7 @@ struct committed_writes {
 /// Waits for the disk in the place of the write workers: they commit with synchronous_commit = off, so that a
 /// transaction holds its rows no longer than it needs for its work, and go on; here one small commit, as durable as the
 /// server is set up to make it, takes with it all that was committed before, for the log is written in order. No caller
-/// is answered earlier; only the lease of a write that sealed its token is let go (visible_write.hpp).
+/// is answered earlier; only the lease of a job in one call is let go (visible_write.hpp).
 ///
 /// What is lost by that: where the server crashes, rows of a write that nobody was told of may have been seen by others
 /// for the few milliseconds before.

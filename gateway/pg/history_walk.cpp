@@ -31,6 +31,15 @@ std::string moment(statement& into, std::int64_t us) {
     return "timestamptz 'epoch' + " + into.bind(std::to_string(us)) + "::bigint * interval '1 microsecond'";
 }
 
+compat::parameters two_lists(const std::vector<token_of_resource>& all) {
+    std::vector<std::string> names, tokens;
+    for (const auto& one : all) {
+        names.push_back(one.resource);
+        tokens.push_back(std::to_string(one.token));
+    }
+    return {array_literal(names), array_literal(tokens)};
+}
+
 }  // namespace
 
 std::vector<history_evidence> history_walk::next() {
@@ -87,17 +96,12 @@ walk_bounds find_bounds(session& via, const std::optional<std::string>& from, co
 }
 
 std::vector<std::size_t> find_granted(session& via, const std::vector<token_of_resource>& asked) {
-    std::vector<std::string> names, tokens;
-    for (const auto& one : asked) {
-        names.push_back(one.resource);
-        tokens.push_back(std::to_string(one.token));
-    }
     const auto rows = via.exec(
         "select a.place - 1 from unnest($1::text[], $2::bigint[]) with ordinality as a (resource, token, place) where "
         "exists "
         "(select from fencing.history h where h.resource = a.resource collate \"C\" and h.fencing_token = a.token and "
         "h.event = 'lease_granted')",
-        {array_literal(names), array_literal(tokens)});
+        two_lists(asked));
     std::vector<std::size_t> out;
     for (const auto& row : rows)
         out.push_back(row[0].as<std::size_t>());
@@ -125,11 +129,6 @@ std::vector<stray_row> find_strays(session& via, const walk_range& range, std::o
 }
 
 std::unordered_map<std::string, fence_now> find_fences(session& via, const std::vector<token_of_resource>& last) {
-    std::vector<std::string> names, tokens;
-    for (const auto& one : last) {
-        names.push_back(one.resource);
-        tokens.push_back(std::to_string(one.token));
-    }
     // One statement, so that a fence and the row of what raised it are seen together. An empty entered_for is of direct
     // SQL, which left no rows before version 3.
     const auto rows = via.exec(
@@ -139,7 +138,7 @@ std::unordered_map<std::string, fence_now> find_fences(session& via, const std::
         "h.event in ('write_applied', 'fence_raised')) "
         "from unnest($1::text[], $2::bigint[]) as a (resource, token) "
         "join fencing.guard g on g.resource = a.resource collate \"C\"",
-        {array_literal(names), array_literal(tokens)});
+        two_lists(last));
     std::unordered_map<std::string, fence_now> out;
     for (const auto& row : rows)
         out.emplace(row[0].c_str(), fence_now{row[1].as<std::int64_t>(), row[2].as<bool>()});
