@@ -109,6 +109,19 @@ def test_one_shot_when_committed_and_not_on_disk_yet_then_next_holder_is_let_in_
     assert next_one["fencing_token"] > sellers.answers[1][1].json()["fencing_token"]
 
 
+def test_write_when_then_release_and_not_on_disk_yet_then_its_lease_is_still_held(own_stack: Stack, fresh: Callable[[str], str]) -> None:
+    sellers = Sellers(own_stack, fresh, 1)
+    ((sku,), api) = sellers.goods, own_stack.api()
+    sellers.under[0]["then"] = "release"
+    with nobody_making_sure_of_the_disk(own_stack) as resume, sellers.at_work(times=1):
+        eventually(lambda: sku.stock() == 999_999, 10, what="it is committed")
+        time.sleep(0.3)
+        assert not sellers.answers and api.ask(sku.resource).status == 423, "a write that a crash takes back leaves the lease as it was"
+        resume()
+    assert [answer.status for _, answer in sellers.answers] == [200]
+    api.give_back(api.take(sku.resource, wait_ms=2_000))
+
+
 def test_one_shot_when_nobody_can_make_sure_of_the_disk_then_503_by_its_deadline_and_its_outcome_unknown(
         own_stack: Stack, fresh: Callable[[str], str]) -> None:
     sellers = Sellers(own_stack, fresh, 1, one_shot=True)
