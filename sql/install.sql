@@ -8,6 +8,7 @@
 begin;
 set local client_min_messages = warning;
 \ir migrations/0003_version_3.sql
+\ir migrations/0004_version_4.sql
 \ir schema/010_roles.sql
 \ir schema/020_schema.sql
 \ir schema/030_guard.sql

@@ -11,7 +11,7 @@
 namespace fencegate::pg {
 
 /// The version of the schema `fencing` that this program speaks; a newer database is fine, an older one is not.
-inline constexpr int schema_version_needed = 3;
+inline constexpr int schema_version_needed = 4;
 
 /// Whether the server is reached without a pooler between, and the schema `fencing` is there and new enough. Errors:
 /// storage_unavailable, telling what to do, such as to grant `role`. Throws session_lost.

@@ -11,7 +11,7 @@ create table if not exists fencing.schema_version (
 comment on table fencing.schema_version is 'The versions of this schema that were applied: migrations/ has what each needed beyond the schema files.';
 comment on column fencing.schema_version.version is 'From 1 on; a migration''s file name begins with it.';
 comment on column fencing.schema_version.applied_at is 'When it was applied.';
-insert into fencing.schema_version (version) values (1), (2), (3) on conflict do nothing;
+insert into fencing.schema_version (version) values (1), (2), (3), (4) on conflict do nothing;
 
 create or replace function fencing.schema_version() returns integer
 language sql stable security definer

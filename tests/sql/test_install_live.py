@@ -108,6 +108,6 @@ def test_two_installations_when_at_one_time_then_the_second_waits_and_finds_it_d
         install(other)
         second.commit()
         assert time.monotonic() - began < 20
-    assert rows(server, database, "select count(*) from fencing.schema_version") == [(3,)]
+    assert rows(server, database, "select count(*) from fencing.schema_version") == [(4,)]
     first.close()
     second.close()

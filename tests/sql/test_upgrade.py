@@ -61,7 +61,7 @@ def upgrade_file_by_file(server, database):
 @pytest.mark.parametrize("upgrade", [upgrade_with_psql, upgrade_file_by_file])
 def test_old_database_becomes_a_new_one_and_keeps_its_history(server, old, new, upgrade):
     before = rows(server, old, HISTORY)
-    assert len(before) == 7
+    assert len(before) >= 7
     for _ in range(2):
         upgrade(server, old)
         assert rows(server, old, HISTORY) == before
@@ -71,4 +71,4 @@ def test_old_database_becomes_a_new_one_and_keeps_its_history(server, old, new, 
     run(server, old, "select fencing.add_proof_key(sha256('a key')), fencing.require_proof(true); select fencing.require_proof(false)")
     run(server, old, """
         select fencing.append_events('00000000-0000-0000-0000-00000000000a', 1, null, '{lease_granted}', null, null, null, null, null, null, null, null)""", LIFE)
-    assert len(rows(server, old, HISTORY)) == 15
+    assert len(rows(server, old, HISTORY)) == len(before) + 8
