@@ -1,0 +1,63 @@
+"""The first minutes: gateway/quickstart, gateway/story and config/install-packages, on machines that are not set up as ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from support import processes
+from support.postgres import unprivileged
+from support.stack import Stack, make_folder
+
+ROOT = processes.repository()
+# Debian's psql is a perl program, and perl warns on standard error where LANG names a locale that was not generated.
+FOREIGN = {**{name: value for name, value in os.environ.items() if not name.startswith("LC_")}, "LANG": "xx_XX.UTF-8"}
+
+
+def stub(folder: Path, name: str, script: str) -> None:
+    """A program that stands in the place of a real one on the PATH."""
+    program = folder / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def test_story_when_the_locale_is_not_there_then_it_ends_well(stack: Stack) -> None:
+    warned = subprocess.run(["psql", "--version"], env=FOREIGN, capture_output=True, text=True)
+    assert "locale" in warned.stderr, "psql is expected to warn, or this test shows nothing"
+    done = subprocess.run([str(ROOT / "gateway" / "story"), str(stack.data / "stack.json")], env=FOREIGN, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    refusals = [line for line in done.stdout.splitlines() if line.startswith("psql<")]
+    assert [line.split()[2] for line in refusals] == ["FG428:", "FG412:"]
+    assert all("locale" not in line for line in refusals)
+
+
+def test_quickstart_when_it_builds_then_steps_and_progress_are_shown(tmp_path: Path) -> None:
+    """With a cmake that compiles nothing, and then fails."""
+    stub(tmp_path, "cmake", 'case $1 in --preset) exit 0;; esac; for n in $(seq 40); do echo "[$n/40] Building CXX object $n"; done; echo no such header; exit 1')
+    stub(tmp_path, "dpkg-query", f'case "$*" in *Provides*) exit 0;; esac; printf installed')
+    env = {**FOREIGN, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run([str(ROOT / "gateway" / "quickstart"), "--once"], env=env, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and "no such header" in done.stderr and "The build failed" in done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "This will" and "Step 1 of 4: packages" in lines
+    counts = [line.strip() for line in lines if line.endswith("of 40 files")]
+    assert counts == [f"{n} of 40 files" for n in range(4, 41, 4)]
+
+
+def test_packages_when_root_is_needed_then_said_before_sudo_asks() -> None:
+    folder = make_folder()
+    try:
+        for name in ("install-packages", "debian-packages.txt"):
+            shutil.copy(ROOT / "config" / name, folder / name)
+        stub(folder, "dpkg-query", "exit 0")
+        stub(folder, "sudo", "echo 'sudo asks'; exit 1")
+        done = subprocess.run([str(folder / "install-packages")], env={"PATH": f"{folder}:/usr/bin:/bin", "LANG": "xx_XX.UTF-8"}, cwd=folder,
+                              capture_output=True, text=True, timeout=30, **unprivileged())
+    finally:
+        shutil.rmtree(folder)
+    words = done.stdout + done.stderr
+    assert done.returncode == 1, words
+    assert done.stdout.splitlines()[0].startswith("Missing Debian packages: ") and "redis-server" in done.stdout.splitlines()[0]
+    assert words.index("needs root") < words.index("sudo asks") if "sudo asks" in words else "could not install" in words
