@@ -2,9 +2,28 @@
 # compare.sh PEERS [rounds=3] [seconds=4]   fencegate beside the peers that a team would otherwise use, in one run.
 #
 # PEERS is a folder with servers.sh, peers/*.js, drive/ and package.json (tests/bench/README.md says what is expected of it); it is
-# copied, never written to. Needs what it needs: node, npm, redis-server, PostgreSQL and pgbench.
+# copied, never written to. What is missing on this machine is named before anything begins.
 # LOAD and FENCEGATE name the programs (default: the release build). Only ratios inside one run mean anything.
 set -euo pipefail
+export LC_ALL=C # initdb fails where LANG names a locale that was not generated
+
+missing=()
+while read -r program package; do
+    command -v "$program" >/dev/null || missing+=("$package")
+done <<'END'
+node nodejs
+npm npm
+make make
+g++ g++
+redis-server redis-server
+psql postgresql
+END
+compgen -G '/usr/lib/postgresql/*/bin/pgbench' >/dev/null || missing+=(postgresql)
+/usr/bin/python3 -c 'import psycopg2' 2>/dev/null || missing+=(python3-psycopg2)
+if ((${#missing[@]} > 0)); then
+    echo "compare.sh needs Debian packages that are missing; as root: apt-get install ${missing[*]}" >&2
+    exit 69
+fi
 
 peers_given=$(cd "${1:?usage: compare.sh PEERS [rounds] [seconds]}" && pwd)
 rounds=${2:-3}

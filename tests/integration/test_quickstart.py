@@ -61,3 +61,12 @@ def test_packages_when_root_is_needed_then_said_before_sudo_asks() -> None:
     assert done.returncode == 1, words
     assert done.stdout.splitlines()[0].startswith("Missing Debian packages: ") and "redis-server" in done.stdout.splitlines()[0]
     assert words.index("needs root") < words.index("sudo asks") if "sudo asks" in words else "could not install" in words
+
+
+def test_comparison_when_packages_are_missing_then_all_are_named(tmp_path: Path) -> None:
+    (tmp_path / "psycopg2.py").write_text("raise ImportError")
+    stub(tmp_path, "npm", "exit 0")
+    done = subprocess.run(["/bin/bash", str(ROOT / "tests" / "bench" / "compare.sh"), str(tmp_path)], capture_output=True, text=True, timeout=30,
+                          env={"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 69
+    assert done.stderr.rstrip().endswith("apt-get install nodejs make g++ redis-server postgresql python3-psycopg2"), done.stderr
