@@ -1,5 +1,6 @@
 #include <gateway/api/health.hpp>
 
+#include <gateway/api/lease_access.hpp>
 #include <gateway/api/nodes.hpp>
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/problem.hpp>
@@ -24,6 +25,23 @@ failure no_quorum(const std::vector<lockcore::node_status>& nodes) {
     return f;
 }
 
+result<void> check_leases(services with) {
+    if (!with.locks.has_quorum()) return no_quorum(with.locks.nodes());
+    return check_room_for_leases(with);
+}
+
+boost::asio::awaitable<result<void>> check_writes(services with, std::chrono::steady_clock::time_point deadline) {
+    const auto until = std::min(deadline, std::chrono::steady_clock::now() + ping_timeout);
+    const auto answered = co_await with.database.ping(until);
+    if (!answered) co_return answered.error();
+    co_return result<void>{};
+}
+
+http::response readiness(const result<void>& checked, const http::request& r) {
+    if (!checked) return http::problem_response(checked.error(), r.request_id);
+    return http::json_response(R"({"status":"ready"})");
+}
+
 }  // namespace
 
 boost::asio::awaitable<http::response> show_health(services, http::request) {
@@ -31,11 +49,18 @@ boost::asio::awaitable<http::response> show_health(services, http::request) {
 }
 
 boost::asio::awaitable<http::response> show_readiness(services with, http::request r) {
-    if (!with.locks.has_quorum()) co_return http::problem_response(no_quorum(with.locks.nodes()), r.request_id);
-    const auto until = std::min(r.deadline, std::chrono::steady_clock::now() + ping_timeout);
-    const auto answered = co_await with.database.ping(until);
-    if (!answered) co_return http::problem_response(answered.error(), r.request_id);
-    co_return http::json_response(R"({"status":"ready"})");
+    auto checked = check_leases(with);
+    if (checked) checked = co_await check_writes(with, r.deadline);
+    co_return readiness(checked, r);
+}
+
+boost::asio::awaitable<http::response> show_lease_readiness(services with, http::request r) {
+    co_return readiness(check_leases(with), r);
+}
+
+boost::asio::awaitable<http::response> show_write_readiness(services with, http::request r) {
+    const auto checked = co_await check_writes(with, r.deadline);
+    co_return readiness(checked, r);
 }
 
 }  // namespace fencegate::api

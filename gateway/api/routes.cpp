@@ -54,6 +54,8 @@ std::vector<http::route> routes(services with) {
     add(get, "/v1/nodes", scope::operate, show_nodes);
     add(get, "/healthz", std::nullopt, show_health);
     add(get, "/readyz", std::nullopt, show_readiness);
+    add(get, "/readyz/leases", std::nullopt, show_lease_readiness);
+    add(get, "/readyz/writes", std::nullopt, show_write_readiness);
     add(get, "/metrics", std::nullopt, show_metrics);
     add(get, "/openapi.json", std::nullopt, show_openapi);
     add(get, "/console", std::nullopt, show_console);
