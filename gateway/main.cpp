@@ -123,7 +123,7 @@ void describe_verify(CLI::App& command, arguments& given) {
     command.footer(
         "Exit codes: 0 proved, 1 broken, 2 could not run.\n"
         "Example:\n  fencegate verify --config fencegate.yaml --from '2026-11-01' --resource-prefix inventory/\n"
-        "Where old partitions were dropped, --from is an hour (lease.max_hold_ms) behind the oldest row.");
+        "Where old partitions were dropped, --from is a day (lease.max_hold_ms) behind the oldest row.");
 }
 
 int run(int argc, char** argv) {

@@ -13,8 +13,9 @@ namespace fencegate::api {
 /// with the lease as data.
 ///
 /// `granted` first; `renewed` after every third of the ttl; `lost` the moment it is known, then the stream ends;
-/// `released` with a reason where the gateway gives it back itself (it stops, or the lease may not be renewed any
-/// more), then the stream ends. A caller that hangs up releases it.
-http::response kept_response(services with, lockcore::lease granted, std::string trace_id);
+/// `released` with a reason where the gateway gives it back itself (it stops, or the lease was held for `max_hold`),
+/// then the stream ends. A caller that hangs up releases it.
+http::response kept_response(services with, lockcore::lease granted, std::chrono::milliseconds max_hold,
+                             std::string trace_id);
 
 }  // namespace fencegate::api

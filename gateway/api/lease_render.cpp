@@ -3,6 +3,9 @@
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/rfc3339.hpp>
 
+#include <algorithm>
+#include <optional>
+
 namespace fencegate::api {
 namespace {
 
@@ -27,7 +30,14 @@ void write_identity(http::object_writer& out, std::string& text, const lockcore:
     out.number("fencing_token", lockcore::value_of(claims.token));
 }
 
-std::string lease_object(const lockcore::lease& l, std::string_view reason) {
+/// What an answer says beside the lease.
+struct lease_extras {
+    std::optional<lockcore::milliseconds> max_hold{};
+    std::optional<lockcore::milliseconds> hold_left{};
+    std::string_view reason{};  ///< Empty: none.
+};
+
+std::string lease_object(const lockcore::lease& l, const lease_extras& extras) {
     std::string text;
     text.reserve(384 + l.id.size());
     http::object_writer out(text);
@@ -37,7 +47,9 @@ std::string lease_object(const lockcore::lease& l, std::string_view reason) {
     out.text("expires_at", http::to_rfc3339(l.expires_at)).number("renewals_left", l.renewals_left);
     out.key("quorum");
     http::object_writer(text).number("granted", l.nodes_granted).number("nodes", l.nodes).end();
-    if (!reason.empty()) out.text("reason", reason);
+    if (extras.max_hold) out.number("max_hold_ms", extras.max_hold->count());
+    if (extras.hold_left) out.number("hold_left_ms", extras.hold_left->count());
+    if (!extras.reason.empty()) out.text("reason", extras.reason);
     out.end();
     return text;
 }
@@ -48,11 +60,23 @@ std::string render_lease(const lockcore::lease& l) {
     return lease_object(l, {});
 }
 
-std::string render_lease_event(std::string_view name, const lockcore::lease& l, std::string_view reason) {
+std::string render_renewed_lease(const lockcore::lease& l, lockcore::milliseconds max_hold) {
+    lease_extras extras;
+    extras.max_hold = max_hold;
+    return lease_object(l, extras);
+}
+
+std::string render_lease_event(std::string_view name, const lockcore::kept_lease& kept, lockcore::milliseconds max_hold,
+                               std::string_view reason) {
+    const auto left = std::chrono::floor<lockcore::milliseconds>(kept.hold_until - std::chrono::steady_clock::now());
+    lease_extras extras;
+    extras.max_hold = max_hold;
+    extras.hold_left = std::clamp(left, lockcore::milliseconds{0}, max_hold);
+    extras.reason = reason;
     std::string text = "event: ";
     text += name;
     text += "\ndata: ";
-    text += lease_object(l, reason);
+    text += lease_object(kept.current, extras);
     text += "\n\n";
     return text;
 }

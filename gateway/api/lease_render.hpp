@@ -10,9 +10,13 @@ namespace fencegate::api {
 /// A lease as API.md shows it.
 std::string render_lease(const lockcore::lease& l);
 
-/// One event of a kept lease, in the form of text/event-stream, with the lease as its data. `reason`: why it ended;
-/// empty for events that end nothing.
-std::string render_lease_event(std::string_view name, const lockcore::lease& l, std::string_view reason);
+/// A lease after POST …/renew: with the longest time that it may be held in all.
+std::string render_renewed_lease(const lockcore::lease& l, lockcore::milliseconds max_hold);
+
+/// One event of a kept lease, in the form of text/event-stream, with the lease as its data, how long it may be kept and
+/// what is left of that. `reason`: why it ended; empty for events that end nothing.
+std::string render_lease_event(std::string_view name, const lockcore::kept_lease& kept, lockcore::milliseconds max_hold,
+                               std::string_view reason);
 
 /// A live lease as API.md lists it, on the first of its resources: nothing with which one could use it. Where it has
 /// several, all of them are named too.

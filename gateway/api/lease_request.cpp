@@ -93,12 +93,19 @@ result<lease_request> parse_lease_request(const http::request& r, const lockcore
 
     http::fault_list faults;
     const http::object_reader body(*parsed, "", faults);
-    body.refuse_unknown({"resource", "resources", "ttl_ms", "wait_ms", "owner", "fence_on_grant"});
+    body.refuse_unknown({"resource", "resources", "ttl_ms", "wait_ms", "owner", "fence_on_grant", "max_hold_ms"});
     lease_request out;
     out.acquire = read_wanted_lease(body, r, limits, faults);
     out.acquire.idempotency_key = read_idempotency_key(r, faults);
     out.acquire.kept = answer_as == std::size_t{1};
     out.fence_on_grant = body.boolean("fence_on_grant").value_or(false);
+    const auto max_hold = body.integer("max_hold_ms", {lockcore::ttl_min.count(), limits.max_hold.count()});
+    out.max_hold = max_hold ? std::chrono::milliseconds(*max_hold) : limits.max_hold;
+    if (max_hold && !out.acquire.kept) {
+        body.fault("max_hold_ms",
+                   "bounds a lease that the gateway keeps (Accept: text/event-stream); who renews by itself stops by "
+                   "itself");
+    }
     if (!faults.empty()) return std::move(faults).to_failure();
     return out;
 }

@@ -14,7 +14,8 @@ namespace fencegate::api {
 
 /// The body of POST /v1/leases.
 struct lease_request {
-    lockcore::acquire_request acquire;  ///< `by.principal` and `trace_id` from the request.
+    lockcore::acquire_request acquire;     ///< `by.principal` and `trace_id` from the request.
+    std::chrono::milliseconds max_hold{};  ///< Of a kept lease; lease.max_hold_ms where none is asked for.
     bool fence_on_grant = false;  ///< A kept lease (`acquire.kept`) is one for which a stream of events is accepted.
 };
 

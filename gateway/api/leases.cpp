@@ -49,6 +49,9 @@ awaitable<result<void>> fence(services with, lockcore::lease& granted, actor by,
 struct asking {
     std::string request_id, trace_id, principal;
     bool fence_on_grant = false, kept = false, keyed = false;
+    std::chrono::milliseconds max_hold{};
+    /// Where the caller may know who holds them: that needs the scope `history`, as the list of live leases does.
+    std::vector<lockcore::resource_name> tell_holder_of;
     pg::deadline until;
 };
 
@@ -70,12 +73,36 @@ awaitable<http::response> answer_grant(services with, asking from, lockcore::lea
             co_return http::problem_response(fenced.error(), from.request_id);
         }
     }
-    if (from.kept) co_return kept_response(with, std::move(granted), std::move(from.trace_id));
+    if (from.kept) co_return kept_response(with, std::move(granted), from.max_hold, std::move(from.trace_id));
     co_return granted_response(with, std::move(granted), std::move(from.trace_id), to_give_back(from));
 }
 
+/// A refusal because others hold the resource: how long one call may wait for it, and who holds it now.
+awaitable<http::response> answer_locked(services with, asking from, failure locked) {
+    locked.facts["max_wait_ms"] = with.settings.locks.max_wait.count();
+    for (auto& resource : from.tell_holder_of) {
+        const auto seen = co_await with.locks.look(std::move(resource));
+        if (!seen || !*seen) continue;
+        const std::string& owner = (*seen)->claims.by.owner;
+        if (owner.empty()) {
+            locked.facts["owner"] = nullptr;
+        } else {
+            locked.facts["owner"] = owner;
+        }
+        locked.facts["principal"] = (*seen)->claims.by.principal;
+        locked.facts["fencing_token"] = lockcore::value_of((*seen)->claims.token);
+        break;
+    }
+    co_return http::problem_response(locked, from.request_id);
+}
+
 awaitable<http::response> answer_outcome(services with, asking from, lockcore::result<lockcore::lease> granted) {
-    if (!granted) co_return http::problem_response(to_failure(granted.error()), from.request_id);
+    if (!granted) {
+        failure refused = to_failure(granted.error());
+        if (refused.code == errc::resource_locked)
+            co_return co_await answer_locked(with, std::move(from), std::move(refused));
+        co_return http::problem_response(refused, from.request_id);
+    }
     const bool caller_gone =
         (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
@@ -115,6 +142,8 @@ awaitable<http::response> acquire_lease(services with, http::request r) {
     from.principal = std::move(r.principal);
     from.fence_on_grant = wanted->fence_on_grant;
     from.kept = wanted->acquire.kept;
+    from.max_hold = wanted->max_hold;
+    if (r.scopes.has(scope::history)) from.tell_holder_of = wanted->acquire.resources;
     from.keyed = !wanted->acquire.idempotency_key.empty();
     from.until = r.deadline + wanted->acquire.wait;
     auto asked = with.locks.acquire(std::move(wanted->acquire));
@@ -128,7 +157,7 @@ awaitable<http::response> renew_lease(services with, http::request r) {
     if (!claims) co_return http::problem_response(claims.error(), r.request_id);
     const auto renewed = co_await with.locks.renew(std::move(*claims), *ttl, r.trace_id);
     if (!renewed) co_return http::problem_response(to_failure(renewed.error()), r.request_id);
-    co_return http::json_response(render_lease(*renewed));
+    co_return http::json_response(render_renewed_lease(*renewed, with.settings.locks.max_hold));
 }
 
 awaitable<http::response> show_lease(services with, http::request r) {

@@ -22,7 +22,7 @@ class wait_queue {
     /// `handed_over`: how often running, before this queue emptied and began anew.
     explicit wait_queue(limits l, std::uint32_t handed_over = 0) : limits_(l), handed_over_(handed_over) {}
 
-    /// Tickets must grow.
+    /// Tickets must grow, but for those of callers that come back.
     void join(ticket t) { waiting_.insert(waiting_.end(), t); }
     /// True if the head left: the next one is to try at once.
     bool leave(ticket t);

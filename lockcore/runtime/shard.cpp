@@ -9,6 +9,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 namespace lockcore {
@@ -109,9 +110,14 @@ asio::awaitable<std::shared_ptr<round_attempt>> shard::run_round(command_kind ki
     co_return round;
 }
 
-asio::awaitable<result<lease>> shard::renew(lease_claims claims, milliseconds ttl, std::string trace_id) {
+asio::awaitable<result<lease>> shard::renew(lease_claims claims, milliseconds ttl, std::string trace_id, bool kept) {
     redis::lease_call call = call_for(claims);
     call.ttl = ttl;
+    if (kept) {
+        call.renewals_max = std::numeric_limits<std::uint32_t>::max();
+        // The last renewal before the bound reaches behind it; keep() ends the lease at the bound.
+        call.hold_max += ttl;
+    }
     const auto round = co_await run_round(command_kind::renew, std::move(call), claims);
     switch (round->machine().outcome()) {
         case majority_round::verdict::yes: {
@@ -226,6 +232,7 @@ asio::awaitable<result<keep_step>> shard::keep(kept_lease kept, std::string trac
     const milliseconds ttl = kept.current.ttl;
 
     sleeper me(io_);
+    const monotonic_time hold_until = kept.hold_until;
     const auto place = keepers_.emplace(std::string(claims.attempt.str()), &me);
     me.woken = std::ranges::find(ends_, claims.attempt) != ends_.end();
     monotonic_time renew_at = std::min(now() + ttl / 3, kept.valid_until);
@@ -234,11 +241,15 @@ asio::awaitable<result<keep_step>> shard::keep(kept_lease kept, std::string trac
         outcome = keep_step{what, kept, std::move(why)};
     };
     for (;;) {
-        me.until = renew_at;
+        me.until = std::min(renew_at, hold_until);
         co_await sleep(me);
         if (co_await caller_gone()) break;
         if (now() >= kept.valid_until) {
             ends(keep_step::outcome::lost, "It ran out: it could not be renewed in time.");
+            break;
+        }
+        if (now() >= hold_until) {
+            ends(keep_step::outcome::exhausted, "It was held as long as its max_hold_ms allows.");
             break;
         }
         if (std::exchange(me.woken, false)) {
@@ -247,9 +258,10 @@ asio::awaitable<result<keep_step>> shard::keep(kept_lease kept, std::string trac
             ends(keep_step::outcome::lost, "It was taken away or released.");
             break;
         }
-        const auto renewed = co_await renew(claims, ttl, trace_id);
+        const auto renewed = co_await renew(claims, ttl, trace_id, true);
         if (renewed) {
             kept = kept_lease(*renewed);
+            kept.hold_until = hold_until;
             ends(keep_step::outcome::renewed, {});
             break;
         }

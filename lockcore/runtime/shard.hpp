@@ -5,6 +5,7 @@
 #include <redis/node_link.hpp>
 #include <redis/wake_feed.hpp>
 #include <runtime/attempt.hpp>
+#include <runtime/ticket_counter.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -34,7 +35,9 @@ class shard final : public redis::link_observer {
     void refuse_new_leases();
 
     boost::asio::awaitable<result<lease>> acquire(acquire_request request);
-    boost::asio::awaitable<result<lease>> renew(lease_claims claims, milliseconds ttl, std::string trace_id);
+    /// `kept`: by keep(), which bounds the time itself.
+    boost::asio::awaitable<result<lease>> renew(lease_claims claims, milliseconds ttl, std::string trace_id,
+                                                bool kept = false);
     boost::asio::awaitable<result<lease>> inspect(lease_claims claims);
     boost::asio::awaitable<result<release_outcome>> release(lease_claims claims, std::string trace_id);
     boost::asio::awaitable<result<release_outcome>> revoke(lease_claims claims, lock_manager::revocation why);
@@ -138,7 +141,7 @@ class shard final : public redis::link_observer {
     std::unordered_map<std::string, queue> queues_;  ///< Only resources with waiters have an entry.
     std::unordered_map<wait_queue::ticket, waiter*> waiters_;
     std::atomic<std::size_t> waiting_{0};  ///< Of waiters_, for other threads.
-    wait_queue::ticket last_ticket_ = 0;
+    ticket_counter tickets_{config_.waiters_max};
     /// Waiters for several resources queue under the first; here are the others, each with that first one.
     std::unordered_multimap<std::string, std::string> also_waited_for_;
     std::unordered_multimap<std::string, sleeper*> keepers_;  ///< By nonce.

@@ -16,7 +16,7 @@ namespace asio = boost::asio;
 class shard::place_in_queue {
   public:
     place_in_queue(shard& s, const acquire_request& request, const std::string& home)
-        : self(s.io_, request), ticket(++s.last_ticket_), owner_(s), home_(home) {
+        : self(s.io_, request), ticket(s.tickets_.draw(request, now())), owner_(s), home_(home) {
         const wait_queue::limits limits{majority_of(s.links_.size()), s.config_.handoff_max};
         s.queues_.try_emplace(home, queue{wait_queue(limits, s.turn_of(home).handed_over), {}})
             .first->second.order.join(ticket);
@@ -288,8 +288,7 @@ asio::awaitable<result<lease>> shard::wait_in_queue(const acquire_request& reque
     queue& mine = queues_.find(home)->second;
 
     failure last = fail(errc::resource_locked, "Another lease holds the resource.");
-    // Who is the first here has just been refused, and left its mark so as to be told of the end of that lease; or it
-    // is the others' turn.
+    // The first here has just been refused and left its mark to be told of that lease's end; or others have their turn.
     me.until = now();
     if (mine.order.size() == 1) me.until += mine.order.refused(milliseconds{0}, chance_());
     for (;;) {
@@ -304,6 +303,7 @@ asio::awaitable<result<lease>> shard::wait_in_queue(const acquire_request& reque
             if (now() >= give_up_at) {
                 if (last.remaining == milliseconds{0}) last.remaining = locked_now(home).remaining;
                 last.queue_position = mine.order.position(place.ticket);
+                tickets_.keep(request, place.ticket, now());
                 co_return last;
             }
             if (mine.order.head() != place.ticket) continue;

@@ -204,17 +204,24 @@ TEST_P(holding_test, kept_then_renewed_until_taken_away_which_is_told_at_once) {
     EXPECT_EQ(there_.observer.count(event_kind::lease_revoked), 1);
 }
 
-TEST_P(holding_test, kept_and_renewals_are_used_up_then_exhausted_and_cancelled_then_it_stands) {
+TEST_P(holding_test, kept_until_its_hold_is_over_then_exhausted_and_cancelled_then_it_stands) {
     acquire_request r = lease_of({"a"}, 150ms);
     r.kept = true;
     kept_lease kept(*here_.acquire(r));
-    for (int i = 0; i < 3; ++i) {
+    kept.hold_for(420ms);
+    const auto began = std::chrono::steady_clock::now();
+    auto what = keep_step::outcome::renewed;
+    int renewals = -1;
+    for (; what == keep_step::outcome::renewed; ++renewals) {
         const auto step = here_.run(here_.manager().keep(kept, ""));
         ASSERT_TRUE(step);
-        ASSERT_EQ(step->what, keep_step::outcome::renewed) << step->why;
+        what = step->what;
         kept = step->kept;
     }
-    EXPECT_EQ(here_.run(here_.manager().keep(kept, ""))->what, keep_step::outcome::exhausted);
+    EXPECT_EQ(what, keep_step::outcome::exhausted);
+    EXPECT_GT(renewals, 3) << "max_renewals does not end a kept lease";
+    EXPECT_GE(std::chrono::steady_clock::now() - began, 380ms);
+    EXPECT_TRUE(here_.release(kept.current)) << "it was still held";
 
     acquire_request b = lease_of({"b"}, 5s);
     b.kept = true;

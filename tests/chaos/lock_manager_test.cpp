@@ -88,7 +88,7 @@ TEST_P(lock_manager_test, keeps_the_token_through_renewals) {
         const auto renewed = run(manager_->renew(a->claims, 300ms, ""));
         ASSERT_TRUE(renewed) << renewed.error().detail;
         EXPECT_EQ(renewed->claims.token, a->claims.token);
-        EXPECT_EQ(renewed->renewals_left, 999U - static_cast<unsigned>(i));
+        EXPECT_EQ(renewed->renewals_left, 999'999U - static_cast<unsigned>(i));
     }
 }
 

@@ -256,7 +256,7 @@ def test_renewal_when_the_gateways_clock_jumps_then_the_holder_keeps_his_lease(
         cluster: Cluster, resource: str, offset_s: int) -> None:
     """A lease held for less than a second, and a clock that says an hour. Proves that max_hold_ms is not counted by a
     clock that jumps."""
-    gateway = cluster.gateway()
+    gateway = cluster.gateway(cluster.settings(max_hold_ms=HOUR * 1000))
     clock = Clock(cluster.folder / f"{gateway.config.stem}.clock")
     gateway.environment = clock.environment()
     try:

@@ -34,7 +34,7 @@ def test_free_resource_when_asked_for_then_201_with_every_member_of_the_contract
     assert answer.headers["Location"] == f"/v1/leases/{lease['lease_id']}"
     assert (lease["resource"], lease["owner"], lease["hold_count"], lease["ttl_ms"]) == (resource, "orders-7f3a", 1, 10_000)
     assert isinstance(lease["fencing_token"], int) and 0 < lease["fencing_token"] < 2**53
-    assert lease["renewals_left"] == 1000
+    assert lease["renewals_left"] == 1_000_000
     assert lease["quorum"]["nodes"] == 5 and 3 <= lease["quorum"]["granted"] <= 5
 
 

@@ -37,7 +37,8 @@ def is_free(api: Api, resource: str) -> bool:
 def test_kept_lease_when_granted_then_the_first_event_has_the_lease(here: Api, resource: str) -> None:
     with keep(here, resource, owner="keeper", ttl_ms=10_000) as kept:
         lease = kept.granted()
-        assert set(lease) == LEASE_MEMBERS | {"resource"}
+        assert set(lease) == LEASE_MEMBERS | {"resource", "max_hold_ms", "hold_left_ms"}
+        assert lease["max_hold_ms"] == 86_400_000 and 0 <= 86_400_000 - lease["hold_left_ms"] < 5_000
         assert (lease["resource"], lease["owner"], lease["hold_count"], lease["ttl_ms"]) == (resource, "keeper", 1, 10_000)
         assert 8_000 < lease["validity_ms"] <= 9_898
         assert kept.head is not None and kept.head.status == 200
@@ -377,17 +378,38 @@ def test_gateway_when_it_stops_then_released_and_the_lease_is_free(cluster: Clus
     assert other.stop() == 0
 
 
-def test_renewals_when_used_up_then_released_with_the_reason(cluster: Cluster, resource: str) -> None:
+def test_kept_lease_when_max_renewals_are_over_then_it_goes_on(cluster: Cluster, resource: str) -> None:
+    """Time alone bounds it; the count is for POST …/renew."""
     gateway = cluster.gateway(cluster.settings(max_renewals=2))
     gateway.start()
-    kept = keep(gateway.api, resource, ttl_ms=600)
-    released = kept.next("released")
-    assert kept.names() == ["granted", "renewed", "renewed", "released"]
-    assert "max_renewals" in released.data["reason"]
-    assert released.data["renewals_left"] == 0
-    kept.wait_for_end()
-    assert is_free(gateway.api, resource)
+    with keep(gateway.api, resource, ttl_ms=600) as kept:
+        eventually(lambda: kept.names().count("renewed") >= 4, 8, what="four renewals")
+        assert "released" not in kept.names()
+        assert kept.events[-1].data["renewals_left"] == 0
+        expect_problem(gateway.api.renew(kept.events[0].data, ttl_ms=600), 409, "renewals-exhausted")
     assert gateway.stop() == 0
+
+
+def test_kept_lease_when_max_hold_is_over_then_released_then(here: Api, there: Api, resource: str) -> None:
+    with keep(here, resource, ttl_ms=900, max_hold_ms=2_000) as kept:
+        first = kept.granted()
+        assert first["max_hold_ms"] == 2_000 and 1_500 < first["hold_left_ms"] <= 2_000
+        released = kept.next("released", 8)
+        assert "max_hold" in released.data["reason"] and released.data["hold_left_ms"] == 0
+        assert 1.6 < released.at - kept.events[0].at < 3
+        lefts = [event.data["hold_left_ms"] for event in kept.events]
+        assert lefts == sorted(lefts, reverse=True) and kept.names().count("renewed") >= 4
+        kept.wait_for_end()
+    assert is_free(there, resource)
+
+
+def test_max_hold_when_it_can_not_be_honoured_then_400(here: Api, resource: str) -> None:
+    for body, accept in (({"max_hold_ms": 86_400_001}, "text/event-stream"), ({"max_hold_ms": 99}, "text/event-stream"),
+                         ({"max_hold_ms": "1"}, "text/event-stream"), ({"max_hold_ms": 5_000}, "application/json")):
+        answer = here.call("POST", "/v1/leases", {"resource": resource, **body}, {"Accept": accept})
+        assert pointers_of(answer) == ["/max_hold_ms"]
+    assert here.renew(lease := here.take(resource)).json()["max_hold_ms"] == 86_400_000
+    here.give_back(lease)
 
 
 def test_hold_when_as_long_as_allowed_then_released_with_the_reason(cluster: Cluster, resource: str) -> None:

@@ -34,10 +34,11 @@ struct config {
     std::chrono::milliseconds max_ttl{60'000};
     /// Longest time a caller may wait for a resource. 0: nobody waits. Default 30 s.
     std::chrono::milliseconds max_wait{30'000};
-    /// How often a lease may be renewed. 0: never. Default 1,000.
-    std::uint32_t max_renewals = 1'000;
-    /// How long a lease may be held in all, renewals included. Default 1 h; at least max_ttl.
-    std::chrono::milliseconds max_hold{3'600'000};
+    /// How often a lease may be renewed by its holder (lock_manager::renew). 0: never. Default 1,000,000, so that the
+    /// time is what bounds.
+    std::uint32_t max_renewals = 1'000'000;
+    /// How long a lease may be held in all, renewals included. Default 1 day; at least max_ttl.
+    std::chrono::milliseconds max_hold{86'400'000};
     /// How many times running a release here may hand the lease to the next who waits here, before other gateways get
     /// their turn. 0: never; every release is open to all. Default 16; at most 1,000.
     std::uint32_t handoff_max = 16;

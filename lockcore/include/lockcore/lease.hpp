@@ -51,7 +51,8 @@ struct acquire_request {
     milliseconds ttl{};    ///< 0: config::default_ttl.
     milliseconds wait{0};  ///< How long the call may wait for the resource. 0: answer at once.
     std::string trace_id;  ///< Passed on to events; may be empty.
-    /// The same key of the same principal gives the same lease while that lives. Empty: none.
+    /// The same key of the same principal gives the same lease while that lives; and whoever waited in vain and asks
+    /// again within five seconds has its place in the queue again. Empty: none.
     std::string idempotency_key{};
     bool kept = false;  ///< For lock_manager::keep: the manager is to be told when somebody else ends the lease.
 };

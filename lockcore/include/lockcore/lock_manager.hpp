@@ -24,11 +24,15 @@ struct release_outcome {
 /// A lease that its manager renews (lock_manager::keep).
 struct kept_lease {
     lease current;
-    monotonic_time valid_until;  ///< Behind this it may be another's.
+    monotonic_time valid_until;                         ///< Behind this it may be another's.
+    monotonic_time hold_until = monotonic_time::max();  ///< It is not kept longer than this.
 
     /// For a lease that was granted just now.
     explicit kept_lease(lease granted)
         : current(std::move(granted)), valid_until(std::chrono::steady_clock::now() + current.validity) {}
+
+    /// Bounds how long it is kept from now on.
+    void hold_for(milliseconds longest) { hold_until = valid_until - current.validity + longest; }
     kept_lease() = default;
 };
 
@@ -37,7 +41,7 @@ struct keep_step {
     enum class outcome {
         renewed,    ///< It goes on.
         lost,       ///< It is over; `why` says how that is known.
-        exhausted,  ///< It still stands, but may not be renewed any more.
+        exhausted,  ///< It still stands, but is not kept longer: hold_until has come, or max_hold of the nodes.
     };
     outcome what = outcome::lost;
     kept_lease kept;
@@ -155,8 +159,9 @@ class lock_manager {
     /// holder does not know yet. Errors: as release.
     boost::asio::awaitable<result<release_outcome>> revoke(lease_claims claims, revocation why);
 
-    /// Sleeps a third of the ttl and renews; returns at once when somebody else ended the lease. To be called again and
-    /// again with what it returned. For leases acquired with `kept`.
+    /// Sleeps a third of the ttl and renews, whatever max_renewals is; returns at once when somebody else ended the
+    /// lease, and when hold_until comes. To be called again and again with what it returned. For leases acquired with
+    /// `kept`.
     ///
     /// Errors: errc::cancelled (the lease stands; release it).
     /// Cancel: (terminal) as said.
