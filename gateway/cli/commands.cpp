@@ -131,6 +131,16 @@ void commands::add_lock() {
         "its ttl if this program or the gateway is killed. The command has FENCING_TOKEN, FENCING_LEASE (the "
         "lease_id)\n"
         "and FENCING_RESOURCE (several: with commas) in its environment, and gets INT, TERM and HUP sent to us.\n"
+        "The command is started under a lease that is ours by our own clock, also where the gateway, the network or "
+        "this\n"
+        "machine stood still. It may hold the lease for --max-hold: that is announced a minute before (a tenth of it "
+        "where\n"
+        "that is less); --kill-after before its end (or a tenth of it) the command gets SIGTERM, at its end SIGKILL.\n"
+        "Without --wait it waits for as long as it takes, also through restarts of the gateway, and keeps its place "
+        "among\n"
+        "those who wait there; only the very first answer has to come. A terminal is told who holds it, where the API "
+        "key\n"
+        "has the scope history. Ctrl-C leaves nothing behind.\n"
         "Where the lease is lost (an operator took it, the gateway stopped or can't be reached any more), the command\n"
         "and all of its process group get SIGTERM, and SIGKILL after --kill-after. A command that writes all the same\n"
         "is too late by itself: what protects the data is the fence in the database. So let it write with its token:\n"
@@ -141,18 +151,28 @@ void commands::add_lock() {
         "  update inventory set stock = stock - 3 where sku = 'sku-1';\n"
         "  commit;\n"
         "Exit codes: the command's own (128 and the signal's number if one killed it; 127 not found, 126 not\n"
-        "executable); 65 the lease was lost and the command ended; 75 not granted in time; 69 no gateway, or it can't\n"
-        "grant; 77 the API key is not enough; 64 wrong arguments. The API key is taken from FENCEGATE_API_KEY or\n"
+        "executable); 65 the lease was lost and the command ended; 124 --max-hold was over and the command ended; 75 "
+        "not\n"
+        "granted in time; 69 no gateway, or it can't grant; 77 the API key is not enough; 64 wrong arguments. The API "
+        "key is taken from FENCEGATE_API_KEY or\n"
         "--api-key-file, never from an argument.\n"
         "Examples:\n"
         "  fencegate lock --wait 10s jobs/nightly -- ./nightly --all\n"
+        "  fencegate lock --no-wait --max-hold 2h jobs/nightly -- ./nightly --all\n"
         "  fencegate lock --seal orders/1001 inventory/sku-1 -- ./ship 1001");
     command.formatter(std::make_shared<lock_formatter>());
     command.add_option("RESOURCE", lock_.resources, "All of them or none; one token for all")->required();
-    add_duration(command, "--wait", lock_.wait, "How long to wait for it; at once or not at all if not given");
+    auto* wait = add_duration(command, "--wait", lock_.wait, "How long to wait for it at most [without limit]");
+    command
+        .add_flag_callback(
+            "--no-wait", [this] { lock_.wait = milliseconds{0}; }, "As --wait 0: now or not at all")
+        ->excludes(wait);
+    add_duration(command, "--max-hold", lock_.max_hold,
+                 "How long to hold it at most [the gateway's lease.max_hold_ms: 24h]");
     add_duration(command, "--ttl", lock_.ttl,
                  "How long the lease outlives us if nobody renews it any more; else the gateway's default");
-    add_duration(command, "--kill-after", lock_.kill_after, "From SIGTERM to SIGKILL where the lease is lost [5s]");
+    add_duration(command, "--kill-after", lock_.kill_after,
+                 "From SIGTERM to SIGKILL where the lease is lost or over [5s]");
     auto* owner =
         command.add_option("--owner", lock_.owner, "A name for the holder, which may hold the same several times over");
     command

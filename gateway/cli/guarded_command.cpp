@@ -88,11 +88,11 @@ void guarded_command::end() const {
     signal(SIGCONT);
 }
 
-std::optional<int> guarded_command::look() {
+std::optional<int> guarded_command::look(const std::function<void()>& resumed) {
     int status = 0;
     while (running_ && waitpid(process_, &status, WNOHANG | WUNTRACED) == process_) {
         if (WIFSTOPPED(status)) {
-            if (has_terminal_) stop_with_it();
+            if (has_terminal_) stop_with_it(resumed);
             continue;
         }
         running_ = false;
@@ -103,9 +103,10 @@ std::optional<int> guarded_command::look() {
     return std::nullopt;
 }
 
-void guarded_command::stop_with_it() {
+void guarded_command::stop_with_it(const std::function<void()>& resumed) {
     give_terminal(getpgrp());
     raise(SIGSTOP);
+    resumed();
     if (tcgetpgrp(STDIN_FILENO) == getpgrp()) give_terminal(process_);
     signal(SIGCONT);
 }

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,8 +35,8 @@ class guarded_command {
     void end() const;
 
     /// To be called on each SIGCHLD: how it ended, as waitpid tells it, once it has. Where it was stopped by the
-    /// terminal (Ctrl-Z), stops us too, and goes on with it.
-    std::optional<int> look();
+    /// terminal (Ctrl-Z), stops us too, and goes on with it after a call of `resumed`.
+    std::optional<int> look(const std::function<void()>& resumed);
 
     /// After its end: whether others of its process group are left.
     bool left_something() const;
@@ -44,7 +45,7 @@ class guarded_command {
     void kill_rest() const;
 
   private:
-    void stop_with_it();
+    void stop_with_it(const std::function<void()>& resumed);
     bool owns_terminal() const;
 
     warden warden_;

@@ -137,6 +137,7 @@ asio::awaitable<answer> wire::send(request what, std::chrono::milliseconds withi
     out.set(http::field::accept, what.accept);
     if (!what.api_key.empty()) out.set(http::field::authorization, "Bearer " + what.api_key);
     if (!what.last_event_id.empty()) out.set("Last-Event-ID", what.last_event_id);
+    if (!what.idempotency_key.empty()) out.set("Idempotency-Key", what.idempotency_key);
     if (!what.body.empty()) out.set(http::field::content_type, "application/json");
     out.body() = std::move(what.body);
     out.prepare_payload();

@@ -26,9 +26,10 @@ struct request {
     std::string method = "GET";
     std::string target;  ///< Path and query, encoded.
     std::string accept = "application/json";
-    std::string api_key;        ///< Empty: none is sent.
-    std::string last_event_id;  ///< Empty: none is sent.
-    std::string body;           ///< JSON; empty: none is sent.
+    std::string api_key;            ///< Empty: none is sent.
+    std::string last_event_id;      ///< Empty: none is sent.
+    std::string idempotency_key{};  ///< Empty: none is sent.
+    std::string body;               ///< JSON; empty: none is sent.
 };
 
 struct answer {

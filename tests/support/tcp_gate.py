@@ -12,7 +12,7 @@ import socket
 import ssl
 import struct
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Awaitable, Callable, Iterator, Sequence
 
@@ -53,7 +53,8 @@ class Link:
             if side is None:
                 continue
             if reset:
-                side.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
+                with suppress(OSError):  # the side that was reset is closed already
+                    side.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
                 side.transport.abort()
             else:
                 side.close()
