@@ -21,6 +21,7 @@
 #include <boost/asio/use_future.hpp>
 
 #include <csignal>
+#include <cstring>
 
 namespace fencegate {
 namespace {
@@ -51,20 +52,30 @@ class postgres_register final : public lockcore::epoch_register {
     pg::pool& pool_;
 };
 
-/// SIGTERM and SIGINT, blocked in every thread and waited for by one.
-class stop_signals {
+/// Signals that would end the process by default, blocked in every thread and waited for by one. SIGTERM and SIGINT
+/// stop the gateway. SIGHUP, SIGUSR1 and SIGUSR2 change nothing: many supervisors and log rotations send one to
+/// whatever they run. SIGQUIT keeps its default, which leaves a core dump.
+class process_signals {
   public:
-    stop_signals() {
+    process_signals() {
         sigemptyset(&set_);
-        sigaddset(&set_, SIGTERM);
-        sigaddset(&set_, SIGINT);
+        for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2})
+            sigaddset(&set_, number);
         pthread_sigmask(SIG_BLOCK, &set_, nullptr);
         std::signal(SIGPIPE, SIG_IGN);
     }
-    int wait() const {
-        int signal = 0;
-        sigwait(&set_, &signal);
-        return signal;
+
+    /// Out: the signal that stops the gateway.
+    int wait_for_stop() const {
+        for (;;) {
+            int number = 0;
+            sigwait(&set_, &number);
+            if (number == SIGTERM || number == SIGINT) return number;
+            spdlog::info(
+                "signal {} ({}): nothing is reloaded; a changed configuration takes effect when the gateway is "
+                "restarted",
+                number, sigabbrev_np(number));
+        }
     }
 
   private:
@@ -75,7 +86,7 @@ class stop_signals {
 
 int serve(const config& cfg) {
     start_logging(cfg.log);
-    const stop_signals signals;  // before any thread, so that all of them inherit the mask
+    const process_signals signals;  // before any thread, so that all of them inherit the mask
 
     pg::pool pool(cfg.postgres);
     if (const auto ready = pool.check(); !ready) {
@@ -123,7 +134,7 @@ int serve(const config& cfg) {
     server.start();
     spdlog::info("fencegate {} listens on http://{}:{}", FENCEGATE_VERSION, cfg.http.address, server.port());
 
-    spdlog::info("signal {}: stopping", signals.wait());
+    spdlog::info("signal {}: stopping", signals.wait_for_stop());
     server.stop_accepting();
     locks
         .refuse_new_leases();  // wakes those that wait, so that they get their answer while the server still gives some

@@ -14,7 +14,8 @@ enum exit_code : int {
 };
 
 /// Runs a gateway until SIGTERM or SIGINT: stops accepting, refuses new leases, lets requests under way finish
-/// (bounded), writes out the history buffer, closes. Prints what it does to the log only.
+/// (bounded), writes out the history buffer, closes. SIGHUP, SIGUSR1 and SIGUSR2 are logged and change nothing. Prints
+/// what it does to the log only.
 int serve(const config& cfg);
 
 }  // namespace fencegate

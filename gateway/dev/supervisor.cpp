@@ -9,18 +9,22 @@
 namespace fencegate::dev {
 namespace {
 
-sigset_t taken_signals() {
+/// A SIGHUP that we were started to ignore (nohup) stays ignored: a blocked one would be taken all the same.
+sigset_t signals_to_take() {
     sigset_t set;
     sigemptyset(&set);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP})
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2})
         sigaddset(&set, signal);
+    struct sigaction hangup {};
+    sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
     return set;
 }
 
 }  // namespace
 
 supervisor::supervisor(std::function<void()> changed) : changed_(std::move(changed)) {
-    const sigset_t set = taken_signals();
+    const sigset_t set = signals_to_take();
     sigprocmask(SIG_BLOCK, &set, nullptr);
 }
 
@@ -40,7 +44,7 @@ void supervisor::keep(program what) {
 }
 
 void supervisor::turn() {
-    const sigset_t set = taken_signals();
+    const sigset_t set = signals_to_take();
     timespec wait{};
     wait.tv_nsec = std::chrono::nanoseconds(tick).count();
     const int signal = sigtimedwait(&set, nullptr, &wait);

@@ -11,8 +11,9 @@ namespace fencegate::dev {
 
 /// Keeps programs running: one that ends is started again after a second. One loop, no threads.
 ///
-/// From its construction on SIGCHLD, SIGINT, SIGTERM and SIGHUP are blocked and taken by the loop; its children get
-/// them unblocked. Limits:  starts while waiting to become ready: a program that ends `deaths_max` times is a fault of
+/// From its construction on SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP (unless it is ignored) are blocked
+/// and taken by the loop; its children get them unblocked. SIGINT, SIGTERM and SIGHUP stop it, SIGUSR1 and SIGUSR2
+/// change nothing. Limits:  starts while waiting to become ready: a program that ends `deaths_max` times is a fault of
 /// the stack.
 class supervisor {
   public:

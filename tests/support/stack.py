@@ -39,6 +39,7 @@ class Stack:
         self.data = self.folder / "data"
         self.log = self.folder / "dev.log"
         self.arguments = arguments
+        self.prefix: list[str] = []  # a program that becomes `fencegate dev`, such as nohup
         self.process: subprocess.Popen | None = None
         self.facts: dict[str, Any] = {}
 
@@ -47,7 +48,7 @@ class Stack:
     def start(self, within: float = READY_WITHIN) -> float:
         """Starts it and waits until it serves; gives the seconds that took."""
         began, wall = time.monotonic(), time.time_ns()
-        self.process = processes.start([str(processes.fencegate_binary()), "dev", "--data-dir", str(self.data), "--http", "127.0.0.1:0",
+        self.process = processes.start([*self.prefix, str(processes.fencegate_binary()), "dev", "--data-dir", str(self.data), "--http", "127.0.0.1:0",
                                         *self.arguments], self.log)
         try:
             eventually(lambda: self._is_fresh(wall) and self._is_ready(), within, what=f"the stack is ready\n{self.words()}")
