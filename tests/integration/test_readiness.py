@@ -34,10 +34,10 @@ def test_readiness_when_nodes_hang_then_writes_stay_ready(stack: Stack, api: Api
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
 def test_gateway_when_signalled_to_reload_then_it_says_so_and_serves_on(gateway: Gateway, resource: str, number: signal.Signals) -> None:
-    lease = gateway.api.take(resource)
+    lease = gateway.api.take(resource, ttl_ms=2_000)
     os.kill(gateway.pid, number)
     eventually(lambda: f"({number.name[3:]}): nothing is reloaded" in gateway.log.read_text(), what="it says what it did")
-    assert gateway.api.renew(lease).status == 200
+    assert gateway.api.renew(lease, ttl_ms=2_000).status == 200
     assert gateway.stop() == 0
 
 
