@@ -11,7 +11,7 @@ from typing import Iterator
 
 import pytest
 from support import processes
-from support.api import Api
+from support.api import Api, Call
 from support.cli import Cli, first_line
 from support.cluster import Cluster, Gateway
 from support.polling import eventually, stays
@@ -138,8 +138,8 @@ def test_renewals_when_each_arrives_later_then_the_command_ends(through: Cli, ga
     """They never stop to come, but in the end each is older than the lease that it tells of."""
     running = through.begin("lock", resource, "--ttl", "1s", "--", "sh", "-c", f"echo begun > {mark}; exec sleep 60")
     first_line(mark)
-    for step in range(1, 31):
-        gate.replies.delay = step / 10
+    for step in range(1, 41):  # so slowly that the gap between two stays well below the ttl
+        gate.replies.delay = step / 20
         time.sleep(0.15)
         if running.poll() is not None:
             break
@@ -189,6 +189,28 @@ def test_waiting_when_requests_repeat_then_the_order_of_arrival_stays(impatient:
     impatient.api.give_back(lease)
     assert [ended(process)[0] for process in waiting] == [0] * 4
     assert mark.read_text().split() == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_place_when_asked_again_with_its_key_then_kept(here: Api, resource: str, keyed: bool) -> None:
+    headers = {"Idempotency-Key": f"again-{resource}"} if keyed else None
+    lease = here.take(resource)
+
+    def ask(wait_ms: int, headers: dict[str, str] | None) -> Call:
+        call = here.begin("POST", "/v1/leases", {"resource": resource, "ttl_ms": 5_000, "wait_ms": wait_ms}, headers)
+        eventually(lambda: waiters(here, resource) > len(waiting), what="it waits")
+        return call
+
+    waiting: list[Call] = []
+    waiting.append(ask(1_000, headers))
+    waiting.append(ask(15_000, None))
+    assert waiting.pop(0).answer().status == 423
+    waiting.append(ask(15_000, headers))
+    here.give_back(lease)
+    for call in reversed(waiting) if keyed else waiting:  # the other is not answered before this one's release
+        granted = call.answer()
+        assert granted.status == 201, granted
+        here.give_back(granted.json())
 
 
 def test_waiting_when_a_gateway_lets_nobody_wait_then_it_asks_again(cluster: Cluster, resource: str) -> None:

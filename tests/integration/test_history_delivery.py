@@ -163,6 +163,7 @@ def test_buffer_when_full_and_refusing_then_no_new_grants_and_nothing_is_lost(cl
         with taking(gateway.api, resource) as takers:
             eventually(lambda: all(taker.others[503] > 2 for taker in takers), 30, what="each is refused")
             expect_problem(gateway.api.ask(resource), 503, "storage-unavailable")
+            expect_problem(gateway.api.get("/readyz/leases"), 503, "storage-unavailable")
             gate.heal()
             counts = [len(taker.granted) for taker in takers]
             eventually(lambda: all(len(taker.granted) > count for taker, count in zip(takers, counts)), 20, what="leases are granted again")
@@ -179,6 +180,7 @@ def test_buffer_when_full_and_dropping_then_grants_go_on_and_the_newest_are_lost
         with taking(gateway.api, resource) as takers:
             eventually(lambda: sum(len(taker.granted) for taker in takers) > 1_000, 30, what="more than fit")
         assert all(not taker.others for taker in takers)
+        assert gateway.api.get("/readyz/leases").status == 200
         assert b"\nfencegate_history_buffer_full 1\n" in gateway.api.get("/metrics").body
         gate.heal()
         eventually(lambda: b"\nfencegate_history_buffer_full 0\n" in gateway.api.get("/metrics").body, 20, what="there is room again")
