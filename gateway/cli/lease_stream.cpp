@@ -36,7 +36,7 @@ std::string random_key() {
 }
 
 int exit_code_of_refusal(unsigned status) {
-    if (status == 423 || status == 429) return exit_not_granted;
+    if (status == 410 || status == 423 || status == 429) return exit_not_granted;
     if (status == 401 || status == 403) return exit_not_allowed;
     if (status >= 500) return exit_unavailable;
     return status == 400 ? exit_usage : exit_failed;
@@ -152,7 +152,9 @@ asio::awaitable<std::optional<lock_refusal>> lease_stream::open() {
         if (got.streams()) co_return std::nullopt;
 
         const bool held = got.status == 423;
-        const bool passes = waiting_ && (got.status == 0 || got.status == 429 || got.status >= 500);
+        // 410: granted, but over before the gateway could say so.
+        const bool passes =
+            got.status == 410 || (waiting_ && (got.status == 0 || got.status == 429 || got.status >= 500));
         if (got.status != 0) {
             refusal.exit_code = exit_code_of_refusal(got.status);
             refusal.text = describe(got);

@@ -121,14 +121,15 @@ class lock_run {
     /// With the stream's first event, unless its lease is over already.
     asio::awaitable<void> start_command() {
         const auto event = co_await stream_.next_event();
-        if (!event || event->name != "granted")
+        const bool over = event && (event->name == "lost" || event->name == "released");
+        if (!event || !(over || event->name == "granted"))
             throw unreachable("the gateway broke the connection before it granted the lease");
         const json::value parsed = json::parse(event->data);
         const json::object& lease = parsed.as_object();
         lease_id_ = text(lease, "lease_id");
-        valid_until_ = stream_.valid_until(lease);
+        valid_until_ = over ? boot_clock::time_point() : stream_.valid_until(lease);
         // The answer took long: that need not have been the way back. Asking again tells.
-        if (until(valid_until_) < milliseconds(number(lease, "validity_ms").value_or(0)) / 2)
+        if (!over && until(valid_until_) < milliseconds(number(lease, "validity_ms").value_or(0)) / 2)
             co_await confirm(gateway_.timeout());
         if (phase_ != phase::asking) co_return;
         if (until(valid_until_) <= milliseconds{0}) {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -145,6 +147,27 @@ def test_renewals_when_each_arrives_later_then_the_command_ends(through: Cli, ga
             break
     code, words = ended(running, 3)
     assert code == LOST and "ran out" in words
+
+
+GRANTED = json.dumps({"lease_id": "x", "fencing_token": 7, "validity_ms": 60_000})
+STREAM = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+
+
+@pytest.mark.parametrize("over", ["HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n", f"{STREAM}event: lost\ndata: {GRANTED}\n\n"], ids=["410", "lost"])
+@pytest.mark.parametrize("limit", ["0", "20s"])
+def test_grant_when_the_gateway_says_that_it_is_over_then_asked_again(resource: str, over: str, limit: str) -> None:
+    """Of a gateway that stood still between the grant and its answer."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin("lock", "--wait", limit, resource, "--", "true")
+        for answer in [over] + [f"{STREAM}event: granted\ndata: {GRANTED}\n\n"] * (limit != "0"):
+            connection, _ = server.accept()
+            with connection:
+                assert connection.recv(65536).startswith(b"POST /v1/leases ")
+                connection.sendall(answer.encode())
+                while connection.recv(65536):  # until it hangs up
+                    pass
+        assert ended(running)[0] == (NOT_GRANTED if limit == "0" else 0)
 
 
 # waiting
