@@ -10,6 +10,7 @@
 #include <gateway/logging.hpp>
 #include <gateway/metrics/leak_watch.hpp>
 #include <gateway/metrics/metrics.hpp>
+#include <gateway/node_log.hpp>
 #include <gateway/pg/pool.hpp>
 #include <gateway/runtime/io_threads.hpp>
 
@@ -37,18 +38,33 @@ class postgres_register final : public lockcore::epoch_register {
   public:
     explicit postgres_register(pg::pool& pool) : pool_(pool) {}
 
-    boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(std::string node_name,
-                                                                         lockcore::epoch seen) override {
-        const auto until = std::chrono::steady_clock::now() + 5s;
-        auto drawn = co_await pool_.draw_epoch(std::move(node_name), seen, until);
+    boost::asio::awaitable<lockcore::result<lockcore::node_record>> find(std::string node_name) override {
+        auto found = co_await pool_.find_node(std::move(node_name), deadline());
+        if (found) co_return *found;
+        co_return unreachable(found.error());
+    }
+
+    boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(lockcore::epoch_request request) override {
+        auto drawn = co_await pool_.draw_epoch(std::move(request), deadline());
         if (drawn) co_return *drawn;
-        lockcore::failure f;
-        f.code = lockcore::errc::no_quorum;
-        f.detail = drawn.error().detail;
-        co_return f;
+        co_return unreachable(drawn.error());
+    }
+
+    boost::asio::awaitable<lockcore::result<void>> note_unsynced(std::string node_name) override {
+        auto noted = co_await pool_.note_unsynced(std::move(node_name), deadline());
+        if (noted) co_return lockcore::result<void>();
+        co_return unreachable(noted.error());
     }
 
   private:
+    static std::chrono::steady_clock::time_point deadline() { return std::chrono::steady_clock::now() + 5s; }
+    static lockcore::failure unreachable(const failure& why) {
+        lockcore::failure f;
+        f.code = lockcore::errc::no_quorum;
+        f.detail = why.detail;
+        return f;
+    }
+
     pg::pool& pool_;
 };
 
@@ -110,9 +126,10 @@ int serve(const config& cfg) {
     history_feed feed(pool, first);
     history_keeper keeper(cfg.history, pool, first);
     metrics measured(expiries);
+    node_log node_changes(measured.leases(), first);
     postgres_register epochs(pool);
     const lockcore::hmac_sha256 mac(cfg.lease.signing_key);
-    lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, measured.leases()});
+    lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, node_changes});
     leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
     measured.read_from({locks, leaks, pool, events, FENCEGATE_VERSION});
     api::running_keys keys;

@@ -41,13 +41,30 @@ result<void> join(session& via, const membership& m) {
     }
 }
 
-lockcore::drawn_epoch draw(session& via, const std::string& node_name, lockcore::epoch seen) {
-    const auto rows = via.exec("select epoch, first_admission from fencing.draw_epoch($1::text, $2::bigint)",
-                               {node_name, std::to_string(lockcore::value_of(seen))});
+lockcore::drawn_epoch draw(session& via, const lockcore::epoch_request& request) {
+    const auto rows =
+        via.exec("select epoch, repeated from fencing.draw_epoch($1::text, $2::text, $3::boolean, $4::bigint)",
+                 {request.node_name, request.life, request.synced ? "true" : "false",
+                  std::to_string(lockcore::value_of(request.seen))});
     lockcore::drawn_epoch out;
     out.value = lockcore::epoch{rows[0][0].as<std::uint64_t>()};
-    out.first_admission = rows[0][1].as<bool>();
+    out.repeated = rows[0][1].as<bool>();
     return out;
+}
+
+lockcore::node_record find_node_record(session& via, const std::string& node_name) {
+    const auto rows = via.exec("select epoch, synced from fencing.node where name = $1::text", {node_name});
+    lockcore::node_record out;
+    if (rows.empty()) return out;
+    out.known = true;
+    out.drawn = lockcore::epoch{rows[0][0].as<std::uint64_t>()};
+    out.synced = rows[0][1].as<bool>();
+    return out;
+}
+
+bool note_node_unsynced(session& via, const std::string& node_name) {
+    via.exec("select fencing.note_unsynced($1::text)", {node_name});
+    return true;
 }
 
 fence_state repair(session& via, const lockcore::resource_name& resource, lockcore::fencing_token to, const actor& by,

@@ -24,7 +24,14 @@ result<void> join(session& via, const membership& m);
 
 /// PROTOCOL.md R8b: committed before it returns. Throws what session::exec throws; after session_lost an epoch may have
 /// been drawn, which is harmless.
-lockcore::drawn_epoch draw(session& via, const std::string& node_name, lockcore::epoch seen);
+lockcore::drawn_epoch draw(session& via, const lockcore::epoch_request& request);
+
+/// What the register knows of a node. Throws what session::exec throws.
+lockcore::node_record find_node_record(session& via, const std::string& node_name);
+
+/// Keeps that the node's life did not sync every write; repeating it is harmless. True. Throws what session::exec
+/// throws.
+bool note_node_unsynced(session& via, const std::string& node_name);
 
 /// See pool::raise_fences; repeating it is harmless. Throws what session::exec throws.
 std::vector<fence_state> raise(session& via, const std::vector<lockcore::resource_name>& resources,

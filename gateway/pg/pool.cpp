@@ -298,12 +298,26 @@ asio::awaitable<result<fence_state>> pool::repair_fence(lockcore::resource_name 
     return impl_->submit<fence_state>(where, until, true, std::move(work));
 }
 
-asio::awaitable<result<lockcore::drawn_epoch>> pool::draw_epoch(std::string node_name, lockcore::epoch seen,
-                                                                deadline until) {
-    auto work = [node_name = std::move(node_name), seen](session_slot& slot) -> result<lockcore::drawn_epoch> {
-        return twice(slot, [&](session& via) { return draw(via, node_name, seen); });
+asio::awaitable<result<lockcore::drawn_epoch>> pool::draw_epoch(lockcore::epoch_request request, deadline until) {
+    auto work = [request = std::move(request)](session_slot& slot) -> result<lockcore::drawn_epoch> {
+        return twice(slot, [&](session& via) { return draw(via, request); });
     };
     return impl_->submit<lockcore::drawn_epoch>(impl_->least_loaded(impl_->workers), until, true, std::move(work));
+}
+
+asio::awaitable<result<lockcore::node_record>> pool::find_node(std::string node_name, deadline until) {
+    auto work = [node_name = std::move(node_name)](session_slot& slot) -> result<lockcore::node_record> {
+        return twice(slot, [&](session& via) { return find_node_record(via, node_name); });
+    };
+    return impl_->submit<lockcore::node_record>(impl_->least_loaded(impl_->workers), until, true, std::move(work));
+}
+
+asio::awaitable<result<void>> pool::note_unsynced(std::string node_name, deadline until) {
+    auto work = [node_name = std::move(node_name)](session_slot& slot) -> result<void> {
+        twice(slot, [&](session& via) { return note_node_unsynced(via, node_name); });
+        return {};
+    };
+    return impl_->submit<void>(impl_->least_loaded(impl_->workers), until, true, std::move(work));
 }
 
 asio::awaitable<result<void>> pool::ping(deadline until) {

@@ -106,8 +106,10 @@ class pool {
                                                              deadline until);
 
     /// PROTOCOL.md R8b.
-    boost::asio::awaitable<result<lockcore::drawn_epoch>> draw_epoch(std::string node_name, lockcore::epoch seen,
-                                                                     deadline until);
+    boost::asio::awaitable<result<lockcore::drawn_epoch>> draw_epoch(lockcore::epoch_request request, deadline until);
+    /// What the register knows of a node; and that its life did not sync every write.
+    boost::asio::awaitable<result<lockcore::node_record>> find_node(std::string node_name, deadline until);
+    boost::asio::awaitable<result<void>> note_unsynced(std::string node_name, deadline until);
 
     /// A round trip, to a server that takes writes. For readiness.
     boost::asio::awaitable<result<void>> ping(deadline until);

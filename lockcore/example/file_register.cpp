@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
-#include <set>
+#include <map>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -55,22 +55,39 @@ class descriptor {
     int fd_;
 };
 
-struct content {
-    std::uint64_t epoch = 0;
-    std::set<std::string> nodes;
+/// What is kept of a node: its latest epoch, and for which life of it that was drawn.
+struct kept_node {
+    std::uint64_t epoch = 0;  ///< 0: not known.
+    bool synced = false;
+    std::string life;
 };
 
-/// "epoch 7", then a line "node NAME" for each node, then "end".
+struct content {
+    std::uint64_t epoch = 0;
+    std::map<std::string, kept_node> nodes;
+};
+
+/// "epoch 7", then a line "node NAME" for each node, with a line "life 7 synced LIFE" or "life 7 unsynced LIFE" behind
+/// it where a life of it is known, then "end".
 content read(const std::filesystem::path& file) {
     content found;
     std::ifstream in(file);
     if (!in)
         throw std::runtime_error("can't read " + file.string() + ": a new register is an empty file, made by hand");
     if (std::filesystem::file_size(file) == 0) return found;
-    std::string word, name;
+    std::string word, name, synced;
     bool whole = in >> word >> found.epoch && word == "epoch" && found.epoch > 0 && found.epoch < epochs_end;
-    while (whole && (in >> word) && word == "node" && in.get() == ' ' && std::getline(in, name))
-        found.nodes.insert(name);
+    for (word.clear(); whole && (in >> word) && word != "end";) {
+        if (word == "node") {
+            whole = in.get() == ' ' && std::getline(in, name);
+            found.nodes[name];
+        } else {
+            kept_node& node = found.nodes[name];
+            whole = word == "life" && !name.empty() && in >> node.epoch >> synced && in.get() == ' ' &&
+                    std::getline(in, node.life) && (synced == "synced" || synced == "unsynced");
+            node.synced = synced == "synced";
+        }
+    }
     whole = whole && word == "end";
     if (!whole) throw std::runtime_error(file.string() + " is damaged, or no register of epochs");
     return found;
@@ -79,21 +96,22 @@ content read(const std::filesystem::path& file) {
 std::string text_of(const content& c) {
     std::ostringstream out;
     out << "epoch " << c.epoch << '\n';
-    for (const std::string& name : c.nodes)
+    for (const auto& [name, node] : c.nodes) {
         out << "node " << name << '\n';
+        if (!node.life.empty())
+            out << "life " << node.epoch << (node.synced ? " synced " : " unsynced ") << node.life << '\n';
+    }
     out << "end\n";
     return out.str();
 }
 
-lockcore::drawn_epoch draw_from(const std::filesystem::path& file, const std::string& node, lockcore::epoch seen) {
+/// Calls `change` with what the file holds, while no other draws, and brings what that makes of it to the disk.
+template <class Change>
+void change_content(const std::filesystem::path& file, Change change) {
     const descriptor folder(file.parent_path(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     folder.lock();  // until it is closed
     content c = read(file);
-    c.epoch = std::max(c.epoch, value_of(seen)) + 1;
-    if (c.epoch >= epochs_end) throw std::runtime_error("epoch " + std::to_string(c.epoch) + " is past the last one");
-    lockcore::drawn_epoch drawn;
-    drawn.value = lockcore::epoch{c.epoch};
-    drawn.first_admission = c.nodes.insert(node).second;
+    if (!change(c)) return;
 
     std::filesystem::path next = file;
     next += ".new";
@@ -104,7 +122,38 @@ lockcore::drawn_epoch draw_from(const std::filesystem::path& file, const std::st
     }
     std::filesystem::rename(next, file);
     folder.sync();
+}
+
+lockcore::drawn_epoch draw_from(const std::filesystem::path& file, const lockcore::epoch_request& request) {
+    lockcore::drawn_epoch drawn;
+    change_content(file, [&](content& c) {
+        const auto known = c.nodes.find(request.node_name);
+        if (!request.life.empty() && known != c.nodes.end() && known->second.life == request.life) {
+            kept_node& node = known->second;
+            drawn = {lockcore::epoch{node.epoch}, true};
+            return std::exchange(node.synced, node.synced && request.synced) != node.synced;
+        }
+        c.epoch = std::max(c.epoch, value_of(request.seen)) + 1;
+        if (c.epoch >= epochs_end)
+            throw std::runtime_error("epoch " + std::to_string(c.epoch) + " is past the last one");
+        drawn.value = lockcore::epoch{c.epoch};
+        if (!request.life.empty()) c.nodes[request.node_name] = {c.epoch, request.synced, request.life};
+        return true;
+    });
     return drawn;
+}
+
+/// The answer, or errc::no_quorum with what was thrown.
+template <class T, class Work>
+lockcore::result<T> attempt(Work work) {
+    try {
+        return work();
+    } catch (const std::exception& e) {
+        lockcore::failure f;
+        f.code = lockcore::errc::no_quorum;
+        f.detail = e.what();
+        return f;
+    }
 }
 
 }  // namespace
@@ -115,16 +164,28 @@ file_register::file_register(std::filesystem::path file) : file_(std::filesystem
     file_ = std::filesystem::canonical(file_);  // rename replaces a symbolic link, not what it points to
 }
 
-boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> file_register::draw(std::string node_name,
-                                                                                    lockcore::epoch seen) {
-    try {
-        co_return draw_from(file_, node_name, seen);
-    } catch (const std::exception& e) {
-        lockcore::failure f;
-        f.code = lockcore::errc::no_quorum;
-        f.detail = e.what();
-        co_return f;
-    }
+boost::asio::awaitable<lockcore::result<lockcore::node_record>> file_register::find(std::string node_name) {
+    co_return attempt<lockcore::node_record>([&] {
+        const content c = read(file_);
+        const auto found = c.nodes.find(node_name);
+        lockcore::node_record record;
+        if (found != c.nodes.end()) record = {true, lockcore::epoch{found->second.epoch}, found->second.synced};
+        return record;
+    });
+}
+
+boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> file_register::draw(lockcore::epoch_request request) {
+    co_return attempt<lockcore::drawn_epoch>([&] { return draw_from(file_, request); });
+}
+
+boost::asio::awaitable<lockcore::result<void>> file_register::note_unsynced(std::string node_name) {
+    co_return attempt<void>([&] {
+        change_content(file_, [&](content& c) {
+            const auto found = c.nodes.find(node_name);
+            return found != c.nodes.end() && std::exchange(found->second.synced, false);
+        });
+        return lockcore::result<void>();
+    });
 }
 
 }  // namespace example

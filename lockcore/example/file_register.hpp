@@ -12,7 +12,8 @@ namespace example {
 /// brings the folder to the disk; only then does it answer. A crash at any moment leaves the old file or the new one,
 /// whole. Draws of all processes and threads take turns by a lock on the folder (flock).
 ///
-/// The file holds the epoch and the name of each node that ever drew one. An empty file is a new register; a missing or
+/// The file holds the epoch, and of each node that ever drew one the name, the life for which it drew last, and whether
+/// that synced every write. An empty file is a new register; a missing or
 /// damaged one is an error, for a register that begins again at 1 gives tokens out twice.
 ///
 /// Does not protect against:
@@ -28,9 +29,10 @@ class file_register final : public lockcore::epoch_register {
     /// Throws std::runtime_error if the file or its folder can't be read.
     explicit file_register(std::filesystem::path file);
 
-    /// Errors: errc::no_quorum, with the file and what is wrong with it.
-    boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(std::string node_name,
-                                                                         lockcore::epoch seen) override;
+    // Errors of each: errc::no_quorum, with the file and what is wrong with it.
+    boost::asio::awaitable<lockcore::result<lockcore::node_record>> find(std::string node_name) override;
+    boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(lockcore::epoch_request request) override;
+    boost::asio::awaitable<lockcore::result<void>> note_unsynced(std::string node_name) override;
 
   private:
     std::filesystem::path file_;

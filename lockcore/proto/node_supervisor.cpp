@@ -9,6 +9,8 @@ std::string why_no_node(const node_facts& facts) {
         return "is a " + facts.role +
                ": every node must be an independent primary; point the configuration at a server of its own";
     if (facts.cluster_mode) return "runs in cluster mode: set cluster-enabled no and use an independent server";
+    if (!facts.too_old.empty())
+        return "is Redis " + facts.too_old + ": nodes need 7.0 or newer, which counts CONFIG SET by itself";
     if (facts.maxmemory_policy != "noeviction")
         return "may evict keys (maxmemory-policy " + facts.maxmemory_policy + "): set maxmemory-policy noeviction";
     return {};
@@ -34,50 +36,97 @@ node_supervisor::step node_supervisor::refuse(std::string why) {
     return {action::identify, look_again};
 }
 
+std::string node_supervisor::why_forgot() const {
+    if (facts_.marks.lost != facts_.admitted_marks.lost) return "a command ran that replaces or loses data";
+    if (facts_.marks.evicted != facts_.admitted_marks.evicted) return "keys were evicted";
+    return {};
+}
+
 node_supervisor::step node_supervisor::identified(node_facts facts, monotonic_time now) {
     facts_ = std::move(facts);
     reconnect_delay_ = reconnect_min;
-    if (std::string why = why_no_node(facts_); !why.empty()) return refuse(std::move(why));
+    if (std::string why = why_no_node(facts_); !why.empty()) {
+        const bool evicts = facts_.role == "master" && facts_.maxmemory_policy != "noeviction";
+        step next = refuse(std::move(why));
+        if (evicts && facts_.is_admitted()) next = {action::forget, milliseconds{0}};
+        return next;
+    }
     if (!facts_.same_as.empty())
         return refuse("is the same server as " + facts_.same_as + " (one run id): configure different servers");
+    if (facts_.is_admitted()) return review();
 
-    if (facts_.admitted_run_id == facts_.run_id) {
-        state_ = node_state::voting;
-        detail_.clear();
-        epoch_ = facts_.admitted_epoch;
-        drawn_for_.clear();
-        first_seen_life_.clear();
-        return {action::vote, milliseconds{0}};
-    }
     // Whatever it forgot was given before this moment.
     if (first_seen_life_ != life()) {
         first_seen_life_ = life();
         first_seen_at_ = now;
     }
-    // The draw must follow the sight of the run id (R8b), and is good for as long as that process and its data live.
-    if (drawn_for_ != life()) {
+    if (record_for_ != life()) {
         state_ = node_state::identifying;
-        detail_ = "waiting for an epoch";
-        return {action::draw_epoch, milliseconds{0}};
+        detail_ = "waiting for the register of epochs";
+        return {action::find_record, milliseconds{0}};
     }
-    return quarantine_or_readmit(now);
+    return quarantine_or_draw(now);
 }
 
-node_supervisor::step node_supervisor::epoch_drawn(drawn_epoch drawn, monotonic_time now) {
+node_supervisor::step node_supervisor::review() {
+    if (std::string why = why_forgot(); !why.empty()) {
+        state_ = node_state::identifying;
+        detail_ = "has forgotten while it ran: " + std::move(why);
+        return {action::forget, milliseconds{0}};
+    }
+    if (!facts_.syncs_every_write && !facts_.kept_unsynced) {
+        state_ = node_state::identifying;
+        detail_ = "does not sync every write: waiting for the register to keep that";
+        return {action::note_unsynced, milliseconds{0}};
+    }
+    if (facts_.admitted_marks.text != facts_.marks.text) {
+        state_ = node_state::identifying;
+        detail_ = "its settings were changed and have been looked at";
+        return {action::readmit, milliseconds{0}};
+    }
+    state_ = node_state::voting;
+    detail_.clear();
+    epoch_ = facts_.admitted_epoch;
+    record_for_.clear();
+    drawn_for_.clear();
+    first_seen_life_.clear();
+    return {action::vote, milliseconds{0}};
+}
+
+node_supervisor::step node_supervisor::record_found(node_record record, monotonic_time now) {
+    record_ = record;
+    record_for_ = life();
+    return quarantine_or_draw(now);
+}
+
+node_supervisor::step node_supervisor::epoch_drawn(epoch drawn) {
     drawn_ = drawn;
     drawn_for_ = life();
-    return quarantine_or_readmit(now);
+    state_ = node_state::identifying;
+    detail_ = "being admitted";
+    return {action::readmit, milliseconds{0}};
 }
 
-node_supervisor::step node_supervisor::epoch_not_drawn(std::string why) {
+node_supervisor::step node_supervisor::unsynced_noted() {
+    return {action::readmit, milliseconds{0}};  // of a node that is admitted: has it remember that, and the marks
+}
+
+node_supervisor::step node_supervisor::register_failed(std::string why) {
     state_ = node_state::identifying;
-    detail_ = "no epoch could be drawn: " + std::move(why);
+    detail_ = "the register of epochs does not answer: " + std::move(why);
     return {action::identify, look_again};
 }
 
-node_supervisor::step node_supervisor::quarantine_or_readmit(monotonic_time now) {
-    const bool data_survived = !facts_.admitted_run_id.empty() && facts_.syncs_every_write && facts_.synced_so_far;
-    if (!drawn_.first_admission && !data_survived) {
+node_supervisor::step node_supervisor::forgotten(std::string refusal) {
+    if (!refusal.empty()) return refuse("has forgotten, and its admission can't be deleted: " + std::move(refusal));
+    return {action::identify, state_ == node_state::misconfigured ? look_again : milliseconds{0}};
+}
+
+node_supervisor::step node_supervisor::quarantine_or_draw(monotonic_time now) {
+    // The process that ran before synced every write as long as it voted, and these are the data that it left.
+    const bool data_survived = record_.synced && facts_.syncs_every_write && !facts_.admitted_run_id.empty() &&
+                               facts_.admitted_epoch == record_.drawn && !facts_.marks.lost_any();
+    if (record_.known && !data_survived) {
         // By our own clock: INFO's uptime is a difference of the node's wall clock, which may be set meanwhile.
         quarantine_until_ = first_seen_at_ + max_ttl_;
         if (now < quarantine_until_) {
@@ -87,15 +136,19 @@ node_supervisor::step node_supervisor::quarantine_or_readmit(monotonic_time now)
         }
     }
     state_ = node_state::identifying;
+    // The draw must follow the sight of the run id (R8b), and is good for as long as that process and its data live.
+    if (drawn_for_ != life()) {
+        detail_ = "waiting for an epoch";
+        return {action::draw_epoch, milliseconds{0}};
+    }
     detail_ = "being admitted";
     return {action::readmit, milliseconds{0}};
 }
 
 node_supervisor::step node_supervisor::readmit_answered(bool admitted) {
-    // GONE: another process answers there by now, or its data was wiped; what was drawn must not be used for it.
-    if (admitted) return {action::identify, milliseconds{0}};
-    drawn_for_.clear();
-    return {action::identify, look_again};  // never a tight loop: each turn costs an epoch
+    // GONE: another process answers there by now, its data was wiped, or a setting was changed: what is kept here for
+    // the life that was seen is used only if the next look finds the same one.
+    return {action::identify, admitted ? milliseconds{0} : look_again};  // never a tight loop
 }
 
 node_supervisor::step node_supervisor::readmit_refused(std::string why) {
@@ -106,8 +159,7 @@ node_supervisor::step node_supervisor::readmit_refused(std::string why) {
 
 node_supervisor::step node_supervisor::found_not_admitted() {
     state_ = node_state::identifying;
-    detail_ = "is no longer admitted";
-    drawn_for_.clear();
+    detail_ = "is not admitted, or commands ran there after which it has to be looked at";
     return {action::identify, milliseconds{0}};
 }
 

@@ -6,6 +6,7 @@
 
 #include <hiredis/hiredis.h>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 
 namespace lockcore::redis {
 
@@ -58,8 +59,12 @@ void admission::perform(node_supervisor::step step) {
                 return self->connection_->open();
             case node_supervisor::action::identify:
                 return self->identify();
+            case node_supervisor::action::find_record:
             case node_supervisor::action::draw_epoch:
-                return self->draw_epoch();
+            case node_supervisor::action::note_unsynced:
+                return self->use_register(next);
+            case node_supervisor::action::forget:
+                return self->forget();
             case node_supervisor::action::readmit:
                 return self->readmit();
             case node_supervisor::action::vote:
@@ -88,96 +93,122 @@ void admission::identify() {
             [](const redisReply*) {});
     }
     auto found = std::make_shared<node_look>();
+    // Before the settings: what changes them behind this shows in the marks.
+    ask(resp_command().arg("EVAL").arg(identify_script().text).arg(std::uint64_t{1}).arg("fg:node").finish(),
+        [found](const redisReply* r) {
+            for (std::size_t i = 0; r->type == REDIS_REPLY_ARRAY && i < r->elements; ++i)
+                found->record.emplace_back(text_of(r->element[i]));
+        });
     ask(resp_command().arg("INFO").finish(), [found](const redisReply* r) { found->info = text_of(r); });
-    for (const char* key : {"appendonly", "appendfsync"}) {
-        ask(resp_command().arg("CONFIG").arg("GET").arg(key).finish(), [found](const redisReply* r) {
+    for (const char* setting : sync_settings) {
+        ask(resp_command().arg("CONFIG").arg("GET").arg(setting).finish(), [this, found, setting](const redisReply* r) {
             if (r->type == REDIS_REPLY_ARRAY && r->elements == 2)
-                found->persistence += std::string(text_of(r->element[1])) + ' ';
+                found->persistence += std::string(setting) + ' ' + std::string(text_of(r->element[1])) + ' ';
+            if (setting == sync_settings.back()) looked(*found);
         });
     }
-    read_record(found, true);
 }
 
-void admission::read_record(std::shared_ptr<node_look> found, bool may_claim) {
-    const std::string command =
-        resp_command().arg("HMGET").arg("fg:node").arg("run").arg("base").arg("claim").arg("sync").finish();
-    ask(command, [this, found = std::move(found), may_claim](const redisReply* r) {
-        if (r->type != REDIS_REPLY_ARRAY || r->elements != 4) {
-            handshake_deadline_ = monotonic_time::max();
-            return connection_->drop("does not answer as Redis does: " + std::string(text_of(r)));
-        }
-        node_facts facts = facts_from(*found);
-        facts.admitted_run_id = text_of(r->element[0]);
-        facts.admitted_epoch = epoch{number_from(text_of(r->element[1])) / tokens_per_epoch};
-        facts.claim = text_of(r->element[2]);
-        facts.synced_so_far = text_of(r->element[3]) == "always";
-        facts.same_as = with_.observer.same_server(index_, facts.run_id);
-        // Whoever looks at these data first leaves a claim; on a server that can't be a node nothing is written.
-        if (facts.claim.empty() && may_claim && why_no_node(facts).empty()) return claim(found);
-        identified(std::move(facts));
-    });
+void admission::looked(const node_look& found) {
+    node_facts facts = facts_from(found);
+    if (facts.run_id.empty() || (facts.role == "master" && found.record.size() != record_fields)) {
+        handshake_deadline_ = monotonic_time::max();
+        return connection_->drop("does not answer as Redis does: " + found.info.substr(0, 100));
+    }
+    facts.same_as = with_.observer.same_server(index_, facts.run_id);
+    // Whoever looks at these data first leaves a claim; on a server that can't be a node nothing is written.
+    if (!facts.is_admitted() && facts.claim.empty() && why_no_node(facts).empty()) return claim(std::move(facts));
+    identified(std::move(facts));
 }
 
-void admission::claim(std::shared_ptr<node_look> found) {
+void admission::claim(node_facts facts) {
     const std::string claim(nonce::from_bits(with_.random.next(), with_.random.next()).str());
     ask(resp_command().arg("HSETNX").arg("fg:node").arg("claim").arg(claim).finish(), [](const redisReply*) {});
-    read_record(std::move(found), false);
+    ask(resp_command().arg("HGET").arg("fg:node").arg("claim").finish(),
+        [this, facts = std::move(facts)](const redisReply* r) mutable {
+            if (r->type == REDIS_REPLY_STRING) facts.claim = text_of(r);
+            identified(std::move(facts));
+        });
 }
 
 void admission::identified(node_facts facts) {
     handshake_deadline_ = monotonic_time::max();
     const auto now = std::chrono::steady_clock::now();
     heard_at_ = now;
-    note_persistence(facts);
     const node_state before = supervisor_.state();
     const auto next = supervisor_.identified(std::move(facts), now);
-    if (before != node_state::quarantined && supervisor_.state() == node_state::quarantined)
-        with_.observer.node_changed(index_, event_kind::node_quarantined, supervisor_.detail());
+    report_quarantine(before);
     perform(next);
 }
 
-/// What a later process of this node may rely on: that all written up to its crash is on its disk. Only while it votes:
-/// what an unknown process left behind may have been written otherwise.
-void admission::note_persistence(const node_facts& facts) {
-    if (facts.admitted_run_id != facts.run_id || facts.syncs_every_write == facts.synced_so_far) return;
-    resp_command note;
-    if (facts.syncs_every_write) {
-        note.arg("HSET").arg("fg:node").arg("sync").arg("always");
-    } else {
-        note.arg("HDEL").arg("fg:node").arg("sync");
-    }
-    ask(note.finish(), [](const redisReply*) {});
+void admission::report_quarantine(node_state before) {
+    if (before != node_state::quarantined && supervisor_.state() == node_state::quarantined)
+        with_.observer.node_changed(index_, event_kind::node_quarantined, supervisor_.detail());
 }
 
-void admission::draw_epoch() {
+boost::asio::awaitable<result<node_supervisor::step>> admission::call_register(node_supervisor::action what) {
+    std::string name = address_.name;
+    // Nothing is done with an answer that comes when the connection is over: the supervisor has taken another step.
+    const auto outdated = [this, asked_in = steps_] { return stopped_ || asked_in != steps_; };
+    failure gone;
+    gone.code = errc::cancelled;
+    if (what == node_supervisor::action::find_record) {
+        auto record = co_await with_.epochs.find(std::move(name));
+        if (outdated()) co_return gone;
+        if (!record) co_return record.error();
+        const node_state before = supervisor_.state();
+        const auto next = supervisor_.record_found(*record, std::chrono::steady_clock::now());
+        report_quarantine(before);
+        co_return next;
+    }
+    if (what == node_supervisor::action::note_unsynced) {
+        const auto noted = co_await with_.epochs.note_unsynced(std::move(name));
+        if (outdated()) co_return gone;
+        if (!noted) co_return noted.error();
+        co_return supervisor_.unsynced_noted();
+    }
+    epoch_request request;
+    request.node_name = std::move(name);
+    request.life = supervisor_.life();
+    request.synced = supervisor_.facts().syncs_every_write;
+    request.seen = with_.observer.highest_epoch();
+    auto drawn = co_await with_.epochs.draw(std::move(request));
+    if (outdated()) co_return gone;
+    if (!drawn) co_return drawn.error();
+    if (!drawn->repeated) {
+        with_.observer.node_changed(index_, event_kind::epoch_raised,
+                                    "epoch " + std::to_string(value_of(drawn->value)));
+    }
+    co_return supervisor_.epoch_drawn(drawn->value);
+}
+
+void admission::use_register(node_supervisor::action what) {
     // Named before co_spawn, and no captures: the parameters live in the frame (GCC bug 107288, CP.51).
-    auto draw = [](std::shared_ptr<admission> self, std::uint64_t generation) -> boost::asio::awaitable<void> {
-        std::string name = self->address_.name;
-        auto drawn = co_await self->with_.epochs.draw(std::move(name), self->with_.observer.highest_epoch());
-        if (self->stopped_ || generation != self->connection_->generation()) co_return;
-        if (!drawn) {
-            self->perform(self->supervisor_.epoch_not_drawn(drawn.error().detail));
-            co_return;
+    auto call = [](std::shared_ptr<admission> self, node_supervisor::action wanted) -> boost::asio::awaitable<void> {
+        const std::uint64_t asked_in = self->steps_;
+        std::string why;
+        try {
+            const auto next = co_await self->call_register(wanted);
+            if (next) self->perform(*next);
+            if (next || next.error().code == errc::cancelled) co_return;
+            why = next.error().detail;
+        } catch (const std::exception& thrown) {
+            why = thrown.what();
         }
-        self->with_.observer.node_changed(self->index_, event_kind::epoch_raised,
-                                          "epoch " + std::to_string(value_of(drawn->value)));
-        const auto next = self->supervisor_.epoch_drawn(*drawn, std::chrono::steady_clock::now());
-        if (self->supervisor_.state() == node_state::quarantined) {
-            self->with_.observer.node_changed(self->index_, event_kind::node_quarantined, self->supervisor_.detail());
-        }
-        self->perform(next);
+        if (!self->stopped_ && asked_in == self->steps_)
+            self->perform(self->supervisor_.register_failed(std::move(why)));
     };
-    auto running = draw(shared_from_this(), connection_->generation());
-    boost::asio::co_spawn(
-        io_, std::move(running),
-        [self = shared_from_this(), generation = connection_->generation()](const std::exception_ptr& e) {
-            if (!e || self->stopped_ || generation != self->connection_->generation()) return;
-            try {
-                std::rethrow_exception(e);
-            } catch (const std::exception& thrown) {
-                self->perform(self->supervisor_.epoch_not_drawn(thrown.what()));
-            }
-        });
+    auto running = call(shared_from_this(), what);
+    boost::asio::co_spawn(io_, std::move(running), boost::asio::detached);
+}
+
+void admission::forget() {
+    handshake_deadline_ = std::chrono::steady_clock::now() + config_.node_dead_after;
+    // A gateway that did so before, and has let the node in again meanwhile, has it sit out once more: no harm.
+    ask(resp_command().arg("HDEL").arg("fg:node").arg("run").arg("claim").finish(), [this](const redisReply* r) {
+        handshake_deadline_ = monotonic_time::max();
+        perform(supervisor_.forgotten(r->type == REDIS_REPLY_ERROR ? std::string(text_of(r)) : std::string()));
+    });
 }
 
 void admission::readmit() {
@@ -186,7 +217,10 @@ void admission::readmit() {
     command.arg("EVAL").arg(readmit_script().text).arg(std::uint64_t{1}).arg("fg:node");
     command.arg(supervisor_.facts().run_id)
         .arg(value_of(supervisor_.drawn()) * tokens_per_epoch)
-        .arg(supervisor_.facts().claim);
+        // Of a node that is admitted only the marks are new: without a claim it is not let in anew.
+        .arg(supervisor_.facts().is_admitted() ? std::string_view() : supervisor_.facts().claim)
+        .arg(supervisor_.facts().marks.text)
+        .arg(supervisor_.facts().syncs_every_write ? "yes" : "no");
     ask(command.finish(), [this](const redisReply* r) {
         handshake_deadline_ = monotonic_time::max();
         const std::string_view answer = text_of(r);
@@ -234,13 +268,18 @@ void admission::refused(const std::string& why) {
 }
 
 void admission::publish_status(monotonic_time now) {
-    const std::lock_guard lock(status_mutex_);
-    status_.state = supervisor_.state();
-    status_.detail = supervisor_.detail();
-    status_.run_id = supervisor_.facts().run_id;
-    status_.admitted_epoch = supervisor_.admitted_epoch();
-    status_.latency = latency_;
-    status_.quarantine_left = supervisor_.quarantine_left(now);
+    bool changed = false;
+    {
+        const std::lock_guard lock(status_mutex_);
+        changed = status_.state != supervisor_.state();
+        status_.state = supervisor_.state();
+        status_.detail = supervisor_.detail();
+        status_.run_id = supervisor_.facts().run_id;
+        status_.admitted_epoch = supervisor_.admitted_epoch();
+        status_.latency = latency_;
+        status_.quarantine_left = supervisor_.quarantine_left(now);
+    }
+    if (changed && !stopped_) with_.observer.state_changed(index_);
 }
 
 node_status admission::status() const {

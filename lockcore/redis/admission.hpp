@@ -27,6 +27,8 @@ class link_observer {
     /// backup.
     virtual epoch highest_epoch() const = 0;
     virtual void node_changed(node_index node, event_kind kind, const std::string& detail) = 0;
+    /// The node's state at this link is another: status() says which.
+    virtual void state_changed(node_index node) = 0;
 };
 
 /// Has one node connected, identified and admitted before it may vote, and looked at again while it does: performs what
@@ -72,11 +74,13 @@ class admission : public std::enable_shared_from_this<admission> {
   private:
     void perform(node_supervisor::step step);
     void identify();
-    void claim(std::shared_ptr<node_look> found);
-    void read_record(std::shared_ptr<node_look> found, bool may_claim);
+    void looked(const node_look& found);
+    void claim(node_facts facts);
     void identified(node_facts facts);
-    void note_persistence(const node_facts& facts);
-    void draw_epoch();
+    void use_register(node_supervisor::action what);
+    boost::asio::awaitable<result<node_supervisor::step>> call_register(node_supervisor::action what);
+    void report_quarantine(node_state before);
+    void forget();
     void readmit();
     void ping();
     /// Calls `then` with the answer, unless it belongs to a connection that is over.

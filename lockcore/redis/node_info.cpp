@@ -22,14 +22,41 @@ std::uint64_t number_from(std::string_view text) {
     return n;
 }
 
+namespace {
+
+command_marks marks_from(const std::string& text, std::string_view evicted) {
+    command_marks m;
+    if (!text.empty()) {
+        m.text = text;
+        m.lost = text.substr(0, text.rfind(' '));
+    }
+    if (!evicted.empty()) m.evicted = evicted;
+    return m;
+}
+
+}  // namespace
+
 node_facts facts_from(const node_look& look) {
     node_facts f;
     f.run_id = info_field(look.info, "run_id");
     const std::string_view mode = info_field(look.info, "redis_mode");
     f.role = mode == "sentinel" ? mode : info_field(look.info, "role");
     f.cluster_mode = mode == "cluster" || info_field(look.info, "cluster_enabled") == "1";
+    const std::string_view version = info_field(look.info, "redis_version");
+    if (number_from(version) < 7) f.too_old = version;
     f.maxmemory_policy = info_field(look.info, "maxmemory_policy");
-    f.syncs_every_write = look.persistence == "yes always ";
+    // What INFO says counts too: the configuration may be forbidden to read, or not be what is done.
+    f.syncs_every_write = look.persistence == "appendonly yes appendfsync always no-appendfsync-on-rewrite no " &&
+                          info_field(look.info, "aof_enabled") == "1" &&
+                          info_field(look.info, "aof_last_write_status") == "ok";
+    if (look.record.size() == record_fields) {
+        f.marks = marks_from(look.record[0], info_field(look.info, "evicted_keys"));
+        f.admitted_run_id = look.record[1];
+        f.admitted_epoch = epoch{number_from(look.record[2]) / tokens_per_epoch};
+        f.claim = look.record[3];
+        f.admitted_marks = marks_from(look.record[4], look.record[5]);
+        f.kept_unsynced = look.record[6] == "no";
+    }
     return f;
 }
 

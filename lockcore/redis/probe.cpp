@@ -56,16 +56,16 @@ node_report probe(const node_address& address, std::chrono::milliseconds timeout
         return report;
     }
     look.info = text(info.get());
-    for (const char* key : {"appendonly", "appendfsync"}) {
-        const answer value = ask(*c, {"CONFIG", "GET", key});
+    for (const char* setting : redis::sync_settings) {
+        const answer value = ask(*c, {"CONFIG", "GET", setting});
         if (value && value->type == REDIS_REPLY_ARRAY && value->elements == 2)
-            look.persistence += text(value->element[1]) + ' ';
+            look.persistence += std::string(setting) + ' ' + text(value->element[1]) + ' ';
     }
     const node_facts facts = redis::facts_from(look);
     const auto [first, is_new] = run_ids.emplace(facts.run_id, address.name);
     report.detail = "Redis " + std::string(redis::info_field(look.info, "redis_version")) + ", " + facts.role +
-                    ", maxmemory-policy " + facts.maxmemory_policy + ", appendonly/appendfsync " +
-                    (look.persistence.empty() ? "unknown" : look.persistence);
+                    ", maxmemory-policy " + facts.maxmemory_policy + ", " +
+                    (look.persistence.empty() ? "appendonly unknown" : look.persistence);
     if (report.detail.ends_with(' ')) report.detail.pop_back();
     if (const std::string why = why_no_node(facts); !why.empty()) {
         report.detail += "; " + why;

@@ -11,18 +11,30 @@
 namespace lockcore::redis {
 namespace {
 
-script make_script(std::string_view text) {
+script make_script(std::string text) {
     std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
     unsigned size = 0;
     if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha1(), nullptr) != 1)
         throw std::runtime_error("SHA-1 is not available");
     constexpr std::string_view hex = "0123456789abcdef";
-    script s{text, {}};
+    script s{std::move(text), {}};
     for (unsigned i = 0; i < size; ++i) {
         s.sha1 += hex[digest[i] >> 4];
         s.sha1 += hex[digest[i] & 15];
     }
     return s;
+}
+
+/// A script about the node itself.
+script node_script(std::string_view text) {
+    std::string whole(scripts::file("command_marks.lua"));
+    return make_script(whole.append(text));
+}
+
+/// A script about leases: it has no effect on a node where the marks are others than those looked at.
+script lease_script(std::string_view text) {
+    std::string whole(scripts::file("unchanged.lua"));
+    return node_script(whole.append(text));
 }
 
 void append_arguments(resp_command& out, command_kind kind, const lease_call& call, fencing_token token) {
@@ -78,16 +90,21 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
 const script& script_for(command_kind kind) {
     // In the order of command_kind.
     static const std::array<script, command_kinds> all = {
-        make_script(scripts::file("release.lua")), make_script(scripts::file("acquire.lua")),
-        make_script(scripts::file("confirm.lua")), make_script(scripts::file("renew.lua")),
-        make_script(scripts::file("renew.lua")),   make_script(scripts::file("inspect.lua")),
-        make_script(scripts::file("top_up.lua")),  make_script(scripts::file("look.lua")),
-        make_script(scripts::file("list.lua")),    make_script(scripts::file("release.lua"))};
+        lease_script(scripts::file("release.lua")), lease_script(scripts::file("acquire.lua")),
+        lease_script(scripts::file("confirm.lua")), lease_script(scripts::file("renew.lua")),
+        lease_script(scripts::file("renew.lua")),   lease_script(scripts::file("inspect.lua")),
+        lease_script(scripts::file("top_up.lua")),  lease_script(scripts::file("look.lua")),
+        lease_script(scripts::file("list.lua")),    lease_script(scripts::file("release.lua"))};
     return all[static_cast<std::size_t>(kind)];
 }
 
+const script& identify_script() {
+    static const script identify = node_script(scripts::file("identify.lua"));
+    return identify;
+}
+
 const script& readmit_script() {
-    static const script readmit = make_script(scripts::file("readmit.lua"));
+    static const script readmit = node_script(scripts::file("readmit.lua"));
     return readmit;
 }
 

@@ -12,12 +12,13 @@ namespace lockcore::redis {
 
 /// A script and the name under which Redis keeps it.
 struct script {
-    std::string_view text;
+    std::string text;
     std::string sha1;
 };
 
 /// The script that answers a command.
 const script& script_for(command_kind kind);
+const script& identify_script();
 const script& readmit_script();
 
 /// One command of a batch: the call and the token it carries (CONFIRM, RENEW, INSPECT).

@@ -17,20 +17,47 @@
 #include <future>
 #include <iterator>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 namespace lockcore {
 namespace asio = boost::asio;
 
 struct lock_manager::impl {
-    impl(config c, std::vector<asio::io_context*> ios, dependencies d) : cfg(std::move(c)), deps(d) {
-        for (std::size_t i = 0; i < ios.size(); ++i)
-            shards.push_back(std::make_unique<shard>(cfg, *ios[i], deps, i == 0));
+    impl(config c, std::vector<asio::io_context*> ios, dependencies d)
+        : cfg(std::move(c)), deps(d), reported(cfg.nodes.size(), node_state::unreachable) {
+        for (std::size_t i = 0; i < ios.size(); ++i) {
+            shards.push_back(
+                std::make_unique<shard>(cfg, *ios[i], deps, i == 0, [this](node_index node) { report_state(node); }));
+        }
     }
     shard& of(const resource_name& r) { return *shards[r.hash() % shards.size()]; }
+
+    /// The worst view that any shard has of a node: states are ordered so.
+    node_status status_of(node_index node) const {
+        node_status worst = shards.front()->status_of(node);
+        for (std::size_t i = 1; i < shards.size(); ++i) {
+            node_status other = shards[i]->status_of(node);
+            if (other.state < worst.state) worst = std::move(other);
+        }
+        return worst;
+    }
+
+    /// Reports a node's state if it is another than the one reported last.
+    void report_state(node_index node) {
+        const std::lock_guard lock(reported_mutex);
+        const node_status now = status_of(node);
+        node_state& last = reported[value_of(node)];
+        if (now.state == last) return;
+        const node_state before = std::exchange(last, now.state);
+        deps.events.on_node_change({now.name, before, now.state, now.detail});
+    }
 
     config cfg;
     dependencies deps;
     std::vector<std::unique_ptr<shard>> shards;
+    std::mutex reported_mutex;  ///< Held while a change is reported, so that changes come in order.
+    std::vector<node_state> reported;
 };
 
 namespace {
@@ -209,14 +236,9 @@ result<lease_claims> lock_manager::open(std::string_view lease_id) const {
 }
 
 std::vector<node_status> lock_manager::nodes() const {
-    // Ordered as in node_state: the worst view comes first.
-    std::vector<node_status> out = impl_->shards.front()->status();
-    for (std::size_t i = 1; i < impl_->shards.size(); ++i) {
-        std::vector<node_status> other = impl_->shards[i]->status();
-        for (std::size_t n = 0; n < out.size(); ++n) {
-            if (other[n].state < out[n].state) out[n] = std::move(other[n]);
-        }
-    }
+    std::vector<node_status> out;
+    for (std::size_t n = 0; n < impl_->cfg.nodes.size(); ++n)
+        out.push_back(impl_->status_of(static_cast<node_index>(n)));
     return out;
 }
 

@@ -42,11 +42,13 @@ std::uint64_t shard::system_random::next() {
     return std::uint64_t{device()} << 32 | device();
 }
 
-shard::shard(const config& cfg, asio::io_context& io, lock_manager::dependencies deps, bool reports_nodes)
+shard::shard(const config& cfg, asio::io_context& io, lock_manager::dependencies deps, bool reports_nodes,
+             std::function<void(node_index)> on_state)
     : config_(cfg),
       io_(io),
       deps_(deps),
       reports_nodes_(reports_nodes),
+      on_state_(std::move(on_state)),
       mark_(nonce::from_bits(random_.next(), 0).str().substr(0, 16)),
       ticker_(io) {
     chance_.seed(static_cast<std::uint32_t>(random_.next()));

@@ -11,6 +11,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -28,7 +29,9 @@ namespace lockcore {
 /// Threads: everything but status() on the thread of its io_context.
 class shard final : public redis::link_observer {
   public:
-    shard(const config& cfg, boost::asio::io_context& io, lock_manager::dependencies deps, bool reports_nodes);
+    /// `on_state`: called when this shard sees a node in another state.
+    shard(const config& cfg, boost::asio::io_context& io, lock_manager::dependencies deps, bool reports_nodes,
+          std::function<void(node_index)> on_state);
 
     void open();
     void close();
@@ -49,12 +52,14 @@ class shard final : public redis::link_observer {
 
     boost::asio::io_context& io() { return io_; }
     std::vector<node_status> status() const;
+    node_status status_of(node_index node) const { return links_[value_of(node)]->status(); }
     /// How many wait here. From any thread.
     std::size_t waiters() const { return waiting_.load(std::memory_order_relaxed); }
 
     std::string same_server(node_index asking, const std::string& run_id) const override;
     epoch highest_epoch() const override;
     void node_changed(node_index node, event_kind kind, const std::string& detail) override;
+    void state_changed(node_index node) override { on_state_(node); }
 
   private:
     /// Bits for nonces: from the operating system's generator.
@@ -131,6 +136,7 @@ class shard final : public redis::link_observer {
     boost::asio::io_context& io_;
     lock_manager::dependencies deps_;
     bool reports_nodes_;
+    std::function<void(node_index)> on_state_;
     system_random random_;
     std::minstd_rand chance_;
     std::string mark_;  ///< Under which the nodes tell this shard of leases that ended.

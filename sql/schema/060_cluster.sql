@@ -20,13 +20,17 @@ create table if not exists fencing.node (
   name           text primary key,
   first_drawn_at timestamptz not null default clock_timestamp(),
   last_drawn_at  timestamptz not null default clock_timestamp(),
-  epoch          bigint not null
+  epoch          bigint not null,
+  life           text,
+  synced         boolean not null default false
 );
 comment on table fencing.node is 'The Redis nodes for which an epoch was ever drawn.';
 comment on column fencing.node.name is 'The node''s name in the configuration.';
 comment on column fencing.node.first_drawn_at is 'When it was first admitted.';
 comment on column fencing.node.last_drawn_at is 'When an epoch was last drawn for it.';
 comment on column fencing.node.epoch is 'The epoch last drawn for it.';
+comment on column fencing.node.life is 'For which process and data it was drawn; null where a gateway of version 3 drew it.';
+comment on column fencing.node.synced is 'That life was never seen without syncing every write: if its data are still there after a restart, it has forgotten nothing.';
 
 create or replace function fencing.join_cluster(node_names text[], quorum integer, max_ttl_ms bigint, buckets integer) returns void
 language plpgsql security definer
@@ -64,6 +68,75 @@ comment on function fencing.join_cluster(text[], integer, bigint, integer) is
   'SQLSTATE FG500: the line named in the message differs (DETAIL: line, cluster, gateway), 23502 or 23514: a value is missing or not positive. '
   'Locks: the cluster row, by the first call only.';
 
+-- The epoch alone, for draw_epoch.
+create or replace function fencing.next_epoch(seen_epoch bigint) returns bigint
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  drawn bigint;
+begin
+  if seen_epoch < 0 then
+    raise exception using errcode = '22023', message = 'no epoch seen is negative';
+  end if;
+  select greatest(c.epoch, coalesce(seen_epoch, 0)) + 1 into drawn from fencing.cluster c for update;
+  if drawn is null then
+    raise exception using errcode = 'FG500', message = 'no gateway has joined the cluster yet: fencing.join_cluster comes before fencing.draw_epoch';
+  end if;
+  if drawn >= 2097152 then
+    raise exception using errcode = 'FG500', message = format('epoch %s does not fit: epochs stay below 2^21', drawn),
+      detail = jsonb_build_object('seen_epoch', seen_epoch)::text;
+  end if;
+  update fencing.cluster set epoch = drawn;
+  return drawn;
+end
+$$;
+comment on function fencing.next_epoch(bigint) is 'One more than the highest epoch ever drawn and than seen_epoch. For draw_epoch alone. Locks until the end of the transaction: the cluster row.';
+
+create or replace function fencing.draw_epoch(node_name text, node_life text, syncs boolean, seen_epoch bigint)
+  returns table (epoch bigint, repeated boolean)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  drawn bigint;
+begin
+  if node_life is null or node_life = '' then
+    return query select fencing.next_epoch(seen_epoch), false;
+    return;
+  end if;
+  if node_name is null or node_name = '' or syncs is null or seen_epoch < 0 then
+    raise exception using errcode = '22023', message = 'an epoch is drawn for a node by name, which syncs or does not, and no epoch seen is negative';
+  end if;
+  perform from fencing.cluster for update;  -- before the node's row, as every draw
+  update fencing.node n set synced = n.synced and syncs
+  where n.name = node_name and n.life = node_life returning n.epoch into drawn;
+  if found then
+    return query select drawn, true;
+    return;
+  end if;
+  drawn := fencing.next_epoch(seen_epoch);
+  insert into fencing.node (name, epoch, life, synced) values (node_name, drawn, node_life, syncs)
+  on conflict on constraint node_pkey do update
+    set epoch = excluded.epoch, life = excluded.life, synced = excluded.synced, last_drawn_at = clock_timestamp();
+  return query select drawn, false;
+end
+$$;
+comment on function fencing.draw_epoch(text, text, boolean, bigint) is
+  'The epoch of one life of a node: drawn at the first call, one more than the highest ever drawn and than seen_epoch, and the same again (repeated) at every later call for the life that drew last. '
+  'Keeps whether that life syncs every write: no once is no for good. Without a life: the next epoch, for no node. The caller commits before it uses it. '
+  'SQLSTATE FG500: no cluster joined, or 2^21 reached; 22023: bad argument. Locks until the end of the transaction: the cluster row, then the node''s row.';
+
+create or replace function fencing.note_unsynced(node_name text) returns void
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  update fencing.node n set synced = false where n.name = note_unsynced.node_name and n.synced;
+$$;
+comment on function fencing.note_unsynced(text) is
+  'Keeps that the node was seen without syncing every write in the life for which it drew last. Without effect on a node that never drew. Locks until the end of the transaction: the node''s row.';
+
 create or replace function fencing.draw_epoch(node_name text, seen_epoch bigint) returns table (epoch bigint, first_admission boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -76,22 +149,15 @@ begin
   if node_name is null or node_name = '' or seen_epoch < 0 then
     raise exception using errcode = '22023', message = 'an epoch is drawn for a node by name, and no epoch seen is negative';
   end if;
-  select greatest(c.epoch, coalesce(seen_epoch, 0)) + 1 into drawn from fencing.cluster c for update;
-  if drawn is null then
-    raise exception using errcode = 'FG500', message = 'no gateway has joined the cluster yet: fencing.join_cluster comes before fencing.draw_epoch';
-  end if;
-  if drawn >= 2097152 then
-    raise exception using errcode = 'FG500', message = format('epoch %s does not fit: epochs stay below 2^21', drawn),
-      detail = jsonb_build_object('node', node_name, 'seen_epoch', seen_epoch)::text;
-  end if;
-  update fencing.cluster set epoch = drawn;
+  drawn := fencing.next_epoch(seen_epoch);
   is_first := not exists (select from fencing.node n where n.name = node_name);
   insert into fencing.node (name, epoch) values (node_name, drawn)
-  on conflict on constraint node_pkey do update set epoch = excluded.epoch, last_drawn_at = clock_timestamp();
+  on conflict on constraint node_pkey do update
+    set epoch = excluded.epoch, life = null, synced = false, last_drawn_at = clock_timestamp();
   return query select drawn, is_first;
 end
 $$;
 comment on function fencing.draw_epoch(text, bigint) is
-  'Draws the next epoch: one more than the highest ever drawn and than seen_epoch. No two committed calls get the same. The caller commits before it uses it. '
+  'For gateways of version 3: draws the next epoch at every call, and the node counts as one that does not sync. '
   'first_admission: no committed call had drawn for this node before. SQLSTATE FG500: no cluster joined, or 2^21 reached; 22023: bad argument. '
   'Locks until the end of the transaction: the cluster row, then the node''s row.';

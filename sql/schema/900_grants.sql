@@ -34,6 +34,8 @@ grant execute on function
   fencing.raise_fences(text[], bigint, text, text, text, text),
   fencing.repair_fence(text, bigint, text, text, text),
   fencing.draw_epoch(text, bigint),
+  fencing.draw_epoch(text, text, boolean, bigint),
+  fencing.note_unsynced(text),
   fencing.join_cluster(text[], integer, bigint, integer),
   fencing.schema_version(),
   fencing.write_landed(uuid, text),

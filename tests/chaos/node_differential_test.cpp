@@ -138,8 +138,12 @@ class two_nodes {
         const std::uint32_t drawn = chance().below(1'000);
         if (drawn < 8) return flush();
         if (drawn < 20) return restart();
-        if (drawn < 50) return readmit(chance().chance(800) ? run_ : 1, chance().below(3), epoch_ + chance().below(2));
-        if (drawn < 60) return note_sync(chance().chance(500));
+        if (drawn < 50) {
+            stale_marks_ = chance().chance(100);
+            return readmit(chance().chance(800) ? run_ : 1, chance().below(3), epoch_ + chance().below(2));
+        }
+        if (drawn < 55) return forget();
+        if (drawn < 60) return run_losing_command();
         if (drawn < 250) return let_time_pass();
         ask(draw_kind());
     }
@@ -180,13 +184,19 @@ class two_nodes {
                                         .arg("base")
                                         .arg("claim")
                                         .arg("sync")
+                                        .arg("marks")
                                         .finish());
         ASSERT_EQ(text(node->element[0]), facts.admitted_run == 0 ? "" : name_of(facts.admitted_run)) << last_;
         if (facts.admitted_run != 0) {
             ASSERT_EQ(text(node->element[1]), std::to_string(facts.base)) << last_;
         }
         ASSERT_EQ(text(node->element[2]), std::to_string(facts.claim)) << last_;
-        ASSERT_EQ(text(node->element[3]) == "always", facts.synced_so_far) << last_;
+        ASSERT_EQ(text(node->element[3]) == "no", facts.kept_unsynced) << last_;
+        live_marks_ = live_marks();
+        if (facts.admitted_run == run_) {
+            ASSERT_EQ(text(node->element[4]) == live_marks_, facts.admitted_marks == facts.marks) << last_;
+        }
+        marks_ = facts.marks;
         claim_ = facts.claim;
         admitted_ = facts.admitted_run;
         base_ = facts.base;
@@ -219,8 +229,18 @@ class two_nodes {
         simulated_.crash(sim_node::restart::keeping);
         simulated_.start(++run_);
         if (admitted_ == 0) return;
-        real_.ask(
-            lockcore::redis::resp_command().arg("HSET").arg("fg:node").arg("run").arg(name_of(admitted_)).finish());
+        // The real one goes on counting, too.
+        request q;
+        q.kind = request_kind::identify;
+        const reply facts = simulated_.execute(q);
+        real_.ask(lockcore::redis::resp_command()
+                      .arg("HSET")
+                      .arg("fg:node")
+                      .arg("run")
+                      .arg(name_of(admitted_))
+                      .arg("marks")
+                      .arg(facts.admitted_marks == facts.marks ? std::string_view(live_marks_) : "others")
+                      .finish());
     }
     void readmit(run_number run, std::uint32_t off_claim, std::uint64_t epoch) {
         last_ = "readmit ";
@@ -228,6 +248,9 @@ class two_nodes {
         q.kind = request_kind::readmit;
         q.run = run;
         q.claim = claim_ + off_claim / 2;
+        q.marks = marks_;
+        if (stale_marks_) ++q.marks.set;
+        q.syncs = chance().chance(500);
         q.base = epoch * epoch_size;
         epoch_ = std::max(epoch_, epoch);
         const reply here = simulated_.execute(q);
@@ -239,23 +262,32 @@ class two_nodes {
                                          .arg(name_of(run))
                                          .arg(q.base)
                                          .arg(std::uint64_t{q.claim})
+                                         .arg(stale_marks_ ? std::string_view("others") : live_marks_)
+                                         .arg(q.syncs ? "yes" : "no")
                                          .finish());
         constexpr const char* words[] = {"OK", "ALREADY", "GONE"};
         ASSERT_EQ(words[static_cast<std::size_t>(here.readmitted)], text(there.get()));
     }
-    void note_sync(bool syncs) {
-        last_ = "note ";
+    void forget() {
+        last_ = "forget ";
         request q;
-        q.kind = request_kind::note_sync;
-        q.syncs = syncs;
+        q.kind = request_kind::forget;
         simulated_.execute(q);
-        lockcore::redis::resp_command note;
-        if (syncs) {
-            note.arg("HSET").arg("fg:node").arg("sync").arg("always");
-        } else {
-            note.arg("HDEL").arg("fg:node").arg("sync");
-        }
-        real_.ask(note.finish());
+        real_.ask(lockcore::redis::resp_command().arg("HDEL").arg("fg:node").arg("run").arg("claim").finish());
+    }
+    void run_losing_command() {
+        last_ = "losing command ";
+        simulated_.count_losing_command();
+        real_.ask(lockcore::redis::resp_command().arg("SWAPDB").arg("1").arg("2").finish());
+    }
+    std::string live_marks() {
+        const auto record = real_.ask(lockcore::redis::resp_command()
+                                          .arg("EVAL")
+                                          .arg(lockcore::redis::identify_script().text)
+                                          .arg(std::uint64_t{1})
+                                          .arg("fg:node")
+                                          .finish());
+        return text(record->element[0]);
     }
     void let_time_pass() {
         last_ = "time passes ";
@@ -457,6 +489,9 @@ class two_nodes {
     std::string live_, last_;
     run_number run_ = 0, admitted_ = 0;
     std::uint32_t claim_ = 0, claims_ = 0;
+    node_marks marks_;
+    std::string live_marks_ = "0 0 0";
+    bool stale_marks_ = false;  ///< The next READMIT carries marks that are not live.
     std::uint64_t base_ = 0, epoch_ = 1;
 };
 

@@ -17,7 +17,9 @@
  *
  * Sizes (macros): ATTEMPTS 2|3; INIT, the highest counter to begin with; CRASHES; DRAWS of an epoch; RAISES of a bucket by other resources (of
  *   RAISED: 0 is the bucket of `a`, 1 of `b`); TOPUPS; BIG; RES 1|2 resources (A wants both, the others `a`; with SET_B they want both too).
+ *   FORGETS, how often a node's data are replaced while it runs (REPLICAOF, DEBUG RELOAD, eviction, …).
  * What may happen too: ROLLBACK (a crash restores what the AOF had), PARTLY (a crash keeps the leases and loses the counters), FLUSH (FLUSHALL),
+ *   SYNC (nodes sync every write, and CONFIG SET may end that; a crash then restores what the disk had by then),
  *   CALLS (RENEW, RE-ENTRANT, INSPECT), HINT (R1's hint), TWICE (R1 is executed twice), OLD_CONFIRM (CONFIRMs of an older T arrive late),
  *   SLACK (R5: T := v + 1), RAISE_TO_REPLY (T is raised to a late reply), CLOCKS (exclusion), HANDOVER.
  * What is checked: P1 and P2 always; P3 with CLOCKS; INVARIANTS: the proof's I1, I2, I3 and S. REACH_* asserts that something is never reached:
@@ -35,6 +37,9 @@
 #endif
 #ifndef DRAWS
 #define DRAWS CRASHES
+#endif
+#ifndef FORGETS
+#define FORGETS 0
 #endif
 #ifndef RAISES
 #define RAISES 0
@@ -114,6 +119,21 @@ byte saved_token[N * RES];
 #ifdef FLUSH
 byte claim[N];                  /* R10: the random claim written at R8 (a); FLUSHALL removes it */
 #endif
+#if FORGETS > 0
+byte forgets;
+byte lost[N];                   /* the live count of commands that lose data */
+byte marks[N];                  /* fg:node.marks: that count at the admission */
+byte claim[N];
+/* The register: for which life it drew last, and the epoch. */
+byte drew_run[N];
+byte drew_claim[N];
+byte drew_lost[N];
+byte drew_epoch[N];
+#endif
+#ifdef SYNC
+bool changed[N];                /* CONFIG SET ran, and no gateway has looked at the settings since */
+bool unsynced[N];               /* the register: this life did not sync every write */
+#endif
 #ifdef CLOCKS
 bool over[ATTEMPTS];            /* R6: the validity is over */
 byte sits[N];                   /* R8: attempts whose leases the node may have forgotten */
@@ -182,6 +202,10 @@ hidden byte r;
 #define ADM(n) true
 #elif defined(WITHOUT_R9)       /* R9: a library replays what was built for an older run id, and a restored fg:node still has that one */
 #define ADM(n) (admitted[n] != 0)
+#elif FORGETS > 0 && !defined(WITHOUT_MARKS)    /* FORGETTING IN ONE LIFE: the scripts do not compare the marks */
+#define ADM(n) (admitted[n] == live[n] && marks[n] == lost[n])
+#elif defined(SYNC) && !defined(WITHOUT_MARKS)
+#define ADM(n) (admitted[n] == live[n] && !changed[n])
 #else
 #define ADM(n) (admitted[n] == live[n])
 #endif
@@ -603,7 +627,7 @@ proctype connection(byte c; byte n) {
 }
 
 /* ---- What happens to a node ---- */
-#if CRASHES > 0 && defined(CLOCKS) && !defined(WITHOUT_SIT_OUT)    /* R8: a node that may have forgotten sits out until the leases given before have run out */
+#if (CRASHES > 0 || FORGETS > 0) && defined(CLOCKS) && !defined(WITHOUT_SIT_OUT)    /* R8: a node that may have forgotten sits out until the leases given before have run out */
 #define SIT_OUT(n) \
     for (i : 0 .. ATTEMPTS - 1) { \
         if \
@@ -691,10 +715,26 @@ proctype node(byte n) {
             saved_token[AT(n, r)] = token[AT(n, r)];
 #endif
         }
+#ifdef SYNC
+        changed[n] = true;
+        printf("node %d: CONFIG SET appendonly no\n", n) }
+#else
         printf("node %d: the last write that reaches the disk\n", n) }
+#endif
     :: d_step { saved[n] ->
         live[n]++;
+#ifndef SYNC
         SIT_OUT(n);
+#elif !defined(WITHOUT_REGISTER)        /* whether it syncs stands on the node, and goes back with its data */
+        if
+        :: unsynced[n] -> SIT_OUT(n)
+        :: else
+        fi;
+#endif
+#ifdef SYNC
+        changed[n] = false;
+        unsynced[n] = false;
+#endif
         saved[n] = false;
         admitted[n] = saved_admitted[n];
         base[n] = saved_base[n];
@@ -722,6 +762,35 @@ proctype node(byte n) {
         printf("node %d: FLUSHALL\n", n) }
 #endif
 #endif
+#if FORGETS > 0
+    /* The data are replaced, or lost in part: the record of the admission is of this life, the rest is gone. The command was counted. */
+    :: d_step { forgets < FORGETS && admitted[n] == live[n] ->
+        forgets++;
+        lost[n]++;
+        SIT_OUT(n);
+        for (r : 0 .. RES - 1) { lease[AT(n, r)] = NOBODY; counter[AT(n, r)] = 0; SET_TOKEN(n, r, 0) };
+        printf("node %d: FORGETS while it runs; its record says that it is admitted\n", n) }
+    /* The same by a copy from before the admission, with the claim for which the epoch was drawn. */
+    :: d_step { forgets < FORGETS && admitted[n] == live[n] && drew_run[n] == live[n] ->
+        forgets++;
+        lost[n]++;
+        SIT_OUT(n);
+        FORGET(n);
+        claim[n] = drew_claim[n];
+        printf("node %d: FORGETS while it runs; its record is from before the admission\n", n) }
+    /* A gateway looks: the admission is deleted, and the claim. */
+    :: d_step { admitted[n] == live[n] && marks[n] != lost[n] ->
+        admitted[n] = 0;
+        base[n] = 0;
+#ifndef WITHOUT_CLAIM_DELETED
+        claim[n]++;
+#endif
+        printf("node %d: a gateway sees that it has forgotten\n", n) }
+#endif
+#ifdef SYNC
+    /* A gateway looks at the settings; the register keeps what it sees before the node votes on. */
+    :: d_step { changed[n] -> changed[n] = false; unsynced[n] = true; printf("node %d: the register keeps that it does not sync\n", n) }
+#endif
 #ifdef WITHOUT_R10              /* R10: a counter is evicted */
     :: d_step { counter[n] != 0 -> counter[n] = 0; printf("node %d: the counter is evicted\n", n) }
 #endif
@@ -745,7 +814,26 @@ proctype node(byte n) {
 #define SEEN(n) (admitted[n] != live[n])
 #define LIVES(n) (seen == live[n])
 #endif
-#if defined(FLUSH) && !defined(WITHOUT_CLAIM)   /* R10: R8 is bound to the run id alone */
+/* Of the life that is seen there belong to it, besides the process: the claim and what was counted. */
+#if FORGETS > 0
+#ifdef WITHOUT_LOST_IN_LIFE     /* the count is no part of the life */
+#define LOST(n) 0
+#else
+#define LOST(n) lost[n]
+#endif
+#ifdef WITHOUT_LIFE             /* the register answers a process, not a life, with the same epoch */
+#define DREW(n) (drew_run[n] == live[n])
+#else
+#define DREW(n) (drew_run[n] == live[n] && drew_claim[n] == claim[n] && drew_lost[n] == LOST(n))
+#endif
+#endif
+#if FORGETS > 0
+#ifdef WITHOUT_MARKS_IN_READMIT /* READMIT compares the claim alone */
+#define SAME_CLAIM(n) (seen_claim == claim[n])
+#else
+#define SAME_CLAIM(n) (seen_claim == claim[n] && seen_lost == lost[n])
+#endif
+#elif defined(FLUSH) && !defined(WITHOUT_CLAIM)   /* R10: R8 is bound to the run id alone */
 #define SAME_CLAIM(n) (seen_claim == claim[n])
 #else
 #define SAME_CLAIM(n) true
@@ -762,14 +850,30 @@ proctype node(byte n) {
 #endif
 #define DRAW(n) \
     :: d_step { drawn == 0 && draws == me && SEEN(n) -> \
-        drawn = epoch + 1; \
-        COMMIT(drawn); \
+        DRAW_FOR(n); \
         draws++; \
         target = n; \
         seen = live[n]; \
         REMEMBER_CLAIM(n); \
         printf("epoch %d is drawn for node %d (run id %d)\n", drawn, n, seen) }
-#ifdef FLUSH
+#if FORGETS > 0
+#define DRAW_FOR(n) \
+    if \
+    :: DREW(n) -> drawn = drew_epoch[n] \
+    :: else -> \
+        drawn = epoch + 1; \
+        COMMIT(drawn); \
+        drew_run[n] = live[n]; \
+        drew_claim[n] = claim[n]; \
+        drew_lost[n] = LOST(n); \
+        drew_epoch[n] = drawn \
+    fi
+#else
+#define DRAW_FOR(n) drawn = epoch + 1; COMMIT(drawn)
+#endif
+#if FORGETS > 0
+#define REMEMBER_CLAIM(n) seen_claim = claim[n]; seen_lost = lost[n]
+#elif defined(FLUSH)
 #define REMEMBER_CLAIM(n) seen_claim = claim[n]
 #else
 #define REMEMBER_CLAIM(n) skip
@@ -778,7 +882,10 @@ proctype readmission(byte me) {
     byte drawn;
     byte target;
     byte seen;
-#ifdef FLUSH
+#if FORGETS > 0
+    byte seen_claim;
+    byte seen_lost;
+#elif defined(FLUSH)
     byte seen_claim;
 #endif
     do
@@ -788,6 +895,9 @@ proctype readmission(byte me) {
     :: d_step { drawn != 0 && target < N && LIVES(target) && SAME_CLAIM(target) && NOT_ALREADY(target) && !SITS(target) ->
         admitted[target] = live[target];
         base[target] = drawn * BIG;
+#if FORGETS > 0
+        marks[target] = lost[target];
+#endif
 #ifdef CLOCKS
         sits[target] = 0;
 #endif

@@ -33,18 +33,22 @@ class paper_nodes : public ::testing::Test {
     }
     /// What of its data a node that comes back has read from its disk.
     struct remembered {
-        std::string admitted_run, base, resource, lease, counter;
+        std::string admitted_run, base, marks, resource, lease, counter;
     };
     remembered remember(std::size_t node, const std::string& resource) {
         played_node& n = nodes[node];
-        return {n.ask({"HGET", "fg:node", "run"}), n.ask({"HGET", "fg:node", "base"}), resource, n.lease(resource),
+        return {n.ask({"HGET", "fg:node", "run"}),
+                n.ask({"HGET", "fg:node", "base"}),
+                n.ask({"HGET", "fg:node", "marks"}),
+                resource,
+                n.lease(resource),
                 n.counter(resource)};
     }
     /// As remembered; restores what it says, and all else is forgotten.
     void restart_from(std::size_t node, const remembered& old) {
         restart(node);
         played_node& n = nodes[node];
-        n.ask({"HSET", "fg:node", "run", old.admitted_run, "base", old.base});
+        n.ask({"HSET", "fg:node", "run", old.admitted_run, "base", old.base, "marks", old.marks});
         if (!old.lease.empty()) n.ask({"SET", "fg:lease:" + old.resource, old.lease, "PX", "30000"});
         if (!old.counter.empty()) n.set_counter(old.resource, std::stoull(old.counter));
     }

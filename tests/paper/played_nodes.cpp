@@ -53,6 +53,10 @@ void played_node::connect() {
 }
 
 std::string played_node::ask(std::initializer_list<std::string> words) {
+    return ask_words(words);
+}
+
+std::string played_node::ask_words(const std::vector<std::string>& words) {
     std::vector<const char*> texts;
     std::vector<std::size_t> sizes;
     for (const std::string& w : words) {
@@ -69,8 +73,21 @@ std::string played_node::claim() {
 }
 
 std::string played_node::readmit(const std::string& run_id, std::uint64_t epoch, const std::string& claim) {
-    return ask({"EVAL", std::string(redis::readmit_script().text), "1", "fg:node", run_id,
-                std::to_string(epoch * tokens_per_epoch), claim});
+    return readmit(run_id, epoch, claim, marks());
+}
+
+std::string played_node::readmit(const std::string& run_id, std::uint64_t epoch, const std::string& claim,
+                                 const std::string& marks, const std::string& syncs) {
+    return ask({"EVAL", redis::readmit_script().text, "1", "fg:node", run_id, std::to_string(epoch * tokens_per_epoch),
+                claim, marks, syncs});
+}
+
+std::string played_node::marks() {
+    const std::string record = ask({"EVAL", redis::identify_script().text, "1", "fg:node"});
+    std::size_t at = 0;
+    for (int word = 0; word < 3; ++word)
+        at = record.find(' ', at + 1);
+    return record.substr(0, at);
 }
 
 std::string played_node::admit(std::uint64_t epoch) {

@@ -27,12 +27,17 @@ class played_node {
 
     /// Any Redis command; the answer as text: a status, a number, a string, '' for nothing, the error's text.
     std::string ask(std::initializer_list<std::string> words);
+    std::string ask_words(const std::vector<std::string>& words);
 
     /// R8 in one go: looks, leaves a claim, and has the node let in with `epoch`. Out: READMIT's answer.
     std::string admit(std::uint64_t epoch);
     /// R8c alone.
     std::string readmit(const std::string& run_id, std::uint64_t epoch, const std::string& claim);
+    std::string readmit(const std::string& run_id, std::uint64_t epoch, const std::string& claim,
+                        const std::string& marks, const std::string& syncs = "no");
     std::string claim();
+    /// As IDENTIFY tells them.
+    std::string marks();
 
     struct item {
         lockcore::redis::lease_call call;

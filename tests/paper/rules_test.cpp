@@ -344,6 +344,72 @@ TEST_F(rules, r10_a_flushed_node_is_out_and_what_was_drawn_before_the_flush_does
     EXPECT_EQ(n0().readmit(n0().run_id(), 2, "another"), "OK");
 }
 
+// --- FORGETTING IN ONE LIFE
+
+/// Commands after which a node has to be looked at before it votes; those by which it may have forgotten first.
+const std::vector<std::vector<std::string>> losing = {{"REPLICAOF", "NO", "ONE"},
+                                                      {"SLAVEOF", "NO", "ONE"},
+                                                      {"SWAPDB", "1", "2"},
+                                                      {"RENAME", "some", "other"},
+                                                      {"COPY", "some", "other", "REPLACE"},
+                                                      {"MOVE", "some", "3"},
+                                                      {"EXPIRE", "other", "100"},
+                                                      {"FLUSHDB"},
+                                                      {"CONFIG", "RESETSTAT"}};
+
+TEST_F(rules, forgetting_every_script_refuses_once_a_command_was_counted) {
+    std::vector<std::vector<std::string>> commands = losing;
+    commands.push_back({"CONFIG", "SET", "slowlog-max-len", "100"});
+    commands.push_back({"CONFIG", "SET", "appendonly", "no"});
+    const auto a = call_of('a', {r});
+    for (const auto& command : commands) {
+        n0().ask({"FLUSHALL"});
+        ASSERT_EQ(n0().admit(3), "OK");
+        ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok) << command[0];
+        n0().ask({"SET", "some", "x"});
+        n0().ask({"SET", "other", "x"});
+        n0().ask_words(command);
+        const std::string before = n0().all_keys();
+        for (const kind k : {kind::acquire, kind::confirm, kind::renew, kind::hold, kind::inspect, kind::top_up,
+                             kind::look, kind::release, kind::undo}) {
+            EXPECT_EQ(n0().run(k, a, 3 * tokens_per_epoch + 1).status, status::not_admitted)
+                << command[0] << ", " << static_cast<int>(k);
+        }
+        EXPECT_EQ(n0().all_keys(), before) << command[0];
+    }
+}
+
+TEST_F(rules, forgetting_readmit_says_gone_when_a_command_was_counted_since_the_look) {
+    for (const auto& command : losing) {
+        n0().ask({"FLUSHALL"});
+        const std::string claim = n0().claim(), marks = n0().marks();
+        n0().ask({"SET", "some", "x"});
+        n0().ask_words(command);
+        n0().ask({"HSET", "fg:node", "claim", claim});  // a copy from after the look
+        EXPECT_EQ(n0().readmit(n0().run_id(), 3, claim, marks), "GONE") << command[0];
+        EXPECT_EQ(n0().readmit(n0().run_id(), 4, claim, n0().marks()), "OK") << "looked at again";
+    }
+}
+
+TEST_F(rules, forgetting_new_marks_of_an_admitted_node_are_taken_for_settings_alone) {
+    const auto a = call_of('a', {r});
+    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
+    n0().ask({"CONFIG", "SET", "slowlog-max-len", "100"});
+    EXPECT_EQ(n0().readmit(n0().run_id(), 9, "any", "0 0 0"), "GONE") << "not those that are live";
+    EXPECT_EQ(n0().readmit(n0().run_id(), 9, "any", n0().marks(), "no"), "ALREADY");
+    EXPECT_EQ(n0().ask({"HGET", "fg:node", "base"}), "0") << "and its epoch stays";
+    EXPECT_EQ(n0().ask({"HGET", "fg:node", "sync"}), "no");
+    EXPECT_EQ(n0().run(kind::inspect, a, 1).status, status::ok);
+    EXPECT_EQ(n0().readmit(n0().run_id(), 9, "any", n0().marks(), "yes"), "ALREADY");
+    EXPECT_EQ(n0().ask({"HGET", "fg:node", "sync"}), "no") << "once not synced, never in this life";
+    for (const auto& command : losing) {
+        n0().ask({"SET", "some", "x"});
+        n0().ask_words(command);
+        EXPECT_NE(n0().readmit(n0().run_id(), 9, "any", n0().marks()), "OK") << command[0];
+        EXPECT_EQ(n0().run(kind::inspect, a, 1).status, status::not_admitted) << command[0];
+    }
+}
+
 // --- Lua prints 14 digits
 
 TEST_F(rules, lua_counters_keep_every_digit_up_to_the_last_token) {

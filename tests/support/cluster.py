@@ -40,7 +40,8 @@ class RedisServer:
     def start(self) -> None:
         persistence = ["--appendonly", "yes", "--appendfsync", self.fsync] if self.fsync else ["--appendonly", "no"]
         self.process = processes.start(
-            ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder), "--save", "", *persistence],
+            ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder), "--save", "",
+             "--repl-diskless-sync-delay", "0", *persistence],
             self.folder / "log", env={**os.environ, **self.environment})
         eventually(self._has_loaded, 15, what=f"{self.name} answers")
 

@@ -21,20 +21,39 @@ namespace fencegate::testing {
 /// Epochs in memory: as durable as the test.
 class memory_register final : public lockcore::epoch_register {
   public:
-    boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(std::string node_name,
-                                                                         lockcore::epoch seen) override {
+    boost::asio::awaitable<lockcore::result<lockcore::node_record>> find(std::string node_name) override {
         const std::lock_guard lock(mutex_);
-        epoch_ = std::max(epoch_, value_of(seen)) + 1;
+        const auto found = nodes_.find(node_name);
+        co_return found == nodes_.end() ? lockcore::node_record{} : found->second.record;
+    }
+    boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(lockcore::epoch_request request) override {
+        const std::lock_guard lock(mutex_);
+        kept& node = nodes_[request.node_name];
         lockcore::drawn_epoch drawn;
-        drawn.value = lockcore::epoch{epoch_};
-        drawn.first_admission = known_.insert(node_name).second;
+        drawn.repeated = !request.life.empty() && node.life == request.life;
+        if (!drawn.repeated) epoch_ = std::max(epoch_, value_of(request.seen)) + 1;
+        drawn.value = drawn.repeated ? node.record.drawn : lockcore::epoch{epoch_};
+        if (request.life.empty()) {
+            if (!node.record.known) nodes_.erase(request.node_name);
+        } else {
+            node = {request.life, {true, drawn.value, request.synced && (!drawn.repeated || node.record.synced)}};
+        }
         co_return drawn;
+    }
+    boost::asio::awaitable<lockcore::result<void>> note_unsynced(std::string node_name) override {
+        const std::lock_guard lock(mutex_);
+        nodes_[node_name].record.synced = false;
+        co_return lockcore::result<void>();
     }
 
   private:
+    struct kept {
+        std::string life;
+        lockcore::node_record record;
+    };
     std::mutex mutex_;
     std::uint64_t epoch_ = 0;
-    std::set<std::string> known_;
+    std::map<std::string, kept> nodes_;
 };
 
 class counting_observer final : public lockcore::event_observer {

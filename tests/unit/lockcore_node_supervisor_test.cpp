@@ -17,7 +17,14 @@ node_facts good_node() {
     f.role = "master";
     f.maxmemory_policy = "noeviction";
     f.claim = "claim-1";
+    f.kept_unsynced = true;
     return f;
+}
+
+/// What the register knows of a node that never drew, and of one that drew `drawn`.
+constexpr node_record unknown;
+node_record drew(std::uint64_t drawn, bool synced = false) {
+    return {true, epoch{drawn}, synced};
 }
 
 TEST(node_supervisor, identifies_every_new_connection_before_it_may_vote) {
@@ -40,9 +47,10 @@ TEST(node_supervisor, lets_a_node_vote_that_is_admitted_under_its_live_run_id) {
 TEST(node_supervisor, draws_an_epoch_only_after_it_has_seen_the_run_id) {
     node_supervisor s(60s);
     s.connected();
-    EXPECT_EQ(s.identified(good_node(), t0).next, action::draw_epoch);
-    EXPECT_EQ(s.epoch_drawn({epoch{4}, true}, t0).next, action::readmit)
+    EXPECT_EQ(s.identified(good_node(), t0).next, action::find_record);
+    EXPECT_EQ(s.record_found(unknown, t0).next, action::draw_epoch)
         << "a node never admitted before has forgotten nothing";
+    EXPECT_EQ(s.epoch_drawn(epoch{4}).next, action::readmit);
     EXPECT_EQ(s.drawn(), epoch{4});
     EXPECT_EQ(s.readmit_answered(true).next, action::identify) << "only the node's own record lets it vote";
 }
@@ -51,7 +59,8 @@ TEST(node_supervisor, keeps_its_epoch_and_waits_when_the_node_refuses_to_be_admi
     node_supervisor s(60s);
     s.connected();
     s.identified(good_node(), t0);
-    s.epoch_drawn({epoch{4}, true}, t0);
+    s.record_found(unknown, t0);
+    s.epoch_drawn(epoch{4});
     const auto step = s.readmit_refused("NOPERM this user has no permissions to run the 'eval' command");
     EXPECT_EQ(step.next, action::identify);
     EXPECT_GE(step.delay, 100ms);
@@ -64,21 +73,30 @@ TEST(node_supervisor, draws_again_when_another_process_lives_there_by_now) {
     node_supervisor s(60s);
     s.connected();
     s.identified(good_node(), t0);
-    s.epoch_drawn({epoch{4}, true}, t0);
-    s.readmit_answered(false);
+    s.record_found(unknown, t0);
+    s.epoch_drawn(epoch{4});
+    EXPECT_GE(s.readmit_answered(false).delay, 100ms) << "never a tight loop";
     node_facts f = good_node();
     f.run_id = "run-b";
-    EXPECT_EQ(s.identified(f, t0).next, action::draw_epoch);
+    EXPECT_EQ(s.identified(f, t0).next, action::find_record);
+    EXPECT_EQ(s.record_found(drew(4), t0 + 60s).next, action::draw_epoch);
 }
 
-TEST(node_supervisor, draws_again_when_the_data_were_wiped_between_look_and_draw) {
-    node_supervisor s(60s);
-    s.connected();
-    s.identified(good_node(), t0);
-    s.epoch_drawn({epoch{4}, false}, t0);
-    node_facts f = good_node();
-    f.claim = "claim-2";
-    EXPECT_EQ(s.identified(f, t0 + 1s).next, action::draw_epoch);
+TEST(node_supervisor, draws_again_when_data_changed_between_look_and_draw) {
+    const auto after = [](auto change) {
+        node_supervisor s(60s);
+        s.connected();
+        s.identified(good_node(), t0);
+        s.record_found(unknown, t0);
+        s.epoch_drawn(epoch{4});
+        node_facts f = good_node();
+        change(f);
+        return s.identified(f, t0 + 1s).next;
+    };
+    EXPECT_EQ(after([](node_facts& f) { f.claim = "claim-2"; }), action::find_record);
+    EXPECT_EQ(after([](node_facts& f) { f.marks.lost = "1 0"; }), action::find_record);
+    EXPECT_EQ(after([](node_facts& f) { f.marks.evicted = "1"; }), action::find_record);
+    EXPECT_EQ(after([](node_facts& f) { f.marks.text = "0 0 1"; }), action::readmit) << "that loses nothing";
 }
 
 TEST(node_supervisor, quarantines_a_restarted_node_until_all_older_leases_have_run_out) {
@@ -87,68 +105,113 @@ TEST(node_supervisor, quarantines_a_restarted_node_until_all_older_leases_have_r
     node_facts f = good_node();
     f.admitted_run_id = "run-before";
     s.identified(f, t0);
-    const auto step = s.epoch_drawn({epoch{9}, false}, t0);
+    const auto step = s.record_found(drew(9), t0);
     EXPECT_EQ(step.next, action::identify);
     EXPECT_EQ(s.state(), node_state::quarantined);
     EXPECT_EQ(s.quarantine_left(t0), 60s) << "from when it was first seen, whatever it says of its uptime";
     EXPECT_EQ(s.identified(f, t0 + 59s).next, action::identify);
     s.disconnected("");
     s.connected();
-    EXPECT_EQ(s.identified(f, t0 + 60s).next, action::readmit)
-        << "a connection that broke meanwhile starts nothing anew";
+    EXPECT_EQ(s.identified(f, t0 + 60s).next, action::draw_epoch)
+        << "a connection that broke meanwhile starts nothing anew, and the register is asked when it may vote";
 }
 
-TEST(node_supervisor, lets_a_restarted_node_back_at_once_when_it_wrote_every_change_through_before) {
-    node_supervisor s(60s);
-    s.connected();
+node_facts restarted_node() {
     node_facts f = good_node();
     f.admitted_run_id = "run-before";
+    f.admitted_epoch = epoch{9};
     f.syncs_every_write = true;
-    f.synced_so_far = true;
-    s.identified(f, t0);
-    EXPECT_EQ(s.epoch_drawn({epoch{9}, false}, t0).next, action::readmit);
+    return f;
 }
 
-TEST(node_supervisor, quarantines_a_restarted_node_that_writes_every_change_through_only_since_the_restart) {
+TEST(node_supervisor, lets_a_restarted_node_back_at_once_when_it_synced_as_long_as_it_voted) {
     node_supervisor s(60s);
     s.connected();
-    node_facts f = good_node();
-    f.admitted_run_id = "run-before";
-    f.syncs_every_write = true;
-    s.identified(f, t0);
-    s.epoch_drawn({epoch{9}, false}, t0);
-    EXPECT_EQ(s.state(), node_state::quarantined) << "it may have lost the last second of what it wrote before";
+    s.identified(restarted_node(), t0);
+    EXPECT_EQ(s.record_found(drew(9, true), t0).next, action::draw_epoch);
 }
 
-TEST(node_supervisor, quarantines_a_wiped_node_from_when_it_was_first_seen_although_it_syncs) {
-    node_supervisor s(60s);
-    s.connected();
-    node_facts f = good_node();
-    f.syncs_every_write = true;
-    f.synced_so_far = true;
-    s.identified(f, t0);
-    s.epoch_drawn({epoch{9}, false}, t0);
-    EXPECT_EQ(s.state(), node_state::quarantined);
-    EXPECT_EQ(s.identified(f, t0 + 59s).next, action::identify);
-    EXPECT_EQ(s.identified(f, t0 + 60s).next, action::readmit);
+TEST(node_supervisor, quarantines_a_restarted_node_whose_data_may_be_incomplete) {
+    const auto state = [](node_record record, auto change) {
+        node_supervisor s(60s);
+        s.connected();
+        node_facts f = restarted_node();
+        change(f);
+        s.identified(f, t0);
+        s.record_found(record, t0);
+        return s.state();
+    };
+    const auto as_is = [](node_facts&) {};
+    EXPECT_EQ(state(drew(9, true), as_is), node_state::identifying);
+    EXPECT_EQ(state(drew(9, false), as_is), node_state::quarantined) << "the register has seen it not syncing";
+    EXPECT_EQ(state(drew(10, true), as_is), node_state::quarantined) << "the data of an older life";
+    EXPECT_EQ(state(drew(9, true), [](node_facts& f) { f.syncs_every_write = false; }), node_state::quarantined);
+    EXPECT_EQ(state(drew(9, true), [](node_facts& f) { f.admitted_run_id.clear(); }), node_state::quarantined)
+        << "wiped";
+    EXPECT_EQ(state(drew(9, true), [](node_facts& f) { f.marks.lost = "1 0"; }), node_state::quarantined)
+        << "and replaced since it runs";
 }
 
 TEST(node_supervisor, votes_out_of_quarantine_when_another_gateway_has_admitted_the_node) {
     node_supervisor s(60s);
     s.connected();
     s.identified(good_node(), t0);
-    s.epoch_drawn({epoch{9}, false}, t0);
+    s.record_found(drew(9), t0);
     node_facts f = good_node();
     f.admitted_run_id = f.run_id;
     EXPECT_EQ(s.identified(f, t0 + 1s).next, action::vote);
 }
 
-TEST(node_supervisor, looks_again_when_no_epoch_can_be_drawn) {
+TEST(node_supervisor, looks_again_when_the_register_can_not_be_reached) {
     node_supervisor s(60s);
     s.connected();
     s.identified(good_node(), t0);
-    EXPECT_EQ(s.epoch_not_drawn("no database").next, action::identify);
+    const auto step = s.register_failed("no database");
+    EXPECT_EQ(step.next, action::identify);
+    EXPECT_GE(step.delay, 100ms);
     EXPECT_EQ(s.state(), node_state::identifying);
+    EXPECT_EQ(s.identified(good_node(), t0 + 1s).next, action::find_record);
+}
+
+/// An admitted node that votes, looked at again.
+action reviewed(node_facts f) {
+    node_supervisor s(60s);
+    s.connected();
+    f.admitted_run_id = f.run_id;
+    const action next = s.identified(f, t0).next;
+    EXPECT_EQ(next == action::vote, s.state() == node_state::voting);
+    return next;
+}
+
+TEST(node_supervisor, has_a_node_forget_its_admission_when_it_forgot_in_one_life) {
+    node_facts lost = good_node(), evicted = good_node(), reset = good_node(), evicts = good_node();
+    lost.marks = {"2 0 0", "2 0", "0"};
+    EXPECT_EQ(reviewed(lost), action::forget);
+    lost.admitted_marks = lost.marks;
+    EXPECT_EQ(reviewed(lost), action::vote) << "that was before it was admitted";
+    evicted.marks.evicted = "1";
+    EXPECT_EQ(reviewed(evicted), action::forget);
+    reset.marks = {"0 38 0", "0 38", "0"};
+    reset.admitted_marks = {"0 12 0", "0 12", "0"};
+    EXPECT_EQ(reviewed(reset), action::forget) << "CONFIG RESETSTAT hides what was counted";
+    evicts.maxmemory_policy = "volatile-lru";
+    EXPECT_EQ(reviewed(evicts), action::forget);
+}
+
+TEST(node_supervisor, has_the_register_keep_that_a_node_does_not_sync_before_it_votes) {
+    node_facts f = good_node();
+    f.kept_unsynced = false;
+    EXPECT_EQ(reviewed(f), action::note_unsynced);
+    f.syncs_every_write = true;
+    EXPECT_EQ(reviewed(f), action::vote);
+    node_supervisor s(60s);
+    EXPECT_EQ(s.unsynced_noted().next, action::readmit) << "so that the node says so to others";
+}
+
+TEST(node_supervisor, looks_at_changed_settings_before_the_node_votes_on) {
+    node_facts f = good_node();
+    f.marks.text = "0 0 1";
+    EXPECT_EQ(reviewed(f), action::readmit);
 }
 
 TEST(node_supervisor, stops_the_vote_of_a_node_that_forgot_its_admission) {
@@ -215,8 +278,8 @@ TEST(node_supervisor, admits_a_node_under_no_older_epoch_when_its_record_is_gone
     s.found_not_admitted();
     f.admitted_run_id.clear();
     f.claim = "claim-2";
-    EXPECT_EQ(s.identified(f, t0).next, action::draw_epoch);
-    s.epoch_drawn({epoch{8}, false}, t0);
+    EXPECT_EQ(s.identified(f, t0).next, action::find_record);
+    s.record_found(drew(8, true), t0);
     EXPECT_EQ(s.state(), node_state::quarantined) << "wiped while it ran";
 }
 
@@ -238,13 +301,15 @@ TEST(why_no_node, names_the_first_thing_to_change) {
         EXPECT_NE(why([&](node_facts& f) { f.maxmemory_policy = policy; }).find("set maxmemory-policy noeviction"),
                   std::string::npos);
     }
+    EXPECT_NE(why([](node_facts& f) { f.too_old = "6.2.14"; }).find("nodes need 7.0"), std::string::npos);
     EXPECT_EQ(why([](node_facts& f) { f.syncs_every_write = false; }), "") << "that costs a quarantine, no more";
 }
 
-// The life of a new node is: connected, identified, epoch drawn, admitted, identified, voting. The connection breaks
-// behind each of these steps in turn; on the next one everything is asked anew, and it comes to vote all the same.
+// The life of a new node is: connected, identified, record found, epoch drawn, admitted, identified, voting. The
+// connection breaks behind each of these steps in turn; on the next one everything is asked anew, and it comes to vote
+// all the same.
 TEST(node_supervisor, comes_to_vote_when_the_connection_breaks_at_any_step) {
-    for (int broken_after = 0; broken_after < 6; ++broken_after) {
+    for (int broken_after = 0; broken_after < 7; ++broken_after) {
         node_supervisor s(60s);
         node_facts f = good_node();
         std::uint64_t drawn = 0;
@@ -261,9 +326,13 @@ TEST(node_supervisor, comes_to_vote_when_the_connection_breaks_at_any_step) {
                     looked = true;
                     next = s.identified(f, t0).next;
                     break;
+                case action::find_record:
+                    EXPECT_TRUE(looked);
+                    next = s.record_found(unknown, t0).next;
+                    break;
                 case action::draw_epoch:
                     EXPECT_TRUE(looked) << "the draw follows the sight of the run id";
-                    next = s.epoch_drawn({epoch{++drawn}, true}, t0).next;
+                    next = s.epoch_drawn(epoch{++drawn}).next;
                     break;
                 case action::readmit:
                     EXPECT_EQ(s.drawn(), epoch{drawn});
@@ -271,6 +340,8 @@ TEST(node_supervisor, comes_to_vote_when_the_connection_breaks_at_any_step) {
                     f.admitted_epoch = s.drawn();
                     next = s.readmit_answered(true).next;
                     break;
+                case action::note_unsynced:
+                case action::forget:
                 case action::vote:
                     break;
             }

@@ -209,13 +209,17 @@ class supervisor_player final : public machine {
         if (line.verb == "connected") return told(s_.connected());
         if (line.verb == "disconnected") return told(s_.disconnected(line.rest()));
         if (line.verb == "identified") return told(s_.identified(facts(line), now_));
-        if (line.verb == "drawn") {
-            drawn_epoch drawn;
-            drawn.value = epoch{line.number()};
-            drawn.first_admission = line.has_more() && line.text() == "first";
-            return told(s_.epoch_drawn(drawn, now_));
+        if (line.verb == "record") {
+            node_record r;
+            r.known = line.text("known", "yes") == "yes";
+            r.drawn = epoch{line.number("epoch", 0)};
+            r.synced = line.text("synced", "no") == "yes";
+            return told(s_.record_found(r, now_));
         }
-        if (line.verb == "not_drawn") return told(s_.epoch_not_drawn(line.rest()));
+        if (line.verb == "drawn") return told(s_.epoch_drawn(epoch{line.number()}));
+        if (line.verb == "noted") return told(s_.unsynced_noted());
+        if (line.verb == "no_register") return told(s_.register_failed(line.rest()));
+        if (line.verb == "forgotten") return told(s_.forgotten(line.rest()));
         if (line.verb == "readmitted") return told(s_.readmit_answered(line.text() != "GONE"));
         if (line.verb == "readmit_refused") return told(s_.readmit_refused(line.rest()));
         if (line.verb == "uninit") return told(s_.found_not_admitted());
@@ -231,15 +235,31 @@ class supervisor_player final : public machine {
         f.maxmemory_policy = line.text("policy", "noeviction");
         f.cluster_mode = line.text("cluster", "no") == "yes";
         f.syncs_every_write = line.text("sync", "no") == "always";
-        f.synced_so_far = line.text("synced", "no") == "always";
+        f.kept_unsynced = line.text("kept_unsynced", "yes") == "yes";
         f.admitted_run_id = line.text("admitted", "");
+        f.marks = marks(line, "lost", "set", "evicted");
+        f.admitted_marks = marks(line, "lost_then", "set_then", "evicted_then");
         f.claim = line.text("claim", "c1");
         f.admitted_epoch = epoch{line.number("epoch", 0)};
         f.same_as = line.text("same_as", "");
         return f;
     }
+    static command_marks marks(command_line& line, const char* lost, const char* set, const char* evicted) {
+        command_marks m;
+        m.lost = line.text(lost, "0") + " 0";
+        m.text = m.lost + ' ' + line.text(set, "0");
+        m.evicted = line.text(evicted, "0");
+        return m;
+    }
     std::string told(const node_supervisor::step& s) {
-        constexpr std::array names{"connect", "identify", "draw an epoch", "readmit", "vote"};
+        constexpr std::array names{"connect",
+                                   "identify",
+                                   "find what the register knows",
+                                   "draw an epoch",
+                                   "have the register keep that it does not sync",
+                                   "forget",
+                                   "readmit",
+                                   "vote"};
         std::string out = names.at(static_cast<std::size_t>(s.next));
         if (s.next == node_supervisor::action::readmit) out += " with epoch " + std::to_string(value_of(s_.drawn()));
         if (s.delay > 0ms) out += " after " + in_ms(s.delay);

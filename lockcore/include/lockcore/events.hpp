@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockcore/lease.hpp>
+#include <lockcore/node_status.hpp>
 
 #include <string>
 
@@ -34,11 +35,21 @@ struct event {
     std::size_t nodes = 0;
 };
 
+/// A node is in another state than before, seen over all shards of a manager.
+struct node_change {
+    std::string name;
+    node_state from = node_state::unreachable;
+    node_state to = node_state::unreachable;
+    std::string detail;  ///< Why it does not vote; empty where it does.
+};
+
 /// Told of events on the shard on which they happen, in order per resource. Must not block and must not throw.
 class event_observer {
   public:
     virtual ~event_observer() = default;
     virtual void on_event(event e) = 0;
+    /// Called once for each change, whichever shard saw it first; one after the other.
+    virtual void on_node_change(const node_change&) {}
 };
 
 }  // namespace lockcore

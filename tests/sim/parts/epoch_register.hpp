@@ -3,46 +3,49 @@
 #include <sim/parts/messages.hpp>
 
 #include <array>
+#include <string>
 #include <vector>
 
 namespace sim {
 
-/// The durable register of epochs: PostgreSQL's fencing.draw_epoch. It may be out of reach, and its answer may be lost
-/// after it has drawn; it never forgets.
+/// The durable register of epochs: PostgreSQL's fencing.node and fencing.draw_epoch. It may be out of reach, and its
+/// answer may be lost after it has drawn; it never forgets.
 class epoch_register {
   public:
-    struct draw {
-        std::uint32_t gateway = 0, node = 0, generation = 0;
+    enum class question : std::uint8_t { find, draw, note_unsynced };
+    struct call {
+        question what{};
+        std::uint32_t gateway = 0, node = 0, serial = 0;
         std::uint64_t seen = 0;
-        bool drawn = false, first_admission = false;
-        std::uint64_t epoch = 0;
+        std::string life;
+        bool synced = false;
+        bool done = false;
+        std::uint64_t epoch = 0;  ///< Drawn.
+        bool repeated = false;
+        bool known = false;  ///< Found; with `epoch` and `synced`.
     };
 
     explicit epoch_register(context& ctx) : ctx_(ctx) {}
 
-    void ask(const draw& d) {
-        draws_.push_back(d);
-        const auto at = static_cast<std::uint32_t>(draws_.size() - 1);
+    void ask(call c) {
+        calls_.push_back(std::move(c));
+        const auto at = static_cast<std::uint32_t>(calls_.size() - 1);
         ctx_.events.in(trip(), {.kind = event_kind::draw_arrives, .a = at});
     }
     void arrives(std::uint32_t at) {
-        draw& d = draws_[at];
+        call& c = calls_[at];
         if (open_) {
-            epoch_ = std::max(epoch_, d.seen) + 1;
-            d.epoch = epoch_;
-            d.first_admission = !known_[d.node];
-            known_[d.node] = true;
-            d.drawn = true;
-            ctx_.note("epoch is drawn", d.gateway, d.node, d.epoch, d.first_admission);
+            c.done = true;
+            execute(c);
             if (loses_answers_ && ctx_.chance.chance(150)) {
-                d.drawn = false;
+                c.done = false;
                 ctx_.hit(probe::draw_answer_lost);
             }
         }
-        if (!d.drawn) ctx_.hit(probe::draw_failed);
+        if (!c.done) ctx_.hit(probe::draw_failed);
         ctx_.events.in(trip(), {.kind = event_kind::draw_answered, .a = at});
     }
-    const draw& answered(std::uint32_t at) const { return draws_[at]; }
+    const call& answered(std::uint32_t at) const { return calls_[at]; }
 
     void close() {
         open_ = false;
@@ -55,13 +58,46 @@ class epoch_register {
     }
 
   private:
+    struct row {
+        std::string life;
+        std::uint64_t epoch = 0;  ///< 0: none was drawn.
+        bool synced = false;
+    };
+    void execute(call& c) {
+        row& node = rows_[c.node];
+        switch (c.what) {
+            case question::find:
+                c.known = node.epoch != 0;
+                c.epoch = node.epoch;
+                c.synced = node.synced;
+                return;
+            case question::note_unsynced:
+                node.synced = false;
+                return;
+            case question::draw:
+                c.repeated = node.life == life_of(c);
+                if (c.repeated) {
+                    node.synced = node.synced && c.synced;
+                    ctx_.hit(probe::draw_repeated);
+                } else {
+                    epoch_ = std::max(epoch_, c.seen) + 1;
+                    node = {life_of(c), epoch_, c.synced};
+                }
+                c.epoch = node.epoch;
+                ctx_.note("epoch is drawn", c.gateway, c.node, c.epoch, c.repeated);
+                return;
+        }
+    }
+    std::string life_of(const call& c) const {
+        return ctx_.broken(mutation::epoch_of_process) ? c.life.substr(0, c.life.find('/')) : c.life;
+    }
     microseconds trip() { return ctx_.set.delay_base + ctx_.chance.about(ctx_.set.delay_more * 4); }
 
     context& ctx_;
     bool open_ = true, loses_answers_ = false;
     std::uint64_t epoch_ = 0;
-    std::array<bool, sim_nodes_max> known_{};
-    std::vector<draw> draws_;
+    std::array<row, sim_nodes_max> rows_{};
+    std::vector<call> calls_;
 };
 
 }  // namespace sim

@@ -13,7 +13,7 @@ enum class request_kind : std::uint8_t {
     lease,  ///< One of the scripts about a lease.
     identify,
     readmit,
-    note_sync,  ///< What the node's data say of how it syncs.
+    forget,  ///< Deletes the admission.
     ping,
 };
 
@@ -32,6 +32,12 @@ struct idempotency {
 
 /// Under which a gateway wants to be told that a lease ended. 0: none.
 using wake_mark = std::uint32_t;
+
+/// What a node counts of commands by which it may forget while it runs: those that lose data, and CONFIG SET.
+struct node_marks {
+    std::uint32_t lost = 0, set = 0;
+    friend bool operator==(const node_marks&, const node_marks&) = default;
+};
 
 /// A lease ended, and `mark` is told.
 struct wake {
@@ -60,7 +66,8 @@ struct request {
     // RENEW, HOLD; HOLD's `holds`: so many there are then at least.
     std::uint32_t renewals_max = 0;
     milliseconds hold_max{0};
-    bool syncs = false;       ///< NOTE_SYNC
+    bool syncs = false;       ///< READMIT: when it was looked at.
+    node_marks marks;         ///< READMIT: that were looked at.
     std::uint32_t claim = 0;  ///< IDENTIFY: to leave there; READMIT: that was seen before the draw.
     std::uint64_t base = 0;
 };
@@ -72,7 +79,8 @@ struct reply {
     run_number live_run = 0, admitted_run = 0;
     std::uint32_t claim = 0;
     std::uint64_t base = 0;
-    bool syncs_every_write = false, synced_so_far = false;
+    bool syncs_every_write = false, kept_unsynced = false;
+    node_marks marks, admitted_marks;
     // READMIT
     enum class readmission : std::uint8_t { ok, already, gone } readmitted{};
 };

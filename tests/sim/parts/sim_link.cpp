@@ -21,6 +21,13 @@ node_reply only(reply_status status) {
     return r;
 }
 
+lockcore::command_marks marks_of(const node_marks& m) {
+    lockcore::command_marks out;
+    out.lost = std::to_string(m.lost) + " 0";
+    out.text = out.lost + ' ' + std::to_string(m.set);
+    return out;
+}
+
 }  // namespace
 
 sim_link::sim_link(context& ctx, network& net, epoch_register& epochs, sim_gateway& owner, std::uint32_t gateway,
@@ -48,7 +55,6 @@ void sim_link::forget() {
     ++generation_;
     ++serial_;
     run_ = 0;
-    drew_before_ = false;
     spare_epoch_.reset();
     handshake_until_ = looks_at_ = sim_time::max();
     supervisor_ = node_supervisor(sits_out());
@@ -74,8 +80,14 @@ void sim_link::acts(std::uint32_t serial, action what) {
             return connect();
         case action::identify:
             return identify();
+        case action::find_record:
+            return ask_register(epoch_register::question::find);
         case action::draw_epoch:
-            return draw_epoch();
+            return ask_register(epoch_register::question::draw);
+        case action::note_unsynced:
+            return ask_register(epoch_register::question::note_unsynced);
+        case action::forget:
+            return forget_admission();
         case action::readmit:
             return readmit();
         case action::vote:
@@ -128,57 +140,81 @@ void sim_link::identified(const reply& r) {
     facts.role = "master";
     facts.maxmemory_policy = "noeviction";
     facts.syncs_every_write = r.syncs_every_write;
-    facts.synced_so_far = r.synced_so_far || ctx_.broken(mutation::trusts_fsync_of_today);
+    facts.kept_unsynced = r.kept_unsynced || ctx_.broken(mutation::sync_end_not_kept);
+    facts.marks = marks_of(r.marks);
+    facts.admitted_marks = marks_of(r.admitted_marks);
     if (r.admitted_run != 0) facts.admitted_run_id = std::to_string(r.admitted_run);
     facts.claim = std::to_string(r.claim);
     facts.admitted_epoch = lockcore::epoch{r.base >> 32};
     run_ = r.live_run;
+    looked_at_ = r.marks;
     const bool was_quarantined = supervisor_.state() == lockcore::node_state::quarantined;
     const step next = supervisor_.identified(std::move(facts), local_time());
     if (!was_quarantined && supervisor_.state() == lockcore::node_state::quarantined) ctx_.hit(probe::quarantined);
-    if (votes()) {
-        ctx_.note("node votes", gateway_, node_, run_, epoch_seen());
-        note_persistence(r);
-    }
+    if (votes()) ctx_.note("node votes", gateway_, node_, run_, epoch_seen());
     perform(next);
 }
 
-/// As admission::note_persistence.
-void sim_link::note_persistence(const reply& r) {
-    if (r.admitted_run != r.live_run || r.syncs_every_write == r.synced_so_far) return;
-    request q;
-    q.kind = request_kind::note_sync;
-    q.syncs = r.syncs_every_write;
-    net_.send(connection_, q);
+void sim_link::ask_register(epoch_register::question what) {
+    epoch_register::call c;
+    c.what = what;
+    c.gateway = gateway_;
+    c.node = node_;
+    c.serial = serial_;
+    c.seen = owner_.highest_epoch();
+    c.life = supervisor_.life();
+    c.synced = supervisor_.facts().syncs_every_write;
+    epochs_.ask(std::move(c));
+    if (what == epoch_register::question::draw && ctx_.broken(mutation::early_draw) && spare_epoch_)
+        use_epoch(*spare_epoch_);
 }
 
-void sim_link::draw_epoch() {
-    if (std::exchange(drew_before_, true)) ctx_.hit(probe::draw_repeated);
-    epochs_.ask({gateway_, node_, generation_, owner_.highest_epoch(), false, false, 0});
-    if (ctx_.broken(mutation::early_draw) && spare_epoch_) use_epoch(*spare_epoch_, false);
-}
-
-void sim_link::epoch_answered(const epoch_register::draw& d) {
-    if (ctx_.broken(mutation::early_draw) && d.drawn) {
+void sim_link::register_answered(const epoch_register::call& answer) {
+    const bool drawn = answer.done && answer.what == epoch_register::question::draw;
+    if (drawn && ctx_.broken(mutation::early_draw)) {
         // One is kept for the next time, and so is older than what it will be used for.
         const bool used_already = spare_epoch_.has_value();
-        spare_epoch_ = d.epoch;
+        spare_epoch_ = answer.epoch;
         if (used_already) return;
     }
-    if (d.generation != generation_) return;
-    if (!d.drawn) return perform(supervisor_.epoch_not_drawn("out of reach"));
-    use_epoch(d.epoch, d.first_admission);
+    if (answer.serial != serial_) return;
+    if (!answer.done) return perform(supervisor_.register_failed("out of reach"));
+    switch (answer.what) {
+        case epoch_register::question::find: {
+            lockcore::node_record record;
+            record.known = answer.known;
+            record.drawn = lockcore::epoch{answer.epoch};
+            record.synced = answer.synced || ctx_.broken(mutation::trusts_fsync_of_today);
+            return record_found(record);
+        }
+        case epoch_register::question::draw:
+            return use_epoch(answer.epoch);
+        case epoch_register::question::note_unsynced:
+            return perform(supervisor_.unsynced_noted());
+    }
 }
 
-void sim_link::use_epoch(std::uint64_t epoch, bool first) {
-    if (first) ctx_.hit(probe::first_admission);
-    const step next = supervisor_.epoch_drawn({lockcore::epoch{epoch}, first}, local_time());
+void sim_link::record_found(lockcore::node_record record) {
+    if (!record.known) ctx_.hit(probe::first_admission);
+    const step next = supervisor_.record_found(record, local_time());
     if (supervisor_.state() == lockcore::node_state::quarantined) {
         ctx_.hit(probe::quarantined);
-    } else if (!first) {
+    } else if (record.known) {
         ctx_.hit(probe::quarantine_skipped);
     }
     perform(next);
+}
+
+void sim_link::use_epoch(std::uint64_t epoch) {
+    perform(supervisor_.epoch_drawn(lockcore::epoch{epoch}));
+}
+
+void sim_link::forget_admission() {
+    handshake_until_ = ctx_.now() + ctx_.set.node_dead_after;
+    look_at(handshake_until_);
+    request q;
+    q.kind = request_kind::forget;
+    net_.send(connection_, q);
 }
 
 void sim_link::readmit() {
@@ -188,6 +224,8 @@ void sim_link::readmit() {
     q.kind = request_kind::readmit;
     q.run = run_;
     q.base = value_of(supervisor_.drawn()) << 32;
+    q.marks = looked_at_;
+    q.syncs = supervisor_.facts().syncs_every_write;
     q.claim = static_cast<std::uint32_t>(std::stoul(supervisor_.facts().claim));
     net_.send(connection_, q);
 }
@@ -294,7 +332,9 @@ void sim_link::arrived(network::connection c, const reply& r) {
             handshake_until_ = sim_time::max();
             perform(supervisor_.readmit_answered(r.readmitted != reply::readmission::gone));
             break;
-        case request_kind::note_sync:
+        case request_kind::forget:
+            handshake_until_ = sim_time::max();
+            perform(supervisor_.forgotten({}));
             break;
         case request_kind::ping:
             handshake_until_ = sim_time::max();

@@ -35,7 +35,7 @@ class sim_link {
     void arrived(network::connection c, const reply& r);
     void acts(std::uint32_t serial, lockcore::node_supervisor::action what);
     void looks();
-    void epoch_answered(const epoch_register::draw& d);
+    void register_answered(const epoch_register::call& answer);
 
   private:
     struct sent {
@@ -48,14 +48,15 @@ class sim_link {
     void perform(step next);
     void connect();
     void identify();
-    void draw_epoch();
+    void ask_register(epoch_register::question what);
+    void forget_admission();
     void readmit();
     void lose(const char* why);
     void drop(const char* why);
     void answered(const reply& r);
     void identified(const reply& r);
-    void note_persistence(const reply& r);
-    void use_epoch(std::uint64_t epoch, bool first);
+    void record_found(lockcore::node_record record);
+    void use_epoch(std::uint64_t epoch);
     void look_at(sim_time when);
     lockcore::monotonic_time local_time() const;
     milliseconds sits_out() const;
@@ -69,11 +70,11 @@ class sim_link {
     lockcore::node_supervisor supervisor_;
     network::connection connection_ = network::none;
     bool stands_ = false;
-    std::uint32_t generation_ = 0;  ///< Counts connections.
-    std::uint32_t serial_ = 0;      ///< Counts what is to be done: only the latest is.
-    std::uint32_t planned_in_ = 0;  ///< The generation in which it was planned.
-    run_number run_ = 0;            ///< That was read on the connection.
-    bool drew_before_ = false;
+    std::uint32_t generation_ = 0;              ///< Counts connections.
+    std::uint32_t serial_ = 0;                  ///< Counts what is to be done: only the latest is.
+    std::uint32_t planned_in_ = 0;              ///< The generation in which it was planned.
+    run_number run_ = 0;                        ///< That was read on the connection.
+    node_marks looked_at_;                      ///< With it.
     std::optional<std::uint64_t> spare_epoch_;  ///< Only with mutation::early_draw.
 
     fifo<sent> in_flight_;

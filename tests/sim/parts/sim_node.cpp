@@ -37,17 +37,24 @@ bool contains(const std::vector<T>& all, const T& one) {
 }  // namespace
 
 sim_node::sim_node(context& ctx, checkers& check, std::uint32_t index, bool syncs_every_write, drifting_clock clock)
-    : ctx_(ctx), check_(check), index_(index), syncs_every_write_(syncs_every_write), clock_(clock) {}
+    : ctx_(ctx),
+      check_(check),
+      index_(index),
+      configured_to_sync_(syncs_every_write),
+      syncs_every_write_(syncs_every_write),
+      clock_(clock) {}
 
 // --- life
 
 void sim_node::start(run_number run) {
     run_ = run;
+    marks_ = {};
     paused_until_ = sim_time{0};
 }
 
 void sim_node::crash(restart how) {
     run_ = 0;
+    syncs_every_write_ = configured_to_sync_;
     switch (how) {
         case restart::keeping:
             ctx_.hit(probe::node_kept_data);
@@ -69,7 +76,7 @@ void sim_node::crash(restart how) {
             // Whoever has lost something may set it up more carefully at once.
             if (ctx_.chance.chance(ctx_.set.fsync_switched_per_thousand)) {
                 ctx_.hit(probe::fsync_switched);
-                syncs_every_write_ = true;
+                configured_to_sync_ = syncs_every_write_ = true;
             }
             break;
     }
@@ -78,7 +85,30 @@ void sim_node::crash(restart how) {
 void sim_node::flush() {
     keep_a_copy();
     data_ = {};
+    ++marks_.lost;
     ctx_.hit(probe::node_flushed);
+}
+
+void sim_node::replace_data() {
+    keep_a_copy();
+    ++marks_.lost;
+    ctx_.hit(probe::node_data_replaced);
+    if (ctx_.chance.chance(500)) {
+        data_ = copies_[ctx_.chance.below(static_cast<std::uint32_t>(copies_.size()))];
+    } else {  // evicted
+        data_.leases = {};
+        data_.counters = {};
+    }
+}
+
+void sim_node::end_sync() {
+    if (!syncs_every_write_) return;
+    ctx_.hit(probe::sync_ended);
+    // Older states are on no disk any more.
+    copies_.clear();
+    keep_a_copy();
+    syncs_every_write_ = false;
+    ++marks_.set;
 }
 
 void sim_node::keep_a_copy() {
@@ -190,8 +220,8 @@ reply sim_node::execute(const request& q) {
             return identify(q);
         case request_kind::readmit:
             return readmit(q);
-        case request_kind::note_sync:
-            return note_sync(q);
+        case request_kind::forget:
+            return forget();
         case request_kind::ping: {
             reply pong;
             pong.kind = request_kind::ping;
@@ -202,7 +232,8 @@ reply sim_node::execute(const request& q) {
     }
     reply out;
     out.kind = request_kind::lease;
-    if (data_.run != q.run && !ctx_.broken(mutation::vote_unadmitted)) {
+    const bool changed = data_.marks != marks_ && !ctx_.broken(mutation::marks_not_compared);
+    if ((data_.run != q.run && !ctx_.broken(mutation::vote_unadmitted)) || changed) {
         out.lease.status = reply_status::not_admitted;
         ctx_.hit(probe::not_admitted_found);
         return out;
@@ -476,7 +507,9 @@ reply sim_node::identify(const request& q) {
     out.claim = data_.claim;
     out.base = data_.base;
     out.syncs_every_write = syncs_every_write_;
-    out.synced_so_far = data_.synced;
+    out.kept_unsynced = data_.kept_unsynced;
+    out.marks = marks_;
+    out.admitted_marks = data_.marks;
     ctx_.note("node identifies", index_, run_, data_.run, data_.claim);
     return out;
 }
@@ -484,11 +517,13 @@ reply sim_node::identify(const request& q) {
 reply sim_node::readmit(const request& q) {
     reply out;
     out.kind = request_kind::readmit;
-    if (run_ != q.run) {
+    if (run_ != q.run || marks_ != q.marks) {
         out.readmitted = reply::readmission::gone;
     } else if (data_.run == q.run) {
         out.readmitted = reply::readmission::already;
         ctx_.hit(probe::readmit_already);
+        if (data_.marks.lost == marks_.lost) data_.marks = marks_;
+        data_.kept_unsynced = data_.kept_unsynced || !q.syncs;
     } else if (data_.claim != q.claim && !ctx_.broken(mutation::readmit_any_claim)) {
         out.readmitted = reply::readmission::gone;
         ctx_.hit(probe::readmit_gone);
@@ -497,6 +532,8 @@ reply sim_node::readmit(const request& q) {
         ctx_.hit(probe::readmit_ok);
         keep_a_copy();
         data_.run = q.run;
+        data_.marks = marks_;
+        data_.kept_unsynced = !q.syncs;
         data_.base = ctx_.broken(mutation::epoch_zero) ? 0 : q.base;
         if (ctx_.chance.chance(500)) keep_a_copy();
         for (std::uint32_t r = 0; r < sim_resources_max; ++r) {
@@ -507,10 +544,12 @@ reply sim_node::readmit(const request& q) {
     return out;
 }
 
-reply sim_node::note_sync(const request& q) {
-    data_.synced = q.syncs;
+reply sim_node::forget() {
+    data_.run = 0;
+    data_.claim = 0;
+    ctx_.hit(probe::admission_deleted);
     reply out;
-    out.kind = request_kind::note_sync;
+    out.kind = request_kind::forget;
     return out;
 }
 

@@ -21,6 +21,14 @@ class sim_node {
     void start(run_number run);
     void crash(restart how);
     void flush();
+    /// A command replaces the data, or a part of them, by older ones; it is counted.
+    void replace_data();
+    /// A command that could lose data runs, and loses none.
+    void count_losing_command() { ++marks_.lost; }
+    /// CONFIG SET: from now on a crash loses what is written.
+    void end_sync();
+    /// It has forgotten, and nobody has looked since.
+    bool forgot_unseen() const { return data_.run == run_ && data_.marks.lost != marks_.lost; }
     void pause_until(sim_time until) { paused_until_ = std::max(paused_until_, until); }
     void resume() { paused_until_ = sim_time{0}; }
     void jump_clock(microseconds by) { jumped_ += by; }
@@ -63,7 +71,8 @@ class sim_node {
         run_number run = 0;  ///< fg:node
         std::uint64_t base = 0;
         std::uint32_t claim = 0;
-        bool synced = false;
+        node_marks marks;
+        bool kept_unsynced = false;
         std::array<lease_row, sim_resources_max> leases{};        ///< fg:lease:…
         std::array<std::uint64_t, sim_resources_max> counters{};  ///< fg:token:…
     };
@@ -79,7 +88,7 @@ class sim_node {
     lockcore::node_reply release(const request& q);
     reply identify(const request& q);
     reply readmit(const request& q);
-    reply note_sync(const request& q);
+    reply forget();
 
     milliseconds wall() const;
     lease_row* live(std::uint32_t resource);
@@ -93,7 +102,8 @@ class sim_node {
     context& ctx_;
     checkers& check_;
     std::uint32_t index_;
-    bool syncs_every_write_;
+    bool configured_to_sync_, syncs_every_write_;
+    node_marks marks_;  ///< Of this process.
     drifting_clock clock_;
     microseconds jumped_{0};
     run_number run_ = 0;

@@ -103,6 +103,8 @@ void draw_faults(random& r, options& o) {
         const milliseconds well_again = o.quarantined ? o.max_ttl + milliseconds{1'000} : milliseconds{150};
         set(fault::crash_node, well_again * 2 / o.nodes);
         set(fault::flush_node, well_again * 2 / o.nodes);
+        set(fault::replace_data, well_again * 2 / o.nodes);
+        set(fault::end_sync, well_again * 4 / o.nodes);
         set(fault::pause_node, is_short ? milliseconds{60} : milliseconds{300});
         set(fault::pause_gateway, is_short ? milliseconds{60} : milliseconds{400});
         set(fault::crash_gateway, milliseconds{1'500});
@@ -197,7 +199,8 @@ std::optional<profile> find_profile(std::string_view name) {
 
 const char* to_string(fault f) {
     constexpr std::array<const char*, fault_count> names = {
-        "cut", "block", "crash node", "flush", "pause node", "pause gateway", "crash gateway", "register", "clock",
+        "cut",        "block",         "crash node",    "flush",    "replace data", "end sync",
+        "pause node", "pause gateway", "crash gateway", "register", "clock",
     };
     return names[static_cast<std::size_t>(f)];
 }

@@ -20,6 +20,8 @@ enum class fault : std::uint8_t {
     block_path,  ///< Nothing gets from a gateway to a node, or back, for a while; it arrives afterwards.
     crash_node,
     flush_node,
+    replace_data,  ///< REPLICAOF, DEBUG RELOAD, eviction: older data within one life.
+    end_sync,      ///< CONFIG SET appendonly no.
     pause_node,
     pause_gateway,
     crash_gateway,

@@ -133,9 +133,9 @@ void world::happen(const event& e) {
         case event_kind::draw_arrives:
             return epochs_.arrives(e.a);
         case event_kind::draw_answered: {
-            const epoch_register::draw& d = epochs_.answered(e.a);
-            if (put_off(e, d.gateway)) return;
-            return gateways_[d.gateway]->link(d.node).epoch_answered(d);
+            const epoch_register::call& c = epochs_.answered(e.a);
+            if (put_off(e, c.gateway)) return;
+            return gateways_[c.gateway]->link(c.node).register_answered(c);
         }
         case event_kind::gateway_called:
             if (put_off(e, e.who)) return;
@@ -214,6 +214,14 @@ void world::strike(fault f) {
             }
             return;
         }
+        case fault::replace_data:
+            check_.node_disturbed();
+            if (nodes_[n].runs()) nodes_[n].replace_data();
+            return;
+        case fault::end_sync:
+            check_.node_disturbed();
+            if (nodes_[n].runs()) nodes_[n].end_sync();
+            return;
         case fault::pause_node:
             if (nodes_[n].runs()) nodes_[n].pause_until(ctx_.now() + ctx_.chance.about(ctx_.set.pause));
             return;
@@ -253,8 +261,11 @@ void world::crash_node() {
     const options& o = ctx_.set;
     // A node that syncs every write keeps what it has, or loses its disk.
     const std::uint32_t rolls_back = node.syncs_every_write() ? 0 : o.restart_rolls_back;
+    // One that forgot and crashes before anybody looked is let in as if it had not (README.md of lockcore, "Not
+    // promised"): here it loses its data as well.
+    const bool unseen = node.forgot_unseen();
     const std::uint32_t drawn = ctx_.chance.below(std::max(o.restart_keeps + o.restart_loses + rolls_back, 1U));
-    const auto how = drawn < o.restart_loses                ? sim_node::restart::losing
+    const auto how = unseen || drawn < o.restart_loses      ? sim_node::restart::losing
                      : drawn < o.restart_loses + rolls_back ? sim_node::restart::rolled_back
                                                             : sim_node::restart::keeping;
     check_.node_disturbed();

@@ -1,0 +1,291 @@
+"""Redis nodes that forget without a restart, or restart without having synced: done by redis-cli's commands from outside."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator
+
+import pytest
+import redis
+from support.api import Api
+from support.cluster import MAX_TTL_MS, Cluster, Gateway, RedisServer
+from support.cluster import running as running_cluster
+from support.polling import eventually
+from support.stack import Stack
+
+
+@pytest.fixture(scope="module")
+def synced(stack: Stack) -> Iterator[Cluster]:
+    """Nodes that sync every write, with leases long enough for much to happen meanwhile."""
+    with running_cluster(stack, "forgetting_synced", fsync="always", max_ttl_ms=6_000) as made:
+        yield made
+
+
+@pytest.fixture
+def synced_gateway(synced: Cluster) -> Iterator[Gateway]:
+    made = synced.gateway()
+    made.start()
+    made.wait_until_whole()
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def whole(gateway: Gateway) -> Gateway:
+    gateway.wait_until_whole()
+    return gateway
+
+
+@contextmanager
+def copy_of(node: RedisServer) -> Iterator[RedisServer]:
+    """Another server with what the node holds now."""
+    copy = RedisServer(node.folder, f"copy-{time.monotonic_ns()}")
+    copy.start()
+    try:
+        replicate(copy, node)
+        yield copy
+    finally:
+        copy.kill()
+
+
+def replicate(server: RedisServer, source: RedisServer) -> None:
+    """SLAVEOF, and NO ONE as soon as the data are there."""
+    client = server.client()
+    client.slaveof("127.0.0.1", source.port)
+    eventually(lambda: client.info("replication").get("master_link_status") == "up", 15, what="the data are copied")
+    client.slaveof()
+
+
+def token_of(answer: Any) -> int:
+    return answer.json()["fencing_token"]
+
+
+def next_token(api: Api, resource: str) -> int:
+    """Of the first grant that comes."""
+    return token_of(eventually(lambda: (got := api.ask(resource, ttl_ms=500, wait_ms=1_000)).status == 201 and got, 20, what="granted again"))
+
+
+def nobody_else_gets(api: Api, resource: str, lease: dict[str, Any], taken_at: float) -> None:
+    """Asks again and again until the lease is over."""
+    until = taken_at + lease["validity_ms"] / 1000 - 0.02
+    asked = 0
+    while time.monotonic() < until:
+        answer = api.ask(resource, ttl_ms=500)
+        assert answer.status in (423, 503) or time.monotonic() >= until, f"{answer} beside {lease}"
+        asked += 1
+    assert asked > 0
+
+
+def states(gateway: Gateway) -> dict[str, str]:
+    return {node["name"]: node["state"] for node in gateway.nodes()}
+
+
+def epochs(gateway: Gateway) -> dict[str, int]:
+    return {node["name"]: node["epoch"] for node in gateway.nodes()}
+
+
+# Within one life
+
+
+def test_tokens_when_nodes_go_back_by_slaveof_then_only_grow(cluster: Cluster, whole: Gateway, resource: str) -> None:
+    """Three nodes take over a copy of their own older data, record of the admission and all, under the same run id."""
+    api, nodes = whole.api, cluster.nodes[:3]
+    api.give_back(api.take(resource, ttl_ms=500))
+    with copy_of(nodes[0]) as a, copy_of(nodes[1]) as b, copy_of(nodes[2]) as c:
+        before = []
+        for _ in range(5):
+            lease = api.take(resource, ttl_ms=500)
+            before.append(lease["fencing_token"])
+            api.give_back(lease)
+        for node, copy in zip(nodes, (a, b, c)):
+            replicate(node, copy)
+        after = [next_token(api, resource) for _ in range(3)]
+        assert before + after == sorted({*before, *after})
+    whole.wait_until_whole()
+
+
+def test_node_when_it_was_a_replica_then_no_rival_gets_in(synced: Cluster, synced_gateway: Gateway, resource: str) -> None:
+    """The lease stands on three nodes of five; one of them becomes a neighbour's replica for a moment."""
+    api, nodes = synced_gateway.api, synced.nodes
+    with synced.stack.frozen([node.pid for node in nodes[3:]]):
+        lease, taken_at = api.take(resource, ttl_ms=synced.max_ttl_ms), time.monotonic()
+    for node in nodes[3:]:
+        node.client().delete(f"fg:lease:{resource}")  # what had waited in the socket
+    replicate(nodes[2], nodes[3])
+    nobody_else_gets(api, resource, lease, taken_at)
+    eventually(lambda: states(synced_gateway)["node-3"] == "quarantined", 5, what="it sits out")
+    synced_gateway.wait_until_whole()
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-lru"])
+def test_lease_and_tokens_when_keys_were_evicted_then_hold(cluster: Cluster, whole: Gateway, fresh: Callable[[str], str], policy: str) -> None:
+    """Memory is short, the policy evicts until nothing is left, and all is put right before any gateway looks."""
+    api, resource, held = whole.api, fresh("evicted"), fresh("held")
+    before = api.take(resource, ttl_ms=500)
+    api.give_back(before)
+    lease, taken_at = api.take(held, ttl_ms=MAX_TTL_MS), time.monotonic()
+    for node in cluster.clients()[:3]:
+        node.config_set("maxmemory", 1)
+        node.config_set("maxmemory-policy", policy)
+        keys = "fg:lease:*" if policy == "volatile-lru" else "fg:[lt]*"
+        with pytest.raises(redis.exceptions.ResponseError):  # still too much for the server itself
+            for _ in range(200):
+                node.set("foreign", "x", ex=1)
+        assert node.info("stats")["evicted_keys"] > 0 and not node.keys(keys)
+        node.config_set("maxmemory-policy", "noeviction")
+        node.config_set("maxmemory", 0)
+    nobody_else_gets(api, held, lease, taken_at)
+    assert next_token(api, resource) > before["fencing_token"]
+    whole.wait_until_whole()
+
+
+def test_tokens_when_counts_were_reset_behind_a_loss_then_only_grow(cluster: Cluster, whole: Gateway, resource: str) -> None:
+    api = whole.api
+    before = api.take(resource, ttl_ms=500)
+    api.give_back(before)
+    for node in cluster.clients():
+        counters = node.keys("fg:token:*")
+        for counter in counters:
+            node.rename(counter, f"gone-{counter}")
+        node.config_resetstat()
+    assert next_token(api, resource) > before["fencing_token"]
+    whole.wait_until_whole()
+
+
+def test_node_when_it_forgot_then_sits_out_and_votes_under_a_new_epoch(cluster: Cluster, whole: Gateway) -> None:
+    before = epochs(whole)
+    cluster.nodes[0].client().execute_command("SWAPDB", "1", "2")
+    eventually(lambda: states(whole)["node-1"] == "quarantined", 8, what="noticed without any traffic")
+    seen_at = time.monotonic()
+    whole.wait_until_whole()
+    assert time.monotonic() - seen_at > MAX_TTL_MS / 1000 - 0.7
+    after = epochs(whole)
+    assert after.pop("node-1") > max(before.values())
+    assert all(after[name] == before[name] for name in after)
+    events = whole.api.history(event="node_quarantined", limit=5)
+    assert any("node-1" in str(event) for event in events), events
+
+
+def test_nodes_when_a_harmless_setting_is_changed_then_all_vote_on(cluster: Cluster, whole: Gateway, resource: str) -> None:
+    before = epochs(whole)
+    for node in cluster.clients():
+        node.config_set("slowlog-log-slower-than", 4_321)
+    eventually(lambda: whole.api.ask(resource, ttl_ms=500, wait_ms=1_000).status == 201, 2, what="granted at once")
+    whole.wait_until_whole(2)
+    assert epochs(whole) == before
+
+
+# From one life to the next
+
+
+def test_lease_when_nodes_stopped_to_sync_and_were_killed_then_no_rival_gets_in(synced: Cluster, synced_gateway: Gateway, resource: str) -> None:
+    """CONFIG SET appendonly no: the file that is left says nothing of it."""
+    api = synced_gateway.api
+    for node in synced.clients()[:3]:
+        node.config_set("appendonly", "no")
+    lease = eventually(lambda: (got := api.ask(resource, ttl_ms=synced.max_ttl_ms)).status == 201 and got.json(), 10)
+    taken_at = time.monotonic()
+    for node in synced.nodes[:3]:
+        node.kill()
+    for node in synced.nodes[:3]:
+        node.start()
+    nobody_else_gets(api, resource, lease, taken_at)
+    synced_gateway.wait_until_whole()
+
+
+@pytest.mark.parametrize("setting, value", [("no-appendfsync-on-rewrite", "yes"), ("appendfsync", "everysec")])
+def test_node_when_it_did_not_sync_for_a_while_then_sits_out_after_a_restart(synced: Cluster, synced_gateway: Gateway, setting: str, value: str) -> None:
+    node, client = synced.nodes[0], synced.clients()[0]
+    before = client.config_get(setting)[setting]
+    client.config_set(setting, value)
+    eventually(lambda: not synced_life(synced, node.name), 10, what="the register keeps that it does not sync")
+    client.config_set(setting, before)
+    synced_gateway.wait_until_whole()
+    node.restart_empty()  # with its file
+    eventually(lambda: states(synced_gateway)[node.name] == "quarantined", 5, what="it sits out")
+    synced_gateway.wait_until_whole()
+    assert synced_life(synced, node.name), "a new life"
+    node.restart_empty()
+    began = time.monotonic()
+    eventually(lambda: states(synced_gateway)[node.name] != "voting", 5)
+    synced_gateway.wait_until_whole()
+    assert time.monotonic() - began < synced.max_ttl_ms / 1000, "it synced as long as it voted: at once"
+
+
+def synced_life(cluster: Cluster, node: str) -> bool:
+    return cluster.stack.query("select synced from fencing.node where name = %s", (node,), dbname=cluster.database)[0][0]
+
+
+def test_epochs_when_a_node_crashes_again_and_again_then_one_a_life_that_voted(cluster: Cluster, resource: str) -> None:
+    """Eight threads of a gateway and a second gateway see each life; only one that comes to vote costs an epoch."""
+    settings = cluster.settings()
+    settings["http"]["threads"] = 8
+    made = [cluster.gateway(settings), cluster.gateway()]
+    for each in made:
+        each.start()
+        each.wait_until_whole()
+    try:
+        before = drawn(cluster)
+        for _ in range(4):
+            cluster.nodes[0].restart_empty()
+            eventually(lambda: states(made[0])["node-1"] == "quarantined", 5)
+        assert drawn(cluster) == before, "it never came to vote"
+        for each in made:
+            each.wait_until_whole()
+        assert drawn(cluster) == before + 1
+    finally:
+        for each in made:
+            each.kill()
+
+
+def drawn(cluster: Cluster) -> int:
+    return cluster.stack.query("select epoch from fencing.cluster", dbname=cluster.database)[0][0]
+
+
+# What an operator sees
+
+
+def test_log_when_a_node_is_lost_and_comes_back_then_each_change_is_one_line(cluster: Cluster) -> None:
+    settings = cluster.settings()
+    settings["http"]["threads"] = 4
+    settings["log"] = {"json": True}
+    gateway = cluster.gateway(settings)
+    gateway.start()
+    gateway.wait_until_whole()
+    try:
+        at = len(gateway.log.read_text())
+        cluster.nodes[1].restart_empty()
+        eventually(lambda: states(gateway)["node-2"] == "quarantined", 5)
+        gateway.wait_until_whole()
+        lines = eventually(lambda: (got := node_lines(gateway, at)) and got[-1].endswith("-> voting") and got, 5)
+    finally:
+        gateway.kill()
+    changes = [line.split(": ")[1] for line in lines]
+    assert all(line.startswith("node node-2: ") for line in lines), lines
+    assert changes[0] == "voting -> unreachable" and changes.count("voting -> unreachable") == 1, lines
+    assert sum(change.endswith("-> quarantined") for change in changes) == 1, lines
+    assert all(changes[i].split(" -> ")[1] == changes[i + 1].split(" -> ")[0] for i in range(len(changes) - 1)), lines
+    assert len(lines) <= 8, "one a gateway, not one a thread"
+
+
+def test_log_when_a_node_flaps_then_its_lines_are_limited(cluster: Cluster, whole: Gateway) -> None:
+    for _ in range(12):
+        cluster.nodes[4].kill()
+        eventually(lambda: states(whole)["node-5"] == "unreachable", 5)
+        cluster.nodes[4].start()
+        eventually(lambda: states(whole)["node-5"] in ("quarantined", "voting"), 5)
+    lines = [line for line in node_lines(whole, 0) if "node-5" in line]
+    assert len(lines) == 12, lines
+    whole.wait_until_whole()
+
+
+def node_lines(gateway: Gateway, after: int) -> list[str]:
+    """The log's messages about nodes."""
+    found = []
+    for line in gateway.log.read_text()[after:].splitlines():
+        message = json.loads(line)["message"] if line.startswith("{") else line
+        if "node node-" in message:
+            found.append(message[message.index("node node-"):])
+    return found

@@ -1,0 +1,142 @@
+"""config/redis-node.conf: a server started with it lets a gateway work and an operator look, and withholds what can break the promises."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+import redis
+from support import processes
+from support.cluster import Cluster, RedisServer
+from support.cluster import running as running_cluster
+from support.polling import eventually
+from support.stack import Stack
+
+FILE = Path(__file__).resolve().parents[2] / "config" / "redis-node.conf"
+
+
+class ConfiguredServer(RedisServer):
+    """One that is started with the file; only port, folder and passwords are the test's own."""
+
+    def start(self) -> None:
+        text = re.sub(r"(?m)^port .*", f"port {self.port}", FILE.read_text())
+        text = text.replace(">CHANGE-ME-TOO", ">of-people").replace(">CHANGE-ME", ">of-gateways")
+        (self.folder / "redis.conf").write_text(f"{text}\ndir {self.folder}\n")
+        self.process = processes.start(["redis-server", str(self.folder / "redis.conf")], self.folder / "log")
+        eventually(self._has_loaded, 15, what=f"{self.name} answers")
+
+    def client(self, user: str = "operator", password: str = "of-people") -> redis.Redis:
+        return redis.Redis("127.0.0.1", self.port, username=user, password=password, decode_responses=True, socket_timeout=5)
+
+
+@pytest.fixture(scope="module")
+def configured(stack: Stack) -> Iterator[Cluster]:
+    cluster = Cluster(stack, "redis_node_conf")
+    for node in cluster.nodes:
+        node.__class__ = ConfiguredServer
+    (cluster.folder / "redis.password").write_text("of-gateways")
+    try:
+        cluster.start()
+        cluster.migrate()
+        yield cluster
+    finally:
+        cluster.remove()
+
+
+def settings(cluster: Cluster) -> dict:
+    made = cluster.settings()
+    for node in made["redis"]["nodes"]:
+        node.update(username="gateway", password_file=str(cluster.folder / "redis.password"))
+    return made
+
+
+def test_gateway_when_nodes_use_the_file_then_every_call_works(configured: Cluster, resource: str) -> None:
+    gateway, other = configured.gateway(settings(configured)), configured.gateway(settings(configured))
+    for each in (gateway, other):
+        each.start()
+        each.wait_until_whole()
+    try:
+        api = gateway.api
+        lease = api.take(resource, ttl_ms=2_000, owner="worker")
+        assert api.ask(resource, ttl_ms=2_000, owner="worker").json()["hold_count"] == 2
+        assert api.renew(lease, ttl_ms=2_000).status == api.look(lease).status == 200
+        assert [item["resource"] for item in api.get("/v1/leases", resource_prefix=resource).json()["leases"]] == [resource]
+        waiter = other.api.begin_ask(resource, ttl_ms=1_000, wait_ms=2_000)
+        for _ in range(2):
+            assert api.release(lease).status in (200, 204)
+        assert waiter.answer().json()["fencing_token"] > lease["fencing_token"]
+        checked = configured.run("check", gateway.config)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+        node = configured.nodes[0]
+        for each in (gateway, other):
+            each.wait_until_whole()
+        node.kill()
+        node.start()
+        gateway.wait_until_whole()
+        assert not [entry for one in configured.clients() for entry in one.acl_log() if entry["username"] == "gateway"]
+    finally:
+        gateway.kill()
+        other.kill()
+
+
+DENIED = [
+    "SLAVEOF NO ONE", "REPLICAOF 127.0.0.1 1", "FAILOVER", "SYNC", "PSYNC ? -1", "REPLCONF ACK 0", "CLUSTER RESET",
+    "CONFIG SET maxmemory 1", "CONFIG SET maxmemory-policy allkeys-lru", "CONFIG SET appendonly no", "CONFIG SET appendfsync no",
+    "CONFIG SET no-appendfsync-on-rewrite yes", "CONFIG SET dir /tmp", "CONFIG SET slowlog-log-slower-than 1", "CONFIG RESETSTAT", "CONFIG REWRITE",
+    "FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "DEBUG RELOAD", "DEBUG LOADAOF", "DEBUG CHANGE-REPL-ID", "MODULE LOAD x.so", "MODULE LOADEX x.so", "MODULE UNLOAD x",
+    "DEL fg:node", "DEL fg:token:1", "UNLINK fg:token:1", "SET fg:token:1 1", "SET fg:lease:x 1", "SETEX fg:lease:x 1 1", "APPEND fg:lease:x 1", "INCR fg:token:1", "HSET fg:node run x",
+    "HDEL fg:node run", "HSETNX fg:node claim x", "GETSET fg:token:1 1", "GETDEL fg:token:1", "GETDEL fg:lease:x", "GETEX fg:token:1 EX 1", "SETRANGE fg:token:1 0 0", "MSET fg:token:1 1",
+    "RESTORE fg:token:1 0 x", "RESTORE-ASKING fg:token:1 0 x", "MIGRATE 127.0.0.1 1 fg:token:1 0 1", "MOVE fg:token:1 1", "COPY fg:token:1 fg:token:2", "COPY fg:lease:x fg:lease:y REPLACE",
+    "RENAME fg:token:1 x", "RENAME fg:lease:x fg:lease:y", "RENAMENX fg:token:1 x", "EXPIRE fg:token:1 1", "PEXPIRE fg:lease:x 1", "EXPIREAT fg:token:1 1", "PEXPIREAT fg:token:1 1",
+    "PERSIST fg:lease:x", "SORT fg:node STORE fg:token:1", "BITFIELD fg:token:1 SET u8 0 1", "EVAL x 0", "EVALSHA x 0", "EVAL_RO x 0", "FCALL x 0", "SCRIPT LOAD x", "FUNCTION LOAD x",
+    "FUNCTION FLUSH", "FUNCTION RESTORE x", "FUNCTION DELETE x", "ACL SETUSER operator +@all", "ACL DELUSER gateway", "ACL LOAD", "ACL SAVE", "ACL LIST", "ACL GETUSER gateway",
+    "PUBLISH fg:wake:x y", "PFADD fg:token:1 x",
+]
+ALLOWED = [
+    "PING", "INFO", "INFO commandstats", "CONFIG GET *", "SLOWLOG GET", "SLOWLOG RESET", "LATENCY LATEST", "LATENCY DOCTOR", "CLIENT LIST", "CLIENT KILL ID 999999", "CLIENT ID",
+    "MEMORY USAGE fg:node", "MEMORY STATS", "MEMORY DOCTOR", "COMMAND COUNT", "ROLE", "TIME", "LASTSAVE", "DBSIZE", "SAVE", "BGREWRITEAOF", "GET fg:token:1", "HGETALL fg:node", "TYPE fg:node",
+    "TTL fg:lease:x", "SCAN 0 MATCH fg:lease:*", "KEYS fg:*", "EXISTS fg:node", "OBJECT ENCODING fg:node", "DUMP fg:node", "DEL fg:lease:no/lease", "UNLINK fg:lease:no/lease", "ACL WHOAMI", "ACL LOG",
+    "SCRIPT EXISTS x", "SCRIPT FLUSH", "FUNCTION LIST", "MODULE LIST", "PUBSUB CHANNELS", "MULTI", "SELECT 0",
+]
+
+
+@pytest.mark.parametrize("command", DENIED)
+def test_operator_when_the_command_can_break_a_promise_then_refused(configured: Cluster, command: str) -> None:
+    words = command.split()
+    node = configured.nodes[0]
+    at = len(node.client().acl_log())
+    with pytest.raises((redis.exceptions.NoPermissionError, redis.exceptions.ResponseError)) as refused:
+        node.client().execute_command(*words)
+    said = str(refused.value)
+    # `wrong number` and what the file switches off are told before the rights are looked at.
+    assert "no permissions" in said or "not allowed" in said, said
+    assert node.client().ping() and len(node.client().acl_log()) >= at
+
+
+@pytest.mark.parametrize("command", ALLOWED)
+def test_operator_when_the_command_only_looks_then_answered(configured: Cluster, command: str) -> None:
+    configured.nodes[0].client().execute_command(*command.split())
+
+
+def test_operator_when_it_stops_a_node_then_it_comes_back_with_its_data(configured: Cluster) -> None:
+    node = configured.nodes[4]
+    node.client("gateway", "of-gateways").set("fg:token:65535", "7")
+    assert node.process is not None
+    node.client().shutdown(nosave=True)
+    node.process.wait(10)
+    node.start()
+    assert node.client().get("fg:token:65535") == "7"
+
+
+@pytest.mark.parametrize("command", ["FLUSHALL", "CONFIG SET maxmemory 1", "REPLICAOF NO ONE", "DEBUG RELOAD", "RENAME fg:token:1 x", "KEYS *", "SET other 1", "GET other", "SHUTDOWN", "ACL WHOAMI", "MIGRATE 127.0.0.1 1 fg:token:1 0 1"])
+def test_gateways_user_when_the_command_is_none_of_its_own_then_refused(configured: Cluster, command: str) -> None:
+    with pytest.raises(redis.exceptions.ResponseError) as refused:
+        configured.nodes[0].client("gateway", "of-gateways").execute_command(*command.split())
+    assert "no permissions" in str(refused.value) or "not allowed" in str(refused.value), refused.value
+
+
+def test_default_user_when_it_asks_anything_then_refused(configured: Cluster) -> None:
+    with pytest.raises(redis.exceptions.AuthenticationError):
+        redis.Redis("127.0.0.1", configured.nodes[0].port).ping()
