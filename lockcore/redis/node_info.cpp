@@ -34,6 +34,19 @@ command_marks marks_from(const std::string& text, std::string_view evicted) {
     return m;
 }
 
+bool syncs_every_write(const node_look& look, const command_marks& marks) {
+    // What INFO says counts too: the configuration may not be what is done.
+    if (look.persistence != "appendonly yes appendfsync always no-appendfsync-on-rewrite no " ||
+        info_field(look.info, "aof_enabled") != "1" || info_field(look.info, "aof_last_write_status") != "ok")
+        return false;
+    // Where settings were changed, a rewrite may be the one that begins a new file: until it has ended, a crash brings
+    // back the file of before.
+    const bool rewriting = info_field(look.info, "aof_rewrite_in_progress") != "0" ||
+                           info_field(look.info, "aof_rewrite_scheduled") != "0" ||
+                           info_field(look.info, "aof_last_bgrewrite_status") != "ok";
+    return !rewriting || marks.text == command_marks().text;
+}
+
 }  // namespace
 
 node_facts facts_from(const node_look& look) {
@@ -45,10 +58,6 @@ node_facts facts_from(const node_look& look) {
     const std::string_view version = info_field(look.info, "redis_version");
     if (number_from(version) < 7) f.too_old = version;
     f.maxmemory_policy = info_field(look.info, "maxmemory_policy");
-    // What INFO says counts too: the configuration may be forbidden to read, or not be what is done.
-    f.syncs_every_write = look.persistence == "appendonly yes appendfsync always no-appendfsync-on-rewrite no " &&
-                          info_field(look.info, "aof_enabled") == "1" &&
-                          info_field(look.info, "aof_last_write_status") == "ok";
     if (look.record.size() == record_fields) {
         f.marks = marks_from(look.record[0], info_field(look.info, "evicted_keys"));
         f.admitted_run_id = look.record[1];
@@ -57,6 +66,7 @@ node_facts facts_from(const node_look& look) {
         f.admitted_marks = marks_from(look.record[4], look.record[5]);
         f.kept_unsynced = look.record[6] == "no";
     }
+    f.syncs_every_write = syncs_every_write(look, f.marks);
     return f;
 }
 

@@ -191,13 +191,11 @@ asio::awaitable<result<lease>> shard::settle(std::shared_ptr<acquire_attempt> at
 }
 
 asio::awaitable<bool> shard::leave_used_up_epoch(const acquire_request& request) {
-    epoch_request request_for_all;  // for no life of a node: always a new one
-    request_for_all.seen = highest_epoch();
-    auto drawn = co_await deps_.epochs.draw(std::move(request_for_all));
-    if (!drawn) co_return false;
+    epoch_request for_no_node{{}, {}, false, highest_epoch()};  // always a new one
+    auto drawn = co_await deps_.epochs.draw(std::move(for_no_node));
     // The next ACQUIRE's hint is one higher than this: the first token of the new epoch.
-    heard_->heard(request.resources, fencing_token{value_of(drawn->value) * tokens_per_epoch});
-    co_return true;
+    if (drawn) heard_->heard(request.resources, fencing_token{value_of(drawn->value) * tokens_per_epoch});
+    co_return drawn.has_value();
 }
 
 // --- asking again: re-entrant owners, repeated requests

@@ -221,6 +221,7 @@ void sim_gateway::settle(std::uint32_t at) {
         ctx_.hit(probe::undone_cleanly);
         for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
             if (a.undone_in[n] != 0 && a.undone_in[n] != nodes_[n].run()) continue;  // another life of the node
+            if (nodes_[n].replaced_since(a.undone_at)) continue;                     // or older data
             for_each_resource(a.built.resources, [&](std::uint32_t r) {
                 if (nodes_[n].holder_of(r) == a.built.nonce)
                     check_.key_left(n, r, a.built.nonce, "the attempt failed and was undone on every node");
@@ -390,6 +391,7 @@ void sim_gateway::undo(std::uint32_t at) {
     const bool may_be_repeated = a.asked_for.key.who != 0 && a.taking.outcome() != acquire::verdict::locked;
     if (may_be_repeated && !ctx_.broken(mutation::undo_forgets_repeats)) return ctx_.hit(probe::left_for_repeat);
     a.undone = true;
+    a.undone_at = ctx_.now();
     if (ctx_.broken(mutation::no_undo)) return;
     if (a.timed_out) ctx_.hit(probe::undo_after_timeout);
     const lockcore::node_set targets = a.taking.undo_targets();

@@ -75,6 +75,7 @@ class sim_gateway {
         bool takes_back = false;  ///< HOLD: nobody wants it any more.
         lockcore::node_set topped_up, holds_left, finished;
         std::array<run_number, sim_nodes_max> undone_in{};
+        sim_time undone_at{};
         std::array<std::uint64_t, sim_nodes_max> stale_at{};  ///< Only with mutation::stale_counts.
         bool in_use = true;
     };

@@ -92,6 +92,7 @@ void sim_node::flush() {
 void sim_node::replace_data() {
     keep_a_copy();
     ++marks_.lost;
+    replaced_at_ = ctx_.now();
     ctx_.hit(probe::node_data_replaced);
     if (ctx_.chance.chance(500)) {
         data_ = copies_[ctx_.chance.below(static_cast<std::uint32_t>(copies_.size()))];

@@ -23,6 +23,7 @@ class sim_node {
     void flush();
     /// A command replaces the data, or a part of them, by older ones; it is counted.
     void replace_data();
+    bool replaced_since(sim_time when) const { return replaced_at_ >= when; }
     /// A command that could lose data runs, and loses none.
     void count_losing_command() { ++marks_.lost; }
     /// CONFIG SET: from now on a crash loses what is written.
@@ -104,6 +105,7 @@ class sim_node {
     std::uint32_t index_;
     bool configured_to_sync_, syncs_every_write_;
     node_marks marks_;  ///< Of this process.
+    sim_time replaced_at_{-1};
     drifting_clock clock_;
     microseconds jumped_{0};
     run_number run_ = 0;
