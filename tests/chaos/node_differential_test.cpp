@@ -229,17 +229,20 @@ class two_nodes {
         simulated_.crash(sim_node::restart::keeping);
         simulated_.start(++run_);
         if (admitted_ == 0) return;
-        // The real one goes on counting, too.
+        // The real one goes on counting: what it has noted is as far ahead of that as it is of the new process' count.
         request q;
         q.kind = request_kind::identify;
         const reply facts = simulated_.execute(q);
+        const std::size_t end = live_marks_.find(' ');
+        const std::string noted = std::to_string(std::stoul(live_marks_.substr(0, end)) + facts.admitted_marks.lost) +
+                                  live_marks_.substr(end);
         real_.ask(lockcore::redis::resp_command()
                       .arg("HSET")
                       .arg("fg:node")
                       .arg("run")
                       .arg(name_of(admitted_))
                       .arg("marks")
-                      .arg(facts.admitted_marks == facts.marks ? std::string_view(live_marks_) : "others")
+                      .arg(noted)
                       .finish());
     }
     void readmit(run_number run, std::uint32_t off_claim, std::uint64_t epoch) {

@@ -5,7 +5,7 @@
 --       (it sets all counts to 0, its own afterwards to 1); calls of CONFIG SET
 local LOSES = {}
 for name in string.gmatch('replicaof slaveof failover flushall flushdb swapdb debug restore restore-asking migrate move copy rename renamenx ' ..
-  'expire pexpire expireat pexpireat persist getdel getex module|load module|loadex', '%S+') do LOSES[name] = true end
+  'module|load module|loadex', '%S+') do LOSES[name] = true end
 
 local function command_marks()
   local lost, resets, set = 0, 0, 0
