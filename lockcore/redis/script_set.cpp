@@ -31,7 +31,8 @@ script node_script(std::string_view text) {
     return make_script(whole.append(text));
 }
 
-/// A script about leases: it has no effect on a node where the marks are others than those looked at.
+/// A script that gives or prolongs a lease, or says that it lives: it has no effect on a node where the marks are
+/// others than those looked at.
 script lease_script(std::string_view text) {
     std::string whole(scripts::file("unchanged.lua"));
     return node_script(whole.append(text));
@@ -89,12 +90,16 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
 
 const script& script_for(command_kind kind) {
     // In the order of command_kind.
-    static const std::array<script, command_kinds> all = {
-        lease_script(scripts::file("release.lua")), lease_script(scripts::file("acquire.lua")),
-        lease_script(scripts::file("confirm.lua")), lease_script(scripts::file("renew.lua")),
-        lease_script(scripts::file("renew.lua")),   lease_script(scripts::file("inspect.lua")),
-        lease_script(scripts::file("top_up.lua")),  lease_script(scripts::file("look.lua")),
-        lease_script(scripts::file("list.lua")),    lease_script(scripts::file("release.lua"))};
+    static const std::array<script, command_kinds> all = {make_script(std::string(scripts::file("release.lua"))),
+                                                          lease_script(scripts::file("acquire.lua")),
+                                                          lease_script(scripts::file("confirm.lua")),
+                                                          lease_script(scripts::file("renew.lua")),
+                                                          lease_script(scripts::file("renew.lua")),
+                                                          lease_script(scripts::file("inspect.lua")),
+                                                          lease_script(scripts::file("top_up.lua")),
+                                                          make_script(std::string(scripts::file("look.lua"))),
+                                                          make_script(std::string(scripts::file("list.lua"))),
+                                                          make_script(std::string(scripts::file("release.lua")))};
     return all[static_cast<std::size_t>(kind)];
 }
 

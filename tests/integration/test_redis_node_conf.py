@@ -97,7 +97,7 @@ DENIED = [
 ALLOWED = [
     "PING", "INFO", "INFO commandstats", "CONFIG GET *", "SLOWLOG GET", "SLOWLOG RESET", "LATENCY LATEST", "LATENCY DOCTOR", "CLIENT LIST", "CLIENT KILL ID 999999", "CLIENT ID",
     "MEMORY USAGE fg:node", "MEMORY STATS", "MEMORY DOCTOR", "COMMAND", "ROLE", "TIME", "LASTSAVE", "DBSIZE", "SAVE", "BGREWRITEAOF", "GET fg:token:1", "HGETALL fg:node", "TYPE fg:node",
-    "TTL fg:lease:x", "SCAN 0 MATCH fg:lease:*", "KEYS fg:*", "EXISTS fg:node", "OBJECT REFCOUNT fg:node", "DUMP fg:node", "DEL fg:lease:no/lease", "UNLINK fg:lease:no/lease", "ACL WHOAMI", "ACL LOG",
+    "TTL fg:lease:x", "SCAN 0 MATCH fg:lease:*", "KEYS fg:*", "EXISTS fg:node", "STRLEN fg:token:1", "DUMP fg:node", "DEL fg:lease:no/lease", "UNLINK fg:lease:no/lease", "ACL WHOAMI", "ACL LOG",
     "SCRIPT EXISTS x", "SCRIPT FLUSH", "FUNCTION LIST", "MODULE LIST", "PUBSUB CHANNELS", "MULTI", "SELECT 0",
 ]
 

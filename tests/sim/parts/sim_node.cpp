@@ -233,8 +233,11 @@ reply sim_node::execute(const request& q) {
     }
     reply out;
     out.kind = request_kind::lease;
-    const bool changed = data_.marks != marks_ && !ctx_.broken(mutation::marks_not_compared);
-    if ((data_.run != q.run && !ctx_.broken(mutation::vote_unadmitted)) || changed) {
+    // What only takes away or tells needs no look before.
+    const bool gives = q.command != command_kind::release && q.command != command_kind::undo &&
+                       q.command != command_kind::look && q.command != command_kind::list;
+    const bool changed = gives && data_.marks != marks_ && !ctx_.broken(mutation::marks_not_compared);
+    if ((data_.run != q.run || changed) && !ctx_.broken(mutation::vote_unadmitted)) {
         out.lease.status = reply_status::not_admitted;
         ctx_.hit(probe::not_admitted_found);
         return out;
@@ -518,14 +521,15 @@ reply sim_node::identify(const request& q) {
 reply sim_node::readmit(const request& q) {
     reply out;
     out.kind = request_kind::readmit;
-    if (run_ != q.run || marks_ != q.marks) {
+    const bool any = ctx_.broken(mutation::readmit_any_claim);
+    if (run_ != q.run || (marks_ != q.marks && !any)) {
         out.readmitted = reply::readmission::gone;
     } else if (data_.run == q.run) {
         out.readmitted = reply::readmission::already;
         ctx_.hit(probe::readmit_already);
         if (data_.marks.lost == marks_.lost) data_.marks = marks_;
         data_.kept_unsynced = data_.kept_unsynced || !q.syncs;
-    } else if (data_.claim != q.claim && !ctx_.broken(mutation::readmit_any_claim)) {
+    } else if (data_.claim != q.claim && !any) {
         out.readmitted = reply::readmission::gone;
         ctx_.hit(probe::readmit_gone);
     } else {

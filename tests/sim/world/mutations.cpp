@@ -21,7 +21,7 @@ constexpr std::array rows = {
     mutation_row{m::acquire_over_held, "acquire_over_held", c::exclusion, "R1's test that the lease is free"},
     mutation_row{m::counters_apart, "counters_apart", c::tokens, "several resources: each counter + 1 by itself"},
     mutation_row{m::release_anybodys, "release_anybodys", c::exclusion, "R7's test of the owner"},
-    mutation_row{m::readmit_any_claim, "readmit_any_claim", c::tokens, "R8c's test of the claim", "forgetful"},
+    mutation_row{m::readmit_any_claim, "readmit_any_claim", c::tokens, "R8c's test of the claim and the marks", "forgetful"},
     mutation_row{m::lease_without_ttl, "lease_without_ttl", c::liveness, "R1's PX"},
     mutation_row{m::hand_over_ignores_holds, "hand_over_ignores_holds", c::holds,
                  "HAND-OVER's test of the holds that are left"},

@@ -104,7 +104,7 @@ void draw_faults(random& r, options& o) {
         set(fault::crash_node, well_again * 2 / o.nodes);
         set(fault::flush_node, well_again * 2 / o.nodes);
         set(fault::replace_data, well_again * 2 / o.nodes);
-        set(fault::end_sync, well_again * 4 / o.nodes);
+        set(fault::end_sync, well_again / o.nodes);
         set(fault::pause_node, is_short ? milliseconds{60} : milliseconds{300});
         set(fault::pause_gateway, is_short ? milliseconds{60} : milliseconds{400});
         set(fault::crash_gateway, milliseconds{1'500});
@@ -120,7 +120,7 @@ void draw_faults(random& r, options& o) {
     o.restart_loses = r.below(4);
     o.restart_rolls_back = r.below(4);
     if (o.restart_keeps + o.restart_loses + o.restart_rolls_back == 0) o.restart_rolls_back = 1;
-    o.always_synced = r.chance(250) ? r.below(o.nodes + 1) : 0;
+    o.always_synced = r.chance(400) ? r.below(o.nodes + 1) : 0;
     if (o.about == profile::forgetful) {
         auto& flushes = o.pace[static_cast<std::size_t>(fault::flush_node)];
         flushes = r.between(sim_time{200'000}, sim_time{1'000'000});
