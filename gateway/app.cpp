@@ -8,6 +8,7 @@
 #include <gateway/audit/history_keeper.hpp>
 #include <gateway/http/server.hpp>
 #include <gateway/logging.hpp>
+#include <gateway/metrics/guard_watch.hpp>
 #include <gateway/metrics/leak_watch.hpp>
 #include <gateway/metrics/metrics.hpp>
 #include <gateway/node_log.hpp>
@@ -131,9 +132,10 @@ int serve(const config& cfg) {
     const lockcore::hmac_sha256 mac(cfg.lease.signing_key);
     lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, node_changes});
     leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
-    measured.read_from({locks, leaks, pool, events, FENCEGATE_VERSION});
+    guard_watch guard(pool, first);
+    measured.read_from({locks, leaks, pool, events, guard, FENCEGATE_VERSION});
     api::running_keys keys;
-    const api::services services{cfg, locks, pool, events, feed, keys, measured, leaks};
+    const api::services services{cfg, locks, pool, events, feed, keys, measured, leaks, guard};
     http::server server(cfg.http, cfg.api_keys, api::routes(services), threads.contexts(), measured.requests());
 
     if (const auto listening = server.listen(); !listening) {
@@ -148,6 +150,7 @@ int serve(const config& cfg) {
     locks.start();
     expiries.start(locks);
     leaks.start();
+    guard.start();
     server.start();
     spdlog::info("fencegate {} listens on http://{}:{}", FENCEGATE_VERSION, cfg.http.address, server.port());
 

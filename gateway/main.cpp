@@ -41,15 +41,17 @@ int run_migrate(const std::string& conninfo, bool with_example, const std::strin
     spdlog::set_level(spdlog::level::warn);
     auto scripts = dev::schema_scripts();
     if (with_example) scripts.push_back(dev::shop_script());
-    const auto version = pg::migrate(conninfo, scripts, proof_key);
-    if (version) {
-        std::cout << "The schema fencing has version " << *version
+    const auto done = pg::migrate(conninfo, scripts, proof_key);
+    if (done) {
+        std::cout << "The schema fencing has version " << done->version
                   << (with_example ? "; the shop example is installed" : "")
                   << (proof_key.empty() ? ".\n" : "; callers of fencing.enter need a proof.\n");
+        if (!done->recorder_fault.empty())
+            std::cerr << "fencegate migrate: refusals of direct SQL are not recorded: " << done->recorder_fault << "\n";
         return exit_ok;
     }
-    std::cerr << "fencegate migrate: " << version.error().detail << "\n";
-    return version.error().code == errc::storage_unavailable ? exit_unavailable : exit_failed;
+    std::cerr << "fencegate migrate: " << done.error().detail << "\n";
+    return done.error().code == errc::storage_unavailable ? exit_unavailable : exit_failed;
 }
 
 struct arguments {

@@ -24,8 +24,12 @@ set local client_min_messages = warning;
 \ir schema/105_seal.sql
 \ir schema/110_protect.sql
 \ir schema/120_checks.sql
+\ir schema/125_openings.sql
 \ir schema/130_expose.sql
 \ir schema/135_shared_updates.sql
 \ir schema/140_api_catalog.sql
+\ir schema/145_privileges.sql
+\ir schema/150_recorder.sql
+\ir schema/155_guard_faults.sql
 \ir schema/900_grants.sql
 commit;

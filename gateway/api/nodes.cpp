@@ -54,10 +54,26 @@ void render_leaks(std::string& out, const std::optional<leak_watch::finding>& le
     item.end();
 }
 
+void render_guard(std::string& out, const std::optional<guard_watch::finding>& guard) {
+    if (!guard) {
+        out += "null";
+        return;
+    }
+    constexpr std::size_t faults_max = 50;
+    const auto& faults = guard->faults;
+    const std::vector<std::string> named(
+        faults.begin(), faults.begin() + static_cast<std::ptrdiff_t>(std::min(faults.size(), faults_max)));
+    http::object_writer item(out);
+    item.text("at", http::to_rfc3339(guard->at)).number("fault_count", faults.size());
+    item.raw("faults", boost::json::serialize(boost::json::value_from(named)));
+    item.end();
+}
+
 }  // namespace
 
 std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
-                         const std::optional<leak_watch::finding>& leaks) {
+                         const std::optional<leak_watch::finding>& leaks,
+                         const std::optional<guard_watch::finding>& guard) {
     std::string out;
     out.reserve(64 + 320 * nodes.size());
     out += "{\"nodes\":[";
@@ -84,12 +100,14 @@ std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
     }
     out += "],\"leaks\":";
     render_leaks(out, leaks);
+    out += ",\"guard\":";
+    render_guard(out, guard);
     out += '}';
     return out;
 }
 
 boost::asio::awaitable<http::response> show_nodes(services with, http::request) {
-    co_return http::json_response(render_nodes(with.locks.nodes(), with.leaks.latest()));
+    co_return http::json_response(render_nodes(with.locks.nodes(), with.leaks.latest(), with.guard.latest()));
 }
 
 }  // namespace fencegate::api

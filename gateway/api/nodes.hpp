@@ -2,6 +2,7 @@
 
 #include <gateway/api/services.hpp>
 #include <gateway/http/message.hpp>
+#include <gateway/metrics/guard_watch.hpp>
 #include <gateway/metrics/leak_watch.hpp>
 
 #include <lockcore/node_status.hpp>
@@ -19,8 +20,9 @@ boost::asio::awaitable<http::response> show_nodes(services with, http::request r
 /// `unreachable`; its detail says more.
 const char* state_word(lockcore::node_state state);
 
-/// `leaks`: what the latest search found; nothing before the first has ended.
+/// `leaks`, `guard`: what the latest search found and what PostgreSQL last said; nothing before the first.
 std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
-                         const std::optional<leak_watch::finding>& leaks);
+                         const std::optional<leak_watch::finding>& leaks,
+                         const std::optional<guard_watch::finding>& guard);
 
 }  // namespace fencegate::api

@@ -9,6 +9,7 @@ class lock_manager;
 namespace fencegate {
 
 class event_sink;
+class guard_watch;
 class history_feed;
 class leak_watch;
 class metrics;
@@ -32,6 +33,7 @@ struct services {
     running_keys& keys;
     const metrics& measured;
     const leak_watch& leaks;
+    const guard_watch& guard;
 };
 
 }  // namespace api

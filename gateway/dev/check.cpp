@@ -70,6 +70,15 @@ void check_guard(pg::session& database, findings& found) {
     if (faults.empty()) found.add(true, "guard", "every check is in place");
 }
 
+/// Asks the database to connect as the recorder does: the only way to know that it can.
+void check_recorder(pg::session& database, findings& found) {
+    const auto fault = database.exec("select fencing.recorder_fault()", {});
+    if (fault[0][0].is_null())
+        found.add(true, "recorder", "refusals of direct SQL get into the history");
+    else
+        found.add(false, "recorder", std::string("refusals of direct SQL are not recorded: ") + fault[0][0].c_str());
+}
+
 void check_postgres(const config& cfg, findings& found) {
     try {
         pg::session database(cfg.postgres);
@@ -86,6 +95,7 @@ void check_postgres(const config& cfg, findings& found) {
         found.add(true, "schema", std::string("version ") + version[0][0].c_str());
         check_cluster(database, cfg, found);
         check_guard(database, found);
+        check_recorder(database, found);
     } catch (const pg::session_lost& e) {
         found.add(false, "postgres", e.what());
     } catch (const pg::statement_failed& e) {

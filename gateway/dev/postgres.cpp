@@ -68,13 +68,6 @@ std::string quoted(const std::string& value) {
     return text + "'";
 }
 
-std::string sql_literal(const std::string& value) {
-    std::string text = "'";
-    for (const char c : value)
-        text += c == '\'' ? std::string("''") : std::string(1, c);
-    return text + "'";
-}
-
 }  // namespace
 
 postgres::postgres(const std::filesystem::path& dir, std::uint16_t port)
@@ -210,19 +203,12 @@ bool postgres::install() const {
     sql_scripts scripts = schema_scripts();
     scripts.push_back(shop_script());
     const std::string login = gateway_role;
-    // Passwords are literals of hexadecimal digits; only the recorder's conninfo holds a path.
+    // Passwords are literals of hexadecimal digits.
     scripts.emplace_back("dev stack",
                          "do $do$ begin\n"
                          "  if not exists (select from pg_catalog.pg_roles where rolname = '" +
                              login + "') then create role " + login +
                              " login; end if;\n"
-                             "  if exists (select from pg_catalog.pg_available_extensions where name = 'dblink') then\n"
-                             "    create extension if not exists dblink;\n"
-                             "    insert into fencing.settings (key, value) values ('recorder', " +
-                             sql_literal(conninfo(login, database)) +
-                             ")\n"
-                             "      on conflict (key) do update set value = excluded.value;\n"
-                             "  end if;\n"
                              "end $do$;\n"
                              "grant fencing_gateway to " +
                              login +
@@ -233,10 +219,11 @@ bool postgres::install() const {
                              "alter role " +
                              superuser + " password '" +
                              kept_secret(dir_ / (std::string("postgres-") + superuser + ".password")) + "';\n");
-    const auto version = pg::migrate(conninfo(superuser, database), scripts);
-    if (version) return true;
-    if (version.error().code == errc::storage_unavailable) return false;
-    throw stack_error("the schema could not be installed: " + version.error().detail);
+    const auto done = pg::migrate(conninfo(superuser, database), scripts);
+    if (done && done->recorder_fault.empty()) return true;
+    if (done) throw stack_error("the recorder of refusals does not work: " + done->recorder_fault);
+    if (done.error().code == errc::storage_unavailable) return false;
+    throw stack_error("the schema could not be installed: " + done.error().detail);
 }
 
 void postgres::tidy() const {

@@ -1,6 +1,7 @@
 #include <gateway/metrics/readings.hpp>
 
 #include <gateway/audit/event_sink.hpp>
+#include <gateway/metrics/guard_watch.hpp>
 #include <gateway/metrics/leak_watch.hpp>
 #include <gateway/metrics/process_status.hpp>
 #include <gateway/pg/pool.hpp>
@@ -138,6 +139,11 @@ std::vector<MetricFamily> readings::Collect() const {
         from_.events.nearly_full() ? 1 : 0);
     out.counter("fencegate_history_dropped_total", "Events lost: the buffer was full, or PostgreSQL refused them.",
                 static_cast<double>(from_.events.dropped()));
+    if (const auto guard = from_.guard.latest()) {
+        out.gauge("fencegate_guard_faults",
+                  "What would let a change past the guard, counted when PostgreSQL was last asked; /v1/nodes names it.",
+                  static_cast<double>(guard->faults.size()));
+    }
     read_process(out);
     return out.take();
 }

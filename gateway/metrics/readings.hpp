@@ -14,6 +14,7 @@ class lock_manager;
 namespace fencegate {
 
 class event_sink;
+class guard_watch;
 class leak_watch;
 namespace http {
 class server;
@@ -33,6 +34,7 @@ class readings final : public prometheus::Collectable {
         const leak_watch& leaks;
         const pg::pool& database;
         const event_sink& events;
+        const guard_watch& guard;
         std::string version;
     };
     explicit readings(sources from) : from_(std::move(from)) {}

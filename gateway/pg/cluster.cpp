@@ -29,6 +29,13 @@ result<void> check_schema(session& via, const std::string& role) {
                        std::to_string(schema_version_needed) + ": run `fencegate migrate`.");
 }
 
+std::vector<std::string> find_guard_faults(session& via) {
+    std::vector<std::string> faults;
+    for (const auto& row : via.exec("select fencing.guard_faults()", {}))
+        faults.emplace_back(row[0].c_str());
+    return faults;
+}
+
 result<void> join(session& via, const membership& m) {
     try {
         via.exec("select fencing.join_cluster($1::text[], $2::integer, $3::bigint, $4::integer)",

@@ -17,6 +17,9 @@ inline constexpr int schema_version_needed = 4;
 /// storage_unavailable, telling what to do, such as to grant `role`. Throws session_lost.
 result<void> check_schema(session& via, const std::string& role = "fencing_gateway");
 
+/// What would let a change past the guard; empty where all is well. Throws what session::exec throws.
+std::vector<std::string> find_guard_faults(session& via);
+
 /// Compares the gateway's configuration with the cluster's row, which the first gateway writes.
 ///
 /// Errors: invalid_request with the line that differs. Throws statement_failed for other codes, session_lost.

@@ -21,10 +21,22 @@ std::string hex(const std::string& bytes) {
     return out.str();
 }
 
+/// Never throws, for the migration is committed.
+std::string find_recorder_fault(pqxx::nontransaction& channel) {
+    try {
+        const auto fault = channel.exec("select fencing.recorder_fault()")[0][0];
+        return fault.is_null() ? std::string() : fault.c_str();
+    } catch (const pqxx::broken_connection&) {
+        return "the connection broke before it could be asked";
+    } catch (const pqxx::failure& e) {
+        return parse_server_error(e.what()).message;
+    }
+}
+
 }  // namespace
 
-result<int> migrate(const std::string& conninfo, const std::vector<std::pair<std::string, std::string>>& scripts,
-                    const std::string& proof_key) {
+result<migration> migrate(const std::string& conninfo, const std::vector<std::pair<std::string, std::string>>& scripts,
+                          const std::string& proof_key) {
     std::unique_ptr<compat::connection> connection;
     try {
         connection = std::make_unique<compat::connection>(with_connect_timeout(conninfo));
@@ -49,10 +61,13 @@ result<int> migrate(const std::string& conninfo, const std::vector<std::pair<std
             channel.exec("select fencing.require_proof(true)");
         }
         current = "the version";
-        const auto version = channel.exec("select coalesce(fencing.schema_version(), 0)")[0][0].as<int>();
+        migration done;
+        done.version = channel.exec("select coalesce(fencing.schema_version(), 0)")[0][0].as<int>();
         current = "the commit";
         channel.exec("commit");
-        return version;
+        // Only now: the recorder's connection sees what is committed.
+        done.recorder_fault = find_recorder_fault(channel);
+        return done;
     } catch (const pqxx::broken_connection&) {
         failure lost = unavailable("The connection to PostgreSQL broke in " + current + ".");
         lost.outcome_unknown = current == "the commit";

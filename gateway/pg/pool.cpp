@@ -261,6 +261,14 @@ asio::awaitable<result<history_upkeep>> pool::keep_history(unsigned keep_days, d
     return impl_->submit<history_upkeep>(impl_->least_loaded(impl_->history_readers), until, true, std::move(work));
 }
 
+asio::awaitable<result<std::vector<std::string>>> pool::find_guard_faults(deadline until) {
+    auto work = [](session_slot& slot) -> result<std::vector<std::string>> {
+        return twice(slot, [](session& via) { return pg::find_guard_faults(via); });
+    };
+    return impl_->submit<std::vector<std::string>>(impl_->least_loaded(impl_->history_readers), until, true,
+                                                   std::move(work));
+}
+
 asio::awaitable<result<std::size_t>> pool::append_history(std::shared_ptr<const history_batch> batch, deadline until) {
     auto work = [batch = std::move(batch)](session_slot& slot) -> result<std::size_t> {
         try {

@@ -89,6 +89,9 @@ class pool {
     /// write_conflict where a lock was not to be had at once: nothing was done.
     boost::asio::awaitable<result<history_upkeep>> keep_history(unsigned keep_days, deadline until);
 
+    /// What would let a change past the guard (fencing.guard_faults); empty where all is well.
+    boost::asio::awaitable<result<std::vector<std::string>>> find_guard_faults(deadline until);
+
     /// Adds a batch to the history, all or none but for what is there already; gives how many were added. Where the
     /// connection breaks meanwhile: outcome_unknown, and the same batch may be sent again.
     boost::asio::awaitable<result<std::size_t>> append_history(std::shared_ptr<const history_batch> batch,

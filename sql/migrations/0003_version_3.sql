@@ -1,6 +1,28 @@
 -- Version 3: proofs of leases. Brings versions 1 and 2 to where the schema files can go on; does nothing in a database that is new or done.
 
-select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('fencing.install', 0));
+-- Two installations go one after the other: the lock is one that only the owner can take, so that nobody else can hold up an installation.
+-- An installation never continues what another role has begun: functions with the rights of one role would then work on tables of the other.
+do $$
+declare
+  other text;
+begin
+  if pg_catalog.to_regnamespace('fencing') is null then
+    return;
+  end if;
+  select n.nspowner::regrole::text into other from pg_catalog.pg_namespace n where n.nspname = 'fencing' and n.nspowner <> current_user::regrole
+  union all select c.relowner::regrole::text from pg_catalog.pg_class c where c.relnamespace = 'fencing'::regnamespace and c.relowner <> current_user::regrole
+  union all select p.proowner::regrole::text from pg_catalog.pg_proc p where p.pronamespace = 'fencing'::regnamespace and p.proowner <> current_user::regrole
+  union all select t.typowner::regrole::text from pg_catalog.pg_type t where t.typnamespace = 'fencing'::regnamespace and t.typowner <> current_user::regrole
+  limit 1;
+  if other is not null then
+    raise exception using errcode = '42501', message = pg_catalog.format('the schema fencing, or something in it, belongs to %s: the installation is for its owner alone', other),
+      hint = pg_catalog.format('Install as %s, or where that role never installed it, find out who made it before you drop it.', other);
+  end if;
+  if pg_catalog.to_regclass('fencing.schema_version') is not null then
+    lock table fencing.schema_version in share update exclusive mode;
+  end if;
+end
+$$;
 
 do $$
 begin

@@ -1,6 +1,7 @@
 -- Version 4. Changes to objects of version 3 that `create or replace` and `create table if not exists` cannot make;
 -- does nothing in a database that is new or already has version 4.
 
+-- What an owner can set, what is known of a protected table, and functions with an argument more.
 do $$
 begin
   if pg_catalog.to_regclass('fencing.schema_version') is null then
@@ -8,6 +9,21 @@ begin
   elsif (select pg_catalog.max(version) from fencing.schema_version) < 4 then
     -- The register keeps for which life of a node an epoch was drawn, and whether that life synced every write.
     alter table fencing.node add column if not exists life text, add column if not exists synced boolean not null default false;
+    alter table fencing.protected add column relation_name text, add column expression_objects text[];
+    update fencing.protected set relation_name = relation::text;
+    alter table fencing.protected alter column relation_name set not null;
+    -- The recorder's connection string, with its password, becomes a foreign server and a user mapping: schema/150_recorder.sql makes them.
+    delete from fencing.settings where key = 'recorder';
+    alter table fencing.settings drop constraint if exists settings_key_check, drop constraint if exists settings_recorder_is_keywords;
+    alter table fencing.settings add constraint settings_key_check check (key in ('require_proof', 'history_keep_days_min')),
+      add constraint settings_history_keep_days_min_is_days check (key <> 'history_keep_days_min' or value ~ '^[1-9][0-9]{0,4}$');
+    drop function if exists fencing.expose_table(regclass, text, text[], text[]);
+    drop function if exists fencing.expose_function(regprocedure, text);
+    drop function if exists fencing.require_resource_expression(regclass, text);
+    drop function if exists fencing.create_check_function(name, text);
+    drop function if exists fencing.check_body(text, text, text, text);
+    drop function if exists fencing.create_statement_checks(regclass, text, text, name);
+    drop function if exists fencing.create_row_checks(regclass, text, text, name);
   end if;
 end
 $$;

@@ -1,16 +1,16 @@
--- The roles, and the lock that keeps two installations of one database apart.
---
--- Roles belong to the whole cluster of databases, the rest to this database: a role that exists already is taken as it is.
-
-select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('fencing.install', 0));
+-- The roles. They belong to the whole cluster of databases, the rest to this database: a role that exists already is taken as it is.
 
 do $$
 declare
   wanted text;
 begin
-  foreach wanted in array array['fencing_gateway', 'fencing_writer', 'fencing_auditor'] loop
+  foreach wanted in array array['fencing_gateway', 'fencing_writer', 'fencing_auditor', 'fencing_recorder'] loop
     if not exists (select from pg_catalog.pg_roles where rolname = wanted) then
-      execute format('create role %I nologin', wanted);
+      begin
+        execute format('create role %I nologin', wanted);
+      exception when duplicate_object or unique_violation then
+        null;  -- made by an installation in another database, which has committed meanwhile
+      end;
     end if;
   end loop;
 end
@@ -25,6 +25,8 @@ begin
     'applications that write with their own connection: may call fencing.enter and fencing.fence';
   comment on role fencing_auditor is
     'reads history, guard and cluster; changes nothing';
+  comment on role fencing_recorder is
+    'adds refusals of direct SQL to the history, by fencing.append_refusal, and can do nothing else';
 exception when insufficient_privilege then
   raise notice 'fencing: the comments on the roles were left as they are';
 end

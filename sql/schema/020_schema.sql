@@ -1,6 +1,14 @@
 -- The schema, its version, its settings, and the two words of the contract that every other file checks: resource and token.
 
-create schema if not exists fencing;
+do $$
+begin
+  if pg_catalog.to_regnamespace('fencing') is null then
+    create schema fencing;
+  end if;
+exception when unique_violation or duplicate_schema then
+  null;  -- another installation of a new database was first, and has committed
+end
+$$;
 comment on schema fencing is
   'The guard of fencegate: a write whose fencing token is lower than the fence does not land. Nothing here is granted to public.';
 
@@ -11,6 +19,7 @@ create table if not exists fencing.schema_version (
 comment on table fencing.schema_version is 'The versions of this schema that were applied: migrations/ has what each needed beyond the schema files.';
 comment on column fencing.schema_version.version is 'From 1 on; a migration''s file name begins with it.';
 comment on column fencing.schema_version.applied_at is 'When it was applied.';
+lock table fencing.schema_version in share update exclusive mode;  -- one installation at a time, also of a new database
 insert into fencing.schema_version (version) values (1), (2), (3), (4) on conflict do nothing;
 
 create or replace function fencing.schema_version() returns integer
@@ -23,14 +32,14 @@ comment on function fencing.schema_version() is
   'The newest version applied, so that a gateway can refuse a database that is older than itself. Locks: none.';
 
 create table if not exists fencing.settings (
-  key   text primary key check (key in ('recorder', 'require_proof')),
+  key   text primary key check (key in ('require_proof', 'history_keep_days_min')),
   value text not null,
-  constraint settings_recorder_is_keywords check (key <> 'recorder' or value !~* '^postgres(ql)?://'),
-  constraint settings_require_proof_is_on_or_off check (key <> 'require_proof' or value in ('on', 'off'))
+  constraint settings_require_proof_is_on_or_off check (key <> 'require_proof' or value in ('on', 'off')),
+  constraint settings_history_keep_days_min_is_days check (key <> 'history_keep_days_min' or value ~ '^[1-9][0-9]{0,4}$')
 );
-comment on table fencing.settings is 'Settings of the operator; no role is granted anything on it, for a recorder may hold a password.';
-comment on column fencing.settings.key is 'recorder: how a refusal is written to the history although its transaction rolls back. require_proof: whether enter() demands a proof.';
-comment on column fencing.settings.value is 'For recorder: a libpq connection string of keywords (not a URI), used through dblink. For require_proof: on or off.';
+comment on table fencing.settings is 'Settings of the operator; no role is granted anything on it.';
+comment on column fencing.settings.key is 'require_proof: whether enter() demands a proof. history_keep_days_min: how long gateways have to keep the history.';
+comment on column fencing.settings.value is 'For require_proof: on or off. For history_keep_days_min: days, 1 to 99999.';
 
 create or replace function fencing.is_resource(resource text) returns boolean
 language sql immutable parallel safe
@@ -41,6 +50,40 @@ as $$  -- no search_path of its own, so that it is inlined; therefore every name
 $$;
 comment on function fencing.is_resource(text) is
   'Whether this is the name of a resource: 1 to 200 bytes of A-Z a-z 0-9 . _ : @ / - without an empty segment. Locks: none.';
+
+create or replace function fencing.bound_text(value text, max_length integer) returns text
+language sql immutable parallel safe
+as $$  -- no search_path of its own, so that it is inlined; therefore every name is qualified
+  select case when pg_catalog.octet_length(value) operator(pg_catalog.<=) max_length then value
+              else pg_catalog.left(value, max_length) operator(pg_catalog.||) '... (' operator(pg_catalog.||) pg_catalog.octet_length(value)::text operator(pg_catalog.||) ' bytes)' end;
+$$;
+comment on function fencing.bound_text(text, integer) is
+  'The text, or its first characters and its length in bytes where it has more bytes than that: nothing that a caller sends is stored without a limit. Locks: none.';
+
+create or replace function fencing.bound_detail(detail jsonb) returns jsonb
+language sql immutable parallel safe
+as $$  -- as above
+  select case when pg_catalog.pg_column_size(detail) operator(pg_catalog.>) 65536 then pg_catalog.jsonb_build_object('left_out_bytes', pg_catalog.pg_column_size(detail))
+              else detail end;
+$$;
+comment on function fencing.bound_detail(jsonb) is 'The detail of an event, or left_out_bytes, its size, in its place where it has more than 64 KiB. Locks: none.';
+
+create or replace function fencing.revoke_from_others(kind text, object text, acl aclitem[], owner oid) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  grantee text;
+begin
+  for grantee in
+    select distinct case a.grantee when 0 then 'public' else a.grantee::regrole::text end from aclexplode(acl) a where a.grantee <> owner
+  loop
+    execute format('revoke all on %s %s from %s cascade', kind, object, grantee);
+  end loop;
+end
+$$;
+comment on function fencing.revoke_from_others(text, text, aclitem[], oid) is
+  'Leaves the owner alone with what was just made: default privileges may have granted it to others. Locks: none.';
 
 -- Words of the contract are domains and not check constraints of tables: a domain's check is compiled once a session, a table's once a statement,
 -- which would cost every write some 10 us.

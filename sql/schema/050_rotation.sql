@@ -24,7 +24,8 @@ begin
   execute format('alter table fencing.%I enable always trigger history_append_only', partition);
   execute format('create trigger history_no_truncate before truncate on fencing.%I for each statement execute function fencing.refuse_history_change()', partition);
   execute format('alter table fencing.%I enable always trigger history_no_truncate', partition);
-  execute format('revoke all on fencing.%I from public', partition);
+  perform fencing.revoke_from_others('table', c.oid::regclass::text, c.relacl, c.relowner)
+     from pg_class c where c.relnamespace = 'fencing'::regnamespace and c.relname = partition;
   return true;
 end
 $$;
@@ -107,6 +108,7 @@ set lock_timeout = '100ms'
 as $$
 declare
   old text[] := '{}';
+  owner_days constant integer := (select s.value::integer from fencing.settings s where s.key = 'history_keep_days_min');
 begin
   if keep_days is null or keep_days < 0 or keep_days between 1 and 6 then
     raise exception using errcode = '22023', message = 'keep_days must be 0 (for ever) or at least 7';
@@ -114,10 +116,11 @@ begin
   made := 0;
   dropped := 0;
   remaining := 0;
-  if pg_try_advisory_xact_lock(hashtextextended('fencing.keep_history', 0)) then
+  perform from fencing.schema_version v where v.version = 1 for update skip locked;  -- one call at a time; nobody but the owner can lock this row otherwise
+  if found then
     made := fencing.make_history_partitions();
     if keep_days > 0 then
-      old := array(select fencing.old_history_partitions(make_interval(days => keep_days)));
+      old := array(select fencing.old_history_partitions(make_interval(days => greatest(keep_days, owner_days))));
     end if;
     perform fencing.forget_event_streams();
     remaining := cardinality(old);
@@ -136,9 +139,9 @@ end
 $$;
 comment on function fencing.keep_history(integer) is
   'For gateways: makes partitions ahead as rotate_history does, and drops the oldest one whose every row is older than keep_days (0: none), one a call; remaining says how many are left to drop, also where a lock for the drop was not to be had within 100 ms, which is as long as writes can be held up. '
-  'Where another call is under way it does nothing. Not fewer than 7 days, so that a gateway''s role can''t be used to wipe what it has just done. '
+  'Where another call is under way it does nothing. What the owner wants kept (settings, history_keep_days_min) is kept, whatever keep_days says. Not fewer than 7 days, so that a gateway''s role can''t be used to wipe what it has just done. '
   'SQLSTATE 22023: keep_days; 55P03: partitions were to be made and a lock was not to be had within 100 ms; nothing was done, call again later. '
-  'Locks: as rotate_history, each waited for 100 ms at most.';
+  'Locks: as rotate_history, each waited for 100 ms at most, and a row of schema_version.';
 
 do $$
 begin

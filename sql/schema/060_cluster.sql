@@ -146,8 +146,8 @@ declare
   drawn bigint;
   is_first boolean;
 begin
-  if node_name is null or node_name = '' or seen_epoch < 0 then
-    raise exception using errcode = '22023', message = 'an epoch is drawn for a node by name, and no epoch seen is negative';
+  if (octet_length(node_name) between 1 and 200) is not true or seen_epoch < 0 then
+    raise exception using errcode = '22023', message = 'an epoch is drawn for a node by name, of 1 to 200 bytes, and no epoch seen is negative';
   end if;
   drawn := fencing.next_epoch(seen_epoch);
   is_first := not exists (select from fencing.node n where n.name = node_name);

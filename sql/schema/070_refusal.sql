@@ -12,7 +12,8 @@ begin
     raise exception using errcode = '22023', message = 'write_applied is recorded by the guard alone, together with the write';
   end if;
   insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
-  select coalesce(e.at, clock_timestamp()), e.event, e.resource, e.fencing_token, e.last_fencing_token, e.owner, e.principal, e.trace_id, e.write_id, e.detail
+  select coalesce(e.at, clock_timestamp()), e.event, fencing.bound_text(e.resource, 200), e.fencing_token, e.last_fencing_token, fencing.bound_text(e.owner, 200),
+         fencing.bound_text(e.principal, 200), fencing.bound_text(e.trace_id, 200), e.write_id, fencing.bound_detail(e.detail)
     from jsonb_to_recordset(events) as e (at timestamptz, event text, resource text, fencing_token bigint, last_fencing_token bigint,
                                           owner text, principal text, trace_id text, write_id uuid, detail jsonb);
 end
@@ -49,8 +50,8 @@ begin
     set previous_sequence = s.last_sequence, last_sequence = greatest(s.last_sequence, excluded.last_sequence), appended_at = clock_timestamp()
   returning s.previous_sequence into already;
   insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
-  select coalesce(to_timestamp(e.at_us::float8 / 1e6), clock_timestamp()), e.event, e.resource, e.fencing_token, e.last_fencing_token,
-         e.owner, e.principal, e.trace_id, e.write_id, e.detail
+  select coalesce(to_timestamp(e.at_us::float8 / 1e6), clock_timestamp()), e.event, fencing.bound_text(e.resource, 200), e.fencing_token, e.last_fencing_token,
+         fencing.bound_text(e.owner, 200), fencing.bound_text(e.principal, 200), fencing.bound_text(e.trace_id, 200), e.write_id, fencing.bound_detail(e.detail)
     from unnest(append_events.at_us, append_events.event, append_events.resource, append_events.fencing_token, append_events.last_fencing_token,
                 append_events.owner, append_events.principal, append_events.trace_id, append_events.write_id, append_events.detail)
          with ordinality as e (at_us, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail, position)
@@ -75,39 +76,81 @@ $$;
 comment on function fencing.is_gateway_session() is
   'Whether the session logged in as a member of fencing_gateway: a gateway records its own refusals. Superusers are members of nothing here. Locks: none.';
 
+create or replace function fencing.append_refusal(database name, refusal jsonb) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if database is distinct from current_database() then
+    raise exception using errcode = '22023', message = format('the recorder of %s leads to the database %s', coalesce(database, 'null'), current_database());
+  end if;
+  insert into fencing.history (event, resource, fencing_token, last_fencing_token, principal, detail)
+  select 'write_rejected', fencing.bound_text(r.resource, 250), r.fencing_token, r.last_fencing_token, fencing.bound_text(r.principal, 200), fencing.bound_detail(r.detail)
+    from jsonb_to_record(refusal) as r (resource text, fencing_token bigint, last_fencing_token bigint, principal text, detail jsonb)
+   where refusal <> '{}';  -- which a test of the connection sends
+end
+$$;
+comment on function fencing.append_refusal(name, jsonb) is
+  'For the recorder, all that it may do: adds one refusal to the history. database: where the refused transaction was, so that a copy of a database records nothing in the original. '
+  'SQLSTATE 22023: the recorder leads to another database. Locks: none that anyone waits for.';
+
+create or replace function fencing.recorder_schema() returns name
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select n.nspname
+    from pg_extension e join pg_namespace n on n.oid = e.extnamespace
+         join pg_foreign_server s on s.srvname = 'fencing_recorder' and s.srvowner = current_user::regrole
+         join pg_user_mapping m on m.umserver = s.oid and m.umuser = s.srvowner
+   where e.extname = 'dblink';
+$$;
+comment on function fencing.recorder_schema() is
+  'The schema of dblink where a recorder is set up: the foreign server fencing_recorder and its user mapping, both the owner''s. Null where there is none. Locks: none.';
+
+create or replace function fencing.call_recorder(dblink_schema name, refusal jsonb) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  connections text[];
+  done text;
+begin
+  -- A connection that the caller has opened under this name would be used in place of the server.
+  execute format('select %I.dblink_get_connections()', dblink_schema) into connections;
+  if 'fencing_recorder' = any (connections) then
+    execute format('select %I.dblink_disconnect(''fencing_recorder'')', dblink_schema) into done;
+  end if;
+  execute format('select r.done from %I.dblink(''fencing_recorder'', $1) as r (done text)', dblink_schema)
+    into done using format('select fencing.append_refusal(%L, %L)::text', current_database(), refusal);
+end
+$$;
+comment on function fencing.call_recorder(name, jsonb) is
+  'Has the recorder add a refusal, in a connection of its own. No statement, parameter or plan holds the connection''s password: dblink reads it from the user mapping. '
+  'Raises what dblink raises. Locks in the caller''s transaction: none.';
+
 create or replace function fencing.record_refusal(refusal jsonb) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  conninfo text;
-  dblink_schema text;
-  event jsonb;
+  event constant jsonb := jsonb_build_object('principal', session_user) || refusal;
+  dblink_schema name;
 begin
   if fencing.is_gateway_session() then
     return;
   end if;
-  event := jsonb_build_array(jsonb_build_object('event', 'write_rejected', 'at', clock_timestamp(), 'principal', session_user) || refusal);
-  select s.value into conninfo from fencing.settings s where s.key = 'recorder';
-  select n.nspname into dblink_schema from pg_extension e join pg_namespace n on n.oid = e.extnamespace where e.extname = 'dblink';
-  if conninfo is null or dblink_schema is null then
+  dblink_schema := fencing.recorder_schema();
+  if dblink_schema is null then
     raise log 'fencing: a refusal is not in the history, for there is no recorder: %', event;
     return;
   end if;
-  if conninfo !~* '\mconnect_timeout\s*=' then
-    conninfo := conninfo || ' connect_timeout=2';
-  end if;
-  if conninfo !~* '\moptions\s*=' then
-    conninfo := conninfo || ' options=''-c statement_timeout=2000 -c lock_timeout=1000''';
-  end if;
-  execute format('select r.done from %I.dblink($1, $2) as r (done text)', dblink_schema)
-    into dblink_schema using conninfo, format('select fencing.record_events(%L)::text', event);
+  perform fencing.call_recorder(dblink_schema, event);
 exception when query_canceled or assert_failure or others then
   raise log 'fencing: a refusal could not be recorded (% %): %', sqlstate, sqlerrm, event;
 end
 $$;
 comment on function fencing.record_refusal(jsonb) is
-  'Writes a refusal to the history over a connection of its own (settings, recorder; extension dblink), so that it outlives the rollback. '
+  'Writes a refusal to the history over a connection of its own (150_recorder.sql), so that it outlives the rollback. '
   'Never raises: what fails here goes to the server''s log. Bounded by 2 s to connect and 2 s to write. Locks in the caller''s transaction: none.';
 
 create or replace function fencing.describe_change(relation oid, operation text, resource text) returns jsonb

@@ -25,7 +25,7 @@ begin
      where g.resource = enter.resource and g.entered_xid = pg_current_xact_id() and g.entered_at = transaction_timestamp()
   ), entered as (
     insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
-    values (enter.resource, enter.fencing_token, pg_current_xact_id(), transaction_timestamp(), coalesce(current_setting('fencing.write_id', true), ''))
+    values (enter.resource, enter.fencing_token, pg_current_xact_id(), transaction_timestamp(), left(coalesce(current_setting('fencing.write_id', true), ''), 64))
     on conflict on constraint guard_pkey do update
       set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
           entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for

@@ -25,8 +25,8 @@ begin
   perform fencing.lock_guards(names);
   if exists (select from fencing.guard g where g.resource = any (names) and g.last_fencing_token > token) then
     insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
-    select 'write_rejected', g.resource, token, g.last_fencing_token, begin_write_on_many.owner, begin_write_on_many.principal,
-           begin_write_on_many.trace_id, begin_write_on_many.write_id, begin_write_on_many.detail
+    select 'write_rejected', g.resource, token, g.last_fencing_token, fencing.bound_text(begin_write_on_many.owner, 200), fencing.bound_text(begin_write_on_many.principal, 200),
+           fencing.bound_text(begin_write_on_many.trace_id, 200), begin_write_on_many.write_id, fencing.bound_detail(begin_write_on_many.detail)
       from fencing.guard g where g.resource = any (names) and g.last_fencing_token > token order by g.resource;
     return query
       select g.resource::text, g.last_fencing_token, g.last_fencing_token, false from fencing.guard g where g.resource = any (names) order by g.resource;
@@ -41,8 +41,8 @@ begin
       returning g.resource::text, g.found_fencing_token, g.last_fencing_token
     ), recorded as (
       insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
-      select 'write_applied', e.resource, token, e.last_fencing_token, begin_write_on_many.owner, begin_write_on_many.principal,
-             begin_write_on_many.trace_id, begin_write_on_many.write_id, begin_write_on_many.detail
+      select 'write_applied', e.resource, token, e.last_fencing_token, fencing.bound_text(begin_write_on_many.owner, 200), fencing.bound_text(begin_write_on_many.principal, 200),
+             fencing.bound_text(begin_write_on_many.trace_id, 200), begin_write_on_many.write_id, fencing.bound_detail(begin_write_on_many.detail)
         from entered e
     )
     select e.resource, e.found_fencing_token, e.last_fencing_token, true from entered e order by e.resource;
@@ -79,8 +79,8 @@ begin
         returning g.resource::text, g.found_fencing_token, g.last_fencing_token
       ), recorded as (
         insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
-        select 'write_applied', e.resource, begin_write.fencing_token, e.last_fencing_token, begin_write.owner, begin_write.principal,
-               begin_write.trace_id, begin_write.write_id, begin_write.detail
+        select 'write_applied', e.resource, begin_write.fencing_token, e.last_fencing_token, fencing.bound_text(begin_write.owner, 200), fencing.bound_text(begin_write.principal, 200),
+               fencing.bound_text(begin_write.trace_id, 200), begin_write.write_id, fencing.bound_detail(begin_write.detail)
           from entered e
       )
       select e.resource, e.found_fencing_token, e.last_fencing_token, true from entered e;
@@ -133,7 +133,8 @@ begin
       returning g.resource::text, g.found_fencing_token, g.last_fencing_token
     ), recorded as (
       insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
-      select 'write_applied', e.resource, n.token, e.last_fencing_token, n.owner, n.principal, n.trace_id, n.write_id, n.detail
+      select 'write_applied', e.resource, n.token, e.last_fencing_token, fencing.bound_text(n.owner, 200), fencing.bound_text(n.principal, 200), fencing.bound_text(n.trace_id, 200), n.write_id,
+             fencing.bound_detail(n.detail)
         from given n join entered e on e.resource = n.resource collate "C" order by n.place
     )
     select n.resource, e.found_fencing_token, e.last_fencing_token, e.resource is not null

@@ -45,15 +45,25 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  locks bigint[];
   locked boolean[];
 begin
   if (cardinality(principals) = cardinality(keys) and cardinality(fingerprints) = cardinality(keys)) is not true
      or exists (select from unnest(principals, keys, fingerprints) as t (principal, key, fingerprint)
-                 where (octet_length(t.key) between 1 and 64 and t.principal is not null and octet_length(t.fingerprint) = 32) is not true) then
-    raise exception using errcode = '22023', message = 'claim_keys takes lists of one length: a principal, a key of 1 to 64 bytes and a fingerprint of 32 bytes each';
+                 where (octet_length(t.key) between 1 and 64 and octet_length(t.principal) <= 1024 and octet_length(t.fingerprint) = 32) is not true) then
+    raise exception using errcode = '22023', message = 'claim_keys takes lists of one length: a principal of at most 1,024 bytes, a key of 1 to 64 bytes and a fingerprint of 32 bytes each';
   end if;
-  locked := array(select pg_try_advisory_xact_lock(hashtextextended(t.principal || E'\n' || t.key, 0))
-                    from unnest(principals, keys) with ordinality as t (principal, key, place) order by t.place);
+  locks := array(select hashtextextended(t.principal || E'\n' || t.key, 0) from unnest(principals, keys) with ordinality as t (principal, key, place) order by t.place);
+  locked := array(select pg_try_advisory_xact_lock(t.lock) from unnest(locks) with ordinality as t (lock, place) order by t.place);
+  if false = any (locked) then
+    -- Any login can take an advisory lock, and could keep a key from being used: only what a gateway holds counts. Without the lock keep_outcomes() still lets one write through alone.
+    locked := array(
+      select t.locked or pg_try_advisory_xact_lock(t.lock) or not exists (
+               select from pg_locks l join pg_stat_activity a on a.pid = l.pid
+                where l.locktype = 'advisory' and l.objsubid = 1 and l.granted and l.database = (select d.oid from pg_database d where d.datname = current_database())
+                  and l.classid = ((t.lock >> 32) & 4294967295)::oid and l.objid = (t.lock & 4294967295)::oid and pg_has_role(a.usesysid, 'fencing_gateway', 'member'))
+        from unnest(locks, locked) with ordinality as t (lock, locked, place) order by t.place);
+  end if;
   -- A statement of its own: whatever was committed before a lock came free is seen.
   return query
     select case when o.fingerprint = t.fingerprint then 'kept' when o.fingerprint is not null then 'other'
@@ -70,7 +80,7 @@ $$;
 comment on function fencing.claim_keys(text[], text[], bytea[]) is
   'For gateways, first thing in the transaction of writes that have keys; the lists'' n-th items are one write. One row each, in order. new: the key is this transaction''s, and nobody else gets it until '
   'the transaction ends; kept: outcome is what the first write with this key came to; other: the key was used for another request; running: another transaction has it, or an earlier item of '
-  'the lists. Never waits. Read committed only; elsewhere keep_outcomes raises. SQLSTATE 22023: not such lists. Locks until the end of the transaction: an advisory lock a key.';
+  'the lists. Never waits. An advisory lock that others than gateways hold counts for nothing. Read committed only; elsewhere keep_outcomes raises. SQLSTATE 22023: not such lists. Locks until the end of the transaction: an advisory lock a key.';
 
 create or replace function fencing.keep_outcomes(principals text[], keys text[], fingerprints bytea[], outcomes text[], keep_for_ms bigint) returns void
 language plpgsql security definer
@@ -79,6 +89,9 @@ as $$
 declare
   kept bigint;
 begin
+  if exists (select from unnest(outcomes) as t (outcome) where octet_length(t.outcome) > 1048576) then
+    raise exception using errcode = '22023', message = 'an outcome has at most 1 MiB';
+  end if;
   insert into fencing.kept_outcome as o (principal, key, fingerprint, outcome, expires_at)
   select t.principal, t.key, t.fingerprint, t.outcome, clock_timestamp() + keep_for_ms * interval '1 millisecond'
     from unnest(principals, keys, fingerprints, outcomes) as t (principal, key, fingerprint, outcome)
@@ -93,7 +106,7 @@ end
 $$;
 comment on function fencing.keep_outcomes(text[], text[], bytea[], text[], bigint) is
   'For gateways: keeps the outcomes of writes whose keys this transaction has claimed, for keep_for_ms. SQLSTATE 40001: an outcome is kept there already (the key was not claimed, or not at read '
-  'committed); 23502: something is null. Locks until the end of the transaction: the rows.';
+  'committed); 22023: an outcome has more than 1 MiB; 23502: something is null. Locks until the end of the transaction: the rows.';
 
 create or replace function fencing.forget_outcomes(most integer) returns integer
 language plpgsql security definer

@@ -22,8 +22,8 @@ begin
       returning g.resource
     ), recorded as (
       insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, detail)
-      select 'fence_raised', f.resource, to_token, to_token, raise_fences.owner, raise_fences.principal, raise_fences.trace_id,
-             jsonb_build_object('found_token', f.last_fencing_token, 'reason', reason)
+      select 'fence_raised', f.resource, to_token, to_token, fencing.bound_text(raise_fences.owner, 200), fencing.bound_text(raise_fences.principal, 200),
+             fencing.bound_text(raise_fences.trace_id, 200), jsonb_build_object('found_token', f.last_fencing_token, 'reason', fencing.bound_text(reason, 2000))
         from found f join raised using (resource)
     )
     select f.resource, f.last_fencing_token, greatest(f.last_fencing_token, to_token) from found f order by f.resource;
@@ -51,8 +51,8 @@ begin
   select g.last_fencing_token into found_fence from fencing.guard g where g.resource = repair_fence.resource;
   update fencing.guard g set last_fencing_token = to_token where g.resource = repair_fence.resource;
   insert into fencing.history (event, resource, fencing_token, last_fencing_token, principal, trace_id, detail)
-  values ('fence_raised', repair_fence.resource, to_token, to_token, repair_fence.principal, repair_fence.trace_id,
-          jsonb_build_object('repair', true, 'found_token', found_fence, 'reason', reason));
+  values ('fence_raised', repair_fence.resource, to_token, to_token, fencing.bound_text(repair_fence.principal, 200), fencing.bound_text(repair_fence.trace_id, 200),
+          jsonb_build_object('repair', true, 'found_token', found_fence, 'reason', fencing.bound_text(reason, 2000)));
   return query select found_fence, to_token;
 end
 $$;

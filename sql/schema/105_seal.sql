@@ -16,7 +16,7 @@ begin
     returning g.resource::text, n.token, n.write_id, n.owner, n.principal, n.trace_id
   )
   insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
-  select 'fence_raised', s.resource, s.token + 1, s.token + 1, s.owner, s.principal, s.trace_id, s.write_id,
+  select 'fence_raised', s.resource, s.token + 1, s.token + 1, fencing.bound_text(s.owner, 200), fencing.bound_text(s.principal, 200), fencing.bound_text(s.trace_id, 200), s.write_id,
          jsonb_build_object('found_token', s.token, 'reason', 'seal')
     from sealed s order by s.resource;
 end

@@ -9,7 +9,9 @@ create table if not exists fencing.protected (
   mode                text not null check (mode in ('enforce', 'observe')),
   check_function      name not null,
   protected_at        timestamptz not null default clock_timestamp(),
-  protected_by        text not null default session_user
+  protected_by        text not null default session_user,
+  relation_name       text not null,
+  expression_objects  text[]
 );
 comment on table fencing.protected is 'What is protected, and how. The triggers on the tables do the work; this is the operator''s list.';
 comment on column fencing.protected.relation is 'The table, or the root of a partitioned table.';
@@ -18,6 +20,8 @@ comment on column fencing.protected.mode is 'enforce refuses; observe records wh
 comment on column fencing.protected.check_function is 'The trigger function in this schema that protect() generated for the table.';
 comment on column fencing.protected.protected_at is 'When protect() was last called.';
 comment on column fencing.protected.protected_by is 'Who called it.';
+comment on column fencing.protected.relation_name is 'The table''s name then, with its schema: a table made anew under it is another one, and not protected.';
+comment on column fencing.protected.expression_objects is 'Functions, operators and types that the expression uses and PostgreSQL did not bring, as kind and identity.';
 
 create or replace function fencing.require_protectable(relation regclass) returns void
 language plpgsql stable
@@ -44,16 +48,77 @@ end
 $$;
 comment on function fencing.require_protectable(regclass) is 'Raises 42P01, 42809 or 0A000 unless this is an ordinary table or the root of a partitioned one. Locks: none.';
 
-create or replace function fencing.require_resource_expression(relation regclass, resource_expression text) returns void
+create or replace function fencing.foreign_owner(object text, relation regclass) returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select r.rolname::text
+    from (select case split_part(object, ' ', 1)
+                   when 'function' then (select p.proowner from pg_proc p where p.oid = to_regprocedure(substr(object, 10)))
+                   when 'operator' then (select o.oprowner from pg_operator o where o.oid = to_regoperator(substr(object, 10)))
+                   when 'type' then (select t.typowner from pg_type t where t.oid = to_regtype(substr(object, 6)))
+                 end) as o (owner)
+    join pg_roles r on r.oid = o.owner and not r.rolsuper
+   where r.oid not in (select n.nspowner from pg_namespace n where n.nspname = 'fencing' union all select c.relowner from pg_class c where c.oid = relation);
+$$;
+comment on function fencing.foreign_owner(text, regclass) is
+  'Who owns what an expression uses (a line of expression_objects), where that is neither the owner of the schema nor of the table nor a superuser: it could change what the expression gives, and run code '
+  'with the rights of whoever writes. Locks: none.';
+
+create or replace function fencing.expression_objects(probe regclass) returns text[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  with recursive used as (
+    select d.refclassid, d.refobjid from pg_rewrite r join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid where r.ev_class = probe
+    union  -- the columns that it uses have types, which have conversions
+    select 'pg_type'::regclass, a.atttypid
+      from pg_rewrite r join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid and d.refclassid = 'pg_class'::regclass and d.refobjid <> probe
+           join pg_attribute a on a.attrelid = d.refobjid and a.attnum > 0 and not a.attisdropped and d.refobjsubid in (0, a.attnum)
+     where r.ev_class = probe
+  ), types (oid) as (
+    select u.refobjid from used u where u.refclassid = 'pg_type'::regclass
+    union
+    select x.oid
+      from types y join pg_type t on t.oid = y.oid
+           cross join lateral (select t.typelem as oid union all select t.typbasetype
+                               union all select g.rngsubtype from pg_range g where g.rngtypid = t.oid
+                               union all select a.atttypid from pg_attribute a where t.typrelid <> 0 and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped) x
+     where x.oid <> 0
+  ), objects as (
+    select u.refclassid as class, u.refobjid as oid from used u where u.refclassid in ('pg_proc'::regclass, 'pg_operator'::regclass)
+    union select 'pg_proc'::regclass, o.oprcode from used u join pg_operator o on u.refclassid = 'pg_operator'::regclass and o.oid = u.refobjid
+    union select 'pg_type'::regclass, t.oid from types t
+    union select 'pg_proc'::regclass, f.oid from types y join pg_type t on t.oid = y.oid cross join lateral (values (t.typinput::oid), (t.typoutput::oid)) f (oid)
+  )
+  select coalesce(array_agg(distinct i.type || ' ' || i.identity order by i.type || ' ' || i.identity), '{}')
+    from objects o cross join lateral pg_identify_object(o.class, o.oid, 0) i
+   where o.oid >= 16384;  -- the server's own are below
+$$;
+comment on function fencing.expression_objects(regclass) is
+  'The functions, operators and types that a view''s expression uses, also as conversions of its columns'' types, but for PostgreSQL''s own: kind and identity. Locks: none.';
+
+create or replace function fencing.require_resource_expression(relation regclass, resource_expression text) returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   found_type oid;
+  objects text[];
+  other record;
   hint constant text := 'Immutable, over columns of the table alone, of type text; numbers as id::text, functions with their schema. For example ''orders/'' || id::text';
 begin
   execute format('create temporary table fencing_probe (like %s) on commit drop', relation);
   begin
+    -- A view says what an expression uses and evaluates nothing of it: first of all, for the next step may call functions.
+    execute format(E'create temporary view fencing_probe_view as select (%s\n) is null as probe from pg_temp.fencing_probe', resource_expression);
+    objects := fencing.expression_objects('pg_temp.fencing_probe_view');
+    drop view pg_temp.fencing_probe_view;
+    for other in select o.object, fencing.foreign_owner(o.object, relation) as owner from unnest(objects) as o (object) loop
+      if other.owner is not null then
+        raise exception using errcode = '42501', message = format('%s belongs to %s, who could run code as whoever writes', other.object, other.owner);
+      end if;
+    end loop;
     -- An index takes exactly what is wanted here: an immutable expression over the columns of one row.
     execute format(E'create index fencing_probe_expression on pg_temp.fencing_probe ((%s\n))', resource_expression);
   exception when others then
@@ -66,10 +131,12 @@ begin
     raise exception using errcode = '22023', message = format('the resource expression of %s gives %s, not text', relation, format_type(found_type, null)),
       detail = resource_expression, hint = hint;
   end if;
+  return objects;
 end
 $$;
 comment on function fencing.require_resource_expression(regclass, text) is
-  'Raises 22023 with the reason unless the expression is immutable, over the table''s own columns, of type text. Locks: the table, access share.';
+  'Raises 22023 with the reason unless the expression is immutable, over the table''s own columns, of type text, and uses nothing that others own than the owners of the schema and of the table, and superusers. '
+  'Gives what it uses. Locks: the table, access share.';
 
 create or replace function fencing.code_rights(relation regclass) returns table (target regclass, privilege text, grantee text)
 language sql stable
@@ -107,23 +174,27 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   item record;
+  functions name[];
 begin
+  -- The entry first, for what is on the list can't be undone piece by piece (125_openings.sql). With it go those of tables that were dropped and had this name.
+  with gone as (
+    delete from fencing.protected p
+     where p.relation = remove_checks.relation
+        or p.relation_name = remove_checks.relation::text and not exists (select from pg_class c where c.oid = p.relation)
+    returning p.check_function
+  )
+  select array_agg(g.check_function) into functions from gone g;
   for item in
     select t.tgrelid::regclass as target, t.tgname
       from pg_trigger t
      where t.tgrelid in (select relation union select p.relid from pg_partition_tree(relation) p)
-       and t.tgname like 'fencing\_check\_%'
+       and t.tgname ~ '^fencing_(check|verify)_'
      order by t.tgrelid <> relation, t.tgrelid, t.tgname  -- the root first: its row triggers take their clones along
   loop
     execute format('drop trigger if exists %I on %s', item.tgname, item.target);
   end loop;
-  -- Check functions of this table, and of tables that were dropped.
-  for item in
-    delete from fencing.protected p
-     where p.relation = remove_checks.relation or not exists (select from pg_class c where c.oid = p.relation)
-    returning p.check_function
-  loop
-    execute format('drop function if exists fencing.%I()', item.check_function);
+  for item in select f.name from unnest(functions) as f (name) loop
+    execute format('drop function if exists fencing.%I()', item.name);
   end loop;
 end
 $$;
@@ -137,25 +208,23 @@ as $$
 declare
   class pg_class;
   check_function name;
+  objects text[];
 begin
   if mode is null or mode not in ('enforce', 'observe') then
     raise exception using errcode = '22023', message = format('mode is enforce or observe, not %s', coalesce(mode, 'null'));
   end if;
   perform fencing.require_protectable(relation);
   execute format('lock table %s in access exclusive mode', relation);
-  perform fencing.require_resource_expression(relation, resource_expression);
+  objects := fencing.require_resource_expression(relation, resource_expression);
   perform fencing.remove_checks(relation);
   select * into class from pg_class where oid = relation;
   check_function := format('check_%s_%s', nextval('fencing.check_id_seq'), left(class.relname, 30));
-  if class.relkind = 'p' then
-    perform fencing.create_row_checks(relation, resource_expression, mode, check_function);
-  else
-    perform fencing.create_statement_checks(relation, resource_expression, mode, check_function);
-  end if;
+  perform fencing.create_check_function(check_function, resource_expression, class.relkind = 'p');
+  perform fencing.create_checks(relation, class.relkind = 'p', mode, check_function);
   perform fencing.create_truncate_checks(relation, mode);
   perform fencing.take_code_rights(relation);
-  insert into fencing.protected (relation, resource_expression, mode, check_function)
-  values (relation, resource_expression, mode, check_function);
+  insert into fencing.protected (relation, resource_expression, mode, check_function, relation_name, expression_objects)
+  values (relation, resource_expression, mode, check_function, relation::text, objects);
 end
 $$;
 comment on function fencing.protect(regclass, text, text) is
@@ -163,7 +232,8 @@ comment on function fencing.protect(regclass, text, text) is
   'also where session_replication_role = replica. Mode observe lets all through and records it as write_rejected with detail.observed = true. '
   'Takes the privileges TRIGGER and REFERENCES from everyone but the owner. To be called again after a change of the expression, the mode or a column''s name. A partitioned table is protected at its root: every partition is covered, also against direct writes, '
   'also those attached later; only TRUNCATE of a partition attached later is not refused until protect() is called again. '
-  'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used or the mode is unknown; 42809, 0A000: not a table that can be protected. '
+  'The expression is evaluated with the rights of whoever writes. '
+  'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used, also for what others own in it, or the mode is unknown; 42809, 0A000: not a table that can be protected. '
   'Locks until the end of the transaction: the table and its partitions, access exclusive.';
 
 create or replace function fencing.unprotect(relation regclass) returns void

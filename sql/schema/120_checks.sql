@@ -1,94 +1,139 @@
 -- What protect() generates. Ordinary tables get statement triggers, which check a whole batch at once; partitioned tables get row triggers,
 -- because PostgreSQL clones those to every partition, also to those attached later, and so covers writes that name a partition.
 --
--- The search is written as a scalar subquery, which is always answered by one probe of the guard's primary key a row, whatever the statistics say.
+-- Two triggers, one right behind the other. The first, fencing_check_*, finds the resources of the changed rows. It evaluates the expression, and with it what others may have made (functions, conversions of
+-- types), so it has the rights of whoever writes and no more. The second, fencing_verify_*, has the owner's rights, which it needs to read the guard, and evaluates nothing of anybody's: it gets the
+-- resources as text, in a setting that it empties. Between the two runs nothing but triggers that the table's owner made with a name in between.
 
-create or replace function fencing.check_body(resource_expression text, mode text, old_rows text, new_rows text) returns text
+create or replace function fencing.check_body(resource_expression text, by_row boolean) returns text
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $body$
-  select replace(replace(replace(replace(replace($template$
+  select replace(replace(replace(replace($template$
 #variable_conflict use_column
-declare
-  fencing_xid   constant xid8 := pg_current_xact_id_if_assigned();
-  fencing_write constant text := coalesce(current_setting('fencing.write_id', true), '');
-  fencing_found text;
 begin
   if tg_op = 'INSERT' then
-    {look} (select ({expression}
-) collate "C" as resource from {new}) t {uncovered}
+    {hand_over} (select ({expression}
+) collate "C" as resource from {new}) t)::text, true);
   elsif tg_op = 'UPDATE' then
-    {look} (select ({expression}
+    {hand_over} (select ({expression}
 ) collate "C" as resource from {old} union all select ({expression}
-) collate "C" from {new}) t {uncovered}
+) collate "C" from {new}) t)::text, true);
   else
-    {look} (select ({expression}
-) collate "C" as resource from {old}) t {uncovered}
+    {hand_over} (select ({expression}
+) collate "C" as resource from {old}) t)::text, true);
   end if;
-  {verdict}return null;
+  return null;
 end
 $template$,
-    '{look}', case mode when 'enforce' then 'select t.resource into fencing_found from'
-                        else 'perform fencing.observe_change(tg_relid, tg_op, d.resource) from (select distinct t.resource from' end),
-    '{uncovered}', E'\n     where (select true from fencing.guard g where g.resource = t.resource and g.entered_xid = fencing_xid\n'
-                   '             and g.entered_at = transaction_timestamp() and g.entered_for = fencing_write) is null\n'
-                   || case mode when 'enforce' then '     limit 1;' else '     limit 100) d;' end),
-    '{verdict}', case mode when 'enforce' then E'if found then\n    perform fencing.refuse_change(tg_relid, tg_op, fencing_found);\n  end if;\n  ' else '' end),
-    '{old}', old_rows),
-    '{new}', new_rows)
+    '{hand_over}', 'perform set_config(''fencing.changed'', array(select ' || case when by_row then '' else 'distinct ' end
+                   || E'\n      case when octet_length(t.resource) > 200 then left(t.resource, 200) || ''... ('' || octet_length(t.resource)::text || '' bytes)'' else t.resource end from'),
+    '{old}', case when by_row then '(select old.*) o' else 'fencing_old' end),
+    '{new}', case when by_row then '(select new.*) n' else 'fencing_new' end),
+    '{expression}', resource_expression)
 $body$;
-comment on function fencing.check_body(text, text, text, text) is 'The body of a check function, but for the resource expression. Locks: none.';
+comment on function fencing.check_body(text, boolean) is 'The body of a check function. Locks: none.';
 
-create or replace function fencing.create_check_function(check_function name, body text) returns void
+create or replace function fencing.create_check_function(check_function name, resource_expression text, by_row boolean) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  execute format('create function fencing.%I() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as %L', check_function, body);
-  execute format('revoke all on function fencing.%I() from public', check_function);
+  execute format('create function fencing.%I() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as %L',
+                 check_function, fencing.check_body(resource_expression, by_row));
+  perform fencing.revoke_from_others('function', p.oid::regprocedure::text, coalesce(p.proacl, acldefault('f', p.proowner)), p.proowner)
+     from pg_proc p where p.pronamespace = 'fencing'::regnamespace and p.proname = check_function;
   execute format('comment on function fencing.%I() is %L', check_function,
-                 'Trigger, generated by fencing.protect: refuses changes of rows whose resource this transaction has not entered. SQLSTATE FG428, FG403. Locks: none.');
+                 'Trigger, generated by fencing.protect: finds the resources of the rows that change, for fencing.verify_change. Runs with the rights of whoever writes. Locks: none.');
 end
 $$;
-comment on function fencing.create_check_function(name, text) is 'Creates a generated trigger function, granted to nobody. Locks: none.';
+comment on function fencing.create_check_function(name, text, boolean) is 'Creates a generated trigger function, granted to nobody. Locks: none.';
 
-create or replace function fencing.create_statement_checks(relation regclass, resource_expression text, mode text, check_function name) returns void
-language plpgsql
+create or replace function fencing.verify_change() returns trigger
+language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
 declare
-  trigger record;
+  changed constant text[] := nullif(current_setting('fencing.changed', true), '');
+  xid     constant xid8 := pg_current_xact_id_if_assigned();
+  write   constant text := left(coalesce(current_setting('fencing.write_id', true), ''), 64);
+  emptied constant text := set_config('fencing.changed', '', true);
+  outside text;
 begin
-  perform fencing.create_check_function(check_function,
-    replace(fencing.check_body(resource_expression, mode, 'fencing_old', 'fencing_new'), '{expression}', resource_expression));
-  for trigger in
-    select * from (values ('insert', 'new table as fencing_new'), ('update', 'old table as fencing_old new table as fencing_new'),
-                          ('delete', 'old table as fencing_old')) as t (operation, tables)
-  loop
-    execute format('create trigger fencing_check_%1$s after %1$s on %2$s referencing %3$s for each statement execute function fencing.%4$I()',
-                   trigger.operation, relation, trigger.tables, check_function);
-    execute format('alter table %s enable always trigger fencing_check_%s', relation, trigger.operation);
-  end loop;
+  if changed is null then
+    raise exception using errcode = 'FG403', message = format('resource not covered: the check of %s did not run; fencing.protect() puts it back', tg_relid::regclass),
+      detail = jsonb_build_object('resource', null, 'relation', tg_relid::regclass::text, 'operation', lower(tg_op))::text;
+  end if;
+  if cardinality(changed) = 1 then  -- the common case, in half the time
+    perform from fencing.guard g where g.resource = changed[1] collate "C" and g.entered_xid = xid and g.entered_at = transaction_timestamp() and g.entered_for = write;
+    if found then
+      return null;
+    end if;
+  end if;
+  -- A scalar subquery is always answered by one probe of the guard's primary key a resource, whatever the statistics say. The list is a subquery too: seen by the planner, it would be planned for each time.
+  if tg_argv[0] = 'enforce' then
+    select t.resource into outside from unnest((select changed)) as t (resource)
+     where (select true from fencing.guard g where g.resource = t.resource collate "C" and g.entered_xid = xid
+             and g.entered_at = transaction_timestamp() and g.entered_for = write) is null
+     limit 1;
+    if found then
+      perform fencing.refuse_change(tg_relid, tg_op, outside);
+    end if;
+  else
+    perform fencing.observe_change(tg_relid, tg_op, d.resource) from (select distinct t.resource from unnest((select changed)) as t (resource)
+     where (select true from fencing.guard g where g.resource = t.resource collate "C" and g.entered_xid = xid
+             and g.entered_at = transaction_timestamp() and g.entered_for = write) is null
+     limit 100) d;
+  end if;
+  return null;
 end
 $$;
-comment on function fencing.create_statement_checks(regclass, text, text, name) is 'The checks of an ordinary table. Locks: the table, access exclusive.';
+comment on function fencing.verify_change() is
+  'Trigger: refuses changes of rows whose resource this transaction has not entered, or records them in mode observe. The resources come from the trigger before it, as text. '
+  'SQLSTATE FG428, FG403. Locks: none.';
 
-create or replace function fencing.create_row_checks(relation regclass, resource_expression text, mode text, check_function name) returns void
+create or replace function fencing.expected_triggers(by_row boolean, mode text, check_function name) returns table (name name, function name, kind integer, argument text, tables text)
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$  -- kind as in pg_trigger.tgtype: 1 a row, 2 before, 4 insert, 8 delete, 16 update, 32 truncate
+  select * from (values
+    ('fencing_check_insert'::name, check_function, 4, null, 'new table as fencing_new'),
+    ('fencing_check_update', check_function, 16, null, 'old table as fencing_old new table as fencing_new'),
+    ('fencing_check_delete', check_function, 8, null, 'old table as fencing_old'),
+    ('fencing_verify_insert', 'verify_change', 4, mode, null),
+    ('fencing_verify_update', 'verify_change', 16, mode, null),
+    ('fencing_verify_delete', 'verify_change', 8, mode, null)) t
+   where not by_row
+  union all
+  select * from (values
+    ('fencing_check_row'::name, check_function, 29, null, null),
+    ('fencing_verify_row', 'verify_change', 29, mode, null)) t
+   where by_row
+  union all
+  select 'fencing_check_truncate', 'check_truncate', 34, mode, null;
+$$;
+comment on function fencing.expected_triggers(boolean, text, name) is 'The triggers of a protected table, of each partition too where they go by row. Locks: none.';
+
+create or replace function fencing.create_checks(relation regclass, by_row boolean, mode text, check_function name) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  item record;
   target regclass;
 begin
-  perform fencing.create_check_function(check_function,
-    replace(fencing.check_body(resource_expression, mode, '(select old.*) o', '(select new.*) n'), '{expression}', resource_expression));
-  execute format('create trigger fencing_check_row after insert or update or delete on %s for each row execute function fencing.%I()', relation, check_function);
-  for target in select p.relid from pg_partition_tree(relation) p loop
-    execute format('alter table %s enable always trigger fencing_check_row', target);
+  for item in select * from fencing.expected_triggers(by_row, mode, check_function) t where t.name <> 'fencing_check_truncate' loop
+    execute format('create trigger %I after %s on %s %s for each %s execute function fencing.%I(%s)', item.name,
+                   case when by_row then 'insert or update or delete' else split_part(item.name, '_', 3) end, relation,
+                   coalesce('referencing ' || item.tables, ''), case when by_row then 'row' else 'statement' end, item.function, coalesce(quote_literal(item.argument), ''));
+    for target in select relation union select p.relid from pg_partition_tree(relation) p loop
+      execute format('alter table %s enable always trigger %I', target, item.name);
+    end loop;
   end loop;
 end
 $$;
-comment on function fencing.create_row_checks(regclass, text, text, name) is 'The checks of a partitioned table. Locks: the table and its partitions, access exclusive.';
+comment on function fencing.create_checks(regclass, boolean, text, name) is 'The checks of a table: by row for a partitioned one, else by statement. Locks: the table and its partitions, access exclusive.';
 
 create or replace function fencing.check_truncate() returns trigger
 language plpgsql security definer

@@ -95,8 +95,26 @@ $$;
 comment on function fencing.grant_types(oid[]) is
   'Grants fencing_gateway usage of the schemas of these types and of their operators, where it has none. Locks: none.';
 
+create or replace function fencing.require_name(name text, target text, replace boolean) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  holder text;
+begin
+  select coalesce(c.oid::regclass::text, to_regprocedure(e.function)::text) into holder
+    from fencing.exposed e left join pg_class c on c.oid = e.relation where e.name = require_name.name;
+  if holder <> target and replace is not true then
+    raise exception using errcode = '42710', message = format('the name %s is taken: it stands for %s, and would stand for %s', name, holder, target),
+      hint = 'Choose another with name => …, or pass replace => true: callers of the name then reach the new one.';
+  end if;
+end
+$$;
+comment on function fencing.require_name(text, text, boolean) is
+  'Raises 42710 where the name in the HTTP interface stands for something else that still exists, unless that is to be replaced. Locks: none.';
+
 create or replace function fencing.expose_table(
-  relation regclass, name text default null, operations text[] default '{select,insert,update,delete}', columns text[] default null) returns void
+  relation regclass, name text default null, operations text[] default '{select,insert,update,delete}', columns text[] default null, replace boolean default false) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -117,6 +135,7 @@ begin
   if found then
     raise exception using errcode = '42703', message = format('%s has no column %s', relation, coalesce(missing, 'null'));
   end if;
+  perform fencing.require_name(coalesce(expose_table.name, class.relname), relation::text, replace);
   perform fencing.hide(coalesce(expose_table.name, class.relname));
   insert into fencing.exposed (name, relation, operations, columns)
   values (coalesce(expose_table.name, class.relname), expose_table.relation, expose_table.operations, expose_table.columns);
@@ -129,13 +148,13 @@ begin
   perform pg_notify('fencing_catalog', coalesce(expose_table.name, class.relname));
 end
 $$;
-comment on function fencing.expose_table(regclass, text, text[], text[]) is
+comment on function fencing.expose_table(regclass, text, text[], text[], boolean) is
   'Lets gateways serve the table or view under that name (its own by default) with these operations and columns (null: all), and grants fencing_gateway just that, '
   'with usage of the schemas of table and types; takes the privileges TRIGGER and REFERENCES from everyone but the owner. Update and delete need select too, for their conditions. '
-  'Replaces what had the name before. Running gateways hear of it when the transaction commits. The caller installed the schema and owns the table. '
-  'SQLSTATE 42809: not a table; 0A000: one of fencing''s or PostgreSQL''s own; 42703: no such column; 23514: a bad name or operation. Locks: none that writers wait for.';
+  'Called again for the same table, it replaces what was exposed; a name that stands for something else it takes only with replace => true. Running gateways hear of it when the transaction commits. The caller installed the schema and owns the table. '
+  'SQLSTATE 42809: not a table; 0A000: one of fencing''s or PostgreSQL''s own; 42703: no such column; 42710: the name is taken; 23514: a bad name or operation. Locks: none that writers wait for.';
 
-create or replace function fencing.expose_function(function regprocedure, name text default null) returns void
+create or replace function fencing.expose_function(function regprocedure, name text default null, replace boolean default false) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -157,6 +176,7 @@ begin
               where t.mode in ('i', 'b') and coalesce(t.argument, '') = '') then
     raise exception using errcode = '0A000', message = format('%s has an argument without a name', function), hint = 'Arguments are passed by name.';
   end if;
+  perform fencing.require_name(coalesce(expose_function.name, proc.proname), function::text, replace);
   perform fencing.hide(coalesce(expose_function.name, proc.proname));
   insert into fencing.exposed (name, function)
   values (coalesce(expose_function.name, proc.proname), expose_function.function::text);
@@ -166,9 +186,9 @@ begin
   perform pg_notify('fencing_catalog', coalesce(expose_function.name, proc.proname));
 end
 $$;
-comment on function fencing.expose_function(regprocedure, text) is
-  'Lets gateways call the function under that name (its own by default) and grants fencing_gateway execute. Arguments are passed by name. Replaces what had the name before. '
-  'SQLSTATE 42809: not a function; 0A000: an argument without a name, variadic, or one of fencing''s or PostgreSQL''s own; 23514: a bad name. Locks: none that writers wait for.';
+comment on function fencing.expose_function(regprocedure, text, boolean) is
+  'Lets gateways call the function under that name (its own by default) and grants fencing_gateway execute. Arguments are passed by name. A name that stands for something else it takes only with replace => true. '
+  'SQLSTATE 42809: not a function; 0A000: an argument without a name, variadic, or one of fencing''s or PostgreSQL''s own; 42710: the name is taken; 23514: a bad name. Locks: none that writers wait for.';
 
 create or replace function fencing.hide(name text) returns void
 language plpgsql
@@ -193,34 +213,3 @@ comment on function fencing.hide(text) is
   'Takes back what expose_table or expose_function gave under this name, and the privileges that no other name needs; usage of the schema stays. '
   'Does nothing where the name is unknown. Locks: none that writers wait for.';
 
-create or replace function fencing.guard_faults() returns setof text
-language sql stable security definer
-set search_path = pg_catalog, pg_temp
-as $$
-  with tables as (  -- with their partitions, and the triggers that each has to have
-    select t.oid, case when c.relkind = 'p' then '{fencing_check_row,fencing_check_truncate}'::text[]
-                       else '{fencing_check_insert,fencing_check_update,fencing_check_delete,fencing_check_truncate}' end as triggers
-      from fencing.protected p join pg_class c on c.oid = p.relation
-           cross join lateral (select p.relation::oid union select relid from pg_partition_tree(p.relation)) t (oid)
-    union all
-    select relid, '{history_append_only,history_no_truncate}' from pg_partition_tree('fencing.history')
-  )
-  select format('%s: the trigger %s %s; %s puts it back', c.oid::regclass, n.name,
-                case when t.oid is null then 'is missing' else 'is not always on' end,
-                case when c.relnamespace = 'fencing'::regnamespace then 'alter table … enable always trigger' else 'protect()' end)
-    from tables g join pg_class c on c.oid = g.oid cross join unnest(g.triggers) as n (name)
-         left join pg_trigger t on t.tgrelid = c.oid and t.tgname = n.name
-   where t.tgenabled is distinct from 'A' and (c.relkind in ('r', 'p') or n.name not like '%truncate')
-  union
-  select format('%s: %s has the privilege %s, and could run code as whoever writes; protect() and expose_table() take it', r.target, r.grantee, r.privilege)
-    from (select oid from tables union select e.relation from fencing.exposed e where e.relation is not null) g cross join fencing.code_rights(g.oid) r
-  union
-  select format('%s: %s belongs to another role, whose triggers run as whoever changes a key: its constraint %s has an action', p.oid::regclass, f.oid::regclass, k.conname)
-    from (select oid from tables union select e.relation from fencing.exposed e) g join pg_class p on p.oid = g.oid
-         join pg_constraint k on k.confrelid = p.oid and k.contype = 'f' and (k.confdeltype not in ('a', 'r') or k.confupdtype not in ('a', 'r'))
-         join pg_class f on f.oid = k.conrelid and f.relowner <> p.relowner
-  order by 1;
-$$;
-comment on function fencing.guard_faults() is
-  'What would let a change past the guard although protect() was called: checks that are missing or not always on (a restore of data alone with --disable-triggers leaves them so), TRUNCATE of '
-  'partitions attached since, and who but the owner may have triggers run. Nothing where all is well. `fencegate check` asks it. Locks: none.';

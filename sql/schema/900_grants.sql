@@ -1,48 +1,53 @@
--- Who may do what, object by object. Nothing to public.
+-- What is done once all objects are there. Each step does nothing where it is done.
 
-revoke all on schema fencing from public;
-revoke all on all tables in schema fencing from public;
-revoke all on all sequences in schema fencing from public;
-revoke all on all functions in schema fencing from public;
-revoke all on domain fencing.resource_name, fencing.event_word from public;
-revoke all on all tables in schema fencing from fencing_gateway, fencing_writer, fencing_auditor;
-revoke all on all functions in schema fencing from fencing_gateway, fencing_writer, fencing_auditor;
-
-grant usage on schema fencing to fencing_gateway, fencing_writer, fencing_auditor;
-
-grant execute on function fencing.enter(text, bigint, text) to fencing_writer;
-grant execute on function fencing.fence(text) to fencing_writer, fencing_auditor, fencing_gateway;
-grant execute on function fencing.guard_faults() to fencing_auditor, fencing_gateway;
-
-grant select on fencing.history, fencing.guard, fencing.cluster to fencing_auditor, fencing_gateway;
-grant execute on function fencing.schema_version() to fencing_auditor;
-grant select on fencing.node, fencing.api_catalog to fencing_gateway;
-
-grant execute on function
-  fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb),
-  fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[], uuid[]),
-  fencing.shared_resource_expression(regclass),
-  fencing.find_outcomes(text[], text[], bytea[]),
-  fencing.claim_keys(text[], text[], bytea[]),
-  fencing.keep_outcomes(text[], text[], bytea[], text[], bigint),
-  fencing.forget_outcomes(integer),
-  fencing.seal_writes(text[], bigint[], uuid[], text[], text[], text[]),
-  fencing.record_events(jsonb),
-  fencing.append_events(uuid, bigint, bigint[], text[], text[], bigint[], bigint[], text[], text[], text[], uuid[], jsonb[]),
-  fencing.history_tail(),
-  fencing.keep_history(integer),
-  fencing.raise_fences(text[], bigint, text, text, text, text),
-  fencing.repair_fence(text, bigint, text, text, text),
-  fencing.draw_epoch(text, bigint),
-  fencing.draw_epoch(text, text, boolean, bigint),
-  fencing.note_unsynced(text),
-  fencing.join_cluster(text[], integer, bigint, integer),
-  fencing.schema_version(),
-  fencing.write_landed(uuid, text),
-  fencing.type_name(oid, integer),
-  fencing.refuse_answer(bigint),
-  fencing.base_type(oid),
-  fencing.operator_schema(oid)
-  to fencing_gateway;
-
+select fencing.apply_privileges();
 -- What was exposed before a re-run is untouched: those are grants on the application's own objects.
+
+-- Checks that an earlier version made evaluate the expression with the owner's rights: made anew. One that can't be stays as it was, and guard_faults() names it.
+do $$
+declare
+  item record;
+begin
+  for item in
+    select p.* from fencing.protected p join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = p.check_function and f.prosecdef
+      join pg_class c on c.oid = p.relation order by p.relation_name
+  loop
+    begin
+      perform fencing.protect(item.relation, item.resource_expression, item.mode);
+    exception when others then
+      raise warning 'fencing: % keeps the checks of an earlier version: %', item.relation, sqlerrm;
+    end;
+  end loop;
+end
+$$;
+
+-- Only a superuser may create event triggers; without them guard_faults() names what they would have refused.
+do $$
+declare
+  item record;
+begin
+  if not exists (select from pg_catalog.pg_roles r where r.rolname = current_user and r.rolsuper) then
+    return;
+  end if;
+  for item in
+    select * from (values ('fencing_refuse_openings', 'ddl_command_end', $i$ when tag in ('CREATE TABLE', 'CREATE TABLE AS', 'SELECT INTO', 'ALTER TABLE', 'CREATE FOREIGN TABLE',
+                                                                        'ALTER FOREIGN TABLE', 'CREATE TRIGGER', 'ALTER TRIGGER')$i$),
+                          ('fencing_refuse_drops', 'sql_drop', '')) as t (name, event, condition)
+     where not exists (select from pg_catalog.pg_event_trigger e where e.evtname = t.name)
+  loop
+    execute format('create event trigger %I on %s%s execute function fencing.refuse_openings()', item.name, item.event, item.condition);
+    execute format('alter event trigger %I enable always', item.name);
+    execute format('comment on event trigger %I is %L', item.name, 'Keeps protected tables from being opened in other ways than fencing.unprotect().');
+  end loop;
+end
+$$;
+
+do $$
+declare
+  problem constant text := fencing.set_up_recorder();
+begin
+  if problem is not null then
+    raise notice 'fencing: refusals of direct SQL are not recorded: %', problem;
+  end if;
+end
+$$;

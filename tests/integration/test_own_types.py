@@ -25,7 +25,7 @@ def members(stack: Stack) -> Iterator[Api]:
     api = stack.api()
     eventually(lambda: api.get("/v1/tables/members").status == 200, 10, what="the gateway knows the table")
     yield api
-    stack.query("select fencing.hide('members'); select fencing.hide('promoted'); drop table members; drop schema kinds cascade; drop schema \"Own Types\" cascade")
+    stack.query("select fencing.hide('members'); select fencing.hide('promoted'); select fencing.unprotect('members'); drop table members; drop schema kinds cascade; drop schema \"Own Types\" cascade")
 
 
 @pytest.fixture

@@ -259,7 +259,7 @@ def test_check_when_a_check_of_the_guard_is_off_then_exit_69_and_it_is_named(clu
         for words in ("FAULT guard: public.watched: the trigger fencing_check_update is not always on", "FAULT guard: public.watched: public has the privilege trigger"):
             assert words in done.stdout, done
     finally:
-        connection.cursor().execute("drop table if exists watched")
+        connection.cursor().execute("select fencing.unprotect('watched'); drop table watched")
         connection.close()
 
 

@@ -21,7 +21,7 @@ def bins(stack: Stack) -> Iterator[Api]:
     api = stack.api()
     eventually(lambda: api.get("/v1/tables/bins").status == 200, 10, what="the gateway knows the table")
     yield api
-    stack.query("select fencing.hide('bins'); drop table bins")
+    stack.query("select fencing.hide('bins'); select fencing.unprotect('bins'); drop table bins")
 
 
 @pytest.fixture

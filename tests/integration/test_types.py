@@ -38,7 +38,7 @@ def digits(*values: str) -> list[tuple[str, str]]:
     return [(value, value) for value in values]
 
 
-NASTY = ["", " ", "'", '"', "\\", "'; drop table kinds; --", "$1", "{a,b}", "(1,2)", "NULL", "null", "Grüße 日本語 🔑 \u202e", "\n\t\r\x01", "x" * 70_000]
+NASTY = ["", " ", "'", '"', "\\", "'; select fencing.unprotect('kinds'); drop table kinds; --", "$1", "{a,b}", "(1,2)", "NULL", "null", "Grüße 日本語 🔑 \u202e", "\n\t\r\x01", "x" * 70_000]
 
 KINDS = [
     Kind("smallint", digits("-32768", "32767")),

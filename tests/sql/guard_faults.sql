@@ -8,6 +8,8 @@ alter table public.inventory disable trigger all;
 alter table public.inventory enable trigger all;
 alter table public.orders disable trigger fencing_check_update;
 drop trigger fencing_check_truncate on public.order_events;
+alter event trigger fencing_refuse_drops disable;
+drop trigger fencing_check_truncate on public.order_events;
 create table public.halls_2 partition of public.halls for values from (10) to (20);
 alter table fencing.history_default disable trigger history_no_truncate;
 grant all on public.halls_1 to test_app;

@@ -1,7 +1,11 @@
--- With dblink and a recorder set, what is refused is in the history although the transaction rolled back.
-create schema elsewhere;
-create extension dblink schema elsewhere;
-insert into fencing.settings select 'recorder', format('host=%s dbname=%s user=postgres', current_setting('unix_socket_directories'), current_database());
+-- With a recorder, what is refused is in the history although the transaction rolled back.
+-- a copy of a database has no recorder of its own before it is installed again, and records nothing in the original
+select substr(fencing.recorder_fault(), 1, 19) as in_a_copy;
+\connect - test_app
+update inventory set stock = 0 where sku = 'sku-1';
+\connect - postgres
+select fencing.set_up_recorder() as problem;
+select fencing.recorder_fault() as fault;
 \connect - test_app
 set application_name = 'orders';
 select fencing.enter('inventory/sku-1', 5);

@@ -22,10 +22,10 @@ def rows(server, database, statement):
 
 RULES = {
     "every function pins search_path": """
-        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and proname <> 'is_resource'  -- inlined, all names qualified
+        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and proname not in ('is_resource', 'bound_text', 'bound_detail')  -- inlined, all names qualified
            and not coalesce(proconfig @> array['search_path=pg_catalog, pg_temp'], false)""",
     "every security definer function of the database pins search_path": """
-        select oid::regprocedure from pg_proc where prosecdef and pronamespace::regnamespace::text not in ('pg_catalog', 'information_schema')
+        select oid::regprocedure from pg_proc where prosecdef and pronamespace::regnamespace::text not in ('pg_catalog', 'information_schema', 'fencing_recorder')  -- that is dblink
            and not coalesce(array_to_string(proconfig, ',') like '%search_path=%', false)""",
     "no function is granted to public": """
         select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace
@@ -73,7 +73,7 @@ RULES = {
     "what a role may call and that reads what the role may not is security definer": """
         select p.oid::regprocedure from pg_proc p, aclexplode(p.proacl) a where p.pronamespace = 'fencing'::regnamespace and a.grantee <> p.proowner
            and not p.prosecdef and p.prosrc ~* '\\m(from|into|update) fencing'""",
-    "the roles can't log in": "select rolname from pg_roles where rolname like 'fencing\\_%' and (rolcanlogin or rolsuper or rolcreaterole)",
+    "the roles can't log in": "select rolname from pg_roles where rolname like 'fencing\\_%' and rolname !~ '^fencing_recorder_[0-9]+$' and (rolcanlogin or rolsuper or rolcreaterole)",
     "the guard has one index": """
         select indexrelid::regclass from pg_index where indrelid = 'fencing.guard'::regclass and not indisprimary""",
     "every trigger of the guard is always on": """
@@ -131,7 +131,8 @@ def test_install_includes_every_schema_file_in_order():
 def snapshot(server, database):
     """Everything the installation made, but the moments at which it did."""
     return rows(server, database, """
-        select 'function', oid::regprocedure::text, md5(pg_get_functiondef(oid) || coalesce(proacl::text, '')) from pg_proc where pronamespace = 'fencing'::regnamespace
+        select 'function', oid::regprocedure::text, md5(pg_get_functiondef(oid) ||
+            (select string_agg(a::text, ',' order by a::text) from aclexplode(coalesce(proacl, acldefault('f', proowner))) a)) from pg_proc where pronamespace = 'fencing'::regnamespace
            and proname !~ '^check_[0-9]'
         union all select 'relation', oid::regclass::text, relkind::text ||
             (select string_agg(a::text, ',' order by a::text) from aclexplode(coalesce(relacl, acldefault(case relkind when 'S' then 's' else 'r' end::"char", relowner))) a)

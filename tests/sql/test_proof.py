@@ -154,8 +154,7 @@ def test_begin_write_when_proofs_are_required_then_it_goes_on_as_before(owner, s
 
 
 def test_refused_proof_when_there_is_a_recorder_then_it_is_in_the_history(owner, caller, server, database):
-    owner.connection.cursor().execute("create extension dblink")
-    owner.connection.cursor().execute("insert into fencing.settings values ('recorder', %s)", (f"host={server.folder} dbname={database} user=test_gateway",))
+    assert owner.run("select fencing.set_up_recorder()") is None
     caller.enter(FORGED)
     assert owner.run("""select array_agg(array[event, resource, fencing_token::text, principal, detail ->> 'sqlstate', detail ->> 'fault'])
                         from fencing.history""") == [["write_rejected", RESOURCE, "34", "test_app", "FG401", "not_authentic"]]

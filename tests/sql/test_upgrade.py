@@ -12,7 +12,6 @@ LIFE = """
     select fencing.record_events('[{"event": "lease_released", "resource": "a/b", "fencing_token": 34, "owner": "o", "trace_id": "t", "detail": {"x": 1}}]');
     select * from fencing.begin_write('{inventory/sku-1}', 7, '00000000-0000-0000-0000-000000000001', 'o', 'p', 't', null);
     update inventory set stock = stock - 1 where sku = 'sku-1';
-    insert into fencing.settings values ('recorder', 'dbname=kept') on conflict do nothing;
 """
 HISTORY = """select id, at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail, tableoid::regclass::text
   from fencing.history order by id"""
@@ -34,7 +33,7 @@ def old(server, request):
     name = server.create("template0")
     run(server, name, request.param.read_text(), (SQL / "examples" / "shop.sql").read_text())
     assert rows(server, name, "select fencing.schema_version()") == [(int(request.param.stem),)]
-    run(server, name, LIFE)
+    run(server, name, LIFE, "insert into fencing.settings values ('recorder', 'dbname=old password=secret')")
     yield name
     server.drop(name)
 
@@ -67,7 +66,9 @@ def test_old_database_becomes_a_new_one_and_keeps_its_history(server, old, new, 
         assert rows(server, old, HISTORY) == before
         assert snapshot(server, old) == snapshot(server, new)
         assert rows(server, old, INDEXES) == rows(server, new, INDEXES)
-        assert rows(server, old, "select * from fencing.settings") == [("recorder", "dbname=kept")]
+        assert rows(server, old, "select * from fencing.settings") == [], "a recorder's password was there"
+        assert rows(server, old, "select fencing.recorder_fault()") == [(None,)]
+        assert rows(server, old, "select fencing.guard_faults()") == []
     run(server, old, "select fencing.add_proof_key(sha256('a key')), fencing.require_proof(true); select fencing.require_proof(false)")
     run(server, old, """
         select fencing.append_events('00000000-0000-0000-0000-00000000000a', 1, null, '{lease_granted}', null, null, null, null, null, null, null, null)""", LIFE)

@@ -1,4 +1,4 @@
--- unprotect() removes triggers, function and entry; protect() twice leaves one set; a dropped table's function goes with the next call.
+-- unprotect() removes triggers, function and entry; protect() twice leaves one set; a protected table can't be dropped.
 select fencing.protect('public.inventory', $$'inventory/' || sku$$);
 select fencing.protect('public.inventory', $$'inventory/' || sku$$);
 select tgname, tgenabled from pg_trigger where tgrelid = 'inventory'::regclass and not tgisinternal order by tgname;
@@ -9,6 +9,8 @@ select relation, resource_expression, mode from fencing.protected order by relat
 \connect - test_app
 update inventory set note = 'free' where sku = 'sku-1';
 \connect - postgres
+drop table order_events;
+select fencing.unprotect('public.order_events');
 drop table order_events;
 select fencing.unprotect('public.orders');
 select count(*) as entries from fencing.protected;

@@ -1,0 +1,80 @@
+#include <gateway/metrics/guard_watch.hpp>
+
+#include <spdlog/spdlog.h>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+namespace fencegate {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+constexpr steady_clock::duration first_after = 1s;
+constexpr steady_clock::duration next_after = 1min;
+constexpr auto call_timeout = 10s;
+
+}  // namespace
+
+struct guard_watch::impl {
+    impl(pg::pool& p, asio::io_context& i) : pool(p), io(i) {}
+
+    static asio::awaitable<void> run(std::shared_ptr<impl> self) {
+        asio::steady_timer timer(self->io);
+        auto pause = first_after;
+        for (;;) {
+            timer.expires_after(pause);
+            co_await timer.async_wait(asio::use_awaitable);
+            if (self->stopping) co_return;
+            auto faults = co_await self->pool.find_guard_faults(steady_clock::now() + call_timeout);
+            if (faults)
+                self->keep(std::move(*faults));
+            else if (!self->stopping)
+                spdlog::warn("the guard could not be checked: {}", faults.error().detail);
+            pause = next_after;
+        }
+    }
+
+    void keep(std::vector<std::string> faults) {
+        const std::lock_guard hold(mutex);
+        const auto is_in = [](const std::vector<std::string>& all, const std::string& fault) {
+            return std::ranges::find(all, fault) != all.end();
+        };
+        for (const auto& fault : faults) {
+            if (!found || !is_in(found->faults, fault)) spdlog::error("the guard has a fault: {}", fault);
+        }
+        if (found && !found->faults.empty() && faults.empty()) spdlog::info("the guard has no fault any more");
+        found = finding{std::move(faults), std::chrono::system_clock::now()};
+    }
+
+    pg::pool& pool;
+    asio::io_context& io;
+    std::atomic<bool> stopping{false};
+    mutable std::mutex mutex;
+    std::optional<finding> found;
+};
+
+guard_watch::guard_watch(pg::pool& pool, asio::io_context& io) : impl_(std::make_shared<impl>(pool, io)) {}
+
+guard_watch::~guard_watch() {
+    impl_->stopping = true;
+}
+
+void guard_watch::start() {
+    asio::co_spawn(impl_->io, impl::run(impl_), asio::detached);
+}
+
+std::optional<guard_watch::finding> guard_watch::latest() const {
+    const std::lock_guard hold(impl_->mutex);
+    return impl_->found;
+}
+
+}  // namespace fencegate

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <gateway/pg/pool.hpp>
+
+#include <boost/asio/io_context.hpp>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fencegate {
+
+/// Asks PostgreSQL once a minute what would let a change past the guard (fencing.guard_faults), and keeps the latest
+/// answer; what is new in it goes to the log.
+///
+/// Threads: latest() from any. Limits: one query of some 100 ms a minute, on a connection of the history's.
+/// Lifetime: the pool outlives `io`'s running.
+class guard_watch {
+  public:
+    struct finding {
+        std::vector<std::string> faults;
+        std::chrono::system_clock::time_point at;  ///< When PostgreSQL answered.
+    };
+
+    guard_watch(pg::pool& pool, boost::asio::io_context& io);
+    ~guard_watch();
+
+    /// Begins, on `io`.
+    void start();
+    /// Nothing before the first answer; while PostgreSQL is away, the one before.
+    std::optional<finding> latest() const;
+
+  private:
+    struct impl;
+    std::shared_ptr<impl> impl_;  ///< Shared with the coroutine.
+};
+
+}  // namespace fencegate

@@ -1,0 +1,86 @@
+-- How a protected table comes open without unprotect(): checks taken away or replaced by others, a parent or child that is not checked, a table made anew under the name. Each is named (guard_faults), and refused
+-- by event triggers where the installing role may create some, which only a superuser may.
+
+create or replace function fencing.table_faults() returns table (relation oid, other oid, about text, fault text)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set jit = off  -- the planner expects a thousand rows of each function, and compiling takes seconds
+as $$
+  with tables as materialized (  -- the protected tables, and their partitions
+    select p.relation::oid as root, t.oid, c.relkind = 'p' as by_row, p.mode, p.check_function
+      from fencing.protected p join pg_class c on c.oid = p.relation
+           cross join lateral (select p.relation::oid union select relid from pg_partition_tree(p.relation)) t (oid)
+  ), expected as materialized (
+    select g.oid, x.name, f.oid as function, x.kind, coalesce(convert_to(x.argument, 'UTF8') || '\x00', '') as argument, 'protect()' as remedy, 'trigger' as about
+      from tables g cross join lateral fencing.expected_triggers(g.by_row, g.mode, g.check_function) x
+           left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = x.function and f.pronargs = 0
+    union all
+    select h.relid, x.name, 'fencing.refuse_history_change()'::regprocedure, x.kind, '', 'alter table … enable always trigger', 'history'
+      from pg_partition_tree('fencing.history') h cross join (values ('history_append_only'::name, 27), ('history_no_truncate', 34)) as x (name, kind)
+  )
+  select c.oid, null::oid, x.about,
+         format('%s: the trigger %s %s; %s puts it back', c.oid::regclass, x.name,
+                case when t.oid is null then 'is missing' when t.tgenabled <> 'A' then 'is not always on' else 'is not the one that checks' end, x.remedy)
+    from expected x join pg_class c on c.oid = x.oid left join pg_trigger t on t.tgrelid = c.oid and t.tgname = x.name
+   where (t.tgenabled = 'A' and t.tgfoid = x.function and t.tgtype = x.kind and t.tgqual is null and t.tgattr = '' and t.tgargs = x.argument and not t.tgdeferrable) is not true
+     and (c.relkind in ('r', 'p') or x.name not like '%truncate')
+  union all
+  select p.relation, null, 'trigger', format('%s: the function fencing.%s() is not what this version of protect() makes; call it again', p.relation, p.check_function)
+    from fencing.protected p join pg_class c on c.oid = p.relation
+         left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = p.check_function and f.pronargs = 0
+   where (f.prosrc = fencing.check_body(p.resource_expression, c.relkind = 'p') and not f.prosecdef and f.proconfig = '{"search_path=pg_catalog, pg_temp"}') is not true
+  union all
+  select p.relation, i.inhparent, 'parent', format('%s: changes through %s, which is not protected, are not checked; detach it, or protect that', p.relation, i.inhparent::regclass)
+    from fencing.protected p join pg_inherits i on i.inhrelid = p.relation
+   where i.inhparent not in (select g.oid from tables g where g.by_row)
+  union all
+  select g.root, c.oid, 'parent', format('%s: %s inherits from it and is not checked where it is named itself; alter table … no inherit', g.oid::regclass, c.oid::regclass)
+    from tables g join pg_inherits i on i.inhparent = g.oid join pg_class c on c.oid = i.inhrelid and not c.relispartition
+  union all
+  select c.oid, p.relation, 'name', format('%s: a table of this name was protected, which %s; this one is not: protect() it', c.oid::regclass,
+                                          case when o.oid is null then 'was dropped' else 'is now ' || o.oid::regclass::text end)
+    from fencing.protected p join pg_class c on c.oid = to_regclass(p.relation_name) and c.oid <> p.relation left join pg_class o on o.oid = p.relation
+   where c.oid not in (select g.oid from tables g);
+$$;
+comment on function fencing.table_faults() is
+  'What keeps the checks of a protected table from being reached. relation: the table; other: a second one that takes part; about: trigger, parent, name, or history, whose triggers are the guard''s own. Locks: none.';
+
+create or replace function fencing.refuse_openings() returns event_trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set jit = off  -- the planner expects a thousand rows of each function, and compiling takes seconds
+as $$
+declare
+  touched oid[];
+  found_fault text;
+begin
+  if tg_event = 'sql_drop' then
+    select p.relation_name into found_fault
+      from pg_event_trigger_dropped_objects() d join fencing.protected p on d.classid = 'pg_class'::regclass and d.objid = p.relation and d.objsubid = 0 limit 1;
+    if found then
+      raise exception using errcode = '55000', message = format('%s is protected: a table made anew under its name would be open', found_fault),
+        hint = format('select fencing.unprotect(%L) first.', found_fault);
+    end if;
+    touched := array(select to_regclass(format('%I.%I', d.address_names[1], d.address_names[2]))::oid from pg_event_trigger_dropped_objects() d where d.object_type = 'trigger');
+  else
+    touched := array(select case when d.classid = 'pg_trigger'::regclass then (select t.tgrelid from pg_trigger t where t.oid = d.objid) else d.objid end
+                       from pg_event_trigger_ddl_commands() d where d.classid in ('pg_trigger'::regclass, 'pg_class'::regclass));
+  end if;
+  if touched = '{}' then
+    return;
+  end if;
+  -- Checks may be switched off and on by a superuser, who can do it in any case: pg_restore --data-only --disable-triggers needs it.
+  select f.fault into found_fault from fencing.table_faults() f
+   where (f.relation = any (touched) or f.other = any (touched))
+     and f.about <> 'history' and case f.about when 'trigger' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER', 'DROP TRIGGER')
+                                          or tg_tag = 'ALTER TABLE' and not exists (select from pg_roles r where r.rolname = session_user and r.rolsuper)
+                      else true end
+   limit 1;
+  if found then
+    raise exception using errcode = '55000', message = 'this would open a protected table: ' || found_fault, hint = 'fencing.unprotect() takes the protection off, and fencing.protect() puts it on again.';
+  end if;
+end
+$$;
+comment on function fencing.refuse_openings() is
+  'Event trigger: refuses what table_faults() would name afterwards, and the dropping of a protected table. protect() and unprotect() are not concerned: they take the table off the list before they begin. '
+  'SQLSTATE 55000. Locks: none.';

@@ -1,0 +1,104 @@
+-- Who may do what, object by object: the whole list. Nothing to public; on what is not here, nobody but the owner has any privilege.
+
+create or replace function fencing.expected_privileges() returns table (kind text, object text, role text, privilege text)
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  values
+    ('schema', 'fencing', 'fencing_gateway', 'usage'),
+    ('schema', 'fencing', 'fencing_writer', 'usage'),
+    ('schema', 'fencing', 'fencing_auditor', 'usage'),
+    ('schema', 'fencing', 'fencing_recorder', 'usage'),
+    ('function', 'fencing.enter(text,bigint,text)', 'fencing_writer', 'execute'),
+    ('function', 'fencing.fence(text)', 'fencing_writer', 'execute'),
+    ('function', 'fencing.append_refusal(name,jsonb)', 'fencing_recorder', 'execute'),
+    ('function', 'fencing.fence(text)', 'fencing_auditor', 'execute'),
+    ('function', 'fencing.guard_faults()', 'fencing_auditor', 'execute'),
+    ('function', 'fencing.recorder_fault()', 'fencing_auditor', 'execute'),
+    ('function', 'fencing.schema_version()', 'fencing_auditor', 'execute'),
+    ('table', 'fencing.history', 'fencing_auditor', 'select'),
+    ('table', 'fencing.guard', 'fencing_auditor', 'select'),
+    ('table', 'fencing.cluster', 'fencing_auditor', 'select'),
+    ('table', 'fencing.history', 'fencing_gateway', 'select'),
+    ('table', 'fencing.guard', 'fencing_gateway', 'select'),
+    ('table', 'fencing.cluster', 'fencing_gateway', 'select'),
+    ('table', 'fencing.node', 'fencing_gateway', 'select'),
+    ('table', 'fencing.api_catalog', 'fencing_gateway', 'select'),
+    ('function', 'fencing.fence(text)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.guard_faults()', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.recorder_fault()', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.schema_version()', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.begin_write(text[],bigint,uuid,text,text,text,jsonb)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.begin_writes(text[],bigint[],uuid[],text[],text[],text[],jsonb[],uuid[])', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.shared_resource_expression(regclass)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.find_outcomes(text[],text[],bytea[])', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.claim_keys(text[],text[],bytea[])', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.keep_outcomes(text[],text[],bytea[],text[],bigint)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.forget_outcomes(integer)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.seal_writes(text[],bigint[],uuid[],text[],text[],text[])', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.record_events(jsonb)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.append_events(uuid,bigint,bigint[],text[],text[],bigint[],bigint[],text[],text[],text[],uuid[],jsonb[])', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.history_tail()', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.keep_history(integer)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.raise_fences(text[],bigint,text,text,text,text)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.repair_fence(text,bigint,text,text,text)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.draw_epoch(text,bigint)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.draw_epoch(text,text,boolean,bigint)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.note_unsynced(text)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.join_cluster(text[],integer,bigint,integer)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.write_landed(uuid,text)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.type_name(oid,integer)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.refuse_answer(bigint)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.base_type(oid)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.operator_schema(oid)', 'fencing_gateway', 'execute');
+$$;
+comment on function fencing.expected_privileges() is 'The privileges on the schema and what is in it, but for the owner''s. The installation grants them and takes all others. Locks: none.';
+
+create or replace function fencing.granted_privileges() returns table (kind text, object text, role text, privilege text)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select distinct o.kind, o.object, case a.grantee when 0 then 'public' else a.grantee::regrole::text end,
+         p.prefix || lower(a.privilege_type)
+    from (select 'schema' as kind, n.nspname::text as object, n.nspacl as acl, n.nspowner as owner from pg_namespace n where n.nspname = 'fencing'
+          union all
+          select case c.relkind when 'S' then 'sequence' else 'table' end, c.oid::regclass::text, c.relacl, c.relowner
+            from pg_class c where c.relnamespace = 'fencing'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
+          union all
+          select 'column', format('%s (%I)', c.oid::regclass, a.attname), a.attacl, c.relowner
+            from pg_class c join pg_attribute a on a.attrelid = c.oid where c.relnamespace = 'fencing'::regnamespace and a.attacl is not null
+          union all
+          select 'function', f.oid::regprocedure::text, coalesce(f.proacl, acldefault('f', f.proowner)), f.proowner from pg_proc f where f.pronamespace = 'fencing'::regnamespace
+          union all
+          select 'type', t.oid::regtype::text, coalesce(t.typacl, acldefault('T', t.typowner)), t.typowner
+            from pg_type t where t.typnamespace = 'fencing'::regnamespace and t.typtype = 'd'
+          union all
+          select 'foreign server', s.srvname::text, s.srvacl, s.srvowner from pg_foreign_server s where s.srvname = 'fencing_recorder') o
+         cross join aclexplode(o.acl) a
+         cross join lateral (select '' as prefix union all select 'grant option for ' where a.is_grantable) p
+   where a.grantee <> o.owner;
+$$;
+comment on function fencing.granted_privileges() is
+  'The privileges that there are on the schema and what is in it, but for the owner''s; one that may be handed on has a second row, "grant option for …". Locks: none.';
+
+create or replace function fencing.apply_privileges() returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  item record;
+begin
+  for item in select * from (select * from fencing.granted_privileges() except select * from fencing.expected_privileges()) g order by g.privilege like 'grant%', g.object, g.role loop
+    if item.kind = 'column' then
+      execute format('revoke %s%s on table %s from %s cascade', item.privilege, substring(item.object from ' \(.*$'), split_part(item.object, ' (', 1), item.role);
+    else
+      execute format('revoke %s on %s %s from %s cascade', item.privilege, item.kind, item.object, item.role);
+    end if;
+  end loop;
+  for item in select * from (select * from fencing.expected_privileges() except select * from fencing.granted_privileges()) g loop
+    execute format('grant %s on %s %s to %s', item.privilege, item.kind, item.object, item.role);
+  end loop;
+end
+$$;
+comment on function fencing.apply_privileges() is
+  'For the installation: takes every privilege on the schema that is not expected, whoever granted it, such as the default privileges of the owner, and grants those that are missing. Locks: none.';

@@ -1,0 +1,79 @@
+-- The recorder: a connection of its own for each refusal of direct SQL, so that its row in the history outlives the refused transaction. Needs the extension dblink.
+--
+-- The connection is a foreign server with a user mapping of the owner's. Nobody but the owner and superusers reads the password in the mapping, and no statement carries it. The login role
+-- belongs to this database alone, is a member of fencing_recorder, and can add refusals and do nothing else.
+
+create or replace function fencing.set_up_recorder() returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  login constant name := 'fencing_recorder_' || (select d.oid from pg_database d where d.datname = current_database());
+  password constant text := replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', '');
+  hosts text;
+begin
+  if fencing.recorder_schema() is not null and exists (
+       select from pg_foreign_server s cross join pg_options_to_table(s.srvoptions) o join pg_user_mapping m on m.umserver = s.oid
+                   cross join pg_options_to_table(m.umoptions) u join pg_roles r on r.rolname = u.option_value
+        where s.srvname = 'fencing_recorder' and o.option_name = 'dbname' and o.option_value = current_database() and u.option_name = 'user') then
+    return null;  -- as the operator may have changed it
+  end if;
+  if not exists (select from pg_extension e where e.extname = 'dblink') then
+    if not exists (select from pg_available_extensions e where e.name = 'dblink') then
+      return 'the server has no extension dblink: install PostgreSQL''s contrib modules';
+    end if;
+    if exists (select from pg_namespace n where n.nspname = 'fencing_recorder') then
+      return 'the schema fencing_recorder is in the way: drop it';
+    end if;
+    create schema fencing_recorder;  -- granted to nobody, so that dblink opens connections for nobody else
+    execute 'create extension dblink schema fencing_recorder';
+  end if;
+  execute 'drop server if exists fencing_recorder cascade';
+  -- TCP on the loopback interface asks for a password wherever sockets are bound to users of the operating system; the socket is for servers that do not listen there.
+  hosts := concat_ws(',',
+    case when exists (select from unnest(string_to_array(replace(current_setting('listen_addresses'), ' ', ''), ',')) as t (address) where t.address in ('*', '0.0.0.0', 'localhost', '127.0.0.1')) then '127.0.0.1' end,
+    nullif(btrim(split_part(current_setting('unix_socket_directories'), ',', 1)), ''));
+  execute format('create server fencing_recorder foreign data wrapper dblink_fdw options (host %L, port %L, dbname %L, connect_timeout ''2'', '
+                 'application_name ''fencing_recorder'', options ''-c statement_timeout=2000 -c lock_timeout=1000'')', hosts, current_setting('port'), current_database());
+  if not exists (select from pg_roles r where r.rolname = login) then
+    execute format('create role %I login', login);
+    execute format('comment on role %I is %L', login, 'records refusals of direct SQL in the database ' || current_database());
+  end if;
+  execute format('alter role %I password %L', login, password);
+  execute format('grant fencing_recorder to %I', login);
+  if not has_database_privilege(login, current_database(), 'connect') then
+    execute format('grant connect on database %I to %I', current_database(), login);
+  end if;
+  execute format('create user mapping for current_user server fencing_recorder options (user %L, password %L)', login, password);
+  return null;
+exception when others then
+  return sqlerrm;
+end
+$$;
+comment on function fencing.set_up_recorder() is
+  'For the role that installed the schema, and called by the installation: creates what the recorder needs and is missing, the extension dblink (by a superuser), the foreign server fencing_recorder, a login '
+  'role and the user mapping; a server of this database that has a mapping is left as it is. Null, or what could not be done; then nothing of it is. Locks: none that writers wait for.';
+
+create or replace function fencing.recorder_fault() returns text
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  dblink_schema constant name := fencing.recorder_schema();
+  problem text;
+  detail text;
+begin
+  if dblink_schema is null then
+    return case when not exists (select from pg_extension e where e.extname = 'dblink') then 'the extension dblink is missing'
+                else 'the foreign server fencing_recorder or its user mapping for ' || current_user || ' is missing' end
+           || ': run `fencegate migrate` as a superuser, or see "The recorder" in sql/README.md';
+  end if;
+  perform fencing.call_recorder(dblink_schema, '{}');
+  return null;
+exception when query_canceled or others then
+  get stacked diagnostics problem = message_text, detail = pg_exception_detail;
+  return concat_ws(': ', problem, nullif(btrim(detail, E' \n'), '')) || ' (foreign server fencing_recorder; see "The recorder" in sql/README.md)';
+end
+$$;
+comment on function fencing.recorder_fault() is
+  'Why refusals of direct SQL do not get into the history, found by connecting as the recorder does; null where they do. `fencegate check` and `migrate` ask it. Bounded by 2 s to connect and 2 s to answer. Locks: none.';

@@ -1,0 +1,52 @@
+-- What would let a change past the guard.
+
+create or replace function fencing.guard_faults() returns setof text
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set jit = off  -- the planner expects a thousand rows of each function, and compiling takes seconds
+as $$
+  with tables as materialized (
+    select t.oid from fencing.protected p join pg_class c on c.oid = p.relation
+           cross join lateral (select p.relation::oid union select relid from pg_partition_tree(p.relation)) t (oid)
+  ), exposed as materialized (
+    select e.relation::oid as oid from fencing.exposed e where e.relation is not null
+  ), expected as materialized (
+    select * from fencing.expected_privileges()
+  ), granted as materialized (
+    select * from fencing.granted_privileges()
+  )
+  select f.fault from fencing.table_faults() f
+  union
+  select format('%s: its resource expression uses %s, which belongs to %s, who could run code as whoever writes', p.relation, o.object, fencing.foreign_owner(o.object, p.relation))
+    from fencing.protected p join pg_class c on c.oid = p.relation cross join unnest(p.expression_objects) as o (object)
+   where fencing.foreign_owner(o.object, p.relation) is not null
+  union
+  select format('%s %s: %s has the privilege %s, which is for nobody but the owner; fencegate migrate takes it', g.kind, g.object, g.role, g.privilege)
+    from (select * from granted except select * from expected) g
+  union
+  select format('%s %s: %s lacks the privilege %s; fencegate migrate grants it', g.kind, g.object, g.role, g.privilege)
+    from (select * from expected except select * from granted) g
+  union
+  select format('%s %s belongs to %s, not to the owner of the schema', o.kind, o.name, o.owner::regrole)
+    from (select 'table' as kind, c.oid::regclass::text as name, c.relowner as owner from pg_class c where c.relnamespace = 'fencing'::regnamespace
+          union all select 'function', f.oid::regprocedure::text, f.proowner from pg_proc f where f.pronamespace = 'fencing'::regnamespace
+          union all select 'type', t.oid::regtype::text, t.typowner from pg_type t where t.typnamespace = 'fencing'::regnamespace and t.typtype = 'd') o
+   where o.owner <> current_user::regrole
+  union
+  select format('the event trigger %s is missing or not always on; fencegate migrate puts it back', x.name)
+    from (values ('fencing_refuse_openings'), ('fencing_refuse_drops')) as x (name) left join pg_event_trigger e on e.evtname = x.name
+   where exists (select from pg_roles r where r.rolname = current_user and r.rolsuper) and (e.evtenabled = 'A' and e.evtfoid = 'fencing.refuse_openings()'::regprocedure) is not true
+  union
+  select format('%s: %s has the privilege %s, and could run code as whoever writes; protect() and expose_table() take it', r.target, r.grantee, r.privilege)
+    from (select oid from tables union select oid from exposed) g cross join fencing.code_rights(g.oid) r
+  union
+  select format('%s: %s belongs to another role, whose triggers run as whoever changes a key: its constraint %s has an action', p.oid::regclass, f.oid::regclass, k.conname)
+    from (select oid from tables union select oid from exposed) g join pg_class p on p.oid = g.oid
+         join pg_constraint k on k.confrelid = p.oid and k.contype = 'f' and (k.confdeltype not in ('a', 'r') or k.confupdtype not in ('a', 'r'))
+         join pg_class f on f.oid = k.conrelid and f.relowner <> p.relowner
+  order by 1;
+$$;
+comment on function fencing.guard_faults() is
+  'What would let a change past the guard although protect() was called: checks that are missing, replaced or not always on (a restore of data alone with --disable-triggers leaves them so), TRUNCATE of '
+  'partitions attached since, tables made anew, parents and children that are not checked, expressions over what others own, every privilege on this schema that is not expected, and who but the owner may '
+  'have triggers run. Nothing where all is well. `fencegate check` and running gateways ask it. Locks: none.';

@@ -1,0 +1,319 @@
+"""What a login without rights of its own tries: to read the recorder's password, to run code as the owner, to use default privileges, to fill the guard's tables, to hold its locks."""
+import collections
+import json
+
+import psycopg2
+import pytest
+from test_catalogue import SCHEMA_FILES, rows
+
+PRINTED = ("debug_print_parse", "debug_print_rewritten", "debug_print_plan")
+
+
+class Login:
+    """A connection whose statements say which SQLSTATE they failed with."""
+
+    def __init__(self, server, database, user="test_app"):
+        self.connection = server.connect(database, user)
+
+    def run(self, statement, *arguments):
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement, arguments or None)
+            return cursor.fetchall() if cursor.description else None
+
+    def fails(self, statement, *arguments):
+        with pytest.raises(psycopg2.Error) as failed:
+            self.run(statement, *arguments)
+        return failed.value
+
+    def sqlstate(self, statement, *arguments):
+        return self.fails(statement, *arguments).pgcode
+
+
+@pytest.fixture
+def logins(server, database):
+    made = []
+
+    def login(user="test_app"):
+        made.append(Login(server, database, user))
+        return made[-1]
+
+    yield login
+    for each in made:
+        each.connection.close()
+
+
+@pytest.fixture
+def owner(logins):
+    made = logins("postgres")
+    assert made.run("select fencing.set_up_recorder()") == [(None,)]
+    assert made.run("select fencing.recorder_fault()") == [(None,)]
+    return made
+
+
+@pytest.fixture
+def recorder(owner):
+    """The recorder's login and password."""
+    options = dict(owner.run("""select o.option_name, o.option_value from pg_user_mapping m join pg_foreign_server s on s.oid = m.umserver, pg_options_to_table(m.umoptions) o
+                                 where s.srvname = 'fencing_recorder'"""))
+    assert len(options["password"]) == 64
+    return options["user"], options["password"]
+
+
+def printed(text):
+    """As a constant stands in a plan."""
+    return " ".join(str(byte) for byte in text.encode())
+
+
+def everything_said(login, error):
+    parts = (error.diag.message_primary, error.diag.message_detail, error.diag.message_hint, error.diag.context, error.diag.internal_query)
+    return "\n".join([*login.connection.notices, *[part or "" for part in parts]])
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["recorder_works", "recorder_fails"])
+def test_refusal_when_plans_are_printed_then_no_password_in_them(logins, owner, recorder, works):
+    """The server's own LOG messages, plans included, go to whoever sets client_min_messages."""
+    if not works:
+        owner.run("alter server fencing_recorder options (set host '/nowhere')")
+    app = logins()
+    app.connection.notices = collections.deque()  # a list would keep the last fifty
+    for name in PRINTED:
+        app.run(f"set {name} = on")
+    app.run("set client_min_messages = log")
+    said = everything_said(app, app.fails("update inventory set stock = 0 where sku = 'sku-1'"))
+    assert "PLANNEDSTMT" in said and printed("fencing_recorder") in said, "plans were printed, that of the call among them"
+    assert recorder[1] not in said and printed(recorder[1]) not in said
+    assert owner.run("select count(*) from fencing.history where event = 'write_rejected'") == [(int(works),)]
+
+
+@pytest.mark.parametrize("user", ["test_app", "test_gateway", "test_auditor"])
+def test_recorders_password_when_looked_for_then_out_of_reach(logins, owner, recorder, user):
+    login = logins(user)
+    assert login.run("select umoptions from pg_user_mappings where srvname = 'fencing_recorder'") == [(None,)]
+    for statement in ("select * from pg_user_mapping", "select * from fencing.settings", "select fencing_recorder.dblink('fencing_recorder', 'select 1')",
+                      "create user mapping for current_user server fencing_recorder", "select fencing.call_recorder('fencing_recorder', '{}')"):
+        assert login.sqlstate(statement) == "42501", statement
+
+
+def test_recorders_login_when_used_then_it_adds_refusals_and_no_more(server, logins, owner, recorder, database):
+    login = logins(recorder[0])
+    login.run("select fencing.append_refusal(%s, %s)", database, json.dumps({"resource": "x" * 13_000, "event": "write_applied", "principal": "p" * 5_000, "detail": {"a": "d" * 200_000}}))
+    (event, resource, principal, detail), = owner.run("select event, resource, principal, detail from fencing.history")
+    assert (event, resource, principal) == ("write_rejected", "x" * 250 + "... (13000 bytes)", "p" * 200 + "... (5000 bytes)") and list(detail) == ["left_out_bytes"]
+    assert login.sqlstate("select fencing.append_refusal('another', '{\"resource\": \"a/b\"}')") == "22023"
+    for call in ("fencing.repair_fence('a/b', 0, 'p', null, 'r')", "fencing.enter('a/b', 1)", "fencing.record_events('[]')", "fencing.keep_history(7)", "fencing.fence('a/b')", "fencing.guard_faults()"):
+        assert login.sqlstate(f"select {call}") == "42501", call
+    for table in ("fencing.guard", "fencing.history", "fencing.proof_key", "public.inventory"):
+        assert login.sqlstate(f"select * from {table}") == "42501", table
+    assert owner.run("select count(*) from pg_auth_members m join pg_roles r on r.oid = m.member where r.rolname = %s", recorder[0]) == [(1,)]
+
+
+def test_refusal_when_the_caller_has_a_connection_of_the_recorders_name_then_recorded(server, logins, owner, database):
+    owner.run("drop extension dblink cascade; drop schema fencing_recorder; create extension dblink schema public; grant execute on function public.dblink_connect_u(text, text) to test_app")
+    assert owner.run("select fencing.set_up_recorder()") == [(None,)]
+    app = logins()
+    app.run("select dblink_connect_u('fencing_recorder', %s)", f"host={server.folder} dbname=postgres user=test_app")
+    assert app.sqlstate("update inventory set stock = 0 where sku = 'sku-1'") == "FG428"
+    assert owner.run("select count(*) from fencing.history where event = 'write_rejected'") == [(1,)]
+
+
+EVIL = """create or replace function app.{0} returns text language plpgsql {1} as $$
+          begin execute 'alter role test_app superuser'; return 'x'; exception when others then raise exception 'ran as %: %', current_user, sqlerrm; end $$"""
+HARMLESS = "create or replace function app.{0} returns text language sql immutable as $$ select 'x'::text $$"
+
+
+@pytest.fixture
+def app_schema(logins, owner):
+    owner.run("create schema app authorization test_app")
+    app = logins()
+    app.run("create type app.mood as (n integer)")
+    for function in ("slug(text)", "mood_text(app.mood)"):
+        app.run(HARMLESS.format(function))
+    app.run("create cast (app.mood as text) with function app.mood_text(app.mood)")
+    app.run("create operator app.@@@ (rightarg = text, function = app.slug)")
+    return app
+
+
+@pytest.mark.parametrize("expression, named", [("app.slug(name)", "function app.slug(pg_catalog.text)"), ("feeling::text", "function app.mood_text(app.mood)"),
+                                               ("operator(app.@@@) name", "operator app.@@@(NONE,pg_catalog.text)"), ("'a/' || (feeling is null)::text", "type app.mood")])
+def test_protect_when_an_expression_uses_what_others_own_then_refused(owner, app_schema, expression, named):
+    owner.run("create table public.notes (name text, feeling app.mood)")
+    app_schema.run(EVIL.format("slug(text)", "immutable"))
+    error = owner.fails("select fencing.protect('public.notes', %s)", expression)
+    assert error.pgcode == "22023" and "belongs to test_app" in str(error) and "ran as" not in str(error), error
+    assert owner.run("select count(*) from fencing.protected") == [(3,)] and owner.run("select fencing.guard_faults()") == []
+
+
+@pytest.mark.parametrize("expression, function", [("'a/' || app.slug(name)", "slug(text)"), ("'a/' || feeling::text", "mood_text(app.mood)")])
+@pytest.mark.parametrize("parted", [False, True], ids=["ordinary", "partitioned"])
+def test_expression_when_the_tables_owner_changes_it_then_runs_as_the_writer(owner, app_schema, expression, function, parted):
+    app_schema.run("create table app.notes (name text, feeling app.mood, id integer)" + (" partition by list (id); create table app.notes_1 partition of app.notes default" if parted else ""))
+    owner.run("select fencing.protect('app.notes', %s)", expression)
+    app_schema.run(EVIL.format(function, "volatile"))
+    error = app_schema.fails("insert into app.notes values ('n', row(1), 1)")
+    assert "ran as test_app" in str(error), error
+    assert owner.run("select rolsuper from pg_roles where rolname = 'test_app'") == [(False,)]
+
+
+def test_guard_faults_when_what_an_expression_uses_changes_hands_then_named(owner, app_schema):
+    owner.run("create function public.slug(text) returns text language sql immutable as $$ select $1 $$; create table public.notes (name text)")
+    owner.run("select fencing.protect('public.notes', $$'a/' || public.slug(name)$$)")
+    assert owner.run("select expression_objects from fencing.protected where relation = 'public.notes'::regclass") == [(["function public.slug(pg_catalog.text)"],)]
+    owner.run("grant create on schema public to test_app; alter function public.slug(text) owner to test_app; revoke create on schema public from test_app")
+    (fault,), = owner.run("select fencing.guard_faults()")
+    assert "public.notes: its resource expression uses function public.slug(pg_catalog.text), which belongs to test_app" in fault
+
+
+def test_check_when_its_setting_is_forged_then_refused(owner, logins):
+    """The resources go from one trigger to the next in a setting that anyone may set: it is set anew each time, and does not stay."""
+    app = logins()
+    app.run("set fencing.changed = '{}'")
+    assert app.sqlstate("update inventory set stock = 0 where sku = 'sku-1'") == "FG428"
+    app.run("begin")
+    app.run("select fencing.enter('inventory/sku-1', 5)")
+    app.run("update inventory set stock = 5 where sku = 'sku-1'")
+    assert app.run("select current_setting('fencing.changed')") == [("",)]
+    app.run("set local fencing.changed = '{inventory/sku-1}'")
+    assert app.sqlstate("update inventory set stock = 0 where sku in ('sku-1', E'sku-2')") == "FG403"
+    app.run("rollback")
+
+
+DEFAULTS = """alter default privileges {0} grant all on {1} to {2}"""
+
+
+def test_install_when_default_privileges_grant_all_then_the_guard_has_none_of_it(server):
+    fresh = server.create("template0")
+    admin = Login(server, fresh, "postgres")
+    for kind in ("tables", "sequences", "functions", "types", "schemas"):
+        for grantee in ("test_app with grant option", "fencing_writer", "fencing_auditor") if kind != "schemas" else ("test_app", "fencing_writer"):
+            admin.run(DEFAULTS.format("", kind, grantee))
+    for file in SCHEMA_FILES:
+        admin.run(file.read_text())
+    admin.run("create table public.notes (name text); select fencing.protect('public.notes', 'name')")
+    admin.run("select fencing.make_history_partition(now() + interval '200 days')")
+    assert admin.run("select * from fencing.granted_privileges() except select * from fencing.expected_privileges()") == []
+    assert admin.run("select fencing.guard_faults()") == []
+    app = Login(server, fresh)
+    for statement in ("update fencing.guard set last_fencing_token = 0", "select * from fencing.proof_key", "insert into fencing.settings values ('require_proof', 'off')",
+                      "select fencing.repair_fence('a/b', 1, 'p', null, 'r')", "select nextval('fencing.check_id_seq')", "create table fencing.mine ()"):
+        assert app.sqlstate(statement) == "42501", statement
+    app.connection.close()
+    admin.connection.close()
+    server.drop(fresh)
+
+
+@pytest.mark.parametrize("grant, fault", [
+    ("grant update on fencing.guard to test_app", "table fencing.guard: test_app has the privilege update"),
+    ("grant select (outer_pad) on fencing.proof_key to public", "column fencing.proof_key (outer_pad): public has the privilege select"),
+    ("grant execute on function fencing.repair_fence(text, bigint, text, text, text) to fencing_writer", "fencing.repair_fence(text,bigint,text,text,text): fencing_writer has the privilege execute"),
+    ("grant execute on function fencing.enter(text, bigint, text) to fencing_writer with grant option", "fencing_writer has the privilege grant option for execute"),
+    ("grant usage on sequence fencing.history_id_seq to test_app", "sequence fencing.history_id_seq: test_app has the privilege usage"),
+    ("grant create on schema fencing to test_app", "schema fencing: test_app has the privilege create"),
+    ("grant insert on fencing.history_default to test_app", "table fencing.history_default: test_app has the privilege insert"),
+    ("grant usage on type fencing.resource_name to public", "type fencing.resource_name: public has the privilege usage"),
+    ("grant usage on foreign server fencing_recorder to test_app", "foreign server fencing_recorder: test_app has the privilege usage"),
+    ("revoke select on fencing.guard from fencing_gateway", "table fencing.guard: fencing_gateway lacks the privilege select"),
+    ("alter table fencing.guard owner to test_app", "table fencing.guard belongs to test_app"),
+    ("alter event trigger fencing_refuse_drops disable", "the event trigger fencing_refuse_drops is missing or not always on")])
+def test_guard_faults_when_a_privilege_is_not_as_expected_then_named_and_mended(owner, grant, fault):
+    owner.run(grant)
+    said = [row[0] for row in owner.run("select fencing.guard_faults()")]
+    assert any(fault in each for each in said), said
+    if "owner" not in grant and "event" not in grant:
+        owner.run("select fencing.apply_privileges()")
+        assert owner.run("select fencing.guard_faults()") == []
+
+
+def test_install_when_the_schema_is_anothers_then_refused_and_nothing_runs(server):
+    """Whoever may create schemas could lay tables with triggers of its own where the installation looks for its own."""
+    fresh = server.create("template0")
+    admin = Login(server, fresh, "postgres")
+    admin.run(f"grant create on database {fresh} to test_app")
+    app = Login(server, fresh)
+    app.run("create schema fencing; create table fencing.guard (resource text, last_fencing_token bigint)")
+    error = admin.fails(SCHEMA_FILES[0].read_text())
+    assert error.pgcode == "42501" and "belongs to test_app" in str(error)
+    app.connection.close()
+    admin.connection.close()
+    server.drop(fresh)
+
+
+def test_resource_of_13_kb_when_refused_then_recorded_in_short(server, logins, owner):
+    app = logins()
+    before = (server.folder / "log").stat().st_size
+    error = app.fails("insert into inventory values (%s, 1, 1)", "x" * 13_000)
+    shown = "inventory/" + "x" * 190 + "... (13010 bytes)"
+    assert error.pgcode == "FG428" and json.loads(error.diag.message_detail)["resource"] == shown
+    assert owner.run("select event, resource, principal from fencing.history") == [("write_rejected", shown, "test_app")]
+    app.fails("insert into inventory select 'y' || n || repeat('x', 1000000), 1, 1 from generate_series(1, 3) as t (n)")
+    owner.run("drop user mapping for current_user server fencing_recorder")
+    app.fails("insert into inventory values (repeat('x', 4000000), 1, 1)")
+    assert (server.folder / "log").stat().st_size - before < 20_000
+
+
+def test_observed_resource_of_13_kb_then_the_statement_goes_through(owner, logins):
+    owner.run("select fencing.protect('public.inventory', $$'inventory/' || sku$$, 'observe'); alter table inventory drop constraint inventory_pkey cascade")
+    logins().run("insert into inventory values (%s, 1, 1)", "x" * 13_000)
+    assert owner.run("select resource from fencing.history") == [("inventory/" + "x" * 190 + "... (13010 bytes)",)]
+
+
+def test_enter_when_a_setting_has_32_mb_then_64_characters_are_kept(owner, logins):
+    app = logins()
+    app.run("select set_config('fencing.write_id', repeat('w', 33554432), false)")
+    app.run("begin")
+    app.run("select fencing.enter('inventory/sku-1', 5)")
+    app.run("update inventory set stock = 5 where sku = 'sku-1'")
+    app.run("commit")
+    assert owner.run("select length(entered_for) from fencing.guard where resource = 'inventory/sku-1'") == [(64,)]
+
+
+LONG = "l" * 9_000
+
+
+@pytest.mark.parametrize("call", [
+    "select fencing.begin_write('{a/b}', 5, gen_random_uuid(), %s, %s, %s, %s)",
+    "select fencing.begin_write('{a/b,a/c}', 5, gen_random_uuid(), %s, %s, %s, %s)",
+    "select fencing.begin_writes('{a/b}', '{5}', array[gen_random_uuid()], array[%s], array[%s], array[%s], array[%s]::jsonb[])",
+    "select fencing.append_events(gen_random_uuid(), 1, null, '{lease_granted}', null, null, null, array[%s], array[%s], array[%s], null, array[%s]::jsonb[])"])
+def test_event_when_a_gateway_sends_long_texts_then_bounded(logins, owner, call):
+    logins("test_gateway").run(call, LONG, LONG, LONG, json.dumps({"d": LONG * 10}))
+    shown = "l" * 200 + "... (9000 bytes)"
+    for row in owner.run("select owner, principal, trace_id, (select array_agg(k) from jsonb_object_keys(detail) k) from fencing.history"):
+        assert row == (shown, shown, shown, ["left_out_bytes"])
+
+
+def test_claimed_key_when_another_login_holds_its_lock_then_new(logins, server, database):
+    """The advisory lock of a key is anybody's to take; only a gateway's counts."""
+    claim = "select state from fencing.claim_keys('{p}', '{k}', array[decode(repeat('aa', 32), 'hex')])"
+    app, first, second = logins(), logins("test_gateway"), logins("test_gateway")
+    app.run("select pg_advisory_lock(hashtextextended(E'p\\nk', 0))")
+    first.run("begin")
+    assert first.run(claim) == [("new",)]
+    first.run("rollback")
+    app.run("select pg_advisory_unlock_all()")
+    first.run("begin")
+    assert first.run(claim) == [("new",)]
+    assert second.run(claim) == [("running",)]
+    first.run("rollback")
+
+
+def test_upkeep_and_install_when_another_login_holds_advisory_locks_then_done(logins, owner):
+    app = logins()
+    app.run("select pg_advisory_lock(hashtextextended(name, 0)) from unnest('{fencing.install,fencing.keep_history}'::text[]) as t (name)")
+    last = owner.run("select max(relid::regclass::text) from pg_partition_tree('fencing.history') where relid::regclass::text ~ '[0-9]$'")[0][0]
+    owner.run(f"drop table {last}")
+    assert logins("test_gateway").run("select made from fencing.keep_history(0)") == [(1,)]
+    owner.run("set lock_timeout = '500ms'")
+    for file in SCHEMA_FILES:
+        owner.run(f"begin; {file.read_text()}; commit")
+    for table in ("schema_version", "settings", "event_stream"):
+        assert app.sqlstate(f"do $$ begin lock table fencing.{table} in share update exclusive mode; end $$") == "42501"
+
+
+def test_keep_history_when_the_owner_keeps_longer_then_nothing_is_dropped(logins, owner):
+    owner.run("select fencing.make_history_partition(now() - interval '60 days')")
+    owner.run("insert into fencing.settings values ('history_keep_days_min', '365')")
+    gateway = logins("test_gateway")
+    assert gateway.run("select dropped, remaining from fencing.keep_history(7)") == [(0, 0)]
+    owner.run("update fencing.settings set value = '30' where key = 'history_keep_days_min'")
+    assert gateway.run("select dropped, remaining from fencing.keep_history(7)") == [(1, 0)]
+    assert owner.sqlstate("update fencing.settings set value = 'for ever' where key = 'history_keep_days_min'") == "23514"
