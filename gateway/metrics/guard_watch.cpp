@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
 constexpr steady_clock::duration first_after = 1s;
-constexpr steady_clock::duration next_after = 1min;
+constexpr steady_clock::duration next_after = 30s;
 constexpr auto call_timeout = 10s;
 
 }  // namespace

@@ -12,10 +12,10 @@
 
 namespace fencegate {
 
-/// Asks PostgreSQL once a minute what would let a change past the guard (fencing.guard_faults), and keeps the latest
+/// Asks PostgreSQL every half minute what would let a change past the guard (fencing.guard_faults), and keeps the latest
 /// answer; what is new in it goes to the log.
 ///
-/// Threads: latest() from any. Limits: one query of some 100 ms a minute, on a connection of the history's.
+/// Threads: latest() from any. Limits: one query of some 100 ms at a time, on a connection of the history's.
 /// Lifetime: the pool outlives `io`'s running.
 class guard_watch {
   public:

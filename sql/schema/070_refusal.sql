@@ -101,7 +101,7 @@ as $$
   select n.nspname
     from pg_extension e join pg_namespace n on n.oid = e.extnamespace
          join pg_foreign_server s on s.srvname = 'fencing_recorder' and s.srvowner = current_user::regrole
-         join pg_user_mapping m on m.umserver = s.oid and m.umuser = s.srvowner
+         join pg_user_mappings m on m.srvid = s.oid and m.umuser = s.srvowner
    where e.extname = 'dblink';
 $$;
 comment on function fencing.recorder_schema() is

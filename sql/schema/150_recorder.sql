@@ -13,7 +13,7 @@ declare
   hosts text;
 begin
   if fencing.recorder_schema() is not null and exists (
-       select from pg_foreign_server s cross join pg_options_to_table(s.srvoptions) o join pg_user_mapping m on m.umserver = s.oid
+       select from pg_foreign_server s cross join pg_options_to_table(s.srvoptions) o join pg_user_mappings m on m.srvid = s.oid
                    cross join pg_options_to_table(m.umoptions) u join pg_roles r on r.rolname = u.option_value
         where s.srvname = 'fencing_recorder' and o.option_name = 'dbname' and o.option_value = current_database() and u.option_name = 'user') then
     return null;  -- as the operator may have changed it

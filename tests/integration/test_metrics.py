@@ -170,6 +170,23 @@ def test_leaked_key_when_its_node_goes_away_then_it_is_still_told(watching: Gate
     eventually(lambda: value(scrape(api), "fencegate_leaked_keys", node=node.name) == 0, 60, what="it is gone")
 
 
+def test_guard_when_it_is_open_then_counted_named_logged_and_no_longer_when_mended(watching: Gateway, cluster: Cluster, stack: Stack) -> None:
+    api, fault = watching.api, "public.opened: the trigger fencing_check_insert is not always on; protect() puts it back"
+    connection = stack.sql(dbname=cluster.database)
+    with connection.cursor() as cursor:
+        cursor.execute("create table opened (id text); select fencing.protect('opened', 'id'); alter table opened disable trigger fencing_check_insert")
+        try:
+            eventually(lambda: value(scrape(api), "fencegate_guard_faults") == 1, 60, what="it is found")
+            guard = api.call("GET", "/v1/nodes").json()["guard"]
+            assert (guard["fault_count"], guard["faults"]) == (1, [fault])
+            assert watching.log.read_text().count(fault) == 1
+        finally:
+            cursor.execute("select fencing.unprotect('opened'); drop table opened")
+    connection.close()
+    eventually(lambda: value(scrape(api), "fencegate_guard_faults") == 0, 60, what="it is mended")
+    assert api.call("GET", "/v1/nodes").json()["guard"]["faults"] == [] and "the guard has no fault any more" in watching.log.read_text()
+
+
 def test_gateway_when_stopped_in_the_middle_of_a_search_for_leaks_then_it_ends_at_once(cluster: Cluster) -> None:
     settings = cluster.settings()
     settings["lease"]["leak_scan_interval_ms"] = 10_000

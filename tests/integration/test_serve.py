@@ -9,6 +9,7 @@ import subprocess
 import time
 from typing import Any, Callable
 
+import psycopg2
 import pytest
 from support import processes
 from support.api import expect_problem
@@ -261,6 +262,28 @@ def test_check_when_a_check_of_the_guard_is_off_then_exit_69_and_it_is_named(clu
     finally:
         connection.cursor().execute("select fencing.unprotect('watched'); drop table watched")
         connection.close()
+
+
+def test_migrate_when_done_then_refused_direct_sql_is_in_the_history(cluster: Cluster, gateway: Gateway, stack: Stack) -> None:
+    connection = stack.sql(dbname=cluster.database)
+    with connection.cursor() as cursor:
+        cursor.execute("create table recorded (id text); select fencing.protect('recorded', $$'recorded/' || id$$)")
+        try:
+            with pytest.raises(psycopg2.Error):
+                cursor.execute("insert into recorded values ('one')")
+            cursor.execute("select event, principal, detail ->> 'sqlstate' from fencing.history where resource = 'recorded/one'")
+            assert cursor.fetchall() == [("write_rejected", "postgres", "FG428")]
+            done = cluster.run("check", gateway.config)
+            assert done.returncode == 0 and "ok    recorder" in done.stdout, done
+            cursor.execute("select rolname from pg_roles r, pg_database d where rolname = 'fencing_recorder_' || d.oid and datname = current_database()")
+            login = cursor.fetchone()[0]
+            cursor.execute(f"alter role {login} nologin")
+            done = cluster.run("check", gateway.config)
+            assert done.returncode == UNAVAILABLE and "FAULT recorder: refusals of direct SQL are not recorded: " in done.stdout and "sql/README.md" in done.stdout, done
+            cursor.execute(f"alter role {login} login")
+        finally:
+            cursor.execute("select fencing.unprotect('recorded'); drop table recorded")
+    connection.close()
 
 
 def test_check_when_postgresql_is_away_then_exit_69(cluster: Cluster) -> None:

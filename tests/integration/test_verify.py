@@ -311,8 +311,7 @@ def test_direct_sql_of_an_older_schema_when_it_raised_the_fence_then_refusals_by
 
 def test_refusal_when_by_a_fence_that_was_never_committed_then_proved(history: History) -> None:
     """A direct transaction that refuses itself; its refusal outlives it through the recorder."""
-    history.query("create extension dblink")
-    history.query("insert into fencing.settings values ('recorder', %s)", (history.stack.conninfo(history.name),))
+    history.query("select fencing.set_up_recorder()")
     with pytest.raises(psycopg2.Error) as refused:
         history.query("do $$ begin perform fencing.enter('a/1', 90); perform fencing.enter('a/1', 91); perform fencing.enter('a/1', 90); end $$")
     assert refused.value.pgcode == "FG412"

@@ -62,6 +62,8 @@ class Server:
         data = self.folder / "data"
         subprocess.run([*self.as_user, self.bin / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
                         "--locale=C", "--no-sync"], check=True, stdout=subprocess.DEVNULL, cwd=self.folder)
+        rules = data / "pg_hba.conf"  # recorders alone show a password, so that each test of a refusal tests it
+        rules.write_text("local all +fencing_recorder scram-sha-256\n" + rules.read_text())
         options = {"listen_addresses": "", "unix_socket_directories": self.folder, "fsync": "off", "max_prepared_transactions": 4, "wal_level": "logical",
                    "timezone": "UTC", "log_min_messages": "log", "shared_buffers": "32MB"}
         arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
@@ -84,8 +86,8 @@ class Server:
         self.log.close()
         shutil.rmtree(self.folder)
 
-    def connect(self, database, user="postgres", autocommit=True):
-        connection = psycopg2.connect(host=str(self.folder), dbname=database, user=user)
+    def connect(self, database, user="postgres", autocommit=True, **more):
+        connection = psycopg2.connect(host=str(self.folder), dbname=database, user=user, **more)
         connection.autocommit = autocommit
         return connection
 

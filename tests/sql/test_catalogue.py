@@ -191,17 +191,30 @@ def test_a_dump_restored_is_protected_as_before(server, database):
 
 def test_installs_for_an_owner_who_is_no_superuser(server):
     admin = server.connect("postgres")
-    admin.cursor().execute("create role case_owner login createrole")
+    admin.cursor().execute("create role case_owner login createrole password 'case'")
     fresh = server.create("template0")
     admin.cursor().execute(f"alter database {fresh} owner to case_owner")
-    admin.cursor().execute("grant fencing_gateway, fencing_writer, fencing_auditor to case_owner with admin option")
-    connection = server.connect(fresh, "case_owner", autocommit=False)
+    admin.cursor().execute("grant fencing_gateway, fencing_writer, fencing_auditor, fencing_recorder to case_owner with admin option")
+    connection = server.connect(fresh, "case_owner", autocommit=False, password="case")
     superuser = server.connect(fresh)
     superuser.cursor().execute("grant create on schema public to case_owner")
     superuser.close()
     with connection.cursor() as cursor:
         for file in [*SCHEMA_FILES, SQL / "examples" / "shop.sql"]:
             cursor.execute(file.read_text())
+        connection.commit()
+        cursor.execute("select fencing.guard_faults()")
+        assert cursor.fetchall() == []
+        cursor.execute("select fencing.recorder_fault()")
+        assert "the extension dblink is missing" in cursor.fetchone()[0]
+        connection.commit()
+        superuser = server.connect(fresh)
+        superuser.cursor().execute(re.search("create schema fencing_recorder;.*", (SQL / "README.md").read_text())[0].replace("OWNER", "case_owner"))
+        superuser.close()
+        cursor.execute(SCHEMA_FILES[-1].read_text())
+        connection.commit()
+        cursor.execute("select fencing.recorder_fault()")
+        assert cursor.fetchone() == (None,)
         connection.commit()
         cursor.execute("select fencing.enter('inventory/sku-1', 5)")
         cursor.execute("update inventory set stock = 9 where sku = 'sku-1'")

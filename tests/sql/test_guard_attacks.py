@@ -12,8 +12,8 @@ PRINTED = ("debug_print_parse", "debug_print_rewritten", "debug_print_plan")
 class Login:
     """A connection whose statements say which SQLSTATE they failed with."""
 
-    def __init__(self, server, database, user="test_app"):
-        self.connection = server.connect(database, user)
+    def __init__(self, server, database, user="test_app", **more):
+        self.connection = server.connect(database, user, **more)
 
     def run(self, statement, *arguments):
         with self.connection.cursor() as cursor:
@@ -33,8 +33,8 @@ class Login:
 def logins(server, database):
     made = []
 
-    def login(user="test_app"):
-        made.append(Login(server, database, user))
+    def login(user="test_app", **more):
+        made.append(Login(server, database, user, **more))
         return made[-1]
 
     yield login
@@ -95,7 +95,7 @@ def test_recorders_password_when_looked_for_then_out_of_reach(logins, owner, rec
 
 
 def test_recorders_login_when_used_then_it_adds_refusals_and_no_more(server, logins, owner, recorder, database):
-    login = logins(recorder[0])
+    login = logins(recorder[0], password=recorder[1])
     login.run("select fencing.append_refusal(%s, %s)", database, json.dumps({"resource": "x" * 13_000, "event": "write_applied", "principal": "p" * 5_000, "detail": {"a": "d" * 200_000}}))
     (event, resource, principal, detail), = owner.run("select event, resource, principal, detail from fencing.history")
     assert (event, resource, principal) == ("write_rejected", "x" * 250 + "... (13000 bytes)", "p" * 200 + "... (5000 bytes)") and list(detail) == ["left_out_bytes"]
