@@ -32,9 +32,9 @@ begin
   -- TCP on the loopback interface asks for a password wherever sockets are bound to users of the operating system; the socket is for servers that do not listen there.
   hosts := concat_ws(',',
     case when exists (select from unnest(string_to_array(replace(current_setting('listen_addresses'), ' ', ''), ',')) as t (address) where t.address in ('*', '0.0.0.0', 'localhost', '127.0.0.1')) then '127.0.0.1' end,
-    nullif(btrim(split_part(current_setting('unix_socket_directories'), ',', 1)), ''));
-  execute format('create server fencing_recorder foreign data wrapper dblink_fdw options (host %L, port %L, dbname %L, connect_timeout ''2'', '
-                 'application_name ''fencing_recorder'', options ''-c statement_timeout=2000 -c lock_timeout=1000'')', hosts, current_setting('port'), current_database());
+    case when pg_has_role('pg_read_all_settings', 'usage') then nullif(btrim(split_part(current_setting('unix_socket_directories'), ',', 1)), '') end);
+  execute format('create server fencing_recorder foreign data wrapper dblink_fdw options (%s port %L, dbname %L, connect_timeout ''2'', '
+                 'application_name ''fencing_recorder'', options ''-c statement_timeout=2000 -c lock_timeout=1000'')', 'host ' || quote_literal(nullif(hosts, '')) || ',', current_setting('port'), current_database());
   if not exists (select from pg_roles r where r.rolname = login) then
     execute format('create role %I login', login);
     execute format('comment on role %I is %L', login, 'records refusals of direct SQL in the database ' || current_database());
