@@ -65,7 +65,7 @@ begin
     raise exception using errcode = 'FG403', message = format('resource not covered: the check of %s did not run; fencing.protect() puts it back', tg_relid::regclass),
       detail = jsonb_build_object('resource', null, 'relation', tg_relid::regclass::text, 'operation', lower(tg_op))::text;
   end if;
-  if cardinality(changed) = 1 then  -- the common case, in half the time
+  if changed[1] = all (changed) then  -- the common case, in half the time
     perform from fencing.guard g where g.resource = changed[1] collate "C" and g.entered_xid = xid and g.entered_at = transaction_timestamp() and g.entered_for = write;
     if found then
       return null;

@@ -26,6 +26,7 @@ begin
       return 'the schema fencing_recorder is in the way: drop it';
     end if;
     create schema fencing_recorder;  -- granted to nobody, so that dblink opens connections for nobody else
+    perform fencing.revoke_from_others('schema', 'fencing_recorder', n.nspacl, n.nspowner) from pg_namespace n where n.nspname = 'fencing_recorder';
     execute 'create extension dblink schema fencing_recorder';
   end if;
   execute 'drop server if exists fencing_recorder cascade';

@@ -194,7 +194,7 @@ def test_install_when_default_privileges_grant_all_then_the_guard_has_none_of_it
     assert admin.run("select fencing.guard_faults()") == []
     app = Login(server, fresh)
     for statement in ("update fencing.guard set last_fencing_token = 0", "select * from fencing.proof_key", "insert into fencing.settings values ('require_proof', 'off')",
-                      "select fencing.repair_fence('a/b', 1, 'p', null, 'r')", "select nextval('fencing.check_id_seq')", "create table fencing.mine ()"):
+                      "select fencing.repair_fence('a/b', 1, 'p', null, 'r')", "select nextval('fencing.check_id_seq')", "create table fencing.mine ()", "select fencing_recorder.dblink_get_connections()"):
         assert app.sqlstate(statement) == "42501", statement
     app.connection.close()
     admin.connection.close()
