@@ -12,8 +12,8 @@
 
 namespace fencegate {
 
-/// Asks PostgreSQL every half minute what would let a change past the guard (fencing.guard_faults), and keeps the latest
-/// answer; what is new in it goes to the log.
+/// Asks PostgreSQL every half minute what would let a change past the guard (fencing.guard_faults), and keeps the
+/// latest answer; what is new in it goes to the log.
 ///
 /// Threads: latest() from any. Limits: one query of some 100 ms at a time, on a connection of the history's.
 /// Lifetime: the pool outlives `io`'s running.
