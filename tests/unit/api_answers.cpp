@@ -218,7 +218,8 @@ std::vector<http::route> routes_without_services() {
                         reinterpret_cast<history_feed&>(nothing),
                         reinterpret_cast<running_keys&>(nothing),
                         reinterpret_cast<metrics&>(nothing),
-                        reinterpret_cast<leak_watch&>(nothing)};
+                        reinterpret_cast<leak_watch&>(nothing),
+                        reinterpret_cast<guard_watch&>(nothing)};
     return routes(with);
 }
 
