@@ -107,6 +107,19 @@ boost::json::array list_of(scanner& text) {
     return out;
 }
 
+/// Without wildcards that stand behind another and find nothing more: %% is %.
+std::string collapse_wildcards(std::string_view pattern) {
+    std::string out;
+    bool after_wildcard = false;
+    for (std::size_t i = 0; i < pattern.size(); ++i) {
+        if (pattern[i] == '%' && after_wildcard) continue;
+        after_wildcard = pattern[i] == '%';
+        out.push_back(pattern[i]);
+        if (pattern[i] == '\\' && i + 1 < pattern.size()) out.push_back(pattern[++i]);
+    }
+    return out;
+}
+
 /// Reads conditions. `inside`: within a group, where a comma or a parenthesis ends a value.
 class condition_reader {
   public:
@@ -134,8 +147,10 @@ class condition_reader {
             out.value = truth_value(value);
             return out;
         }
-        if (out.op == comparison_operator::like || out.op == comparison_operator::ilike)
+        if (out.op == comparison_operator::like || out.op == comparison_operator::ilike) {
             std::ranges::replace(value, '*', '%');
+            value = collapse_wildcards(value);
+        }
         out.value = boost::json::value(value);
         return out;
     }
@@ -279,6 +294,14 @@ std::size_t count_conditions(const comparison& one) {
     std::size_t count = one.members.empty() ? 1 : 0;
     for (const auto& member : one.members)
         count += count_conditions(member);
+    return count;
+}
+
+std::size_t count_pattern_bytes(const comparison& one) {
+    const bool is_pattern = one.op == comparison_operator::like || one.op == comparison_operator::ilike;
+    std::size_t count = is_pattern ? one.value.as_string().size() : 0;
+    for (const auto& member : one.members)
+        count += count_pattern_bytes(member);
     return count;
 }
 

@@ -10,6 +10,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <utility>
 
 namespace fencegate::api {
 namespace {
@@ -41,10 +42,14 @@ bool is_reserved(std::string_view name) {
 parameters parse_parameters(const http::request& r, http::fault_list& faults) {
     parameters out;
     std::size_t conditions = 0;
+    std::size_t patterns = 0;
     for (const auto& [name, value] : http::query_parameters(r.query, faults)) {
         if (!is_reserved(name)) {
             out.where.push_back(parse_condition(name, value, faults));
             conditions += count_conditions(out.where.back());
+            const auto before = std::exchange(patterns, patterns + count_pattern_bytes(out.where.back()));
+            if (before <= pattern_bytes_max && patterns > pattern_bytes_max)
+                faults.add(name, "like and ilike take patterns of 512 bytes in all");
         } else if (!out.given.insert(name).second) {
             faults.add(name, "is given more than once");
         } else if (name == "select") {

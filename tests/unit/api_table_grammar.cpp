@@ -37,7 +37,8 @@ TEST(api_table_grammar, operators_then_as_named) {
     EXPECT_EQ(parsed("a", "lt.x.y,z)"), R"~(lt a "x.y,z)")~");
     EXPECT_EQ(parsed("a", "gte.-1"), R"~(gte a "-1")~");
     EXPECT_EQ(parsed("a", "not.eq.not.eq.1"), R"~(not eq a "not.eq.1")~");
-    EXPECT_EQ(parsed("a", "like.*x%*"), R"~(like a "%x%%")~");
+    EXPECT_EQ(parsed("a", "like.*x%*"), R"~(like a "%x%")~");
+    EXPECT_EQ(parsed("a", R"(like.**\%%*_%)"), R"~(like a "%\\%%_%")~");
     EXPECT_EQ(parsed("a", "not.ilike.X*"), R"~(not ilike a "X%")~");
     EXPECT_EQ(parsed("a", "is.null"), "is a null");
     EXPECT_EQ(parsed("a", "not.is.true"), "not is a true");
