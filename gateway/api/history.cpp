@@ -3,7 +3,6 @@
 #include <gateway/api/history_export.hpp>
 #include <gateway/api/history_render.hpp>
 #include <gateway/api/history_request.hpp>
-#include <gateway/http/accept.hpp>
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/problem.hpp>
 #include <gateway/http/rfc3339.hpp>
@@ -50,22 +49,16 @@ std::string render_summary(const history_summary_query& query, const std::vector
 }  // namespace
 
 awaitable<http::response> show_history(services with, http::request r) {
-    constexpr std::string_view csv = "text/csv";
-    const auto form = http::preferred_type(r.header("accept"), {"application/json", "application/x-ndjson", csv});
-    if (!form) {
-        const failure f = make_failure(errc::not_acceptable,
-                                       "The history comes as application/json, in pages, or whole as "
-                                       "application/x-ndjson or text/csv.");
-        co_return http::problem_response(f, r.request_id);
-    }
-    auto query = parse_history_query(r.query, *form == 0 ? history_form::page : history_form::whole);
+    const auto form = r.media_type;  // application/json, application/x-ndjson, text/csv
+    auto query = parse_history_query(r.query, form == 0 ? history_form::page : history_form::whole);
     if (!query) co_return http::problem_response(query.error(), r.request_id);
-    if (*form != 0) {
-        const auto as = *form == 1 ? export_form::ndjson : export_form::csv;
+    if (form != 0) {
+        const auto as = form == 1 ? export_form::ndjson : export_form::csv;
         co_return co_await export_history(with, std::move(*query), as, std::move(r));
     }
     const bool ascending = query->ascending;
-    const auto page = co_await with.database.read_history(std::move(*query), r.deadline);
+    const auto cost = is_search(*query) ? read_cost::expensive : read_cost::cheap;
+    const auto page = co_await with.database.read_history(r.principal, cost, std::move(*query), r.deadline);
     if (!page) co_return http::problem_response(page.error(), r.request_id);
     co_return http::json_response(render_history(*page, ascending));
 }
@@ -73,7 +66,7 @@ awaitable<http::response> show_history(services with, http::request r) {
 awaitable<http::response> summarize_history(services with, http::request r) {
     const auto query = parse_history_summary(r.query, std::chrono::system_clock::now());
     if (!query) co_return http::problem_response(query.error(), r.request_id);
-    const auto counts = co_await with.database.summarize_history(*query, r.deadline);
+    const auto counts = co_await with.database.summarize_history(r.principal, *query, r.deadline);
     if (!counts) co_return http::problem_response(counts.error(), r.request_id);
     co_return http::json_response(render_summary(*query, *counts));
 }

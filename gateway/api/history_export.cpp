@@ -23,6 +23,7 @@ struct export_state {
     history_page page;  ///< Read, and not sent yet.
     std::size_t left;   ///< Items that the answer may still have, those of the page included.
     export_form form;
+    std::string principal;
 };
 
 std::string render_page(const export_state& state) {
@@ -49,8 +50,9 @@ awaitable<void> send_all(services with, export_state state, http::body_stream& o
             throw std::runtime_error("ended before it was whole: the caller hung up or the gateway stops");
         state.query.after = position_of(state.page.items.back());
         state.query.limit = std::min(state.left, pg::history_page_max);
-        auto page = co_await with.database.read_history(
-            state.query, std::chrono::steady_clock::now() + with.settings.http.request_timeout);
+        auto page =
+            co_await with.database.read_history(state.principal, read_cost::continued, state.query,
+                                                std::chrono::steady_clock::now() + with.settings.http.request_timeout);
         if (!page) throw std::runtime_error(page.error().detail);
         state.page = std::move(*page);
     }
@@ -59,12 +61,12 @@ awaitable<void> send_all(services with, export_state state, http::body_stream& o
 }  // namespace
 
 awaitable<http::response> export_history(services with, history_query query, export_form form, http::request r) {
-    export_state state{std::move(query), {}, 0, form};
+    export_state state{std::move(query), {}, 0, form, r.principal};
     state.left = state.query.limit;
     // Else it would run after what happens meanwhile, perhaps for ever.
     if (state.query.ascending && !state.query.to) state.query.to = std::chrono::system_clock::now();
     state.query.limit = std::min(state.left, pg::history_page_max);
-    auto first = co_await with.database.read_history(state.query, r.deadline);
+    auto first = co_await with.database.read_history(r.principal, read_cost::expensive, state.query, r.deadline);
     if (!first) co_return http::problem_response(first.error(), r.request_id);
     state.page = std::move(*first);
     http::response out;

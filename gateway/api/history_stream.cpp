@@ -3,7 +3,6 @@
 #include <gateway/api/history_render.hpp>
 #include <gateway/api/history_request.hpp>
 #include <gateway/audit/history_feed.hpp>
-#include <gateway/http/accept.hpp>
 #include <gateway/http/problem.hpp>
 #include <gateway/pg/history_reader.hpp>
 #include <gateway/pg/pool.hpp>
@@ -36,6 +35,7 @@ struct stream_state {
     history_query query;
     std::int64_t position;        ///< Everything up to this id was sent, or is not wanted.
     std::shared_ptr<void> place;  ///< Among the followers.
+    std::string principal;
 };
 
 /// An id without data moves a browser's Last-Event-ID and shows nothing: what was filtered out need not be read again.
@@ -62,8 +62,8 @@ awaitable<void> follow(services with, stream_state state, http::body_stream& out
         const auto settled = with.feed.settled();
         if (settled && *settled > state.position) {
             state.query.ids = {state.position, *settled};
-            const auto page =
-                co_await with.database.read_history(state.query, now + with.settings.http.request_timeout);
+            const auto page = co_await with.database.read_history(state.principal, read_cost::cheap, state.query,
+                                                                  now + with.settings.http.request_timeout);
             if (!page) {
                 next_look = retry_interval;
             } else {
@@ -83,10 +83,6 @@ awaitable<void> follow(services with, stream_state state, http::body_stream& out
 }  // namespace
 
 awaitable<http::response> follow_history(services with, http::request r) {
-    if (!http::preferred_type(r.header("accept"), {"text/event-stream"})) {
-        const failure f = make_failure(errc::not_acceptable, "The history's stream comes as text/event-stream.");
-        co_return http::problem_response(f, r.request_id);
-    }
     auto query = parse_history_query(r.query, history_form::stream);
     if (!query) co_return http::problem_response(query.error(), r.request_id);
     query->limit = pg::history_page_max;
@@ -99,7 +95,7 @@ awaitable<http::response> follow_history(services with, http::request r) {
             co_return http::problem_response(f, r.request_id);
         }
     }
-    stream_state state{std::move(*query), 0, with.feed.join()};
+    stream_state state{std::move(*query), 0, with.feed.join(), r.principal};
     if (!state.place) {
         failure f = make_failure(errc::too_many_requests, "Too many streams of the history are open at this gateway.");
         f.retry_after = 10s;

@@ -1,7 +1,6 @@
 #include <gateway/api/lease_request.hpp>
 
 #include <gateway/api/idempotency.hpp>
-#include <gateway/http/accept.hpp>
 #include <gateway/http/fields.hpp>
 #include <gateway/http/json_io.hpp>
 
@@ -83,11 +82,6 @@ lockcore::acquire_request read_wanted_lease(const http::object_reader& body, con
 }
 
 result<lease_request> parse_lease_request(const http::request& r, const lockcore::config& limits) {
-    const auto answer_as = http::preferred_type(r.header("accept"), {"application/json", "text/event-stream"});
-    if (!answer_as) {
-        return make_failure(errc::not_acceptable,
-                            "A lease is given as application/json, or kept over text/event-stream.");
-    }
     const auto parsed = http::parse_object_body(r);
     if (!parsed) return parsed.error();
 
@@ -97,7 +91,7 @@ result<lease_request> parse_lease_request(const http::request& r, const lockcore
     lease_request out;
     out.acquire = read_wanted_lease(body, r, limits, faults);
     out.acquire.idempotency_key = read_idempotency_key(r, faults);
-    out.acquire.kept = answer_as == std::size_t{1};
+    out.acquire.kept = r.media_type == 1;  // text/event-stream
     out.fence_on_grant = body.boolean("fence_on_grant").value_or(false);
     const auto max_hold = body.integer("max_hold_ms", {lockcore::ttl_min.count(), limits.max_hold.count()});
     out.max_hold = max_hold ? std::chrono::milliseconds(*max_hold) : limits.max_hold;

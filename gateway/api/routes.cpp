@@ -7,6 +7,7 @@
 #include <gateway/api/leases.hpp>
 #include <gateway/api/live_leases.hpp>
 #include <gateway/api/metrics.hpp>
+#include <gateway/api/negotiation.hpp>
 #include <gateway/api/nodes.hpp>
 #include <gateway/api/openapi.hpp>
 #include <gateway/api/problems.hpp>
@@ -14,6 +15,7 @@
 #include <gateway/api/rpc.hpp>
 #include <gateway/api/tables.hpp>
 #include <gateway/api/writes.hpp>
+#include <gateway/http/problem.hpp>
 
 namespace fencegate::api {
 namespace {
@@ -25,42 +27,72 @@ http::handler bind(services with, awaitable_response (*handle)(services, http::r
     return [with, handle](http::request r) { return handle(with, std::move(r)); };
 }
 
+awaitable_response answer(http::response ready) {
+    co_return ready;
+}
+
+/// The same behind negotiate(): nothing runs that could not be answered as it was asked for.
+http::handler bind(services with, awaitable_response (*handle)(services, http::request), answer_options options) {
+    return [with, handle, options = std::move(options)](http::request r) {
+        const auto agreed = negotiate(r, options);
+        if (!agreed) return answer(http::problem_response(agreed.error(), r.request_id));
+        return handle(with, std::move(r));
+    };
+}
+
 }  // namespace
 
 std::vector<http::route> routes(services with) {
     using enum http::method;
     std::vector<http::route> out;
-    const auto add = [&](http::method verb, const char* path, std::optional<scope> needs,
-                         awaitable_response (*handle)(services, http::request), bool long_waiting = false) {
-        out.push_back({verb, path, needs, bind(with, handle), long_waiting});
+    const auto add_api = [&](http::method verb, const char* path, scope needs, const answer_options& options,
+                             awaitable_response (*handle)(services, http::request), bool long_waiting = false) {
+        out.push_back({verb, path, needs, bind(with, handle, options), long_waiting});
     };
-    add(post, "/v1/leases", scope::leases, acquire_lease, true);
-    add(post, "/v1/leases/{lease_id}/renew", scope::leases, renew_lease);
-    add(get, "/v1/leases/{lease_id}", scope::leases, show_lease);
-    add(del, "/v1/leases/{lease_id}", scope::leases, release_lease);
-    add(get, "/v1/leases", scope::history, list_leases);
-    add(del, "/v1/resources/{resource}/lease", scope::operate, revoke_lease);
-    add(post, "/v1/resources/{resource}/fence", scope::operate, repair_fence);
-    add(get, "/v1/resources/{resource}", scope::history, show_resource);
-    add(post, "/v1/writes", scope::writes, apply_write, true);
-    add(get, "/v1/tables/{table}", scope::writes, read_table);
-    for (const auto verb : {post, patch, del})
-        add(verb, "/v1/tables/{table}", scope::writes, write_table);
-    add(get, "/v1/rpc/{function}", scope::writes, read_function);
-    add(post, "/v1/rpc/{function}", scope::writes, call_function);
-    add(get, "/v1/history", scope::history, show_history);
-    add(get, "/v1/history/summary", scope::history, summarize_history);
-    add(get, "/v1/history/stream", scope::history, follow_history);
-    add(get, "/v1/nodes", scope::operate, show_nodes);
-    add(get, "/healthz", std::nullopt, show_health);
-    add(get, "/readyz", std::nullopt, show_readiness);
-    add(get, "/readyz/leases", std::nullopt, show_lease_readiness);
-    add(get, "/readyz/writes", std::nullopt, show_write_readiness);
-    add(get, "/metrics", std::nullopt, show_metrics);
-    add(get, "/openapi.json", std::nullopt, show_openapi);
-    add(get, "/console", std::nullopt, show_console);
-    add(get, "/console/{file}", std::nullopt, show_console_file);
-    add(get, "/problems/{slug}", std::nullopt, show_problem);
+    const auto add = [&](http::method verb, const char* path, awaitable_response (*handle)(services, http::request)) {
+        out.push_back({verb, path, std::nullopt, bind(with, handle), false});
+    };
+    const answer_options as_json;
+    const answer_options lease{{"application/json", "text/event-stream"}, {}, false};
+    const answer_options history{{"application/json", "application/x-ndjson", "text/csv"}, {}, false};
+    const answer_options stream{{"text/event-stream"}, {}, false};
+    const answer_options read_rows{{"application/json"}, {"count=exact"}, false};
+    const answer_options insert{
+        {"application/json"},
+        {"return=minimal", "return=representation", "count=exact", "resolution=merge-duplicates",
+         "resolution=ignore-duplicates", "missing=default", "missing=null", "tx=commit"},
+        true};
+    const answer_options change{
+        {"application/json"}, {"return=minimal", "return=representation", "count=exact", "tx=commit"}, true};
+    const answer_options write{{"application/json"}, {"tx=commit"}, true};
+    add_api(post, "/v1/leases", scope::leases, lease, acquire_lease, true);
+    add_api(post, "/v1/leases/{lease_id}/renew", scope::leases, as_json, renew_lease);
+    add_api(get, "/v1/leases/{lease_id}", scope::leases, as_json, show_lease);
+    add_api(del, "/v1/leases/{lease_id}", scope::leases, as_json, release_lease);
+    add_api(get, "/v1/leases", scope::history, as_json, list_leases);
+    add_api(del, "/v1/resources/{resource}/lease", scope::operate, as_json, revoke_lease);
+    add_api(post, "/v1/resources/{resource}/fence", scope::operate, as_json, repair_fence);
+    add_api(get, "/v1/resources/{resource}", scope::history, as_json, show_resource);
+    add_api(post, "/v1/writes", scope::writes, write, apply_write, true);
+    add_api(get, "/v1/tables/{table}", scope::writes, read_rows, read_table);
+    add_api(post, "/v1/tables/{table}", scope::writes, insert, write_table);
+    for (const auto verb : {patch, del})
+        add_api(verb, "/v1/tables/{table}", scope::writes, change, write_table);
+    add_api(get, "/v1/rpc/{function}", scope::writes, as_json, read_function);
+    add_api(post, "/v1/rpc/{function}", scope::writes, write, call_function);
+    add_api(get, "/v1/history", scope::history, history, show_history);
+    add_api(get, "/v1/history/summary", scope::history, as_json, summarize_history);
+    add_api(get, "/v1/history/stream", scope::history, stream, follow_history);
+    add_api(get, "/v1/nodes", scope::operate, as_json, show_nodes);
+    add(get, "/healthz", show_health);
+    add(get, "/readyz", show_readiness);
+    add(get, "/readyz/leases", show_lease_readiness);
+    add(get, "/readyz/writes", show_write_readiness);
+    add(get, "/metrics", show_metrics);
+    add(get, "/openapi.json", show_openapi);
+    add(get, "/console", show_console);
+    add(get, "/console/{file}", show_console_file);
+    add(get, "/problems/{slug}", show_problem);
     return out;
 }
 

@@ -71,7 +71,7 @@ boost::asio::awaitable<http::response> answer_read(services with, http::request 
     query.args = std::move(args);
     query.limit = static_cast<std::int64_t>(with.settings.postgres.rows_max);
     read_request wanted{std::move(query), std::move(*fence)};
-    auto outcome = co_await with.database.read(std::move(wanted), r.deadline);
+    auto outcome = co_await with.database.read(r.principal, std::move(wanted), r.deadline);
     if (!outcome) co_return http::problem_response(outcome.error(), r.request_id);
     const bool nothing = outcome->json.empty();
     auto out = render_value(std::move(outcome->json), nothing);
@@ -108,8 +108,6 @@ boost::asio::awaitable<http::response> call_function(services with, http::reques
 }
 
 boost::asio::awaitable<http::response> read_function(services with, http::request r) {
-    const auto accepted = require_json_accepted(r);
-    if (!accepted) co_return http::problem_response(accepted.error(), r.request_id);
     auto args = arguments_of_query(r);
     if (!args) co_return http::problem_response(args.error(), r.request_id);
     co_return co_await answer_read(with, std::move(r), std::move(*args));

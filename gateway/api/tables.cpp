@@ -4,7 +4,6 @@
 #include <gateway/api/lease_access.hpp>
 #include <gateway/api/preferences.hpp>
 #include <gateway/api/table_request.hpp>
-#include <gateway/http/accept.hpp>
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/problem.hpp>
 #include <gateway/pg/pool.hpp>
@@ -49,21 +48,14 @@ result<std::optional<read_fence>> fence_of_read(services with, const http::reque
     return std::optional(read_fence{std::move(claims->resources), claims->token, std::move(by)});
 }
 
-result<void> require_json_accepted(const http::request& r) {
-    if (http::preferred_type(r.header("accept"), {"application/json"})) return {};
-    return make_failure(errc::not_acceptable, "Rows and values come as application/json.");
-}
-
 boost::asio::awaitable<http::response> read_table(services with, http::request r) {
-    const auto accepted = require_json_accepted(r);
-    if (!accepted) co_return http::problem_response(accepted.error(), r.request_id);
     const auto wishes = parse_preferences(r);
     auto query = parse_table_query(r, wishes, with.settings.postgres.rows_max);
     if (!query) co_return http::problem_response(query.error(), r.request_id);
     auto fence = fence_of_read(with, r);
     if (!fence) co_return http::problem_response(fence.error(), r.request_id);
     read_request wanted{*query, std::move(*fence)};
-    auto outcome = co_await with.database.read(std::move(wanted), r.deadline);
+    auto outcome = co_await with.database.read(r.principal, std::move(wanted), r.deadline);
     if (!outcome) co_return http::problem_response(outcome.error(), r.request_id);
     co_return render_rows(*query, std::move(*outcome), wishes);
 }

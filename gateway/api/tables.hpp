@@ -18,9 +18,6 @@ boost::asio::awaitable<http::response> write_table(services with, http::request 
 /// The fence that a read has to raise: none where the request brings neither lease nor token. Errors: as open_fencing.
 result<std::optional<read_fence>> fence_of_read(services with, const http::request& r);
 
-/// Refuses whoever takes no application/json: not_acceptable.
-result<void> require_json_accepted(const http::request& r);
-
 /// `0-9/42`, `*/*`: where rows stand among all.
 std::string content_range(std::int64_t offset, std::int64_t rows, std::optional<std::int64_t> total);
 

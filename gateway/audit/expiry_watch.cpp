@@ -67,7 +67,8 @@ struct expiry_watch::impl {
         query.limit = events_read;
         std::optional<system_clock::time_point> until;
         for (bool more = true; more && !until;) {
-            const auto page = co_await pool.read_history(query, std::chrono::steady_clock::now() + call_timeout);
+            const auto page = co_await pool.read_history(std::string(), read_cost::cheap, query,
+                                                         std::chrono::steady_clock::now() + call_timeout);
             if (!page) co_return schedule.look_again(lease, now);
             for (const history_item& item : page->items) {
                 if (item.event == "lease_released" || item.event == "lease_revoked" || item.event == "lease_expired") {

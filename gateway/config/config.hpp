@@ -50,7 +50,8 @@ struct postgres_config {
                                ///< keys. 1 to 64.
     std::size_t rows_max = 1'000;  ///< Most rows of one read of a table, whatever limit it asks for, and of one insert.
                                    ///< 1 to 100,000.
-    std::size_t queue_max = 10'000;  ///< Requests waiting for a worker, in all; more: 503 overloaded. 1 to 1,000,000.
+    std::size_t queue_max = 10'000;  ///< Requests waiting for a worker, of writes, of reads and of the history each;
+                                     ///< more: 503 overloaded. 1 to 1,000,000.
     std::chrono::milliseconds statement_timeout{5'000};  ///< Longest time of one statement. 100 ms to 10 min.
     std::chrono::milliseconds lock_timeout{
         2'000};  ///< Longest wait for a guard row or a row lock; then 409 write-conflict. 10 ms to 1 min.

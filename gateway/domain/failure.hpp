@@ -60,6 +60,7 @@ struct failure {
     std::optional<std::chrono::milliseconds> retry_after;  ///< Sets Retry-After (rounded up to seconds).
     bool outcome_unknown = false;  ///< It may have happened. Member "outcome_unknown": true of the problem document.
     bool replayed = false;         ///< It was kept from an earlier call with the same idempotency key.
+    bool unproven = false;         ///< It tells what PostgreSQL held, and no commit has shown yet that this is on disk.
 };
 
 /// A failure of the caller's input with one faulty field.

@@ -58,6 +58,14 @@ struct history_query {
     std::optional<std::pair<std::int64_t, std::int64_t>> ids;
 };
 
+/// Whether a page of it may have to read through much of the history that it does not give: filters without an index
+/// that finds their rows at once.
+inline bool is_search(const history_query& query) {
+    const bool found_at_once = query.ids || query.write_id || query.trace_id;
+    return !found_at_once && (query.resource_prefix || query.event || query.owner || query.principal ||
+                              query.token_min || query.token_max);
+}
+
 struct history_page {
     std::vector<history_item> items;
     bool more = false;  ///< Whether items follow.

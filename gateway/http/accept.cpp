@@ -25,7 +25,13 @@ std::string_view trim(std::string_view text) {
 
 /// Takes what stands before `separator` off the front of `rest`.
 std::string_view take(std::string_view& rest, char separator) {
-    const std::size_t at = rest.find(separator);
+    // What a quoted parameter holds separates nothing.
+    std::size_t at = 0;
+    for (bool quoted = false; at < rest.size() && (quoted || rest[at] != separator); ++at) {
+        if (rest[at] == '"') quoted = !quoted;
+        if (quoted && rest[at] == '\\') ++at;
+    }
+    if (at >= rest.size()) at = std::string_view::npos;
     const std::string_view head = rest.substr(0, at);
     rest = at == std::string_view::npos ? std::string_view{} : rest.substr(at + 1);
     return trim(head);
@@ -55,7 +61,7 @@ int exactness(std::string_view range, std::string_view type) {
 
 }  // namespace
 
-std::optional<std::size_t> preferred_type(std::string_view accept, std::initializer_list<std::string_view> offers) {
+std::optional<std::size_t> preferred_type(std::string_view accept, std::span<const std::string_view> offers) {
     if (trim(accept).empty()) return 0;
     std::optional<std::size_t> best;
     double best_quality = 0;
@@ -65,7 +71,7 @@ std::optional<std::size_t> preferred_type(std::string_view accept, std::initiali
         for (std::string_view rest = accept; !rest.empty();) {
             std::string_view parameters = take(rest, ',');
             const std::string_view range = take(parameters, ';');
-            const int exact = exactness(range, offers.begin()[i]);
+            const int exact = exactness(range, offers[i]);
             if (exact <= most_exact) continue;
             most_exact = exact;
             wanted = quality(parameters);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string_view>
 
 namespace fencegate::http {
@@ -11,7 +12,11 @@ namespace fencegate::http {
 /// offer on a tie.
 ///
 /// Out: an index into `offers`; empty if none is acceptable. An absent or empty header accepts everything.
-std::optional<std::size_t> preferred_type(std::string_view accept, std::initializer_list<std::string_view> offers);
+std::optional<std::size_t> preferred_type(std::string_view accept, std::span<const std::string_view> offers);
+inline std::optional<std::size_t> preferred_type(std::string_view accept,
+                                                 std::initializer_list<std::string_view> offers) {
+    return preferred_type(accept, std::span(offers.begin(), offers.size()));
+}
 
 /// Whether a Content-Type names this media type; parameters do not matter.
 bool is_media_type(std::string_view content_type, std::string_view type);

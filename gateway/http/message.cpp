@@ -40,6 +40,16 @@ std::string_view request::header(std::string_view name) const {
     return {};
 }
 
+std::string request::header_list(std::string_view name) const {
+    std::string out;
+    for (const auto& [key, value] : headers) {
+        if (key != name) continue;
+        if (!out.empty()) out += ", ";
+        out += value;
+    }
+    return out;
+}
+
 bool request::has_header(std::string_view name) const {
     for (const auto& [key, value] : headers) {
         if (key == name) return true;

@@ -53,11 +53,14 @@ struct request {
     std::string trace_id;    ///< Of traceparent, or empty.
     std::string principal;
     scope_set scopes;
+    std::size_t media_type = 0;  ///< Of those that the address answers with, in its order: what the caller prefers.
     std::chrono::steady_clock::time_point deadline;  ///< Made at the edge, passed down, never renewed.
 
     /// Empty if absent; the first of several. `name` in lower case.
     std::string_view header(std::string_view name) const;
     bool has_header(std::string_view name) const;
+    /// All of them as one list, joined by commas (RFC 9110, 5.3).
+    std::string header_list(std::string_view name) const;
 };
 
 /// Where a streamed answer goes, piece by piece.

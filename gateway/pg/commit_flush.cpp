@@ -12,8 +12,15 @@
 namespace fencegate::pg {
 namespace {
 
-/// A commit that waits for the log needs a record in it; this one means nothing to anybody.
-const std::string flush_sql = "select pg_logical_emit_message(true, 'fencegate', '')";
+/// A commit that waits for the log needs a record in it; this one means nothing to anybody. Not needed unless `$1`
+/// where all of the log is on disk and no standby has to confirm it. Gives the oldest transaction that was running, and
+/// the id of this one.
+const std::string flush_sql =
+    "select pg_snapshot_xmin(pg_current_snapshot()), case when needed then pg_current_xact_id() end, "
+    "case when needed then pg_logical_emit_message(true, 'fencegate', '') end "
+    "from (select $1::boolean or case when pg_is_in_recovery() then false else "
+    "current_setting('synchronous_standby_names') <> '' or pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn() "
+    "end as needed offset 0) as log";
 
 /// What was committed, and the flush that proves it is there to stay, in one.
 const std::string look_up_sql =
@@ -50,6 +57,7 @@ class committed_callers final : public waiting_caller {
     std::vector<std::shared_ptr<waiting_caller>> all_;
 };
 
+/// Writes that are committed.
 class flush_job final : public job {
   public:
     /// `holder`: from now on it alone speaks for the callers.
@@ -137,7 +145,7 @@ void look_up(session_slot& slot, flush_jobs work) {
 
 }  // namespace
 
-commit_flush::commit_flush(const postgres_config& cfg) {
+commit_flush::commit_flush(const postgres_config& cfg) : reads_max_(std::max<std::size_t>(cfg.queue_max / 2, 1)) {
     workers_.push_back(std::make_unique<pg::worker>(
         cfg, queued_,
         worker_manner{
@@ -149,11 +157,38 @@ void commit_flush::answer_when_on_disk(committed_writes writes) {
     worker()->submit(std::make_unique<flush_job>(std::move(writes), worker().get()));
 }
 
-void commit_flush::flush(session_slot& slot, std::vector<std::unique_ptr<job>> work) {
-    bool flushed = false;
+bool commit_flush::is_durable(const snapshot_state& state) const {
+    using enum snapshot_state::durability;
+    if (state.seen == durable || state.seen == flushed || !serves()) return true;
+    const std::lock_guard lock(mutex_);
+    // A session that was there when the proof was made reads from the same life of the server.
+    return state.seen == replicated && state.transaction_end <= proven_end_ && state.connected_since <= proven_at_;
+}
+
+void commit_flush::answer_when_durable(std::unique_ptr<snapshot_job> read) {
+    if (!serves()) return read->answer(true);
+    if (reads_.fetch_add(1, std::memory_order_relaxed) >= reads_max_) {
+        reads_.fetch_sub(1, std::memory_order_relaxed);
+        return read->refuse(full_failure());
+    }
+    read->place = std::shared_ptr<void>(nullptr, [this](void*) { reads_.fetch_sub(1, std::memory_order_relaxed); });
+    worker()->submit(std::move(read));
+}
+
+/// Makes all that is visible durable. False: it can't be told. `always`: by a commit, whatever the log looks like.
+bool commit_flush::commit_marker(session_slot& slot, bool always) {
     try {
-        slot.get().command(flush_sql);
-        flushed = true;
+        auto& session = slot.get();
+        const auto sent_at = std::chrono::steady_clock::now();
+        const auto rows = session.exec(flush_sql, {always ? "true" : "false"});
+        if (rows[0][1].is_null()) return true;
+        const auto oldest = rows[0][0].as<std::uint64_t>();
+        const auto own = rows[0][1].as<std::uint64_t>();
+        const std::lock_guard lock(mutex_);
+        // Where no other transaction ran, all before this one had ended, and their commits stand before its own.
+        proven_end_ = oldest == own ? own + 1 : oldest;
+        proven_at_ = sent_at;
+        return true;
     } catch (const statement_failed& e) {
         if (e.error.sqlstate.starts_with("42")) {
             serves_.store(false, std::memory_order_relaxed);
@@ -162,9 +197,20 @@ void commit_flush::flush(session_slot& slot, std::vector<std::unique_ptr<job>> w
         }
     } catch (const session_lost&) {
     }
+    return false;
+}
+
+void commit_flush::flush(session_slot& slot, std::vector<std::unique_ptr<job>> work) {
+    const bool with_writes =
+        std::ranges::any_of(work, [](const auto& one) { return dynamic_cast<flush_job*>(one.get()) != nullptr; });
+    const bool flushed = commit_marker(slot, with_writes);
     const auto since = slot.connected_since();
     flush_jobs unsure;
     for (auto& any : work) {
+        if (auto* read = dynamic_cast<snapshot_job*>(any.get())) {
+            read->answer(flushed && since < read->taken());
+            continue;
+        }
         std::unique_ptr<flush_job> one(static_cast<flush_job*>(any.release()));
         if (flushed && since < one->begun()) {
             one->succeed();

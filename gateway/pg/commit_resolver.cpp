@@ -14,6 +14,16 @@ using clock = std::chrono::steady_clock;
 /// Longest pause between two attempts to find out: the call's time is short.
 constexpr std::chrono::milliseconds pause_max{200};
 
+/// What is visible may still be on its way to the disk or to a standby: a commit behind it waits for both.
+void commit_marker(session& session) {
+    try {
+        session.command("select pg_logical_emit_message(true, 'fencegate', '')");
+    } catch (const statement_failed& e) {
+        // Where the function may not be called, no commit is visible before it is on disk.
+        if (!e.error.sqlstate.starts_with("42")) throw;
+    }
+}
+
 landed find_out(session_slot& slot, const std::string& write_id, const std::string& resource, deadline until) {
     auto pause = reconnect_backoff_min;
     while (!slot.was_cut()) {
@@ -22,6 +32,7 @@ landed find_out(session_slot& slot, const std::string& write_id, const std::stri
             auto& fresh = slot.connect();
             const auto rows = fresh.exec("select fencing.write_landed($1::uuid, $2::text)", {write_id, resource});
             const bool yes = rows[0][0].as<bool>();
+            if (yes) commit_marker(fresh);
             spdlog::warn("the connection broke during the commit of write {}; it {}", write_id,
                          yes ? "landed" : "did not land");
             return yes ? landed::yes : landed::no;

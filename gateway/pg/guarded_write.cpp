@@ -48,8 +48,9 @@ class write_run {
     }
 
     /// Writes the row of history for a write that failed, and keeps the refusal under the write's key: in the
-    /// transaction that has the key, or else in one of its own. What fails here does not change the caller's answer.
-    void record(const failure& why) {
+    /// transaction that has the key, or else in one of its own. Its commit also shows that what the refusal tells is on
+    /// disk; where it fails `why` is marked unproven.
+    void record(failure& why) {
         try {
             append_history(slot_.get(), {*failed_item_});
             if (!keyed_) return;
@@ -57,6 +58,7 @@ class write_run {
             slot_.get().command("commit");
         } catch (const std::exception&) {
             spdlog::warn("the failure of write {} is missing from the history", request_.write_id);
+            why.unproven = true;
             if (keyed_) slot_.drop();
         }
     }
@@ -147,14 +149,11 @@ class write_run {
             return guard_failed(e);
         }
         if (accepted) return fences;
-        const failure why = stale(fences);
+        failure why = stale(fences);
         try {
-            if (keyed_) {
-                slot_.get().exec(keep_outcomes_sql(),
-                                 keep_outcomes_parameters({{&request_, kept_text(request_, why)}}));
-            }
             slot_.get().command("commit");  // keeps the refusal in the history
         } catch (const std::exception&) {
+            why.unproven = true;
             spdlog::warn("the refusal of write {} may be missing from the history: the commit failed",
                          request_.write_id);
             slot_.drop();
@@ -333,8 +332,9 @@ result<write_outcome> run_write(session_slot& slot, catalog_store& catalogs, con
             slot.drop();  // prepared statements keep the types that they were prepared with
             continue;
         }
-        run.record(outcome.error());
-        return outcome;
+        failure why = outcome.error();
+        run.record(why);
+        return why;
     }
 }
 

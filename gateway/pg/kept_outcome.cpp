@@ -18,8 +18,14 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::array kept_refusals{errc::expectation_failed,   errc::constraint_violation, errc::stale_fencing_token,
-                                   errc::resource_not_covered, errc::fencing_required,     errc::unprocessable};
+/// What follows from the request and the data alone. Not stale_fencing_token, resource_not_covered and
+/// fencing_required: they follow from the lease, and under another the same request may pass.
+constexpr std::array kept_refusals{errc::expectation_failed, errc::constraint_violation, errc::unprocessable};
+
+/// What may stand in the database: versions before 4 kept refusals of the lease as well.
+constexpr std::array readable_refusals{errc::expectation_failed,  errc::constraint_violation,
+                                       errc::stale_fencing_token, errc::resource_not_covered,
+                                       errc::fencing_required,    errc::unprocessable};
 
 /// The three lists that name keys.
 class key_columns {
@@ -83,13 +89,13 @@ std::string text_of(const json::value& value) {
 
 failure failure_of(const json::object& kept) {
     const auto& slug = kept.at("refusal").as_string();
-    const auto code = std::ranges::find_if(kept_refusals, [&](errc one) { return slug == slug_of(one); });
-    if (code == kept_refusals.end()) throw std::invalid_argument("an unknown refusal");
+    const auto code = std::ranges::find_if(readable_refusals, [&](errc one) { return slug == slug_of(one); });
+    if (code == readable_refusals.end()) throw std::invalid_argument("an unknown refusal");
     failure out = make_failure(*code, text_of(kept.at("detail")));
     for (const auto& one : kept.at("errors").as_array())
         out.errors.push_back({text_of(one.at("pointer")), text_of(one.at("detail"))});
     out.facts = kept.at("facts").as_object();
-    out.replayed = true;
+    out.replayed = out.unproven = true;
     return out;
 }
 
@@ -163,8 +169,10 @@ std::optional<result<write_outcome>> read_claim(std::string_view state, std::str
     if (state == "new") return std::nullopt;
     if (state == "kept") return read_kept(outcome);
     if (state == "other") {
-        return make_failure(errc::idempotency_mismatch,
-                            "The Idempotency-Key was sent before, with another request; nothing was done.");
+        failure out = make_failure(errc::idempotency_mismatch,
+                                   "The Idempotency-Key was sent before, with another request; nothing was done.");
+        out.unproven = true;
+        return out;
     }
     return make_failure(errc::idempotency_in_progress,
                         "A call with this Idempotency-Key is still under way; nothing was done by this one.");

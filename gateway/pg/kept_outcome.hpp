@@ -17,7 +17,7 @@ namespace fencegate::pg {
 inline constexpr std::size_t kept_bytes_max = 64 * 1024;
 
 /// Whether a repeat has to meet the same refusal: one that follows from what was asked and what the database held, and
-/// not from what else was under way. Everything else leaves the key unused.
+/// not from the lease or from what else was under way. Everything else leaves the key unused.
 bool is_kept(const failure& why);
 
 /// An outcome as fencing.kept_outcome has it. `value` may hold a failure only if is_kept().

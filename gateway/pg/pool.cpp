@@ -9,6 +9,8 @@
 #include <gateway/pg/outcome_lookup.hpp>
 #include <gateway/pg/outcome_sweep.hpp>
 #include <gateway/pg/pool.hpp>
+#include <gateway/pg/read_lane.hpp>
+#include <gateway/pg/snapshot_state.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 #include <gateway/pg/table_reader.hpp>
 #include <gateway/pg/waiting_job.hpp>
@@ -34,7 +36,11 @@ namespace asio = boost::asio;
 
 /// How often queues are searched for work whose time is over.
 constexpr std::chrono::milliseconds police_interval{100};
-constexpr unsigned history_reader_count = 2;
+
+/// Refusals that tell nothing of what the database holds.
+bool is_blind(const failure& why) {
+    return why.code != errc::unprocessable && why.code != errc::stale_fencing_token;
+}
 
 /// More workers than this would take the writes that wait from each other: a batch of half the size costs almost as
 /// much. The others are there for what reads.
@@ -55,24 +61,25 @@ auto twice(session_slot& slot, Work work) {
 
 struct pool::impl {
     explicit impl(postgres_config c)
-        : cfg(std::move(c)), aside(cfg, queued), flush(cfg), batcher(catalogs, aside, flush) {
+        : cfg(std::move(c)),
+          aside(cfg, queued),
+          flush(cfg),
+          batcher(catalogs, aside, flush),
+          reads(cfg, table_read_limits(cfg)),
+          history_reads(cfg, history_read_limits(cfg)) {
         const worker_manner manner{[this](session_slot& slot, std::vector<std::unique_ptr<job>> work) {
                                        batches.count(work.size());
                                        batcher.run(slot, std::move(work));
                                    },
                                    false};
-        for (unsigned i = 0; i < std::max(cfg.connections, 1u); ++i) {
+        for (unsigned i = 0; i < std::max(cfg.connections, 1u); ++i)
             workers.push_back(std::make_unique<worker>(cfg, queued, manner));
-            readers.push_back(std::make_unique<worker>(cfg, queued, worker_manner{nullptr, true}));
-        }
-        for (unsigned i = 0; i < history_reader_count; ++i)
-            history_readers.push_back(std::make_unique<worker>(cfg, queued, worker_manner{nullptr, true}));
         lookups.push_back(std::make_unique<worker>(cfg, queued, worker_manner{look_up_together, true}));
     }
 
     /// Workers hand on to the lanes beside them and to the flush, never the other way round: those end last.
     std::array<const std::vector<std::unique_ptr<worker>>*, 6> in_order_of_end() const {
-        return {&readers, &history_readers, &lookups, &workers, &aside.workers(), &flush.workers()};
+        return {&reads.workers(), &history_reads.workers(), &lookups, &workers, &aside.workers(), &flush.workers()};
     }
 
     worker& of(const std::vector<lockcore::resource_name>& resources) {
@@ -85,23 +92,102 @@ struct pool::impl {
                                   [](const auto& a, const auto& b) { return a->load() < b->load(); });
     }
 
-    /// Reads the history: `read` may be done twice.
+    /// Reads the history: `read` may be done twice, and again where a crash may have taken back what it saw.
     template <class T, class Read>
-    asio::awaitable<result<T>> read_aside(deadline until, Read read) {
-        auto work = [read = std::move(read)](session_slot& slot) -> result<T> { return twice(slot, read); };
-        return submit<T>(least_loaded(history_readers), until, false, std::move(work));
+    asio::awaitable<result<T>> read_history(std::string principal, read_cost cost, deadline until, Read read) {
+        auto work = [read = std::move(read)](session_slot& slot) {
+            auto value = twice(slot, read);
+            return snapshot_of<T>(std::move(value), fetch_snapshot_state(slot));
+        };
+        return read_durably<T>(history_reads, std::move(principal), cost, until, std::move(work));
+    }
+
+    /// Reads, and gives what was read once all that its snapshot showed is on disk. `read` gives a snapshot_of<T>.
+    template <class T, class Read>
+    asio::awaitable<result<T>> read_durably(read_lane& lane, std::string principal, read_cost cost, deadline until,
+                                            Read read) {
+        const auto shared = std::make_shared<const Read>(std::move(read));
+        for (bool first = true;; first = false) {
+            auto work = [shared](session_slot& slot) -> result<snapshot_of<T>> { return (*shared)(slot); };
+            auto seen = co_await submit_read<snapshot_of<T>>(lane, principal, cost, until, std::move(work));
+            if (!seen) co_return seen.error();
+            const bool nothing_told = !seen->value && is_blind(seen->value.error());
+            if (nothing_told || flush.is_durable(seen->state)) co_return std::move(seen->value);
+            const auto durable = co_await wait_until_durable(seen->state.taken, until);
+            if (!durable) co_return durable.error();
+            if (*durable) co_return std::move(seen->value);
+            if (!first) co_return unavailable("PostgreSQL stopped before what was read was on disk; read it again.");
+        }
+    }
+
+    /// Waits until everything is on disk that was visible at `taken`; see snapshot_job.
+    asio::awaitable<result<bool>> wait_until_durable(std::chrono::steady_clock::time_point taken, deadline until) {
+        auto initiate = [this, taken, until](auto handler) {
+            using handler_type = decltype(handler);
+            flush.answer_when_durable(
+                std::make_unique<waiting_snapshot<handler_type>>(until, taken, std::move(handler)));
+        };
+        return asio::async_initiate<const asio::use_awaitable_t<>, void(result<bool>)>(std::move(initiate),
+                                                                                       asio::use_awaitable);
+    }
+
+    /// The same behind something that can't simply be done again. Empty: it is on disk.
+    asio::awaitable<std::optional<failure>> require_durable(std::chrono::steady_clock::time_point taken,
+                                                            deadline until) {
+        const auto durable = co_await wait_until_durable(taken, until);
+        if (!durable) co_return durable.error();
+        if (*durable) co_return std::nullopt;
+        co_return unavailable("PostgreSQL stopped before the answer was on disk; nothing was changed.");
     }
 
     /// Gives `work` to `to` and waits for it. Not a coroutine: what it starts is posted, never completed in here.
     template <class T, class Work>
     asio::awaitable<result<T>> submit(worker& to, deadline until, bool changes, Work work) {
-        auto initiate = [&to, until, changes](auto handler, Work w) {
+        const auto take = [&to](std::unique_ptr<job> made) { to.submit(std::move(made)); };
+        return hand_over<T>(take, until, changes, std::move(work));
+    }
+
+    /// The same in a principal's share of `lane`.
+    template <class T, class Work>
+    asio::awaitable<result<T>> submit_read(read_lane& lane, std::string principal, read_cost cost, deadline until,
+                                           Work work, bool changes = false) {
+        auto take = [&lane, principal = std::move(principal), cost](std::unique_ptr<job> made) {
+            lane.submit(principal, cost, std::move(made));
+        };
+        return hand_over<T>(std::move(take), until, changes, std::move(work));
+    }
+
+    template <class T, class Take, class Work>
+    static asio::awaitable<result<T>> hand_over(Take take, deadline until, bool changes, Work work) {
+        auto initiate = [take = std::move(take), until, changes](auto handler, Work w) {
             using handler_type = decltype(handler);
-            to.submit(
+            take(
                 std::make_unique<waiting_job<T, Work, handler_type>>(until, changes, std::move(w), std::move(handler)));
         };
         return asio::async_initiate<const asio::use_awaitable_t<>, void(result<T>)>(
             std::move(initiate), asio::use_awaitable, std::move(work));
+    }
+
+    /// One guarded write, as soon as it is visible.
+    asio::awaitable<result<visible_write>> submit_write(write_request request, deadline until) {
+        auto& to = of(request.resources);
+        auto initiate = [this, &to, until](auto handler, write_request one) {
+            using handler_type = decltype(handler);
+            to.submit(
+                std::make_unique<waiting_write<handler_type>>(until, std::move(one), catalogs, std::move(handler)));
+        };
+        return asio::async_initiate<const asio::use_awaitable_t<>, void(result<visible_write>)>(
+            std::move(initiate), asio::use_awaitable, std::move(request));
+    }
+
+    asio::awaitable<result<found_outcome>> submit_lookup(key_of key, deadline until) {
+        auto initiate = [this, until](auto handler, key_of of) {
+            using handler_type = decltype(handler);
+            lookups.front()->submit(
+                std::make_unique<waiting_lookup<handler_type>>(until, std::move(of), std::move(handler)));
+        };
+        return asio::async_initiate<const asio::use_awaitable_t<>, void(result<found_outcome>)>(
+            std::move(initiate), asio::use_awaitable, std::move(key));
     }
 
     void police() {
@@ -112,6 +198,8 @@ struct pool::impl {
                 for (const auto& one : *group)
                     one->police(now);
             }
+            reads.enforce_deadlines(now);
+            history_reads.enforce_deadlines(now);
             if (auto work = sweep.due(now)) least_loaded(workers).submit(std::move(work));
             listener.police(now);
         }
@@ -148,8 +236,8 @@ struct pool::impl {
     commit_flush flush;
     write_batcher batcher;
     std::vector<std::unique_ptr<worker>> workers;
-    std::vector<std::unique_ptr<worker>> readers;          ///< Of tables and functions,
-    std::vector<std::unique_ptr<worker>> history_readers;  ///< of the history.
+    read_lane reads;                               ///< Of tables and functions,
+    read_lane history_reads;                       ///< of the history.
     std::vector<std::unique_ptr<worker>> lookups;  ///< One, so that those who look at the same time share a round trip.
     catalog_listener listener{cfg, catalogs};
     std::mutex police_mutex;
@@ -189,6 +277,9 @@ void pool::start() {
 }
 
 void pool::drain(deadline until) {
+    const auto reads_wait = [this] { return impl_->reads.waiting() + impl_->history_reads.waiting() > 0; };
+    while (reads_wait() && std::chrono::steady_clock::now() < until)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
     for (const auto* group : impl_->in_order_of_end()) {
         for (const auto& one : *group)
             one->finish();
@@ -207,58 +298,65 @@ void pool::drain(deadline until) {
 }
 
 asio::awaitable<result<visible_write>> pool::write(write_request request, deadline until) {
-    auto& to = impl_->of(request.resources);
-    auto initiate = [state = impl_.get(), &to, until](auto handler, write_request one) {
-        using handler_type = decltype(handler);
-        to.submit(
-            std::make_unique<waiting_write<handler_type>>(until, std::move(one), state->catalogs, std::move(handler)));
-    };
-    return asio::async_initiate<const asio::use_awaitable_t<>, void(result<visible_write>)>(
-        std::move(initiate), asio::use_awaitable, std::move(request));
+    const auto began = std::chrono::steady_clock::now();
+    auto seen = co_await impl_->submit_write(std::move(request), until);
+    const bool unproven = seen ? seen->outcome.replayed : seen.error().unproven;
+    if (!unproven) co_return seen;
+    auto why = co_await impl_->require_durable(began, until);
+    if (why) co_return std::move(*why);
+    co_return seen;
 }
 
-asio::awaitable<result<read_outcome>> pool::read(read_request request, deadline until) {
+asio::awaitable<result<read_outcome>> pool::read(std::string principal, read_request request, deadline until) {
     auto work = [state = impl_.get(), request = std::move(request), until](session_slot& slot) {
         return run_read(slot, state->catalogs, request, until);
     };
-    return impl_->submit<read_outcome>(impl_->least_loaded(impl_->readers), until, false, std::move(work));
+    return impl_->read_durably<read_outcome>(impl_->reads, std::move(principal), read_cost::cheap, until,
+                                             std::move(work));
 }
 
 asio::awaitable<result<found_outcome>> pool::find_outcome(std::string principal, idempotency under, deadline until) {
-    auto initiate = [state = impl_.get(), until](auto handler, key_of key) {
-        using handler_type = decltype(handler);
-        state->lookups.front()->submit(
-            std::make_unique<waiting_lookup<handler_type>>(until, std::move(key), std::move(handler)));
-    };
-    return asio::async_initiate<const asio::use_awaitable_t<>, void(result<found_outcome>)>(
-        std::move(initiate), asio::use_awaitable, key_of{std::move(principal), std::move(under)});
+    const auto began = std::chrono::steady_clock::now();
+    key_of key{std::move(principal), std::move(under)};
+    auto found = co_await impl_->submit_lookup(std::move(key), until);
+    if (!found || !found->value) co_return found;
+    auto why = co_await impl_->require_durable(began, until);
+    if (why) co_return std::move(*why);
+    co_return found;
 }
 
-asio::awaitable<result<history_page>> pool::read_history(history_query query, deadline until) {
-    return impl_->read_aside<history_page>(
-        until, [query = std::move(query)](session& via) { return pg::read_history(via, query); });
+asio::awaitable<result<history_page>> pool::read_history(std::string principal, read_cost cost, history_query query,
+                                                         deadline until) {
+    return impl_->read_history<history_page>(
+        std::move(principal), cost, until,
+        [query = std::move(query)](session& via) { return pg::read_history(via, query); });
 }
 
 asio::awaitable<result<history_tail>> pool::read_history_tail(deadline until) {
-    return impl_->read_aside<history_tail>(until, [](session& via) { return pg::read_history_tail(via); });
+    return impl_->read_history<history_tail>({}, read_cost::cheap, until,
+                                             [](session& via) { return pg::read_history_tail(via); });
 }
 
-asio::awaitable<result<std::vector<history_count>>> pool::summarize_history(history_summary_query query,
+asio::awaitable<result<std::vector<history_count>>> pool::summarize_history(std::string principal,
+                                                                            history_summary_query query,
                                                                             deadline until) {
-    return impl_->read_aside<std::vector<history_count>>(
-        until, [query = std::move(query)](session& via) { return pg::summarize_history(via, query); });
+    return impl_->read_history<std::vector<history_count>>(
+        std::move(principal), read_cost::expensive, until,
+        [query = std::move(query)](session& via) { return pg::summarize_history(via, query); });
 }
 
-asio::awaitable<result<resource_facts>> pool::read_resource(lockcore::resource_name resource, deadline until) {
-    return impl_->read_aside<resource_facts>(
-        until, [resource = std::move(resource)](session& via) { return pg::read_resource(via, resource.str()); });
+asio::awaitable<result<resource_facts>> pool::read_resource(std::string principal, lockcore::resource_name resource,
+                                                            deadline until) {
+    return impl_->read_history<resource_facts>(
+        std::move(principal), read_cost::cheap, until,
+        [resource = std::move(resource)](session& via) { return pg::read_resource(via, resource.str()); });
 }
 
 asio::awaitable<result<history_upkeep>> pool::keep_history(unsigned keep_days, deadline until) {
     auto work = [keep_days](session_slot& slot) -> result<history_upkeep> {
         return twice(slot, [keep_days](session& via) { return pg::keep_history(via, keep_days); });
     };
-    return impl_->submit<history_upkeep>(impl_->least_loaded(impl_->history_readers), until, true, std::move(work));
+    return impl_->submit_read<history_upkeep>(impl_->history_reads, {}, read_cost::cheap, until, std::move(work), true);
 }
 
 asio::awaitable<result<std::vector<std::string>>> pool::find_guard_faults(deadline until) {
@@ -291,6 +389,7 @@ asio::awaitable<result<std::vector<fence_state>>> pool::raise_fences(std::vector
     auto& where = impl_->of(resources);
     auto work = [resources = std::move(resources), to, by = std::move(by),
                  reason = std::move(reason)](session_slot& slot) -> result<std::vector<fence_state>> {
+        // Its locks alone make its commit wait for the disk, so that a fence that others have raised is there too.
         return twice(slot, [&](session& via) { return raise(via, resources, to, by, reason); });
     };
     return impl_->submit<std::vector<fence_state>>(where, until, true, std::move(work));
@@ -347,7 +446,8 @@ pool_status pool::status() const {
         if (one->away()) ++out.away;
         if (one->load() > 0) ++out.busy;
     }
-    out.queued = impl_->queued.load(std::memory_order_relaxed);
+    out.queued =
+        impl_->queued.load(std::memory_order_relaxed) + impl_->reads.waiting() + impl_->history_reads.waiting();
     out.queue_max = impl_->cfg.queue_max;
     return out;
 }

@@ -4,6 +4,7 @@
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/found_outcome.hpp>
 #include <gateway/domain/history_item.hpp>
+#include <gateway/domain/read_cost.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/pool_status.hpp>
@@ -32,7 +33,11 @@ struct membership {
 /// Runs work on PostgreSQL: K threads with one connection each and a bounded queue. A resource always goes to the same
 /// worker, so that its writes keep their order of arrival. Writes that wait for a worker share a transaction
 /// (write_batcher.hpp), and the wait for the disk with all others (commit_flush.hpp); those that call functions or wait
-/// for locks go to as many workers beside, each alone.
+/// for locks go to as many workers beside, each alone. Reads have workers that principals share (read_lane.hpp).
+///
+/// Whatever is answered from a snapshot, kept outcomes included, is given only when all that the snapshot showed is on
+/// disk: a crash takes nothing back that a caller was told. Where it is there already, which is asked in the read's own
+/// round trip, nobody waits.
 ///
 /// Threads: member functions may be called from any thread; awaitables resume on their caller's executor.
 /// Errors common to all: errc::storage_unavailable (nothing changed, unless outcome_unknown says otherwise),
@@ -40,9 +45,10 @@ struct membership {
 /// begun; a write under way is ended by statement_timeout; a
 ///          connection on which PostgreSQL is silent for half a second longer is cut, and its caller is answered.
 /// Limits:  postgres.connections workers, as many beside and as many for reads, which connect when the first such work
-/// comes, two for the history and one for looking up kept outcomes, as lazy; one that waits for the disk, and one
-/// connection that listens for changes of the catalog; postgres.queue_max requests in all their queues; while
-/// PostgreSQL is away none is queued. Cancel:  not supported; a write that was queued runs to its end.
+/// comes, three for the history and one for looking up kept outcomes, as lazy; one that waits for the disk, and one
+/// connection that listens for changes of the catalog; postgres.queue_max requests in the queues of each of: writes,
+/// reads, the history; while PostgreSQL is away none is queued. Cancel:  not supported; a write that was queued runs to
+/// its end.
 class pool {
   public:
     explicit pool(postgres_config cfg);
@@ -69,21 +75,26 @@ class pool {
     boost::asio::awaitable<result<visible_write>> write(write_request request, deadline until);
 
     /// Rows of a table or the value of a function, fenced or not; see table_reader.hpp. By workers of its own, as many
-    /// as write: however long it takes, it holds up no write.
-    boost::asio::awaitable<result<read_outcome>> read(read_request request, deadline until);
+    /// as write: however long it takes, it holds up no write. `principal`: whose share of them it takes. Errors:
+    /// too_many_requests.
+    boost::asio::awaitable<result<read_outcome>> read(std::string principal, read_request request, deadline until);
 
     /// Looks up the outcome kept under a principal's idempotency key, without taking the key: for a call that has more
     /// to do than to write, before it does that. A later write() may still find one.
     boost::asio::awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency under,
                                                                deadline until);
 
-    /// Reads of the history have two connections of their own, made when the first comes, so that a slow one holds up
-    /// no write.
-    boost::asio::awaitable<result<history_page>> read_history(history_query query, deadline until);
+    /// Reads of the history have three connections of their own, made when the first comes, so that a slow one holds up
+    /// no write; two of them take what is expensive, one for each principal. The empty principal is the gateway itself.
+    /// Errors: too_many_requests.
+    boost::asio::awaitable<result<history_page>> read_history(std::string principal, read_cost cost,
+                                                              history_query query, deadline until);
     boost::asio::awaitable<result<history_tail>> read_history_tail(deadline until);
-    boost::asio::awaitable<result<std::vector<history_count>>> summarize_history(history_summary_query query,
+    boost::asio::awaitable<result<std::vector<history_count>>> summarize_history(std::string principal,
+                                                                                 history_summary_query query,
                                                                                  deadline until);
-    boost::asio::awaitable<result<resource_facts>> read_resource(lockcore::resource_name resource, deadline until);
+    boost::asio::awaitable<result<resource_facts>> read_resource(std::string principal,
+                                                                 lockcore::resource_name resource, deadline until);
 
     /// Makes partitions of the history ahead and drops the oldest that is older than `keep_days` (0: none). Errors:
     /// write_conflict where a lock was not to be had at once: nothing was done.

@@ -56,6 +56,8 @@ class read_run {
             return to_failure(e.error, plan_.sql);
         }
         if (std::holds_alternative<function_query>(request_.what)) via.let_application_in();
+        const auto sent_at = clock::now();
+        state_.taken = sent_at;
         const auto trip = via.run(calls, !request_.fence);
         if (trip.error) {
             via.command(rollback_sql);
@@ -65,6 +67,7 @@ class read_run {
             }
             return trip.answers.size() == read_at_ ? to_failure(*trip.error, plan_.sql) : to_failure(*trip.error);
         }
+        state_ = read_snapshot_state(slot_, trip.answers[read_at_ + 1], sent_at);
         read_outcome out;
         if (request_.fence) {
             out.fences = fences_of(trip.answers[raised_at_]);
@@ -74,11 +77,16 @@ class read_run {
                 return std::move(*why);
             }
             // Where nothing was raised there is nothing to keep, and no commit to wait for.
-            via.command(raised(trip.answers[raised_at_]) ? commit_sql : rollback_sql);
+            const bool any_raised = raised(trip.answers[raised_at_]);
+            via.command(any_raised ? commit_sql : rollback_sql);
+            if (any_raised) state_.seen = snapshot_state::durability::durable;
         }
         if (auto why = read(trip.answers[read_at_], out)) return std::move(*why);
         return out;
     }
+
+    /// Of a read, and of a refusal that comes from what it saw. Only `taken` where PostgreSQL refused the statement.
+    const snapshot_state& state() const { return state_; }
 
     /// The code with which PostgreSQL refused it.
     const std::string& failed_sqlstate() const { return failed_sqlstate_; }
@@ -102,6 +110,7 @@ class read_run {
         }
         read_at_ = calls.size();
         calls.push_back({read, &plan_.sql.parameters});
+        calls.push_back({via.prepare(snapshot_state_sql()), &no_parameters});
         if (!request_.fence) calls.push_back({via.prepare(commit_sql), &no_parameters});
         return calls;
     }
@@ -146,6 +155,7 @@ class read_run {
         item.detail = R"({"error":"stale-fencing-token","operations":[")" + name_of(request_) + R"("]})";
         try {
             append_history(slot_.get(), {item});
+            state_.seen = snapshot_state::durability::durable;  // the row's commit has waited for the disk
         } catch (const std::exception&) {
             spdlog::warn("the refusal of a fenced read is missing from the history");
         }
@@ -178,6 +188,7 @@ class read_run {
     const read_request& request_;
     const read_plan& plan_;
     deadline until_;
+    snapshot_state state_;
     compat::parameters timeout_;
     compat::parameters raise_;
     std::size_t raised_at_ = 0;
@@ -187,8 +198,10 @@ class read_run {
 
 }  // namespace
 
-result<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, const read_request& request,
-                              deadline until) {
+snapshot_of<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, const read_request& request,
+                                   deadline until) {
+    snapshot_state of_catalog;
+    of_catalog.seen = snapshot_state::durability::durable;
     for (bool first = true;; first = false) {
         try {
             auto known = catalogs.get(slot.get());
@@ -197,17 +210,19 @@ result<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, const
                 known = catalogs.refresh(slot.get(), known);
                 plan = plan_read(*known, request);
             }
-            if (!plan.faults.empty()) return plan_failure(plan);
+            if (!plan.faults.empty()) return {plan_failure(plan), of_catalog};
             if (plan.needs_fence) {
-                return make_failure(errc::fencing_required,
-                                    "The function may change something: send POST with a lease, or declare it stable.");
+                return {
+                    make_failure(errc::fencing_required,
+                                 "The function may change something: send POST with a lease, or declare it stable."),
+                    of_catalog};
             }
             read_run run(slot, request, plan, until);
             auto outcome = run.perform();
             // Built from a catalog that has changed meanwhile.
             const bool outdated =
                 first && may_be_outdated(run.failed_sqlstate()) && catalogs.refresh(slot.get(), known) != known;
-            if (!outdated) return outcome;
+            if (!outdated) return {std::move(outcome), run.state()};
         } catch (const session_lost&) {
             if (!first || slot.was_cut() || clock::now() >= until) throw;
             slot.connect();

@@ -4,6 +4,7 @@
 #include <gateway/domain/table_read.hpp>
 #include <gateway/pg/catalog.hpp>
 #include <gateway/pg/session_slot.hpp>
+#include <gateway/pg/snapshot_state.hpp>
 
 namespace fencegate::pg {
 
@@ -11,7 +12,8 @@ namespace fencegate::pg {
 ///
 /// A plain read is a read-only transaction in one round trip. A fenced read raises the fences first and commits that,
 /// in two: what it read was committed by nobody older than the fence, and nobody older can write once it has been
-/// answered.
+/// answered. What it saw may not be on disk yet: `state` tells, asked for in the same round trip; a fenced read that
+/// raises nothing always finds something, the lock of its own on the guard row.
 ///
 /// In:      `until` ends it through statement_timeout.
 /// Errors:  unprocessable with the parameter · not_found for the table or function · fencing_required for a function
@@ -19,6 +21,7 @@ namespace fencegate::pg {
 ///          may change something · stale_fencing_token, which stands in the history · too_large, where the answer is ·
 ///          those of PostgreSQL by sqlstate_map. A connection that breaks is replaced once: a read may be done twice.
 /// Threads: the slot's worker.
-result<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, const read_request& request, deadline until);
+snapshot_of<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, const read_request& request,
+                                   deadline until);
 
 }  // namespace fencegate::pg

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/pg/catalog.hpp>
+#include <gateway/pg/commit_flush.hpp>
 #include <gateway/pg/guarded_write.hpp>
 #include <gateway/pg/outcome_lookup.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
@@ -166,6 +167,21 @@ class waiting_write final : public write_job {
   private:
     catalog_store& catalogs_;
     std::shared_ptr<reply<visible_write, Handler>> reply_;
+};
+
+/// The same for a read that waits until what it saw is on disk.
+template <class Handler>
+class waiting_snapshot final : public snapshot_job {
+  public:
+    waiting_snapshot(deadline until, std::chrono::steady_clock::time_point taken, Handler handler)
+        : snapshot_job(until, taken),
+          reply_(std::make_shared<reply<bool, Handler>>(effect::none, std::move(handler))) {}
+
+    void answer(result<bool> durable) noexcept override { reply_->give(std::move(durable)); }
+    std::shared_ptr<waiting_caller> caller() const override { return reply_; }
+
+  private:
+    std::shared_ptr<reply<bool, Handler>> reply_;
 };
 
 /// The same for a look at what is kept under a key.

@@ -9,14 +9,16 @@
 namespace fencegate::pg {
 namespace {
 
-failure too_late_failure() {
-    return unavailable("The call's time ran out before PostgreSQL could begin; nothing was changed.");
-}
-
 failure closing_failure() {
     failure out = make_failure(errc::shutting_down, "This gateway is shutting down.");
     out.retry_after = retry_after_unavailable;
     return out;
+}
+
+}  // namespace
+
+failure too_late_failure() {
+    return unavailable("The call's time ran out before PostgreSQL could begin; nothing was changed.");
 }
 
 failure full_failure() {
@@ -24,8 +26,6 @@ failure full_failure() {
     out.retry_after = retry_after_unavailable;
     return out;
 }
-
-}  // namespace
 
 worker::worker(const postgres_config& cfg, std::atomic<std::size_t>& queued, worker_manner manner)
     : cfg_(cfg), queued_(queued), manner_(std::move(manner)), slot_(cfg) {}

@@ -55,6 +55,10 @@ class job {
     deadline until_;
 };
 
+/// Refusals of work that has not begun: its time is over, or a queue is full.
+failure too_late_failure();
+failure full_failure();
+
 /// Most pieces of work that are run together.
 inline constexpr std::size_t batch_max = 64;
 

@@ -27,3 +27,14 @@ begin
   end if;
 end
 $$;
+
+-- Refusals of the lease are no longer kept under an Idempotency-Key: under a newer lease the same request may pass.
+do $$
+begin
+  if pg_catalog.to_regclass('fencing.kept_outcome') is null then
+    return;
+  elsif (select pg_catalog.max(version) from fencing.schema_version) < 4 then
+    delete from fencing.kept_outcome where outcome ~ '^\{"refusal":"(stale-fencing-token|resource-not-covered|fencing-required)"';
+  end if;
+end
+$$;

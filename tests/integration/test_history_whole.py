@@ -107,10 +107,12 @@ def test_whole_when_the_caller_hangs_up_then_reading_ends(stack: Stack, api: Api
                                " and query like '%%from fencing.history%%order by%%'", (moment,))[0][0])
 
     ((began,),) = stack.query("select clock_timestamp()")
+    read_whole = api.begin("GET", f"/v1/history?resource={name}&order=asc", headers={"Accept": "text/csv"})
+    eventually(lambda: pages_begun_since(began) > 0, 10, every=0.001, what="a page is seen while it is read")
+    assert read_whole.answer().status == 200
     connection = api.connection()
     connection.send("GET", f"/v1/history?resource={name}&order=asc", headers={"Accept": "text/csv"})
     connection.wire.getresponse().read(1000)
-    assert pages_begun_since(began) > 0
     connection.close()
     time.sleep(0.1)
     ((later,),) = stack.query("select clock_timestamp()")

@@ -109,7 +109,7 @@ def test_write_repeated_when_holds_were_left_then_no_second_hold_given_back(api:
 
 
 @pytest.mark.parametrize("name, status, slug", [("expectation", 409, "expectation-failed"), ("constraint", 409, "constraint-violation"),
-                                                ("deferred", 409, "constraint-violation"), ("uncovered", 403, "resource-not-covered"),
+                                                ("deferred", 409, "constraint-violation"),
                                                 ("value", 422, "unprocessable")])
 def test_write_repeated_when_refused_then_same_refusal_even_if_it_would_pass_now(stack: Stack, api: Api, sku: Sku, keyed: None, key: str,
                                                                                  fresh: Callable[[str], str], name: str, status: int, slug: str) -> None:
@@ -119,7 +119,6 @@ def test_write_repeated_when_refused_then_same_refusal_even_if_it_would_pass_now
         "expectation": (sku.resource, [sku.sell(11)]),
         "constraint": (sku.resource, [{"update": "inventory", "where": {"sku": sku.name}, "add": {"stock": -11}}]),
         "deferred": (f"keyed/{row}-2", [{"insert": "keyed", "values": {"id": f"{row}-2", "place": place}}]),
-        "uncovered": (sku.resource, [sku.sell(), {"update": "keyed", "where": {"id": row}, "set": {"seconds": 0}}]),
         "value": (sku.resource, [{"update": "inventory", "where": {"sku": sku.name}, "set": {"stock": "many"}}]),
     }[name]
     first = write(api, resource, *operations, key=key)
@@ -134,16 +133,40 @@ def test_write_repeated_when_refused_then_same_refusal_even_if_it_would_pass_now
     assert [item["event"] for item in recorded] in (["write_failed"], ["write_rejected"]), "recorded once, in the transaction of the key"
 
 
-def test_write_repeated_when_stale_then_same_412(stack: Stack, api: Api, sku: Sku, key: str) -> None:
+def test_write_repeated_when_it_was_stale_then_done_under_a_newer_lease(api: Api, sku: Sku, key: str) -> None:
+    """The headers of the lease are no part of the request: only the refusal stood in the way."""
     old = api.take(sku.resource, ttl_ms=300)
-    new = api.take(sku.resource, wait_ms=5_000)
-    api.wrote(new, sku.sell())
-    body = {"lease_id": old["lease_id"], "operations": [sku.sell()]}
-    answers = [api.call("POST", "/v1/writes", body, {"Idempotency-Key": key}) for _ in range(2)]
-    for answer in answers:
-        expect_problem(answer, 412, "stale-fencing-token")
-    assert told(answers[0]) == told(answers[1]) and is_replay(answers[1])
-    assert len(api.history(resource=sku.resource, event="write_rejected")) == 1
+    newer = api.take(sku.resource, wait_ms=5_000, ttl_ms=500)
+    api.wrote(newer, sku.sell())
+    newest = api.take(sku.resource, wait_ms=5_000)
+
+    def note(lease: Json) -> Answer:
+        return api.call("PATCH", f"/v1/tables/inventory?sku=eq.{sku.name}", {"note": "noted"},
+                        {"Idempotency-Key": key, "Fencing-Lease": lease["lease_id"]})
+
+    for _ in range(2):
+        refused = note(old)
+        expect_problem(refused, 412, "stale-fencing-token")
+        assert not is_replay(refused)
+    done = note(newest)
+    assert done.status == 204 and not is_replay(done) and sku.row()["note"] == "noted", done
+    assert is_replay(note(old)) and is_replay(note(newest)), "what was done is kept, whoever asks"
+
+
+def test_write_repeated_when_not_covered_then_done_under_a_wider_lease(api: Api, sku: Sku, stack: Stack, key: str, fresh: Callable[[str], str]) -> None:
+    other = stock_up(stack, fresh("other"))
+
+    def note(lease: Json) -> Answer:
+        return api.call("PATCH", f"/v1/tables/inventory?sku=in.({sku.name},{other.name})", {"note": "noted"},
+                        {"Idempotency-Key": key, "Fencing-Lease": lease["lease_id"]})
+
+    narrow = api.take(sku.resource)
+    refused = note(narrow)
+    expect_problem(refused, 403, "resource-not-covered")
+    api.give_back(narrow)
+    wide = api.call("POST", "/v1/leases", {"resources": [sku.resource, other.resource]}).json()
+    done = note(wide)
+    assert done.status == 204 and not is_replay(done) and other.row()["note"] == "noted", done
 
 
 def test_write_repeated_when_the_database_lacked_a_name_then_tried_again(stack: Stack, api: Api, sku: Sku, key: str, fresh: Callable[[str], str]) -> None:

@@ -79,15 +79,14 @@ TEST(pg_kept_outcome, too_large_then_kept_without_rows) {
 }
 
 TEST(pg_kept_outcome, refusals_then_only_those_that_a_repeat_would_meet_again) {
-    for (const errc code : {errc::expectation_failed, errc::constraint_violation, errc::stale_fencing_token,
-                            errc::resource_not_covered, errc::unprocessable}) {
+    for (const errc code : {errc::expectation_failed, errc::constraint_violation, errc::unprocessable})
         EXPECT_TRUE(is_kept(make_failure(code, "")));
-    }
-    for (const errc code : {errc::write_conflict, errc::storage_unavailable, errc::overloaded, errc::internal_error,
-                            errc::shutting_down}) {
+    for (const errc code :
+         {errc::write_conflict, errc::storage_unavailable, errc::overloaded, errc::internal_error, errc::shutting_down,
+          errc::stale_fencing_token, errc::resource_not_covered, errc::fencing_required}) {
         EXPECT_FALSE(is_kept(make_failure(code, "")));
     }
-    failure unknown = make_failure(errc::stale_fencing_token, "");
+    failure unknown = make_failure(errc::expectation_failed, "");
     unknown.outcome_unknown = true;
     EXPECT_FALSE(is_kept(unknown));
 }

@@ -1,0 +1,71 @@
+#include <gateway/api/negotiation.hpp>
+
+#include <gateway/api/preferences.hpp>
+#include <gateway/http/accept.hpp>
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string>
+
+namespace fencegate::api {
+namespace {
+
+constexpr std::string_view only_profile = "public";
+
+failure not_acceptable(std::string header, std::string detail) {
+    failure out = make_failure(errc::not_acceptable, detail);
+    out.errors.push_back({std::move(header), std::move(detail)});
+    return out;
+}
+
+std::string listed(const std::vector<std::string_view>& media_types) {
+    std::string out;
+    for (std::size_t i = 0; i < media_types.size(); ++i) {
+        if (i > 0) out += i + 1 == media_types.size() ? " or " : ", ";
+        out += media_types[i];
+    }
+    return out;
+}
+
+bool would_change_the_write(const preference& one) {
+    constexpr std::array<std::string_view, 4> names{"max-affected", "tx", "timezone", "params"};
+    return std::ranges::find(names, one.name) != names.end() && one.text != "tx=commit";
+}
+
+bool is_honoured(const preference& one, const answer_options& options) {
+    return std::ranges::any_of(options.preferences,
+                               [&](std::string_view honoured) { return honoured == one.name || honoured == one.text; });
+}
+
+result<void> check_preferences(const http::request& r, const answer_options& options) {
+    const auto header = r.header_list("prefer");
+    const auto wanted = split_preferences(header);
+    const auto handling = std::ranges::find(wanted, std::string_view("handling"), &preference::name);
+    const bool strict = handling != wanted.end() && handling->text == "handling=strict";
+    for (const auto& one : wanted) {
+        if (one.name == "handling" || is_honoured(one, options)) continue;
+        if (strict) return invalid_field("Prefer", one.text + " is not honoured by this address (handling=strict)");
+        if (options.changes_rows && would_change_the_write(one)) {
+            return invalid_field("Prefer",
+                                 one.text + " is not honoured by this address, and without it another write would run");
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+result<void> negotiate(http::request& r, const answer_options& options) {
+    const std::span<const std::string_view> offers(options.media_types);
+    const auto preferred = http::preferred_type(r.header_list("accept"), offers);
+    if (!preferred) return not_acceptable("Accept", "This address answers with " + listed(options.media_types) + ".");
+    r.media_type = *preferred;
+    if (r.has_header("accept-profile") && r.header_list("accept-profile") != only_profile)
+        return not_acceptable("Accept-Profile", "There is one set of names, which is called public.");
+    if (r.has_header("content-profile") && r.header_list("content-profile") != only_profile)
+        return invalid_field("Content-Profile", "has to be public: there is one set of names");
+    return check_preferences(r, options);
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,127 @@
+"""Accept, Prefer and the profiles are decided before anything runs: what can't be honoured changes nothing."""
+
+from __future__ import annotations
+
+from typing import Callable, Iterator
+
+import pytest
+
+from support.api import Answer, Api, lease_path, pointers_of
+from support.polling import eventually
+from support.shop import Sku
+from support.stack import Stack
+
+PLAN = 'application/vnd.pgrst.plan+text; for="application/json"; options=;'
+SINGLE = "application/vnd.pgrst.object+json"
+
+
+@pytest.fixture(scope="module")
+def rows(stack: Stack) -> Iterator[Callable[[], list[tuple[str, int]]]]:
+    """Gives what stands in a table of five rows, which all belong to one resource."""
+    stack.query("create table negotiated (id text primary key, n integer); select fencing.protect('negotiated', $$'negotiated/' || left('all' || id, 3)$$); "
+                "select fencing.expose_table('negotiated'); "
+                "create function negotiated_empty() returns integer language sql as 'with gone as (delete from public.negotiated returning 1) select count(*)::integer from gone'; "
+                "select fencing.expose_function('negotiated_empty()')")
+    api = stack.api()
+    lease = api.take("negotiated/all", ttl_ms=60_000)
+    insert = [{"insert": "negotiated", "values": {"id": name, "n": 1}} for name in "abcde"]
+    eventually(lambda: api.write(lease, *insert).status == 200, 10, what="the gateway knows the table")
+    api.give_back(lease)
+    yield lambda: stack.query("select id, n from negotiated order by id")
+    stack.query("select fencing.hide('negotiated'); drop function negotiated_empty(); drop table negotiated")
+
+
+WRITES = {
+    "delete": ("DELETE", "/v1/tables/negotiated?n=eq.1", None),
+    "update": ("PATCH", "/v1/tables/negotiated?n=eq.1", {"n": 2}),
+    "insert": ("POST", "/v1/tables/negotiated", {"id": "f", "n": 1}),
+    "call": ("POST", "/v1/rpc/negotiated_empty", {}),
+    "write": ("POST", "/v1/writes", {"operations": [{"delete": "negotiated", "where": {"n": 1}}]}),
+}
+
+
+@pytest.mark.parametrize("headers, status, slug, pointer", [
+    ({"Accept": PLAN}, 406, "not-acceptable", "Accept"),
+    ({"Accept": SINGLE}, 406, "not-acceptable", "Accept"),
+    ({"Accept": "text/csv"}, 406, "not-acceptable", "Accept"),
+    ({"Accept": 'application/x; a=", application/json, "'}, 406, "not-acceptable", "Accept"),
+    ({"Accept-Profile": "other"}, 406, "not-acceptable", "Accept-Profile"),
+    ({"Content-Profile": "other"}, 400, "invalid-request", "Content-Profile"),
+    ({"Prefer": "handling=strict, max-affected=1"}, 400, "invalid-request", "Prefer"),
+    ({"Prefer": "return=representation,max-affected=1"}, 400, "invalid-request", "Prefer"),
+    ({"Prefer": "tx=rollback"}, 400, "invalid-request", "Prefer"),
+    ({"Prefer": "Timezone=\"Asia/Tokyo\""}, 400, "invalid-request", "Prefer"),
+    ({"Prefer": "handling=strict, colour=red"}, 400, "invalid-request", "Prefer"),
+    ({"Prefer": "handling=strict, count=planned"}, 400, "invalid-request", "Prefer"),
+])
+@pytest.mark.parametrize("kind", WRITES)
+def test_write_when_a_header_cannot_be_honoured_then_nothing_runs(
+        api: Api, rows: Callable[[], object], kind: str, headers: dict[str, str], status: int, slug: str, pointer: str) -> None:
+    lease, before = api.take("negotiated/all", wait_ms=5_000), rows()
+    method, path, body = WRITES[kind]
+    if kind == "write":
+        body = {**body, "lease_id": lease["lease_id"]}
+    else:
+        headers = {**headers, "Fencing-Lease": lease["lease_id"]}
+    answer = api.call(method, path, body, headers)
+    api.give_back(lease)
+    assert rows() == before, f"changed by {answer}"
+    assert pointers_of(answer, status, slug) == [pointer]
+
+
+@pytest.mark.parametrize("headers", [
+    {"Accept": "application/json", "Accept-Profile": "public", "Content-Profile": "public"},
+    {"Prefer": "handling=strict, return=representation, count=exact, tx=commit"},
+    {"Prefer": "handling=lenient, colour=red, count=planned"},
+    {"Accept": f"{SINGLE};q=0.9, */*;q=0.1"},
+])
+def test_write_when_headers_can_be_honoured_then_it_runs(api: Api, rows: Callable[[], list[tuple[str, int]]], headers: dict[str, str]) -> None:
+    lease = api.take("negotiated/all", wait_ms=5_000)
+    ((_, before), *_) = rows()
+    answer = api.call("PATCH", "/v1/tables/negotiated?id=eq.a", {"n": before + 1}, {**headers, "Fencing-Lease": lease["lease_id"]})
+    api.give_back(lease)
+    assert answer.status in (200, 204) and rows()[0] == ("a", before + 1), answer
+
+
+READS = {"rows": "/v1/tables/inventory", "function": "/v1/rpc/shop_check", "history": "/v1/history", "summary": "/v1/history/summary",
+         "leases": "/v1/leases", "resource": "/v1/resources/negotiated%2Fall", "nodes": "/v1/nodes"}
+
+
+@pytest.mark.parametrize("path", READS.values(), ids=READS)
+def test_read_when_a_header_cannot_be_honoured_then_refused(api: Api, path: str) -> None:
+    def refused(headers: dict[str, str], *problem: object) -> bool:
+        (name, *_) = headers
+        return pointers_of(api.get(path, headers), *problem) == [name]
+
+    assert refused({"Accept": PLAN}, 406, "not-acceptable")
+    assert refused({"Accept-Profile": "other"}, 406, "not-acceptable")
+    assert refused({"Prefer": "handling=strict, max-affected=1"})
+    assert api.get(path, {"Prefer": "max-affected=1, colour=red"}).status == 200, "RFC 7240: passed over"
+
+
+def test_preferences_when_in_several_lines_then_all_are_read(api: Api, sku: Sku) -> None:
+    lease = api.take(sku.resource)
+    with api.connection() as connection:
+        wire = connection.wire
+        wire.putrequest("PATCH", f"/v1/tables/inventory?sku=eq.{sku.name}")
+        for name, value in [*connection.headers.items(), ("Fencing-Lease", lease["lease_id"]), ("Content-Type", "application/json"),
+                            ("Content-Length", "12"), ("Prefer", "return=minimal"), ("Prefer", "max-affected=1")]:
+            wire.putheader(name, value)
+        wire.endheaders(b'{"note":"x"}')
+        got = wire.getresponse()
+        answer = Answer(got.status, got.msg, got.read(), 0)
+    assert pointers_of(answer) == ["Prefer"] and sku.row()["note"] is None
+
+
+@pytest.mark.parametrize("call", ["take", "renew", "release"])
+def test_lease_when_the_answer_is_not_accepted_then_unchanged(api: Api, resource: str, call: str) -> None:
+    headers = {"Accept": "application/xml"}
+    if call == "take":
+        assert pointers_of(api.call("POST", "/v1/leases", {"resource": resource}, headers), 406, "not-acceptable") == ["Accept"]
+        api.give_back(api.take(resource))
+        return
+    lease = api.take(resource)
+    method, path = ("POST", f"{lease_path(lease)}/renew") if call == "renew" else ("DELETE", lease_path(lease))
+    assert pointers_of(api.call(method, path, None, headers), 406, "not-acceptable") == ["Accept"]
+    assert api.look(lease).status == 200
+    api.give_back(lease)
