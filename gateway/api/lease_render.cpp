@@ -68,7 +68,7 @@ std::string render_renewed_lease(const lockcore::lease& l, lockcore::millisecond
 
 std::string render_lease_event(std::string_view name, const lockcore::kept_lease& kept, lockcore::milliseconds max_hold,
                                std::string_view reason) {
-    const auto left = std::chrono::floor<lockcore::milliseconds>(kept.hold_until - std::chrono::steady_clock::now());
+    const auto left = std::chrono::floor<lockcore::milliseconds>(kept.hold_until - lockcore::boot_clock::now());
     lease_extras extras;
     extras.max_hold = max_hold;
     extras.hold_left = std::clamp(left, lockcore::milliseconds{0}, max_hold);

@@ -27,7 +27,7 @@ acquire_attempt::acquire_attempt(redis::lease_call call, link_span links, std::s
       previous_(links.size()) {}
 
 void acquire_attempt::start() {
-    started_at_ = std::chrono::steady_clock::now();  // before the first send (R6)
+    started_at_ = boot_clock::now();  // before the first send (R6)
     perform(machine_.start());
 }
 
@@ -119,7 +119,7 @@ void round_attempt::start() {
 }
 
 void round_attempt::start_on(node_set to) {
-    started_at_ = std::chrono::steady_clock::now();
+    started_at_ = boot_clock::now();
     for (std::size_t n = 0; n < links_.size(); ++n) {
         if (!to[n]) continue;
         node_reply refused;
@@ -145,7 +145,7 @@ void round_attempt::on_reply(node_index node, command_kind kind, fencing_token, 
 
 void round_attempt::top_up() {
     // An answer that comes after a good part of the ttl must not put back a lease that may be over by now.
-    if (!may_top_up_ || std::chrono::steady_clock::now() - started_at_ >= call_.ttl / 4) return;
+    if (!may_top_up_ || boot_clock::now() - started_at_ >= call_.ttl / 4) return;
     call_.tail = lease_tail(claims_, {call_.ttl, machine_.value(), machine_.holds(), machine_.held(), {}, {}});
     for (std::size_t n = 0; n < links_.size(); ++n) {
         if (topped_up_[n] || machine_.answer_of(at(n)) != reply_status::lost) continue;

@@ -38,7 +38,7 @@ class acquire_attempt final : public redis::reply_target, public std::enable_sha
     one_shot given_back;
     const acquire& machine() const { return machine_; }
     const majority_round& previous() const { return previous_; }
-    monotonic_time started_at() const { return started_at_; }
+    validity_time started_at() const { return started_at_; }
     /// Each node's answer, for no_quorum.
     std::vector<node_answer> answers() const;
     /// True if a node refused because its epoch's tokens are used up.
@@ -56,7 +56,7 @@ class acquire_attempt final : public redis::reply_target, public std::enable_sha
     std::shared_ptr<token_memory> heard_;
     acquire machine_;
     majority_round previous_;
-    monotonic_time started_at_{};
+    validity_time started_at_{};
 };
 
 /// Drives one majority_round: RENEW, HOLD, INSPECT or RELEASE.
@@ -80,7 +80,7 @@ class round_attempt final : public redis::reply_target, public std::enable_share
     one_shot done;
     const majority_round& machine() const { return machine_; }
     const lease_claims& claims() const { return claims_; }
-    monotonic_time started_at() const { return started_at_; }
+    validity_time started_at() const { return started_at_; }
     std::vector<node_answer> answers() const;
 
     const redis::lease_call& call() const override { return call_; }
@@ -98,7 +98,7 @@ class round_attempt final : public redis::reply_target, public std::enable_share
     majority_round machine_;
     node_set topped_up_, holds_left_, finished_;
     bool may_top_up_ = true, taking_back_ = false;
-    monotonic_time started_at_{};
+    validity_time started_at_{};
 };
 
 /// Drives one survey: what stands on the nodes for one resource.

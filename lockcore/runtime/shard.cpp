@@ -124,13 +124,13 @@ asio::awaitable<result<lease>> shard::renew(lease_claims claims, milliseconds tt
     switch (round->machine().outcome()) {
         case majority_round::verdict::yes: {
             if (!round->machine().complete()) renewing_[std::string(claims.attempt.str())] = round;
-            const auto left = std::chrono::floor<milliseconds>(validity(ttl, now() - round->started_at()));
-            if (left <= milliseconds{0})
+            const validity_time valid_until = end_of_validity(ttl, round->started_at());
+            if (left_until(valid_until) <= milliseconds{0})
                 co_return fail(errc::lease_lost, "The nodes took longer to answer than the lease lasts.");
             emit(event_kind::lease_renewed, claims, trace_id, {}, ttl);
             if (const auto t = turns_.find(claims.resources.front().str()); t != turns_.end())
                 t->second.forget_handed = now() + ttl;
-            co_return make_lease(std::move(claims), ttl, left, round->machine());
+            co_return make_lease(std::move(claims), ttl, valid_until, round->machine());
         }
         case majority_round::verdict::lost:
             co_return fail(errc::lease_lost, "A majority of the nodes no longer holds this lease.");
@@ -149,9 +149,8 @@ asio::awaitable<result<lease>> shard::inspect(lease_claims claims) {
         case majority_round::verdict::yes: {
             const milliseconds on_nodes = round->machine().remaining();
             // Not lost yet, even where nothing of it is certain any more.
-            const auto left = std::chrono::floor<milliseconds>(validity(on_nodes, now() - round->started_at()));
-            co_return make_lease(std::move(claims), round->machine().ttl(), std::max(left, milliseconds{0}),
-                                 round->machine());
+            const validity_time valid_until = end_of_validity(on_nodes, round->started_at());
+            co_return make_lease(std::move(claims), round->machine().ttl(), valid_until, round->machine());
         }
         case majority_round::verdict::lost:
             co_return fail(errc::lease_lost, "A majority of the nodes no longer holds this lease.");
@@ -234,23 +233,28 @@ asio::awaitable<result<keep_step>> shard::keep(kept_lease kept, std::string trac
     const milliseconds ttl = kept.current.ttl;
 
     sleeper me(io_);
-    const monotonic_time hold_until = kept.hold_until;
+    const validity_time hold_until = kept.hold_until;
     const auto place = keepers_.emplace(std::string(claims.attempt.str()), &me);
     me.woken = std::ranges::find(ends_, claims.attempt) != ends_.end();
-    monotonic_time renew_at = std::min(now() + ttl / 3, kept.valid_until);
+    // The timer runs by another clock than validity: its end is looked at whenever the wait is over.
+    const auto in_time = [&kept, hold_until](milliseconds pause) {
+        const validity_time end = std::min(kept.current.valid_until, hold_until);
+        return now() + std::min<std::chrono::nanoseconds>(pause, end - boot_clock::now());
+    };
+    monotonic_time renew_at = in_time(ttl / 3);
     result<keep_step> outcome = fail(errc::cancelled, "The caller went away; the lease stands.");
     const auto ends = [&](keep_step::outcome what, std::string why) {
         outcome = keep_step{what, kept, std::move(why)};
     };
     for (;;) {
-        me.until = std::min(renew_at, hold_until);
+        me.until = renew_at;
         co_await sleep(me);
         if (co_await caller_gone()) break;
-        if (now() >= kept.valid_until) {
+        if (boot_clock::now() >= kept.current.valid_until) {
             ends(keep_step::outcome::lost, "It ran out: it could not be renewed in time.");
             break;
         }
-        if (now() >= hold_until) {
+        if (boot_clock::now() >= hold_until) {
             ends(keep_step::outcome::exhausted, "It was held as long as its max_hold_ms allows.");
             break;
         }
@@ -268,7 +272,7 @@ asio::awaitable<result<keep_step>> shard::keep(kept_lease kept, std::string trac
             break;
         }
         if (renewed.error().code == errc::no_quorum) {
-            renew_at = std::min(now() + std::clamp(ttl / 10, milliseconds{20}, milliseconds{1'000}), kept.valid_until);
+            renew_at = in_time(std::clamp(ttl / 10, milliseconds{20}, milliseconds{1'000}));
             continue;
         }
         const bool lost = renewed.error().code == errc::lease_lost;
@@ -362,14 +366,14 @@ asio::awaitable<result<leak_report>> shard::find_leaks() {
     co_return co_await scan.run();
 }
 
-lease shard::make_lease(lease_claims claims, milliseconds ttl, milliseconds left, const majority_round& round) const {
+lease shard::make_lease(lease_claims claims, milliseconds ttl, validity_time valid_until,
+                        const majority_round& round) const {
     lease out;
     out.id = seal_lease_id(claims, deps_.mac);
     out.claims = std::move(claims);
     out.hold_count = std::max(round.holds(), 1U);
     out.ttl = ttl;
-    out.validity = left;
-    out.expires_at = std::chrono::system_clock::now() + left;
+    set_validity(out, valid_until);
     const std::uint64_t renewals = round.value();
     out.renewals_left =
         renewals >= config_.max_renewals ? 0 : config_.max_renewals - static_cast<std::uint32_t>(renewals);

@@ -124,7 +124,8 @@ class shard final : public redis::link_observer {
     redis::lease_call call_for(const lease_claims& claims) const;
     boost::asio::awaitable<std::shared_ptr<round_attempt>> run_round(command_kind kind, redis::lease_call call,
                                                                      lease_claims claims);
-    lease make_lease(lease_claims claims, milliseconds ttl, milliseconds validity, const majority_round& round) const;
+    lease make_lease(lease_claims claims, milliseconds ttl, validity_time valid_until,
+                     const majority_round& round) const;
     void ended_here(const nonce& attempt);
     void tell_keepers(const nonce& ended);
     event make_event(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,

@@ -145,10 +145,10 @@ asio::awaitable<result<lease>> shard::settle(std::shared_ptr<acquire_attempt> at
         if (!attempt->done.fired()) co_await attempt->done.wait();
         const class acquire& machine = attempt->machine();
         if (machine.outcome() == acquire::verdict::granted) {
-            const auto left = std::chrono::floor<milliseconds>(validity(request.ttl, now() - attempt->started_at()));
+            const validity_time valid_until = end_of_validity(request.ttl, attempt->started_at());
             // With an idempotency key the caller may ask again for just this lease, and may have done so already.
             const bool unwanted = request.idempotency_key.empty() && co_await caller_gone();
-            if (!unwanted && left > milliseconds{0}) {
+            if (!unwanted && left_until(valid_until) > milliseconds{0}) {
                 lease out;
                 out.claims.attempt = attempt->call().attempt;
                 out.claims.token = machine.token();
@@ -157,8 +157,7 @@ asio::awaitable<result<lease>> shard::settle(std::shared_ptr<acquire_attempt> at
                 out.claims.granted_at = attempt->call().granted_at;
                 out.id = seal_lease_id(out.claims, deps_.mac);
                 out.ttl = request.ttl;
-                out.validity = left;
-                out.expires_at = std::chrono::system_clock::now() + left;
+                set_validity(out, valid_until);
                 out.renewals_left = config_.max_renewals;
                 out.nodes_granted = machine.stamps();
                 out.nodes = links_.size();
@@ -251,10 +250,11 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
     call.holds = own.holds + 1;
     if (!known) call.key = key.text;
     const auto round = co_await run_round(command_kind::hold, std::move(call), claims);
-    const auto left = std::chrono::floor<milliseconds>(validity(request.ttl, now() - round->started_at()));
+    const validity_time valid_until = end_of_validity(request.ttl, round->started_at());
     const bool gone = co_await caller_gone();
-    if (round->machine().outcome() == majority_round::verdict::yes && left > milliseconds{0} && !gone) {
-        lease again = make_lease(std::move(claims), request.ttl, left, round->machine());
+    if (round->machine().outcome() == majority_round::verdict::yes && left_until(valid_until) > milliseconds{0} &&
+        !gone) {
+        lease again = make_lease(std::move(claims), request.ttl, valid_until, round->machine());
         again.repeated = known;
         co_return again;
     }

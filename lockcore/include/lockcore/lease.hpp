@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockcore/boot_clock.hpp>
 #include <lockcore/types.hpp>
 
 #include <optional>
@@ -36,7 +37,8 @@ struct lease {
     std::uint32_t hold_count = 1;
     milliseconds ttl{};       ///< As asked for.
     milliseconds validity{};  ///< What is left to the caller for certain: ttl − time spent − drift allowance. > 0.
-    wall_time expires_at;     ///< Now + validity, for people.
+    validity_time valid_until;  ///< The same as a time: behind this it may be another's.
+    wall_time expires_at;       ///< Now + validity, for people.
     std::uint32_t renewals_left = 0;
     bool repeated = false;          ///< The idempotency key was known: this is the lease of the first request.
     std::size_t nodes_granted = 0;  ///< Nodes known to hold it when the call ended; the rest may follow.

@@ -24,15 +24,12 @@ struct release_outcome {
 /// A lease that its manager renews (lock_manager::keep).
 struct kept_lease {
     lease current;
-    monotonic_time valid_until;                         ///< Behind this it may be another's.
-    monotonic_time hold_until = monotonic_time::max();  ///< It is not kept longer than this.
+    validity_time hold_until = validity_time::max();  ///< It is not kept longer than this.
 
-    /// For a lease that was granted just now.
-    explicit kept_lease(lease granted)
-        : current(std::move(granted)), valid_until(std::chrono::steady_clock::now() + current.validity) {}
+    explicit kept_lease(lease granted) : current(std::move(granted)) {}
 
     /// Bounds how long it is kept from now on.
-    void hold_for(milliseconds longest) { hold_until = valid_until - current.validity + longest; }
+    void hold_for(milliseconds longest) { hold_until = current.valid_until - current.validity + longest; }
     kept_lease() = default;
 };
 

@@ -16,7 +16,7 @@
 namespace lockcore {
 
 using std::chrono::milliseconds;
-/// Measures spans only; every timeout, validity and back-off uses it.
+/// Measures spans only; every timeout and back-off uses it. Validity is measured by boot_clock.
 using monotonic_time = std::chrono::steady_clock::time_point;
 /// Wall clock; for people and for the history. No decision of the protocol uses it.
 using wall_time = std::chrono::system_clock::time_point;
