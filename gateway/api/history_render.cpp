@@ -13,12 +13,20 @@ std::string text_of(const std::optional<std::uint64_t>& token) {
     return token ? std::to_string(*token) : std::string();
 }
 
-/// A field of CSV; in quotes only where it must be. What is absent is empty.
+/// Whether a spreadsheet would run the value as a formula, or take it for one that was made harmless.
+bool needs_apostrophe(std::string_view value) {
+    return !value.empty() && std::string_view("=+-@\t\r'").find(value.front()) != std::string_view::npos;
+}
+
+/// A field of CSV; in quotes only where it must be. What is absent is empty. One apostrophe goes before a value that a
+/// spreadsheet would run, and before one that begins with an apostrophe, so that a reader can take it off again.
 void append_field(std::string& text, std::string_view value, char end = ',') {
     if (value.find_first_of("\",\r\n") == std::string_view::npos) {
+        if (needs_apostrophe(value)) text += '\'';
         text += value;
     } else {
         text += '"';
+        if (needs_apostrophe(value)) text += '\'';
         for (const char c : value) {
             if (c == '"') text += '"';
             text += c;
