@@ -6,6 +6,7 @@
 #include <gateway/audit/expiry_watch.hpp>
 #include <gateway/audit/history_feed.hpp>
 #include <gateway/audit/history_keeper.hpp>
+#include <gateway/config/file_limit.hpp>
 #include <gateway/http/server.hpp>
 #include <gateway/logging.hpp>
 #include <gateway/metrics/guard_watch.hpp>
@@ -22,6 +23,8 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_future.hpp>
 
+#include <malloc.h>
+
 #include <csignal>
 #include <cstring>
 
@@ -33,6 +36,9 @@ using namespace std::chrono_literals;
 /// How long requests under way may take after SIGTERM, and how long the history buffer may take to be written out.
 constexpr auto finish_within = 5s;
 constexpr auto flush_within = 5s;
+/// A larger piece of memory goes back to the system when it is free. Else glibc raises this with the first large
+/// answer, and keeps what answers like it took for ever, in each thread.
+constexpr int returned_memory_min = 256 * 1024;
 
 /// The durable register of epochs is a row in PostgreSQL.
 class postgres_register final : public lockcore::epoch_register {
@@ -103,6 +109,7 @@ class process_signals {
 
 int serve(const config& cfg) {
     start_logging(cfg.log);
+    ::mallopt(M_MMAP_THRESHOLD, returned_memory_min);
     const process_signals signals;  // before any thread, so that all of them inherit the mask
 
     pg::pool pool(cfg.postgres);
@@ -120,6 +127,14 @@ int serve(const config& cfg) {
         return exit_unavailable;
     }
 
+    const file_limit limit = raise_file_limit(cfg);
+    if (limit.connections == 0) {
+        spdlog::critical("{}", limit.describe(cfg));
+        return exit_unavailable;
+    }
+    http_config http_settings = cfg.http;
+    http_settings.connections_max = limit.connections;
+
     runtime::io_threads threads(cfg.http.threads);
     auto& first = *threads.contexts().front();
     event_sink events(cfg.audit, pool, first);
@@ -136,7 +151,7 @@ int serve(const config& cfg) {
     measured.read_from({locks, leaks, pool, events, guard, FENCEGATE_VERSION});
     api::running_keys keys;
     const api::services services{cfg, locks, pool, events, feed, keys, measured, leaks, guard};
-    http::server server(cfg.http, cfg.api_keys, api::routes(services), threads.contexts(), measured.requests());
+    http::server server(http_settings, cfg.api_keys, api::routes(services), threads.contexts(), measured.requests());
 
     if (const auto listening = server.listen(); !listening) {
         spdlog::critical("{}", listening.error().detail);
@@ -153,6 +168,9 @@ int serve(const config& cfg) {
     guard.start();
     server.start();
     spdlog::info("fencegate {} listens on http://{}:{}", FENCEGATE_VERSION, cfg.http.address, server.port());
+
+    spdlog::log(limit.connections < cfg.http.connections_max ? spdlog::level::warn : spdlog::level::info, "{}",
+                limit.describe(cfg));
 
     spdlog::info("signal {}: stopping", signals.wait_for_stop());
     server.stop_accepting();

@@ -9,6 +9,7 @@
 #include <boost/asio/this_coro.hpp>
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 
 namespace fencegate::api {
@@ -40,15 +41,21 @@ std::string render_page(const export_state& state) {
     return text;
 }
 
-awaitable<void> send_all(services with, export_state state, http::body_stream& out) {
+/// While a caller takes its time, a page's text is all that is kept of it.
+awaitable<void> send_all(services with, std::shared_ptr<export_state> shared, http::body_stream& out) {
+    export_state& state = *shared;
     if (state.form == export_form::csv && !co_await out.send(history_csv_head())) co_return;
     for (;;) {
-        if (!co_await out.send(render_page(state))) co_return;
+        std::string text = render_page(state);
         state.left -= state.page.items.size();
-        if (!state.page.more || state.left == 0) co_return;
+        const bool more = state.page.more && state.left > 0;
+        if (more) state.query.after = position_of(state.page.items.back());
+        state.page = {};
+        if (!co_await out.send(text)) co_return;
+        text = {};
+        if (!more) co_return;
         if ((co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none)
             throw std::runtime_error("ended before it was whole: the caller hung up or the gateway stops");
-        state.query.after = position_of(state.page.items.back());
         state.query.limit = std::min(state.left, pg::history_page_max);
         auto page =
             co_await with.database.read_history(state.principal, read_cost::continued, state.query,
@@ -71,8 +78,9 @@ awaitable<http::response> export_history(services with, history_query query, exp
     state.page = std::move(*first);
     http::response out;
     out.content_type = form == export_form::csv ? "text/csv; charset=utf-8; header=present" : "application/x-ndjson";
-    out.headers.emplace_back("Cache-Control", "no-store");
-    out.stream = [with, state = std::move(state)](http::body_stream& to) { return send_all(with, state, to); };
+    out.stream = [with, shared = std::make_shared<export_state>(std::move(state))](http::body_stream& to) {
+        return send_all(with, shared, to);
+    };
     co_return out;
 }
 

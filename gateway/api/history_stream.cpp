@@ -123,7 +123,6 @@ awaitable<http::response> follow_history(services with, http::request r) {
     state.position = last ? *last : *settled;
     http::response out;
     out.content_type = "text/event-stream";
-    out.headers.emplace_back("Cache-Control", "no-store");
     out.headers.emplace_back("X-Accel-Buffering", "no");
     out.stream = [with, state = std::move(state)](http::body_stream& to) { return follow(with, state, to); };
     co_return out;

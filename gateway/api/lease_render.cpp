@@ -37,13 +37,14 @@ struct lease_extras {
     std::string_view reason{};  ///< Empty: none.
 };
 
-std::string lease_object(const lockcore::lease& l, const lease_extras& extras) {
+std::string lease_object(const lockcore::lease& l, const lease_times& times, const lease_extras& extras) {
     std::string text;
     text.reserve(384 + l.id.size());
     http::object_writer out(text);
     write_identity(out, text, l.claims, l.id);
     out.text_or_null("owner", l.claims.by.owner).number("hold_count", l.hold_count);
-    out.number("ttl_ms", l.ttl.count()).number("validity_ms", l.validity.count());
+    out.number("ttl_ms", l.ttl.count()).number("validity_ms", times.left.count());
+    out.number("served_ms", times.served.count());
     out.text("expires_at", http::to_rfc3339(l.expires_at)).number("renewals_left", l.renewals_left);
     out.key("quorum");
     http::object_writer(text).number("granted", l.nodes_granted).number("nodes", l.nodes).end();
@@ -56,18 +57,24 @@ std::string lease_object(const lockcore::lease& l, const lease_extras& extras) {
 
 }  // namespace
 
-std::string render_lease(const lockcore::lease& l) {
-    return lease_object(l, {});
+std::string render_lease(const lockcore::lease& l, const lease_times& times) {
+    return lease_object(l, times, {});
 }
 
-std::string render_renewed_lease(const lockcore::lease& l, lockcore::milliseconds max_hold) {
-    lease_extras extras;
-    extras.max_hold = max_hold;
-    return lease_object(l, extras);
+http::response lease_response(lockcore::lease l, unsigned status, std::optional<std::chrono::milliseconds> max_hold) {
+    http::response out = http::json_response({}, status);
+    http::expiring_text& body = out.expiring_body.emplace();
+    body.valid_until = l.valid_until;
+    body.render = [l = std::move(l), max_hold](std::chrono::milliseconds left, std::chrono::milliseconds served) {
+        lease_extras extras;
+        extras.max_hold = max_hold;
+        return lease_object(l, {left, served}, extras);
+    };
+    return out;
 }
 
-std::string render_lease_event(std::string_view name, const lockcore::kept_lease& kept, lockcore::milliseconds max_hold,
-                               std::string_view reason) {
+std::string render_lease_event(std::string_view name, const lockcore::kept_lease& kept, const lease_times& times,
+                               std::chrono::milliseconds max_hold, std::string_view reason) {
     const auto left = std::chrono::floor<lockcore::milliseconds>(kept.hold_until - lockcore::boot_clock::now());
     lease_extras extras;
     extras.max_hold = max_hold;
@@ -76,7 +83,7 @@ std::string render_lease_event(std::string_view name, const lockcore::kept_lease
     std::string text = "event: ";
     text += name;
     text += "\ndata: ";
-    text += lease_object(kept.current, extras);
+    text += lease_object(kept.current, times, extras);
     text += "\n\n";
     return text;
 }

@@ -1,22 +1,34 @@
 #pragma once
 
+#include <gateway/http/message.hpp>
+
 #include <lockcore/lease.hpp>
 #include <lockcore/lock_manager.hpp>
 
+#include <chrono>
+#include <optional>
 #include <string>
 
 namespace fencegate::api {
 
-/// A lease as API.md shows it.
-std::string render_lease(const lockcore::lease& l);
+/// What of a lease depends on when its answer is sent.
+struct lease_times {
+    std::chrono::milliseconds left{};    ///< validity_ms
+    std::chrono::milliseconds served{};  ///< served_ms
+};
 
-/// A lease after POST …/renew: with the longest time that it may be held in all.
-std::string render_renewed_lease(const lockcore::lease& l, lockcore::milliseconds max_hold);
+/// A lease as API.md shows it.
+std::string render_lease(const lockcore::lease& l, const lease_times& times);
+
+/// The answer that gives a lease: rendered when it is sent, and only while the lease is valid. `max_hold`: the longest
+/// time that it may be held in all, where the answer is to say it.
+http::response lease_response(lockcore::lease l, unsigned status,
+                              std::optional<std::chrono::milliseconds> max_hold = std::nullopt);
 
 /// One event of a kept lease, in the form of text/event-stream, with the lease as its data, how long it may be kept and
 /// what is left of that. `reason`: why it ended; empty for events that end nothing.
-std::string render_lease_event(std::string_view name, const lockcore::kept_lease& kept, lockcore::milliseconds max_hold,
-                               std::string_view reason);
+std::string render_lease_event(std::string_view name, const lockcore::kept_lease& kept, const lease_times& times,
+                               std::chrono::milliseconds max_hold, std::string_view reason);
 
 /// A live lease as API.md lists it, on the first of its resources: nothing with which one could use it. Where it has
 /// several, all of them are named too.

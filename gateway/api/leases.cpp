@@ -14,6 +14,8 @@
 
 #include <boost/asio/this_coro.hpp>
 
+#include <algorithm>
+
 namespace fencegate::api {
 namespace {
 
@@ -22,7 +24,7 @@ using asio::awaitable;
 
 http::response granted_response(services with, lockcore::lease granted, std::string trace_id,
                                 bool give_back_undelivered) {
-    http::response out = http::json_response(render_lease(granted), granted.hold_count > 1 ? 200 : 201);
+    http::response out = lease_response(granted, granted.hold_count > 1 ? 200 : 201);
     out.headers.emplace_back("Location", location_of(granted.id));
     if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
     if (!give_back_undelivered) return out;
@@ -32,15 +34,13 @@ http::response granted_response(services with, lockcore::lease granted, std::str
     return out;
 }
 
-/// Raises the fence to the token of a grant; what is left of the lease after that (PROTOCOL.md R6). Errors: the lease
-/// is to be given back.
-awaitable<result<void>> fence(services with, lockcore::lease& granted, actor by, pg::deadline until) {
-    const auto granted_at = std::chrono::steady_clock::now();
+/// Raises the fence to the token of a grant, which uses up some of its validity (PROTOCOL.md R6). Errors: the lease is
+/// to be given back.
+awaitable<result<void>> fence(services with, const lockcore::lease& granted, actor by, pg::deadline until) {
     auto raised = co_await with.database.raise_fences(granted.claims.resources, granted.claims.token, std::move(by),
                                                       "fence_on_grant", until);
     if (!raised) co_return raised.error();
-    granted.validity -= std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - granted_at);
-    if (granted.validity > std::chrono::milliseconds{0}) co_return result<void>{};
+    if (lockcore::boot_clock::now() < granted.valid_until) co_return result<void>{};
     co_return make_failure(errc::storage_unavailable,
                            "Raising the fence took longer than the lease lasts; it was given back.");
 }
@@ -157,7 +157,7 @@ awaitable<http::response> renew_lease(services with, http::request r) {
     if (!claims) co_return http::problem_response(claims.error(), r.request_id);
     const auto renewed = co_await with.locks.renew(std::move(*claims), *ttl, r.trace_id);
     if (!renewed) co_return http::problem_response(to_failure(renewed.error()), r.request_id);
-    co_return http::json_response(render_renewed_lease(*renewed, with.settings.locks.max_hold));
+    co_return lease_response(*renewed, 200, with.settings.locks.max_hold);
 }
 
 awaitable<http::response> show_lease(services with, http::request r) {
@@ -165,7 +165,16 @@ awaitable<http::response> show_lease(services with, http::request r) {
     if (!claims) co_return http::problem_response(claims.error(), r.request_id);
     const auto seen = co_await with.locks.inspect(std::move(*claims));
     if (!seen) co_return http::problem_response(to_failure(seen.error()), r.request_id);
-    co_return http::json_response(render_lease(*seen));
+    // What a majority saw is told even where nothing of it is certain any more: the lease may be renewed elsewhere.
+    http::response out = http::json_response({});
+    http::expiring_text& body = out.expiring_body.emplace();
+    body.valid_until = lockcore::validity_time::max();
+    body.render = [lease = *seen](std::chrono::milliseconds, std::chrono::milliseconds served) {
+        using std::chrono::milliseconds;
+        const auto left = std::chrono::floor<milliseconds>(lease.valid_until - lockcore::boot_clock::now());
+        return render_lease(lease, {std::max(left, milliseconds{0}), served});
+    };
+    co_return out;
 }
 
 awaitable<http::response> release_lease(services with, http::request r) {

@@ -25,6 +25,7 @@ constexpr std::size_t signing_key_min_bytes = 32;
 constexpr std::size_t api_key_min_bytes = 16;
 constexpr std::size_t api_keys_max = 10'000;
 constexpr std::size_t principal_max_bytes = 128;
+constexpr std::size_t allowed_hosts_max = 100;
 constexpr const char* signing_key_variable = "FENCEGATE_SIGNING_KEY";
 
 /// A secret that stands elsewhere: read it into `target`. Relative paths start at the configuration's own folder, so
@@ -108,6 +109,17 @@ void read_api_key(const YAML::Node& node, const std::string& path, fault_list& f
     keys.push_back(std::move(read));
 }
 
+void read_allowed_host(const YAML::Node& node, const std::string& path, fault_list& faults,
+                       std::vector<authority>& hosts) {
+    std::string written;
+    if (!read_scalar(node, path, faults, written)) return;
+    if (auto named = parse_authority(written)) {
+        hosts.push_back(std::move(*named));
+    } else {
+        faults.add(path, "has to be a host name or an IP address (IPv6 in brackets), with or without a port, no URL");
+    }
+}
+
 void read_node(const YAML::Node& node, const std::string& path, fault_list& faults, const std::filesystem::path& folder,
                std::vector<lockcore::node_address>& nodes) {
     lockcore::node_address read;
@@ -134,14 +146,23 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
     };
     const auto nodes = [&cfg, folder](std::size_t, const YAML::Node& node, const std::string& path,
                                       fault_list& faults) { read_node(node, path, faults, folder, cfg.locks.nodes); };
+    const auto allowed_hosts = [&cfg](std::size_t i, const YAML::Node& node, const std::string& path,
+                                      fault_list& faults) {
+        if (i == allowed_hosts_max) faults.add("http.allowed_hosts", "has more than 100 entries");
+        if (i < allowed_hosts_max) read_allowed_host(node, path, faults, cfg.http.allowed_hosts);
+    };
     return mapping({
         {"http", mapping({
                      {"address", text(cfg.http.address)},
                      {"port", integer(cfg.http.port, 0, 65'535)},
                      {"threads", integer(cfg.http.threads, 1, 64)},
                      {"body_max_bytes", integer(cfg.http.body_max_bytes, 1 << 10, 64 << 20)},
+                     {"allowed_hosts", list(allowed_hosts)},
                      {"header_max_bytes", integer(cfg.http.header_max_bytes, 1 << 10, 1 << 20)},
+                     {"header_fields_max", integer(cfg.http.header_fields_max, 16, 10'000)},
                      {"connections_max", integer(cfg.http.connections_max, 1, 1'000'000)},
+                     {"connections_per_address_max", integer(cfg.http.connections_per_address_max, 0, 1'000'000)},
+                     {"answers_max_bytes", integer(cfg.http.answers_max_bytes, 1 << 20, std::int64_t{64} << 30)},
                      {"idle_timeout_ms", duration(cfg.http.idle_timeout, 1s, 1h)},
                      {"request_timeout_ms", duration(cfg.http.request_timeout, 100ms, 10min)},
                  })},

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gateway/config/authority.hpp>
+
 #include <lockcore/config.hpp>
 
 #include <chrono>
@@ -33,9 +35,17 @@ struct http_config {
     std::uint16_t port = 8080;          ///< 0: any free port; it is logged.
     unsigned threads =
         1;  ///< Threads, each with its own loop, connections to Redis and share of the resources. 1 to 64.
-    std::size_t body_max_bytes = 1 << 20;     ///< Larger bodies: 413. 1 KiB to 64 MiB.
-    std::size_t header_max_bytes = 16 << 10;  ///< Larger heads: 400. 1 KiB to 1 MiB.
-    std::size_t connections_max = 10'000;     ///< More connections are closed at once. 1 to 1,000,000.
+    std::size_t body_max_bytes = 1 << 20;  ///< Larger bodies: 413. 1 KiB to 64 MiB.
+    std::vector<authority> allowed_hosts;  ///< Hosts that requests may name, beside loopback and the address that they
+                                           ///< arrived at; their origins too. At most 100.
+    std::size_t header_max_bytes = 16 << 10;  ///< Larger heads: 431. 1 KiB to 1 MiB.
+    std::size_t header_fields_max = 100;      ///< More header fields: 431. 16 to 10,000.
+    std::size_t connections_max = 10'000;  ///< More connections: the oldest idle one is closed for a new one, which is
+                                           ///< answered 503 where none is idle. 1 to 1,000,000. What the process may
+                                           ///< open bounds it too (file_limit).
+    std::size_t connections_per_address_max = 1'000;  ///< The same of one IPv4 address, or one IPv6 network of 64 bits;
+                                                      ///< 429. 0: no such limit. Up to 1,000,000.
+    std::size_t answers_max_bytes = 128 << 20;  ///< Of all answers that callers have not taken yet. 1 MiB to 64 GiB.
     std::chrono::milliseconds idle_timeout{
         60'000};  ///< A connection without a request for so long is closed. 1 s to 1 h.
     std::chrono::milliseconds request_timeout{

@@ -1,6 +1,7 @@
 #include <gateway/dev/check.hpp>
 
 #include <gateway/app.hpp>
+#include <gateway/config/file_limit.hpp>
 #include <gateway/pg/cluster.hpp>
 #include <gateway/pg/session.hpp>
 
@@ -107,6 +108,8 @@ void check_postgres(const config& cfg, findings& found) {
 
 int check(const config& cfg) {
     findings found;
+    const file_limit limit = raise_file_limit(cfg);
+    found.add(limit.connections > 0, "connections", limit.describe(cfg));
     for (const auto& node : lockcore::probe_nodes(cfg.locks))
         found.add(node.ok, node.name, node.detail);
     check_postgres(cfg, found);

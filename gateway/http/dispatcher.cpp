@@ -20,17 +20,23 @@ bool is_zero(std::string_view text) {
 
 }  // namespace
 
-dispatcher::dispatcher(std::vector<route> routes, const std::vector<api_key>& keys,
-                       std::chrono::milliseconds request_timeout)
-    : router_(std::move(routes)), authenticator_(keys), request_timeout_(request_timeout) {}
+dispatcher::dispatcher(std::vector<route> routes, const std::vector<api_key>& keys, const http_config& cfg)
+    : router_(std::move(routes)),
+      authenticator_(keys),
+      origin_rules_(cfg, keys.empty()),
+      request_timeout_(cfg.request_timeout) {}
 
-dispatcher::plan dispatcher::prepare(request& r, credentials by, std::chrono::steady_clock::time_point now) const {
+dispatcher::plan dispatcher::prepare(request& r, const sender& from, std::chrono::steady_clock::time_point now) const {
     r.request_id = request_id_of(r);
     r.trace_id = trace_id_of(r.header("traceparent"));
     r.deadline = now + request_timeout_;
 
     plan out;
     const auto refuse = [&](const failure& f) { out.answer = problem_response(f, r.request_id); };
+    if (const auto served = origin_rules_.check(r, from.host, from.local_address); !served) {
+        refuse(served.error());
+        return out;
+    }
     router::match found = router_.find(r.verb, r.path);
     switch (found.what) {
         case router::outcome::found:
@@ -54,7 +60,7 @@ dispatcher::plan dispatcher::prepare(request& r, credentials by, std::chrono::st
     out.route_path = found.target->path;
     r.path_parameters = std::move(found.parameters);
     if (found.target->needs) {
-        const auto who = authenticator_.identify(by.authorization, by.x_api_key);
+        const auto who = authenticator_.identify(from.authorization, from.x_api_key);
         if (!who) {
             refuse(who.error());
             out.answer.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"fencegate\"");

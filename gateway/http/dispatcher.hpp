@@ -2,6 +2,7 @@
 
 #include <gateway/http/auth.hpp>
 #include <gateway/http/message.hpp>
+#include <gateway/http/origin_rules.hpp>
 #include <gateway/http/router.hpp>
 
 #include <chrono>
@@ -15,11 +16,14 @@ namespace fencegate::http {
 /// Threads: not changed after construction, so safe from any thread.
 class dispatcher {
   public:
-    dispatcher(std::vector<route> routes, const std::vector<api_key>& keys, std::chrono::milliseconds request_timeout);
+    dispatcher(std::vector<route> routes, const std::vector<api_key>& keys, const http_config& cfg);
 
-    struct credentials {
+    /// What a request says of who sends it and whom it is for.
+    struct sender {
         std::string_view authorization;
         std::string_view x_api_key;
+        std::string_view host;           ///< As request_parser::host.
+        std::string_view local_address;  ///< Where the connection arrived.
     };
     struct plan {
         const route* target = nullptr;  ///< The route whose handler is to be called; null: `answer` is final.
@@ -29,11 +33,12 @@ class dispatcher {
     };
 
     /// Completes `r`: request_id, trace_id, path_parameters, principal, scopes, deadline.
-    plan prepare(request& r, credentials by, std::chrono::steady_clock::time_point now) const;
+    plan prepare(request& r, const sender& from, std::chrono::steady_clock::time_point now) const;
 
   private:
     router router_;
     authenticator authenticator_;
+    origin_rules origin_rules_;
     std::chrono::milliseconds request_timeout_;
 };
 

@@ -18,6 +18,7 @@ using reuse_port = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT
 
 /// After an error such as "too many open files", which does not go away by trying at once.
 constexpr std::chrono::milliseconds pause_after_error{100};
+constexpr std::chrono::seconds pause_between_warnings{10};
 
 }  // namespace
 
@@ -46,6 +47,7 @@ void listener::stop() {
 asio::awaitable<void> listener::accept_all(std::shared_ptr<listener> self) {
     listener& l = *self;
     asio::steady_timer pause(co_await asio::this_coro::executor);
+    std::chrono::steady_clock::time_point next_warning{};
     while (l.acceptor_.is_open()) {
         tcp_socket socket(l.acceptor_.get_executor());
         boost::system::error_code ec;
@@ -53,17 +55,28 @@ asio::awaitable<void> listener::accept_all(std::shared_ptr<listener> self) {
         if (!l.acceptor_.is_open()) co_return;
         if (ec == asio::error::connection_aborted) continue;
         if (ec) {
-            spdlog::warn("http accept failed: {}", ec.message());
+            const auto now = std::chrono::steady_clock::now();
+            if (now >= next_warning) {
+                spdlog::warn("http accept failed, and goes on failing or not: {}", ec.message());
+                next_warning = now + pause_between_warnings;
+            }
             pause.expires_after(pause_after_error);
             co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));
             continue;
         }
-        if (!l.connections_->try_add()) {
-            spdlog::debug("http connection refused: as many are open as http.connections_max allows");
-            continue;  // the socket closes as it goes out of scope
+        const asio::ip::address peer = socket.remote_endpoint(ec).address();
+        if (ec) continue;  // it has gone already
+        const auto admitted = l.connections_->try_add(peer);
+        if (admitted != connection_count::admission::admitted) {
+            const bool of_address = admitted == connection_count::admission::address_full;
+            if (!l.sessions_->close_oldest_idle(of_address ? &peer : nullptr)) {
+                l.sessions_->refuse(std::move(socket), admitted);
+                continue;
+            }
+            l.connections_->add(peer);
         }
         socket.set_option(asio::ip::tcp::no_delay(true), ec);
-        l.sessions_->serve(std::move(socket));
+        l.sessions_->serve(std::move(socket), peer);
     }
 }
 

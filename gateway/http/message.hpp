@@ -4,10 +4,13 @@
 #include <gateway/domain/actor.hpp>
 #include <gateway/domain/failure.hpp>
 
+#include <lockcore/boot_clock.hpp>
+
 #include <boost/asio/awaitable.hpp>
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -63,10 +66,26 @@ struct request {
     std::string header_list(std::string_view name) const;
 };
 
+/// A text that is true for a limited time, such as a lease. It is rendered right before its bytes leave, and does not
+/// leave at all when that time is over.
+struct expiring_text {
+    lockcore::validity_time valid_until;
+    /// `left`: until valid_until, at least 1 ms. `served`: since the request was received.
+    std::function<std::string(std::chrono::milliseconds left, std::chrono::milliseconds served)> render;
+};
+
 /// Where a streamed answer goes, piece by piece.
 class body_stream {
   public:
+    enum class outcome {
+        sent,
+        expired,      ///< Nothing of it was sent: it is not true any more.
+        caller_gone,  ///< Nothing more will reach the caller.
+    };
     virtual ~body_stream() = default;
+    virtual boost::asio::awaitable<outcome> send_expiring(const expiring_text& piece) = 0;
+    /// Since the request was received.
+    virtual std::chrono::milliseconds served() const = 0;
     /// False: the caller is gone, nothing more will reach it. A caller that takes nothing for http.idle_timeout is
     /// gone.
     virtual boost::asio::awaitable<bool> send(std::string_view piece) = 0;
@@ -79,6 +98,10 @@ struct response {
     std::string_view problem;  ///< The slug, where the body is a problem document.
     std::vector<std::pair<std::string, std::string>>
         headers;  ///< Beyond what the session adds (Content-Length, Date, X-Request-Id, Connection).
+
+    /// In place of `body`. Where it has expired before its first byte is sent, the answer is 410 lease-lost instead,
+    /// and undo_undelivered is run.
+    std::optional<expiring_text> expiring_body;
 
     /// Writes the body piece by piece in place of `body`; the answer ends when it returns. Cancel: terminal where the
     /// caller hangs up and where the server stops; it is then to end soon, and may still send.

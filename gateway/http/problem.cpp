@@ -14,7 +14,7 @@ namespace {
 constexpr std::optional<std::chrono::milliseconds> no_retry{};
 constexpr std::optional<std::chrono::milliseconds> soon{1'000};
 
-constexpr std::array<problem_kind, 28> kinds{{
+constexpr std::array<problem_kind, 30> kinds{{
     {errc::invalid_request, "invalid-request", 400, "The request is not valid",
      "The request breaks a rule of the interface. The member errors names each faulty field and says what is wrong "
      "with it. Nothing was "
@@ -23,13 +23,21 @@ constexpr std::array<problem_kind, 28> kinds{{
     {errc::unauthenticated, "unauthenticated", 401, "No valid API key",
      "Send an API key as 'Authorization: Bearer KEY' or in X-Api-Key. Nothing was done.", no_retry},
     {errc::forbidden, "forbidden", 403, "Not allowed",
-     "The API key is valid, but may not do this; detail says what it lacks. Nothing was done.", no_retry},
+     "The API key lacks a scope, or the request comes from a page of another site; detail says which. Nothing was "
+     "done.",
+     no_retry},
     {errc::resource_not_covered, "resource-not-covered", 403, "A row lies outside the lease",
      "The write touched a row of a resource that the lease does not cover. The whole call was undone. Take a lease on "
      "that resource.",
      no_retry},
     {errc::lease_not_authentic, "lease-not-authentic", 403, "The lease_id is not authentic",
      "The lease_id was not made by this cluster, or was changed on its way. Send it back exactly as it was given.",
+     no_retry},
+    {errc::misdirected_request, "misdirected-request", 421, "Not a host of this gateway",
+     "The request names a host that this gateway does not serve: neither a loopback name or address, nor the address "
+     "that "
+     "it came in on, nor one of http.allowed_hosts. Nothing was done. A web page that points its own host name at this "
+     "machine gets no further.",
      no_retry},
     {errc::not_found, "not-found", 404, "Not found", "There is nothing at this address.", no_retry},
     {errc::method_not_allowed, "method-not-allowed", 405, "Method not allowed",
@@ -38,6 +46,10 @@ constexpr std::array<problem_kind, 28> kinds{{
      "The answer cannot be given in a media type that the header Accept allows. Nothing was done.", no_retry},
     {errc::too_large, "too-large", 413, "Request too large",
      "The body is larger than the gateway takes. Nothing was done.", no_retry},
+    {errc::header_too_large, "header-too-large", 431, "Request header too large",
+     "The request has more header bytes or more header fields than the gateway takes, or its chunks carry more beside "
+     "the body than that. Nothing was done.",
+     no_retry},
     {errc::unsupported_media_type, "unsupported-media-type", 415, "Unsupported media type",
      "Send the body as application/json in UTF-8, without Content-Encoding. Nothing was done.", no_retry},
     {errc::expectation_failed, "expectation-failed", 409, "Not as expected",

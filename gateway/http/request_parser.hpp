@@ -15,6 +15,9 @@ namespace fencegate::http {
 /// Beyond what Beast refuses, refuses what would leave doubt about where a message ends or whom it is for: a
 /// Transfer-Encoding other than chunked, no Host or two of them (HTTP/1.1), a field twice that can only be given once.
 /// Trailers are dropped: they come too late to be trusted.
+///
+/// Limits: http.header_max_bytes and http.header_fields_max, trailers included; the extensions of all chunks together
+/// may have header_max_bytes too. Who feeds it bounds what it has not consumed yet, which is a part of one of these.
 class request_parser : public boost::beast::http::basic_parser<true> {
   public:
     explicit request_parser(const http_config& cfg);
@@ -22,9 +25,11 @@ class request_parser : public boost::beast::http::basic_parser<true> {
     request message;            ///< Valid once is_done(); without what the dispatcher adds.
     std::string authorization;  ///< Kept apart from the message's headers.
     std::string x_api_key;
+    std::string host;  ///< Of an absolute request target, else of the header Host; empty where HTTP/1.0 has neither.
 
     /// Why the parser stopped with an error of its own; empty if the error was Beast's.
     std::string_view fault() const { return fault_; }
+    bool exceeded_header_limit() const { return exceeded_header_limit_; }
     bool expects_continue() const { return expects_continue_; }
     bool http_1_0() const { return version_ == 10; }
 
@@ -39,13 +44,17 @@ class request_parser : public boost::beast::http::basic_parser<true> {
     void on_header_impl(error_code& ec) override;
     void on_body_init_impl(const boost::optional<std::uint64_t>& content_length, error_code& ec) override;
     std::size_t on_body_impl(string_view body, error_code& ec) override;
-    void on_chunk_header_impl(std::uint64_t, string_view, error_code&) override {}
+    void on_chunk_header_impl(std::uint64_t, string_view extensions, error_code& ec) override;
     std::size_t on_chunk_body_impl(std::uint64_t remain, string_view body, error_code& ec) override;
     void on_finish_impl(error_code&) override {}
 
     void refuse(std::string_view why, error_code& ec);
 
+    const std::size_t header_max_bytes_, header_fields_max_;
     std::string fault_;
+    std::size_t fields_ = 0, extension_bytes_ = 0;
+    bool exceeded_header_limit_ = false;
+    bool absolute_target_ = false;
     int version_ = 11;
     unsigned hosts_ = 0;
     bool header_over_ = false;

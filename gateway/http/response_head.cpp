@@ -60,6 +60,8 @@ std::string_view reason_of(unsigned status) {
             return "Content Too Large";
         case 415:
             return "Unsupported Media Type";
+        case 421:
+            return "Misdirected Request";
         case 422:
             return "Unprocessable Content";
         case 423:
@@ -68,6 +70,8 @@ std::string_view reason_of(unsigned status) {
             return "Precondition Required";
         case 429:
             return "Too Many Requests";
+        case 431:
+            return "Request Header Fields Too Large";
         case 500:
             return "Internal Server Error";
         case 503:
@@ -96,8 +100,14 @@ void render_head(std::string& out, const response& r, const head_additions& add)
         }
     }
     append_field(out, "X-Request-Id", add.request_id);
-    for (const auto& [name, value] : r.headers)
+    bool has_cache_control = false, has_type_options = false;
+    for (const auto& [name, value] : r.headers) {
         append_field(out, name, value);
+        has_cache_control = has_cache_control || name == "Cache-Control";
+        has_type_options = has_type_options || name == "X-Content-Type-Options";
+    }
+    if (!has_cache_control) append_field(out, "Cache-Control", "no-store");
+    if (!has_type_options) append_field(out, "X-Content-Type-Options", "nosniff");
     if (!add.keep_alive) {
         out += "Connection: close\r\n";
     } else if (add.http_1_0) {

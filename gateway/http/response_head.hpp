@@ -15,7 +15,8 @@ struct head_additions {
     bool http_1_0 = false;
 };
 
-/// Replaces `out` by the status line and the headers of `r`, with the empty line that ends them.
+/// Replaces `out` by the status line and the headers of `r`, with the empty line that ends them. An answer that says
+/// nothing of caching is not to be stored, for it may hold leases and rows, and no browser is to guess its type.
 void render_head(std::string& out, const response& r, const head_additions& add);
 
 /// Whether a response of this status may have a body.

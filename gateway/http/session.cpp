@@ -1,9 +1,8 @@
 #include <gateway/http/session.hpp>
 
+#include <gateway/http/chunk_writer.hpp>
 #include <gateway/http/problem.hpp>
-#include <gateway/http/response_head.hpp>
 
-#include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -15,7 +14,8 @@
 
 #include <poll.h>
 
-#include <array>
+#include <algorithm>
+#include <utility>
 
 namespace fencegate::http {
 namespace {
@@ -26,9 +26,16 @@ using std::chrono::steady_clock;
 /// A first read; a body that is known to be longer is read in larger pieces.
 constexpr std::size_t read_size = 8 * 1024;
 constexpr std::size_t read_size_in_body = 64 * 1024;
-/// How much of what a refused caller still sends is read and dropped, so that the answer is not lost to a reset.
-constexpr std::size_t linger_bytes_max = 8 * 1024 * 1024;
-constexpr std::chrono::seconds linger_time{2};
+/// How long what a refused caller still sends is read and dropped, so that the answer is not lost to a reset: in all,
+/// from one piece to the next, and while the server stops. The times are those of nginx's lingering_close.
+constexpr std::chrono::seconds linger_time{30};
+constexpr std::chrono::seconds linger_pause{5};
+constexpr std::chrono::seconds linger_time_at_stop{2};
+constexpr std::size_t linger_bytes_max = std::size_t{4} << 30U;
+/// A caller that has taken nothing for so long may be cut off where its answer's memory is needed.
+constexpr std::chrono::seconds stalled_after{1};
+/// A request that has been on its way for so long may be given up for a new connection where all are taken.
+constexpr std::chrono::seconds replaceable_after{1};
 /// A handler that took less cannot have outlived its caller in a way worth a system call.
 constexpr std::chrono::milliseconds long_enough_to_hang_up{10};
 
@@ -48,12 +55,17 @@ asio::awaitable<response> ready(response answer) {
 
 }  // namespace
 
-session::session(tcp_socket socket, std::shared_ptr<session_group> group)
-    : socket_(std::move(socket)), group_(std::move(group)), phase_since_(steady_clock::now()) {
+session::session(tcp_socket socket, const asio::ip::address& peer, std::shared_ptr<session_group> group)
+    : socket_(std::move(socket)), group_(std::move(group)), phase_since_(steady_clock::now()), peer_(peer) {
+    boost::system::error_code ignored;
+    socket_.non_blocking(true, ignored);
+    const auto local = socket_.local_endpoint(ignored);
+    if (!ignored) local_address_ = canonical_address(local.address().to_string());
     group_->add(*this);
 }
 
 session::~session() {
+    release_answer();
     group_->remove(*this);
 }
 
@@ -109,14 +121,17 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
 
         if (s.buffer_.size() == 0) s.buffer_.shrink_to_fit();
         const auto begun = steady_clock::now();
+        s.received_ = lockcore::boot_clock::now();
         s.enter(phase::handling, begun);
         keep_alive = s.parser_->keep_alive() && !s.group_->closing();
         s.http_1_0_ = s.parser_->http_1_0();
         request& message = s.parser_->message;
         const method verb = message.verb;
         s.head_only_ = verb == method::head;
-        const dispatcher::credentials by{s.parser_->authorization, s.parser_->x_api_key};
-        dispatcher::plan plan = s.group_->routes().prepare(message, by, begun);
+        s.repeatable_ = verb == method::get || verb == method::head;
+        const dispatcher::sender sender{s.parser_->authorization, s.parser_->x_api_key, s.parser_->host,
+                                        s.local_address_};
+        dispatcher::plan plan = s.group_->routes().prepare(message, sender, begun);
         s.request_id_ = message.request_id;
         response& answer = plan.answer;
         if (plan.target != nullptr) {
@@ -129,14 +144,18 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         const auto ended = steady_clock::now();
         if (ended - begun >= long_enough_to_hang_up && answer.undo_undelivered)
             s.peer_gone_ = s.peer_gone_ || s.peer_has_hung_up();
-        s.tell(verb, plan, ended - begun);
-
         keep_alive = keep_alive && !s.group_->closing();
         s.enter(phase::writing, ended);
+        s.admit_answer(answer);
+        // Whether an answer has expired is known only when it is sent.
+        const bool expires = answer.expiring_body.has_value();
+        if (!expires) s.tell(verb, plan, ended - begun);
         // Without chunks the end of the connection is the end of the answer.
         if (answer.stream && s.http_1_0_) keep_alive = false;
         bool delivered = !s.peer_gone_;
         if (delivered) delivered = co_await s.respond(answer, keep_alive);
+        s.release_answer();
+        if (expires) s.tell(verb, plan, ended - begun);
         if (delivered && answer.stream && !s.head_only_) {
             keep_alive = co_await s.stream(std::move(answer)) && keep_alive && !s.group_->closing();
             if (!keep_alive) break;
@@ -148,6 +167,7 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         }
         s.enter(phase::reading, ended);
     }
+    if (s.has_unread_input()) co_await s.linger();
     s.close();
 }
 
@@ -165,25 +185,31 @@ void session::tell(method verb, const dispatcher::plan& answered, steady_clock::
 }
 
 session::progress session::parse_buffered() {
+    namespace error = boost::beast::http;
     boost::system::error_code ec;
     while (!parser_->is_done() && buffer_.size() > 0) {
         const std::size_t used = parser_->put(buffer_.data(), ec);
         buffer_.consume(used);
-        if (ec == boost::beast::http::error::need_more) return progress::need_more;
-        if (ec) break;
-        if (used == 0 && !parser_->is_done()) return progress::need_more;
+        if (ec || used == 0) break;
     }
+    if (ec == error::error::need_more) ec = {};
+    // What the parser leaves behind is a line or a head that has not ended: of the request, of a chunk, or the trailer.
+    if (!ec && !parser_->is_done() && buffer_.size() > group_->config().header_max_bytes)
+        ec = error::error::header_limit;
     if (!ec) return parser_->is_done() ? progress::complete : progress::need_more;
     if (ec == boost::beast::http::error::body_limit) {
         refusal_ =
             make_failure(errc::too_large, "The body is larger than " + std::to_string(group_->config().body_max_bytes) +
                                               " bytes (http.body_max_bytes).");
     } else if (ec == boost::beast::http::error::header_limit) {
-        refusal_ = make_failure(errc::invalid_request, "The request's head is larger than " +
-                                                           std::to_string(group_->config().header_max_bytes) +
-                                                           " bytes (http.header_max_bytes).");
+        refusal_ =
+            make_failure(errc::header_too_large,
+                         "The request's head, or what its chunks carry beside the body, is "
+                         "larger than " +
+                             std::to_string(group_->config().header_max_bytes) + " bytes (http.header_max_bytes).");
     } else if (!parser_->fault().empty()) {
-        refusal_ = make_failure(errc::invalid_request, std::string(parser_->fault()));
+        const errc why = parser_->exceeded_header_limit() ? errc::header_too_large : errc::invalid_request;
+        refusal_ = make_failure(why, std::string(parser_->fault()));
     } else {
         refusal_ = make_failure(errc::invalid_request, "This is not a valid HTTP/1.1 request: " + ec.message() + ".");
     }
@@ -231,53 +257,6 @@ asio::awaitable<void> session::call_handler(const route& target, asio::awaitable
     group_->end_waiting(*this);
 }
 
-asio::awaitable<bool> session::respond(const response& answer, bool keep_alive) {
-    head_additions add;
-    add.request_id = request_id_;
-    add.date = group_->date(phase_since_);
-    add.keep_alive = keep_alive;
-    add.http_1_0 = http_1_0_;
-    render_head(head_, answer, add);
-    const bool with_body = has_body(answer.status) && !head_only_;
-    const std::array<asio::const_buffer, 2> parts{asio::buffer(head_),
-                                                  with_body ? asio::buffer(answer.body) : asio::const_buffer()};
-    boost::system::error_code ec;
-    co_await asio::async_write(socket_, parts, asio::redirect_error(asio::use_awaitable, ec));
-    co_return !ec;
-}
-
-/// One chunk a piece (RFC 9112, 7.1); with HTTP/1.0 the bare bytes.
-class session::chunk_writer final : public body_stream {
-  public:
-    explicit chunk_writer(session& s) : session_(s) {}
-
-    asio::awaitable<bool> send(std::string_view piece) override {
-        if (piece.empty()) co_return !session_.peer_gone_;
-        co_return co_await write(piece);
-    }
-    asio::awaitable<bool> finish() { co_return co_await write({}); }
-
-  private:
-    asio::awaitable<bool> write(std::string_view piece) {
-        session& s = session_;
-        if (s.peer_gone_) co_return false;
-        s.enter(phase::writing, steady_clock::now());
-        std::string text;
-        if (!s.http_1_0_) text = fmt::format("{:x}\r\n", piece.size());
-        text += piece;
-        if (!s.http_1_0_) text += "\r\n";
-        boost::system::error_code ec;
-        // What was cancelled may still say its last word.
-        co_await asio::async_write(
-            s.socket_, asio::buffer(text),
-            asio::bind_cancellation_slot(asio::cancellation_slot(), asio::redirect_error(asio::use_awaitable, ec)));
-        s.peer_gone_ = s.peer_gone_ || ec;
-        s.enter(phase::handling, steady_clock::now());
-        co_return !ec;
-    }
-    session& session_;
-};
-
 asio::awaitable<bool> session::stream(response answer) {
     enter(phase::handling, steady_clock::now());
     streaming_ = true;
@@ -313,12 +292,13 @@ asio::awaitable<void> session::undo(response answer) {
 }
 
 asio::awaitable<void> session::linger() {
-    enter(phase::lingering, steady_clock::now());
+    linger_since_ = steady_clock::now();
     boost::system::error_code ec;
     socket_.shutdown(tcp_socket::shutdown_send, ec);
     buffer_.clear();
     std::size_t dropped = 0;
     while (!ec && dropped < linger_bytes_max) {
+        enter(phase::lingering, steady_clock::now());
         const auto space = buffer_.prepare(read_size_in_body);
         dropped += co_await socket_.async_read_some(space, asio::redirect_error(asio::use_awaitable, ec));
     }
@@ -336,6 +316,7 @@ void session::enter(phase next, steady_clock::time_point now) {
 }
 
 void session::close() {
+    release_answer();
     boost::system::error_code ignored;
     socket_.close(ignored);
 }
@@ -345,12 +326,33 @@ void session::close_if_stale(steady_clock::time_point now) {
         case phase::handling:
             return;  // bounded by the request's own deadline
         case phase::lingering:
-            if (now - phase_since_ > linger_time) close();
+            if (now - phase_since_ > linger_pause || now - linger_since_ > linger_time ||
+                (group_->closing() && now - linger_since_ > linger_time_at_stop))
+                close();
             return;
         case phase::reading:
         case phase::writing:
             if (now - phase_since_ > group_->config().idle_timeout) close();
     }
+}
+
+bool session::is_replaceable(steady_clock::time_point now) const {
+    if (!socket_.is_open()) return false;
+    const bool begun = buffer_.size() > 0 || (parser_ && parser_->got_some());
+    return phase_ == phase::lingering ||
+           (phase_ == phase::reading && (!begun || now - phase_since_ >= replaceable_after));
+}
+
+bool session::is_replaced_before(const session& other) const {
+    const auto order = [](const session& s) {
+        const bool idle = s.phase_ == phase::reading && s.buffer_.size() == 0 && !(s.parser_ && s.parser_->got_some());
+        return std::pair(!idle, s.phase_since_);
+    };
+    return order(*this) < order(other);
+}
+
+bool session::is_stalled(steady_clock::time_point now) const {
+    return phase_ == phase::writing && now - phase_since_ >= stalled_after;
 }
 
 void session::wind_up() {

@@ -5,12 +5,17 @@
 #include <gateway/http/request_parser.hpp>
 #include <gateway/http/session_group.hpp>
 
+#include <lockcore/boot_clock.hpp>
+
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,15 +29,21 @@ namespace fencegate::http {
 /// Lifetime: its coroutine holds it.
 class session {
   public:
-    session(tcp_socket socket, std::shared_ptr<session_group> group);
+    session(tcp_socket socket, const boost::asio::ip::address& peer, std::shared_ptr<session_group> group);
     ~session();
     session(const session&) = delete;
     session& operator=(const session&) = delete;
 
     static void start(const std::shared_ptr<session>& self);
 
-    /// Closes if it has waited for a request, or for the peer to take an answer, for longer than http.idle_timeout.
+    /// Closes if it has waited for a request, or for the peer to take any byte of an answer, for longer than
+    /// http.idle_timeout.
     void close_if_stale(std::chrono::steady_clock::time_point now);
+    /// Whether a new connection may take its place: nothing is under way that a caller waits for.
+    bool is_replaceable(std::chrono::steady_clock::time_point now) const;
+    bool is_replaced_before(const session& other) const;
+    /// Whether its peer has taken nothing of an answer for a while.
+    bool is_stalled(std::chrono::steady_clock::time_point now) const;
     /// Closes if nothing of a request has arrived; ends a streamed answer.
     void wind_up();
     /// Cancels the request under way, whose answer is still sent, or closes where there is none.
@@ -41,18 +52,35 @@ class session {
     /// The caller is gone: cancels its request under way.
     void hang_up();
     int native_handle() { return socket_.native_handle(); }
+    const boost::asio::ip::address& peer() const { return peer_; }
 
   private:
     enum class phase { reading, handling, writing, lingering };
     class chunk_writer;
+    using message_parts = std::array<boost::asio::const_buffer, 3>;
     enum class progress { need_more, complete, refused };
     friend class session_group;
 
     static boost::asio::awaitable<void> run(std::shared_ptr<session> self);
     progress parse_buffered();
     boost::asio::awaitable<void> answer_refused_input();
-    /// False if the answer did not reach the kernel in full.
-    boost::asio::awaitable<bool> respond(const response& answer, bool keep_alive);
+    /// False if the answer did not reach the kernel in full. An answer that has expired becomes 410 lease-lost.
+    boost::asio::awaitable<bool> respond(response& answer, bool keep_alive);
+    void render_head_of(const response& answer, bool keep_alive);
+    /// Makes a large answer 503 overloaded that may be asked for again and does not fit into http.answers_max_bytes.
+    void admit_answer(response& answer);
+    /// Renders head and text, and sends both before they are more than a moment old. `make_head` sets head_.
+    boost::asio::awaitable<body_stream::outcome> send_expiring(const expiring_text& text,
+                                                               std::function<void(const std::string&)> make_head,
+                                                               std::string_view tail);
+    /// Sends what fits into the socket's buffer now. Out: the bytes sent; empty if the connection is lost.
+    std::optional<std::size_t> try_write(const message_parts& parts);
+    /// Sends what is left behind the first `sent` bytes, and counts it meanwhile.
+    boost::asio::awaitable<bool> write_rest(message_parts parts, std::size_t sent);
+    boost::asio::awaitable<bool> wait_until_writable();
+    void release_answer();
+    std::chrono::milliseconds served() const;
+    bool has_unread_input();
     boost::asio::awaitable<void> call_handler(const route& target, boost::asio::awaitable<response> handled,
                                               response& answer);
     boost::asio::awaitable<response> begin(const route& target, request message);
@@ -81,6 +109,12 @@ class session {
     bool streaming_ = false;
     std::string head_;
     std::string request_id_;
+    const boost::asio::ip::address peer_;
+    std::string local_address_;
+    lockcore::boot_clock::time_point received_;  ///< When the request that is being served had been read.
+    std::chrono::steady_clock::time_point linger_since_;
+    std::size_t reserved_ = 0;  ///< Of http.answers_max_bytes.
+    bool repeatable_ = false;   ///< The request that is being served changes nothing: it may be asked for again.
     std::size_t group_index_ = 0;
     std::optional<std::size_t> waiting_index_;
 };

@@ -1,23 +1,52 @@
 #include <gateway/http/session_group.hpp>
 
+#include <gateway/http/problem.hpp>
+#include <gateway/http/response_head.hpp>
 #include <gateway/http/rfc3339.hpp>
 #include <gateway/http/session.hpp>
+#include <gateway/runtime/random.hpp>
+
+#include <spdlog/spdlog.h>
 
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 
 namespace fencegate::http {
 
-bool connection_count::try_add() {
-    const std::lock_guard lock(mutex_);
-    if (value_ >= highest_) return false;
-    ++value_;
-    return true;
+connection_count::key connection_count::key_of(const address& peer) {
+    namespace ip = boost::asio::ip;
+    if (peer.is_v4()) return ip::make_address_v6(ip::v4_mapped, peer.to_v4()).to_bytes();
+    const ip::address_v6 v6 = peer.to_v6();
+    key out = v6.to_bytes();
+    if (!v6.is_v4_mapped()) std::fill(out.begin() + 8, out.end(), static_cast<unsigned char>(0));
+    return out;
 }
 
-void connection_count::remove() {
+connection_count::admission connection_count::try_add(const address& peer) {
     const std::lock_guard lock(mutex_);
+    std::size_t& of_address = by_address_[key_of(peer)];
+    if (highest_per_address_ > 0 && of_address >= highest_per_address_) return admission::address_full;
+    if (value_ >= highest_) {
+        if (of_address == 0) by_address_.erase(key_of(peer));
+        return admission::full;
+    }
+    ++of_address;
+    ++value_;
+    return admission::admitted;
+}
+
+void connection_count::add(const address& peer) {
+    const std::lock_guard lock(mutex_);
+    ++by_address_[key_of(peer)];
+    ++value_;
+}
+
+void connection_count::remove(const address& peer) {
+    const std::lock_guard lock(mutex_);
+    const auto of_address = by_address_.find(key_of(peer));
+    if (--of_address->second == 0) by_address_.erase(of_address);
     if (--value_ == 0) none_left_.notify_all();
 }
 
@@ -32,10 +61,12 @@ bool connection_count::wait_for_none(std::chrono::steady_clock::time_point until
 }
 
 session_group::session_group(boost::asio::io_context& io, http_config cfg, std::shared_ptr<const dispatcher> routes,
-                             std::shared_ptr<connection_count> connections, request_observer& observer)
+                             std::shared_ptr<connection_count> connections, std::shared_ptr<answer_budget> answers,
+                             request_observer& observer)
     : config_(std::move(cfg)),
       routes_(std::move(routes)),
       connections_(std::move(connections)),
+      answers_(std::move(answers)),
       observer_(observer),
       executor_(io.get_executor()),
       sweep_timer_(executor_),
@@ -45,8 +76,77 @@ void session_group::start() {
     schedule_sweep();
 }
 
-void session_group::serve(tcp_socket socket) {
-    session::start(std::make_shared<session>(std::move(socket), shared_from_this()));
+void session_group::serve(tcp_socket socket, const boost::asio::ip::address& peer) {
+    session::start(std::make_shared<session>(std::move(socket), peer, shared_from_this()));
+}
+
+bool session_group::close_oldest_idle(const boost::asio::ip::address* of) {
+    const auto now = std::chrono::steady_clock::now();
+    session* oldest = nullptr;
+    for (session* s : sessions_) {
+        if (of != nullptr && !connection_count::counts_as_same(*of, s->peer())) continue;
+        if (s->is_replaceable(now) && (oldest == nullptr || s->is_replaced_before(*oldest))) oldest = s;
+    }
+    if (oldest != nullptr) oldest->close();
+    return oldest != nullptr;
+}
+
+void session_group::refuse(tcp_socket socket, connection_count::admission why) {
+    const bool of_address = why == connection_count::admission::address_full;
+    const auto f = of_address
+                       ? make_failure(errc::too_many_requests,
+                                      "As many connections of this address are open as "
+                                      "http.connections_per_address_max allows, and none of them is idle.")
+                       : make_failure(errc::overloaded,
+                                      "As many connections are open as http.connections_max and the limit of open "
+                                      "files allow, and none of them is idle.");
+    const std::string request_id = runtime::random_hex128();
+    const response answer = problem_response(f, request_id);
+    served_request what;
+    what.route_path = what.principal = "-";
+    what.request_id = request_id;
+    what.status = answer.status;
+    what.problem = answer.problem;
+    observer_.on_served(what);
+
+    head_additions add;
+    add.request_id = request_id;
+    add.date = date(std::chrono::steady_clock::now());
+    add.keep_alive = false;
+    std::string text;
+    render_head(text, answer, add);
+    text += answer.body;
+    boost::system::error_code ignored;
+    socket.non_blocking(true, ignored);
+    socket.write_some(boost::asio::buffer(text), ignored);
+    socket.shutdown(tcp_socket::shutdown_send, ignored);
+    // What has come already would turn the closing into a reset, which can overtake the answer.
+    std::array<char, 4096> dropped;
+    socket.read_some(boost::asio::buffer(dropped), ignored);
+}
+
+bool session_group::reserve_answer(session& s, std::size_t bytes, bool required) {
+    const auto try_reserve = [&] {
+        if (!answers_->try_reserve(bytes)) return false;
+        s.reserved_ += bytes;
+        return true;
+    };
+    if (try_reserve()) return true;
+    const auto now = std::chrono::steady_clock::now();
+    std::vector<session*> slow;
+    for (session* other : sessions_) {
+        if (other != &s && other->reserved_ > 0 && (required || other->is_stalled(now))) slow.push_back(other);
+    }
+    std::ranges::sort(slow, {}, [](const session* other) { return other->phase_since_; });
+    for (session* other : slow) {
+        spdlog::warn("http caller cut off: it did not take its answer, and http.answers_max_bytes is used up");
+        other->close();
+        if (try_reserve()) return true;
+    }
+    if (!required) return false;
+    answers_->reserve(bytes);
+    s.reserved_ += bytes;
+    return true;
 }
 
 void session_group::close_idle() {
@@ -91,7 +191,7 @@ void session_group::remove(session& s) {
     sessions_.back()->group_index_ = s.group_index_;
     std::swap(sessions_[s.group_index_], sessions_.back());
     sessions_.pop_back();
-    connections_->remove();
+    connections_->remove(s.peer());
 }
 
 void session_group::begin_waiting(session& s) {

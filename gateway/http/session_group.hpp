@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/config/config.hpp>
+#include <gateway/http/answer_budget.hpp>
 #include <gateway/http/dispatcher.hpp>
 #include <gateway/http/request_observer.hpp>
 
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,23 +26,37 @@ class session;
 /// A socket that names its executor: cheaper than one behind any_io_executor (FEASIBILITY.md 3).
 using tcp_socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, boost::asio::io_context::executor_type>;
 
-/// How many connections are open, over all threads.
+/// How many connections are open, over all threads and from each address. An IPv4 address counts by itself, an IPv6
+/// address with its network of 64 bits, which is what one caller has.
+///
+/// Threads: any.
 class connection_count {
   public:
-    explicit connection_count(std::size_t highest) : highest_(highest) {}
+    using address = boost::asio::ip::address;
+    enum class admission { admitted, full, address_full };
 
-    /// False if there are as many as allowed.
-    bool try_add();
-    void remove();
+    /// `highest_per_address` 0: no such limit.
+    connection_count(std::size_t highest, std::size_t highest_per_address)
+        : highest_(highest), highest_per_address_(highest_per_address) {}
+
+    admission try_add(const address& peer);
+    /// Counts one more in place of one that is being closed, and whose remove() is still to come.
+    void add(const address& peer);
+    void remove(const address& peer);
+    static bool counts_as_same(const address& a, const address& b) { return key_of(a) == key_of(b); }
     std::size_t value() const;
     /// Blocks until none is left; false if `until` came first.
     bool wait_for_none(std::chrono::steady_clock::time_point until);
 
   private:
+    using key = boost::asio::ip::address_v6::bytes_type;
+    static key key_of(const address& peer);
+
     mutable std::mutex mutex_;
     std::condition_variable none_left_;
     std::size_t value_ = 0;
-    const std::size_t highest_;
+    std::map<key, std::size_t> by_address_;
+    const std::size_t highest_, highest_per_address_;
 };
 
 /// The connections of one thread, and what is done for all of them together instead of by a timer each: closing those
@@ -51,12 +67,21 @@ class connection_count {
 class session_group : public std::enable_shared_from_this<session_group> {
   public:
     session_group(boost::asio::io_context& io, http_config cfg, std::shared_ptr<const dispatcher> routes,
-                  std::shared_ptr<connection_count> connections, request_observer& observer);
+                  std::shared_ptr<connection_count> connections, std::shared_ptr<answer_budget> answers,
+                  request_observer& observer);
 
     /// Begins the sweep of idle connections.
     void start();
     /// Serves a connection that was counted already.
-    void serve(tcp_socket socket);
+    void serve(tcp_socket socket, const boost::asio::ip::address& peer);
+    /// Closes the connection that has idled longest, so that another may take its place: first one without any byte of
+    /// a request, else one whose request or goodbye has been on its way for a while. `of`: only connections of that
+    /// address.
+    ///
+    /// Out: false if there is none on this thread.
+    bool close_oldest_idle(const boost::asio::ip::address* of);
+    /// Answers a connection that is not served, as far as its socket takes that at once, and closes it.
+    void refuse(tcp_socket socket, connection_count::admission why);
     /// Closes connections that wait for a request; the others close after their answer.
     void close_idle();
     /// Cancels the requests under way; closes the connections without one.
@@ -76,6 +101,12 @@ class session_group : public std::enable_shared_from_this<session_group> {
     /// How often callers of waiting requests are looked at. It bounds how long a hang-up stays unnoticed.
     static constexpr std::chrono::milliseconds hang_up_interval{50};
 
+    /// Counts an answer of `s` that its caller has not taken, for which callers that take nothing of theirs are cut off
+    /// where it does not fit. `required`: the others are cut off however fast they are, and it is counted in any case.
+    ///
+    /// Out: false if it does not fit.
+    bool reserve_answer(session& s, std::size_t bytes, bool required);
+    void release_answer(std::size_t bytes) { answers_->release(bytes); }
     void add(session& s);
     void remove(session& s);
     void begin_waiting(session& s);
@@ -88,6 +119,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
     http_config config_;
     std::shared_ptr<const dispatcher> routes_;
     std::shared_ptr<connection_count> connections_;
+    std::shared_ptr<answer_budget> answers_;
     request_observer& observer_;
     boost::asio::io_context::executor_type executor_;
     boost::asio::basic_waitable_timer<std::chrono::steady_clock, boost::asio::wait_traits<std::chrono::steady_clock>,

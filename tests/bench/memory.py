@@ -27,7 +27,7 @@ def resident_mib(pid: int) -> float:
 
 def request(body: dict[str, object]) -> bytes:
     text = json.dumps(body).encode()
-    head = f"POST /v1/leases HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+    head = f"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
     return head.encode() + text
 
 
@@ -35,10 +35,10 @@ async def connect(host: str, port: int, count: int) -> list[socket.socket]:
     loop = asyncio.get_running_loop()
     made = []
     for number in range(count):
-        # 127.0.0.x in turns: a source address has 28,000 ports only.
+        # 127.0.0.x in turns: a gateway takes 1,000 connections of one address (http.connections_per_address_max).
         one = socket.socket()
         one.setblocking(False)
-        one.bind((f"127.0.0.{2 + number % 4}", 0))
+        one.bind((f"127.0.0.{2 + number % 16}", 0))
         await loop.sock_connect(one, (host, port))
         made.append(one)
     return made

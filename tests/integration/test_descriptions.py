@@ -11,7 +11,7 @@ from support.polling import eventually
 from support.stack import Stack
 
 SLUGS = ["invalid-request", "unauthenticated", "forbidden", "resource-not-covered", "lease-not-authentic", "not-found", "method-not-allowed", "not-acceptable",
-         "too-large", "unsupported-media-type", "expectation-failed", "constraint-violation", "renewals-exhausted", "write-conflict", "lease-lost",
+         "too-large", "header-too-large", "misdirected-request", "unsupported-media-type", "expectation-failed", "constraint-violation", "renewals-exhausted", "write-conflict", "lease-lost",
          "stale-fencing-token", "fencing-required", "unprocessable", "resource-locked", "too-many-requests", "too-many-waiters", "no-quorum",
          "storage-unavailable", "overloaded", "shutting-down"]
 

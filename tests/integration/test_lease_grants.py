@@ -13,7 +13,7 @@ from support.api import Api, expect_problem, lease_path
 from support.polling import eventually
 from support.stack import Stack, keys_of, lease_keys
 
-MEMBERS = {"lease_id", "resource", "fencing_token", "owner", "hold_count", "ttl_ms", "validity_ms", "expires_at", "renewals_left", "quorum"}
+MEMBERS = {"lease_id", "resource", "fencing_token", "owner", "hold_count", "ttl_ms", "validity_ms", "served_ms", "expires_at", "renewals_left", "quorum"}
 
 
 def instant(text: str) -> float:

@@ -16,7 +16,7 @@ from support.shop import stock_up
 from support.stack import Stack, lease_keys
 from support.wire import Wire, request
 
-LEASE_MEMBERS = {"lease_id", "fencing_token", "owner", "hold_count", "ttl_ms", "validity_ms", "expires_at", "renewals_left", "quorum"}
+LEASE_MEMBERS = {"lease_id", "fencing_token", "owner", "hold_count", "ttl_ms", "validity_ms", "served_ms", "expires_at", "renewals_left", "quorum"}
 HUNG_UP_WITHIN = 1.0  # what a caller that hangs up may leave the resource locked for; the gateway looks every 50 ms
 
 

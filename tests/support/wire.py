@@ -63,7 +63,7 @@ class Wire:
 
 
 def request(method: str, path: str, body: bytes = b"", *headers: str) -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: gateway", *headers]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers]
     if body:
         lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body

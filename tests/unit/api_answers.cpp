@@ -78,9 +78,9 @@ lockcore::lease example_lease() {
 
 TEST(api_lease_render, lease_then_body_of_the_contract) {
     EXPECT_EQ(
-        render_lease(example_lease()),
+        render_lease(example_lease(), {std::chrono::milliseconds(9'894), std::chrono::milliseconds(3)}),
         R"({"lease_id":"abc","resource":"inventory/sku-1","fencing_token":34,"owner":"orders-7f3a","hold_count":1,)"
-        R"("ttl_ms":10000,"validity_ms":9894,"expires_at":"2026-11-21T10:00:09.894Z","renewals_left":1000,)"
+        R"("ttl_ms":10000,"validity_ms":9894,"served_ms":3,"expires_at":"2026-11-21T10:00:09.894Z","renewals_left":1000,)"
         R"("quorum":{"granted":5,"nodes":5}})");
 }
 

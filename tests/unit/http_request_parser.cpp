@@ -14,6 +14,8 @@ struct parsed {
     request message;
     std::string authorization;
     std::string fault;
+    std::string host;
+    bool header_too_large = false;
 };
 
 /// Gives the text in two pieces, cut at every place in turn, and expects the same each time.
@@ -21,6 +23,7 @@ parsed parse(std::string_view text, std::size_t cut) {
     http_config cfg;
     cfg.body_max_bytes = 1024;
     cfg.header_max_bytes = 1024;
+    cfg.header_fields_max = 16;
     request_parser p(cfg);
     parsed out;
     std::string buffered;
@@ -34,6 +37,7 @@ parsed parse(std::string_view text, std::size_t cut) {
             if (ec) {
                 out.refused = true;
                 out.fault = p.fault();
+                out.header_too_large = p.exceeded_header_limit();
                 out.too_large = ec == boost::beast::http::error::body_limit;
                 return out;
             }
@@ -42,6 +46,7 @@ parsed parse(std::string_view text, std::size_t cut) {
     out.done = p.is_done();
     out.message = std::move(p.message);
     out.authorization = p.authorization;
+    out.host = p.host;
     return out;
 }
 
@@ -100,6 +105,36 @@ TEST(http_request_parser, absolute_form_then_path_alone) {
     EXPECT_EQ(parse("GET http://h:1/p?q HTTP/1.1\r\nHost: h\r\n\r\n", 0).message.path, "/p");
     EXPECT_EQ(parse("GET http://h:1/p?q HTTP/1.1\r\nHost: h\r\n\r\n", 0).message.query, "q");
     EXPECT_EQ(parse("GET http://h HTTP/1.1\r\nHost: h\r\n\r\n", 0).message.path, "/");
+}
+
+TEST(http_request_parser, absolute_form_then_its_host_goes_first) {
+    EXPECT_EQ(parse("GET / HTTP/1.1\r\nHost: H:1\r\n\r\n", 0).host, "H:1");
+    EXPECT_EQ(parse("GET http://a:2/p HTTP/1.1\r\nHost: h\r\n\r\n", 0).host, "a:2");
+    EXPECT_EQ(parse("GET HTTPS://a?q HTTP/1.1\r\nHost: h\r\n\r\n", 0).host, "a");
+    expect_refused("GET http:///p HTTP/1.1\r\nHost: h\r\n\r\n");
+    expect_refused("GET / HTTP/1.1\r\nHost:\r\n\r\n");
+    expect_refused("GET / HTTP/1.1\r\nHost: a\r\nOrigin: http://a\r\nOrigin: http://b\r\n\r\n");
+}
+
+TEST(http_request_parser, many_fields_then_refused_trailers_too) {
+    const auto fields = [](int count) {
+        std::string text;
+        for (int i = 0; i < count; ++i)
+            text += "a: b\r\n";
+        return text;
+    };
+    EXPECT_TRUE(parse("GET / HTTP/1.1\r\nHost: h\r\n" + fields(15) + "\r\n", 0).done);
+    EXPECT_TRUE(parse("GET / HTTP/1.1\r\nHost: h\r\n" + fields(16) + "\r\n", 0).header_too_large);
+    const std::string chunked = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n";
+    EXPECT_TRUE(parse(chunked + fields(14) + "\r\n", 0).done);
+    EXPECT_TRUE(parse(chunked + fields(15) + "\r\n", 0).header_too_large);
+}
+
+TEST(http_request_parser, chunk_extensions_together_then_bounded) {
+    std::string text = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (int i = 0; i < 3; ++i)
+        text += "1;" + std::string(400, 'e') + "\r\nx\r\n";
+    EXPECT_TRUE(parse(text + "0\r\n\r\n", 0).header_too_large);
 }
 
 TEST(http_request_parser, body_over_the_limit_then_too_large) {

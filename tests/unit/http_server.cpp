@@ -4,6 +4,8 @@
 #include <gateway/http/server.hpp>
 #include <gateway/runtime/io_threads.hpp>
 
+#include <lockcore/boot_clock.hpp>
+
 #include <gtest/gtest.h>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -58,6 +60,24 @@ asio::awaitable<response> change_cancellation(request) {
     co_return json_response("{}");
 }
 
+/// A body that is true for 20 ms. `stopped`: its rendering takes until those are over, as in a process that was
+/// stopped.
+asio::awaitable<response> expire(signals* told, bool stopped) {
+    response out = json_response({}, 201);
+    expiring_text& body = out.expiring_body.emplace();
+    body.valid_until = lockcore::boot_clock::now() + 20ms;
+    body.render = [until = body.valid_until, stopped](std::chrono::milliseconds left,
+                                                      std::chrono::milliseconds served) {
+        while (stopped && lockcore::boot_clock::now() < until) {
+        }
+        EXPECT_GT(left, 0ms);
+        EXPECT_GE(served, 0ms);
+        return std::string("{}");
+    };
+    out.undo_undelivered = [told] { return note_undone(told); };
+    co_return out;
+}
+
 class http_server : public testing::Test {
   protected:
     void start(unsigned threads = 1) {
@@ -69,6 +89,10 @@ class http_server : public testing::Test {
             {method::get, "/wait", std::nullopt, [this](request) { return wait_for_cancel(&told_); }, true});
         routes.push_back(
             {method::get, "/undo", std::nullopt, [this](request) { return wait_then_give(&told_); }, true});
+        routes.push_back(
+            {method::get, "/valid", std::nullopt, [this](request) { return expire(&told_, false); }, false});
+        routes.push_back(
+            {method::get, "/stopped", std::nullopt, [this](request) { return expire(&told_, true); }, false});
         http_config cfg;
         cfg.port = 0;
         cfg.body_max_bytes = 1024;
@@ -148,15 +172,15 @@ class http_server : public testing::Test {
     std::unique_ptr<server> server_;
 };
 
-constexpr std::string_view get_change = "GET /change HTTP/1.1\r\nHost: h\r\n\r\n";
+constexpr std::string_view get_change = "GET /change HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 TEST_F(http_server, pipelined_requests_then_answers_in_order) {
     start();
     auto s = connect();
     send(s,
-         "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nfirst"
-         "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nsecond"
-         "GET /none HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+         "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nfirst"
+         "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\n\r\nsecond"
+         "GET /none HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     const std::string all = read_to_end(s);
     EXPECT_EQ(count(all, "HTTP/1.1 200 OK"), 2U);
     EXPECT_LT(all.find("first"), all.find("second"));
@@ -167,7 +191,7 @@ TEST_F(http_server, pipelined_requests_then_answers_in_order) {
 TEST_F(http_server, handler_throws_then_500_without_its_words) {
     start();
     auto s = connect();
-    send(s, "GET /fail HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    send(s, "GET /fail HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     const std::string all = read_to_end(s);
     EXPECT_EQ(count(all, "500 Internal Server Error"), 1U);
     EXPECT_EQ(count(all, "secret"), 0U);
@@ -176,7 +200,7 @@ TEST_F(http_server, handler_throws_then_500_without_its_words) {
 TEST_F(http_server, body_too_large_then_413_and_closed) {
     start();
     auto s = connect();
-    send(s, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 4096\r\n\r\n" + std::string(4096, 'x'));
+    send(s, "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4096\r\n\r\n" + std::string(4096, 'x'));
     s.shutdown(asio::ip::tcp::socket::shutdown_send);
     const std::string all = read_to_end(s);
     EXPECT_EQ(count(all, "413 Content Too Large"), 1U);
@@ -186,7 +210,7 @@ TEST_F(http_server, body_too_large_then_413_and_closed) {
 TEST_F(http_server, head_then_length_without_body) {
     start();
     auto s = connect();
-    send(s, "HEAD /change HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    send(s, "HEAD /change HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     const std::string all = read_to_end(s);
     EXPECT_EQ(count(all, "Content-Length: 2"), 1U);
     EXPECT_TRUE(all.ends_with("\r\n\r\n"));
@@ -195,7 +219,7 @@ TEST_F(http_server, head_then_length_without_body) {
 TEST_F(http_server, caller_hangs_up_then_handler_cancelled) {
     start();
     auto s = connect();
-    send(s, "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+    send(s, "GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n");
     ASSERT_TRUE(within_seconds(told_.waiting));
     s.close();
     EXPECT_TRUE(within_seconds(told_.cancelled));
@@ -204,7 +228,7 @@ TEST_F(http_server, caller_hangs_up_then_handler_cancelled) {
 TEST_F(http_server, caller_hangs_up_behind_a_pipelined_request_then_handler_cancelled) {
     start();
     auto s = connect();
-    send(s, std::string("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n") + std::string(get_change));
+    send(s, std::string("GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n") + std::string(get_change));
     ASSERT_TRUE(within_seconds(told_.waiting));
     s.close();
     EXPECT_TRUE(within_seconds(told_.cancelled));
@@ -215,7 +239,7 @@ TEST_F(http_server, earlier_handler_disabled_cancellation_then_later_one_still_c
     auto s = connect();
     send(s, get_change);
     read_one(s);
-    send(s, "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+    send(s, "GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n");
     ASSERT_TRUE(within_seconds(told_.waiting));
     s.close();
     EXPECT_TRUE(within_seconds(told_.cancelled));
@@ -224,7 +248,7 @@ TEST_F(http_server, earlier_handler_disabled_cancellation_then_later_one_still_c
 TEST_F(http_server, answer_not_delivered_then_undone) {
     start();
     auto s = connect();
-    send(s, "GET /undo HTTP/1.1\r\nHost: h\r\n\r\n");
+    send(s, "GET /undo HTTP/1.1\r\nHost: localhost\r\n\r\n");
     ASSERT_TRUE(within_seconds(told_.waiting));
     s.close();
     EXPECT_TRUE(within_seconds(told_.undone));
@@ -236,7 +260,7 @@ TEST_F(http_server, stop_then_idle_closed_and_waiting_cancelled_with_its_answer)
     send(idle, get_change);
     read_one(idle);
     auto waiting = connect();
-    send(waiting, "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+    send(waiting, "GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n");
     ASSERT_TRUE(within_seconds(told_.waiting));
     EXPECT_EQ(server_->connections(), 2U);
     EXPECT_FALSE(server_->stop(std::chrono::steady_clock::now() + 10ms));
@@ -253,15 +277,31 @@ TEST_F(http_server, stop_then_idle_closed_and_waiting_cancelled_with_its_answer)
 TEST_F(http_server, each_request_then_observed_by_route_and_answer) {
     start();
     auto s = connect();
-    send(s, "GET /change HTTP/1.1\r\nHost: x\r\n\r\n");
+    send(s, "GET /change HTTP/1.1\r\nHost: localhost\r\n\r\n");
     read_one(s);
-    send(s, "GET /fail HTTP/1.1\r\nHost: x\r\n\r\nGET /none/secret HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    send(s,
+         "GET /fail HTTP/1.1\r\nHost: localhost\r\n\r\nGET /none/secret HTTP/1.1\r\nHost: localhost\r\nConnection: "
+         "close\r\n\r\n");
     read_to_end(s);
     auto broken = connect();
     send(broken, "nonsense\r\n\r\n");
     read_to_end(broken);
     EXPECT_EQ(observer_.lines(), (std::vector<std::string>{"GET /change 200 ", "GET /fail 500 internal-error",
                                                            "GET - 404 not-found", "- - 400 invalid-request"}));
+}
+
+TEST_F(http_server, answer_expired_before_it_is_sent_then_410_and_undone) {
+    start();
+    auto s = connect();
+    send(s, "GET /valid HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_TRUE(read_one(s).starts_with("HTTP/1.1 201 "));
+    send(s, "GET /stopped HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    const std::string answer = read_to_end(s);
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 410 ")) << answer;
+    EXPECT_NE(answer.find("/problems/lease-lost"), std::string::npos);
+    EXPECT_TRUE(within_seconds(told_.undone));
+    server_->stop(std::chrono::steady_clock::now() + 1s);
+    EXPECT_EQ(observer_.lines(), (std::vector<std::string>{"GET /valid 201 ", "GET /stopped 410 lease-lost"}));
 }
 
 TEST_F(http_server, port_taken_then_listen_fails_also_with_shared_ports) {

@@ -152,7 +152,8 @@ TEST(http_response_head, value_with_line_break_then_no_header_of_its_own) {
     EXPECT_EQ(out,
               "HTTP/1.1 201 Created\r\nDate: today\r\nContent-Type: application/json\r\nContent-Length: "
               "2\r\nX-Request-Id: id\r\n"
-              "Location: /x  Evil: 1\r\nConnection: close\r\n\r\n");
+              "Location: /x  Evil: 1\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: "
+              "close\r\n\r\n");
 }
 
 TEST(http_response_head, status_without_body_then_no_length) {
@@ -160,7 +161,9 @@ TEST(http_response_head, status_without_body_then_no_length) {
     r.status = 204;
     std::string out;
     render_head(out, r, {"id", "today", true, false});
-    EXPECT_EQ(out, "HTTP/1.1 204 No Content\r\nDate: today\r\nX-Request-Id: id\r\n\r\n");
+    EXPECT_EQ(out,
+              "HTTP/1.1 204 No Content\r\nDate: today\r\nX-Request-Id: id\r\nCache-Control: no-store\r\n"
+              "X-Content-Type-Options: nosniff\r\n\r\n");
 }
 
 TEST(runtime_random, uuid_v7_then_version_variant_and_no_repeat) {

@@ -1,0 +1,58 @@
+#include <gateway/config/file_limit.hpp>
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+namespace fencegate {
+namespace {
+
+/// More than any configuration asks for; a limit above it, or none, is the same.
+constexpr rlim_t files_useful = rlim_t{1} << 22U;
+/// Fewer connections of HTTP are no service.
+constexpr std::size_t connections_min = 16;
+
+}  // namespace
+
+file_limit divide_files(std::size_t files, const config& cfg) {
+    constexpr std::size_t of_each_worker = 4;  // writes, isolated writes, reads, and one that is being connected anew
+    constexpr std::size_t of_single_purposes =
+        8;                                   // the history, the disk, idempotency keys, what is exposed, start and end
+    constexpr std::size_t of_each_node = 3;  // requests, messages, and one that is being connected anew
+    constexpr std::size_t of_each_thread = 6;   // its loop and its listening socket
+    constexpr std::size_t of_the_process = 32;  // standard streams, name resolution, a connection that is being refused
+    const std::size_t threads = cfg.http.threads;
+    file_limit out;
+    out.files = files;
+    out.reserved = of_each_worker * cfg.postgres.connections + of_single_purposes +
+                   of_each_node * cfg.locks.nodes.size() * threads + of_each_thread * threads + of_the_process;
+    if (files >= out.reserved + connections_min)
+        out.connections = std::min(cfg.http.connections_max, files - out.reserved);
+    else if (files > out.reserved && files - out.reserved >= cfg.http.connections_max)
+        out.connections = cfg.http.connections_max;
+    return out;
+}
+
+file_limit raise_file_limit(const config& cfg) {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return divide_files(0, cfg);
+    const rlim_t wanted = std::min(limit.rlim_max, std::max(limit.rlim_cur, files_useful));
+    if (wanted > limit.rlim_cur) {
+        rlimit raised = limit;
+        raised.rlim_cur = wanted;
+        if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+    }
+    return divide_files(static_cast<std::size_t>(std::min(limit.rlim_cur, files_useful)), cfg);
+}
+
+std::string file_limit::describe(const config& cfg) const {
+    const std::string files_text = std::to_string(files) + " open files allowed, of them " + std::to_string(reserved) +
+                                   " reserved for PostgreSQL, Redis and the process";
+    if (connections == 0) return files_text + "; too few are left for HTTP: raise the hard limit (ulimit -Hn)";
+    std::string text = "http.connections_max is " + std::to_string(cfg.http.connections_max);
+    if (connections < cfg.http.connections_max)
+        text += ", of which " + std::to_string(connections) + " fit; raise the hard limit of open files (ulimit -Hn)";
+    return text + "; " + files_text;
+}
+
+}  // namespace fencegate

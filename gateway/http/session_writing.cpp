@@ -1,0 +1,150 @@
+// How a session sends answers: in full, counted while they wait for their callers, and not after they have expired.
+#include <gateway/http/problem.hpp>
+#include <gateway/http/response_head.hpp>
+#include <gateway/http/session.hpp>
+
+#include <spdlog/spdlog.h>
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <algorithm>
+
+namespace fencegate::http {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::steady_clock;
+
+/// A larger answer is counted before its first byte is sent, a smaller one when its caller does not take it at once.
+constexpr std::size_t large_answer = 64 * 1024;
+/// Text that was rendered longer ago is rendered anew before it is sent.
+constexpr std::chrono::milliseconds rendered_recently{1};
+
+}  // namespace
+
+void session::render_head_of(const response& answer, bool keep_alive) {
+    head_additions add;
+    add.request_id = request_id_;
+    add.date = group_->date(phase_since_);
+    add.keep_alive = keep_alive;
+    add.http_1_0 = http_1_0_;
+    render_head(head_, answer, add);
+}
+
+asio::awaitable<bool> session::respond(response& answer, bool keep_alive) {
+    if (answer.expiring_body) {
+        std::function<void(const std::string&)> make_head = [&](const std::string& body) {
+            answer.body = body;
+            render_head_of(answer, keep_alive);
+        };
+        const std::string_view no_tail;
+        const auto sent = co_await send_expiring(*answer.expiring_body, std::move(make_head), no_tail);
+        if (sent != body_stream::outcome::expired) co_return sent == body_stream::outcome::sent;
+        // The caller is not told of the lease any more, so nobody but the gateway can release it.
+        co_await undo(std::move(answer));
+        answer = problem_response(
+            make_failure(errc::lease_lost, "The lease's validity was over before this answer could be sent."),
+            request_id_);
+    }
+    render_head_of(answer, keep_alive);
+    const bool with_body = has_body(answer.status) && !head_only_;
+    const message_parts parts{asio::buffer(head_), with_body ? asio::buffer(answer.body) : asio::const_buffer(), {}};
+    const auto sent = try_write(parts);
+    if (!sent) co_return false;
+    if (*sent == asio::buffer_size(parts)) co_return true;
+    co_return co_await write_rest(parts, *sent);
+}
+
+void session::admit_answer(response& answer) {
+    const std::size_t bytes = answer.body.size();
+    if (bytes <= large_answer || group_->reserve_answer(*this, bytes, !repeatable_)) return;
+    failure full = make_failure(errc::overloaded,
+                                "Answers that their callers have not taken yet have used up http.answers_max_bytes; "
+                                "this one has " +
+                                    std::to_string(bytes) + " bytes. Ask again, or for less at a time.");
+    answer = problem_response(full, request_id_);
+}
+
+std::chrono::milliseconds session::served() const {
+    return std::chrono::floor<std::chrono::milliseconds>(lockcore::boot_clock::now() - received_);
+}
+
+asio::awaitable<body_stream::outcome> session::send_expiring(const expiring_text& text,
+                                                             std::function<void(const std::string&)> make_head,
+                                                             std::string_view tail) {
+    using outcome = body_stream::outcome;
+    for (;;) {
+        const auto rendered_at = lockcore::boot_clock::now();
+        const auto left = std::chrono::floor<std::chrono::milliseconds>(text.valid_until - rendered_at);
+        if (left <= std::chrono::milliseconds{0}) co_return outcome::expired;
+        const std::string body = text.render(left, served());
+        make_head(body);
+        const message_parts parts{asio::buffer(head_), head_only_ ? asio::const_buffer() : asio::buffer(body),
+                                  asio::buffer(tail)};
+        // The process may have been stopped meanwhile. Nothing stands between this line and the bytes' leaving.
+        if (lockcore::boot_clock::now() - rendered_at >= rendered_recently) continue;
+        const auto sent = try_write(parts);
+        if (!sent) co_return outcome::caller_gone;
+        if (*sent == 0) {
+            const bool writable = co_await wait_until_writable();
+            if (!writable) co_return outcome::caller_gone;
+            continue;
+        }
+        if (*sent == asio::buffer_size(parts)) co_return outcome::sent;
+        const bool whole = co_await write_rest(parts, *sent);
+        co_return whole ? outcome::sent : outcome::caller_gone;
+    }
+}
+
+std::optional<std::size_t> session::try_write(const message_parts& parts) {
+    boost::system::error_code ec;
+    const std::size_t sent = socket_.write_some(parts, ec);
+    if (ec == asio::error::would_block) return 0;
+    if (ec) return std::nullopt;
+    return sent;
+}
+
+asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t sent) {
+    for (;;) {
+        if (sent > 0) enter(phase::writing, steady_clock::now());
+        for (asio::const_buffer& part : parts) {
+            const std::size_t taken = std::min(sent, part.size());
+            part += taken;
+            sent -= taken;
+        }
+        const std::size_t left = asio::buffer_size(parts);
+        if (left == 0) co_return true;
+        if (reserved_ == 0 && !group_->reserve_answer(*this, left, !repeatable_ && !streaming_)) {
+            spdlog::warn("http caller cut off: it did not take its answer, and http.answers_max_bytes is used up");
+            close();
+            co_return false;
+        }
+        const bool writable = co_await wait_until_writable();
+        if (!writable) co_return false;
+        const auto more = try_write(parts);
+        if (!more) co_return false;
+        sent = *more;
+    }
+}
+
+asio::awaitable<bool> session::wait_until_writable() {
+    boost::system::error_code ec;
+    // What was cancelled may still say its last word.
+    co_await socket_.async_wait(
+        tcp_socket::wait_write,
+        asio::bind_cancellation_slot(asio::cancellation_slot(), asio::redirect_error(asio::use_awaitable, ec)));
+    co_return !ec;
+}
+
+void session::release_answer() {
+    if (reserved_ > 0) group_->release_answer(reserved_);
+    reserved_ = 0;
+}
+
+bool session::has_unread_input() {
+    boost::system::error_code ec;
+    return !group_->closing() && (buffer_.size() > 0 || socket_.available(ec) > 0);
+}
+
+}  // namespace fencegate::http

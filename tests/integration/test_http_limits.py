@@ -1,0 +1,346 @@
+"""What a gateway holds in memory and in open files, while callers do their worst."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import http.client
+import io
+import json
+import re
+import resource as limits
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import pytest
+from support import processes
+from support.api import Api, expect_problem
+from support.cluster import Cluster, Gateway
+from support.events import EventStream
+from support.polling import eventually
+from support.shop import Sku
+from support.stack import Stack
+from support.wire import RawAnswer, Wire
+
+MIB = 1 << 20
+HEAD = b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def resident(pid: int) -> int:
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found
+    return int(found[1]) * 1024
+
+
+def processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+@pytest.fixture
+def make(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
+    """Starts a gateway with these keys of its section http."""
+    made: list[Gateway] = []
+
+    def start(soft_files: int | None = None, **settings: Any) -> Gateway:
+        whole = cluster.settings()
+        whole["http"].update(settings)
+        made.append(cluster.gateway(whole))
+        soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
+        if soft_files:
+            limits.setrlimit(limits.RLIMIT_NOFILE, (soft_files, hard))
+        try:
+            made[-1].start()
+        finally:
+            limits.setrlimit(limits.RLIMIT_NOFILE, (soft, hard))
+        return made[-1]
+
+    yield start
+    for gateway in made:
+        gateway.kill()
+
+
+def send_without_end(wire: Wire, piece: bytes, most: int = 64 * MIB) -> None:
+    """Until `most`, or until the gateway has had enough."""
+    with contextlib.suppress(OSError):
+        for _ in range(most // len(piece)):
+            wire.send(piece)
+
+
+@pytest.mark.parametrize("begin, piece", [(b"5;", b"x" * 65_536), (b"5;a=\"", b"\t" * 65_536), (b"0\r\nX-Long: ", b"x" * 65_536), (b"0\r\n", b"X-Trailer: y\r\n" * 5_000),
+                                          (b"", b"1;" + b"x" * 8_000 + b"\r\n \r\n"), (b"0" * 60_000, b"0" * 65_536)],
+                         ids=["extension", "quoted", "trailer", "trailers", "extensions", "zeros"])
+def test_chunks_when_without_end_then_refused_in_little_memory(make: Callable[..., Gateway], begin: bytes, piece: bytes) -> None:
+    gateway = make()
+    before = resident(gateway.pid)
+    with Wire("127.0.0.1", gateway.api.port) as wire:
+        wire.send(HEAD + begin)
+        send_without_end(wire, piece)
+        assert resident(gateway.pid) - before < 8 * MIB
+        assert wire.receive().status in (400, 431)
+    assert gateway.api.get("/healthz").status == 200
+
+
+def test_header_when_of_many_fields_then_431_at_little_cost(make: Callable[..., Gateway]) -> None:
+    gateway = make(header_max_bytes=MIB)
+    many = b"".join(b"a%x: \r\n" % number for number in range(2_690))
+
+    def ask(fields: bytes) -> RawAnswer:
+        with Wire("127.0.0.1", gateway.api.port) as wire:
+            wire.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + fields + b"\r\n")
+            return wire.receive()
+
+    assert ask(b"a: b\r\n" * 99).status == 200
+    refused = ask(b"a: b\r\n" * 100)
+    assert refused.status == 431 and b"/problems/header-too-large" in refused.body
+    used = processor_seconds(gateway.pid)
+    for _ in range(100):
+        assert ask(many).status == 431
+    assert processor_seconds(gateway.pid) - used < 0.5, "11.6 ms each without a limit"
+
+
+@pytest.fixture(scope="module")
+def large_rows(cluster: Cluster) -> str:
+    """A table of ten groups of rows, each of 8 MiB."""
+    name = "edge_large"
+    cluster.stack.query(f"create table {name} (id int, part int, body text, primary key (id, part))", dbname=cluster.database)
+    cluster.stack.query(f"insert into {name} select n, part, repeat('x', {8 * MIB} / 128) from generate_series(1, 10) n, generate_series(1, 128) part",
+                        dbname=cluster.database)
+    cluster.stack.query(f"select fencing.expose_table('{name}')", dbname=cluster.database)
+    return name
+
+
+def test_answers_when_nobody_takes_them_then_within_the_budget(make: Callable[..., Gateway], large_rows: str) -> None:
+    gateway = make(answers_max_bytes=20 * MIB)
+    eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, what="the gateway knows the table")
+    before = resident(gateway.pid)
+    with contextlib.ExitStack() as stack:
+        wires = []
+        for number in range(10):
+            wires.append(stack.enter_context(Wire("127.0.0.1", gateway.api.port, 30)))
+            wires[-1].send(f"GET /v1/tables/{large_rows}?id=eq.{number + 1} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            first = wires[-1].socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL)
+            assert first in (b"HTTP/1.1 200", b"HTTP/1.1 503")
+        assert resident(gateway.pid) - before < 48 * MIB, "80 MiB of answers"
+        for refused in [wire for wire in wires if wire.socket.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 503"]:
+            assert b"/problems/overloaded" in refused.receive().body
+    fits = gateway.api.get(f"/v1/tables/{large_rows}?id=eq.1")
+    assert fits.status == 200 and len(fits.body) > 8 * MIB
+
+
+def test_answers_when_one_does_not_fit_then_who_takes_nothing_is_cut_off(make: Callable[..., Gateway], large_rows: str) -> None:
+    gateway = make(answers_max_bytes=20 * MIB)
+    eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, what="the gateway knows the table")
+    with contextlib.ExitStack() as stack:
+        for number in range(2):
+            deaf = stack.enter_context(Wire("127.0.0.1", gateway.api.port))
+            deaf.send(f"GET /v1/tables/{large_rows}?id=eq.{number + 1} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert deaf.socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL) == b"HTTP/1.1 200"
+        taken = eventually(lambda: [answer] if (answer := gateway.api.get(f"/v1/tables/{large_rows}?id=eq.3")).status == 200 else [], 10,
+                           what="the stalled ones are cut off for it")
+        assert len(taken[0].body) > 8 * MIB
+
+
+def test_answer_when_of_a_write_then_given_though_the_budget_is_used_up(make: Callable[..., Gateway], large_rows: str, resource: str) -> None:
+    gateway = make(answers_max_bytes=MIB)
+    eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, what="the gateway knows the table")
+    lease = gateway.api.take(resource, ttl_ms=2_000)
+    done = gateway.api.call("PATCH", f"/v1/tables/{large_rows}?id=eq.1", {"id": 1}, {"Fencing-Lease": lease["lease_id"], "Prefer": "return=representation"})
+    assert done.status == 200 and len(done.body) > 8 * MIB, done.body[:300]
+    assert gateway.api.get(f"/v1/tables/{large_rows}?id=eq.1").status == 503
+
+
+def test_exports_when_nobody_reads_them_then_little_memory(make: Callable[..., Gateway], cluster: Cluster) -> None:
+    gateway = make(answers_max_bytes=16 * MIB)
+    cluster.stack.query("""insert into fencing.history (event, resource, fencing_token, owner, detail)
+                           select 'lease_granted', 'edge/export', n, repeat('o', 100), json_build_object('text', repeat('x', 800)) from generate_series(1, 20000) n""",
+                        dbname=cluster.database)
+    before = resident(gateway.pid)
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            wire = stack.enter_context(Wire("127.0.0.1", gateway.api.port, 30))
+            wire.send(b"GET /v1/history?resource=edge/export HTTP/1.1\r\nHost: localhost\r\nAccept: application/x-ndjson\r\n\r\n")
+            wire.socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL)
+        grown = resident(gateway.pid) - before
+        assert grown < 64 * MIB, f"{grown / MIB:.0f} MiB"
+        assert gateway.api.get("/healthz").status == 200
+    whole = gateway.api.get("/v1/history?resource=edge/export", {"Accept": "application/x-ndjson"})
+    assert len(whole.body.splitlines()) == 20_000
+
+
+# connections
+
+
+@contextlib.contextmanager
+def opened(port: int, count: int, source: str = "127.0.0.1") -> Iterator[list[socket.socket]]:
+    made: list[socket.socket] = []
+    soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
+    limits.setrlimit(limits.RLIMIT_NOFILE, (max(soft, min(hard, count + 1_000)), hard))
+    try:
+        for _ in range(count):
+            made.append(socket.create_connection(("127.0.0.1", port), 10, (source, 0)))
+        yield made
+    finally:
+        for one in made:
+            one.close()
+
+
+def status_of(answer: bytes) -> int:
+    return int(answer.split()[1])
+
+
+def ask_over(one: socket.socket, target: str = "/healthz") -> bytes:
+    one.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return one.recv(4_096)
+
+
+def test_files_when_the_soft_limit_is_low_then_raised_and_postgresql_is_reached(make: Callable[..., Gateway], cluster: Cluster) -> None:
+    gateway = make(soft_files=1_024, connections_per_address_max=0)
+    text = Path(f"/proc/{gateway.pid}/limits").read_text()
+    soft, hard = next(line.split()[3:5] for line in text.splitlines() if line.startswith("Max open files"))
+    assert soft == hard
+    with opened(gateway.api.port, 1_100):
+        cluster.stack.query("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()", (cluster.database,))
+        eventually(lambda: gateway.api.get("/readyz").status == 200, 10, what="connected anew")
+
+
+def test_files_when_the_hard_limit_is_low_then_some_are_kept_for_postgresql(cluster: Cluster, resource: str) -> None:
+    settings = cluster.settings()
+    gateway = cluster.gateway(settings)
+    command = ["sh", "-c", f"ulimit -n 400; exec {processes.fencegate_binary()} \"$@\"", "fencegate"]
+    checked = subprocess.run([*command, "check", "--config", str(gateway.config)], capture_output=True, text=True, timeout=60)
+    found = re.search(r"ok    connections: http.connections_max is 10000, of which (\d+) fit.*400 open files allowed", checked.stdout)
+    assert found and 200 < int(found[1]) < 380, checked.stdout
+    with open(gateway.log, "ab") as log:
+        gateway.process = subprocess.Popen([*command, "serve", "--config", str(gateway.config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        gateway.wait_until_ready()
+        assert f"of which {found[1]} fit" in gateway.log.read_text()
+        with opened(gateway.api.port, 450):
+            cluster.stack.query("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()", (cluster.database,))
+            eventually(lambda: gateway.api.get("/readyz").status == 200, 10, what="connected anew")
+            used = processor_seconds(gateway.pid)
+            time.sleep(1)  # a span to measure
+            assert processor_seconds(gateway.pid) - used < 0.5, "it spins"
+            assert gateway.api.ask(resource, ttl_ms=100).status == 201
+    finally:
+        gateway.kill()
+
+
+def test_files_when_too_few_then_refused_at_start(cluster: Cluster) -> None:
+    gateway = cluster.gateway()
+    binary = processes.fencegate_binary()
+    done = subprocess.run(["sh", "-c", f"ulimit -n 70; exec {binary} serve --config {gateway.config}"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 69 and "too few are left for HTTP" in done.stdout + done.stderr, done
+
+
+def test_connections_when_of_one_address_then_others_are_served(make: Callable[..., Gateway]) -> None:
+    gateway = make(connections_max=60, connections_per_address_max=50)
+    with opened(gateway.api.port, 60, "127.0.0.2") as flood, opened(gateway.api.port, 1, "127.0.0.3") as other:
+        assert status_of(ask_over(other[0])) == 200
+        assert status_of(ask_over(flood[-1])) == 200, "an idle one of its own made room"
+        assert flood[0].recv(1) == b"", "the oldest one, which was idle"
+
+
+def test_connections_when_none_of_the_address_is_idle_then_429(make: Callable[..., Gateway], resource: str) -> None:
+    gateway = make(connections_per_address_max=4)
+    body = json.dumps({"resource": resource, "ttl_ms": 100, "wait_ms": 10_000}).encode()
+    with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, opened(gateway.api.port, 4, "127.0.0.2") as waiting:
+        kept.granted()
+        for one in waiting:
+            one.sendall(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        eventually(lambda: gateway.api.get("/v1/leases").json()["waiters"] == 4, 10, what="all of them wait")
+        with opened(gateway.api.port, 1, "127.0.0.2") as one_more:
+            answer = one_more[0].recv(4_096)
+            assert status_of(answer) == 429 and b"/problems/too-many-requests" in answer and b"Retry-After: " in answer
+            assert one_more[0].recv(1) == b""
+        assert gateway.api.get("/healthz").status == 200, "another address"
+
+
+def test_connections_when_all_are_taken_then_the_oldest_idle_goes(make: Callable[..., Gateway], resource: str) -> None:
+    gateway = make(connections_max=5)
+    with opened(gateway.api.port, 5) as idle:
+        for one in idle[1:] + idle[:1]:
+            assert status_of(ask_over(one)) == 200
+        assert gateway.api.get("/healthz").status == 200
+        assert idle[1].recv(1) == b"", "idle for longest"
+        assert status_of(ask_over(idle[0])) == 200
+    body = json.dumps({"resource": resource, "ttl_ms": 100, "wait_ms": 10_000}).encode()
+    with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, opened(gateway.api.port, 4) as waiting:
+        kept.granted()
+        for one in waiting:
+            one.sendall(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        answer = eventually(lambda: refused if (refused := gateway.api.get("/healthz")).status == 503 else None, 10)
+        expect_problem(answer, 503, "overloaded")
+
+
+def test_connections_when_requests_never_end_then_they_make_room(make: Callable[..., Gateway]) -> None:
+    gateway = make(connections_max=5)
+    with opened(gateway.api.port, 5) as slow:
+        for one in slow:
+            one.sendall(b"GET /healthz HTTP/1.1\r\nHo")
+        eventually(lambda: gateway.api.get("/healthz").status == 200, 5, what="one that has sent nothing for a second goes")
+
+
+# the end of a connection
+
+
+@pytest.mark.parametrize("size", [2 * MIB, 200 * MIB])
+def test_body_when_too_large_then_python_reads_413(api: Api, size: int) -> None:
+    connection = http.client.HTTPConnection(api.host, api.port, timeout=30)
+    connection.request("POST", "/v1/leases", b"x" * size, {"Content-Type": "application/json"})
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+def test_body_when_too_large_then_wget_tells_413(api: Api, tmp_path: Path) -> None:
+    body = tmp_path / "body"
+    body.write_bytes(b"x" * 40 * MIB)
+    done = subprocess.run(["wget", "-S", "-O", "-", "--tries=1", "--timeout=30", f"--post-file={body}", f"{api.url}/v1/leases"], capture_output=True, text=True, timeout=60)
+    assert "413 Content Too Large" in done.stderr, done.stderr
+
+
+def test_body_when_refused_and_it_never_ends_then_cut_off(make: Callable[..., Gateway]) -> None:
+    gateway = make()
+    with Wire("127.0.0.1", gateway.api.port, 20) as wire:
+        wire.send(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
+        assert wire.receive().status == 413
+        began = time.monotonic()
+        with pytest.raises(OSError):
+            while time.monotonic() - began < 15:
+                wire.send(b"x")
+                time.sleep(7 if time.monotonic() - began < 1 else 0.1)
+        assert 4 < time.monotonic() - began < 12, "five seconds without a byte"
+
+
+def test_close_when_more_was_sent_then_the_answer_arrives_whole(api: Api) -> None:
+    with Wire(api.host, api.port) as wire:
+        wire.socket.close()
+        wire.socket = socket.socket()
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)  # most of the answer is still at the gateway when it closes
+        wire.socket.connect((api.host, api.port))
+        wire.send(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2_000)
+        answer = wire.receive()
+        assert answer.status == 200 and json.loads(answer.body)["openapi"]
+
+
+# headers and CSV
+
+
+def test_answers_when_of_the_api_then_not_stored_nor_sniffed(api: Api, sku: Sku) -> None:
+    for method, path, accept in [("GET", "/healthz", "*/*"), ("GET", "/nope", "*/*"), ("GET", "/v1/history", "text/csv"), ("GET", "/v1/history", "application/json"),
+                                 ("GET", f"/v1/tables/inventory?sku=eq.{sku.name}", "*/*"), ("POST", "/v1/leases", "*/*"), ("GET", "/problems/forbidden", "*/*")]:
+        answer = api.call(method, path, {} if method == "POST" else None, {"Accept": accept})
+        assert (answer.headers["Cache-Control"], answer.headers["X-Content-Type-Options"]) == ("no-store", "nosniff"), f"{method} {path}"
+    assert api.get("/console").headers["Cache-Control"] == "no-cache"
+
+
+@pytest.mark.parametrize("owner", ["=1+1", "+1", "-1", "@sum(a1)", "'quoted", "=\"a\",b"])
+def test_csv_when_a_cell_would_run_then_an_apostrophe_in_front(api: Api, resource: str, owner: str) -> None:
+    api.give_back(api.take(resource, owner=owner))
+    rows = eventually(lambda: list(csv.DictReader(io.StringIO(api.get("/v1/history", {"Accept": "text/csv"}, resource=resource).body.decode()))), 10)
+    assert {row["owner"] for row in rows} == {"'" + owner}
+    assert {item["owner"] for item in api.history(resource=resource)} == {owner}
