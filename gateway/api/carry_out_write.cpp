@@ -84,46 +84,46 @@ awaitable<result<found_outcome>> look_up(services with, std::string principal, s
 }
 
 /// Behind a write under a lease that the caller brought, and keeps where the write is lost in a crash after all.
-awaitable<result<write_report>> conclude(services with, course c, pg::visible_write seen) {
+awaitable<result<write_report>> conclude(services with, course c, pg::visible_write seen, seal_decision decision) {
     auto outcome = co_await on_disk(std::move(seen));
-    if (!outcome) co_return outcome.error();
+    if (!outcome) {
+        if (!outcome.error().outcome_unknown) abandon_seal(with, *c.brought, decision);
+        co_return outcome.error();
+    }
     write_report report;
     report.outcome = std::move(*outcome);
     if (!c.call.then_release) co_return report;
-    // A repeat must not give back a second hold; where the token is sealed there is no other.
-    if (report.outcome.replayed && !report.outcome.sealed) {
-        report.release.emplace();
-    } else {
-        report.release = co_await let_go(with, std::move(*c.brought), std::move(c.by.trace_id));
-    }
+    report.release = co_await let_go(with, std::move(*c.brought), std::move(c.by.trace_id));
     co_return report;
 }
 
 /// Under a lease that the caller brought, or a bare token.
 awaitable<result<write_report>> under_lease(services with, course c) {
-    bool others_hold = false;
-    // A named owner may have other holds, and a seal would shut them out.
-    const bool named = c.call.then_release && !c.brought->by.owner.empty();
+    seal_decision decision;
     if (c.call.require_live) {
         auto found = co_await look_up(with, c.by.principal, c.under, c.by.deadline);
         if (!found) co_return found.error();
         if (found->value && !*found->value) co_return found->value->error();
         if (found->value) {
             pg::visible_write kept{std::move(**found->value), nullptr};
-            co_return co_await conclude(with, std::move(c), std::move(kept));
+            co_return co_await conclude(with, std::move(c), std::move(kept), decision);
         }
-    }
-    if (c.call.require_live || named) {
         const auto seen = co_await with.locks.inspect(*c.brought);
-        const bool lost = !seen && seen.error().code == lockcore::errc::lease_lost;
-        if (!seen && (c.call.require_live || !lost)) co_return to_failure(seen.error());
-        others_hold = seen && seen->hold_count > 1;
+        if (!seen) co_return to_failure(seen.error());
+    }
+    if (c.call.then_release) {
+        const auto prepared = co_await prepare_seal(with, *c.brought);
+        if (!prepared) co_return prepared.error();
+        decision = *prepared;
     }
     write_request request = make_write(c, *c.brought);
-    request.seal = c.call.then_release && !others_hold;
+    request.seal = decision.seal;
     auto seen = co_await write(with, std::move(request), c.by.deadline);
-    if (!seen) co_return seen.error();
-    co_return co_await conclude(with, std::move(c), std::move(*seen));
+    if (!seen) {
+        if (!seen.error().outcome_unknown) abandon_seal(with, *c.brought, decision);
+        co_return seen.error();
+    }
+    co_return co_await conclude(with, std::move(c), std::move(*seen), decision);
 }
 
 awaitable<bool> cancelled() {
@@ -147,6 +147,7 @@ awaitable<result<write_report>> under_own_lease(services with, course c) {
     if (co_await cancelled()) co_return stopped;
 
     const pg::deadline until = c.by.deadline + c.call.own_lease->wait;
+    c.call.own_lease->closed = !c.call.own_lease->by.owner.empty();  // nobody enters what is sealed in a moment
     const auto granted = co_await with.locks.acquire(std::move(*c.call.own_lease));
     if (!granted) co_return to_failure(granted.error());
     // From here on the lease has to be let go, whoever hangs up.
@@ -156,8 +157,18 @@ awaitable<result<write_report>> under_own_lease(services with, course c) {
         co_await give_back(with, granted->claims, c.by.trace_id);
         co_return stopped;
     }
+    seal_decision decision;
+    decision.seal = true;
+    if (granted->entered) {
+        const auto prepared = co_await prepare_seal(with, granted->claims);
+        if (!prepared) {
+            co_await give_back(with, granted->claims, c.by.trace_id);
+            co_return prepared.error();
+        }
+        decision = *prepared;
+    }
     write_request request = make_write(c, granted->claims);
-    request.seal = granted->hold_count == 1;
+    request.seal = decision.seal;
     auto seen = co_await write(with, std::move(request), until);
     // It may still land, and what comes next on the resource must find it: that waits for the end of the lease.
     if (!seen && seen.error().outcome_unknown) co_return seen.error();

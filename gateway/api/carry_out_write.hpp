@@ -55,7 +55,7 @@ using write_renderer = std::function<http::response(const write_report&)>;
 /// Out:    a lease that the caller brought is released only behind a write that was done. A lease of the write's own
 ///         is let go as soon as others see the write, or it failed; the answer waits for the disk. Where it is unknown
 ///         whether the write landed, it runs out.
-///         A re-entrant lease is sealed with its last hold.
+///         A re-entrant lease is sealed with its last hold, and takes no other from before the write on.
 /// Cancel: while it waits for a lease of its own: nothing is left behind, nothing was written. Else none; a write that
 ///         was begun runs to its end, and the lease is released.
 boost::asio::awaitable<http::response> carry_out_write(services with, write_call call, http::request r,

@@ -3,8 +3,6 @@
 #include <gateway/api/lock_failures.hpp>
 #include <gateway/audit/event_sink.hpp>
 
-#include <lockcore/lock_manager.hpp>
-
 #include <spdlog/spdlog.h>
 
 namespace fencegate::api {
@@ -33,6 +31,22 @@ result<void> check_room_for_leases(services with) {
 boost::asio::awaitable<void> give_back(services with, lockcore::lease_claims claims, std::string trace_id) {
     const auto released = co_await with.locks.release(std::move(claims), std::move(trace_id));
     if (!released) spdlog::debug("a lease without a caller was not released: {}", released.error().detail);
+}
+
+boost::asio::awaitable<result<seal_decision>> prepare_seal(services with, lockcore::lease_claims claims) {
+    seal_decision out;
+    out.seal = true;
+    if (!claims.may_be_shared) co_return out;
+    const auto closing = co_await with.locks.close_to_holds(std::move(claims));
+    if (!closing && closing.error().code != lockcore::errc::lease_lost) co_return to_failure(closing.error());
+    if (!closing) co_return out;
+    out.seal = closing->closed;
+    if (closing->closed) out.closed = *closing;
+    co_return out;
+}
+
+void abandon_seal(services with, const lockcore::lease_claims& claims, const seal_decision& decision) {
+    if (decision.closed) with.locks.reopen(claims, *decision.closed);
 }
 
 actor acting(const lockcore::lease_claims& claims, const http::request& r) {

@@ -6,7 +6,9 @@
 #include <gateway/http/message.hpp>
 
 #include <lockcore/lease.hpp>
+#include <lockcore/lock_manager.hpp>
 
+#include <optional>
 #include <string_view>
 
 namespace fencegate::api {
@@ -23,6 +25,18 @@ result<void> check_room_for_leases(services with);
 
 /// For a lease that its caller will never use. What cannot be released runs out.
 boost::asio::awaitable<void> give_back(services with, lockcore::lease_claims claims, std::string trace_id);
+
+/// What comes before a release that is to seal the token.
+struct seal_decision {
+    bool seal = false;                             ///< False: other holds are left, which a seal would shut out.
+    std::optional<lockcore::closing> closed = {};  ///< To be reopened where the seal fails.
+};
+/// Closes a lease that others may share to further holds. A lease that a majority has lost is sealed: it has no holds.
+/// Errors: errc::no_quorum: nothing was done.
+boost::asio::awaitable<result<seal_decision>> prepare_seal(services with, lockcore::lease_claims claims);
+
+/// The seal failed, and the holder goes on.
+void abandon_seal(services with, const lockcore::lease_claims& claims, const seal_decision& decision);
 
 /// Who acts, for the history: the caller, under the lease's owner.
 actor acting(const lockcore::lease_claims& claims, const http::request& r);

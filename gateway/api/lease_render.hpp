@@ -38,9 +38,9 @@ std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes);
 std::string render_live_leases(const lockcore::lease_page& page, const lockcore::waiting_overview& waiting,
                                std::size_t nodes);
 
-/// What stays of a lease after a release that left holds.
+/// What stays of a lease after a release that left holds; `unsealed`: it was to seal the token.
 std::string render_remaining_holds(const lockcore::lease_claims& claims, std::string_view lease_id,
-                                   std::uint32_t holds_left);
+                                   std::uint32_t holds_left, bool unsealed);
 
 /// `/v1/leases/{lease_id}`, percent-encoded where needed.
 std::string location_of(std::string_view lease_id);

@@ -24,7 +24,7 @@ using asio::awaitable;
 
 http::response granted_response(services with, lockcore::lease granted, std::string trace_id,
                                 bool give_back_undelivered) {
-    http::response out = lease_response(granted, granted.hold_count > 1 ? 200 : 201);
+    http::response out = lease_response(granted, granted.entered || granted.hold_count > 1 ? 200 : 201);
     out.headers.emplace_back("Location", location_of(granted.id));
     if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
     if (!give_back_undelivered) return out;
@@ -185,22 +185,27 @@ awaitable<http::response> release_lease(services with, http::request r) {
     const auto claims = open_lease(with, r.path_parameters.at(0), r);
     if (!claims) co_return http::problem_response(claims.error(), r.request_id);
 
-    // A named owner may have other holds, and a seal would shut them out: it comes with the last release.
-    bool others_hold = false;
-    if (seal && !claims->by.owner.empty()) {
-        const auto seen = co_await with.locks.inspect(*claims);
-        others_hold = seen && seen->hold_count > 1;
+    seal_decision decision;
+    if (seal) {
+        const auto prepared = co_await prepare_seal(with, *claims);
+        if (!prepared) co_return http::problem_response(prepared.error(), r.request_id);
+        decision = *prepared;
     }
-    if (seal && !others_hold) {
+    if (decision.seal) {
         const lockcore::fencing_token past{lockcore::value_of(claims->token) + 1};
         const auto raised =
             co_await with.database.raise_fences(claims->resources, past, acting(*claims, r), "seal", r.deadline);
-        if (!raised) co_return http::problem_response(raised.error(), r.request_id);
+        if (!raised) {
+            abandon_seal(with, *claims, decision);
+            co_return http::problem_response(raised.error(), r.request_id);
+        }
     }
     const auto released = co_await with.locks.release(*claims, r.trace_id);
     if (!released) co_return http::problem_response(to_failure(released.error()), r.request_id);
-    if (released->holds_left > 0) {
-        co_return http::json_response(render_remaining_holds(*claims, r.path_parameters.at(0), released->holds_left));
+    const bool unsealed = seal && !decision.seal;
+    if (released->holds_left > 0 || unsealed) {
+        co_return http::json_response(
+            render_remaining_holds(*claims, r.path_parameters.at(0), released->holds_left, unsealed));
     }
     http::response out;
     out.status = 204;

@@ -49,6 +49,7 @@ std::string render_write(const write_report& report) {
     if (outcome.rows_left_out) out.boolean("rows_left_out", true);
     if (report.release) {
         out.boolean("released", report.release->released);
+        if (!outcome.sealed) out.boolean("sealed", false);
         if (report.release->holds_left > 0) out.number("hold_count", report.release->holds_left);
     }
     out.end();

@@ -31,7 +31,7 @@ lease_meter::lease_meter(prometheus::Registry& registry, lockcore::event_observe
       grants_(BuildCounter().Name("distributed_lock_grants_total").Help("Leases granted.").Register(registry)),
       thin_grants_(BuildCounter()
                        .Name("distributed_lock_thin_grants_total")
-                       .Help("Leases granted by a majority that would not have borne the loss of one node more.")
+                       .Help("Leases that stood on a bare majority when every node had answered or its time was over.")
                        .Register(registry)),
       renewals_(BuildCounter().Name("distributed_lock_renewals_total").Help("Leases renewed.").Register(registry)),
       revocations_(
@@ -67,9 +67,11 @@ void lease_meter::on_event(lockcore::event e) {
     switch (e.kind) {
         case lockcore::event_kind::lease_granted:
             count.granted->Increment();
-            if (e.nodes_granted == lockcore::majority_of(e.nodes) && e.nodes_granted < e.nodes) count.thin->Increment();
             count.waited->Observe(seconds(e.waited));
             break;
+        case lockcore::event_kind::lease_thin:
+            count.thin->Increment();
+            return;  // of no interest to the history: the next renewal mends it
         case lockcore::event_kind::lease_refused:
             count.waited_in_vain->Observe(seconds(e.waited));
             break;

@@ -54,7 +54,8 @@ acquire::step acquire::acquire_answered(node_index node, const node_reply& reply
 acquire::step acquire::confirm_answered(node_index node, fencing_token sent, const node_reply& reply) {
     slot& s = slots_[value_of(node)];
     s.answer = reply.status;
-    if (verdict_ == verdict::granted && reply.status == reply_status::ok && sent == token_) s.at = phase::stamped;
+    if (verdict_ == verdict::granted)
+        s.at = reply.status == reply_status::ok && sent == token_ ? phase::stamped : phase::out;
     if (verdict_ != verdict::pending) return {};
     switch (reply.status) {
         case reply_status::ok:
@@ -188,12 +189,12 @@ std::size_t acquire::most_alike_own_leases() const {
 std::optional<lease_record> acquire::own_lease() const {
     for (const lease_record& a : own_leases_) {
         if (alike(a) < quorum_) continue;
-        // So many holds a majority has; on a node another may be counted already that is still on its way to the rest.
-        lease_record agreed = a;
+        // A node may have missed a hold, and its key, that a majority has.
+        lease_record merged = a;
         for (const lease_record& b : own_leases_) {
-            if (a.attempt == b.attempt && a.token == b.token) agreed.holds = std::min(agreed.holds, b.holds);
+            if (a.attempt == b.attempt && a.token == b.token) merged.merge(b);
         }
-        return agreed;
+        return merged;
     }
     return std::nullopt;
 }

@@ -47,6 +47,8 @@ class acquire {
     verdict outcome() const { return verdict_; }
     fencing_token token() const { return token_; }
     std::size_t stamps() const { return count(phase::stamped); }
+    /// Granted, and no answer is still to come that could stamp another node, late ones apart.
+    bool settled() const { return verdict_ == verdict::granted && count(phase::asked) + count(phase::confirming) == 0; }
     /// The highest counter or holder's token that any node told of: the next hint.
     fencing_token highest_heard() const { return highest_heard_; }
     /// locked: until enough nodes are free again for a majority, as far as they told; zero if they did not.

@@ -45,7 +45,7 @@ void parse_ok(node_reply& out, command_kind kind, number_reader& numbers) {
     switch (kind) {
         case command_kind::acquire:
             out.value = numbers.count();
-            if (!numbers.ended()) out.count = static_cast<std::uint32_t>(numbers.count());
+            if (!numbers.ended()) out.took_over = numbers.count() == 1;
             break;
         case command_kind::top_up:
             out.value = numbers.count();
@@ -53,19 +53,22 @@ void parse_ok(node_reply& out, command_kind kind, number_reader& numbers) {
         case command_kind::inspect:
             out.remaining = milliseconds{numbers.next()};
             out.value = numbers.count();
-            out.count = static_cast<std::uint32_t>(numbers.count());
             out.ttl = milliseconds{numbers.next()};
+            out.text = numbers.take_rest();
             break;
         case command_kind::renew:
         case command_kind::hold:
             out.value = numbers.count();
-            out.count = static_cast<std::uint32_t>(numbers.count());
             out.held = milliseconds{numbers.next()};
+            out.text = numbers.take_rest();
             break;
         case command_kind::release:
         case command_kind::undo:
-            out.count = static_cast<std::uint32_t>(numbers.count());
             out.told = static_cast<std::uint32_t>(numbers.count());
+            out.text = numbers.take_rest();
+            break;
+        case command_kind::close:
+            out.text = numbers.take_rest();
             break;
         case command_kind::look:
             out.remaining = milliseconds{numbers.next()};
@@ -106,7 +109,7 @@ node_reply parse_reply(command_kind kind, std::string_view text) {
             out.text = numbers.take_rest();
             break;
         case reply_status::kept:
-            out.count = static_cast<std::uint32_t>(numbers.count());
+            out.text = numbers.take_rest();
             break;
         default:
             break;

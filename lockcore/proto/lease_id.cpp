@@ -73,10 +73,19 @@ failure not_authentic() {
     return f;
 }
 
+failure older_form() {
+    failure f;
+    f.code = errc::lease_lost;
+    f.detail =
+        "The lease was given by an older version of fencegate. It can't be used here and runs out by itself: take a "
+        "new one.";
+    return f;
+}
+
 }  // namespace
 
 std::string seal_lease_id(const lease_claims& claims, const authenticator& mac) {
-    std::string text = "1\n";
+    std::string text = "2\n";
     text += claims.attempt.str();
     text += '\n';
     text += std::to_string(value_of(claims.token));
@@ -87,6 +96,9 @@ std::string seal_lease_id(const lease_claims& claims, const authenticator& mac) 
         if (i > 0) text += ' ';
         text += claims.resources[i].str();
     }
+    text += '\n';
+    text += claims.hold.str();
+    if (claims.may_be_shared) text += '+';
     text += '\n';
     text += claims.by.principal;
     text += '\n';
@@ -112,7 +124,9 @@ result<lease_claims> open_lease_id(std::string_view lease_id, const authenticato
     if (!decode_base64url(lease_id.substr(0, dot), text)) return not_authentic();
     std::string_view rest = text;
     lease_claims claims;
-    if (next_line(rest) != "1") return not_authentic();
+    const std::string_view form = next_line(rest);
+    if (form == "1") return older_form();
+    if (form != "2") return not_authentic();
     auto attempt = nonce::parse(next_line(rest));
     std::uint64_t token = 0;
     std::int64_t granted_ms = 0;
@@ -129,7 +143,12 @@ result<lease_claims> open_lease_id(std::string_view lease_id, const authenticato
         claims.resources.push_back(std::move(*name));
         names = end == std::string_view::npos ? std::string_view{} : names.substr(end + 1);
     }
-    if (claims.resources.empty()) return not_authentic();
+    std::string_view hold = next_line(rest);
+    claims.may_be_shared = hold.ends_with('+');
+    if (claims.may_be_shared) hold.remove_suffix(1);
+    const auto id = hold_id::parse(hold);
+    if (claims.resources.empty() || !id) return not_authentic();
+    claims.hold = *id;
     claims.by.principal = next_line(rest);
     claims.by.owner = rest;
     return claims;

@@ -1,5 +1,6 @@
 #include <proto/lease_record.hpp>
 
+#include <algorithm>
 #include <charconv>
 
 namespace lockcore {
@@ -50,8 +51,8 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
     std::uint64_t token = 0;
     std::int64_t granted_ms = 0, ttl_ms = 0, held_ms = 0;
     if (!attempt || !read(cut(head, ' '), token) || !read(cut(head, ' '), out.renewals) ||
-        !read(cut(head, ' '), out.holds) || !read(cut(head, ' '), ttl_ms) || !read(cut(head, ' '), held_ms) ||
-        !read(cut(head, ' '), granted_ms))
+        !read(cut(head, ' '), ttl_ms) || !read(cut(head, ' '), held_ms) || !read(cut(head, ' '), granted_ms) ||
+        head.empty() || head.find(' ') != std::string_view::npos)
         return std::nullopt;
     if (granted_ms < 0 || granted_ms > year_9999_ms) return std::nullopt;  // no clock of ours, and it could overflow
     out.attempt = *attempt;
@@ -62,19 +63,26 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
     out.keys = head;
     out.by.principal = cut(text, '\n');
     out.by.owner = cut(text, '\n');
-    std::string_view names = cut(text, '\1');
+    std::string_view names = cut(text, '\n');
     while (!names.empty()) {
         auto name = resource_name::parse(cut(names, ' '));
         if (!name) return std::nullopt;
         out.resources.push_back(std::move(*name));
     }
+    const std::string_view holds = cut(text, '\1');
+    if (std::ranges::count(holds, '\n') != 2) return std::nullopt;
+    out.holds.add(holds);
     return out;
+}
+
+void lease_record::merge(const lease_record& other) {
+    holds.add(other.holds);
+    if (other.keys == keys || other.keys == "-") return;
+    keys = keys == "-" ? other.keys : keys + ',' + other.keys;
 }
 
 std::string lease_tail(const lease_claims& claims, const lease_state& state) {
     std::string out = std::to_string(state.renewals);
-    out += ' ';
-    out += std::to_string(state.holds);
     out += ' ';
     out += std::to_string(state.ttl.count());
     out += ' ';
@@ -82,7 +90,13 @@ std::string lease_tail(const lease_claims& claims, const lease_state& state) {
     out += ' ';
     out += std::to_string(std::chrono::duration_cast<milliseconds>(claims.granted_at.time_since_epoch()).count());
     out += ' ';
-    out += state.keys.empty() ? "-" : state.keys;
+    if (state.key.empty()) {
+        out += '-';
+    } else {
+        out += state.key;
+        out += ':';
+        out += claims.hold.str();
+    }
     out += '\n';
     out += claims.by.principal;
     out += '\n';
@@ -94,6 +108,10 @@ std::string lease_tail(const lease_claims& claims, const lease_state& state) {
             out += r.str();
         }
     }
+    out += '\n';
+    out += claims.hold.str();
+    out += "\n\n";
+    if (state.closed) out.append(claims.hold.str()).append(claims.hold.str());
     if (!state.mark.empty()) {
         out += '\1';
         out += state.mark;
@@ -101,15 +119,17 @@ std::string lease_tail(const lease_claims& claims, const lease_state& state) {
     return out;
 }
 
-idempotency_mark::match idempotency_mark::found_in(std::string_view keys) const {
-    if (text.empty()) return match::none;
+idempotency_mark::finding idempotency_mark::found_in(std::string_view keys) const {
+    if (text.empty()) return {};
     const std::string_view wanted = text;
     while (!keys.empty()) {
-        const std::string_view one = cut(keys, ',');
-        if (one == wanted) return match::same;
-        if (one.size() == size && one.substr(0, who_size) == wanted.substr(0, who_size)) return match::other_request;
+        std::string_view entry = cut(keys, ',');
+        const std::string_view key = cut(entry, ':');
+        const auto hold = hold_id::parse(entry);
+        if (!hold || key.size() != size || key.substr(0, who_size) != wanted.substr(0, who_size)) continue;
+        return {key == wanted ? match::same : match::other_request, *hold};
     }
-    return match::none;
+    return {};
 }
 
 idempotency_mark make_idempotency_mark(const acquire_request& request) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockcore/lease.hpp>
+#include <proto/hold_view.hpp>
 
 #include <optional>
 #include <string>
@@ -8,17 +9,20 @@
 
 namespace lockcore {
 
-/// A lease as it stands on a node: `nonce token renewals holds ttl_ms held_ms granted_ms keys`, then each on a line of
-/// its own the principal, the owner and the names of the resources (empty where there is but one); then any number of
-/// marks, a byte 1 before each: the names of those who wait for its end. `keys`: idempotency keys, a comma between
-/// each, or `-`.
+/// A lease as it stands on a node: `nonce token renewals ttl_ms held_ms granted_ms keys`, then each on a line of its
+/// own the principal, the owner, the names of the resources (empty where there is but one), the ids of the live holds,
+/// the tombstones of released ones, and the mark of CLOSE (the id of the hold, 16 digits of the attempt; empty: it is
+/// open); then any number of marks, a
+/// byte 1 before each: the names of those who wait for its end. `keys`: idempotency keys, each with a colon and the id
+/// of its hold, a comma between two; or `-`.
 ///
-/// All behind nonce and token is the lease's *tail*; the nodes keep it as it is and touch only what they count.
+/// All behind nonce and token is the lease's *tail*. Older versions wrote another form: to each of the two, the other's
+/// leases are somebody else's.
 struct lease_record {
     nonce attempt;
     fencing_token token{};
     std::uint32_t renewals = 0;
-    std::uint32_t holds = 1;
+    hold_view holds;
     milliseconds ttl{};   ///< As last given.
     milliseconds held{};  ///< Up to then.
     wall_time granted_at;
@@ -26,6 +30,8 @@ struct lease_record {
     holder by;
     std::vector<resource_name> resources;  ///< Empty: the one under whose name it stands.
 
+    /// Adds the holds and keys that another node tells of the same lease.
+    void merge(const lease_record& other);
     /// Nothing for text that this cluster did not write.
     static std::optional<lease_record> parse(std::string_view text);
 };
@@ -34,13 +40,13 @@ struct lease_record {
 struct lease_state {
     milliseconds ttl{};
     std::uint64_t renewals = 0;
-    std::uint32_t holds = 1;
     milliseconds held{};
-    std::string_view keys = "-";
+    std::string_view key;   ///< Idempotency key of the hold; empty: none.
     std::string_view mark;  ///< Of the manager that wants to be told when somebody else ends it; empty: none.
+    bool closed = false;    ///< It refuses further holds.
 };
 
-/// The tail of a lease.
+/// The tail of a lease with one hold, that of the claims.
 std::string lease_tail(const lease_claims& claims, const lease_state& state);
 
 /// What an idempotency key is on the nodes: 16 hexadecimal digits of who and key, 8 of all that was asked for.
@@ -50,8 +56,12 @@ struct idempotency_mark {
 
     bool empty() const { return text.empty(); }
     enum class match { none, same, other_request };
+    struct finding {
+        match what = match::none;
+        hold_id hold;  ///< That it took.
+    };
     /// Whether `keys` of a lease hold this key, and for the same request.
-    match found_in(std::string_view keys) const;
+    finding found_in(std::string_view keys) const;
 };
 idempotency_mark make_idempotency_mark(const acquire_request& request);
 

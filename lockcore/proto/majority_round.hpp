@@ -2,23 +2,25 @@
 
 #include <lockcore/types.hpp>
 #include <proto/command.hpp>
+#include <proto/hold_view.hpp>
 
 #include <array>
 
 namespace lockcore {
 
-/// One question to every node about a lease that exists: RENEW, HOLD, INSPECT or RELEASE. "Does a majority say yes, and
-/// if not, why?"
+/// One question to every node about a lease that exists: RENEW, HOLD, INSPECT, RELEASE or CLOSE. "Does a majority say
+/// yes, and if not, why?"
 ///
 /// Action: send the question to every node, once. Answers come back in any order.
-/// Threads: not safe. Source: PROTOCOL.md RENEW, RE-ENTRANT, R7.
+/// Threads: not safe. Source: PROTOCOL.md RENEW, RE-ENTRANT, HOLDS, R7.
 class majority_round {
   public:
     enum class verdict {
         pending,
         yes,        ///< A majority did it.
         lost,       ///< A majority answered, and it does not hold the lease.
-        exhausted,  ///< RENEW: a majority holds it, and renewals are used up.
+        exhausted,  ///< RENEW, HOLD: a majority holds it, and renewals or holds are used up.
+        kept,       ///< CLOSE: no majority can be closed any more, for other holds are left.
         no_quorum,  ///< Too few nodes can answer. Some may have done it.
     };
 
@@ -34,12 +36,10 @@ class majority_round {
     /// How long a majority still keeps the lease (INSPECT): with five nodes, the third longest. Zero before a majority
     /// said yes.
     milliseconds remaining() const;
-    /// The holds on which a majority agrees: at least this many on each of its nodes.
-    std::uint32_t holds() const;
-    /// RELEASE: a majority says that no hold is left. Silent nodes prove nothing.
-    bool gone() const;
-    /// Whether no answer that is still to come can change holds() from some to none or back.
-    bool holds_settled() const;
+    /// The holds of which the nodes told that said yes, or that the lease is kept.
+    std::size_t holds() const { return holds_.count(); }
+    /// Some of these nodes refuse further holds.
+    bool closed() const { return holds_.closed(); }
     /// INSPECT: the ttl that one of them told of.
     milliseconds ttl() const { return ttl_; }
     /// RENEW, HOLD: how long the lease was held, as the node said that counted most.
@@ -48,6 +48,8 @@ class majority_round {
     std::uint32_t told() const { return told_; }
     /// No answer is still to come, late ones apart.
     bool complete() const { return seen_.count() == nodes_; }
+    /// exhausted: the highest `value` that a node gave with it.
+    std::uint64_t limit() const { return limit_; }
     reply_status answer_of(node_index node) const { return answers_[value_of(node)]; }
 
   private:
@@ -58,12 +60,12 @@ class majority_round {
         return a;
     }();
     std::array<milliseconds, nodes_max> remaining_{};
-    std::array<std::uint32_t, nodes_max> holds_{};
+    hold_view holds_;
     std::uint32_t told_ = 0;
     milliseconds ttl_{}, held_{};
     node_set seen_;
-    std::size_t yes_ = 0, lost_ = 0, exhausted_ = 0, silent_ = 0;
-    std::uint64_t value_ = 0;
+    std::size_t yes_ = 0, lost_ = 0, exhausted_ = 0, kept_ = 0, silent_ = 0;
+    std::uint64_t value_ = 0, limit_ = 0;
     verdict verdict_ = verdict::pending;
 };
 

@@ -16,10 +16,12 @@ survey::verdict survey::answered(node_index node, const node_reply& reply) {
             const auto same = [&](const seen& s) {
                 return s.record.attempt == record->attempt && s.record.token == record->token;
             };
-            const std::uint32_t holds = record->holds;
             auto found = std::find_if(leases_.begin(), leases_.end(), same);
-            if (found == leases_.end()) found = leases_.insert(found, {std::move(*record), {}});
-            found->record.holds = std::min(found->record.holds, holds);  // so many a majority has
+            if (found == leases_.end()) {
+                found = leases_.insert(found, {std::move(*record), {}});
+            } else {
+                found->record.merge(*record);
+            }
             found->remaining.push_back(reply.remaining);
         }
     }

@@ -64,6 +64,24 @@ nonce nonce::from_bits(std::uint64_t high, std::uint64_t low) {
     return n;
 }
 
+result<hold_id> hold_id::parse(std::string_view text) {
+    if (text.size() != size || text.find_first_not_of("0123456789abcdef") != std::string_view::npos)
+        return invalid("a hold has 16 hexadecimal digits");
+    hold_id id;
+    std::ranges::copy(text, id.text_.begin());
+    return id;
+}
+
+hold_id hold_id::from_bits(std::uint64_t bits) {
+    return of_grant(nonce::from_bits(0, bits));
+}
+
+hold_id hold_id::of_grant(const nonce& attempt) {
+    hold_id id;
+    std::ranges::copy(attempt.str().substr(nonce::size - size), id.text_.begin());
+    return id;
+}
+
 std::vector<std::string> config::validate() const {
     std::vector<std::string> faults;
     const auto fault = [&](std::string path, std::string what) {
@@ -163,6 +181,8 @@ const char* to_string(event_kind kind) {
             return "lease_revoked";
         case event_kind::lease_refused:
             return "lease_refused";
+        case event_kind::lease_thin:
+            return "lease_thin";
         case event_kind::node_quarantined:
             return "node_quarantined";
         case event_kind::node_readmitted:

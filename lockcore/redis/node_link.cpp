@@ -13,7 +13,7 @@ node_link::node_link(boost::asio::io_context& io, node_index index, const config
 reply_status node_link::send(command_kind kind, std::shared_ptr<reply_target> target, fencing_token token) {
     if (!admission_->link().is_open()) return reply_status::unreachable;
     if (!votes()) return reply_status::not_admitted;
-    const bool gives_back = kind == command_kind::release || kind == command_kind::undo;
+    const bool gives_back = kind == command_kind::release || kind == command_kind::undo || kind == command_kind::close;
     // A node that owes answers gets nothing new but what gives leases back.
     if (!gives_back && !in_flight_.empty() && in_flight_.front()->overdue) return reply_status::timeout;
     if (unanswered_ >= config_.node_queue_max) return reply_status::unreachable;
@@ -28,8 +28,7 @@ reply_status node_link::send(command_kind kind, std::shared_ptr<reply_target> ta
 
 void node_link::flush() {
     flush_posted_ = false;
-    // Lanes go in the order of command_kind: releases first, so that who waits finds the lease free; undo last, behind
-    // its own ACQUIRE.
+    // Lanes go in the order of command_kind; undo last, behind its own ACQUIRE.
     for (std::size_t k = 0; k < command_kinds; ++k) {
         std::vector<batch_item> lane = std::exchange(lanes_[k], {});
         for (std::size_t at = 0; at < lane.size(); at += batch_max) {
@@ -38,7 +37,9 @@ void node_link::flush() {
             const auto first = lane.begin() + static_cast<std::ptrdiff_t>(at);
             const auto last = lane.begin() + static_cast<std::ptrdiff_t>(std::min(at + batch_max, lane.size()));
             b->items.assign(std::make_move_iterator(first), std::make_move_iterator(last));
-            submit(std::move(b), false);
+            // TOP-UP must not be sent again, behind a RELEASE of the same hold: it would put the lease back.
+            const bool with_text = b->kind == command_kind::top_up;
+            submit(std::move(b), with_text);
         }
     }
 }

@@ -17,25 +17,33 @@ script make_script(std::string text) {
     if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha1(), nullptr) != 1)
         throw std::runtime_error("SHA-1 is not available");
     constexpr std::string_view hex = "0123456789abcdef";
-    script s{std::move(text), {}};
+    script s{{}, {}};
     for (unsigned i = 0; i < size; ++i) {
         s.sha1 += hex[digest[i] >> 4];
         s.sha1 += hex[digest[i] & 15];
     }
+    s.text = std::move(text);
     return s;
 }
 
 /// A script about the node itself.
-script node_script(std::string_view text) {
-    std::string whole(scripts::file("command_marks.lua"));
-    return make_script(whole.append(text));
+script make_node_script(std::string_view name) {
+    std::string text(scripts::file("command_marks.lua"));
+    return make_script(text.append(scripts::file(name)));
 }
 
-/// A script that gives or prolongs a lease, or says that it lives: it has no effect on a node where the marks are
-/// others than those looked at.
-script lease_script(std::string_view text) {
-    std::string whole(scripts::file("unchanged.lua"));
-    return node_script(whole.append(text));
+/// A script that reads leases, behind what all of these share.
+script make_lease_script(std::string_view name) {
+    std::string text(scripts::file("lease.lua"));
+    return make_script(text.append(scripts::file(name)));
+}
+
+/// A script that gives or prolongs a lease, or says that it lives or takes no more holds: it has no effect on a node
+/// where the marks are others than those looked at.
+script make_compared_lease_script(std::string_view name) {
+    std::string text(scripts::file("command_marks.lua"));
+    return make_script(
+        text.append(scripts::file("unchanged.lua")).append(scripts::file("lease.lua")).append(scripts::file(name)));
 }
 
 void append_arguments(resp_command& out, command_kind kind, const lease_call& call, fencing_token token) {
@@ -53,6 +61,7 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
             out.arg(ttl)
                 .arg(value_of(call.hint))
                 .arg(call.previous ? call.previous->str() : std::string_view{})
+                .arg(call.previous_hold.str())
                 .arg(call.tail)
                 .arg(call.mark);
             break;
@@ -60,25 +69,33 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
             out.arg(ttl).arg(value_of(token));
             break;
         case command_kind::renew:
-            out.arg(ttl).arg(value_of(token)).arg(hold_max).arg(std::uint64_t{call.renewals_max}).arg("0").arg("-");
+            out.arg(ttl)
+                .arg(value_of(token))
+                .arg(hold_max)
+                .arg(std::uint64_t{call.renewals_max})
+                .arg(call.hold.str())
+                .arg("-");
             break;
         case command_kind::hold:
             out.arg(ttl)
                 .arg(value_of(token))
                 .arg(hold_max)
                 .arg("")
-                .arg(std::uint64_t{call.holds})
+                .arg(call.hold.str())
                 .arg(call.key.empty() ? "-" : call.key);
             break;
         case command_kind::top_up:
-            out.arg(ttl).arg(value_of(token)).arg(call.tail);
+            out.arg(ttl).arg(value_of(token)).arg(call.tail).arg(call.hold.str());
             break;
         case command_kind::inspect:
-            out.arg(value_of(token));
+            out.arg(value_of(token)).arg(call.hold.str());
+            break;
+        case command_kind::close:
+            out.arg(call.hold.str()).arg(call.close_mark).arg(call.lift ? "0" : "1");
             break;
         case command_kind::release:
         case command_kind::undo:
-            out.arg(call.mark).arg(call.all_holds ? "1" : call.holds > 0 ? "2" : "0");
+            out.arg(call.mark).arg(static_cast<std::uint64_t>(call.scope)).arg(call.hold.str());
             break;
         case command_kind::look:
         case command_kind::list:
@@ -90,26 +107,27 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
 
 const script& script_for(command_kind kind) {
     // In the order of command_kind.
-    static const std::array<script, command_kinds> all = {make_script(std::string(scripts::file("release.lua"))),
-                                                          lease_script(scripts::file("acquire.lua")),
-                                                          lease_script(scripts::file("confirm.lua")),
-                                                          lease_script(scripts::file("renew.lua")),
-                                                          lease_script(scripts::file("renew.lua")),
-                                                          lease_script(scripts::file("inspect.lua")),
-                                                          lease_script(scripts::file("top_up.lua")),
-                                                          make_script(std::string(scripts::file("look.lua"))),
+    static const std::array<script, command_kinds> all = {make_compared_lease_script("renew.lua"),
+                                                          make_compared_lease_script("renew.lua"),
+                                                          make_compared_lease_script("top_up.lua"),
+                                                          make_compared_lease_script("close.lua"),
+                                                          make_lease_script("release.lua"),
+                                                          make_compared_lease_script("acquire.lua"),
+                                                          make_compared_lease_script("confirm.lua"),
+                                                          make_compared_lease_script("inspect.lua"),
+                                                          make_lease_script("look.lua"),
                                                           make_script(std::string(scripts::file("list.lua"))),
-                                                          make_script(std::string(scripts::file("release.lua")))};
+                                                          make_lease_script("release.lua")};
     return all[static_cast<std::size_t>(kind)];
 }
 
 const script& identify_script() {
-    static const script identify = node_script(scripts::file("identify.lua"));
+    static const script identify = make_node_script("identify.lua");
     return identify;
 }
 
 const script& readmit_script() {
-    static const script readmit = node_script(scripts::file("readmit.lua"));
+    static const script readmit = make_node_script("readmit.lua");
     return readmit;
 }
 

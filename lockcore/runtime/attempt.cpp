@@ -7,6 +7,12 @@ constexpr node_index at(std::size_t n) {
     return static_cast<node_index>(n);
 }
 
+/// The node may not have done what it was asked, and will not do it by itself any more.
+constexpr bool may_be_unheard(reply_status s) {
+    return s == reply_status::unreachable || s == reply_status::not_admitted || s == reply_status::broken ||
+           s == reply_status::error;
+}
+
 template <class Machine>
 std::vector<node_answer> name_answers(const Machine& machine,
                                       const std::vector<std::shared_ptr<redis::node_link>>& links) {
@@ -19,12 +25,27 @@ std::vector<node_answer> name_answers(const Machine& machine,
 
 }  // namespace
 
-acquire_attempt::acquire_attempt(redis::lease_call call, link_span links, std::shared_ptr<token_memory> heard)
+void round_repeater::add(std::shared_ptr<round_attempt> round) {
+    if (rounds_.size() >= rounds_max) return;
+    const monotonic_time until = std::chrono::steady_clock::now() + longest_;
+    rounds_.push_back({std::move(round), until});
+}
+
+void round_repeater::tick(monotonic_time now) {
+    if (now < next_) return;
+    next_ = now + pause;
+    // A node that can't be asked answers at once; nothing is added meanwhile, for what repeats is here already.
+    std::erase_if(rounds_, [now](const entry& e) { return now >= e.until || !e.round->repeat(); });
+}
+
+acquire_attempt::acquire_attempt(redis::lease_call call, link_span links, std::shared_ptr<token_memory> heard,
+                                 std::shared_ptr<round_attempt> release_previous)
     : call_(std::move(call)),
       links_(links.begin(), links.end()),
       heard_(std::move(heard)),
       machine_(links.size()),
-      previous_(links.size()) {}
+      previous_(links.size()),
+      release_previous_(std::move(release_previous)) {}
 
 void acquire_attempt::start() {
     started_at_ = boot_clock::now();  // before the first send (R6)
@@ -71,6 +92,27 @@ void acquire_attempt::on_reply(node_index node, command_kind kind, fencing_token
             return;  // an undo's answer changes nothing
     }
     heard_->heard(call_.resources, machine_.highest_heard());
+    if (thin_to_) report_thin();
+}
+
+void acquire_attempt::watch_thin(event_observer& events) {
+    thin_to_ = &events;
+    report_thin();
+}
+
+void acquire_attempt::report_thin() {
+    if (!machine_.settled()) return;
+    event_observer& events = *std::exchange(thin_to_, nullptr);
+    if (machine_.stamps() != majority_of(links_.size()) || machine_.stamps() == links_.size()) return;
+    event e;
+    e.kind = event_kind::lease_thin;
+    e.at = std::chrono::system_clock::now();
+    e.resources = call_.resources;
+    e.token = machine_.token();
+    e.granted_at = call_.granted_at;
+    e.nodes_granted = machine_.stamps();
+    e.nodes = links_.size();
+    events.on_event(std::move(e));
 }
 
 void acquire_attempt::note_previous(node_index node, const node_reply& reply) {
@@ -79,14 +121,17 @@ void acquire_attempt::note_previous(node_index node, const node_reply& reply) {
     about.status = reply.status;
     if (reply.status == reply_status::kept) {
         about.status = reply_status::ok;
-        about.count = reply.count;
-    } else if ((reply.status == reply_status::ok && reply.count == 0) || reply.status == reply_status::held ||
+        about.text = reply.text;
+    } else if ((reply.status == reply_status::ok && !reply.took_over) || reply.status == reply_status::held ||
                reply.status == reply_status::own) {
         about.status = reply_status::lost;
     }
-    const auto verdict = previous_.answered(node, about);
-    if (verdict == majority_round::verdict::pending) return;
-    if (verdict != majority_round::verdict::yes || previous_.holds_settled()) given_back.fire();
+    if (previous_.answered(node, about) != majority_round::verdict::pending) given_back.fire();
+    // Behind the attempt: where that was not done, or may not have been, the lease would stay until its ttl.
+    if (reply.status == reply_status::ok || reply.status == reply_status::kept) return;
+    node_set there;
+    there.set(value_of(node));
+    release_previous_->start_on(there);
 }
 
 void acquire_attempt::undo() {
@@ -107,12 +152,14 @@ bool acquire_attempt::overflowed() const {
     return false;
 }
 
-round_attempt::round_attempt(command_kind kind, redis::lease_call call, lease_claims claims, link_span links)
+round_attempt::round_attempt(command_kind kind, redis::lease_call call, lease_claims claims, link_span links,
+                             std::shared_ptr<round_repeater> repeater)
     : kind_(kind),
       call_(std::move(call)),
       claims_(std::move(claims)),
       links_(links.begin(), links.end()),
-      machine_(links.size()) {}
+      machine_(links.size()),
+      repeater_(std::move(repeater)) {}
 
 void round_attempt::start() {
     start_on(machine_.start());
@@ -128,17 +175,24 @@ void round_attempt::start_on(node_set to) {
     }
 }
 
+bool round_attempt::repeat() {
+    const node_set to = std::exchange(unheard_, {});
+    for (std::size_t n = 0; n < links_.size(); ++n) {
+        if (!to[n]) continue;
+        unheard_[n] =
+            !links_[n]->votes() || links_[n]->send(kind_, shared_from_this(), claims_.token) != reply_status::ok;
+    }
+    repeats_ = unheard_.any();
+    return repeats_;
+}
+
 void round_attempt::on_reply(node_index node, command_kind kind, fencing_token, const node_reply& reply) {
     if (kind != kind_) return;  // the answer to a top-up changes nothing: the next renewal asks again
-    holds_left_[value_of(node)] = reply.status == reply_status::ok && reply.count > 0;
     const auto verdict = machine_.answered(node, reply);
-    if (taking_back_ && reply.status == reply_status::ok) take_back_on(node);  // a hold that was counted late
-    if (verdict == majority_round::verdict::yes) {
-        if (kind_ == command_kind::renew) top_up();
-        if (kind_ == command_kind::release) {
-            if (!machine_.holds_settled()) return;
-            finish_release();
-        }
+    if (verdict == majority_round::verdict::yes && kind_ == command_kind::renew) top_up();
+    if (repeater_ && may_be_unheard(reply.status)) {
+        unheard_.set(value_of(node));
+        if (!std::exchange(repeats_, true)) repeater_->add(shared_from_this());
     }
     if (verdict != majority_round::verdict::pending) done.fire();
 }
@@ -146,33 +200,12 @@ void round_attempt::on_reply(node_index node, command_kind kind, fencing_token, 
 void round_attempt::top_up() {
     // An answer that comes after a good part of the ttl must not put back a lease that may be over by now.
     if (!may_top_up_ || boot_clock::now() - started_at_ >= call_.ttl / 4) return;
-    call_.tail = lease_tail(claims_, {call_.ttl, machine_.value(), machine_.holds(), machine_.held(), {}, {}});
+    call_.tail = lease_tail(claims_, {call_.ttl, machine_.value(), machine_.held(), {}, {}, machine_.closed()});
     for (std::size_t n = 0; n < links_.size(); ++n) {
         if (topped_up_[n] || machine_.answer_of(at(n)) != reply_status::lost) continue;
         topped_up_.set(n);
         (void)links_[n]->send(command_kind::top_up, shared_from_this(), claims_.token);
     }
-}
-
-void round_attempt::finish_release() {
-    if (!machine_.gone()) return;  // a late answer may bring it
-    call_.all_holds = true;
-    for (std::size_t n = 0; n < links_.size(); ++n) {
-        if (!holds_left_[n] || finished_[n]) continue;
-        finished_.set(n);
-        (void)links_[n]->send(command_kind::undo, shared_from_this(), claims_.token);
-    }
-}
-
-void round_attempt::take_hold_back() {
-    taking_back_ = true;
-    for (std::size_t n = 0; n < links_.size(); ++n) {
-        if (machine_.answer_of(at(n)) == reply_status::ok) take_back_on(at(n));
-    }
-}
-
-void round_attempt::take_back_on(node_index node) {
-    (void)links_[value_of(node)]->send(command_kind::release, shared_from_this(), claims_.token);
 }
 
 std::vector<node_answer> round_attempt::answers() const {

@@ -181,6 +181,18 @@ asio::awaitable<result<release_outcome>> lock_manager::release(lease_claims clai
     return on(s, s.release(std::move(claims), std::move(trace_id)));
 }
 
+asio::awaitable<result<closing>> lock_manager::close_to_holds(lease_claims claims) {
+    if (claims.resources.empty()) return refused<closing>(no_resource);
+    shard& s = impl_->of(claims.resources.front());
+    return on(s, s.close_to_holds(std::move(claims)));
+}
+
+void lock_manager::reopen(lease_claims claims, closing closed) {
+    if (claims.resources.empty()) return;
+    shard& s = impl_->of(claims.resources.front());
+    asio::post(s.io(), [&s, claims = std::move(claims), closed] { s.reopen(claims, closed); });
+}
+
 asio::awaitable<result<release_outcome>> lock_manager::revoke(lease_claims claims, revocation why) {
     if (claims.resources.empty()) return refused<release_outcome>(no_resource);
     shard& s = impl_->of(claims.resources.front());

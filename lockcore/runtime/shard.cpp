@@ -29,7 +29,7 @@ live_lease seen_by_all(const survey& found, const resource_name& resource) {
     out.claims.by = record.by;
     out.claims.granted_at = record.granted_at;
     out.claims.resources = record.resources.empty() ? std::vector{resource} : record.resources;
-    out.hold_count = record.holds;
+    out.hold_count = static_cast<std::uint32_t>(record.holds.count());
     out.renewals = record.renewals;
     out.remaining = found.remaining();
     out.nodes_granted = found.nodes_holding();
@@ -50,7 +50,8 @@ shard::shard(const config& cfg, asio::io_context& io, lock_manager::dependencies
       reports_nodes_(reports_nodes),
       on_state_(std::move(on_state)),
       mark_(nonce::from_bits(random_.next(), 0).str().substr(0, 16)),
-      ticker_(io) {
+      ticker_(io),
+      repeater_(std::make_shared<round_repeater>(cfg.max_ttl)) {
     chance_.seed(static_cast<std::uint32_t>(random_.next()));
     for (std::size_t n = 0; n < cfg.nodes.size(); ++n) {
         const auto index = static_cast<node_index>(n);
@@ -86,6 +87,7 @@ void shard::tick(boost::system::error_code e) {
     if (e || !open_) return;
     for (const auto& link : links_)
         link->tick(now());
+    repeater_->tick(now());
     forget_turns();
     std::erase_if(renewing_, [](const auto& entry) { return entry.second.expired(); });
     ticker_.expires_after(tick_of(config_));
@@ -98,6 +100,7 @@ redis::lease_call shard::call_for(const lease_claims& claims) const {
     redis::lease_call call;
     call.resources = claims.resources;
     call.attempt = claims.attempt;
+    call.hold = claims.hold;
     call.mark = mark_;
     call.renewals_max = config_.max_renewals;
     call.hold_max = config_.max_hold;
@@ -106,7 +109,10 @@ redis::lease_call shard::call_for(const lease_claims& claims) const {
 
 asio::awaitable<std::shared_ptr<round_attempt>> shard::run_round(command_kind kind, redis::lease_call call,
                                                                  lease_claims claims) {
-    auto round = std::make_shared<round_attempt>(kind, std::move(call), std::move(claims), links_);
+    const bool repeated = kind == command_kind::release;
+    auto round = std::make_shared<round_attempt>(kind, std::move(call), std::move(claims), links_,
+                                                 repeated ? repeater_ : nullptr);
+    if (kind == command_kind::renew) renewing_.emplace(std::string(round->claims().attempt.str()), round);
     round->start();
     if (!round->done.fired()) co_await round->done.wait();
     co_return round;
@@ -123,7 +129,6 @@ asio::awaitable<result<lease>> shard::renew(lease_claims claims, milliseconds tt
     const auto round = co_await run_round(command_kind::renew, std::move(call), claims);
     switch (round->machine().outcome()) {
         case majority_round::verdict::yes: {
-            if (!round->machine().complete()) renewing_[std::string(claims.attempt.str())] = round;
             const validity_time valid_until = end_of_validity(ttl, round->started_at());
             if (left_until(valid_until) <= milliseconds{0})
                 co_return fail(errc::lease_lost, "The nodes took longer to answer than the lease lasts.");
@@ -157,65 +162,6 @@ asio::awaitable<result<lease>> shard::inspect(lease_claims claims) {
         default:
             co_return no_quorum("Too few Redis nodes answered.", round->answers());
     }
-}
-
-asio::awaitable<result<release_outcome>> shard::release(lease_claims claims, std::string trace_id) {
-    // Where somebody waits here for just this, one round ends the one lease and begins the next (HAND-OVER).
-    const majority_round* found = nullptr;
-    std::vector<node_answer> answers;
-    const std::shared_ptr<acquire_attempt> handed = hand_over(claims);
-    std::shared_ptr<round_attempt> round;
-    if (handed) {
-        if (!handed->given_back.fired()) co_await handed->given_back.wait();
-        found = &handed->previous();
-        answers = handed->answers();
-    } else {
-        round = co_await run_round(command_kind::release, call_for(claims), claims);
-        found = &round->machine();
-        answers = round->answers();
-    }
-    const std::uint32_t holds_left = found->outcome() == majority_round::verdict::yes ? found->holds() : 0;
-    if (holds_left == 0) ended_here(claims.attempt);
-    if (!handed) given_back(claims, found->told() > 0);
-    switch (found->outcome()) {
-        case majority_round::verdict::yes: {
-            if (holds_left == 0) emit(event_kind::lease_released, claims, trace_id, {}, {});
-            co_return release_outcome{holds_left, found->yes()};
-        }
-        case majority_round::verdict::lost:
-            co_return fail(errc::lease_lost, "A majority of the nodes no longer held this lease.");
-        default:
-            co_return no_quorum("Too few Redis nodes answered; where the lease was not released it runs out.",
-                                std::move(answers));
-    }
-}
-
-asio::awaitable<result<release_outcome>> shard::revoke(lease_claims claims, lock_manager::revocation why) {
-    redis::lease_call call = call_for(claims);
-    call.all_holds = true;
-    const auto round = co_await run_round(command_kind::release, std::move(call), claims);
-    ended_here(claims.attempt);
-    given_back(claims, round->machine().told() > 0);
-    switch (round->machine().outcome()) {
-        case majority_round::verdict::yes:
-            claims.by = why.by;
-            emit(event_kind::lease_revoked, claims, why.trace_id, why.reason, {});
-            co_return release_outcome{0, round->machine().yes()};
-        case majority_round::verdict::lost:
-            co_return fail(errc::lease_lost, "A majority of the nodes no longer held this lease.");
-        default:
-            co_return no_quorum("Too few Redis nodes answered; where the lease was not taken away it runs out.",
-                                round->answers());
-    }
-}
-
-void shard::ended_here(const nonce& attempt) {
-    const std::string key(attempt.str());
-    if (const auto found = renewing_.find(key); found != renewing_.end()) {
-        if (const auto round = found->second.lock()) round->no_more_top_ups();
-        renewing_.erase(found);
-    }
-    tell_keepers(attempt);
 }
 
 void shard::tell_keepers(const nonce& ended) {
@@ -371,7 +317,7 @@ lease shard::make_lease(lease_claims claims, milliseconds ttl, validity_time val
     lease out;
     out.id = seal_lease_id(claims, deps_.mac);
     out.claims = std::move(claims);
-    out.hold_count = std::max(round.holds(), 1U);
+    out.hold_count = std::max(static_cast<std::uint32_t>(round.holds()), 1U);
     out.ttl = ttl;
     set_validity(out, valid_until);
     const std::uint64_t renewals = round.value();

@@ -25,7 +25,8 @@ namespace lockcore {
 /// The resources of one thread: their queues, their attempts, and the connections to the nodes. A lease on several
 /// resources belongs to the shard of the first of them.
 ///
-/// Two files: shard_waiting.cpp takes leases and waits for them, shard.cpp does all that is done with leases given.
+/// Three files: shard_waiting.cpp takes leases and waits for them, shard_releasing.cpp gives them back, shard.cpp does
+/// the rest.
 /// Threads: everything but status() on the thread of its io_context.
 class shard final : public redis::link_observer {
   public:
@@ -43,6 +44,8 @@ class shard final : public redis::link_observer {
                                                 bool kept = false);
     boost::asio::awaitable<result<lease>> inspect(lease_claims claims);
     boost::asio::awaitable<result<release_outcome>> release(lease_claims claims, std::string trace_id);
+    boost::asio::awaitable<result<closing>> close_to_holds(lease_claims claims);
+    void reopen(lease_claims claims, const closing& closed);
     boost::asio::awaitable<result<release_outcome>> revoke(lease_claims claims, lock_manager::revocation why);
     boost::asio::awaitable<result<keep_step>> keep(kept_lease kept, std::string trace_id);
     boost::asio::awaitable<result<std::optional<live_lease>>> look(resource_name resource);
@@ -103,7 +106,8 @@ class shard final : public redis::link_observer {
                                                                      const lease_record& own);
     boost::asio::awaitable<bool> leave_used_up_epoch(const acquire_request& request);
     boost::asio::awaitable<void> sleep(sleeper& s);
-    std::shared_ptr<acquire_attempt> start_attempt(const acquire_request& request, std::optional<nonce> previous);
+    /// `previous`: the lease that is handed over; null: none.
+    std::shared_ptr<acquire_attempt> start_attempt(const acquire_request& request, const lease_claims* previous);
     std::shared_ptr<acquire_attempt> hand_over(const lease_claims& claims);
     static result<lease> no_new_leases();
     void note(const acquire_request& request, const result<lease>& outcome, monotonic_time asked_at);
@@ -114,7 +118,6 @@ class shard final : public redis::link_observer {
     turn turn_of(const std::string& home) const;
     void forget_turns();
     void ended_elsewhere(node_index node, const nonce& ended, std::string_view resource);
-    void end_previous(const acquire_attempt& handed);
     static bool worth_waiting(const failure& f);
     void let_head_look(const std::string& home, milliseconds pause);
     void let_head_look_at(const std::string& home, monotonic_time at);
@@ -122,6 +125,8 @@ class shard final : public redis::link_observer {
 
     void tick(boost::system::error_code e);
     redis::lease_call call_for(const lease_claims& claims) const;
+    void release_behind(redis::lease_call call, lease_claims claims);
+    void stop_top_ups(const nonce& attempt, const hold_id* of_hold);
     boost::asio::awaitable<std::shared_ptr<round_attempt>> run_round(command_kind kind, redis::lease_call call,
                                                                      lease_claims claims);
     lease make_lease(lease_claims claims, milliseconds ttl, validity_time valid_until,
@@ -158,8 +163,9 @@ class shard final : public redis::link_observer {
     std::unordered_map<std::string, turn> turns_;  ///< Swept from time to time.
     monotonic_time sweep_turns_at_{};
     static constexpr std::chrono::seconds sweep_turns_every{1};
-    /// Renewals with answers still to come, by nonce: a release stops them from putting the lease back.
-    std::unordered_map<std::string, std::weak_ptr<round_attempt>> renewing_;
+    /// Renewals under way, by nonce: a release stops them from putting the lease back.
+    std::unordered_multimap<std::string, std::weak_ptr<round_attempt>> renewing_;
+    std::shared_ptr<round_repeater> repeater_;
     bool listing_ = false, finding_leaks_ = false;
     std::shared_ptr<token_memory> heard_ = std::make_shared<token_memory>();
 };

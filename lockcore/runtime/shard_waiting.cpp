@@ -84,7 +84,7 @@ void shard::note(const acquire_request& request, const result<lease>& outcome, m
     if (outcome) {
         // A hold more, or an old answer again, is no new grant.
         if (outcome->repeated) return;
-        const bool again = outcome->hold_count > 1;
+        const bool again = outcome->entered;
         e = make_event(again ? event_kind::lease_renewed : event_kind::lease_granted, outcome->claims, request.trace_id,
                        again ? "hold " + std::to_string(outcome->hold_count) : std::string{}, request.ttl);
         e.nodes_granted = outcome->nodes_granted;
@@ -108,19 +108,22 @@ asio::awaitable<result<lease>> shard::first_try(const acquire_request& request, 
     // not wait for itself.
     const bool others_first = request.wait > milliseconds{0} && now() < turn_of(home).others_first;
     if (queues_.contains(home) || others_first) return enter_again(request, home);
-    return settle(start_attempt(request, std::nullopt), request);
+    return settle(start_attempt(request, nullptr), request);
 }
 
 asio::awaitable<result<lease>> shard::refuse() {
     co_return no_new_leases();
 }
 
-std::shared_ptr<acquire_attempt> shard::start_attempt(const acquire_request& request, std::optional<nonce> previous) {
+std::shared_ptr<acquire_attempt> shard::start_attempt(const acquire_request& request, const lease_claims* previous) {
     redis::lease_call call;
     call.resources = request.resources;
     call.attempt = nonce::from_bits(random_.next(), random_.next());
+    call.hold = hold_id::of_grant(call.attempt);
+    call.scope = redis::release_scope::undone_hold;
     call.ttl = request.ttl;
     lease_claims claims;
+    claims.hold = call.hold;
     claims.resources = request.resources;
     claims.by = request.by;
     claims.granted_at = std::chrono::floor<milliseconds>(std::chrono::system_clock::now());  // as the lease_id keeps it
@@ -129,13 +132,19 @@ std::shared_ptr<acquire_attempt> shard::start_attempt(const acquire_request& req
     // Whoever waits behind it here has to be told when the lease ends at another gateway.
     const auto behind = queues_.find(request.resources.front().str());
     const bool marked = request.kept || (behind != queues_.end() && behind->second.order.size() > 1);
-    call.tail = lease_tail(
-        claims, {request.ttl, 0, 1, milliseconds{0}, key.text, marked ? std::string_view(mark_) : std::string_view{}});
+    call.tail = lease_tail(claims, {request.ttl, 0, milliseconds{0}, key.text,
+                                    marked ? std::string_view(mark_) : std::string_view{}, request.closed});
     if (request.wait > milliseconds{0}) call.mark = mark_;
     // No counter is below its node's base: from the highest of those on, all nodes count in step.
     call.hint = heard_->hint_for(request.resources, fencing_token{value_of(highest_epoch()) * tokens_per_epoch});
-    call.previous = previous;
-    auto attempt = std::make_shared<acquire_attempt>(std::move(call), links_, heard_);
+    std::shared_ptr<round_attempt> release_previous;
+    if (previous) {
+        call.previous = previous->attempt;
+        call.previous_hold = previous->hold;
+        release_previous =
+            std::make_shared<round_attempt>(command_kind::release, call_for(*previous), *previous, links_, repeater_);
+    }
+    auto attempt = std::make_shared<acquire_attempt>(std::move(call), links_, heard_, std::move(release_previous));
     attempt->start();
     return attempt;
 }
@@ -155,12 +164,15 @@ asio::awaitable<result<lease>> shard::settle(std::shared_ptr<acquire_attempt> at
                 out.claims.resources = request.resources;
                 out.claims.by = request.by;
                 out.claims.granted_at = attempt->call().granted_at;
+                out.claims.hold = attempt->call().hold;
+                out.claims.may_be_shared = !request.by.owner.empty() || !request.idempotency_key.empty();
                 out.id = seal_lease_id(out.claims, deps_.mac);
                 out.ttl = request.ttl;
                 set_validity(out, valid_until);
                 out.renewals_left = config_.max_renewals;
                 out.nodes_granted = machine.stamps();
                 out.nodes = links_.size();
+                attempt->watch_thin(deps_.events);
                 co_return out;
             }
             attempt->undo();
@@ -170,9 +182,8 @@ asio::awaitable<result<lease>> shard::settle(std::shared_ptr<acquire_attempt> at
             co_return late;
         }
         attempt->undo();
-        if (attempt->call().previous) end_previous(*attempt);
         if (attempt->overflowed() && !retried && co_await leave_used_up_epoch(request)) {
-            attempt = start_attempt(request, std::nullopt);
+            attempt = start_attempt(request, nullptr);
             continue;
         }
         if (machine.outcome() == acquire::verdict::locked) {
@@ -221,8 +232,9 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
     claims.resources = request.resources;
     claims.by = own.by;
     claims.granted_at = own.granted_at;
+    claims.may_be_shared = true;
     const idempotency_mark key = make_idempotency_mark(request);
-    const auto asked_before = key.found_in(own.keys);
+    const auto [asked_before, first_hold] = key.found_in(own.keys);
     switch (asked_before) {
         case idempotency_mark::match::other_request:
             co_return fail(errc::idempotency_mismatch,
@@ -230,6 +242,11 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
         case idempotency_mark::match::same: {
             // Two who keep one lease: each has a hold, so that the end of one is not the end of both.
             if (request.kept) break;
+            if (own.holds.released(first_hold))
+                co_return fail(
+                    errc::idempotency_mismatch,
+                    "The hold that was taken with the idempotency key was given back; its lease still lives.");
+            claims.hold = first_hold;
             auto seen = co_await inspect(std::move(claims));
             if (!seen) {
                 if (seen.error().code == errc::lease_lost) co_return std::nullopt;
@@ -244,26 +261,31 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
     }
     const bool known = asked_before == idempotency_mark::match::same;
     if (request.by.owner.empty() && !known) co_return std::nullopt;
+    if (own.holds.closed()) co_return std::nullopt;  // its last hold is being released with a seal
 
+    claims.hold = hold_id::from_bits(random_.next());
     redis::lease_call call = call_for(claims);
     call.ttl = request.ttl;
-    call.holds = own.holds + 1;
     if (!known) call.key = key.text;
-    const auto round = co_await run_round(command_kind::hold, std::move(call), claims);
+    const auto round = co_await run_round(command_kind::hold, call, claims);
     const validity_time valid_until = end_of_validity(request.ttl, round->started_at());
     const bool gone = co_await caller_gone();
     if (round->machine().outcome() == majority_round::verdict::yes && left_until(valid_until) > milliseconds{0} &&
         !gone) {
         lease again = make_lease(std::move(claims), request.ttl, valid_until, round->machine());
         again.repeated = known;
+        again.entered = true;
         co_return again;
     }
-    round->take_hold_back();
+    call.scope = redis::release_scope::undone_hold;
+    release_behind(std::move(call), std::move(claims));
     if (gone) co_return fail(errc::cancelled, "The caller went away.");
     if (round->machine().outcome() == majority_round::verdict::lost) co_return std::nullopt;
     if (round->machine().outcome() == majority_round::verdict::exhausted)
         co_return fail(errc::renewals_exhausted,
-                       "With another hold the lease would be held longer than max_hold allows.");
+                       round->machine().limit() > 0
+                           ? "The lease has " + std::to_string(holds_max) + " holds, as many as it may have."
+                           : "With another hold the lease would be held longer than max_hold allows.");
     failure none = fail(errc::no_quorum, "Too few Redis nodes answered to count another hold.");
     none.answers = round->answers();
     co_return none;
@@ -307,7 +329,7 @@ asio::awaitable<result<lease>> shard::wait_in_queue(const acquire_request& reque
                 co_return last;
             }
             if (mine.order.head() != place.ticket) continue;
-            attempt = start_attempt(request, std::nullopt);
+            attempt = start_attempt(request, nullptr);
         }
         me.trying = true;
         auto outcome = co_await settle(std::move(attempt), request);
@@ -354,34 +376,6 @@ void shard::let_head_look_at(const std::string& home, monotonic_time at) {
     if (at <= now()) return wake(head);
     head.until = at;
     head.timer.cancel();
-}
-
-std::shared_ptr<acquire_attempt> shard::hand_over(const lease_claims& claims) {
-    const auto found = queues_.find(claims.resources.front().str());
-    if (found == queues_.end() || refusing_) return nullptr;
-    waiter& head = *waiters_.at(found->second.order.head());
-    const bool ready = !head.trying && !head.handed && head.request.resources == claims.resources;
-    // Who waits for several came first and is next in its own queue: a hand-over past it would starve it.
-    if (!ready || waits_longer(claims, found->second.order.head()) || !found->second.order.takes_over()) return nullptr;
-    head.handed = start_attempt(head.request, claims.attempt);
-    wake(head);
-    return head.handed;
-}
-
-void shard::end_previous(const acquire_attempt& handed) {
-    // The lease was to be given back whoever gets it next. Where the hand-over ran, or may yet run, it is; where the
-    // node refused it, one hold is given back the plain way.
-    lease_claims claims;
-    claims.attempt = *handed.call().previous;
-    claims.resources = handed.call().resources;
-    const auto round =
-        std::make_shared<round_attempt>(command_kind::release, call_for(claims), std::move(claims), links_);
-    node_set refused;
-    for (std::size_t n = 0; n < links_.size(); ++n) {
-        const reply_status a = handed.machine().answer_of(static_cast<node_index>(n));
-        refused[n] = a == reply_status::overflow || a == reply_status::error;
-    }
-    if (refused.any()) round->start_on(refused);
 }
 
 bool shard::waits_longer(const lease_claims& claims, wait_queue::ticket than) const {

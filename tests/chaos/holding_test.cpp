@@ -55,11 +55,14 @@ TEST_P(holding_test, owner_asks_again_then_same_token_and_one_hold_more_until_as
     const auto second = there_.acquire(named("a", "worker-1"));
     ASSERT_TRUE(second) << second.error().detail;
     EXPECT_EQ(second->claims.token, first->claims.token);
-    EXPECT_EQ(second->id, first->id) << "any gateway makes the same lease_id of it";
+    EXPECT_NE(second->id, first->id) << "each hold has a lease_id of its own";
+    EXPECT_EQ(second->claims.attempt, first->claims.attempt);
+    EXPECT_TRUE(second->entered);
     EXPECT_EQ(second->hold_count, 2U);
     EXPECT_EQ(here_.acquire(named("a", "worker-2")).error().code, errc::resource_locked);
 
     EXPECT_EQ(here_.release(*first)->holds_left, 1U);
+    EXPECT_EQ(there_.release(*first)->holds_left, 1U) << "given back twice, it is given back once";
     EXPECT_EQ(here_.acquire(lease_of({"a"})).error().code, errc::resource_locked) << "one hold is left";
     EXPECT_EQ(there_.release(*second)->holds_left, 0U);
     EXPECT_EQ(there_.release(*second).error().code, errc::lease_lost);
@@ -83,13 +86,14 @@ TEST_P(holding_test, owner_asks_again_for_less_time_then_the_time_is_not_cut) {
 
 TEST_P(holding_test, holder_waits_for_a_hand_over_then_a_release_of_one_hold_hands_nothing_over) {
     const auto first = here_.acquire(named("a", "worker-1", 3s));
-    ASSERT_TRUE(here_.acquire(named("a", "worker-1", 3s)));
+    const auto second = here_.acquire(named("a", "worker-1", 3s));
+    ASSERT_TRUE(second);
     auto waiting = here_.begin(here_.manager().acquire(lease_of({"a"}, 1s, 4s)));
     std::this_thread::sleep_for(50ms);
     EXPECT_EQ(here_.release(*first)->holds_left, 1U);
     EXPECT_EQ(waiting.wait_for(100ms), std::future_status::timeout);
-    EXPECT_TRUE(here_.run(here_.manager().inspect(first->claims)));
-    EXPECT_EQ(here_.release(*first)->holds_left, 0U);
+    EXPECT_TRUE(here_.run(here_.manager().inspect(second->claims)));
+    EXPECT_EQ(here_.release(*second)->holds_left, 0U);
     const auto next = waiting.get();
     ASSERT_TRUE(next);
     EXPECT_GT(next->claims.token, first->claims.token);

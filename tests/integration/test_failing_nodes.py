@@ -281,3 +281,43 @@ def test_key_when_it_is_no_lease_then_its_resource_is_taken_and_nobody_else_is_h
     for node in cluster.clients():
         node.delete(f"fg:lease:{name}")
     take_and_release(api, name, 1)
+
+
+# What others wrote, and what a hand-over leaves behind.
+
+
+@pytest.mark.parametrize("value", ["", "0" * 32, "x"], ids=["empty", "cut-off", "text"])
+def test_leases_when_nodes_hold_a_foreign_value_then_others_are_granted(stack: Stack, api: Api, fresh: Callable[[str], str], value: str) -> None:
+    """An empty value made the script fail, and with it every lease of the same call; the node lost its vote."""
+    stack.wait_until_whole()
+    odd = fresh("test/odd")
+    for node in stack.nodes()[:3]:
+        node.set(f"fg:lease:{odd}", value)
+    try:
+        calls = [api.begin_ask(name, ttl_ms=MAX_TTL_MS) for number in range(20) for name in (odd, fresh("test/other"))]
+        answers = [call.answer() for call in calls]
+        assert [answer.status for answer in answers] == [423, 201] * 20, [str(answer) for answer in answers]
+        assert [node["state"] for node in api.get("/v1/nodes").json()["nodes"]] == ["voting"] * 5
+        assert odd not in str(api.get("/v1/leases", resource_prefix=odd).json()["items"])
+    finally:
+        for node in stack.nodes():
+            node.delete(f"fg:lease:{odd}")
+    assert api.ask(odd, ttl_ms=MAX_TTL_MS).status == 201
+
+
+def test_hand_over_when_two_nodes_hang_then_the_old_lease_goes_there_too(stack: Stack, api: Api, resource: str, fresh: Callable[[str], str]) -> None:
+    stack.wait_until_whole()
+    held = api.take(resource, ttl_ms=20_000)
+    eventually(lambda: len(lease_keys(stack.nodes(), resource)) == 5, what="the grant is on every node")
+    hung = stack.nodes()[:2]
+    with stack.frozen(stack.node_pids()[:2]):
+        waiting = api.begin_ask(resource, ttl_ms=20_000, wait_ms=10_000)
+        eventually(lambda: api.get("/v1/leases", resource_prefix=resource).json()["waiters"] == 1, what="one waits")
+        take_and_release(api, fresh("test/other"), 3)  # from now on the two owe answers
+        api.give_back(held)
+        lease = waiting.answer().json()
+    old = str(held["fencing_token"])
+    eventually(lambda: all(f" {old} " not in (node.get(f"fg:lease:{resource}") or "") for node in hung), 5, what="the old lease is gone from the nodes that hung")
+    assert api.look(lease).status == 200
+    api.give_back(lease)
+    whole(api, resource, 15)

@@ -20,27 +20,28 @@ def again(api: Api, resource: object, owner: str = "same", ttl_ms: int = 20_000,
     return answer.json()
 
 
-def test_owner_when_it_asks_again_then_200_the_same_lease_and_one_hold_more(here: Api, resource: str) -> None:
+def test_owner_when_it_asks_again_then_200_same_token_and_a_hold_more(here: Api, resource: str) -> None:
     first = here.take(resource, owner="same")
     assert first["hold_count"] == 1
     for count in (2, 3, 4):
         answer = here.ask(resource, owner="same", ttl_ms=20_000)
         assert answer.status == 200, answer
         lease = answer.json()
-        assert (lease["lease_id"], lease["fencing_token"], lease["hold_count"]) == (first["lease_id"], first["fencing_token"], count)
+        assert (lease["fencing_token"], lease["hold_count"]) == (first["fencing_token"], count)
+        assert lease["lease_id"] != first["lease_id"]
         assert answer.headers["Location"].endswith(lease["lease_id"])
         assert answer.headers["Idempotency-Replayed"] is None
     assert here.look(first).json()["hold_count"] == 4
 
 
 def test_holds_when_released_one_by_one_then_200_with_the_rest_and_204_at_last(guarded_pair: Stack, here: Api, resource: str) -> None:
-    lease = here.take(resource, owner="same")
-    again(here, resource)
-    again(here, resource)
+    holds = [here.take(resource, owner="same"), again(here, resource), again(here, resource)]
+    lease = holds[-1]
     for left in (2, 1):
-        answer = here.release(lease)
+        given = holds.pop(0)
+        answer = here.release(given)
         assert answer.status == 200, answer
-        assert answer.json() == {"lease_id": lease["lease_id"], "resource": resource, "fencing_token": lease["fencing_token"], "hold_count": left}
+        assert answer.json() == {"lease_id": given["lease_id"], "resource": resource, "fencing_token": lease["fencing_token"], "hold_count": left}
         expect_problem(here.ask(resource), 423, "resource-locked")
         assert here.look(lease).json()["hold_count"] == left
     here.give_back(lease)
@@ -75,10 +76,11 @@ def test_owner_when_not_named_then_it_is_nobody_twice(here: Api, resource: str, 
 @pytest.mark.parametrize("owner", ["x" * 128, "J\u00fcrgen \U0001f511", "a b", '"\\', "%0a", "\u200b", "[%w]+ $1 ^.*", "@0123456789abcdef", "- 1 2"])
 def test_owner_when_it_has_odd_letters_then_it_is_known_again(here: Api, there: Api, resource: str, owner: str) -> None:
     lease = here.take(resource, owner=owner)
-    assert again(there, resource, owner)["hold_count"] == 2
+    second = again(there, resource, owner)
+    assert second["hold_count"] == 2
     expect_problem(here.ask(resource, owner=owner[:-1] + "~"), 423, "resource-locked")
     assert here.release(lease).json()["hold_count"] == 1
-    here.give_back(lease)
+    here.give_back(second)
 
 
 def test_hold_when_its_ttl_is_shorter_then_the_lease_keeps_its_time(guarded_pair: Stack, here: Api, resource: str) -> None:
@@ -94,25 +96,26 @@ def test_hold_when_its_ttl_is_longer_then_the_lease_lives_as_long(here: Api, res
     assert second["validity_ms"] > 15_000
     time.sleep(1.6)
     assert here.look(first).json()["hold_count"] == 2
+    assert here.look(second).json()["hold_count"] == 2
 
 
 def test_renewal_when_held_more_than_once_then_the_holds_stay(here: Api, there: Api, resource: str) -> None:
     lease = here.take(resource, owner="same")
-    again(there, resource)
-    for api in (here, there, here):
-        renewed = api.renew(lease).json()
-        assert (renewed["hold_count"], renewed["fencing_token"]) == (2, lease["fencing_token"])
+    other = again(there, resource)
+    for api, hold in ((here, lease), (there, other), (here, other)):
+        renewed = api.renew(hold).json()
+        assert (renewed["hold_count"], renewed["fencing_token"], renewed["lease_id"]) == (2, lease["fencing_token"], hold["lease_id"])
     assert there.release(lease).json()["hold_count"] == 1
-    assert here.renew(lease).json()["hold_count"] == 1
-    here.give_back(lease)
+    assert here.renew(other).json()["hold_count"] == 1
+    here.give_back(other)
 
 
 def test_holds_when_over_two_gateways_then_one_count(here: Api, there: Api, resource: str) -> None:
-    lease = here.take(resource, owner="same")
-    assert [again(api, resource)["hold_count"] for api in (there, here, there)] == [2, 3, 4]
-    assert [api.release(lease).json()["hold_count"] for api in (here, here, there)] == [3, 2, 1]
-    there.give_back(lease)
-    expect_problem(here.look(lease), 410, "lease-lost")
+    holds = [here.take(resource, owner="same"), *(again(api, resource) for api in (there, here, there))]
+    assert [hold["hold_count"] for hold in holds] == [1, 2, 3, 4]
+    assert [api.release(hold).json()["hold_count"] for api, hold in zip((here, here, there), holds)] == [3, 2, 1]
+    there.give_back(holds[-1])
+    expect_problem(here.look(holds[-1]), 410, "lease-lost")
 
 
 def test_holds_when_many_ask_at_once_then_each_counts(here: Api, there: Api, resource: str) -> None:
@@ -120,10 +123,10 @@ def test_holds_when_many_ask_at_once_then_each_counts(here: Api, there: Api, res
     answers = [call.answer() for call in calls]
     assert sorted(answer.status for answer in answers) == [200] * 9 + [201], [str(answer) for answer in answers]
     leases = [answer.json() for answer in answers]
-    assert len({lease["lease_id"] for lease in leases}) == 1
+    assert len({lease["fencing_token"] for lease in leases}) == 1 and len({lease["lease_id"] for lease in leases}) == 10
     assert here.look(leases[0]).json()["hold_count"] == 10
     for left in range(9, 0, -1):
-        assert here.release(leases[0]).json()["hold_count"] == left
+        assert here.release(leases[left]).json()["hold_count"] == left
     here.give_back(leases[0])
 
 
@@ -131,10 +134,12 @@ def test_owner_when_others_wait_then_it_gets_its_hold_at_once_and_they_their_tur
     lease = here.take(resource, owner="same")
     waiters = [api.begin_ask(resource, owner=f"waiter-{number}", ttl_ms=20_000, wait_ms=15_000) for number, api in enumerate((here, here, there))]
     time.sleep(0.3)
+    holds = [lease]
     for api in (here, there):
         answer = api.ask(resource, owner="same", ttl_ms=20_000, wait_ms=10_000)
         assert answer.status == 200 and answer.seconds < 3, answer
-    assert [here.release(lease).status for _ in range(3)] == [200, 200, 204]
+        holds.append(answer.json())
+    assert [here.release(hold).status for hold in holds] == [200, 200, 204]
     pending = list(waiters)
     while pending:
         served = eventually(lambda: next((call for call in pending if not call.is_alive()), None), 10, what="the next waiter is served")
@@ -165,7 +170,7 @@ def test_holder_when_a_minority_of_nodes_has_another_token_then_known_again_and_
             node.set(f"fg:lease:{resource}", node.get(f"fg:lease:{resource}").replace(token, str(lease["fencing_token"] + 5), 1), keepttl=True)
         answer = (here, there)[number % 2].call("POST", "/v1/leases", body, headers)
         assert answer.status == (200 if how == "owner" else 201), answer
-        assert answer.json()["lease_id"] == lease["lease_id"]
+        assert answer.json()["fencing_token"] == lease["fencing_token"]
         assert here.look(lease).json()["hold_count"] == (2 if how == "owner" else 1)
 
 

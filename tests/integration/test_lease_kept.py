@@ -256,7 +256,7 @@ def test_owner_when_it_keeps_what_it_holds_then_one_hold_more_which_the_end_of_t
     for api in (here, there):
         with keep(api, resource, owner="same", ttl_ms=20_000) as kept:
             lease = kept.granted(5)
-            assert (lease["lease_id"], lease["hold_count"]) == (held["lease_id"], 2)
+            assert (lease["fencing_token"], lease["hold_count"]) == (held["fencing_token"], 2)
         eventually(lambda: here.look(held).json()["hold_count"] == 1, 5, what="the hold is given back")
     here.give_back(held)
 
@@ -265,8 +265,9 @@ def test_owner_when_it_takes_what_it_keeps_then_the_stream_goes_on_after_the_rel
     with keep(here, resource, owner="same", ttl_ms=900) as kept:
         lease = kept.granted()
         for api in (here, there):
-            assert api.ask(resource, owner="same", ttl_ms=900).json()["hold_count"] == 2
-            assert api.release(lease).json()["hold_count"] == 1
+            taken = api.ask(resource, owner="same", ttl_ms=900).json()
+            assert taken["hold_count"] == 2
+            assert api.release(taken).json()["hold_count"] == 1
         count = kept.names().count("renewed")
         eventually(lambda: kept.names().count("renewed") > count, 5, what="it goes on")
         assert "lost" not in kept.names()
@@ -276,9 +277,10 @@ def test_owner_when_it_keeps_twice_then_each_stream_has_its_hold(here: Api, ther
     first = keep(here, resource, owner="same", ttl_ms=900)
     lease = first.granted()
     second = keep(there, resource, owner="same", ttl_ms=900)
-    assert second.granted(5)["hold_count"] == 2
+    held = second.granted(5)
+    assert (held["fencing_token"], held["hold_count"]) == (lease["fencing_token"], 2)
     first.hang_up()
-    eventually(lambda: there.look(lease).json()["hold_count"] == 1, 5, what="one hold is given back")
+    eventually(lambda: there.look(held).json()["hold_count"] == 1, 5, what="one hold is given back")
     count = second.names().count("renewed")
     eventually(lambda: second.names().count("renewed") > count + 1, 5, what="the other goes on")
     second.hang_up()
@@ -294,13 +296,13 @@ def test_key_when_a_kept_lease_is_asked_for_again_then_the_same_lease_and_a_hold
     for api in (here, there):
         with keep(api, resource, key, ttl_ms=900) as again:
             granted = again.granted(5)
-            assert (granted["lease_id"], granted["hold_count"]) == (lease["lease_id"], 2)
+            assert (granted["fencing_token"], granted["hold_count"]) == (lease["fencing_token"], 2)
             assert again.head is not None and again.head.headers["Idempotency-Replayed"] == "true"
         eventually(lambda: here.look(lease).json()["hold_count"] == 1, 5, what="the hold is given back")
     second = keep(there, resource, key, ttl_ms=900)
-    second.granted(5)
+    held = second.granted(5)
     first.hang_up()
-    eventually(lambda: there.look(lease).json()["hold_count"] == 1, 5, what="the first one's hold is given back")
+    eventually(lambda: there.look(held).json()["hold_count"] == 1, 5, what="the first one's hold is given back")
     count = second.names().count("renewed")
     eventually(lambda: second.names().count("renewed") > count + 1, 5, what="the second goes on")
     second.hang_up()

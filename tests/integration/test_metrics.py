@@ -17,7 +17,7 @@ from support.cluster import Cluster, Gateway
 from support.polling import eventually
 from support.shop import Sku
 from support.processes import free_port
-from support.stack import Stack
+from support.stack import Stack, lease_keys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 Sample = tuple[str, frozenset[tuple[str, str]]]
@@ -269,3 +269,28 @@ def test_prometheus_when_it_scrapes_the_gateway_then_it_has_its_metrics(stack: S
     finally:
         process.terminate()
         process.wait(20)
+
+
+def thin_grants(api: Api) -> float:
+    return value(scrape(api), "distributed_lock_thin_grants_total", resource_prefix="thin")
+
+
+def test_thin_grants_when_every_node_answers_then_none_is_counted(stack: Stack, api: Api, fresh: Callable[[str], str]) -> None:
+    """Half of the grants are answered at the third yes; the other two nodes follow."""
+    stack.wait_until_whole()
+    before = thin_grants(api)
+    for name in [fresh("thin/x") for _ in range(60)]:
+        lease = api.take(name)
+        eventually(lambda: len(lease_keys(stack.nodes(), name)) == 5, what="the grant is on every node")
+        api.give_back(lease)
+    assert thin_grants(api) == before
+
+
+def test_thin_grants_when_two_nodes_hang_then_each_is_counted(stack: Stack, api: Api, fresh: Callable[[str], str]) -> None:
+    stack.wait_until_whole()
+    before = thin_grants(api)
+    with stack.frozen(stack.node_pids()[:2]):
+        for name in [fresh("thin/x") for _ in range(5)]:
+            api.give_back(api.take(name))
+        eventually(lambda: thin_grants(api) == before + 5, 10, what="each stands on a bare majority")
+    stack.wait_until_whole()

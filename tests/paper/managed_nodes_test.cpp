@@ -255,8 +255,8 @@ TEST_F(managed_nodes, re_entrant_owner_gets_its_token_again_only_while_a_majorit
     ASSERT_TRUE(again);
     EXPECT_EQ(again->claims.token, first->claims.token);
     EXPECT_EQ(again->hold_count, 2U);
-    for (const std::uint32_t left : {1U, 0U}) {
-        const auto released = run(manager_->release(first->claims, ""));
+    for (const auto& [hold, left] : {std::pair(first, 1U), std::pair(first, 1U), std::pair(again, 0U)}) {
+        const auto released = run(manager_->release(hold->claims, ""));
         ASSERT_TRUE(released);
         EXPECT_EQ(released->holds_left, left);
     }

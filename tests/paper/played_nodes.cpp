@@ -170,7 +170,13 @@ redis::lease_call call_of(char who, std::vector<std::string> resources, millisec
     claims.by.principal = "tests";
     claims.granted_at = wall_time{milliseconds{1'795'000'000'000}};
     call.granted_at = claims.granted_at;
-    call.tail = lease_tail(claims, {ttl, 0, 1, {}, {}, {}});
+    claims.hold = call.hold = hold_id::of_grant(call.attempt);
+    call.tail = lease_tail(claims, {ttl, 0, {}, {}, {}});
+    return call;
+}
+
+redis::lease_call held_by(redis::lease_call call, std::uint64_t hold) {
+    call.hold = hold_id::from_bits(hold);
     return call;
 }
 

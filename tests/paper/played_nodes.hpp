@@ -77,6 +77,8 @@ class played_node {
 lockcore::redis::lease_call call_of(char who, std::vector<std::string> resources,
                                     lockcore::milliseconds ttl = lockcore::milliseconds{30'000});
 lockcore::nonce nonce_of(char who);
+/// The same call for another hold of the lease.
+lockcore::redis::lease_call held_by(lockcore::redis::lease_call call, std::uint64_t hold);
 
 /// Somebody who acquires: the product's machine, with every message under the test's control. A request reaches a node
 /// when the test says so, and so does its answer.

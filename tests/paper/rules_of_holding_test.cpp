@@ -10,6 +10,7 @@ namespace {
 
 using fencegate::testing::call_of;
 using fencegate::testing::caller;
+using fencegate::testing::held_by;
 using fencegate::testing::nonce_of;
 using fencegate::testing::rules;
 using kind = command_kind;
@@ -17,6 +18,12 @@ using status = reply_status;
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t first_of_epoch_1 = tokens_per_epoch + 1;
+
+std::size_t holds_in(const node_reply& reply) {
+    hold_view view;
+    view.add(reply.text);
+    return view.count();
+}
 
 // --- RENEW
 
@@ -50,7 +57,7 @@ TEST_F(rules, renew_says_lost_without_effect_when_the_token_is_another) {
     ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
     ASSERT_EQ(n0().run(kind::confirm, call_of('a', {r}), 5).status, status::ok);
     const std::string before = n0().all_keys();
-    for (const kind k : {kind::renew, kind::hold, kind::inspect}) {
+    for (const kind k : {kind::renew, kind::inspect}) {
         EXPECT_EQ(n0().run(k, call_of('a', {r}), 1).status, status::lost) << "older";
         EXPECT_EQ(n0().run(k, call_of('a', {r}), 6).status, status::lost) << "newer";
         EXPECT_EQ(n0().all_keys(), before);
@@ -63,7 +70,7 @@ TEST_F(rules, renew_says_lost_without_effect_when_the_token_is_below_the_base) {
     ASSERT_EQ(n0().admit(1), "OK");
     const std::string before = n0().all_keys();
     ASSERT_NE(n0().lease(r), "");
-    for (const kind k : {kind::renew, kind::hold, kind::inspect}) {
+    for (const kind k : {kind::renew, kind::inspect}) {
         EXPECT_EQ(n0().run(k, call_of('a', {r}), 1).status, status::lost);
         EXPECT_EQ(n0().all_keys(), before);
     }
@@ -115,47 +122,13 @@ TEST_F(rules, renew_never_cuts_the_time_that_is_left) {
 
 // --- RE-ENTRANT
 
-TEST_F(rules, re_entrant_hold_adds_a_hold_and_never_cuts_the_time) {
-    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r}, 30s)).value, 1U);
-    const node_reply hold = n0().run(kind::hold, call_of('a', {r}, 1s), 1);
-    EXPECT_EQ(hold.status, status::ok);
-    EXPECT_EQ(hold.count, 2U);
-    EXPECT_EQ(hold.value, 0U) << "no renewal is counted";
-    EXPECT_GT(n0().time_left(r), 29'000);
-    EXPECT_EQ(n0().token_of(r), "1");
-}
-
-TEST_F(rules, re_entrant_holds_are_given_back_one_by_one_and_the_last_ends_the_lease) {
-    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
-    ASSERT_EQ(n0().run(kind::hold, call_of('a', {r}), 1).count, 2U);
-    const node_reply first = n0().run(kind::release, call_of('a', {r}));
-    EXPECT_EQ(first.status, status::ok);
-    EXPECT_EQ(first.count, 1U);
-    EXPECT_EQ(n0().token_of(r), "1");
-    EXPECT_EQ(n0().run(kind::release, call_of('a', {r})).count, 0U);
-    EXPECT_EQ(n0().lease(r), "");
-}
-
-// Another request of the same owner may have been given a hold of it meanwhile.
-TEST_F(rules, re_entrant_undo_takes_one_hold_and_only_taking_it_away_ends_the_lease_whatever_its_holds) {
-    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
-    ASSERT_EQ(n0().run(kind::hold, call_of('a', {r}), 1).count, 2U);
-    EXPECT_EQ(n0().run(kind::undo, call_of('a', {r})).count, 1U);
-    EXPECT_NE(n0().lease(r), "");
-    ASSERT_EQ(n0().run(kind::hold, call_of('a', {r}), 1).count, 2U);
-    auto whole = call_of('a', {r});
-    whole.all_holds = true;
-    EXPECT_EQ(n0().run(kind::release, whole).count, 0U);
-    EXPECT_EQ(n0().lease(r), "");
-}
-
 TEST_F(rules, re_entrant_owner_is_told_of_its_own_lease_and_another_is_not) {
     const auto named = [&](char who, const std::string& owner) {
         auto call = call_of(who, {r});
         lease_claims claims;
         claims.resources = call.resources;
         claims.by = {"tests", owner};
-        call.tail = lease_tail(claims, {call.ttl, 0, 1, {}, {}, {}});
+        call.tail = lease_tail(claims, {call.ttl, 0, {}, {}, {}});
         return call;
     };
     ASSERT_EQ(n0().run(kind::acquire, named('a', "worker-7")).value, 1U);
@@ -176,7 +149,7 @@ TEST_F(rules, re_entrant_owner_is_told_of_its_own_lease_when_it_asks_with_anothe
         lease_claims claims;
         claims.resources = call.resources;
         claims.by = {"tests", "worker-7"};
-        call.tail = lease_tail(claims, {call.ttl, 0, 1, {}, {}, mark});
+        call.tail = lease_tail(claims, {call.ttl, 0, {}, {}, mark});
         return call;
     };
     for (const char* first : {"", "00000000000000aa"}) {
@@ -243,10 +216,11 @@ TEST_F(rules, hand_over_takes_the_lease_from_the_nonce_it_names_under_the_next_c
     ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
     auto b = call_of('b', {r});
     b.previous = nonce_of('a');
+    b.previous_hold = call_of('a', {r}).hold;
     const node_reply taken = n0().run(kind::acquire, b);
     EXPECT_EQ(taken.status, status::ok);
     EXPECT_EQ(taken.value, 2U);
-    EXPECT_EQ(taken.count, 1U) << "the previous lease was there";
+    EXPECT_TRUE(taken.took_over) << "the previous lease was there";
     EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}), 1).status, status::lost);
     EXPECT_EQ(n0().run(kind::renew, call_of('b', {r}), 2).status, status::ok);
 }
@@ -254,9 +228,10 @@ TEST_F(rules, hand_over_takes_the_lease_from_the_nonce_it_names_under_the_next_c
 TEST_F(rules, hand_over_takes_a_free_resource_too_and_says_that_the_previous_lease_was_not_there) {
     auto b = call_of('b', {r});
     b.previous = nonce_of('a');
+    b.previous_hold = call_of('a', {r}).hold;
     const node_reply taken = n0().run(kind::acquire, b);
     EXPECT_EQ(taken.status, status::ok);
-    EXPECT_EQ(taken.count, 0U);
+    EXPECT_FALSE(taken.took_over);
 }
 
 TEST_F(rules, hand_over_is_held_when_a_third_has_the_lease) {
@@ -269,15 +244,21 @@ TEST_F(rules, hand_over_is_held_when_a_third_has_the_lease) {
 }
 
 TEST_F(rules, hand_over_gives_one_hold_back_and_takes_nothing_when_holds_are_left) {
-    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
-    ASSERT_EQ(n0().run(kind::hold, call_of('a', {r}), 1).count, 2U);
+    const auto a = call_of('a', {r});
+    ASSERT_EQ(n0().run(kind::acquire, a).value, 1U);
+    ASSERT_EQ(n0().run(kind::hold, held_by(a, 2), 1).status, status::ok);
     auto b = call_of('b', {r});
     b.previous = nonce_of('a');
-    const node_reply kept = n0().run(kind::acquire, b);
-    EXPECT_EQ(kept.status, status::kept);
-    EXPECT_EQ(kept.count, 1U);
+    b.previous_hold = a.hold;
+    for (int twice = 0; twice < 2; ++twice) {
+        const node_reply kept = n0().run(kind::acquire, b);
+        EXPECT_EQ(kept.status, status::kept);
+        EXPECT_EQ(holds_in(kept), 1U);
+    }
     EXPECT_EQ(n0().counter(r), "1");
-    EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}), 1).count, 1U);
+    EXPECT_EQ(n0().run(kind::renew, a, 1).status, status::lost) << "it was given back";
+    EXPECT_EQ(n0().run(kind::renew, held_by(a, 2), 1).status, status::ok);
+    b.previous_hold = held_by(a, 2).hold;
     EXPECT_EQ(n0().run(kind::acquire, b).value, 2U) << "the last hold is handed over";
 }
 
@@ -292,6 +273,7 @@ TEST_F(rules, hand_over_is_an_acquire_that_is_confirmed_like_any_other) {
     nodes[1].set_counter(r, 6);
     auto call = call_of('b', {r});
     call.previous = nonce_of('a');
+    call.previous_hold = call.hold;
     caller b(nodes, call);
     b.ask(0);
     b.ask(1);
@@ -316,6 +298,7 @@ TEST_F(rules, hand_over_keeps_each_mark_once) {
     for (char who = 'b'; who < 'v'; ++who) {
         auto next = marked(who);
         next.previous = nonce_of(static_cast<char>(who - 1));
+        next.previous_hold = next.hold;
         ASSERT_EQ(n0().run(kind::acquire, next).status, status::ok);
     }
     const std::string lease = n0().lease(r);

@@ -85,8 +85,10 @@ TEST(api_lease_render, lease_then_body_of_the_contract) {
 }
 
 TEST(api_lease_render, remaining_holds_then_count) {
-    EXPECT_EQ(render_remaining_holds(example_lease().claims, "abc", 2),
+    EXPECT_EQ(render_remaining_holds(example_lease().claims, "abc", 2, false),
               R"({"lease_id":"abc","resource":"inventory/sku-1","fencing_token":34,"hold_count":2})");
+    EXPECT_EQ(render_remaining_holds(example_lease().claims, "abc", 2, true),
+              R"({"lease_id":"abc","resource":"inventory/sku-1","fencing_token":34,"hold_count":2,"sealed":false})");
 }
 
 TEST(api_lease_render, location_then_encoded_where_needed) {
@@ -126,15 +128,16 @@ TEST(api_writes_render, lease_of_its_own_and_release_then_told) {
     report.outcome.write_id = "W";
     report.outcome.token = lockcore::fencing_token{34};
     report.outcome.rows_left_out = true;
-    report.own_lease = true;
+    report.own_lease = report.outcome.sealed = true;
     report.release.emplace().released = true;
     EXPECT_EQ(
         render_write(report),
         R"({"applied":true,"write_id":"W","fencing_token":34,"fences":[],"results":[],"rows_left_out":true,"released":true})");
-    report.own_lease = report.outcome.rows_left_out = report.release->released = false;
+    report.own_lease = report.outcome.rows_left_out = report.release->released = report.outcome.sealed = false;
     report.release->holds_left = 2;
-    EXPECT_EQ(render_write(report),
-              R"({"applied":true,"write_id":"W","fences":[],"results":[],"released":false,"hold_count":2})");
+    EXPECT_EQ(
+        render_write(report),
+        R"({"applied":true,"write_id":"W","fences":[],"results":[],"released":false,"sealed":false,"hold_count":2})");
 }
 
 TEST(api_history_render, page_then_items_and_cursor) {

@@ -280,7 +280,7 @@ TEST(acquire, agrees_with_a_dumb_twin_for_every_table_of_answers) {
 /// A lease as a node keeps it: whose attempt, under which token.
 node_reply own(char attempt, unsigned token, milliseconds left = milliseconds{500}) {
     node_reply r = answer(reply_status::own, 0, left);
-    r.text = std::string(32, attempt) + ' ' + std::to_string(token) + " 0 1 1000 0 5 -\np\nme\n";
+    r.text = std::string(32, attempt) + ' ' + std::to_string(token) + " 0 1000 0 5 -\np\nme\n\n\n\n";
     return r;
 }
 

@@ -13,15 +13,15 @@ using kind = command_kind;
 using status = reply_status;
 using namespace std::chrono_literals;
 
-constexpr std::array all_kinds{kind::release, kind::acquire, kind::confirm, kind::renew, kind::hold,
-                               kind::inspect, kind::top_up,  kind::look,    kind::list,  kind::undo};
+constexpr std::array all_kinds{kind::release, kind::acquire, kind::confirm, kind::renew, kind::hold, kind::inspect,
+                               kind::top_up,  kind::look,    kind::list,    kind::undo,  kind::close};
 
 TEST(parse_reply, reads_what_acquire_answers) {
     const node_reply granted = parse_reply(kind::acquire, "0 4294967297");
     EXPECT_EQ(granted.status, status::ok);
     EXPECT_EQ(granted.value, 4294967297U);
-    EXPECT_EQ(granted.count, 0U);
-    EXPECT_EQ(parse_reply(kind::acquire, "0 8 1").count, 1U) << "the previous lease was there";
+    EXPECT_FALSE(granted.took_over);
+    EXPECT_TRUE(parse_reply(kind::acquire, "0 8 1").took_over) << "the previous lease was there";
 
     const node_reply held = parse_reply(kind::acquire, "1 4900 7");
     EXPECT_EQ(held.status, status::held);
@@ -36,9 +36,10 @@ TEST(parse_reply, reads_what_acquire_answers) {
     EXPECT_EQ(own.remaining, 250ms);
     EXPECT_EQ(own.text, "abc 1 0 1\ntests\nme\n");
 
-    const node_reply kept = parse_reply(kind::acquire, "7 2");
+    const node_reply kept = parse_reply(kind::acquire, "7 b\na\n");
     EXPECT_EQ(kept.status, status::kept);
-    EXPECT_EQ(kept.count, 2U);
+    EXPECT_EQ(kept.text, "b\na\n");
+    EXPECT_EQ(parse_reply(kind::acquire, "E").status, status::error) << "no counter";
 }
 
 TEST(parse_reply, reads_what_confirm_and_top_up_answer) {
@@ -55,11 +56,11 @@ TEST(parse_reply, reads_what_confirm_and_top_up_answer) {
 
 TEST(parse_reply, reads_what_renew_and_hold_answer) {
     for (const kind k : {kind::renew, kind::hold}) {
-        const node_reply renewed = parse_reply(k, "0 12 3 40000");
+        const node_reply renewed = parse_reply(k, "0 12 40000 b\na\n");
         EXPECT_EQ(renewed.status, status::ok);
         EXPECT_EQ(renewed.value, 12U);
-        EXPECT_EQ(renewed.count, 3U);
         EXPECT_EQ(renewed.held, 40s);
+        EXPECT_EQ(renewed.text, "b\na\n");
         EXPECT_EQ(parse_reply(k, "2").status, status::lost);
         EXPECT_EQ(parse_reply(k, "5 1000").status, status::exhausted);
         EXPECT_EQ(parse_reply(k, "5 1000").value, 1000U);
@@ -67,23 +68,29 @@ TEST(parse_reply, reads_what_renew_and_hold_answer) {
 }
 
 TEST(parse_reply, reads_what_inspect_answers) {
-    const node_reply seen = parse_reply(kind::inspect, "0 900 12 3 10000");
+    const node_reply seen = parse_reply(kind::inspect, "0 900 12 10000 b\na\n");
     EXPECT_EQ(seen.status, status::ok);
     EXPECT_EQ(seen.remaining, 900ms);
     EXPECT_EQ(seen.value, 12U);
-    EXPECT_EQ(seen.count, 3U);
+    EXPECT_EQ(seen.text, "b\na\n");
     EXPECT_EQ(seen.ttl, 10s);
     EXPECT_EQ(parse_reply(kind::inspect, "2").status, status::lost);
 }
 
 TEST(parse_reply, reads_what_release_and_undo_answer) {
     for (const kind k : {kind::release, kind::undo}) {
-        const node_reply released = parse_reply(k, "0 1 4");
+        const node_reply released = parse_reply(k, "0 4 b\na\n");
         EXPECT_EQ(released.status, status::ok);
-        EXPECT_EQ(released.count, 1U);
+        EXPECT_EQ(released.text, "b\na\n");
         EXPECT_EQ(released.told, 4U);
         EXPECT_EQ(parse_reply(k, "2").status, status::lost);
     }
+}
+
+TEST(parse_reply, reads_what_close_answers) {
+    EXPECT_EQ(parse_reply(kind::close, "0 a\n\na").text, "a\n\na");
+    EXPECT_EQ(parse_reply(kind::close, "7 a,b\n\n").status, status::kept);
+    EXPECT_EQ(parse_reply(kind::close, "2").status, status::lost);
 }
 
 TEST(parse_reply, reads_what_look_and_list_answer) {
@@ -104,11 +111,11 @@ TEST(parse_reply, takes_what_is_no_answer_for_an_error_whatever_was_asked) {
 
 TEST(parse_reply, takes_an_answer_that_lacks_its_numbers_for_an_error) {
     for (const auto& [k, text] : std::initializer_list<std::pair<kind, const char*>>{
-             {kind::acquire, "0"},     {kind::acquire, "0 "},    {kind::acquire, "0 x"},     {kind::acquire, "0 5 x"},
-             {kind::acquire, "1 100"}, {kind::acquire, "1 x 7"}, {kind::acquire, "6"},       {kind::acquire, "6 x"},
-             {kind::acquire, "7"},     {kind::confirm, "3"},     {kind::confirm, "3 x"},     {kind::renew, "0 1 1"},
-             {kind::renew, "5"},       {kind::hold, "0"},        {kind::inspect, "0 1 2 3"}, {kind::release, "0 1"},
-             {kind::undo, "0"},        {kind::top_up, "0"},      {kind::look, "0"},          {kind::look, "0 x"}}) {
+             {kind::acquire, "0"},     {kind::acquire, "0 "},    {kind::acquire, "0 x"},   {kind::acquire, "0 5 x"},
+             {kind::acquire, "1 100"}, {kind::acquire, "1 x 7"}, {kind::acquire, "6"},     {kind::acquire, "6 x"},
+             {kind::confirm, "3"},     {kind::confirm, "3 x"},   {kind::renew, "0 1"},     {kind::hold, "0 1"},
+             {kind::renew, "5"},       {kind::hold, "0"},        {kind::inspect, "0 1 2"}, {kind::release, "0"},
+             {kind::undo, "0"},        {kind::top_up, "0"},      {kind::look, "0"},        {kind::look, "0 x"}}) {
         EXPECT_EQ(parse_reply(k, text).status, status::error) << static_cast<int>(k) << " '" << text << "'";
     }
 }
@@ -116,7 +123,7 @@ TEST(parse_reply, takes_an_answer_that_lacks_its_numbers_for_an_error) {
 TEST(parse_reply, takes_a_number_that_is_too_long_for_an_error) {
     EXPECT_EQ(parse_reply(kind::acquire, "0 99999999999999999999").status, status::error);
     EXPECT_EQ(parse_reply(kind::confirm, "3 99999999999999999999").status, status::error);
-    EXPECT_EQ(parse_reply(kind::inspect, "0 99999999999999999999 0 1 1").status, status::error);
+    EXPECT_EQ(parse_reply(kind::inspect, "0 99999999999999999999 0 1 a\n\n").status, status::error);
 }
 
 // An answer is what a script writes, whole; half of something else must not pass for a token.

@@ -21,6 +21,7 @@ lease_claims claims_on(std::vector<std::string> names) {
         c.resources.push_back(*resource_name::parse(n));
     c.by = {"orders", "worker 7, \"night\" ü"};
     c.granted_at = wall_time{1'795'000'000'123ms};
+    c.hold = hold_id::of_grant(c.attempt);
     return c;
 }
 /// As a node keeps it.
@@ -30,16 +31,18 @@ std::string on_a_node(const lease_claims& c, const lease_state& s) {
 
 TEST(lease_record, brings_back_what_was_written) {
     const lease_claims c = claims_on({"inventory/sku-1"});
-    const auto r = lease_record::parse(on_a_node(c, {10s, 12, 3, 40s, "0123456789abcdef01234567", {}}));
+    const auto r = lease_record::parse(on_a_node(c, {10s, 12, 40s, "0123456789abcdef01234567", {}, false}));
     ASSERT_TRUE(r);
     EXPECT_EQ(r->attempt, c.attempt);
     EXPECT_EQ(r->token, c.token);
     EXPECT_EQ(r->renewals, 12U);
-    EXPECT_EQ(r->holds, 3U);
+    EXPECT_EQ(r->holds.count(), 1U);
+    EXPECT_FALSE(r->holds.closed());
+    EXPECT_TRUE(lease_record::parse(on_a_node(c, {10s, 12, 40s, {}, {}, true}))->holds.closed());
     EXPECT_EQ(r->ttl, 10s);
     EXPECT_EQ(r->held, 40s);
     EXPECT_EQ(r->granted_at, c.granted_at);
-    EXPECT_EQ(r->keys, "0123456789abcdef01234567");
+    EXPECT_EQ(r->keys, "0123456789abcdef01234567:" + std::string(c.hold.str()));
     EXPECT_EQ(r->by, c.by);
     EXPECT_TRUE(r->resources.empty()) << "the one under whose name it stands";
 }
@@ -55,7 +58,7 @@ TEST(lease_record, names_all_resources_when_there_are_several) {
 TEST(lease_record, is_the_same_with_the_marks_of_those_who_wait) {
     for (const auto& names : {std::vector<std::string>{"a"}, std::vector<std::string>{"a", "b"}}) {
         const lease_claims c = claims_on(names);
-        const auto r = lease_record::parse(on_a_node(c, {1s, 0, 1, 0s, {}, "00000000000000ee"}) +
+        const auto r = lease_record::parse(on_a_node(c, {1s, 0, 0s, {}, "00000000000000ee"}) +
                                            "\1"
                                            "ff\1"
                                            "01");
@@ -94,6 +97,12 @@ TEST(lease_record, is_nothing_when_this_cluster_did_not_write_the_text) {
                                             "G" + a_nonce.substr(1) + " 1 0 1 10 0 5 -\np\no\n",
                                             a_nonce + " 99999999999999999999 0 1 10 0 5 -\np\no\n",
                                             a_nonce + " 1 4294967296 1 10 0 5 -\np\no\n",
+                                            a_nonce + " 1 0 1 10 0 5 -\np\no\n",  // an older version's
+                                            a_nonce + " 1 0 10 0 5 -\np\no\n",
+                                            a_nonce + " 1 0 10 0 5 -\np\no\n\n\n",
+                                            a_nonce + " 1 0 10 0 5 -\np\no\n\n\n\n\n",
+                                            a_nonce + " 1 0 10 0 5\np\no\n\n\n\n",
+                                            a_nonce + " 1 0 10 0 5 -\np\no\na//b\n\n\n",
                                             a_nonce + " 1 0 1 10 0 5 -\np\no\na//b",
                                             a_nonce + " 1 0 1 10 0 5 -\np\no\na {x}"}) {
         EXPECT_FALSE(lease_record::parse(text)) << text;
@@ -101,7 +110,7 @@ TEST(lease_record, is_nothing_when_this_cluster_did_not_write_the_text) {
 }
 
 TEST(lease_record, survives_any_cut_and_any_changed_byte) {
-    const std::string whole = on_a_node(claims_on({"a", "b"}), {10s, 1, 2, 3s, "0123456789abcdef01234567", "ee"});
+    const std::string whole = on_a_node(claims_on({"a", "b"}), {10s, 1, 3s, "0123456789abcdef01234567", "ee"});
     ASSERT_TRUE(lease_record::parse(whole));
     for (std::size_t n = 0; n < whole.size(); ++n)
         (void)lease_record::parse(std::string_view(whole).substr(0, n));
@@ -116,8 +125,9 @@ TEST(lease_record, survives_any_cut_and_any_changed_byte) {
 
 // A time that no clock here can hold is none that this cluster wrote. It would overflow.
 TEST(lease_record, is_nothing_when_its_time_is_beyond_the_clock) {
-    EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 1 10 0 9223372036854775807 -\np\no\n"));
-    EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 1 10 0 -9223372036854775807 -\np\no\n"));
+    EXPECT_TRUE(lease_record::parse(a_nonce + " 1 0 10 0 9223372 -\np\no\n\n\n\n"));
+    EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 10 0 9223372036854775807 -\np\no\n\n\n\n"));
+    EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 10 0 -9223372036854775807 -\np\no\n\n\n\n"));
 }
 
 acquire_request request(const std::string& key) {
@@ -129,31 +139,39 @@ acquire_request request(const std::string& key) {
     return r;
 }
 
-TEST(idempotency_mark, is_found_again_for_the_same_request) {
+const std::string hold_of_key = ":00000000000000aa";
+
+TEST(idempotency_mark, is_found_again_for_the_same_request_with_its_hold) {
     const auto mark = make_idempotency_mark(request("k1"));
     EXPECT_EQ(mark.text.size(), idempotency_mark::size);
-    EXPECT_EQ(make_idempotency_mark(request("k1")).found_in(mark.text), match::same);
-    const std::string other = make_idempotency_mark(request("k2")).text;
-    EXPECT_EQ(mark.found_in(other + "," + mark.text), match::same);
-    EXPECT_EQ(mark.found_in(mark.text + "," + other), match::same);
+    const std::string entry = mark.text + hold_of_key;
+    const auto found = make_idempotency_mark(request("k1")).found_in(entry);
+    EXPECT_EQ(found.what, match::same);
+    EXPECT_EQ(found.hold, hold_id::from_bits(0xaa));
+    const std::string other = make_idempotency_mark(request("k2")).text + ":00000000000000bb";
+    for (const std::string& keys : {other + "," + entry, entry + "," + other}) {
+        EXPECT_EQ(mark.found_in(keys).what, match::same);
+        EXPECT_EQ(mark.found_in(keys).hold, hold_id::from_bits(0xaa));
+    }
 }
 
 TEST(idempotency_mark, is_not_found_among_other_keys_or_none) {
     const auto mark = make_idempotency_mark(request("k1"));
-    EXPECT_EQ(mark.found_in("-"), match::none);
-    EXPECT_EQ(mark.found_in(""), match::none);
-    EXPECT_EQ(mark.found_in(make_idempotency_mark(request("k2")).text), match::none);
-    EXPECT_EQ(mark.found_in(mark.text.substr(1)), match::none) << "of which renewing has cut off the first";
+    for (const std::string& keys :
+         {std::string("-"), std::string(), make_idempotency_mark(request("k2")).text + hold_of_key,
+          mark.text.substr(1) + hold_of_key, mark.text, mark.text + ":", mark.text + ":12",
+          mark.text + ":" + mark.text})
+        EXPECT_EQ(mark.found_in(keys).what, match::none) << keys;
     EXPECT_TRUE(make_idempotency_mark(request("")).empty());
-    EXPECT_EQ(make_idempotency_mark(request("")).found_in(mark.text), match::none);
+    EXPECT_EQ(make_idempotency_mark(request("")).found_in(mark.text + hold_of_key).what, match::none);
 }
 
 TEST(idempotency_mark, tells_of_another_request_when_anything_asked_for_differs) {
-    const std::string known = make_idempotency_mark(request("k1")).text;
+    const std::string known = make_idempotency_mark(request("k1")).text + hold_of_key;
     const auto changed = [&](auto change) {
         acquire_request r = request("k1");
         change(r);
-        return make_idempotency_mark(r).found_in(known);
+        return make_idempotency_mark(r).found_in(known).what;
     };
     EXPECT_EQ(changed([](acquire_request& r) { r.ttl = 11s; }), match::other_request);
     EXPECT_EQ(changed([](acquire_request& r) { r.by.owner = "worker-8"; }), match::other_request);
@@ -167,7 +185,7 @@ TEST(idempotency_mark, does_not_run_principal_and_key_together) {
     acquire_request x = request("bc"), y = request("c");
     x.by.principal = "a";
     y.by.principal = "ab";
-    EXPECT_EQ(make_idempotency_mark(x).found_in(make_idempotency_mark(y).text), match::none);
+    EXPECT_EQ(make_idempotency_mark(x).found_in(make_idempotency_mark(y).text + hold_of_key).what, match::none);
 }
 
 }  // namespace

@@ -130,7 +130,7 @@ class acquire_player final : public machine {
             if (r.status == reply_status::held) r.value = line.number("token", 0);
             if (r.status == reply_status::own) {
                 r.text = std::string(32, line.text("of", "a").front()) + " " + line.text("token", "1") +
-                         " 0 1 1000 0 5 -\np\nme\n";
+                         " 0 1000 0 5 -\np\nme\n\n\n\n";
             }
             return told(a_.acquire_answered(node, r));
         }
@@ -182,17 +182,23 @@ class round_player final : public machine {
         r.status = status_of(line.text());
         r.value = line.number("renewals", 0);
         r.remaining = line.ms("left", 0);
-        r.count = static_cast<std::uint32_t>(line.number("holds", 0));
+        r.text = ids(line.text("holds", "")) + '\n' + ids(line.text("released", "")) + '\n';
         r.told = static_cast<std::uint32_t>(line.number("told", 0));
         r_.answered(node, r);
-        constexpr std::array names{"pending", "yes", "lost", "exhausted", "no quorum"};
+        constexpr std::array names{"pending", "yes", "lost", "exhausted", "kept", "no quorum"};
         return std::string(names.at(static_cast<std::size_t>(r_.outcome()))) + ": " + std::to_string(r_.yes()) +
                " did it, renewals " + std::to_string(r_.value()) + ", left " + in_ms(r_.remaining()) + ", holds " +
-               std::to_string(r_.holds()) + (r_.holds_settled() ? "" : " or not") + ", told " +
-               std::to_string(r_.told()) + "\n";
+               std::to_string(r_.holds()) + ", told " + std::to_string(r_.told()) + "\n";
     }
 
   private:
+    /// A hold a letter, a to f.
+    static std::string ids(const std::string& letters) {
+        std::string out;
+        for (const char letter : letters)
+            out += (out.empty() ? "" : ",") + std::string(hold_id::size, letter);
+        return out;
+    }
     majority_round r_;
 };
 

@@ -20,7 +20,7 @@ node_reply tells_of(char who, unsigned token = 7, milliseconds left = 900ms) {
     node_reply r;
     r.status = reply_status::ok;
     r.remaining = left;
-    r.text = std::string(32, who) + ' ' + std::to_string(token) + " 0 1 1000 0 5 -\np\n" + who + "\n";
+    r.text = std::string(32, who) + ' ' + std::to_string(token) + " 0 1000 0 5 -\np\n" + who + "\n\n\n\n";
     return r;
 }
 node_reply other(reply_status s) {

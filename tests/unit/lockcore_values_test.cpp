@@ -50,6 +50,8 @@ lease_claims some_claims() {
     c.resources = {*resource_name::parse("inventory/sku-1"), *resource_name::parse("orders/7")};
     c.by = {"orders", "worker 7, \"night\" ü"};
     c.granted_at = wall_time{1'795'000'000'123ms};
+    c.hold = hold_id::from_bits(77);
+    c.may_be_shared = true;
     return c;
 }
 
@@ -74,6 +76,47 @@ TEST(lease_id, is_refused_when_any_character_was_changed) {
     }
     for (std::size_t n = 0; n < id.size(); ++n)
         EXPECT_FALSE(open_lease_id(id.substr(0, n), mac)) << "cut after " << n;
+}
+
+TEST(lease_id, is_another_for_each_hold_of_a_lease) {
+    const hmac_sha256 mac(std::string(32, 'k'));
+    lease_claims other = some_claims();
+    other.hold = hold_id::from_bits(78);
+    EXPECT_NE(seal_lease_id(other, mac), seal_lease_id(some_claims(), mac));
+    other.may_be_shared = false;
+    EXPECT_EQ(*open_lease_id(seal_lease_id(other, mac), mac), other);
+}
+
+// base64url of "1\n…": as version 1 signed them.
+TEST(lease_id, of_an_older_version_is_lost_and_says_why) {
+    const hmac_sha256 mac(std::string(32, 'k'));
+    constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    const auto encoded = [&](const auto& bytes) {
+        std::string out;
+        unsigned bits = 0, have = 0;
+        for (const auto b : bytes) {
+            bits = bits << 8 | static_cast<unsigned char>(b);
+            for (have += 8; have >= 6; have -= 6)
+                out += alphabet[bits >> (have - 6) & 63];
+        }
+        if (have > 0) out += alphabet[bits << (6 - have) & 63];
+        return out;
+    };
+    const std::string claims =
+        encoded(std::string("1\n00000000000000010000000000000002\n7\n1795000000123\ninventory/sku-1\norders\nworker"));
+    const auto opened = open_lease_id(claims + '.' + encoded(mac.sign(claims)), mac);
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().code, errc::lease_lost);
+    EXPECT_NE(opened.error().detail.find("older version"), std::string::npos);
+}
+
+TEST(hold_id, keeps_all_bits_through_text) {
+    const hold_id id = hold_id::from_bits(0xfedcba9876543210ULL);
+    EXPECT_EQ(id.str(), "fedcba9876543210");
+    EXPECT_EQ(*hold_id::parse(id.str()), id);
+    for (const char* text : {"", "0123", "FEDCBA9876543210", "fedcba987654321g", "fedcba98765432100"})
+        EXPECT_FALSE(hold_id::parse(text)) << text;
+    EXPECT_EQ(hold_id::of_grant(nonce::from_bits(1, 0xfedcba9876543210ULL)), id);
 }
 
 TEST(lease_id, is_refused_when_another_key_made_it) {

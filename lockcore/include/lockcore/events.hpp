@@ -13,6 +13,7 @@ enum class event_kind {
     lease_released,
     lease_revoked,  ///< `by` is who took it away, `detail` the reason.
     lease_refused,  ///< An acquire ended with errc::resource_locked or errc::no_quorum.
+    lease_thin,     ///< All nodes have answered, or their time is over: a grant stands on a bare majority of them.
     node_quarantined,
     node_readmitted,
     epoch_raised,
@@ -31,7 +32,8 @@ struct event {
     milliseconds ttl{0};
     wall_time granted_at{};               ///< Of the lease; of lease_released, lease_revoked, lease_renewed.
     std::chrono::microseconds waited{0};  ///< lease_granted, lease_refused: from asking to the answer.
-    std::size_t nodes_granted = 0;        ///< lease_granted: how many of `nodes` stand for it.
+    /// Of `nodes`, those that stand for the lease. lease_granted: when it was answered, others may follow. lease_thin.
+    std::size_t nodes_granted = 0;
     std::size_t nodes = 0;
 };
 

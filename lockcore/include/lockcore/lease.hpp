@@ -9,6 +9,8 @@
 
 namespace lockcore {
 
+/// Holds that one lease may have at a time.
+inline constexpr std::size_t holds_max = 64;
 /// Longest principal, and longest owner.
 inline constexpr std::size_t holder_bytes_max = 128;
 
@@ -27,6 +29,9 @@ struct lease_claims {
     std::vector<resource_name> resources;  ///< 1 to resources_max, sorted, no two alike.
     holder by;
     wall_time granted_at;  ///< For the history and max_hold.
+    hold_id hold;          ///< Which of the lease's holds.
+    /// Others may hold the same lease: its owner has a name, or it was taken with an idempotency key.
+    bool may_be_shared = false;
     friend bool operator==(const lease_claims&, const lease_claims&) = default;
 };
 
@@ -41,6 +46,7 @@ struct lease {
     wall_time expires_at;       ///< Now + validity, for people.
     std::uint32_t renewals_left = 0;
     bool repeated = false;          ///< The idempotency key was known: this is the lease of the first request.
+    bool entered = false;           ///< The lease was there already: this is another hold of it.
     std::size_t nodes_granted = 0;  ///< Nodes known to hold it when the call ended; the rest may follow.
     std::size_t nodes = 0;
 };
@@ -56,7 +62,8 @@ struct acquire_request {
     /// The same key of the same principal gives the same lease while that lives; and whoever waited in vain and asks
     /// again within five seconds has its place in the queue again. Empty: none.
     std::string idempotency_key{};
-    bool kept = false;  ///< For lock_manager::keep: the manager is to be told when somebody else ends the lease.
+    bool kept = false;    ///< For lock_manager::keep: the manager is to be told when somebody else ends the lease.
+    bool closed = false;  ///< A new lease refuses further holds from the start, as after lock_manager::close_to_holds.
 };
 
 /// A lease as anybody may see it: without the right to it.

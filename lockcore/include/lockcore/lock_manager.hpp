@@ -21,6 +21,12 @@ struct release_outcome {
     std::size_t nodes_released = 0;  ///< Nodes that held the lease and let it go.
 };
 
+/// What lock_manager::close_to_holds found.
+struct closing {
+    bool closed = false;  ///< False: other holds are left; nothing was done.
+    hold_id mark;         ///< For lock_manager::reopen.
+};
+
 /// A lease that its manager renews (lock_manager::keep).
 struct kept_lease {
     lease current;
@@ -122,12 +128,12 @@ class lock_manager {
 
     /// Takes the resource(s), waiting up to `request.wait` in order of arrival. A named owner that holds exactly these
     /// resources already gets the same token with one hold more, and its time is not cut; a known idempotency key gets
-    /// the lease of the first request as it stands.
+    /// the hold of the first request as it stands.
     ///
     /// Out:     a lease with validity > 0, granted by a majority under one token.
     /// Errors:  errc::resource_locked · no_quorum · too_many_waiters · idempotency_mismatch · renewals_exhausted
     /// (another
-    ///          hold would pass max_hold) · shutting_down · cancelled · invalid_argument.
+    ///          hold would pass max_hold, or holds_max) · shutting_down · cancelled · invalid_argument.
     /// Cancel:  (terminal) leaves the queue; an attempt under way is undone on every node.
     /// Timeout: node_timeout a round; `wait` in all.
     boost::asio::awaitable<result<lease>> acquire(acquire_request request);
@@ -140,12 +146,23 @@ class lock_manager {
     /// The lease as a majority sees it now. Errors: errc::lease_lost · no_quorum.
     boost::asio::awaitable<result<lease>> inspect(lease_claims claims);
 
-    /// Gives one hold back; with the last one the lease ends on every node, and the next who waits gets it: here in the
-    /// same round (handoff_max), elsewhere by a message.
+    /// Gives the hold of these claims back; with the last one the lease ends on every node, and the next who waits gets
+    /// it: here in the same round (handoff_max), elsewhere by a message. Given back twice it is given back once.
     ///
-    /// Errors:  errc::lease_lost (a majority did not hold it) · no_quorum (what was reached is released; the rest runs
-    /// out).
+    /// Out:     how many other holds are left.
+    /// Errors:  errc::lease_lost (a majority did not hold it) · no_quorum. Nodes that were not reached are told until
+    ///          max_ttl is over.
     boost::asio::awaitable<result<release_outcome>> release(lease_claims claims, std::string trace_id);
+
+    /// If the hold of these claims is the only one, the lease refuses further holds from now on: whoever asks for one
+    /// waits as for somebody else's lease. For a release that shuts the token out (a seal), before the seal.
+    ///
+    /// Errors:  errc::lease_lost · no_quorum: nothing is closed.
+    boost::asio::awaitable<result<closing>> close_to_holds(lease_claims claims);
+
+    /// Lifts what close_to_holds did: the seal failed, and the holder goes on. Waits for nothing; nodes that are not
+    /// reached are told later.
+    void reopen(lease_claims claims, closing closed);
 
     struct revocation {
         holder by;           ///< Who takes it away.

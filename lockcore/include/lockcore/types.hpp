@@ -94,4 +94,22 @@ class nonce {
     std::array<char, size> text_;
 };
 
+/// One hold of a lease: 64 random bits, new for each, as 16 hexadecimal digits. Unique within its lease.
+class hold_id {
+  public:
+    static constexpr std::size_t size = 16;
+    hold_id() { text_.fill('0'); }
+    /// Errors: errc::invalid_argument unless it is 16 lower-case hexadecimal digits.
+    static result<hold_id> parse(std::string_view text);
+    static hold_id from_bits(std::uint64_t bits);
+    /// The first hold, which comes with the grant: the second half of its nonce.
+    static hold_id of_grant(const nonce& attempt);
+
+    std::string_view str() const { return {text_.data(), text_.size()}; }
+    friend bool operator==(const hold_id&, const hold_id&) = default;
+
+  private:
+    std::array<char, size> text_;
+};
+
 }  // namespace lockcore

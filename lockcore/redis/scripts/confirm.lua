@@ -1,7 +1,7 @@
 -- CONFIRM (PROTOCOL.md R3): brings this node to the token T that the attempt settled on.
 -- KEYS  fg:node, then for each lease: its lease keys, then its counter keys
 -- ARGV  run id, then for each lease: resources, nonce, ttl in ms, T
--- Reply one string a lease: '0' done | '2' a lease is not the caller's | '3 counter' the node is past T
+-- Reply one string a lease: '0' done | '2' a lease is not the caller's | '3 counter' the node is past T | 'E' a counter key holds no counter
 --       error UNINIT when the node is not admitted under this run id.
 -- It never cuts the time that is left: a renewal may have been faster.
 -- Why atomic: the counter must not pass T between the test and the write.
@@ -13,25 +13,27 @@ while a <= #ARGV do
   local n, nonce, ttl, text = tonumber(ARGV[a]), ARGV[a + 1], tonumber(ARGV[a + 2]), ARGV[a + 3]
   local T, eff, mine, leases = tonumber(text), base, true, {}
   for i = k, k + n - 1 do
-    local lease = redis.pcall('GET', KEYS[i])
-    if type(lease) == 'table' then lease = '?' end  -- a key of another type: somebody else's
-    if not lease or string.sub(lease, 1, 32) ~= nonce then
+    local l = read_lease(KEYS[i])
+    if not l or l.by ~= nonce then
       mine = false
     else
-      leases[i] = lease
+      leases[i] = l
       ttl = math.max(ttl, redis.call('PTTL', KEYS[i]))
     end
-    local counter = tonumber(redis.call('GET', KEYS[i + n]) or '0')
-    if counter > eff then eff = counter end
+    local counter = read_counter(KEYS[i + n])
+    if eff and counter then eff = math.max(eff, counter) else eff = nil end
   end
   if not mine then
     out[#out + 1] = '2'
+  elseif not eff then
+    out[#out + 1] = 'E'
   elseif eff > T then
     out[#out + 1] = '3 ' .. string.format('%.0f', eff)
   else
     for i = k, k + n - 1 do
       redis.call('SET', KEYS[i + n], text)
-      redis.call('SET', KEYS[i], nonce .. ' ' .. text .. ' ' .. string.match(leases[i], '^%x+ %d+ (.*)$'), 'PX', ttl)
+      leases[i].token = text
+      write_lease(KEYS[i], leases[i], ttl)
     end
     out[#out + 1] = '0'
   end

@@ -1,43 +1,44 @@
--- RELEASE (PROTOCOL.md R7): gives back one hold; with the last one the lease goes. Never touches a counter.
+-- RELEASE (PROTOCOL.md R7, HOLDS): gives back one hold, by its id; where no other is left the lease goes. Never touches a counter.
 -- KEYS  fg:node, then for each lease: its lease keys
--- ARGV  run id, then for each lease: resources, nonce, mark of the caller, how ('0': one hold, '1': all of them, '2': one, but never the last)
--- Reply one string a lease: '0 holds told' with the holds that remain, and how many who wait elsewhere were told that it is free
---       | '2' not all of its keys were the caller's; those that were are gone
+-- ARGV  run id, then for each lease: resources, nonce, mark of the caller, how ('0': the hold, '1': the whole lease, '2': the hold, as if it had never been asked for), id of the hold
+-- Reply one string a lease: '0 told ids\ntombstones\nclosed' with how many who wait elsewhere were told that it is free; no ids: it is gone
+--       | '2' not all of its keys were the caller's; the hold is given back on those that were
 --       error UNINIT when the node is not admitted under this run id.
+-- The id leaves a tombstone, so that it may be said twice, and a HOLD that comes later adds nothing. '2' forgets its idempotency key as well.
 -- Who waits elsewhere left a mark in the lease (ACQUIRE) and is told by PUBLISH fg:wake:MARK 'nonce resource'.
 -- Why atomic: a lease that another has taken meanwhile must not be deleted.
 if redis.call('HGET', KEYS[1], 'run') ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 local out, k, a = {}, 2, 2
 while a <= #ARGV do
-  local n, nonce, own_mark, how = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
-  local mine, holds, told, leases = 0, 1, 0, {}
+  local n, nonce, own_mark, how, id = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
+  local mine, told, leases, all = 0, 0, {}, {ids = '', dead = '', closed = ''}
   for i = k, k + n - 1 do
-    local lease = redis.pcall('GET', KEYS[i])
-    if type(lease) == 'table' then lease = '?' end  -- a key of another type: somebody else's
-    if lease and string.sub(lease, 1, 32) == nonce then
-      mine, leases[i] = mine + 1, lease
-      holds = math.max(holds, tonumber(string.match(lease, '^%x+ %d+ %d+ (%d+)')))
+    local l = read_lease(KEYS[i])
+    if l and l.by == nonce then
+      mine, leases[i] = mine + 1, l
+      all.ids, all.dead = merge(all.ids, l.ids), merge(all.dead, l.dead)
+      if l.closed ~= '' then all.closed = l.closed end
     end
   end
-  if mine == n and how ~= '1' and (holds > 1 or how == '2') then
-    holds = math.max(holds - 1, 1)
-    for i = k, k + n - 1 do
-      local head, rest = string.match(leases[i], '^(%x+ %d+ %d+ )%d+( .*)$')
-      redis.call('SET', KEYS[i], head .. holds .. rest, 'KEEPTTL')
-    end
-    out[#out + 1] = '0 ' .. holds .. ' 0'
-  else
-    for i, lease in pairs(leases) do
+  release_id(all, id)
+  if how == '1' then all.ids = '' end
+  for i, l in pairs(leases) do
+    if all.ids == '' then
       redis.call('DEL', KEYS[i])
-      if string.find(lease, '\1', 1, true) then
-        local text = nonce .. ' ' .. string.sub(KEYS[i], 10)
-        for mark in string.gmatch(lease, '\1(%x+)') do
-          if mark ~= own_mark then told = told + redis.call('PUBLISH', 'fg:wake:' .. mark, text) end
-        end
+      local text = nonce .. ' ' .. string.sub(KEYS[i], 10)
+      for mark in string.gmatch(l.marks, '\1(%x+)') do
+        if mark ~= own_mark then told = told + redis.call('PUBLISH', 'fg:wake:' .. mark, text) end
       end
+    else
+      l.ids, l.dead, l.closed = all.ids, all.dead, all.closed
+      if how == '2' then
+        l.keys = string.sub(string.gsub(',' .. l.keys .. ',', ',%x+:' .. id .. ',', ','), 2, -2)
+        if l.keys == '' then l.keys = '-' end
+      end
+      write_lease(KEYS[i], l)
     end
-    out[#out + 1] = mine == n and ('0 0 ' .. told) or '2'
   end
-  k, a = k + n, a + 4
+  out[#out + 1] = mine == n and '0 ' .. told .. ' ' .. holds_of(all) or '2'
+  k, a = k + n, a + 5
 end
 return out

@@ -15,7 +15,9 @@ struct call {
     resource_set resources = 0;
     milliseconds ttl{0};
     sim_nonce nonce = 0;     ///< Of the lease; ACQUIRE draws one.
+    hold_number hold = 0;    ///< Of it; ACQUIRE draws one.
     sim_nonce previous = 0;  ///< ACQUIRE: the lease that is handed over.
+    hold_number previous_hold = 0;
     std::uint64_t token = 0;
     identity by = {};
     idempotency key = {};
@@ -36,7 +38,8 @@ struct call_answer {
     sim_nonce nonce = 0;
     std::uint64_t token = 0;
     milliseconds left{0};     ///< validity_ms
-    std::uint32_t holds = 1;  ///< On a majority of the nodes; after RELEASE: that remain.
+    std::uint32_t holds = 1;  ///< Of which the nodes told; after RELEASE: that remain.
+    hold_number hold = 0;     ///< ACQUIRE: the caller's.
 };
 
 /// The clients, as gateways see them: co-located, so that a call's answer takes no time (validity counts from it).

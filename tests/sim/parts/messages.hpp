@@ -30,6 +30,9 @@ struct idempotency {
     friend bool operator==(const idempotency&, const idempotency&) = default;
 };
 
+/// One hold of a lease; the first has the number of its nonce.
+using hold_number = std::uint64_t;
+
 /// Under which a gateway wants to be told that a lease ended. 0: none.
 using wake_mark = std::uint32_t;
 
@@ -59,11 +62,16 @@ struct request {
     // ACQUIRE, TOP-UP: what the lease says of itself.
     identity by;
     idempotency key;  ///< HOLD too.
-    std::uint32_t renewals = 0, holds = 1;
+    std::uint32_t renewals = 0;
     milliseconds held{0};
+    bool closed = false;      ///< Refuses further holds.
     wake_mark left_mark = 0;  ///< In the lease from the start.
     wake_mark mark = 0;       ///< ACQUIRE: to be told; RELEASE: not to be told.
-    // RENEW, HOLD; HOLD's `holds`: so many there are then at least.
+    hold_number hold = 0, previous_hold = 0;
+    bool whole_lease = false, undone = false;  ///< RELEASE: not one hold; as if the hold had never been asked for.
+    std::uint64_t close_mark = 0;              ///< CLOSE: of this attempt.
+    bool lift = false;                         ///< CLOSE
+    // RENEW, HOLD
     std::uint32_t renewals_max = 0;
     milliseconds hold_max{0};
     bool syncs = false;       ///< READMIT: when it was looked at.

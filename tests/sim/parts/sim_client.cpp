@@ -2,6 +2,8 @@
 
 #include <proto/validity.hpp>
 
+#include <algorithm>
+
 namespace sim {
 
 using outcome = call_answer::outcome;
@@ -89,7 +91,6 @@ void sim_client::wakes(std::uint32_t generation) {
 }
 
 void sim_client::choose_op() {
-    // What was given back is not given back once more: that would be somebody else's hold.
     if (stopping_ || insists_ || ops_left_ == 0) return lease_.given_back ? let_go() : release();
     --ops_left_;
     if (ctx_.now() > lease_.until) {
@@ -158,8 +159,9 @@ void sim_client::ask(call c) {
                    {.kind = event_kind::client_wakes, .who = static_cast<std::uint8_t>(index_), .a = generation_});
 }
 
-void sim_client::acquire(resource_set set, milliseconds ttl, sim_nonce previous) {
-    call c{.kind = call_kind::acquire, .resources = set, .ttl = ttl, .previous = previous};
+void sim_client::acquire(resource_set set, milliseconds ttl, sim_nonce previous, hold_number previous_hold) {
+    call c{
+        .kind = call_kind::acquire, .resources = set, .ttl = ttl, .previous = previous, .previous_hold = previous_hold};
     if (previous == 0) {
         if (ctx_.chance.chance(ctx_.set.waits_per_thousand))
             c.wait = std::chrono::ceil<milliseconds>(ctx_.chance.about(ctx_.set.max_ttl)) + milliseconds{1};
@@ -182,21 +184,57 @@ void sim_client::renew() {
          .resources = lease_.resources,
          .ttl = ttl,
          .nonce = lease_.nonce,
+         .hold = some_hold(),
          .token = lease_.token});
 }
 
 void sim_client::inspect() {
-    ask({.kind = call_kind::inspect, .resources = lease_.resources, .nonce = lease_.nonce, .token = lease_.token});
+    ask({.kind = call_kind::inspect,
+         .resources = lease_.resources,
+         .nonce = lease_.nonce,
+         .hold = some_hold(),
+         .token = lease_.token});
 }
 
-/// Gives back a hold; with the last one the lease is not its any more.
-void sim_client::release() {
-    if (lease_.holds > 0) --lease_.holds;
-    if (lease_.holds == 0) {
-        lease_.given_back = true;
-        check_.lease_valid_only(lease_.nonce, ctx_.now());
+/// One that it has; none is left: the one that it had last.
+hold_number sim_client::some_hold() {
+    if (lease_.holds.empty()) return lease_.released;
+    return lease_.holds[ctx_.chance.below(static_cast<std::uint32_t>(lease_.holds.size()))].number;
+}
+
+sim_time sim_client::valid_until(hold_number which) const {
+    for (const held::hold& h : lease_.holds) {
+        if (h.number == which) return h.until;
     }
-    ask({.kind = call_kind::release, .resources = lease_.resources, .nonce = lease_.nonce, .token = lease_.token});
+    return sim_time{0};
+}
+
+void sim_client::prolong(hold_number which, sim_time until) {
+    for (held::hold& h : lease_.holds) {
+        if (h.number == which) h.until = std::max(h.until, until);
+        lease_.until = std::max(lease_.until, h.until);
+    }
+}
+
+/// Gives back a hold; with the last one the lease is not its any more. Some give back one that they gave back before.
+void sim_client::release() {
+    call c{.kind = call_kind::release, .resources = lease_.resources, .nonce = lease_.nonce, .token = lease_.token};
+    if (lease_.released != 0 && !lease_.holds.empty() && ctx_.chance.chance(200)) {
+        ctx_.hit(probe::released_twice);
+        c.hold = lease_.released;
+        return ask(c);
+    }
+    if (!lease_.holds.empty()) {
+        lease_.released = lease_.holds.back().number;
+        lease_.holds.pop_back();
+    }
+    c.hold = lease_.released;
+    lease_.until = lease_.holds.empty() ? ctx_.now() : sim_time{0};
+    for (const held::hold& h : lease_.holds)
+        lease_.until = std::max(lease_.until, h.until);
+    lease_.given_back = lease_.holds.empty();
+    check_.lease_valid_only(lease_.nonce, lease_.until);
+    ask(c);
 }
 
 /// The next holder stands ready: it takes the lease over instead of waiting until it is free.
@@ -204,7 +242,8 @@ void sim_client::hand_over() {
     if (me_.owner != 0) return work();  // one more hold may stand on the nodes than it knows of
     lease_.given_back = true;           // its nonce is never renewed again
     if (!ctx_.broken(mutation::hand_over_keeps_old)) check_.lease_valid_only(lease_.nonce, ctx_.now());
-    acquire(lease_.resources, ctx_.chance.between(ctx_.set.ttl_low, ctx_.set.max_ttl), lease_.nonce);
+    acquire(lease_.resources, ctx_.chance.between(ctx_.set.ttl_low, ctx_.set.max_ttl), lease_.nonce,
+            lease_.holds.empty() ? lease_.released : lease_.holds.front().number);
 }
 
 void sim_client::linger() {
@@ -228,9 +267,10 @@ void sim_client::hold_again() {
 void sim_client::held_again(const call& c, const call_answer& a) {
     if (a.what == outcome::done && a.nonce != lease_.nonce) return acquired(c, a);  // the old one had ended
     if (a.what == outcome::done) {
-        ++lease_.holds;
+        const auto same = [&](const held::hold& h) { return h.number == a.hold; };
+        if (std::none_of(lease_.holds.begin(), lease_.holds.end(), same)) lease_.holds.push_back({a.hold, {}});
         lease_.ttl = c.ttl;
-        lease_.until = std::max(lease_.until, ctx_.now() + clock_.real(a.left));
+        prolong(a.hold, ctx_.now() + clock_.real(a.left));
         lease_.sure_since = asked_at_;
         check_.lease_valid(c.resources, a.nonce, lease_.until);
     }
@@ -246,6 +286,7 @@ void sim_client::acquired(const call& c, const call_answer& a) {
     lease_.ttl = c.ttl;
     lease_.write_under_way = a.token == unsure_under_;  // entered again: the same token
     lease_.until = until;
+    lease_.holds = {{a.hold, until}};
     lease_.sure_since = asked_at_;
     check_.lease_valid(c.resources, a.nonce, until);
     refused_ = 0;
@@ -274,10 +315,10 @@ void sim_client::answer(const call& c, const call_answer& a) {
         case call_kind::inspect:
             if (good) {
                 if (c.kind == call_kind::renew) lease_.ttl = c.ttl;
-                lease_.until = until;
+                prolong(c.hold, until);
                 lease_.sure_since = asked_at_;
-                if (!lease_.given_back) check_.lease_valid(c.resources, c.nonce, until);
-            } else if (a.what == outcome::lost && !lease_.given_back && ctx_.now() < lease_.until) {
+                if (!lease_.given_back) check_.lease_valid(c.resources, c.nonce, lease_.until);
+            } else if (a.what == outcome::lost && !lease_.given_back && ctx_.now() < valid_until(c.hold)) {
                 check_.told_lost(index_, lease_.nonce, lease_.token, lease_.sure_since);
                 return let_go();
             } else if ((a.what == outcome::lost || a.what == outcome::too_late) && ctx_.chance.chance(800)) {

@@ -42,9 +42,14 @@ class sim_client {
         milliseconds ttl{0};
         bool given_back = false;  ///< It asked for the release: whatever is answered later, it is not its any more.
         bool write_under_way = false;  ///< Its outcome is unknown: nothing more under this token.
-        std::uint32_t holds = 1;       ///< That it knows of and has not given back.
-        sim_time sure_since{0};        ///< When it asked for what it was told last.
-        sim_time until{0};             ///< Real time until which its own clock says that the lease is valid.
+        struct hold {
+            hold_number number = 0;
+            sim_time until{0};  ///< Each has a validity of its own.
+        };
+        std::vector<hold> holds;   ///< That it knows of and has not given back.
+        hold_number released = 0;  ///< The one that it gave back last.
+        sim_time sure_since{0};    ///< When it asked for what it was told last.
+        sim_time until{0};         ///< Real time until which its own clock says that the lease is valid.
     };
     /// What a client may do with a lease. A new operation is a new row here and a new weight in options.
     struct op {
@@ -53,7 +58,7 @@ class sim_client {
     };
     static const std::array<op, op_count> ops;
 
-    void acquire(resource_set set, milliseconds ttl, sim_nonce previous);
+    void acquire(resource_set set, milliseconds ttl, sim_nonce previous, hold_number previous_hold = 0);
     void work();
     void renew();
     void inspect();
@@ -64,6 +69,9 @@ class sim_client {
     void hold_again();
     void acquired(const call& c, const call_answer& a);
     void held_again(const call& c, const call_answer& a);
+    hold_number some_hold();
+    void prolong(hold_number which, sim_time until);
+    sim_time valid_until(hold_number which) const;
 
     void ask(call c);
     void choose_op();

@@ -121,6 +121,7 @@ std::uint32_t sim_gateway::new_attempt(const call& c, command_kind what) {
     q.renewals_max = ctx_.set.renewals_max;
     q.hold_max = ctx_.set.hold_max;
     q.nonce = c.nonce;
+    q.hold = c.hold;
     q.token = c.token;
     q.by = c.by;
     q.mark = mark();
@@ -135,17 +136,18 @@ void sim_gateway::called(const call& c) {
             if (check_.complete_by_now()[r] > c.token) ctx_.hit(probe::inspected_after_newer_grant);
         });
     }
-    start_round(c, command_of(c.kind), c.nonce, c.token, 1);
+    start_round(c, command_of(c.kind));
 }
 
-void sim_gateway::start_attempt(const call& c, ticket for_whom, sim_nonce previous, const call* gives_back) {
+void sim_gateway::start_attempt(const call& c, ticket for_whom, lease_of_before previous, const call* gives_back) {
     const std::uint32_t at = new_attempt(c, command_kind::acquire);
     attempt& a = attempts_[at];
     a.for_whom = for_whom;
     if (gives_back) a.gives_back = *gives_back;
     request& q = a.built;
-    q.nonce = ctx_.chance.next() | 1;
-    q.previous = previous;
+    q.nonce = q.hold = ctx_.chance.next() | 1;
+    q.previous = previous.nonce;
+    q.previous_hold = previous.hold;
     q.key = c.key;
     if (c.wait == milliseconds{0}) q.mark = 0;
     // Whoever waits behind it here has to be told when the lease ends at another gateway.
@@ -158,16 +160,8 @@ void sim_gateway::start_attempt(const call& c, ticket for_whom, sim_nonce previo
     settle(at);
 }
 
-std::uint32_t sim_gateway::start_round(const call& c, command_kind what, sim_nonce nonce, std::uint64_t token,
-                                       std::uint32_t holds) {
-    const std::uint32_t at = new_attempt(c, what);
-    request& q = attempts_[at].built;
-    q.nonce = nonce;
-    q.token = token;
-    q.holds = holds;
-    if (what == command_kind::hold) q.key = c.key;
-    begin_round(at);
-    return at;
+void sim_gateway::start_round(const call& c, command_kind what) {
+    begin_round(new_attempt(c, what));
 }
 
 void sim_gateway::begin_round(std::uint32_t at) {
@@ -260,7 +254,7 @@ void sim_gateway::perform(std::uint32_t at, acquire::step step) {
         acquire::step next;
         for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
             if (!answered[n]) continue;
-            if (!confirms) note_previous(a, n, answers[n]);
+            if (!confirms) note_previous(attempts_[at], n, answers[n]);
             const acquire::step s = confirms ? a.taking.confirm_answered(at_index(n), step.token, answers[n])
                                              : a.taking.acquire_answered(at_index(n), answers[n]);
             if (s.to.any()) next = s;
@@ -291,7 +285,6 @@ void sim_gateway::acquire_answered(std::uint32_t at, std::uint32_t node, command
     }
     if (r.status == reply_status::stale && ctx_.broken(mutation::stale_counts)) a.stale_at[node] = r.value;
     if (command == command_kind::acquire) note_previous(a, node, r);
-    note_holds(a, r);
     const std::size_t stamps = a.taking.stamps();
     const acquire::step next = command == command_kind::acquire
                                    ? a.taking.acquire_answered(at_index(node), r)
@@ -316,32 +309,36 @@ void sim_gateway::count_probes(const attempt& a, std::uint64_t token_before, com
                                       : probe::late_reply_lower);
 }
 
-/// A node may have missed a hold that another counted.
-void sim_gateway::note_holds(attempt& a, const node_reply& r) {
-    if (r.text.empty()) return;
-    if (const auto record = lockcore::lease_record::parse(r.text)) {
-        std::uint32_t& most = a.most_holds[std::string(record->attempt.str())];
-        most = std::max(most, record->holds);
-    }
-}
-
 /// As acquire_attempt::note_previous.
 void sim_gateway::note_previous(attempt& a, std::uint32_t node, const node_reply& r) {
+    if (a.built.previous == 0) return;
+    if (r.status != reply_status::ok && r.status != reply_status::kept) release_previous(a, node);
     if (!a.gives_back) return;
     node_reply about = only(r.status);
     if (r.status == reply_status::kept) {
         about.status = reply_status::ok;
-        about.count = r.count;
-    } else if ((r.status == reply_status::ok && r.count == 0) || r.status == reply_status::held ||
+        about.text = r.text;
+    } else if ((r.status == reply_status::ok && !r.took_over) || r.status == reply_status::held ||
                r.status == reply_status::own) {
         about.status = reply_status::lost;
     }
-    const auto verdict = a.previous.answered(at_index(node), about);
-    if (verdict == majority_round::verdict::pending) return;
-    if (verdict == majority_round::verdict::yes && !a.previous.holds_settled()) return;
+    if (a.previous.answered(at_index(node), about) == majority_round::verdict::pending) return;
     const call c = *std::exchange(a.gives_back, std::nullopt);
     if (a.previous.holds() > 0) ctx_.hit(probe::hand_over_kept);
-    release_done(c, a.previous, a.previous.outcome() == majority_round::verdict::yes ? a.previous.holds() : 0, true);
+    release_done(c, a.previous, true);
+}
+
+/// Behind the attempt that was to take it over: where that was not done, it would stay until its ttl.
+void sim_gateway::release_previous(const attempt& a, std::uint32_t node) {
+    if (ctx_.broken(mutation::previous_left_behind)) return;
+    const request q = a.built;
+    const std::uint32_t at = new_attempt(a.asked_for, command_kind::release);
+    attempts_[at].built.nonce = q.previous;
+    attempts_[at].built.hold = q.previous_hold;
+    attempts_[at].told = true;
+    ctx_.hit(probe::previous_ended);
+    (void)send(at, node, command_kind::release, 0);
+    settle(at);
 }
 
 void sim_gateway::acquire_done(std::uint32_t at) {
@@ -364,7 +361,8 @@ void sim_gateway::acquire_done(std::uint32_t at) {
             if (several) ctx_.hit(probe::several_granted);
             if (ctx_.set.buckets < ctx_.set.resources) ctx_.hit(probe::bucket_shared_by_grants);
             if (a.built.previous != 0 && for_whom != 0) ctx_.hit(probe::handed_to_waiter);
-            return finished(c, for_whom, {outcome::done, a.built.nonce, value_of(a.taking.token()), left});
+            return finished(c, for_whom,
+                            {outcome::done, a.built.nonce, value_of(a.taking.token()), left, 1, a.built.hold});
         }
         ctx_.hit(wanted ? probe::validity_used_up : probe::unwanted_grant_undone);
         undo(at);
@@ -372,14 +370,11 @@ void sim_gateway::acquire_done(std::uint32_t at) {
     }
     if (several) ctx_.hit(probe::several_refused);
     undo(at);
-    if (a.built.previous != 0 && for_whom != 0) end_previous(a);
     const bool locked = a.taking.outcome() == acquire::verdict::locked;
     ctx_.hit(locked ? probe::locked : probe::no_quorum);
     const milliseconds left = a.taking.remaining();
     if (locked) {
-        auto own = a.taking.own_lease();
-        if (own && !ctx_.broken(mutation::hold_counts_on_one))
-            own->holds = std::max(own->holds, a.most_holds[std::string(own->attempt.str())]);
+        const auto own = a.taking.own_lease();
         if (own && enter_again(c, for_whom, *own, false, left)) return;
     }
     finished(c, for_whom, {locked ? outcome::locked : outcome::no_quorum, 0, 0, left});
@@ -399,40 +394,16 @@ void sim_gateway::undo(std::uint32_t at) {
         if (!targets[n]) continue;
         a.undone_in[n] = links_[n]->run();
         // Its own hold, and no more: the same owner may have entered the lease again meanwhile.
-        const auto how = ctx_.broken(mutation::undo_drops_holds) ? command_kind::undo : command_kind::release;
-        if (send(at, n, how, 0) != reply_status::ok) a.clean = false;
+        a.built.undone = true;
+        a.built.whole_lease = ctx_.broken(mutation::undo_drops_holds);
+        if (send(at, n, command_kind::release, 0) != reply_status::ok) a.clean = false;
     }
-}
-
-/// As shard::end_previous: it was to be given back whoever gets it next; where it has holds left it stays.
-void sim_gateway::end_previous(const attempt& a) {
-    if (ctx_.broken(mutation::previous_ends_with_holds)) {
-        for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
-            if (a.taking.answer_of(at_index(n)) == reply_status::kept) return;
-        }
-        start_round(a.asked_for, command_kind::undo, a.built.previous, 0, 1);
-        return;
-    }
-    // Whoever did what was asked, or may yet do it, took a hold off already. Others still have it.
-    const std::uint32_t at = new_attempt(a.asked_for, command_kind::release);
-    attempt& ends = attempts_[at];
-    ends.built.nonce = a.built.previous;
-    ends.told = true;
-    for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
-        const reply_status s = a.taking.answer_of(at_index(n));
-        const bool not_done = s == reply_status::held || s == reply_status::own || s == reply_status::overflow;
-        if (!not_done) continue;
-        ctx_.hit(probe::previous_ended);
-        (void)send(at, n, command_kind::release, 0);
-    }
-    settle(at);
 }
 
 // --- RENEW, HOLD, INSPECT, RELEASE, as round_attempt and the shard do them
 
 void sim_gateway::round_answered(std::uint32_t at, std::uint32_t node, node_reply r) {
     attempt& a = attempts_[at];
-    note_holds(a, r);
     if (a.what == command_kind::look) {
         const bool decided = a.survey.answered(at_index(node), r) != lockcore::survey::verdict::pending;
         if (decided && !a.told) survey_done(at);
@@ -441,27 +412,16 @@ void sim_gateway::round_answered(std::uint32_t at, std::uint32_t node, node_repl
     const bool renews = a.what == command_kind::renew;
     if (renews && r.status == reply_status::timeout && ctx_.broken(mutation::renew_over_silence))
         r.status = reply_status::ok;
-    a.holds_left[node] = r.status == reply_status::ok && r.count > 0;
     const auto verdict = a.round.answered(at_index(node), r);
-    if (a.takes_back && a.holds_left[node] && !a.finished[node]) {
-        ctx_.hit(probe::hold_taken_back_late);
-        a.finished.set(node);
-        (void)send(at, node, command_kind::release, 0);
-    }
-    if (verdict == majority_round::verdict::yes) {
-        if (renews && a.may_top_up && local_time() - a.started < a.built.ttl / 4) top_up(at);
-        if (a.what == command_kind::release) {
-            if (!a.round.holds_settled() && !a.round.complete()) return;
-            finish_release(at);
-        }
-    }
+    const bool renewed = renews && verdict == majority_round::verdict::yes;
+    if (renewed && a.may_top_up && local_time() - a.started < a.built.ttl / 4) top_up(at);
     if (verdict != majority_round::verdict::pending && !a.told) round_done(at);
 }
 
 void sim_gateway::top_up(std::uint32_t at) {
     attempt& a = attempts_[at];
     a.built.renewals = static_cast<std::uint32_t>(a.round.value());
-    a.built.holds = a.round.holds();
+    a.built.closed = a.round.closed();
     a.built.held = a.round.held();
     for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
         if (a.topped_up[n] || a.round.answer_of(at_index(n)) != reply_status::lost) continue;
@@ -470,37 +430,12 @@ void sim_gateway::top_up(std::uint32_t at) {
     }
 }
 
-/// Whether a majority said that it stands there no more. A node that said nothing may have a hold left.
-bool sim_gateway::known_gone(const attempt& a) const {
-    if (ctx_.broken(mutation::release_counts_silence)) return a.round.holds() == 0;
-    std::size_t gone = 0;
-    for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
-        const reply_status s = a.round.answer_of(at_index(n));
-        if (s == reply_status::lost || (s == reply_status::ok && !a.holds_left[n])) ++gone;
-    }
-    return gone >= lockcore::majority_of(ctx_.set.nodes);
-}
-
-/// Takes the lease off the nodes that had missed the release of a hold.
-void sim_gateway::finish_release(std::uint32_t at) {
-    attempt& a = attempts_[at];
-    if (!known_gone(a)) return;
-    for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
-        if (!a.holds_left[n] || a.finished[n]) continue;
-        a.finished.set(n);
-        ctx_.hit(probe::release_finished);
-        (void)send(at, n, command_kind::undo, 0);
-    }
-}
-
 void sim_gateway::round_done(std::uint32_t at) {
     attempt& a = attempts_[at];
     a.told = true;
     if (a.what == command_kind::undo) return;
     if (a.what == command_kind::release) {
-        const bool yes = a.round.outcome() == majority_round::verdict::yes;
-        const std::uint32_t holds = yes && !known_gone(a) ? std::max(a.round.holds(), 1U) : 0;
-        return release_done(a.asked_for, a.round, holds, false);
+        return release_done(a.asked_for, a.round, false);
     }
     const call c = a.asked_for;
     // Asked for by one who wants to take it.
@@ -513,7 +448,7 @@ void sim_gateway::round_done(std::uint32_t at) {
             check_.alive_seen(c.resources, c.token, a.before, inspects ? "INSPECT" : "RENEW");
             const milliseconds lasts = inspects ? a.round.remaining() : c.ttl;
             out.left = std::chrono::floor<milliseconds>(lockcore::validity(lasts, local_time() - a.started));
-            out.holds = a.round.holds();
+            out.holds = static_cast<std::uint32_t>(a.round.holds());
             if (out.left <= milliseconds{0}) out.what = outcome::too_late;
             if (out.what == outcome::done) ctx_.hit(inspects ? probe::inspected_yes : probe::renewed);
             break;
@@ -534,12 +469,13 @@ void sim_gateway::round_done(std::uint32_t at) {
 }
 
 /// `handed`: one round ended this lease and began the next.
-void sim_gateway::release_done(const call& c, const majority_round& round, std::uint32_t holds, bool handed) {
+void sim_gateway::release_done(const call& c, const majority_round& round, bool handed) {
     const bool yes = round.outcome() == majority_round::verdict::yes;
+    const std::uint32_t holds = yes ? static_cast<std::uint32_t>(round.holds()) : 0;
     const bool lost = round.outcome() == majority_round::verdict::lost;
     const bool others_wait = round.told() > 0;
     ctx_.hit(yes ? holds > 0 ? probe::hold_released : probe::released : lost ? probe::release_lost : probe::no_quorum);
-    if (holds == 0) ended_here(c.nonce);
+    if (holds == 0) stop_top_ups(c.nonce, 0);
     if (!handed) given_back(c.resources, others_wait);
     tell(c, {yes    ? outcome::done
              : lost ? outcome::lost

@@ -69,11 +69,9 @@ class sim_gateway {
         bool told = false;          ///< It is over, late answers apart.
         bool complete = false, confirmed = false, undone = false;
         bool timed_out = false;
-        bool clean = true;                                ///< No connection broke: what was undone is undone.
-        std::map<std::string, std::uint32_t> most_holds;  ///< That a node told of, by nonce.
+        bool clean = true;  ///< No connection broke: what was undone is undone.
         bool may_top_up = true;
-        bool takes_back = false;  ///< HOLD: nobody wants it any more.
-        lockcore::node_set topped_up, holds_left, finished;
+        lockcore::node_set topped_up;
         std::array<run_number, sim_nodes_max> undone_in{};
         sim_time undone_at{};
         std::array<std::uint64_t, sim_nodes_max> stale_at{};  ///< Only with mutation::stale_counts.
@@ -89,28 +87,28 @@ class sim_gateway {
 
     // sim_gateway.cpp
     std::uint32_t new_attempt(const call& c, lockcore::command_kind what);
-    void start_attempt(const call& c, ticket for_whom, sim_nonce previous, const call* gives_back);
-    std::uint32_t start_round(const call& c, lockcore::command_kind what, sim_nonce nonce, std::uint64_t token,
-                              std::uint32_t holds);
+    struct lease_of_before {
+        sim_nonce nonce = 0;
+        hold_number hold = 0;
+    };
+    void start_attempt(const call& c, ticket for_whom, lease_of_before previous, const call* gives_back);
+    void start_round(const call& c, lockcore::command_kind what);
     void begin_round(std::uint32_t at);
     void perform(std::uint32_t at, lockcore::acquire::step step);
     lockcore::reply_status send(std::uint32_t at, std::uint32_t node, lockcore::command_kind command,
                                 std::uint64_t token);
     void acquire_answered(std::uint32_t at, std::uint32_t node, lockcore::command_kind command, std::uint64_t token,
                           lockcore::node_reply r);
-    static void note_holds(attempt& a, const lockcore::node_reply& r);
     void note_previous(attempt& a, std::uint32_t node, const lockcore::node_reply& r);
     void round_answered(std::uint32_t at, std::uint32_t node, lockcore::node_reply r);
     void count_probes(const attempt& a, std::uint64_t token_before, lockcore::command_kind command,
                       const lockcore::node_reply& r);
     void acquire_done(std::uint32_t at);
     void round_done(std::uint32_t at);
-    void release_done(const call& c, const lockcore::majority_round& round, std::uint32_t holds, bool handed);
-    bool known_gone(const attempt& a) const;
+    void release_done(const call& c, const lockcore::majority_round& round, bool handed);
     void top_up(std::uint32_t at);
     void undo(std::uint32_t at);
-    void end_previous(const attempt& a);
-    void finish_release(std::uint32_t at);
+    void release_previous(const attempt& a, std::uint32_t node);
     void settle(std::uint32_t at);
     void tell(const call& c, const call_answer& answer);
     microseconds local_time() const { return clock_.of(ctx_.now()); }
@@ -134,7 +132,8 @@ class sim_gateway {
     void leave(ticket t, bool granted);
     void let_head_look(std::uint32_t home, milliseconds pause);
     void given_back(resource_set set, bool others_wait);
-    void ended_here(sim_nonce nonce);
+    /// `hold` 0: all of its holds.
+    void stop_top_ups(sim_nonce nonce, hold_number hold);
 
     context& ctx_;
     network& net_;

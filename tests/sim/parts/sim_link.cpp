@@ -309,9 +309,7 @@ reply_status sim_link::send(request q) {
     if (connection_ == network::none || !stands_) return reply_status::unreachable;
     if (!votes()) return reply_status::not_admitted;
     const bool gives_back = q.command == lockcore::command_kind::release || q.command == lockcore::command_kind::undo;
-    // Who counts a hold off has to have counted it on.
-    const bool counts = q.command == lockcore::command_kind::hold && !ctx_.broken(mutation::hold_not_sent_when_late);
-    if (!gives_back && !counts && !in_flight_.empty() && in_flight_.front().overdue) return reply_status::timeout;
+    if (!gives_back && !in_flight_.empty() && in_flight_.front().overdue) return reply_status::timeout;
     q.run = run_;
     net_.send(connection_, q);
     in_flight_.push({q, ctx_.now(), false});

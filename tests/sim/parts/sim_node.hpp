@@ -53,17 +53,20 @@ class sim_node {
     milliseconds time_left(std::uint32_t resource) const;
     std::uint64_t counter(std::uint32_t resource) const { return data_.counters[ctx_.set.bucket_of[resource]]; }
 
-    static constexpr std::size_t keys_max = 8, marks_max = 16;
+    static constexpr std::size_t keys_max = 8, marks_max = 16, holds_max = 64, tombstones_max = 64;
 
   private:
     struct lease_row {
         sim_nonce nonce = 0;
         std::uint64_t token = 0;
-        std::uint32_t renewals = 0, holds = 1;
+        std::uint32_t renewals = 0;
+        std::vector<hold_number> ids, dead;  ///< Live holds, and tombstones.
+        hold_number closed_by = 0;           ///< 0: open.
+        std::uint64_t closed_mark = 0;
         milliseconds given{0}, held{0};  ///< The ttl as last given, and how long it was held until then.
         identity by;
         resource_set resources = 0;
-        std::vector<idempotency> keys;
+        std::vector<std::pair<idempotency, hold_number>> keys;
         std::vector<wake_mark> marks;
         milliseconds expires{0};  ///< By the node's wall clock.
     };
@@ -80,7 +83,10 @@ class sim_node {
 
     lockcore::node_reply acquire(const request& q);
     lockcore::node_reply refuse(const request& q, milliseconds left, std::uint64_t token);
-    lockcore::node_reply take_a_hold_off(const request& q, std::uint32_t left);
+    lockcore::node_reply take_a_hold_off(const request& q, const std::vector<hold_number>& left);
+    lockcore::node_reply close(const request& q);
+    static void release_id(lease_row& row, hold_number id);
+    static std::string holds_text(const lease_row& row);
     lockcore::node_reply confirm(const request& q);
     lockcore::node_reply renew(const request& q);
     lockcore::node_reply inspect(const request& q) const;

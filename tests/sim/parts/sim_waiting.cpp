@@ -29,6 +29,10 @@ sim_nonce nonce_from(const lockcore::nonce& n) {
     return std::stoull(std::string(n.str().substr(16)), nullptr, 16);
 }
 
+hold_number number_from(const lockcore::hold_id& id) {
+    return std::stoull(std::string(id.str()), nullptr, 16);
+}
+
 /// As the nodes write it.
 lockcore::holder written(const identity& by) {
     return {"p" + std::to_string(by.principal), by.owner == 0 ? std::string() : "o" + std::to_string(by.owner)};
@@ -41,8 +45,8 @@ bool worth_waiting(outcome what) {
 }  // namespace
 
 void sim_gateway::take(const call& c) {
-    if (c.previous != 0) return start_attempt(c, 0, c.previous, nullptr);
-    if (!queues_[home_of(c.resources)]) return start_attempt(c, 0, 0, nullptr);
+    if (c.previous != 0) return start_attempt(c, 0, {c.previous, c.previous_hold}, nullptr);
+    if (!queues_[home_of(c.resources)]) return start_attempt(c, 0, {}, nullptr);
     // Nobody overtakes those who wait, but who holds the lease already need not wait for itself.
     if (c.by.owner == 0 && c.key.who == 0) return join_or_refuse(c);
     const std::uint32_t at = new_attempt(c, command_kind::look);
@@ -55,9 +59,7 @@ void sim_gateway::survey_done(std::uint32_t at) {
     a.told = true;
     const call c = a.asked_for;
     if (a.survey.outcome() == lockcore::survey::verdict::found) {
-        lockcore::lease_record record = *a.survey.lease();
-        if (!ctx_.broken(mutation::hold_counts_on_one))
-            record.holds = std::max(record.holds, a.most_holds[std::string(record.attempt.str())]);
+        const lockcore::lease_record record = *a.survey.lease();
         resource_set named = static_cast<resource_set>(1U << home_of(c.resources));
         for (const auto& r : record.resources)
             named |= static_cast<resource_set>(1U << (r.str()[1] - '0'));
@@ -73,9 +75,10 @@ bool sim_gateway::enter_again(const call& c, ticket for_whom, const lockcore::le
     using match = lockcore::idempotency_mark::match;
     lockcore::idempotency_mark key;
     if (c.key.who != 0) key.text = hex(c.key.who, 16) + hex(c.key.what, 8);
-    const match found = key.found_in(own.keys);
-    if (found == match::none && c.by.owner == 0) return false;
-    const bool repeats = found == match::same;
+    const auto found = key.found_in(own.keys);
+    if (found.what == match::none && c.by.owner == 0) return false;
+    const bool repeats = found.what == match::same;
+    if (repeats ? own.holds.released(found.hold) : own.holds.closed()) return false;
     const std::uint32_t at = new_attempt(c, repeats ? command_kind::inspect : command_kind::hold);
     attempt& a = attempts_[at];
     a.for_whom = for_whom;
@@ -83,9 +86,8 @@ bool sim_gateway::enter_again(const call& c, ticket for_whom, const lockcore::le
     a.locked_for = locked_for;
     a.built.nonce = nonce_from(own.attempt);
     a.built.token = value_of(own.token);
-    a.built.holds = own.holds + 1;
-    // A hold that is taken back would leave its key there, and whoever repeats it would be told of a hold that is gone.
-    if (ctx_.broken(mutation::hold_leaves_key)) a.built.key = c.key;
+    a.built.hold = repeats ? number_from(found.hold) : ctx_.chance.next() | 1;
+    if (!repeats) a.built.key = c.key;
     if (!repeats) check_.entering(a.built.nonce);
     begin_round(at);
     return true;
@@ -96,7 +98,8 @@ void sim_gateway::entered(std::uint32_t at) {
     attempt& a = attempts_[at];
     const call c = a.asked_for;
     const bool repeats = a.what == command_kind::inspect;
-    const bool yes = a.round.outcome() == majority_round::verdict::yes;
+    const bool enough = ctx_.broken(mutation::hold_on_one) && !repeats && a.round.yes() > 0;
+    const bool yes = a.round.outcome() == majority_round::verdict::yes || enough;
     const milliseconds lasts = repeats ? a.round.remaining() : c.ttl;
     const auto left = std::chrono::floor<milliseconds>(lockcore::validity(lasts, local_time() - a.started));
     const bool wanted = clients_.waits_for(c);
@@ -106,7 +109,9 @@ void sim_gateway::entered(std::uint32_t at) {
     }
     if (yes && left > milliseconds{0} && (wanted || repeats)) {
         ctx_.hit(repeats ? probe::repeat_answered : probe::hold_added);
-        return finished(c, a.for_whom, {outcome::done, a.built.nonce, a.built.token, left, a.round.holds()});
+        return finished(c, a.for_whom,
+                        {outcome::done, a.built.nonce, a.built.token, left, static_cast<std::uint32_t>(a.round.holds()),
+                         a.built.hold});
     }
     if (!repeats) take_hold_back(at);
     if (!wanted) return finished(c, a.for_whom, {outcome::cancelled});
@@ -126,18 +131,13 @@ void sim_gateway::not_entered(const attempt& a) {
     finished(a.asked_for, a.for_whom, {outcome::locked, 0, 0, a.locked_for});
 }
 
-/// Where HOLD was counted; where it is not known yet, when the answer comes.
+/// RELEASE of the hold, on every node: its tombstone keeps a HOLD out that comes later.
 void sim_gateway::take_hold_back(std::uint32_t at) {
     attempt& a = attempts_[at];
     ctx_.hit(probe::hold_taken_back);
-    a.takes_back = true;
-    for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
-        const reply_status s = a.round.answer_of(static_cast<lockcore::node_index>(n));
-        const bool may_have = s == reply_status::timeout || s == reply_status::pending;
-        if (s != reply_status::ok && !(may_have && ctx_.broken(mutation::hold_back_unasked))) continue;
-        a.finished.set(n);
+    a.built.undone = !ctx_.broken(mutation::hold_leaves_key);
+    for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n)
         (void)send(at, n, command_kind::release, 0);
-    }
 }
 
 void sim_gateway::finished(const call& c, ticket for_whom, const call_answer& answer) {
@@ -215,7 +215,7 @@ void sim_gateway::poll(ticket t) {
     }
     if (!first) return poll(t);
     w.trying = true;
-    start_attempt(c, t, 0, nullptr);
+    start_attempt(c, t, {}, nullptr);
 }
 
 void sim_gateway::waiter_wakes(ticket t, std::uint32_t serial) {
@@ -260,6 +260,7 @@ void sim_gateway::dropped(const call& c) {
 // --- giving back
 
 void sim_gateway::release(const call& c) {
+    stop_top_ups(c.nonce, c.hold);
     // Where somebody waits here for just this, one round ends the one lease and begins the next (HAND-OVER).
     auto& queue = queues_[home_of(c.resources)];
     if (queue) {
@@ -270,10 +271,10 @@ void sim_gateway::release(const call& c) {
         if (ready) {
             found->second.trying = true;
             const call next = found->second.asked;
-            return start_attempt(next, head, c.nonce, &c);
+            return start_attempt(next, head, {c.nonce, c.hold}, &c);
         }
     }
-    start_round(c, command_kind::release, c.nonce, c.token, 1);
+    start_round(c, command_kind::release);
 }
 
 void sim_gateway::given_back(resource_set set, bool others_wait) {
@@ -306,9 +307,10 @@ void sim_gateway::told_of_end(std::uint32_t node, const wake& w) {
 }
 
 /// Renewals of it with answers still to come put it back nowhere.
-void sim_gateway::ended_here(sim_nonce nonce) {
+void sim_gateway::stop_top_ups(sim_nonce nonce, hold_number hold) {
     for (attempt& a : attempts_) {
-        if (a.in_use && a.what == command_kind::renew && a.built.nonce == nonce) a.may_top_up = false;
+        const bool same = a.built.nonce == nonce && (hold == 0 || a.built.hold == hold);
+        if (a.in_use && a.what == command_kind::renew && same) a.may_top_up = false;
     }
 }
 

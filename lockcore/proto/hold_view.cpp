@@ -1,0 +1,49 @@
+#include <proto/hold_view.hpp>
+
+#include <algorithm>
+
+namespace lockcore {
+namespace {
+
+void add_id(std::vector<hold_id>& to, const hold_id& id) {
+    if (std::ranges::find(to, id) == to.end()) to.push_back(id);
+}
+
+void add_ids(std::vector<hold_id>& to, std::string_view line) {
+    while (!line.empty()) {
+        const std::string_view word = line.substr(0, line.find(','));
+        line.remove_prefix(std::min(word.size() + 1, line.size()));
+        if (const auto id = hold_id::parse(word)) add_id(to, *id);
+    }
+}
+
+}  // namespace
+
+void hold_view::add(std::string_view text) {
+    const auto next_line = [&text] {
+        const std::string_view line = text.substr(0, text.find('\n'));
+        text.remove_prefix(std::min(line.size() + 1, text.size()));
+        return line;
+    };
+    add_ids(live_, next_line());
+    add_ids(dead_, next_line());
+    closed_ = closed_ || !text.empty();
+}
+
+void hold_view::add(const hold_view& other) {
+    for (const hold_id& id : other.live_)
+        add_id(live_, id);
+    for (const hold_id& id : other.dead_)
+        add_id(dead_, id);
+    closed_ = closed_ || other.closed_;
+}
+
+std::size_t hold_view::count() const {
+    return static_cast<std::size_t>(std::ranges::count_if(live_, [this](const hold_id& id) { return !released(id); }));
+}
+
+bool hold_view::released(const hold_id& id) const {
+    return std::ranges::find(dead_, id) != dead_.end();
+}
+
+}  // namespace lockcore
