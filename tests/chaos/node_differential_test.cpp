@@ -399,9 +399,7 @@ class two_nodes {
         if (chance().chance(300)) q.hint = simulated_.counter(first) + chance().below(5);
         if (chance().chance(10)) q.hint = (base_ / epoch_size + 1) * epoch_size;  // the epoch is used up
         if (chance().chance(600)) q.mark = 1 + chance().below(chance().chance(900) ? 4 : 40);
-        // ACQUIRE takes a mark in the tail for a part of who asks: with one, a named owner is not known again.
-        const bool may_be_known = q.by.owner != 0 || q.key.who != 0;
-        if (!may_be_known && chance().chance(400)) q.left_mark = 1 + chance().below(4);
+        if (chance().chance(300)) q.left_mark = 1 + chance().below(4);
         q.renewals_max = chance().below(6);
         q.hold_max = chance().chance(800) ? 24h : milliseconds(chance().below(2'000'000));
         if (kind == command_kind::top_up) {
