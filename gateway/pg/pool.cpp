@@ -363,8 +363,8 @@ asio::awaitable<result<std::vector<std::string>>> pool::find_guard_faults(deadli
     auto work = [](session_slot& slot) -> result<std::vector<std::string>> {
         return twice(slot, [](session& via) { return pg::find_guard_faults(via); });
     };
-    return impl_->submit<std::vector<std::string>>(impl_->least_loaded(impl_->history_readers), until, true,
-                                                   std::move(work));
+    return impl_->submit_read<std::vector<std::string>>(impl_->history_reads, {}, read_cost::cheap, until, std::move(work),
+                                                        true);
 }
 
 asio::awaitable<result<std::size_t>> pool::append_history(std::shared_ptr<const history_batch> batch, deadline until) {

@@ -75,7 +75,7 @@ failure not_authentic() {
 
 failure older_form() {
     failure f;
-    f.code = errc::lease_lost;
+    f.code = errc::lease_not_authentic;
     f.detail =
         "The lease was given by an older version of fencegate. It can't be used here and runs out by itself: take a "
         "new one.";

@@ -14,8 +14,8 @@ namespace lockcore {
 /// database can read it too.
 std::string seal_lease_id(const lease_claims& claims, const authenticator& mac);
 
-/// Errors: errc::lease_not_authentic, for any text that seal_lease_id with the same key did not make · lease_lost, for
-/// one of the form "1": older versions counted holds, and their leases run out by themselves.
+/// Errors: errc::lease_not_authentic, for any text that seal_lease_id with the same key did not make. One of the form
+/// "1" is named as what it is: older versions counted holds, and their leases run out by themselves.
 result<lease_claims> open_lease_id(std::string_view lease_id, const authenticator& mac);
 
 /// Longest text that is looked at: 16 names of 200 bytes and two of 128, encoded.

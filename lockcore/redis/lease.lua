@@ -6,11 +6,10 @@ local ANOTHERS = {}
 local KEYS_BYTES, TOMBSTONES_BYTES = 8 * 42 - 1, 64 * 17 - 1
 
 local function parse_lease(text)
-  local l = {}
-  l.by, l.token, l.renewals, l.ttl, l.held, l.granted, l.keys, l.who, l.ids, l.dead, l.closed, l.marks = string.match(text, FORM)
-  if not l.by or #l.by ~= 32 or #l.token > 16 or #l.renewals > 9 or #l.ttl > 13 or #l.held > 13 or #l.granted > 15 or #l.keys > KEYS_BYTES then return ANOTHERS end
-  if l.marks ~= '' and string.byte(l.marks) ~= 1 then return ANOTHERS end
-  return l
+  local by, token, renewals, ttl, held, granted, keys, who, ids, dead, closed, marks = string.match(text, FORM)
+  if not by or #by ~= 32 or #token > 16 or #renewals > 9 or #ttl > 13 or #held > 13 or #granted > 15 or #keys > KEYS_BYTES then return ANOTHERS end
+  if marks ~= '' and string.byte(marks) ~= 1 then return ANOTHERS end
+  return {by = by, token = token, renewals = renewals, ttl = ttl, held = held, granted = granted, keys = keys, who = who, ids = ids, dead = dead, closed = closed, marks = marks}
 end
 -- Nil: there is none.
 local function read_lease(key)
@@ -50,6 +49,7 @@ end
 local function holds_of(l) return l.ids .. '\n' .. l.dead .. '\n' .. l.closed end
 -- RELEASE(id), in the lists alone.
 local function release_id(l, id)
-  l.ids, l.dead = without_id(l.ids, id), string.sub(with_id(l.dead, id), -TOMBSTONES_BYTES)
+  l.ids = l.ids == id and '' or without_id(l.ids, id)
+  l.dead = l.dead == '' and id or string.sub(with_id(l.dead, id), -TOMBSTONES_BYTES)
   if string.sub(l.closed, 1, 16) == id then l.closed = '' end
 end

@@ -179,17 +179,12 @@ inline add(h, n) {
 #define RENEW_ON(h, n)
 #endif
 #ifdef TOP_UPS
-#ifdef TOP_UP_OPEN              /* TOP-UP leaves the CLOSE mark out */
-#define MARK(h) 0
-#else
-#define MARK(h) saw_closed[h]
-#endif
 #define TOP_UP(h, n) \
   :: d_step { at[h] == ANSWERED && COUNT(renew_yes[h]) >= MAJORITY && !(top_up_to[h] & BIT(n)) && (renewed_on[h] & BIT(n)) && !(renew_yes[h] & BIT(n)) -> \
      top_up_to[h] = top_up_to[h] | BIT(n); printf("hold %d tops up node %d\n", h, n) }
 #define TOP_UP_ON(h, n) \
   :: d_step { (top_up_to[h] & BIT(n)) && MAY(top_up_on[h], n) && NOT_BEHIND_RELEASE(h, n) -> top_up_on[h] = top_up_on[h] | BIT(n); \
-     if :: key[n] == FREE -> key[n] = OURS; add(h, n); closed[n] = MARK(h); printf("node %d: TOP-UP of %d, closed %d\n", n, h, closed[n]) :: else -> skip fi }
+     if :: key[n] == FREE -> key[n] = OURS; add(h, n); closed[n] = saw_closed[h]; printf("node %d: TOP-UP of %d, closed %d\n", n, h, closed[n]) :: else -> skip fi }
 #else
 #define TOP_UP(h, n)
 #define TOP_UP_ON(h, n)

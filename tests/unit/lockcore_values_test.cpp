@@ -88,7 +88,7 @@ TEST(lease_id, is_another_for_each_hold_of_a_lease) {
 }
 
 // base64url of "1\n…": as version 1 signed them.
-TEST(lease_id, of_an_older_version_is_lost_and_says_why) {
+TEST(lease_id, of_an_older_version_is_refused_and_says_why) {
     const hmac_sha256 mac(std::string(32, 'k'));
     constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     const auto encoded = [&](const auto& bytes) {
@@ -106,7 +106,7 @@ TEST(lease_id, of_an_older_version_is_lost_and_says_why) {
         encoded(std::string("1\n00000000000000010000000000000002\n7\n1795000000123\ninventory/sku-1\norders\nworker"));
     const auto opened = open_lease_id(claims + '.' + encoded(mac.sign(claims)), mac);
     ASSERT_FALSE(opened);
-    EXPECT_EQ(opened.error().code, errc::lease_lost);
+    EXPECT_EQ(opened.error().code, errc::lease_not_authentic);
     EXPECT_NE(opened.error().detail.find("older version"), std::string::npos);
 }
 

@@ -40,7 +40,7 @@ while a <= #ARGV do
       end
     end
     local counter = read_counter(KEYS[i + n])
-    if eff and counter then eff = math.max(eff, counter) else eff = nil end
+    if not counter then eff = nil elseif eff and counter > eff then eff = counter end
   end
   local value, answer = math.max((eff or 0) + 1, hint), nil
   if held then

@@ -21,7 +21,7 @@ while a <= #ARGV do
       ttl = math.max(ttl, redis.call('PTTL', KEYS[i]))
     end
     local counter = read_counter(KEYS[i + n])
-    if eff and counter then eff = math.max(eff, counter) else eff = nil end
+    if not counter then eff = nil elseif eff and counter > eff then eff = counter end
   end
   if not mine then
     out[#out + 1] = '2'

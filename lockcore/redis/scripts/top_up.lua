@@ -23,7 +23,7 @@ while a <= #ARGV do
       leases[i], ids, dead, known = l, merge(ids, l.ids), merge(dead, l.dead), math.max(known, tonumber(l.token))
     end
     local counter = read_counter(KEYS[i + n])
-    if eff and counter then eff = math.max(eff, counter) else eff = nil end
+    if not counter then eff = nil elseif eff and counter > eff then eff = counter end
   end
   if not has(dead, id) then ids = with_id(ids, id) end
   local value = math.max((eff or 0) + 1, T)
