@@ -39,8 +39,11 @@ local function release(k, n, nonce, own_mark, how, id)
     else
       l.ids, l.dead, l.closed = all.ids, all.dead, all.closed
       if how == '2' then
-        l.keys = string.sub(string.gsub(',' .. l.keys .. ',', ',%x+:' .. id .. ',', ','), 2, -2)
-        if l.keys == '' then l.keys = '-' end
+        local kept = ''
+        for entry in string.gmatch(l.keys, '[^,]+') do
+          if string.sub(entry, -16) ~= id then kept = kept == '' and entry or kept .. ',' .. entry end
+        end
+        l.keys = kept == '' and '-' or kept
       end
       write_lease(KEYS[i], l)
     end
