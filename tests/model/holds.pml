@@ -197,11 +197,7 @@ inline add(h, n) {
 #else
 #define SET_MARK(n) closed[n] = 1
 #endif
-#ifdef CLOSE_COUNTS_LOST        /* a node without the lease counts as closed */
-#define IS_CLOSED(n) (key[n] != OURS || (ids[n] & (ALL - 1)) == 0)
-#else
 #define IS_CLOSED(n) (key[n] == OURS && (ids[n] & (ALL - 1)) == 0)
-#endif
 #ifdef CLOSE_ON_ONE
 #define CLOSED_BY_NOW (close_yes != 0)
 #else

@@ -330,7 +330,6 @@ void sim_gateway::note_previous(attempt& a, std::uint32_t node, const node_reply
 
 /// Behind the attempt that was to take it over: where that was not done, it would stay until its ttl.
 void sim_gateway::release_previous(const attempt& a, std::uint32_t node) {
-    if (ctx_.broken(mutation::previous_left_behind)) return;
     const request q = a.built;
     const std::uint32_t at = new_attempt(a.asked_for, command_kind::release);
     attempts_[at].built.nonce = q.previous;

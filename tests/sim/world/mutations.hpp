@@ -63,7 +63,6 @@ enum class mutation : std::uint8_t {
     trusts_fsync_of_today,
     undo_drops_holds,
     hold_on_one,
-    previous_left_behind,
     undo_forgets_repeats,
     hold_leaves_key,
     waiters_never_wake,
