@@ -64,7 +64,8 @@ def test_list_when_leases_live_then_each_with_holder_token_and_time_but_no_lease
     stem = fresh("test/listed")
     lease = orders.take(f"{stem}/b", owner="orders-1", ttl_ms=20_000)
     here.take(f"{stem}/a", ttl_ms=30_000)
-    assert orders.ask(f"{stem}/b", owner="orders-1", ttl_ms=20_000).status == 200
+    again = orders.ask(f"{stem}/b", owner="orders-1", ttl_ms=20_000)
+    assert again.status == 200
     assert orders.renew(lease).status == 200
     answer = auditor.get("/v1/leases", resource_prefix=stem)
     assert answer.status == 200 and "lease_id" not in answer.body.decode() and lease["lease_id"].split(".")[0] not in answer.body.decode()
@@ -78,7 +79,7 @@ def test_list_when_leases_live_then_each_with_holder_token_and_time_but_no_lease
         assert item["quorum"]["nodes"] == 5 and item["quorum"]["granted"] >= 3
         assert item["granted_at"].endswith("Z")
     orders.release(lease)
-    orders.give_back(lease)
+    orders.give_back(again.json())
     assert [item["resource"] for item in listed(auditor, resource_prefix=stem)] == [f"{stem}/a"]
 
 
