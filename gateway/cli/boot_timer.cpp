@@ -24,12 +24,6 @@ int open_timer() {
 
 }  // namespace
 
-boot_clock::time_point boot_clock::now() noexcept {
-    timespec read{};
-    clock_gettime(CLOCK_BOOTTIME, &read);
-    return time_point(seconds(read.tv_sec) + nanoseconds(read.tv_nsec));
-}
-
 boot_timer::boot_timer(boost::asio::io_context& io) : timer_(io, open_timer()) {}
 
 void boot_timer::arm(boot_clock::time_point at, std::function<void()> action) {

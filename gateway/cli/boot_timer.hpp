@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockcore/boot_clock.hpp>
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
@@ -8,15 +10,7 @@
 
 namespace fencegate::cli {
 
-/// CLOCK_BOOTTIME: it goes on while the machine is suspended, as a lease does. (steady_clock stands still meanwhile.)
-struct boot_clock {
-    using duration = std::chrono::nanoseconds;
-    using rep = duration::rep;
-    using period = duration::period;
-    using time_point = std::chrono::time_point<boot_clock>;
-    static constexpr bool is_steady = true;
-    static time_point now() noexcept;
-};
+using lockcore::boot_clock;
 
 /// Calls back at a time of boot_clock, or as soon as this process runs again behind it.
 class boot_timer {

@@ -46,17 +46,6 @@ bool is_blind(const failure& why) {
 /// much. The others are there for what reads.
 constexpr std::size_t write_workers_max = 2;
 
-/// Once more on a new session where the first was lost: for work that may be done twice.
-template <class Work>
-auto twice(session_slot& slot, Work work) {
-    try {
-        return work(slot.get());
-    } catch (const session_lost&) {
-        if (slot.was_cut()) throw;
-        return work(slot.connect());
-    }
-}
-
 }  // namespace
 
 struct pool::impl {
@@ -96,7 +85,7 @@ struct pool::impl {
     template <class T, class Read>
     asio::awaitable<result<T>> read_history(std::string principal, read_cost cost, deadline until, Read read) {
         auto work = [read = std::move(read)](session_slot& slot) {
-            auto value = twice(slot, read);
+            auto value = retry_once_on_disconnect(slot, read);
             return snapshot_of<T>(std::move(value), fetch_snapshot_state(slot));
         };
         return read_durably<T>(history_reads, std::move(principal), cost, until, std::move(work));
@@ -354,17 +343,17 @@ asio::awaitable<result<resource_facts>> pool::read_resource(std::string principa
 
 asio::awaitable<result<history_upkeep>> pool::keep_history(unsigned keep_days, deadline until) {
     auto work = [keep_days](session_slot& slot) -> result<history_upkeep> {
-        return twice(slot, [keep_days](session& via) { return pg::keep_history(via, keep_days); });
+        return retry_once_on_disconnect(slot, [keep_days](session& via) { return pg::keep_history(via, keep_days); });
     };
     return impl_->submit_read<history_upkeep>(impl_->history_reads, {}, read_cost::cheap, until, std::move(work), true);
 }
 
 asio::awaitable<result<std::vector<std::string>>> pool::find_guard_faults(deadline until) {
     auto work = [](session_slot& slot) -> result<std::vector<std::string>> {
-        return twice(slot, [](session& via) { return pg::find_guard_faults(via); });
+        return retry_once_on_disconnect(slot, pg::find_guard_faults);
     };
-    return impl_->submit_read<std::vector<std::string>>(impl_->history_reads, {}, read_cost::cheap, until, std::move(work),
-                                                        true);
+    return impl_->submit_read<std::vector<std::string>>(impl_->history_reads, {}, read_cost::cheap, until,
+                                                        std::move(work), true);
 }
 
 asio::awaitable<result<std::size_t>> pool::append_history(std::shared_ptr<const history_batch> batch, deadline until) {
@@ -390,7 +379,7 @@ asio::awaitable<result<std::vector<fence_state>>> pool::raise_fences(std::vector
     auto work = [resources = std::move(resources), to, by = std::move(by),
                  reason = std::move(reason)](session_slot& slot) -> result<std::vector<fence_state>> {
         // Its locks alone make its commit wait for the disk, so that a fence that others have raised is there too.
-        return twice(slot, [&](session& via) { return raise(via, resources, to, by, reason); });
+        return retry_once_on_disconnect(slot, [&](session& via) { return raise(via, resources, to, by, reason); });
     };
     return impl_->submit<std::vector<fence_state>>(where, until, true, std::move(work));
 }
@@ -400,28 +389,28 @@ asio::awaitable<result<fence_state>> pool::repair_fence(lockcore::resource_name 
     auto& where = impl_->of({resource});
     auto work = [resource = std::move(resource), to, by = std::move(by),
                  reason = std::move(reason)](session_slot& slot) -> result<fence_state> {
-        return twice(slot, [&](session& via) { return repair(via, resource, to, by, reason); });
+        return retry_once_on_disconnect(slot, [&](session& via) { return repair(via, resource, to, by, reason); });
     };
     return impl_->submit<fence_state>(where, until, true, std::move(work));
 }
 
 asio::awaitable<result<lockcore::drawn_epoch>> pool::draw_epoch(lockcore::epoch_request request, deadline until) {
     auto work = [request = std::move(request)](session_slot& slot) -> result<lockcore::drawn_epoch> {
-        return twice(slot, [&](session& via) { return draw(via, request); });
+        return retry_once_on_disconnect(slot, [&](session& via) { return draw(via, request); });
     };
     return impl_->submit<lockcore::drawn_epoch>(impl_->least_loaded(impl_->workers), until, true, std::move(work));
 }
 
 asio::awaitable<result<lockcore::node_record>> pool::find_node(std::string node_name, deadline until) {
     auto work = [node_name = std::move(node_name)](session_slot& slot) -> result<lockcore::node_record> {
-        return twice(slot, [&](session& via) { return find_node_record(via, node_name); });
+        return retry_once_on_disconnect(slot, [&](session& via) { return find_node_record(via, node_name); });
     };
     return impl_->submit<lockcore::node_record>(impl_->least_loaded(impl_->workers), until, true, std::move(work));
 }
 
 asio::awaitable<result<void>> pool::note_unsynced(std::string node_name, deadline until) {
     auto work = [node_name = std::move(node_name)](session_slot& slot) -> result<void> {
-        twice(slot, [&](session& via) { return note_node_unsynced(via, node_name); });
+        retry_once_on_disconnect(slot, [&](session& via) { return note_node_unsynced(via, node_name); });
         return {};
     };
     return impl_->submit<void>(impl_->least_loaded(impl_->workers), until, true, std::move(work));
@@ -429,7 +418,7 @@ asio::awaitable<result<void>> pool::note_unsynced(std::string node_name, deadlin
 
 asio::awaitable<result<void>> pool::ping(deadline until) {
     auto work = [](session_slot& slot) -> result<void> {
-        const bool read_only = twice(slot, [](session& via) {
+        const bool read_only = retry_once_on_disconnect(slot, [](session& via) {
             return via.exec("select pg_catalog.current_setting('transaction_read_only') = 'on'", {})[0][0].as<bool>();
         });
         if (!read_only) return {};

@@ -101,4 +101,16 @@ class session_slot {
     enum class cut { no, before_commit, in_commit } cut_ = cut::no;
 };
 
+/// Runs `work` with the slot's session, and once more with a new one where the first was lost: for work that may be
+/// done twice.
+template <class Work>
+auto retry_once_on_disconnect(session_slot& slot, Work work) {
+    try {
+        return work(slot.get());
+    } catch (const session_lost&) {
+        if (slot.was_cut()) throw;
+        return work(slot.connect());
+    }
+}
+
 }  // namespace fencegate::pg

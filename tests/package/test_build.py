@@ -26,14 +26,14 @@ def test_plain_build_when_configured_then_warnings_are_no_errors(folder: Path, k
     assert all("-Wall" in command.split() for command in commands if "/gateway/" in command)
 
 
-def test_presets_when_read_then_warnings_are_errors_in_all(folder: Path) -> None:
+def test_presets_when_read_then_warnings_are_errors_for_developers(folder: Path) -> None:
     presets = {each["name"]: each for each in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]}
 
     def inherited(name: str) -> dict[str, str]:
         own = presets[name].get("cacheVariables", {})
         return {**(inherited(presets[name]["inherits"]) if "inherits" in presets[name] else {}), **own}
 
-    assert len(presets) > 3 and all(inherited(name).get("FENCEGATE_WARNINGS_AS_ERRORS") == "ON" for name in presets)
+    assert [name for name in presets if inherited(name).get("FENCEGATE_WARNINGS_AS_ERRORS") == "ON"] == ["debug-asan", "debug-tsan", "ci"]
     done = configure(ROOT, folder / "strict", "-DFENCEGATE_WARNINGS_AS_ERRORS=ON", "-DFENCEGATE_TESTS=OFF", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
     assert done.returncode == 0, done.stdout + done.stderr
     compiled = [command for command in flags(folder / "strict") if "/gateway/" in command]

@@ -563,9 +563,8 @@ node_reply sim_node::top_up(const request& q) {
 /// Gives back a hold; where no other is left the lease goes.
 node_reply sim_node::release(const request& q) {
     std::uint32_t asked = 0, mine = 0;
-    const auto is_mine = [&](const lease_row* row) {
-        return row && (row->nonce == q.nonce || ctx_.broken(mutation::release_anybodys));
-    };
+    const bool anybodys = ctx_.broken(mutation::release_anybodys);
+    const auto is_mine = [&](const lease_row* row) { return row && (row->nonce == q.nonce || anybodys); };
     lease_row all;
     for_each_resource(q.resources, [&](std::uint32_t r) {
         ++asked;
@@ -580,7 +579,7 @@ node_reply sim_node::release(const request& q) {
         }
     });
     release_id(all, q.hold);
-    if (q.whole_lease || ctx_.broken(mutation::release_drops_holds)) all.ids.clear();
+    if (q.whole_lease || anybodys || ctx_.broken(mutation::release_drops_holds)) all.ids.clear();
     node_reply out = answer(mine == asked ? reply_status::ok : reply_status::lost);
     for_each_resource(q.resources, [&](std::uint32_t r) {
         lease_row* row = live(r);
