@@ -76,6 +76,13 @@ awaitable<release_report> let_go(services with, lockcore::lease_claims claims, s
     co_return out;
 }
 
+/// Seals behind the release where the last hold went with it, although others were left when the write began: they may
+/// have been given back meanwhile with a seal that found this one.
+awaitable<bool> seal_after_release(services with, lockcore::lease_claims claims, actor by, pg::deadline until) {
+    const auto sealed = co_await seal_token(with, std::move(claims), std::move(by), until);
+    co_return sealed.has_value();
+}
+
 /// What is kept already, before anything else is done. Empty: nothing.
 awaitable<result<found_outcome>> look_up(services with, std::string principal, std::optional<idempotency> under,
                                          pg::deadline until) {
@@ -93,7 +100,11 @@ awaitable<result<write_report>> conclude(services with, course c, pg::visible_wr
     write_report report;
     report.outcome = std::move(*outcome);
     if (!c.call.then_release) co_return report;
-    report.release = co_await let_go(with, std::move(*c.brought), std::move(c.by.trace_id));
+    report.release = co_await let_go(with, *c.brought, c.by.trace_id);
+    if (!report.outcome.sealed && report.release->released) {
+        actor by = acting(*c.brought, c.by);
+        report.outcome.sealed = co_await seal_after_release(with, std::move(*c.brought), std::move(by), c.by.deadline);
+    }
     co_return report;
 }
 
@@ -177,6 +188,10 @@ awaitable<result<write_report>> under_own_lease(services with, course c) {
     auto outcome = co_await on_disk(std::move(*seen));
     if (!outcome) co_return outcome.error();
     report.outcome = std::move(*outcome);
+    if (!report.outcome.sealed && report.release->released) {
+        actor by = acting(granted->claims, c.by);
+        report.outcome.sealed = co_await seal_after_release(with, granted->claims, std::move(by), until);
+    }
     co_return report;
 }
 

@@ -49,6 +49,15 @@ void abandon_seal(services with, const lockcore::lease_claims& claims, const sea
     if (decision.closed) with.locks.reopen(claims, *decision.closed);
 }
 
+boost::asio::awaitable<result<void>> seal_token(services with, lockcore::lease_claims claims, actor by,
+                                                std::chrono::steady_clock::time_point until) {
+    const lockcore::fencing_token past{lockcore::value_of(claims.token) + 1};
+    const auto raised =
+        co_await with.database.raise_fences(std::move(claims.resources), past, std::move(by), "seal", until);
+    if (!raised) co_return raised.error();
+    co_return result<void>{};
+}
+
 actor acting(const lockcore::lease_claims& claims, const http::request& r) {
     actor by;
     by.principal = r.principal;

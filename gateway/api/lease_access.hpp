@@ -38,6 +38,12 @@ boost::asio::awaitable<result<seal_decision>> prepare_seal(services with, lockco
 /// The seal failed, and the holder goes on.
 void abandon_seal(services with, const lockcore::lease_claims& claims, const seal_decision& decision);
 
+/// Raises the fences past the lease's token: its own holder can write no more, the next one can. May come before or
+/// behind the release.
+/// Errors: those of pool::raise_fences.
+boost::asio::awaitable<result<void>> seal_token(services with, lockcore::lease_claims claims, actor by,
+                                                std::chrono::steady_clock::time_point until);
+
 /// Who acts, for the history: the caller, under the lease's owner.
 actor acting(const lockcore::lease_claims& claims, const http::request& r);
 

@@ -192,17 +192,21 @@ awaitable<http::response> release_lease(services with, http::request r) {
         decision = *prepared;
     }
     if (decision.seal) {
-        const lockcore::fencing_token past{lockcore::value_of(claims->token) + 1};
-        const auto raised =
-            co_await with.database.raise_fences(claims->resources, past, acting(*claims, r), "seal", r.deadline);
-        if (!raised) {
+        const auto sealed = co_await seal_token(with, *claims, acting(*claims, r), r.deadline);
+        if (!sealed) {
             abandon_seal(with, *claims, decision);
-            co_return http::problem_response(raised.error(), r.request_id);
+            co_return http::problem_response(sealed.error(), r.request_id);
         }
     }
     const auto released = co_await with.locks.release(*claims, r.trace_id);
     if (!released) co_return http::problem_response(to_failure(released.error()), r.request_id);
-    const bool unsealed = seal && !decision.seal;
+    bool unsealed = seal && !decision.seal;
+    if (unsealed && released->holds_left == 0) {
+        // The other holds were given back meanwhile, perhaps with a seal that found this one.
+        const auto sealed = co_await seal_token(with, *claims, acting(*claims, r), r.deadline);
+        if (!sealed) co_return http::problem_response(sealed.error(), r.request_id);
+        unsealed = false;
+    }
     if (released->holds_left > 0 || unsealed) {
         co_return http::json_response(
             render_remaining_holds(*claims, r.path_parameters.at(0), released->holds_left, unsealed));

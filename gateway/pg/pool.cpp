@@ -289,7 +289,9 @@ void pool::drain(deadline until) {
 asio::awaitable<result<visible_write>> pool::write(write_request request, deadline until) {
     const auto began = std::chrono::steady_clock::now();
     auto seen = co_await impl_->submit_write(std::move(request), until);
-    const bool unproven = seen ? seen->outcome.replayed : seen.error().unproven;
+    // That PostgreSQL can not be used tells nothing of what it holds.
+    const bool unproven =
+        seen ? seen->outcome.replayed : seen.error().unproven && seen.error().code != errc::storage_unavailable;
     if (!unproven) co_return seen;
     auto why = co_await impl_->require_durable(began, until);
     if (why) co_return std::move(*why);

@@ -80,18 +80,29 @@ void admission::ask(const std::string& command, std::function<void(const redisRe
     });
 }
 
+/// Scripts stay with the server, so only what a new one lacks is sent, before anything that needs it.
+void admission::load_missing_scripts() {
+    resp_command known;
+    known.arg("SCRIPT").arg("EXISTS");
+    for (std::size_t k = 0; k < command_kinds; ++k)
+        known.arg(script_for(static_cast<command_kind>(k)).sha1);
+    ask(known.finish(), [this](const redisReply* r) {
+        for (std::size_t k = 0; k < command_kinds; ++k) {
+            if (r->type == REDIS_REPLY_ARRAY && k < r->elements && r->element[k]->integer == 1) continue;
+            const script& missing = script_for(static_cast<command_kind>(k));
+            connection_->send(resp_command().arg("SCRIPT").arg("LOAD").arg(missing.text).finish(),
+                              [](const redisReply*) {});
+        }
+    });
+}
+
 void admission::identify() {
     const auto now = std::chrono::steady_clock::now();
     handshake_deadline_ = now + config_.node_dead_after;
     reviewed_at_ = now;
-    // All in one go; Redis answers in order, and the last answer decides. Scripts are loaded along, once a connection
-    // and after SCRIPT FLUSH.
+    // All in one go; Redis answers in order, and the last answer decides.
     connection_->authenticate();
-    for (std::size_t k = 0; k < command_kinds; ++k) {
-        connection_->send(
-            resp_command().arg("SCRIPT").arg("LOAD").arg(script_for(static_cast<command_kind>(k)).text).finish(),
-            [](const redisReply*) {});
-    }
+    load_missing_scripts();
     auto found = std::make_shared<node_look>();
     // Before the settings: what changes them behind this shows in the marks.
     ask(resp_command().arg("EVAL").arg(identify_script().text).arg(std::uint64_t{1}).arg("fg:node").finish(),

@@ -73,6 +73,7 @@ class admission : public std::enable_shared_from_this<admission> {
 
   private:
     void perform(node_supervisor::step step);
+    void load_missing_scripts();
     void identify();
     void looked(const node_look& found);
     void claim(node_facts facts);

@@ -5,13 +5,29 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 
 namespace lockcore::redis {
 namespace {
 
-script make_script(std::string text) {
+/// Without lines that are nothing but a comment: nodes get what they run, also over slow connections.
+std::string without_comment_lines(std::string_view text) {
+    std::string out;
+    out.reserve(text.size());
+    while (!text.empty()) {
+        const std::size_t size = std::min(text.find('\n'), text.size() - 1) + 1;
+        const std::string_view line = text.substr(0, size);
+        text.remove_prefix(size);
+        const std::size_t first = line.find_first_not_of(' ');
+        if (first == std::string_view::npos || !line.substr(first).starts_with("--")) out += line;
+    }
+    return out;
+}
+
+script make_script(std::string_view source) {
+    std::string text = without_comment_lines(source);
     std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
     unsigned size = 0;
     if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha1(), nullptr) != 1)

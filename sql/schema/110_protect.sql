@@ -106,6 +106,8 @@ declare
   found_type oid;
   objects text[];
   other record;
+  saved_role constant text := current_setting('role');
+  table_owner name;
   hint constant text := 'Immutable, over columns of the table alone, of type text; numbers as id::text, functions with their schema. For example ''orders/'' || id::text';
 begin
   execute format('create temporary table fencing_probe (like %s) on commit drop', relation);
@@ -119,8 +121,14 @@ begin
         raise exception using errcode = '42501', message = format('%s belongs to %s, who could run code as whoever writes', other.object, other.owner);
       end if;
     end loop;
-    -- An index takes exactly what is wanted here: an immutable expression over the columns of one row.
+    -- An index takes exactly what is wanted here: an immutable expression over the columns of one row. PostgreSQL calls functions of constants for it, which the table's owner may have made: with that one's rights.
+    select r.rolname into table_owner from pg_class c join pg_roles r on r.oid = c.relowner where c.oid = relation;
+    if table_owner <> current_user then
+      execute format('alter table pg_temp.fencing_probe owner to %I', table_owner);
+      perform set_config('role', table_owner, true);
+    end if;
     execute format(E'create index fencing_probe_expression on pg_temp.fencing_probe ((%s\n))', resource_expression);
+    perform set_config('role', saved_role, true);
   exception when others then
     raise exception using errcode = '22023', message = format('the resource expression of %s can''t be used: %s', relation, sqlerrm),
       detail = resource_expression, hint = hint;
@@ -209,12 +217,19 @@ declare
   class pg_class;
   check_function name;
   objects text[];
+  between text;
 begin
   if mode is null or mode not in ('enforce', 'observe') then
     raise exception using errcode = '22023', message = format('mode is enforce or observe, not %s', coalesce(mode, 'null'));
   end if;
   perform fencing.require_protectable(relation);
   execute format('lock table %s in access exclusive mode', relation);
+  select format('%s of %s', b.name, t.oid::regclass) into between
+    from (select relation::oid union select p.relid from pg_partition_tree(relation) p) t (oid) cross join lateral fencing.triggers_between(t.oid) b (name)
+   where b.name !~ '^fencing_(check|verify)_' limit 1;  -- those are dropped below
+  if found then
+    raise exception using errcode = '55000', message = format('the trigger %s would run between the checks and could change what they hand on', between), hint = 'Rename it, or drop it.';
+  end if;
   objects := fencing.require_resource_expression(relation, resource_expression);
   perform fencing.remove_checks(relation);
   select * into class from pg_class where oid = relation;

@@ -3,7 +3,7 @@
 --
 -- Two triggers, one right behind the other. The first, fencing_check_*, finds the resources of the changed rows. It evaluates the expression, and with it what others may have made (functions, conversions of
 -- types), so it has the rights of whoever writes and no more. The second, fencing_verify_*, has the owner's rights, which it needs to read the guard, and evaluates nothing of anybody's: it gets the
--- resources as text, in a setting that it empties. Between the two runs nothing but triggers that the table's owner made with a name in between.
+-- resources as text, in a setting that it empties. A trigger whose name sorts between theirs could set it: protect() refuses one, as do the event triggers, and guard_faults() names it.
 
 create or replace function fencing.check_body(resource_expression text, by_row boolean) returns text
 language sql immutable
@@ -34,13 +34,25 @@ $template$,
 $body$;
 comment on function fencing.check_body(text, boolean) is 'The body of a check function. Locks: none.';
 
+create or replace function fencing.check_settings() returns text[]
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$  -- in the form of pg_proc.proconfig
+  values (array['search_path=pg_catalog, pg_temp', 'extra_float_digits=1', 'bytea_output=hex', 'standard_conforming_strings=on', 'transform_null_equals=off', 'DateStyle=iso, mdy',
+                'IntervalStyle=postgres', 'TimeZone=utc'])
+$$;
+comment on function fencing.check_settings() is
+  'The settings under which a resource expression is evaluated: all that change the text of an immutable expression, so that no caller''s setting makes one resource look like another. Locks: none.';
+
 create or replace function fencing.create_check_function(check_function name, resource_expression text, by_row boolean) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  execute format('create function fencing.%I() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as %L',
-                 check_function, fencing.check_body(resource_expression, by_row));
+  execute format('create function fencing.%I() returns trigger language plpgsql %s as %L', check_function,
+                 (select string_agg(format('set %s = %s', split_part(x.setting, '=', 1), split_part(x.setting, '=', 2)), ' ' order by x.n)
+                    from unnest(fencing.check_settings()) with ordinality as x (setting, n)),
+                 fencing.check_body(resource_expression, by_row));
   perform fencing.revoke_from_others('function', p.oid::regprocedure::text, coalesce(p.proacl, acldefault('f', p.proowner)), p.proowner)
      from pg_proc p where p.pronamespace = 'fencing'::regnamespace and p.proname = check_function;
   execute format('comment on function fencing.%I() is %L', check_function,
@@ -114,6 +126,17 @@ as $$  -- kind as in pg_trigger.tgtype: 1 a row, 2 before, 4 insert, 8 delete, 1
   select 'fencing_check_truncate', 'check_truncate', 34, mode, null;
 $$;
 comment on function fencing.expected_triggers(boolean, text, name) is 'The triggers of a protected table, of each partition too where they go by row. Locks: none.';
+
+create or replace function fencing.triggers_between(relation regclass) returns setof name
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select t.tgname from pg_trigger t
+   where t.tgrelid = relation and t.tgname > 'fencing_check' and t.tgname < 'fencing_verify~'
+     and t.tgname not in (select x.name from fencing.expected_triggers(false, '', '') x union all select x.name from fencing.expected_triggers(true, '', '') x);
+$$;
+comment on function fencing.triggers_between(regclass) is
+  'Triggers of others that would run between the two of protect(), which fire in the order of their names, and so could change what the first hands to the second. Locks: none.';
 
 create or replace function fencing.create_checks(relation regclass, by_row boolean, mode text, check_function name) returns void
 language plpgsql

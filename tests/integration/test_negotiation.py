@@ -28,7 +28,7 @@ def rows(stack: Stack) -> Iterator[Callable[[], list[tuple[str, int]]]]:
     eventually(lambda: api.write(lease, *insert).status == 200, 10, what="the gateway knows the table")
     api.give_back(lease)
     yield lambda: stack.query("select id, n from negotiated order by id")
-    stack.query("select fencing.hide('negotiated'); drop function negotiated_empty(); drop table negotiated")
+    stack.query("select fencing.hide('negotiated'); drop function negotiated_empty(); select fencing.unprotect('negotiated'); drop table negotiated")
 
 
 WRITES = {

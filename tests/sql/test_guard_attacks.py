@@ -180,6 +180,40 @@ def test_check_when_its_setting_is_forged_then_refused(owner, logins):
 DEFAULTS = """alter default privileges {0} grant all on {1} to {2}"""
 
 
+@pytest.mark.parametrize("type, value, setting", [("float8", "1.25", "extra_float_digits = -14"), ("real", "1.1", "extra_float_digits = -5"), ("bytea", "'\\x41'", "bytea_output = escape")])
+def test_row_when_a_setting_changes_its_text_then_still_refused(owner, logins, type, value, setting):
+    owner.run(f"create table keyed (k {type} primary key, v int); grant select, insert, update on keyed to test_app; select fencing.protect('keyed', $$'k/' || encode(convert_to(k::text, 'UTF8'), 'hex')$$)")
+    owner.run(f"""select fencing.enter('k/' || encode(convert_to(({value}::{type})::text, 'UTF8'), 'hex'), 5); insert into keyed values ({value}, 1)""")
+    app = logins(autocommit=False)
+    app.run(f"set {setting}")
+    app.run(f"select fencing.enter('k/' || encode(convert_to(({value}::{type})::text, 'UTF8'), 'hex'), 6)")
+    assert app.sqlstate("update keyed set v = 666") == "FG403"
+
+
+def test_trigger_when_it_would_run_between_the_checks_then_refused(owner):
+    owner.run("create function public.forge() returns trigger language plpgsql as $$begin perform set_config('fencing.changed', '{}', true); return null; end$$")
+    between = "create trigger fencing_d after insert or update or delete on inventory for each statement execute function public.forge()"
+    assert owner.sqlstate(between) == "55000"
+    owner.run("create table plain (id int primary key); alter event trigger fencing_refuse_openings disable")
+    owner.run(between)
+    assert any("fencing_d runs between the checks" in fault for (fault,) in owner.run("select * from fencing.guard_faults()"))
+    owner.run("drop trigger fencing_d on inventory; alter event trigger fencing_refuse_openings enable always")
+    owner.run(between.replace("inventory", "plain"))
+    assert owner.sqlstate("select fencing.protect('plain', $$'plain/' || id::text$$)") == "55000"
+
+
+def test_protect_when_the_expression_calls_the_owners_function_then_with_its_rights(owner, server, database):
+    owner.run("""create role towner login; create schema tw authorization towner; set role towner;
+                 create function tw.vol() returns text language plpgsql volatile as $$begin execute 'alter role towner superuser'; return 'x/'; end$$;
+                 create function tw.prefix() returns text language plpgsql immutable as $$begin return (select tw.vol()); end$$;
+                 create table tw.t (id int primary key); reset role""")
+    try:
+        assert "permission denied" in str(owner.fails("select fencing.protect('tw.t', 'tw.prefix() || id::text')")).replace("must be superuser", "permission denied")
+        assert owner.run("select rolsuper, current_user::text from pg_roles where rolname = 'towner'") == [(False, "postgres")]
+    finally:
+        owner.run("drop schema tw cascade; drop role towner")
+
+
 def test_install_when_default_privileges_grant_all_then_the_guard_has_none_of_it(server):
     fresh = server.create("template0")
     admin = Login(server, fresh, "postgres")
