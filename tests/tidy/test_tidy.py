@@ -146,7 +146,7 @@ def test_headers_when_looked_at_then_each_begins_with_pragma_once() -> None:
 
 
 def test_names_of_files_when_looked_at_then_snake_case() -> None:
-    known = {"CMakeLists.txt", "README.md", "CMakePresets.json", "LICENSE", "CHANGELOG.md", "Dockerfile"}
+    known = {"CMakeLists.txt", "README.md", "CMakePresets.json", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile"}
     odd = re.compile(r"[^a-z0-9_.-]")
     assert not [name(path) for path in FILES if path.name not in known and odd.search(path.name)]
 
