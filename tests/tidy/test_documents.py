@@ -1,0 +1,177 @@
+"""The documents agree with the tree: links and anchors exist, and rules, tests, alerts, problems and SQLSTATEs that they share with the code have one list."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+)(?:\s+\"[^\"]*\")?\)")
+HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.MULTILINE)
+FENCED = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
+CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
+
+
+def tracked() -> list[Path]:
+    """Files that are or could be committed; a copy without git has them all."""
+    try:
+        listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"], capture_output=True, text=True, check=True)
+        names = listed.stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if not {"build", ".git", "__pycache__"} & set(path.parts)]
+    return sorted(path for path in (ROOT / name for name in names) if path.is_file())
+
+
+FILES = tracked()
+DOCUMENTS = [path for path in FILES if path.suffix == ".md"]
+FOLDERS = {folder for path in FILES for folder in path.parents}
+TEXTS = {".cpp", ".hpp", ".lua", ".sql", ".py", ".pml", ".tsv", ".md", ".yaml", ".conf", ".js", ".txt"}
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def anchor_of(heading: str) -> str:
+    """As GitHub and most renderers make it."""
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "")
+    return re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
+
+
+def anchors_in(text: str) -> set[str]:
+    anchors: set[str] = set()
+    for heading in HEADING.findall(FENCED.sub("", text)):
+        anchor, number = anchor_of(heading), 1
+        while anchor in anchors:
+            anchor = f"{anchor_of(heading)}-{number}"
+            number += 1
+        anchors.add(anchor)
+    return anchors
+
+
+@lru_cache(maxsize=None)
+def anchors_of(path: Path) -> set[str]:
+    return anchors_in(path.read_text())
+
+
+def links_in(text: str) -> list[str]:
+    return LINK.findall(CODE_SPAN.sub("", FENCED.sub("", text)))
+
+
+def fault_of(link: str, document: Path) -> str | None:
+    """What is wrong with a link in this document; None if it leads somewhere or leaves the tree by a URL."""
+    if re.match(r"(https?|mailto):", link):
+        return None
+    target, _, anchor = link.partition("#")
+    path = (document.parent / target).resolve() if target else document
+    if path not in FILES and path not in FOLDERS:
+        return f"{link}: no such file"
+    if anchor and (path.suffix != ".md" or anchor not in anchors_of(path)):
+        return f"{link}: no such heading"
+    return None
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[str(path.relative_to(ROOT)) for path in DOCUMENTS])
+def test_links_of_document_lead_to_files_and_headings(document: Path) -> None:
+    assert not [fault for link in links_in(document.read_text()) if (fault := fault_of(link, document))]
+
+
+def test_link_check_finds_missing_files_and_headings() -> None:
+    text = "# One\n## `Two`, *three*\n## One\n[a](#one) [b](#two-three) [c](#one-1) [d](#four) [e](none.md) [f](README.md#none)\n```\n[g](none.md)\n```\n`[h](none.md)`\n"
+    assert anchors_in(text) == {"one", "two-three", "one-1"}
+    assert links_in(text) == ["#one", "#two-three", "#one-1", "#four", "none.md", "README.md#none"]
+    assert [link for link in ["README.md", "README.md#none", "none.md", "sql", "https://example.org"] if fault_of(link, ROOT / "x.md")] == ["README.md#none", "none.md"]
+
+
+# Rules of the protocol
+
+
+def sections(text: str) -> dict[str, str]:
+    """The text under each heading of level 2 and 3, up to the next one."""
+    parts = re.split(r"^#{2,3} +(.*)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2]))
+
+
+def is_rule(name: str, rules: dict[str, str]) -> bool:
+    number = re.fullmatch(r"(R\d+)([a-z]?)", name)
+    if number is None:
+        return name in rules or f"{name} (planned)" in rules
+    return number[1] in rules and (not number[2] or f"({number[2]})" in rules[number[1]])
+
+
+def test_rules_that_are_cited_exist_in_the_protocol() -> None:
+    rules = sections(read("docs/protocol.md"))
+    assert is_rule("R8b", rules) and is_rule("UPGRADE", rules) and not any(is_rule(name, rules) for name in ["R11", "R8z", "R1b", "DOWNGRADE"])
+    found = []
+    for path in FILES:
+        if path.suffix not in TEXTS or path == Path(__file__):
+            continue
+        text = path.read_text()
+        cited = set(re.findall(r"\bR\d+[a-z]?\b", text))
+        for names in re.findall(r"(?i:protocol)\.md[,)]? ((?:[A-Z][A-Z-]{2,}[ ,]*)+)", text):
+            cited |= {name.strip() for name in names.split(",") if name.strip()}
+        found += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(cited) if not is_rule(name, rules)]
+    assert not found
+
+
+# Lists that a document and the code share
+
+
+def names_of_tests() -> set[str]:
+    """Functions of pytest, `suite.name` of googletest, the cases of tests/sql, the scenarios and the files of the tests."""
+    names = {str(path.relative_to(ROOT)) for path in FILES if ROOT / "tests" in path.parents}
+    names |= {path.stem for path in FILES if path.parent == ROOT / "tests/sql" and path.suffix == ".sql"}
+    names |= {path.stem for path in FILES if path.parent == ROOT / "tests/scenarios" and path.suffix == ".txt"}
+    for path in FILES:
+        if ROOT / "tests" in path.parents and path.suffix == ".py":
+            names |= set(re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE))
+        elif ROOT / "tests" in path.parents and path.suffix == ".cpp":
+            names |= {f"{suite}.{test}" for suite, test in re.findall(r"^TEST(?:_[FP])?\((\w+),\s*(\w+)\)", path.read_text(), re.MULTILINE)}
+    return names
+
+
+@pytest.mark.parametrize("document", ["docs/guarantees.md", "docs/protocol-tests.md"])
+def test_tests_that_documents_name_exist(document: str) -> None:
+    rows = [line.rsplit(" | ", 1)[1] for line in read(document).splitlines() if re.match(r"\| .* \| .*`", line)]
+    cited = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    there = names_of_tests()
+    assert len(cited) > 50
+    assert not [name for name in cited if not any(re.fullmatch(".*".join(map(re.escape, re.split("[…*]", name))), test) for test in there)]
+
+
+def test_alerts_each_have_a_row_in_operations() -> None:
+    alerts = set(re.findall(r"^ *- alert: (\w+)$", read("config/prometheus/fencegate.rules.yml"), re.MULTILINE))
+    rows = set(re.findall(r"^\| `(Fencegate\w+)` \|", sections(read("docs/operations.md"))["Alerts"], re.MULTILINE))
+    assert alerts and alerts == rows
+
+
+def test_problems_are_all_in_the_http_contract() -> None:
+    slugs = set(re.findall(r'"([a-z-]+)", \d{3}, "', read("gateway/http/problem.cpp")))
+    described = set(re.findall(r"[a-z][a-z-]+", sections(read("docs/http-api.md"))["Errors"]))
+    assert len(slugs) > 20 and not slugs - described
+
+
+def test_sqlstates_are_all_in_the_contract_of_the_guard() -> None:
+    raised = {code for path in FILES if ROOT / "sql/schema" in path.parents for code in re.findall(r"errcode = '(FG\d{3})'", path.read_text())}
+    described = set(re.findall(r"`(FG\d{3})`", sections(read("docs/guard.md"))["Errors"]))
+    assert raised and raised == described
+
+
+def test_events_of_the_history_are_all_in_the_http_contract() -> None:
+    known = re.search(r"create domain fencing\.event_word .*?\)\);", read("sql/schema/020_schema.sql"), re.DOTALL)
+    assert known
+    events = set(re.findall(r"'([a-z]+_[a-z]+)'", known.group()))
+    described = re.search(r"^- Events: .*?(?=^- )", read("docs/http-api.md"), re.MULTILINE | re.DOTALL)
+    assert described and len(events) > 10 and events == set(re.findall(r"`([a-z]+_[a-z]+)`", described.group()))
+
+
+def test_subcommands_are_all_in_the_command_line_page() -> None:
+    commands = set(re.findall(r'add_subcommand\("(\w+)"|add_subcommand\(\s*"(\w+)"', read("gateway/main.cpp"))) | set(
+        re.findall(r'\badd\(\s*"(\w+)"()', read("gateway/cli/commands.cpp")))
+    names = {first or second for first, second in commands}
+    described = set(re.findall(r"`(\w+)`", read("docs/cli.md").split("## Exit codes")[0]))
+    assert len(names) > 8 and not names - described
