@@ -8,7 +8,7 @@
 
 namespace fencegate::api {
 
-/// An item as API.md shows it, behind what stands in `text`.
+/// An item as docs/http-api.md shows it, behind what stands in `text`.
 void append_history_item(std::string& text, const history_item& item);
 
 /// The same as a JSON array.

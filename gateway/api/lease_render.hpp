@@ -17,7 +17,7 @@ struct lease_times {
     std::chrono::milliseconds served{};  ///< served_ms
 };
 
-/// A lease as API.md shows it.
+/// A lease as docs/http-api.md shows it.
 std::string render_lease(const lockcore::lease& l, const lease_times& times);
 
 /// The answer that gives a lease: rendered when it is sent, and only while the lease is valid. `max_hold`: the longest
@@ -30,11 +30,11 @@ http::response lease_response(lockcore::lease l, unsigned status,
 std::string render_lease_event(std::string_view name, const lockcore::kept_lease& kept, const lease_times& times,
                                std::chrono::milliseconds max_hold, std::string_view reason);
 
-/// A live lease as API.md lists it, on the first of its resources: nothing with which one could use it. Where it has
-/// several, all of them are named too.
+/// A live lease as docs/http-api.md lists it, on the first of its resources: nothing with which one could use it. Where
+/// it has several, all of them are named too.
 std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes);
 
-/// The live leases as API.md lists them: nothing with which one could use them.
+/// The live leases as docs/http-api.md lists them: nothing with which one could use them.
 std::string render_live_leases(const lockcore::lease_page& page, const lockcore::waiting_overview& waiting,
                                std::size_t nodes);
 

@@ -34,8 +34,8 @@ http::response granted_response(services with, lockcore::lease granted, std::str
     return out;
 }
 
-/// Raises the fence to the token of a grant, which uses up some of its validity (PROTOCOL.md R6). Errors: the lease is
-/// to be given back.
+/// Raises the fence to the token of a grant, which uses up some of its validity (docs/protocol.md R6). Errors: the
+/// lease is to be given back.
 awaitable<result<void>> fence(services with, const lockcore::lease& granted, actor by, pg::deadline until) {
     auto raised = co_await with.database.raise_fences(granted.claims.resources, granted.claims.token, std::move(by),
                                                       "fence_on_grant", until);

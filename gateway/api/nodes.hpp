@@ -16,8 +16,8 @@ namespace fencegate::api {
 /// GET /v1/nodes: every Redis node as this gateway sees it.
 boost::asio::awaitable<http::response> show_nodes(services with, http::request r);
 
-/// The word of API.md. A node that is just being identified has not answered yet as far as callers are concerned:
-/// `unreachable`; its detail says more.
+/// The word of docs/http-api.md. A node that is just being identified has not answered yet as far as callers are
+/// concerned: `unreachable`; its detail says more.
 const char* state_word(lockcore::node_state state);
 
 /// `leaks`, `guard`: what the latest search found and what PostgreSQL last said; nothing before the first.

@@ -11,8 +11,8 @@
 
 namespace fencegate {
 
-/// Why a call did not do what it was asked: one value a slug of API.md's error table. gateway/http/problem maps each to
-/// slug and status.
+/// Why a call did not do what it was asked: one value a slug of docs/http-api.md's error table. gateway/http/problem
+/// maps each to slug and status.
 enum class errc {
     invalid_request,
     unauthenticated,
@@ -58,7 +58,7 @@ struct failure {
     errc code = errc::internal_error;
     std::string detail;               ///< One sentence for the caller; never a secret, never another caller's data.
     std::vector<field_error> errors;  ///< Faults of single fields, all at once.
-    boost::json::object facts;        ///< Further members of the problem document, as API.md names them.
+    boost::json::object facts;        ///< Further members of the problem document, as docs/http-api.md names them.
     std::optional<std::chrono::milliseconds> retry_after;  ///< Sets Retry-After (rounded up to seconds).
     bool outcome_unknown = false;  ///< It may have happened. Member "outcome_unknown": true of the problem document.
     bool replayed = false;         ///< It was kept from an earlier call with the same idempotency key.

@@ -11,7 +11,7 @@
 
 namespace fencegate {
 
-/// One row of the history. Event names as in API.md.
+/// One row of the history. Event names as in docs/http-api.md.
 ///
 /// The history is ordered by `at`, and by `id` where two have the same: `id` alone is the order in which rows reached
 /// PostgreSQL, where the events of a lease come in a batch after the writes made under it.

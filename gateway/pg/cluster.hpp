@@ -25,8 +25,8 @@ std::vector<std::string> find_guard_faults(session& via);
 /// Errors: invalid_request with the line that differs. Throws statement_failed for other codes, session_lost.
 result<void> join(session& via, const membership& m);
 
-/// PROTOCOL.md R8b: committed before it returns. Throws what session::exec throws; after session_lost an epoch may have
-/// been drawn, which is harmless.
+/// docs/protocol.md R8b: committed before it returns. Throws what session::exec throws; after session_lost an epoch may
+/// have been drawn, which is harmless.
 lockcore::drawn_epoch draw(session& via, const lockcore::epoch_request& request);
 
 /// What the register knows of a node. Throws what session::exec throws.

@@ -19,8 +19,8 @@ enum class landed { yes, no, unknown };
 /// Errors:  throws statement_failed where PostgreSQL refuses (deferred constraints and triggers speak here) and has
 ///          rolled back.
 /// Timeout: `until` and silence_max.
-/// Source:  GUARD.md; fencing.write_landed waits for the guard row first, which the broken transaction holds until it
-///          has ended, and begin_write had answered on that connection, so the row was locked.
+/// Source:  docs/guard.md; fencing.write_landed waits for the guard row first, which the broken transaction holds
+///          until it has ended, and begin_write had answered on that connection, so the row was locked.
 landed commit_write(session_slot& slot, const std::string& write_id, const std::string& resource, deadline until);
 
 /// What the callers of a write that was not committed are told; none for `yes`.

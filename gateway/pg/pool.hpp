@@ -119,7 +119,7 @@ class pool {
                                                              lockcore::fencing_token to, actor by, std::string reason,
                                                              deadline until);
 
-    /// PROTOCOL.md R8b.
+    /// docs/protocol.md R8b.
     boost::asio::awaitable<result<lockcore::drawn_epoch>> draw_epoch(lockcore::epoch_request request, deadline until);
     /// What the register knows of a node; and that its life did not sync every write.
     boost::asio::awaitable<result<lockcore::node_record>> find_node(std::string node_name, deadline until);

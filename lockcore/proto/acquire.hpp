@@ -10,7 +10,7 @@
 
 namespace lockcore {
 
-/// One attempt to take a lease: "what next, after this answer?" (PROTOCOL.md R1–R5).
+/// One attempt to take a lease: "what next, after this answer?" (docs/protocol.md R1–R5).
 ///
 /// Asks every node to ACQUIRE. Once a majority has said OK, T is the highest counter among the replies, and the attempt
 /// is complete when a majority of nodes is *stamped* with exactly T: by its reply to ACQUIRE, or by CONFIRM(T). A node

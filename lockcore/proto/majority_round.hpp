@@ -12,7 +12,7 @@ namespace lockcore {
 /// yes, and if not, why?"
 ///
 /// Action: send the question to every node, once. Answers come back in any order.
-/// Threads: not safe. Source: PROTOCOL.md RENEW, RE-ENTRANT, HOLDS, R7.
+/// Threads: not safe. Source: docs/protocol.md RENEW, RE-ENTRANT, HOLDS, R7.
 class majority_round {
   public:
     enum class verdict {

@@ -41,7 +41,7 @@ struct node_facts {
 /// Why a server like this can never be a node, and what to change; empty if it can.
 std::string why_no_node(const node_facts& facts);
 
-/// Decides whether a node may vote: "what next for this node?" (PROTOCOL.md R8–R10).
+/// Decides whether a node may vote: "what next for this node?" (docs/protocol.md R8–R10).
 ///
 /// Inputs: what was found (past tense). Actions: what the driver is to do next, with how long to wait before it.
 /// Threads: not safe. Time comes in as an argument.

@@ -10,7 +10,7 @@ namespace lockcore {
 /// the nodes: "when does the head try (again), and who gets the lease that is given back here?"
 ///
 /// Inputs: who came and went, what the head's try found, which nodes told that the lease ended. Time and chance come in
-/// as arguments. Threads: not safe. Source: PROTOCOL.md, "Waiting, holding, healing".
+/// as arguments. Threads: not safe. Source: docs/protocol.md, "Waiting".
 class wait_queue {
   public:
     using ticket = std::uint64_t;
@@ -40,7 +40,7 @@ class wait_queue {
     /// after the first, for the others may be lost.
     milliseconds told(node_index node, const nonce& ended);
 
-    /// A lease is given back here. True: the head takes it over, in one round (PROTOCOL.md HAND-OVER).
+    /// A lease is given back here. True: the head takes it over, in one round (docs/protocol.md HAND-OVER).
     bool takes_over();
     /// How often running leases were handed over.
     std::uint32_t handed_over() const { return handed_over_; }

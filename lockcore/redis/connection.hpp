@@ -22,7 +22,7 @@ namespace lockcore::redis {
 std::string_view text_of(const redisReply* r);
 
 /// One connection to a node at a time. A reconnect is a *new* connection: what was in flight is answered with null, and
-/// nothing is sent again (PROTOCOL.md R9).
+/// nothing is sent again (docs/protocol.md R9).
 ///
 /// Threads: the thread of `io`. Lifetime: by shared_ptr; close() before the io_context ends.
 class connection : public std::enable_shared_from_this<connection> {

@@ -1,4 +1,4 @@
--- Put before each script that reads a lease: a lease as it stands on a node (lockcore/README.md, "On a node").
+-- Put before each script that reads a lease: a lease as it stands on a node (docs/protocol.md, "State").
 -- A script never fails on what others wrote: any value of any type that has not exactly this form is ANOTHERS, somebody else's lease.
 local FORM = '^(%x+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)(\n[^\n]*\n[^\n]*\n[^\n\1]*)\n([%x,]*)\n([%x,]*)\n(%x*)(.*)$'
 local ANOTHERS = {}

@@ -8,7 +8,7 @@
 namespace lockcore {
 
 /// The highest token heard of, by bucket: 512 KiB, whatever the number of resources. From it comes the hint that keeps
-/// the nodes counting in step (PROTOCOL.md R1); it is no promise, and forgetting it costs a second round at most.
+/// the nodes counting in step (docs/protocol.md R1); it is no promise, and forgetting it costs a second round at most.
 class token_memory {
   public:
     void heard(const std::vector<resource_name>& resources, fencing_token token) {

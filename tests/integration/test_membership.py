@@ -1,4 +1,4 @@
-"""Which nodes a cluster has: their order does not matter, and one is replaced as README.md says."""
+"""Which nodes a cluster has: their order does not matter, and one is replaced as docs/operations.md says."""
 
 from __future__ import annotations
 

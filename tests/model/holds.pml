@@ -1,4 +1,4 @@
-/* Holds of one re-entrant lease (PROTOCOL.md, HOLDS and CLOSE) as a Promela model. checks.tsv says with which macros it is searched.
+/* Holds of one re-entrant lease (docs/protocol.md, HOLDS and CLOSE) as a Promela model. checks.tsv says with which macros it is searched.
  *
  * What is there. Three nodes, a majority is two. The owner X holds the lease by HOLDS random ids: hold 0 is the grant's, the others come by
  * HOLD; each has a gateway of its own. A rival takes whatever key is free. Every step is one script on one node, or one decision of a

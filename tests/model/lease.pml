@@ -1,4 +1,4 @@
-/* The lease and token protocol (PROTOCOL.md, rules R1 to R10) as a Promela model. checks.tsv says with which macros it is searched.
+/* The lease and token protocol (docs/protocol.md, rules R1 to R10) as a Promela model. checks.tsv says with which macros it is searched.
  *
  * What is there. Three nodes, a majority is two. ATTEMPTS attempts (A, B, C) want the same resource `a`; an attempt may want `b` too, under
  * one token. Every request has a process of its own per attempt and node (`connection`): it may be executed by the node at any later moment,

@@ -1,5 +1,5 @@
-// Rules of PROTOCOL.md that only the whole lock_manager can keep or break: R6's last look at the clock, R8's epoch and
-// quarantine, R9's connections. Real Redis nodes are paused, killed and given back what they had on disk.
+// Rules of docs/protocol.md that only the whole lock_manager can keep or break: R6's last look at the clock, R8's epoch
+// and quarantine, R9's connections. Real Redis nodes are paused, killed and given back what they had on disk.
 #include <lockcore/hmac_sha256.hpp>
 #include <lockcore/lock_manager.hpp>
 

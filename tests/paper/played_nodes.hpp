@@ -21,7 +21,7 @@ class played_node {
   public:
     explicit played_node(std::uint16_t port) : port_(port) {}
 
-    /// A new connection, bound to the run id of the process that answers there now (PROTOCOL.md R9).
+    /// A new connection, bound to the run id of the process that answers there now (docs/protocol.md R9).
     void connect();
     const std::string& run_id() const { return run_id_; }
 

@@ -1,4 +1,4 @@
-// PROTOCOL.md, "Rules", from RENEW on: what is done with leases that were given, and with several at once. As
+// docs/protocol.md, "Named rules": what is done with leases that were given, and with several at once. As
 // rules_test.cpp.
 #include <proto/lease_record.hpp>
 #include <proto/majority_round.hpp>

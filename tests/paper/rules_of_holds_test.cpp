@@ -1,4 +1,4 @@
-// PROTOCOL.md, HOLDS and CLOSE. As rules_test.cpp.
+// docs/protocol.md, HOLDS and CLOSE. As rules_test.cpp.
 #include <proto/lease_record.hpp>
 #include <proto/majority_round.hpp>
 

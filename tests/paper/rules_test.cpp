@@ -1,5 +1,5 @@
-// PROTOCOL.md, "Rules": one test or more a rule, against the product's Lua scripts on real Redis nodes. What a rule
-// says of the caller is played with its machine. README.md here says which test stands for which rule.
+// docs/protocol.md, "Rules R1 to R10": one test or more a rule, against the product's Lua scripts on real Redis nodes.
+// What a rule says of the caller is played with its machine. README.md here says which test stands for which rule.
 #include <proto/validity.hpp>
 
 #include "paper/paper_nodes.hpp"

@@ -1,5 +1,6 @@
-// PROTOCOL.md, "What goes wrong without each rule": one test a row. The shortest trace that breaks a protocol without
-// the rule is played against the product's scripts and machines, and ends well. (Without R9: managed_nodes_test.cpp.)
+// docs/protocol.md, "What goes wrong without each rule": one test a row. The shortest trace that breaks a protocol
+// without the rule is played against the product's scripts and machines, and ends well. (Without R9:
+// managed_nodes_test.cpp.)
 #include <proto/majority_round.hpp>
 
 #include "paper/paper_nodes.hpp"

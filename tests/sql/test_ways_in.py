@@ -111,7 +111,7 @@ def eventually(condition):
 
 
 def test_subscription_when_it_brings_changes_then_ordinary_tables_take_them_unchecked_and_partitioned_ones_refuse(server, published):
-    """What README.md says of the apply worker: it fires no statement triggers, and row triggers that are always on."""
+    """What docs/guard.md says of the apply worker: it fires no statement triggers, and row triggers that are always on."""
     source, target = published
     source.cursor().execute("insert into plain values (1, 'a'); update plain set hall = 'b'")
     eventually(lambda: ask(target, "select count(*) from plain where hall = 'b'") == 1)

@@ -15,7 +15,7 @@ struct expected_row {
     bool retry;
 };
 
-/// API.md, "Errors".
+/// docs/http-api.md, "Errors".
 constexpr expected_row api_table[] = {
     {errc::invalid_request, "invalid-request", 400, false},
     {errc::unauthenticated, "unauthenticated", 401, false},

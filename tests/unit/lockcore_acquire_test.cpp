@@ -1,4 +1,4 @@
-// The acquire machine: PROTOCOL.md R1–R5, by scripts and by enumeration against a second, deliberately dumb
+// The acquire machine: docs/protocol.md R1–R5, by scripts and by enumeration against a second, deliberately dumb
 // implementation.
 #include <proto/acquire.hpp>
 

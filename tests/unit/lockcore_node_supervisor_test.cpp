@@ -1,4 +1,4 @@
-// Who may vote: PROTOCOL.md R8–R10.
+// Who may vote: docs/protocol.md R8–R10.
 #include <proto/node_supervisor.hpp>
 
 #include <gtest/gtest.h>

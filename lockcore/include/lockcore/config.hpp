@@ -7,7 +7,7 @@
 
 namespace lockcore {
 
-/// One independent Redis server: its own process, no replica of another, no proxy before it (PROTOCOL.md R9).
+/// One independent Redis server: its own process, no replica of another, no proxy before it (docs/protocol.md R9).
 struct node_address {
     std::string name;  ///< How people, the history and fencing.cluster call it. Unique.
     std::string host;  ///< An address or a host name; names are looked up before each connection.

@@ -101,7 +101,7 @@ struct waiting_overview {
 ///
 /// Threads: every member function may be called from any thread. The io_contexts must be run by one thread each.
 /// Lifetime: stop() before the io_contexts stop; the register, authenticator and observer must outlive the manager.
-/// Source:  PROTOCOL.md; lockcore/README.md.
+/// Source:  docs/protocol.md; lockcore/README.md.
 class lock_manager {
   public:
     struct dependencies {

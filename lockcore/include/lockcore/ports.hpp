@@ -33,7 +33,8 @@ struct drawn_epoch {
     bool repeated = false;  ///< The same life had this epoch before.
 };
 
-/// The durable register of the epoch, and of what each node has been (PROTOCOL.md R8b). The gateway's is PostgreSQL.
+/// The durable register of the epoch, and of what each node has been (docs/protocol.md R8b). In the gateway it is
+/// PostgreSQL.
 ///
 /// Errors:  errc::no_quorum where the register can't be reached; the node stays out and the call is tried again later.
 /// Threads: called on any shard. Cancel: it may have been done; that is harmless.

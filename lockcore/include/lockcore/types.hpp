@@ -22,7 +22,7 @@ using monotonic_time = std::chrono::steady_clock::time_point;
 using wall_time = std::chrono::system_clock::time_point;
 
 /// A number that grows with every grant of a resource, whatever crashes. 0 means "none".
-/// Source: PROTOCOL.md. Stays below 2^53, so that every JSON reader keeps it exactly.
+/// Source: docs/protocol.md. Stays below 2^53, so that every JSON reader keeps it exactly.
 enum class fencing_token : std::uint64_t {};
 
 /// Raised in PostgreSQL before a node that may have forgotten is let in again; epoch × 2^32 is that node's new floor

@@ -1,7 +1,7 @@
--- ACQUIRE (PROTOCOL.md R1, HAND-OVER, SEVERAL RESOURCES), any number of leases in one call, each all or nothing over its resources.
+-- ACQUIRE (docs/protocol.md R1, HAND-OVER, SEVERAL RESOURCES), any number of leases in one call, each all or nothing over its resources.
 -- KEYS  fg:node, then for each lease: its lease keys, then its counter keys
 -- ARGV  run id, then for each lease: resources, nonce, ttl in ms, hint (0 = none), previous nonce ('' = none), id of the previous hold, tail, mark ('' = none)
---       tail: what stands behind nonce and token in the lease, see lockcore/README.md, "On a node"
+--       tail: what stands behind nonce and token in the lease, see docs/protocol.md, "State"
 --       mark: a name under which the caller wants to be told when the lease that is in its way ends
 -- Reply one string a lease:
 --       '0 counter' granted; '0 counter 1' granted, and the previous lease was there

@@ -1,4 +1,4 @@
--- CLOSE (PROTOCOL.md, HOLDS): from now on the lease refuses HOLD, if the caller's hold is the only one; or lifts the caller's mark again.
+-- CLOSE (docs/protocol.md, HOLDS): from now on the lease refuses HOLD, if the caller's hold is the only one; or lifts the caller's mark again.
 -- KEYS  fg:node, then for each lease: its lease keys
 -- ARGV  run id, then for each lease: resources, nonce, id of the caller's hold, mark of this attempt, '1' = close, '0' = lift this mark
 -- Reply one string a lease: '0 ids\ntombstones\nclosed' done | '7 ids\ntombstones\nclosed' other holds are left: nothing was done | '2' not all of its keys are the caller's

@@ -1,4 +1,4 @@
--- CONFIRM (PROTOCOL.md R3): brings this node to the token T that the attempt settled on.
+-- CONFIRM (docs/protocol.md R3): brings this node to the token T that the attempt settled on.
 -- KEYS  fg:node, then for each lease: its lease keys, then its counter keys
 -- ARGV  run id, then for each lease: resources, nonce, ttl in ms, T
 -- Reply one string a lease: '0' done | '2' a lease is not the caller's | '3 counter' the node is past T | 'E' a counter key holds no counter

@@ -1,4 +1,4 @@
--- IDENTIFY (PROTOCOL.md R8a): what stands in fg:node, and the live marks. Changes nothing; also answered by a replica.
+-- IDENTIFY (docs/protocol.md R8a): what stands in fg:node, and the live marks. Changes nothing; also answered by a replica.
 -- KEYS  fg:node
 -- ARGV  none
 -- Reply live marks, then run, base, claim, marks, evicted, sync as they stand there ('' where missing)

@@ -1,4 +1,4 @@
--- INSPECT (PROTOCOL.md, require_live): whether a lease is still the caller's under the token T, and its hold not released. Changes nothing.
+-- INSPECT (docs/protocol.md, require_live): whether a lease is still the caller's under the token T, and its hold not released. Changes nothing.
 -- KEYS  fg:node, then for each lease: its lease keys
 -- ARGV  run id, then for each lease: resources, nonce, T, id of the hold
 -- Reply one string a lease: '0 ms renewals ttl ids\ntombstones\nclosed' with the ms until it runs out, and the ttl last given

@@ -1,4 +1,4 @@
--- READMIT (PROTOCOL.md R8c, R10, FORGETTING IN ONE LIFE): lets a node vote under its live run id, with the drawn epoch as the floor of its
+-- READMIT (docs/protocol.md R8c, R10, FORGETTING IN ONE LIFE): lets a node vote under its live run id, with the drawn epoch as the floor of its
 -- tokens. Of a node that is admitted already: settings were changed, have been looked at, and the register knows how it syncs.
 -- KEYS  fg:node
 -- ARGV  run id for which the epoch was drawn, base = epoch × 2^32, claim written before the draw, marks as last looked at,

@@ -1,4 +1,4 @@
--- RELEASE (PROTOCOL.md R7, HOLDS): gives back one hold, by its id; where no other is left the lease goes. Never touches a counter.
+-- RELEASE (docs/protocol.md R7, HOLDS): gives back one hold, by its id; where no other is left the lease goes. Never touches a counter.
 -- KEYS  fg:node, then for each lease: its lease keys
 -- ARGV  run id, then for each lease: resources, nonce, mark of the caller, how ('0': the hold, '1': the whole lease, '2': the hold, as if it had never been asked for), id of the hold
 -- Reply one string a lease: '0 told ids\ntombstones\nclosed' with how many who wait elsewhere were told that it is free; no ids: it is gone

@@ -1,4 +1,4 @@
--- RENEW and HOLD (PROTOCOL.md, RENEW, RE-ENTRANT, HOLDS): more time for a lease that is still the caller's under the token T; never creates one.
+-- RENEW and HOLD (docs/protocol.md, RENEW, RE-ENTRANT, HOLDS): more time for a lease that is still the caller's under the token T; never creates one.
 -- KEYS  fg:node, then for each lease: its lease keys
 -- ARGV  run id, then for each lease: resources, nonce, ttl in ms, T, longest hold in ms, most renewals, id of the hold, idempotency key
 --       most renewals: '' makes it HOLD, another hold of a re-entrant owner: no renewal is counted.

@@ -1,4 +1,4 @@
--- TOP-UP (PROTOCOL.md): puts a lease back where it is missing, while a majority still holds it.
+-- TOP-UP (docs/protocol.md): puts a lease back where it is missing, while a majority still holds it.
 -- KEYS  fg:node, then for each lease: its lease keys, then its counter keys
 -- ARGV  run id, then for each lease: resources, nonce, ttl in ms, T, tail (as in ACQUIRE), id of the caller's hold
 -- Reply one string a lease: '0 counter' what it stands under, now or already; it counts for the holder only if that is T | '1' it is another's | '2' it is there from before the node forgot, and counts for nobody | '4' the epoch's tokens are used up

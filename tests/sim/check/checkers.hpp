@@ -61,7 +61,7 @@ class checkers {
     // C7: INSPECT and RENEW never say yes for T when a newer grant was complete before they began.
     void alive_seen(resource_set set, std::uint64_t token, const floors& before, const char* by);
 
-    // C8: stamps on one node by different owners strictly increase, whatever it forgot (PROTOCOL.md, "S").
+    // C8: stamps on one node by different owners strictly increase, whatever it forgot (docs/protocol.md, "Proof").
     void stamped(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, std::uint64_t token);
 
     // C9: within its validity, and while it has a hold left, a holder is never told that its lease is lost; unless a
