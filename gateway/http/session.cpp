@@ -92,8 +92,19 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         s.parser_ = std::make_unique<request_parser>(s.group_->config());
         s.continue_sent_ = false;
         progress have = s.parse_buffered();
+        bool head_admitted = false;
         while (have == progress::need_more) {
             boost::system::error_code ec;
+            if (s.parser_->is_header_done() && !head_admitted) {
+                // Who may not call here, or calls what is not here, is told before any of the body is kept.
+                dispatcher::plan early = s.plan_answer(steady_clock::now());
+                if (early.target == nullptr) {
+                    s.head_only_ = s.parser_->message.verb == method::head;
+                    co_await s.answer_refused_head(std::move(early));
+                    co_return;
+                }
+                head_admitted = true;
+            }
             if (s.parser_->is_header_done() && s.parser_->expects_continue() && !s.continue_sent_) {
                 s.continue_sent_ = true;
                 constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -129,10 +140,7 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         const method verb = message.verb;
         s.head_only_ = verb == method::head;
         s.repeatable_ = verb == method::get || verb == method::head;
-        const dispatcher::sender sender{s.parser_->authorization, s.parser_->x_api_key, s.parser_->host,
-                                        s.local_address_};
-        dispatcher::plan plan = s.group_->routes().prepare(message, sender, begun);
-        s.request_id_ = message.request_id;
+        dispatcher::plan plan = s.plan_answer(begun);
         response& answer = plan.answer;
         if (plan.target != nullptr) {
             // Many may wait, and for long: the request goes, and this frame and the next share one answer.
@@ -216,13 +224,23 @@ session::progress session::parse_buffered() {
     return progress::refused;
 }
 
+dispatcher::plan session::plan_answer(steady_clock::time_point now) {
+    const dispatcher::sender sender{parser_->authorization, parser_->x_api_key, parser_->host, local_address_};
+    dispatcher::plan plan = group_->routes().prepare(parser_->message, sender, now);
+    request_id_ = parser_->message.request_id;
+    return plan;
+}
+
 asio::awaitable<void> session::answer_refused_input() {
-    const auto now = steady_clock::now();
-    enter(phase::writing, now);
     request_id_ = request_id_of(parser_->message);
     head_only_ = false;
     dispatcher::plan refused;
     refused.answer = problem_response(refusal_, request_id_);
+    co_await answer_refused_head(std::move(refused));
+}
+
+asio::awaitable<void> session::answer_refused_head(dispatcher::plan refused) {
+    enter(phase::writing, steady_clock::now());
     tell(parser_->message.verb, refused, {});
     const bool delivered = co_await respond(refused.answer, false);
     if (delivered) co_await linger();

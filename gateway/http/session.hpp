@@ -63,7 +63,11 @@ class session {
 
     static boost::asio::awaitable<void> run(std::shared_ptr<session> self);
     progress parse_buffered();
+    /// What is to be done with the request, as far as its head says.
+    dispatcher::plan plan_answer(std::chrono::steady_clock::time_point now);
     boost::asio::awaitable<void> answer_refused_input();
+    /// Answers without reading the rest of the request, and closes the connection.
+    boost::asio::awaitable<void> answer_refused_head(dispatcher::plan refused);
     /// False if the answer did not reach the kernel in full. An answer that has expired becomes 410 lease-lost.
     boost::asio::awaitable<bool> respond(response& answer, bool keep_alive);
     void render_head_of(const response& answer, bool keep_alive);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import hashlib
 import http.client
 import io
 import json
@@ -68,6 +69,21 @@ def send_without_end(wire: Wire, piece: bytes, most: int = 64 * MIB) -> None:
     with contextlib.suppress(OSError):
         for _ in range(most // len(piece)):
             wire.send(piece)
+
+
+@pytest.mark.parametrize("path, key, status", [("/v1/leases", "nobodys", 401), ("/v1/history/summary", "the-key", 405), ("/v1/nothing", "the-key", 404)])
+def test_head_when_refused_then_told_before_the_body_is_read(make: Callable[..., Gateway], cluster: Cluster, path: str, key: str, status: int) -> None:
+    """So that nobody without a key has bodies kept in memory."""
+    settings = cluster.settings()
+    settings["auth"] = {"api_keys": [{"principal": "x", "key_sha256": hashlib.sha256(b"the-key").hexdigest(), "scopes": ["leases"]}]}
+    gateway = cluster.gateway(settings)
+    try:
+        gateway.start()
+        with Wire("127.0.0.1", gateway.api.port) as wire:
+            wire.send(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n".encode() + b" " * 1000)
+            assert wire.receive().status == status
+    finally:
+        gateway.kill()
 
 
 @pytest.mark.parametrize("begin, piece", [(b"5;", b"x" * 65_536), (b"5;a=\"", b"\t" * 65_536), (b"0\r\nX-Long: ", b"x" * 65_536), (b"0\r\n", b"X-Trailer: y\r\n" * 5_000),
