@@ -7,6 +7,7 @@
 #include <array>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace fencegate::api {
 namespace {
@@ -38,6 +39,24 @@ bool is_honoured(const preference& one, const answer_options& options) {
                                [&](std::string_view honoured) { return honoured == one.name || honoured == one.text; });
 }
 
+/// Conditions on the state of what is to be written, and parts of it: passed over, another write would run.
+result<void> check_conditions(const http::request& r) {
+    constexpr std::array<std::pair<std::string_view, const char*>, 5> conditions{
+        {{"if-match", "If-Match"},
+         {"if-none-match", "If-None-Match"},
+         {"if-modified-since", "If-Modified-Since"},
+         {"if-unmodified-since", "If-Unmodified-Since"},
+         {"range", "Range"}}};
+    for (const auto& [name, shown] : conditions) {
+        if (r.has_header(name)) {
+            return invalid_field(shown,
+                                 "is not honoured by writes: put the condition into the filter, with the "
+                                 "number of rows that it has to find where that matters");
+        }
+    }
+    return {};
+}
+
 result<void> check_preferences(const http::request& r, const answer_options& options) {
     const auto header = r.header_list("prefer");
     const auto wanted = split_preferences(header);
@@ -65,6 +84,10 @@ result<void> negotiate(http::request& r, const answer_options& options) {
         return not_acceptable("Accept-Profile", "There is one set of names, which is called public.");
     if (r.has_header("content-profile") && r.header_list("content-profile") != only_profile)
         return invalid_field("Content-Profile", "has to be public: there is one set of names");
+    if (options.changes_rows) {
+        const auto conditions = check_conditions(r);
+        if (!conditions) return conditions.error();
+    }
     return check_preferences(r, options);
 }
 

@@ -53,6 +53,9 @@ WRITES = {
     ({"Prefer": "Timezone=\"Asia/Tokyo\""}, 400, "invalid-request", "Prefer"),
     ({"Prefer": "handling=strict, colour=red"}, 400, "invalid-request", "Prefer"),
     ({"Prefer": "handling=strict, count=planned"}, 400, "invalid-request", "Prefer"),
+    ({"If-Match": '"1"'}, 400, "invalid-request", "If-Match"),
+    ({"If-Unmodified-Since": "Sat, 21 Nov 2026 10:00:00 GMT"}, 400, "invalid-request", "If-Unmodified-Since"),
+    ({"Range": "0-0"}, 400, "invalid-request", "Range"),
 ])
 @pytest.mark.parametrize("kind", WRITES)
 def test_write_when_a_header_cannot_be_honoured_then_nothing_runs(
