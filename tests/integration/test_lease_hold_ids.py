@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Iterator
 
 import pytest
@@ -156,6 +157,16 @@ def test_seal_when_it_is_the_last_hold_then_its_token_is_shut_out(stack: Stack, 
         done = api.wrote(second, sku.sell(1), then="release")
         assert done["released"] is True and "sealed" not in done
     expect_problem(api.write(second, sku.sell(1)), 412, "stale-fencing-token")
+
+
+def test_seals_when_two_last_holds_end_at_once_then_sealed(stack: Stack, api: Api, sku: Any) -> None:
+    """Neither is the last one when it looks; whichever proves to be seals behind its release."""
+    for turn in range(8):
+        leases = [hold(api, sku.resource) for _ in range(2)]
+        with ThreadPoolExecutor(2) as callers:
+            answers = list(callers.map(lambda lease: sealing(stack.api(), lease), leases))
+        assert all(answer.status in (200, 204) for answer in answers), answers
+        assert stack.query(f"select fencing.fence('{sku.resource}')")[0][0] == leases[0]["fencing_token"] + 1, (turn, answers)
 
 
 def test_seal_when_the_write_fails_then_the_lease_takes_holds_again(stack: Stack, api: Api, sku: Any) -> None:
