@@ -9,7 +9,7 @@ begin
   elsif (select pg_catalog.max(version) from fencing.schema_version) < 4 then
     -- The register keeps for which life of a node an epoch was drawn, and whether that life synced every write.
     alter table fencing.node add column if not exists life text, add column if not exists synced boolean not null default false;
-    alter table fencing.protected add column relation_name text, add column expression_objects text[];
+    alter table fencing.protected add column relation_name text, add column expression_objects text[], add column row_expression text;
     update fencing.protected set relation_name = relation::text;
     alter table fencing.protected alter column relation_name set not null;
     -- The recorder's connection string, with its password, becomes a foreign server and a user mapping: schema/150_recorder.sql makes them.

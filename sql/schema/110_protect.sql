@@ -11,7 +11,8 @@ create table if not exists fencing.protected (
   protected_at        timestamptz not null default clock_timestamp(),
   protected_by        text not null default session_user,
   relation_name       text not null,
-  expression_objects  text[]
+  expression_objects  text[],
+  row_expression      text
 );
 comment on table fencing.protected is 'What is protected, and how. The triggers on the tables do the work; this is the operator''s list.';
 comment on column fencing.protected.relation is 'The table, or the root of a partitioned table.';
@@ -22,6 +23,7 @@ comment on column fencing.protected.protected_at is 'When protect() was last cal
 comment on column fencing.protected.protected_by is 'Who called it.';
 comment on column fencing.protected.relation_name is 'The table''s name then, with its schema: a table made anew under it is another one, and not protected.';
 comment on column fencing.protected.expression_objects is 'Functions, operators and types that the expression uses and PostgreSQL did not bring, as kind and identity.';
+comment on column fencing.protected.row_expression is 'The expression as PostgreSQL prints it, over a row called fencing_row: what the check function evaluates.';
 
 create or replace function fencing.require_protectable(relation regclass) returns void
 language plpgsql stable
@@ -98,13 +100,12 @@ $$;
 comment on function fencing.expression_objects(regclass) is
   'The functions, operators and types that a view''s expression uses, also as conversions of its columns'' types, but for PostgreSQL''s own: kind and identity. Locks: none.';
 
-create or replace function fencing.require_resource_expression(relation regclass, resource_expression text) returns text[]
+create or replace function fencing.require_resource_expression(relation regclass, resource_expression text, out objects text[], out row_expression text)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   found_type oid;
-  objects text[];
   other record;
   saved_role constant text := current_setting('role');
   table_owner name;
@@ -113,8 +114,10 @@ begin
   execute format('create temporary table fencing_probe (like %s) on commit drop', relation);
   begin
     -- A view says what an expression uses and evaluates nothing of it: first of all, for the next step may call functions.
-    execute format(E'create temporary view fencing_probe_view as select (%s\n) is null as probe from pg_temp.fencing_probe', resource_expression);
+    execute format(E'create temporary view fencing_probe_view as select (%s\n) is null as probe from pg_temp.fencing_probe as fencing_row cross join (values (1)) as other (n)', resource_expression);
     objects := fencing.expression_objects('pg_temp.fencing_probe_view');
+    -- With two relations in it, PostgreSQL prints each column with the name of its relation. Printed, the expression means the same under every setting of the session.
+    row_expression := substring(pg_get_viewdef('pg_temp.fencing_probe_view'::regclass) from '^ *SELECT \((.*) IS NULL\) AS probe\s+FROM ');
     drop view pg_temp.fencing_probe_view;
     for other in select o.object, fencing.foreign_owner(o.object, relation) as owner from unnest(objects) as o (object) loop
       if other.owner is not null then
@@ -139,12 +142,11 @@ begin
     raise exception using errcode = '22023', message = format('the resource expression of %s gives %s, not text', relation, format_type(found_type, null)),
       detail = resource_expression, hint = hint;
   end if;
-  return objects;
 end
 $$;
 comment on function fencing.require_resource_expression(regclass, text) is
   'Raises 22023 with the reason unless the expression is immutable, over the table''s own columns, of type text, and uses nothing that others own than the owners of the schema and of the table, and superusers. '
-  'Gives what it uses. Locks: the table, access share.';
+  'Gives what it uses, and the expression over a row called fencing_row. Locks: the table, access share.';
 
 create or replace function fencing.code_rights(relation regclass) returns table (target regclass, privilege text, grantee text)
 language sql stable
@@ -216,7 +218,7 @@ as $$
 declare
   class pg_class;
   check_function name;
-  objects text[];
+  expression record;
   between text;
 begin
   if mode is null or mode not in ('enforce', 'observe') then
@@ -230,16 +232,16 @@ begin
   if found then
     raise exception using errcode = '55000', message = format('the trigger %s would run between the checks and could change what they hand on', between), hint = 'Rename it, or drop it.';
   end if;
-  objects := fencing.require_resource_expression(relation, resource_expression);
+  expression := fencing.require_resource_expression(relation, resource_expression);
   perform fencing.remove_checks(relation);
   select * into class from pg_class where oid = relation;
   check_function := format('check_%s_%s', nextval('fencing.check_id_seq'), left(class.relname, 30));
-  perform fencing.create_check_function(check_function, resource_expression, class.relkind = 'p');
+  perform fencing.create_check_function(check_function, expression.row_expression, class.relkind = 'p');
   perform fencing.create_checks(relation, class.relkind = 'p', mode, check_function);
   perform fencing.create_truncate_checks(relation, mode);
   perform fencing.take_code_rights(relation);
-  insert into fencing.protected (relation, resource_expression, mode, check_function, relation_name, expression_objects)
-  values (relation, resource_expression, mode, check_function, relation::text, objects);
+  insert into fencing.protected (relation, resource_expression, mode, check_function, relation_name, expression_objects, row_expression)
+  values (relation, resource_expression, mode, check_function, relation::text, expression.objects, expression.row_expression);
 end
 $$;
 comment on function fencing.protect(regclass, text, text) is

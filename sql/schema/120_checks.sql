@@ -5,32 +5,77 @@
 -- types), so it has the rights of whoever writes and no more. The second, fencing_verify_*, has the owner's rights, which it needs to read the guard, and evaluates nothing of anybody's: it gets the
 -- resources as text, in a setting that it empties. A trigger whose name sorts between theirs could set it: protect() refuses one, as do the event triggers, and guard_faults() names it.
 
-create or replace function fencing.check_body(resource_expression text, by_row boolean) returns text
+create or replace function fencing.bounded_text_of(expression text) returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select format($e$case when octet_length(%1$s) > 200 then left(%1$s, 200) || '... (' || octet_length(%1$s)::text || ' bytes)' else %1$s end$e$, expression)
+$$;
+comment on function fencing.bounded_text_of(text) is
+  'The text of an expression that does what bound_text does, for check functions: whoever writes may call none of this schema. Locks: none.';
+
+create or replace function fencing.check_body(row_expression text, by_row boolean) returns text
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $body$
-  select replace(replace(replace(replace($template$
-#variable_conflict use_column
+  select replace(replace(replace(case when by_row then $row$
+declare
+  fencing_row  record;
+  old_resource text;
+  new_resource text;
+  handed_over  text;
 begin
+  if tg_op <> 'INSERT' then
+    fencing_row := old;
+    old_resource := {expression};
+  end if;
+  if tg_op <> 'DELETE' then
+    fencing_row := new;
+    new_resource := {expression};
+  end if;
+  {hand_over_one}
+  return null;
+end
+$row$ else $statement$
+#variable_conflict use_column
+declare
+  old_resource text;
+  new_resource text;
+  handed_over  text;
+begin
+  -- One row, the common case: three plain scans cost half as much as the query below.
+  if tg_op <> 'INSERT' then
+    select {expression} into old_resource from fencing_old as fencing_row;
+  end if;
+  if tg_op <> 'DELETE' then
+    select {expression} into new_resource from fencing_new as fencing_row;
+  end if;
+  if found then
+    if tg_op = 'DELETE' then
+      perform from fencing_old offset 1;
+    else
+      perform from fencing_new offset 1;
+    end if;
+    if not found then
+      {hand_over_one}
+      return null;
+    end if;
+  end if;
   if tg_op = 'INSERT' then
-    {hand_over} (select ({expression}
-) collate "C" as resource from {new}) t)::text, true);
+    {hand_over} (select ({expression}) collate "C" as resource from fencing_new as fencing_row) t)::text, true);
   elsif tg_op = 'UPDATE' then
-    {hand_over} (select ({expression}
-) collate "C" as resource from {old} union all select ({expression}
-) collate "C" from {new}) t)::text, true);
+    {hand_over} (select ({expression}) collate "C" as resource from fencing_old as fencing_row union all select ({expression}) collate "C" from fencing_new as fencing_row) t)::text, true);
   else
-    {hand_over} (select ({expression}
-) collate "C" as resource from {old}) t)::text, true);
+    {hand_over} (select ({expression}) collate "C" as resource from fencing_old as fencing_row) t)::text, true);
   end if;
   return null;
 end
-$template$,
-    '{hand_over}', 'perform set_config(''fencing.changed'', array(select ' || case when by_row then '' else 'distinct ' end
-                   || E'\n      case when octet_length(t.resource) > 200 then left(t.resource, 200) || ''... ('' || octet_length(t.resource)::text || '' bytes)'' else t.resource end from'),
-    '{old}', case when by_row then '(select old.*) o' else 'fencing_old' end),
-    '{new}', case when by_row then '(select new.*) n' else 'fencing_new' end),
-    '{expression}', resource_expression)
+$statement$ end,
+    '{hand_over_one}', format($one$handed_over := set_config('fencing.changed',
+    (case tg_op when 'INSERT' then array[%2$s] when 'DELETE' then array[%1$s] else array[%1$s, %2$s] end)::text, true);$one$,
+                              fencing.bounded_text_of('old_resource'), fencing.bounded_text_of('new_resource'))),
+    '{hand_over}', format('handed_over := set_config(''fencing.changed'', array(select distinct %s from', fencing.bounded_text_of('t.resource'))),
+    '{expression}', row_expression)
 $body$;
 comment on function fencing.check_body(text, boolean) is 'The body of a check function. Locks: none.';
 
@@ -44,7 +89,7 @@ $$;
 comment on function fencing.check_settings() is
   'The settings under which a resource expression is evaluated: all that change the text of an immutable expression, so that no caller''s setting makes one resource look like another. Locks: none.';
 
-create or replace function fencing.create_check_function(check_function name, resource_expression text, by_row boolean) returns void
+create or replace function fencing.create_check_function(check_function name, row_expression text, by_row boolean) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -52,7 +97,7 @@ begin
   execute format('create function fencing.%I() returns trigger language plpgsql %s as %L', check_function,
                  (select string_agg(format('set %s = %s', split_part(x.setting, '=', 1), split_part(x.setting, '=', 2)), ' ' order by x.n)
                     from unnest(fencing.check_settings()) with ordinality as x (setting, n)),
-                 fencing.check_body(resource_expression, by_row));
+                 fencing.check_body(row_expression, by_row));
   perform fencing.revoke_from_others('function', p.oid::regprocedure::text, coalesce(p.proacl, acldefault('f', p.proowner)), p.proowner)
      from pg_proc p where p.pronamespace = 'fencing'::regnamespace and p.proname = check_function;
   execute format('comment on function fencing.%I() is %L', check_function,

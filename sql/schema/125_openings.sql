@@ -28,7 +28,7 @@ as $$
   select p.relation, null, 'trigger', format('%s: the function fencing.%s() is not what this version of protect() makes; call it again', p.relation, p.check_function)
     from fencing.protected p join pg_class c on c.oid = p.relation
          left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = p.check_function and f.pronargs = 0
-   where (f.prosrc = fencing.check_body(p.resource_expression, c.relkind = 'p') and not f.prosecdef and f.proconfig = fencing.check_settings()) is not true
+   where (f.prosrc = fencing.check_body(p.row_expression, c.relkind = 'p') and not f.prosecdef and f.proconfig = fencing.check_settings()) is not true
   union all
   select g.oid, null, 'trigger', format('%s: the trigger %s runs between the checks and could change what they hand on; rename or drop it', g.oid::regclass, b.name)
     from tables g cross join lateral fencing.triggers_between(g.oid) b (name)
