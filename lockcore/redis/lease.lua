@@ -38,6 +38,7 @@ local function with_id(list, id)
   return list == '' and id or list .. ',' .. id
 end
 local function without_id(list, id)
+  if list == id then return '' end
   if not has(list, id) then return list end
   return string.sub(string.gsub(',' .. list .. ',', ',' .. id .. ',', ','), 2, -2)
 end
@@ -49,7 +50,7 @@ end
 local function holds_of(l) return l.ids .. '\n' .. l.dead .. '\n' .. l.closed end
 -- RELEASE(id), in the lists alone.
 local function release_id(l, id)
-  l.ids = l.ids == id and '' or without_id(l.ids, id)
+  l.ids = without_id(l.ids, id)
   l.dead = l.dead == '' and id or string.sub(with_id(l.dead, id), -TOMBSTONES_BYTES)
   if string.sub(l.closed, 1, 16) == id then l.closed = '' end
 end
