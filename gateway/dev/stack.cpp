@@ -187,6 +187,7 @@ void stack::write_facts(const supervisor& running) const {
                          {"port", database_->port()},
                          {"database", postgres::database},
                          {"superuser", postgres::superuser},
+                         {"conninfo", database_->conninfo(postgres::superuser, postgres::database)},
                          {"pid", running.pid_of("postgres")}};
     if (!api_keys_.empty()) {
         boost::json::object keys;

@@ -10,6 +10,7 @@ import threading
 from typing import Callable, Iterator
 
 import pytest
+from psycopg2.extensions import parse_dsn
 from support import processes
 from support.api import Api, expect_problem
 from support.polling import eventually
@@ -28,7 +29,9 @@ def test_stack_file_when_ready_then_every_fact_is_true(stack: Stack) -> None:
     for node, client in zip(facts["redis"], stack.nodes()):
         assert set(node) == {"name", "host", "port", "pid"}
         assert client.info("server")["process_id"] == node["pid"]
-    assert set(facts["postgres"]) == {"host", "port", "database", "superuser", "pid"}
+    assert set(facts["postgres"]) == {"host", "port", "database", "superuser", "conninfo", "pid"}
+    assert parse_dsn(facts["postgres"]["conninfo"]) == {
+        "host": facts["postgres"]["host"], "port": str(facts["postgres"]["port"]), "dbname": facts["postgres"]["database"], "user": facts["postgres"]["superuser"]}
     assert stat.S_ISDIR(os.stat(facts["postgres"]["host"]).st_mode)
     assert stack.query("select current_setting('is_superuser'), current_database()") == [("on", facts["postgres"]["database"])]
     (pid_line, *_) = stack.query("select pg_read_file('postmaster.pid')")[0][0].splitlines()
