@@ -161,6 +161,8 @@ export class Timeline {
     for (const lane of lanes) drawing.append(paintLane(lane, {x, y: yOf(lane), beside, gutter, at, right}));
     stretches.slice(1).forEach((stretch, index) => drawing.append(paintBreak(stretches[index], stretch, {top, height, beside, rows: lanes.map(yOf)})));
     this.marks = model.marks.filter(mark => lanes.includes(mark.lane) && mark.at >= from);
+    const chosen = this.marks.find(mark => mark.item.id === this.selected);
+    if (chosen) drawing.append(svg('line', {class: 'cursor', x1: x(chosen.at), x2: x(chosen.at), y1: top - 6, y2: height}));
     const [refused, others] = [this.marks.filter(mark => mark.stale), this.marks.filter(mark => !mark.stale)];
     for (const mark of refused) {
       if (lanes.includes(mark.against)) drawing.append(svg('line', {class: 'against', x1: x(mark.at), x2: x(mark.at), y1: yOf(mark.lane), y2: yOf(mark.against)}));
@@ -171,8 +173,6 @@ export class Timeline {
       if (['lease_granted', 'lease_released', 'lease_expired'].includes(mark.item.event)) continue; // the ends of the bar
       drawing.append(paintMark(mark, x(mark.at), yOf(mark.lane), mark.item.id === this.selected));
     }
-    const chosen = this.marks.find(mark => mark.item.id === this.selected);
-    if (chosen) drawing.append(svg('line', {class: 'cursor', x1: x(chosen.at), x2: x(chosen.at), y1: top - 6, y2: height}));
     this.chart.replaceChildren(drawing);
   }
 

@@ -21,8 +21,8 @@ export class Browser {
   stop() { return this.chromium.close(); }
 
   /** A page of its own on the console, signed in unless `key` is empty. */
-  async open(stack, {width = 1440, scheme = 'light', query = '', key = stack.key(), expected = []} = {}) {
-    const context = await this.chromium.newContext({viewport: {width, height: 900}, colorScheme: scheme, reducedMotion: 'reduce', timezoneId: 'Europe/Berlin', locale: 'en-GB'});
+  async open(stack, {width = 1440, scale = 1, scheme = 'light', query = '', key = stack.key(), expected = []} = {}) {
+    const context = await this.chromium.newContext({viewport: {width, height: 900}, deviceScaleFactor: scale, colorScheme: scheme, reducedMotion: 'reduce', timezoneId: 'Europe/Berlin', locale: 'en-GB'});
     context.setDefaultTimeout(10_000);
     const page = await context.newPage();
     const seen = new Seen(page, stack.url, expected);
