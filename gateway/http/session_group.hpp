@@ -23,7 +23,7 @@ namespace fencegate::http {
 
 class session;
 
-/// A socket that names its executor: cheaper than one behind any_io_executor (FEASIBILITY.md 3).
+/// A socket that names its executor: cheaper than one behind any_io_executor.
 using tcp_socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, boost::asio::io_context::executor_type>;
 
 /// How many connections are open, over all threads and from each address. An IPv4 address counts by itself, an IPv6

@@ -19,7 +19,7 @@ namespace lockcore::redis {
 /// Limits: `node_queue_max` commands without an answer; batch_max commands in one script call.
 class node_link : public std::enable_shared_from_this<node_link> {
   public:
-    /// Commands that travel in one script call at most: it blocks the node for about 0.2 ms (FEASIBILITY.md 4).
+    /// Commands that travel in one script call at most: it blocks the node for about 0.2 ms.
     static constexpr std::size_t batch_max = 32;
 
     node_link(boost::asio::io_context& io, node_index index, const config& cfg, admission::collaborators with);

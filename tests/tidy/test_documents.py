@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 
@@ -118,6 +119,33 @@ def test_rules_that_are_cited_exist_in_the_protocol() -> None:
     assert not found
 
 
+def cited_headings(text: str) -> list[tuple[str, str]]:
+    """(document, anchor) of each `NAME.md, "Heading"` and `NAME.md#anchor`; an empty anchor where a document is cited alone."""
+    cited = [(document, anchor_of(heading)) for document, heading in re.findall(r'([\w./-]+\.md)[,:]? "([^"\n]+)"', text)]
+    return cited + [(document, anchor) for document, anchor in re.findall(r"([\w./-]+\.md)(?:#([\w-]+))?", text)]
+
+
+def cited_document(name: str, source: Path) -> Path | None:
+    """Named from the root, or from a folder above the file that cites it."""
+    return next((folder / name for folder in [*source.parents][:-len(ROOT.parents)] if folder / name in FILES), None)
+
+
+def test_documents_and_headings_cited_in_code_exist() -> None:
+    assert cited_headings('docs/protocol.md, "State" and sql/README.md#the-recorder') == [
+        ("docs/protocol.md", "state"), ("docs/protocol.md", ""), ("sql/README.md", "the-recorder")]
+    assert cited_document("docs/guard.md", ROOT / "sql/install.sql") and not cited_document("docs/none.md", ROOT / "sql/install.sql")
+    found = []
+    for path in FILES:
+        # Tests of documents make documents of their own.
+        if path.suffix not in TEXTS - {".md"} or "document" in path.name:
+            continue
+        for name, anchor in cited_headings(path.read_text()):
+            document = cited_document(name, path)
+            if document is None or anchor and anchor not in anchors_of(document):
+                found.append(f"{path.relative_to(ROOT)}: {name} {anchor}")
+    assert not found
+
+
 # Lists that a document and the code share
 
 
@@ -141,6 +169,14 @@ def test_tests_that_documents_name_exist(document: str) -> None:
     there = names_of_tests()
     assert len(cited) > 50
     assert not [name for name in cited if not any(re.fullmatch(".*".join(map(re.escape, re.split("[…*]", name))), test) for test in there)]
+
+
+def test_single_tests_that_contributing_runs_exist() -> None:
+    table = sections(read("CONTRIBUTING.md"))["Test"]
+    filters = re.findall(r"--gtest_filter='([^']+)'", table)
+    assert len(filters) > 1 and not [each for each in filters if not any(fnmatchcase(name, each) for name in names_of_tests())]
+    assert not [name for name in re.findall(r"-k (\w+)", table) if name not in names_of_tests()]
+    assert not [path for path in re.findall(r"\btests/[\w./]+", table) if not (ROOT / path).exists()]
 
 
 def test_alerts_each_have_a_row_in_operations() -> None:
