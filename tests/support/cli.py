@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -56,6 +57,7 @@ class Terminal:
                 fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             os.execve(command[0], command, env)
         self.shown = ""
+        self.decoder = codecs.getincrementaldecoder("utf-8")()  # a piece may end within a character
 
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
@@ -68,7 +70,7 @@ class Terminal:
             piece = os.read(self.master, 65536)
         except OSError:  # how the end of a terminal looks
             return False
-        self.shown += piece.decode().replace("\r\n", "\n")
+        self.shown += self.decoder.decode(piece).replace("\r\n", "\n")
         return bool(piece)
 
     def expect(self, text: str, within: float = 10.0) -> None:

@@ -1,0 +1,220 @@
+"""The commands that a document shows: found, pasted into a shell on a terminal, and compared with what the document says of them.
+
+Comments in the document that no reader sees stand directly before the block that they are about:
+    <!-- not run: REASON -->             the block is left out
+    <!-- file: NAME -->                  the block is the content of this file
+    <!-- output of: COMMAND -->          the block shows, shortened, what the command prints
+    <!-- sent to: METHOD PATH [under RESOURCE…] -->   the JSON is sent, under a lease of its own on these resources; the next JSON block is the answer
+    <!-- run: COMMANDS -->               commands that stand by themselves and prepare what follows
+A comment behind a command says what comes of it: `# => TEXT` has words of the HTTP status and the output in their order; without it every status of curl
+has to be 2xx. `until Ctrl-C` ends the command so, once it has printed TEXT or anything at all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+from support import processes
+from support.cli import Terminal
+from support.polling import NotInTime, eventually
+
+WITHIN = 60.0
+PARTS = re.compile(r"^ *<!-- (?P<directive>not run|file|output of|sent to|run): (?P<words>.*?)\s*-->\n|^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """What stands between two fences, or in a comment `run:`."""
+
+    where: str
+    language: str
+    text: str
+    directive: str = ""
+    words: str = ""
+
+    @property
+    def is_run(self) -> bool:
+        return self.directive != "not run" and bool(self.language in ("sh", "sql") or self.directive)
+
+
+def faults_of(blocks: list[Block]) -> list[str]:
+    """Blocks with which nothing can be done. A drawing has no commands."""
+    return [f"{block.where}: a block of {block.language or 'no language'} is neither run nor marked" for block in blocks
+            if not block.is_run and block.directive != "not run" and block.language != "mermaid"]
+
+
+def blocks_of(document: Path, root: Path) -> list[Block]:
+    """In the order of the page."""
+    text = document.read_text()
+    blocks, pending = [], None
+    for part in PARTS.finditer(text):
+        where = f"{document.relative_to(root)}:{text.count(chr(10), 0, part.start()) + 1}"
+        if part["directive"] == "run":
+            blocks.append(Block(where, "sh", part["words"] + "\n", "run"))
+        elif part["directive"]:
+            pending = part
+            assert re.match(r" *```", text[part.end():]), f"{where}: a comment about a block has to stand directly before it"
+        else:
+            directive, words = (pending["directive"], pending["words"]) if pending else ("", "")
+            if not directive and part["language"] == "json" and blocks and blocks[-1].directive == "sent to":
+                directive = "answer"
+            blocks.append(Block(where, part["language"], textwrap.dedent(part["text"]), directive, words))
+            pending = None
+    return blocks
+
+
+# Commands
+
+
+@dataclass(frozen=True)
+class Command:
+    text: str
+    shown: str  # what the comment behind it says comes of it
+    endless: bool  # until Ctrl-C
+
+
+def commands_of(text: str) -> Iterator[Command]:
+    """Each command of a block, as bash reads it; lines that are comments alone stand by themselves."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if not lines and (not line.strip() or line.startswith("#")):
+            continue
+        lines.append(line)
+        whole = "\n".join(lines) + "\n"
+        checked = subprocess.run(["/bin/bash", "-n"], input=whole, capture_output=True, text=True)
+        if line.endswith("\\") or checked.returncode != 0 or checked.stderr:  # a document in the command that has not ended is a warning
+            continue
+        comment = re.search(r"\s# (.*)$", lines[0] if "<<" in lines[0] else line)
+        words = comment[1] if comment else ""
+        shown = re.match(r"=> (.*?)(?:[;,] until Ctrl-C.*|;.*)?$", words)
+        yield Command(whole, shown[1] if shown else "", "until Ctrl-C" in words)
+        lines = []
+    assert not lines, f"this is no whole command: {lines}"
+
+
+def has_words(shown: str, output: str) -> bool:
+    """Whether the output has these words in their order."""
+    return re.search(".*?".join(re.escape(word) for word in re.split(r"[\s…]+", shown) if word), output, re.DOTALL) is not None
+
+
+def form_of(line: str) -> str:
+    """A line without what differs from run to run."""
+    line = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", line.strip())
+    line = re.sub(r"[\w.=-]{16,}(?=…)", "ID", line)
+    line = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}", "ID", line)
+    return re.sub(r"\s+", " ", re.sub(r"\b\d{9,}\b", "TOKEN", line))
+
+
+def missing_lines(shown: str, output: str) -> list[str]:
+    """Lines of a shown output that the real one does not have, in their order. `…` stands for anything."""
+    actual, at, missing = [form_of(line) for line in output.splitlines()], 0, []
+    for line in filter(str.strip, shown.splitlines()):
+        pattern = ".*".join(re.escape(form_of(f"{piece}…").removesuffix("…") if more else form_of(piece)) for piece, more in pieces_of(line))
+        found = next((number for number in range(at, len(actual)) if re.fullmatch(pattern, actual[number])), None)
+        if found is None:
+            missing.append(line)
+        else:
+            at = found + 1
+    return missing
+
+
+def pieces_of(line: str) -> list[tuple[str, bool]]:
+    """What stands between the `…`, and whether one follows."""
+    pieces = line.split("…")
+    return [*((piece, True) for piece in pieces[:-1]), (pieces[-1], False)]
+
+
+def differs(shown: Any, actual: Any, where: str = "") -> list[str]:
+    """Members of a shown answer that the real one does not have, or has as another type."""
+    if isinstance(shown, dict) and isinstance(actual, dict):
+        return [fault for name, value in shown.items() for fault in (differs(value, actual[name], f"{where}/{name}") if name in actual else [f"{where}/{name}"])]
+    if isinstance(shown, list) and isinstance(actual, list):
+        return [fault for number, pair in enumerate(zip(shown, actual)) for fault in differs(*pair, f"{where}/{number}")] + ([] if len(shown) <= len(actual) else [where])
+    return [] if type(shown) is type(actual) else [where]
+
+
+# A shell
+
+MARK = "\036"
+STYLING = re.compile(r"\x1b(?:\[[\d;]*m|\].*?\x1b\\)")
+# curl as the reader has it; what was answered goes to a file too.
+CURL = """#!/bin/sh
+exec /usr/bin/curl -w '%{{stderr}}%{{http_code}}\\n' "$@" 2>>{log}
+"""
+
+
+class Shell:
+    """An interactive bash on a terminal, into which commands are pasted one after the other."""
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self.answers = folder / "curl.log"
+        self.answers.touch()
+        programs = folder / "programs"
+        programs.mkdir()
+        (programs / "curl").write_text(CURL.format(log=self.answers))
+        (programs / "curl").chmod(0o755)
+        (programs / "fencegate").symlink_to(processes.fencegate_binary())
+        home = folder / "home"
+        home.mkdir(exist_ok=True)
+        env = {**env, "PATH": f"{programs}:{env['PATH']}", "HOME": str(home), "LC_ALL": "C.UTF-8", "PAGER": "cat", "TERM": "dumb", "PS1": "", "PS2": ""}
+        self.terminal = Terminal(["/bin/bash", "--norc", "--noprofile", "--noediting", "-i"], env, columns=160)
+        self.terminal.type(f"stty -echo; cd {home}; set -o pipefail; PS1= PS2= PROMPT_COMMAND='printf \"{MARK}%d{MARK}\" $?'\n")
+        self._ended()
+
+    def _await(self, look: Callable[[], Any], what: str) -> Any:
+        """Until `look` gives something true of what has been shown."""
+        try:
+            return eventually(lambda: self.terminal.read() and look(), WITHIN, what=what)
+        except NotInTime as late:
+            raise AssertionError(f"{late}; shown {self.terminal.shown!r}") from None
+
+    def _ended(self) -> int:
+        """The exit code of the first command that ended, which is not that of a prompt that was interrupted."""
+        done = self._await(lambda: re.search(f"{MARK}(\\d+){MARK}", self.terminal.shown), "the command ends")
+        self.terminal.shown, self.at_prompt = self.terminal.shown[:done.start()], True
+        return int(done[1])
+
+    def run(self, command: Command, meanwhile: Callable[[], None]) -> str:
+        """Pastes a command and checks that it exits well and does as shown; gives what it printed, behind the statuses that curl got."""
+        self.terminal.shown, self.at_prompt = "", False
+        self.answers.write_text("")
+        self.terminal.type(command.text)
+        if command.endless:
+            def has_printed() -> bool:
+                meanwhile()
+                return has_words(command.shown, self.terminal.shown) if command.shown else bool(self.terminal.shown.strip())
+
+            self._await(has_printed, f"{command.text.strip()} prints")
+            self.terminal.type("\x03")
+        code = self._ended()
+        self.terminal.shown = STYLING.sub("", self.terminal.shown)
+        said = self.answers.read_text()
+        statuses = [int(status) for status in re.findall(r"^\d\d\d$", said, re.MULTILINE)]
+        output = "\n".join([*map(str, statuses), self.terminal.shown])
+        detail = f"{command.text}exit code {code}; {said}{self.terminal.shown}"
+        assert code == 0 or command.endless and code == 130, detail
+        if last := re.match(r"([1-5]\d\d)\b", command.shown):
+            assert statuses.pop() == int(last[1]), detail
+        assert all(200 <= status < 300 for status in statuses), detail
+        if not command.endless:
+            assert has_words(command.shown, output), f"not shown: {command.shown}\n{detail}"
+        return output
+
+    def end(self) -> None:
+        """Also where a command still runs."""
+        try:
+            if not self.at_prompt:
+                self.terminal.type("\x03")
+                self._ended()
+            self.terminal.type("exit 0\n")
+            self.terminal.end()
+        except AssertionError:
+            os.kill(self.terminal.pid, signal.SIGKILL)
+            raise
