@@ -90,6 +90,10 @@ as $$
   ), objects as (
     select u.refclassid as class, u.refobjid as oid from used u where u.refclassid in ('pg_proc'::regclass, 'pg_operator'::regclass)
     union select 'pg_proc'::regclass, o.oprcode from used u join pg_operator o on u.refclassid = 'pg_operator'::regclass and o.oid = u.refobjid
+    union  -- a domain evaluates its constraints
+    select d.refclassid, d.refobjid
+      from types t join pg_constraint k on k.contypid = t.oid join pg_depend d on d.classid = 'pg_constraint'::regclass and d.objid = k.oid
+     where d.refclassid in ('pg_proc'::regclass, 'pg_operator'::regclass)
     union select 'pg_type'::regclass, t.oid from types t
     union select 'pg_proc'::regclass, f.oid from types y join pg_type t on t.oid = y.oid cross join lateral (values (t.typinput::oid), (t.typoutput::oid)) f (oid)
   )

@@ -27,6 +27,9 @@ as $$
   select format('%s %s: %s lacks the privilege %s; fencegate migrate grants it', g.kind, g.object, g.role, g.privilege)
     from (select * from expected except select * from granted) g
   union
+  select format('the function %s is not the one that this version installs; fencegate migrate puts it back', i.function)
+    from (select * from fencing.installed_function except select * from fencing.function_digests()) i
+  union
   select format('%s %s belongs to %s, not to the owner of the schema', o.kind, o.name, o.owner::regrole)
     from (select 'table' as kind, c.oid::regclass::text as name, c.relowner as owner from pg_class c where c.relnamespace = 'fencing'::regnamespace
           union all select 'function', f.oid::regprocedure::text, f.proowner from pg_proc f where f.pronamespace = 'fencing'::regnamespace
@@ -48,5 +51,5 @@ as $$
 $$;
 comment on function fencing.guard_faults() is
   'What would let a change past the guard although protect() was called: checks that are missing, replaced or not always on (a restore of data alone with --disable-triggers leaves them so), TRUNCATE of '
-  'partitions attached since, tables made anew, parents and children that are not checked, expressions over what others own, every privilege on this schema that is not expected, and who but the owner may '
+  'partitions attached since, tables made anew, parents and children that are not checked, expressions over what others own, functions of this schema that were replaced, every privilege on this schema that is not expected, and who but the owner may '
   'have triggers run. Nothing where all is well. `fencegate check` and running gateways ask it. Locks: none.';

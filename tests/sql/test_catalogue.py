@@ -176,6 +176,7 @@ def test_a_dump_restored_is_protected_as_before(server, database):
     dump = subprocess.run([server.bin / "pg_dump", *options, database], check=True, stdout=subprocess.PIPE)
     subprocess.run([server.bin / "psql", *options, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", "/dev/null", "-d", fresh], input=dump.stdout, check=True)
     assert snapshot(server, fresh) == snapshot(server, database)
+    assert rows(server, fresh, "select fencing.guard_faults()") == []
     assert rows(server, fresh, "select count(*) from fencing.protected p join pg_class c on c.oid = p.relation") == [(3,)]
     connection = server.connect(fresh)
     with connection.cursor() as cursor:

@@ -143,6 +143,36 @@ def test_protect_when_an_expression_uses_what_others_own_then_refused(owner, app
     assert owner.run("select count(*) from fencing.protected") == [(3,)] and owner.run("select fencing.guard_faults()") == []
 
 
+@pytest.mark.parametrize("constraint, named", [("app.slug(value) <> ''", "function app.slug(pg_catalog.text)"),
+                                               ("(operator(app.@@@) value) <> ''", "operator app.@@@(NONE,pg_catalog.text)")])
+def test_protect_when_a_domain_checks_by_what_others_own_then_refused(owner, app_schema, constraint, named):
+    owner.run(f"create domain public.label as text check ({constraint}); create domain public.tag as public.label; create table public.notes (name public.tag)")
+    error = owner.fails("select fencing.protect('public.notes', 'name::text')")
+    assert error.pgcode == "22023" and f"{named} belongs to test_app" in str(error), error
+
+
+@pytest.mark.parametrize("replaced, named", [
+    ("function fencing.verify_change() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as 'begin return null; end'", "verify_change()"),
+    ("function fencing.check_truncate() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as 'begin return null; end'", "check_truncate()"),
+    ("function fencing.refuse_change(relation oid, operation text, resource text) returns void language plpgsql set search_path = pg_catalog, pg_temp as 'begin end'",
+     "refuse_change(oid,text,text)"),
+    ("function fencing.refuse_openings() returns event_trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as 'begin end'", "refuse_openings()"),
+    ("function fencing.enter(resource text, fencing_token bigint, proof text default null) returns bigint language sql set search_path = pg_catalog, pg_temp as 'select 0::bigint'",
+     "enter(text,bigint,text)")])
+def test_guard_faults_when_a_function_is_replaced_then_named(owner, replaced, named):
+    owner.run("create or replace " + replaced)
+    (fault,), = owner.run("select fencing.guard_faults()")
+    assert fault == f"the function fencing.{named} is not the one that this version installs; fencegate migrate puts it back"
+
+
+@pytest.mark.parametrize("change", ["alter function fencing.verify_change() security invoker", "alter function fencing.verify_change() set search_path = public",
+                                    "alter function fencing.verify_change() rename to verified"])
+def test_guard_faults_when_a_function_is_altered_then_named(owner, change):
+    owner.run(change)
+    said = [row[0] for row in owner.run("select fencing.guard_faults()")]
+    assert any("the function fencing.verify_change() is not the one" in each for each in said), said
+
+
 @pytest.mark.parametrize("expression, function", [("'a/' || app.slug(name)", "slug(text)"), ("'a/' || feeling::text", "mood_text(app.mood)")])
 @pytest.mark.parametrize("parted", [False, True], ids=["ordinary", "partitioned"])
 def test_expression_when_the_tables_owner_changes_it_then_runs_as_the_writer(owner, app_schema, expression, function, parted):
