@@ -263,8 +263,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   execute format('lock table %s in access exclusive mode', relation);
+  if not exists (select from fencing.protected p
+                  where p.relation = unprotect.relation or p.relation_name = unprotect.relation::text and not exists (select from pg_class c where c.oid = p.relation))
+     and not exists (select from pg_trigger t where t.tgrelid = unprotect.relation and t.tgname ~ '^fencing_(check|verify)_') then
+    raise exception using errcode = '42704', message = format('%s is not protected', relation);
+  end if;
   perform fencing.remove_checks(relation);
 end
 $$;
 comment on function fencing.unprotect(regclass) is
-  'Removes all that protect() made; does nothing where nothing is protected. The fences stay. Locks until the end of the transaction: the table and its partitions, access exclusive.';
+  'Removes all that protect() made. The fences stay. SQLSTATE 42704: the table is not protected. Locks until the end of the transaction: the table and its partitions, access exclusive.';

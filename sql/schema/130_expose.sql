@@ -136,7 +136,7 @@ begin
     raise exception using errcode = '42703', message = format('%s has no column %s', relation, coalesce(missing, 'null'));
   end if;
   perform fencing.require_name(coalesce(expose_table.name, class.relname), relation::text, replace);
-  perform fencing.hide(coalesce(expose_table.name, class.relname));
+  perform fencing.hide(e.name) from fencing.exposed e where e.name = coalesce(expose_table.name, class.relname);
   insert into fencing.exposed (name, relation, operations, columns)
   values (coalesce(expose_table.name, class.relname), expose_table.relation, expose_table.operations, expose_table.columns);
   execute format('grant usage on schema %s to fencing_gateway', class.relnamespace::regnamespace);
@@ -177,7 +177,7 @@ begin
     raise exception using errcode = '0A000', message = format('%s has an argument without a name', function), hint = 'Arguments are passed by name.';
   end if;
   perform fencing.require_name(coalesce(expose_function.name, proc.proname), function::text, replace);
-  perform fencing.hide(coalesce(expose_function.name, proc.proname));
+  perform fencing.hide(e.name) from fencing.exposed e where e.name = coalesce(expose_function.name, proc.proname);
   insert into fencing.exposed (name, function)
   values (coalesce(expose_function.name, proc.proname), expose_function.function::text);
   execute format('grant usage on schema %s to fencing_gateway', proc.pronamespace::regnamespace);
@@ -199,7 +199,7 @@ declare
 begin
   delete from fencing.exposed e where e.name = hide.name returning * into gone;
   if not found then
-    return;
+    raise exception using errcode = '42704', message = format('nothing is exposed under the name %s', hide.name);
   end if;
   if gone.relation is not null and exists (select from pg_class c where c.oid = gone.relation) then
     perform fencing.grant_table(gone.relation);
@@ -211,5 +211,5 @@ end
 $$;
 comment on function fencing.hide(text) is
   'Takes back what expose_table or expose_function gave under this name, and the privileges that no other name needs; usage of the schema stays. '
-  'Does nothing where the name is unknown. Locks: none that writers wait for.';
+  'SQLSTATE 42704: nothing is exposed under this name. Locks: none that writers wait for.';
 
