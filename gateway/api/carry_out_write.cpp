@@ -90,7 +90,8 @@ awaitable<result<found_outcome>> look_up(services with, std::string principal, s
     co_return co_await with.database.find_outcome(std::move(principal), std::move(*under), until);
 }
 
-/// Behind a write under a lease that the caller brought, and keeps where the write is lost in a crash after all.
+/// Behind a write under a lease that the caller brought, and keeps where the write is lost in a crash after all. An
+/// outcome that was kept may be of another lease: what it sealed is not this one's token.
 awaitable<result<write_report>> conclude(services with, course c, pg::visible_write seen, seal_decision decision) {
     auto outcome = co_await on_disk(std::move(seen));
     if (!outcome) {
@@ -101,6 +102,7 @@ awaitable<result<write_report>> conclude(services with, course c, pg::visible_wr
     report.outcome = std::move(*outcome);
     if (!c.call.then_release) co_return report;
     report.release = co_await let_go(with, *c.brought, c.by.trace_id);
+    if (report.outcome.token != c.brought->token) report.outcome.sealed = false;
     if (!report.outcome.sealed && report.release->released) {
         actor by = acting(*c.brought, c.by);
         report.outcome.sealed = co_await seal_after_release(with, std::move(*c.brought), std::move(by), c.by.deadline);
@@ -220,7 +222,9 @@ result<course> set_out(services with, write_call call, http::request r) {
         out.brought = std::move(*claims);
     }
     if (!call.idempotency_key.empty()) {
-        out.under = make_idempotency(call.idempotency_key, r, with.settings.writes.idempotency_ttl);
+        const std::string_view asked = call.asked ? *call.asked : r.body;
+        out.under = make_idempotency(call.idempotency_key, r, asked, with.settings.writes.idempotency_ttl);
+        call.asked.reset();
         out.running = with.keys.enter(r.principal, call.idempotency_key);
         if (!out.running) {
             return make_failure(errc::idempotency_in_progress,

@@ -26,6 +26,8 @@ struct write_call {
     bool require_live = false;              ///< Asks a majority of the nodes first whether the lease still lives.
     bool then_release = false;              ///< Seals the lease's token with the write, and releases it behind it.
     std::string idempotency_key{};          ///< Empty: none.
+    /// With a key: the body without what says under which lease and until when. Empty: that is the whole body.
+    std::optional<std::string> asked{};
     /// Puts a failure of the write into the words of the address that it came to, also one that was kept. Empty: as it
     /// is.
     std::function<void(failure&)> retell{};

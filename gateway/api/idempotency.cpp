@@ -22,12 +22,13 @@ std::string read_idempotency_key(const http::request& r, http::fault_list& fault
     return std::string(key);
 }
 
-idempotency make_idempotency(std::string key, const http::request& r, std::chrono::milliseconds keep_for) {
+idempotency make_idempotency(std::string key, const http::request& r, std::string_view body,
+                             std::chrono::milliseconds keep_for) {
     std::string asked(http::to_string(r.verb));
     const auto preferences = r.header_list("prefer");
     for (const std::string_view part :
          {std::string_view(" "), std::string_view(r.path), std::string_view("?"), std::string_view(r.query),
-          std::string_view("\n"), std::string_view(preferences), std::string_view("\n"), std::string_view(r.body)}) {
+          std::string_view("\n"), std::string_view(preferences), std::string_view("\n"), body}) {
         asked += part;
     }
     return {std::move(key), sha256_hex(asked), keep_for};

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 
 namespace fencegate::api {
@@ -16,8 +17,11 @@ namespace fencegate::api {
 std::string read_idempotency_key(const http::request& r, http::fault_list& faults);
 
 /// What the outcome of this request is kept under. The fingerprint is of the method, the address with its query, the
-/// header Prefer and the body, byte by byte.
-idempotency make_idempotency(std::string key, const http::request& r, std::chrono::milliseconds keep_for);
+/// header Prefer and the body.
+///
+/// In: `body` what the request asks for, byte by byte: under which lease and until when is no part of it.
+idempotency make_idempotency(std::string key, const http::request& r, std::string_view body,
+                             std::chrono::milliseconds keep_for);
 
 /// The keys of the calls that are under way at this gateway, so that a repeat is told so before it does anything. What
 /// several gateways do with one key is decided in PostgreSQL (fencing.claim_keys).

@@ -8,6 +8,8 @@
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/query.hpp>
 
+#include <boost/json/serialize.hpp>
+
 namespace fencegate::api {
 namespace {
 
@@ -50,6 +52,17 @@ bool read_return(const http::object_reader& body) {
     return given == "rows";
 }
 
+/// What is asked for, whatever the lease and its deadlines: a repeat may bring another lease.
+std::string asked_for(boost::json::object body) {
+    body.stable_erase("lease_id");
+    const auto lease = body.find("lease");
+    if (lease != body.end() && lease->value().is_object()) {
+        lease->value().get_object().stable_erase("ttl_ms");
+        lease->value().get_object().stable_erase("wait_ms");
+    }
+    return boost::json::serialize(body);
+}
+
 }  // namespace
 
 result<write_call> parse_write_body(const http::request& r, const lockcore::config& limits) {
@@ -65,6 +78,7 @@ result<write_call> parse_write_body(const http::request& r, const lockcore::conf
     out.own_lease = read_own_lease(body, r, limits, faults);
     out.then_release = read_then(body);
     out.idempotency_key = read_idempotency_key(r, faults);
+    if (!out.idempotency_key.empty()) out.asked = asked_for(*parsed);
     out.return_rows = read_return(body);
     out.require_live = body.boolean("require_live").value_or(false);
     if (boost::json::value* operations = parsed->if_contains("operations")) {

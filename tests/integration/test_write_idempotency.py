@@ -232,6 +232,48 @@ def test_key_when_used_for_another_request_then_422_and_nothing_done(api: Api, s
     assert sku.stock() == 9
 
 
+def test_write_repeated_when_under_another_lease_then_same_outcome(api: Api, sku: Sku, key: str) -> None:
+    """Under which lease is no part of what is asked for, neither in the body nor in the header."""
+    def sell(lease: Json, count: int = 1, in_header: bool = False) -> Answer:
+        body = {"operations": [sku.sell(count)], "return": "rows"}
+        if in_header:
+            return api.call("POST", "/v1/writes", body, {"Idempotency-Key": key, "Fencing-Lease": lease["lease_id"]})
+        return api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], **body}, {"Idempotency-Key": key})
+
+    old = api.take(sku.resource)
+    first = sell(old)
+    assert first.status == 200 and not is_replay(first), str(first)
+    api.give_back(old)
+    newer = api.take(sku.resource)
+    for again in (sell(newer), sell(newer, in_header=True), sell(old)):
+        assert is_replay(again) and again.body == first.body, str(again)
+    expect_problem(sell(newer, 2), 422, "idempotency-mismatch")
+    assert sku.stock() == 9
+
+
+def test_one_shot_repeated_when_deadlines_differ_then_same_outcome(api: Api, sku: Sku, key: str) -> None:
+    def sell(**lease: object) -> Answer:
+        return api.call("POST", "/v1/writes", {"lease": {"resource": sku.resource, **lease}, "operations": [sku.sell()]}, {"Idempotency-Key": key})
+
+    first = sell(ttl_ms=5_000)
+    assert first.status == 200, str(first)
+    for again in (sell(ttl_ms=6_000, wait_ms=1_000), sell()):
+        assert is_replay(again) and again.body == first.body, str(again)
+    expect_problem(sell(owner="another"), 422, "idempotency-mismatch")
+    assert sku.stock() == 9
+
+
+def test_write_repeated_when_it_releases_then_newer_lease_is_sealed(api: Api, sku: Sku, key: str) -> None:
+    """What the first call sealed was the token of another lease."""
+    for number in range(2):
+        lease = api.take(sku.resource)
+        done = api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()], "then": "release"}, {"Idempotency-Key": key})
+        assert (done.status, is_replay(done), done.json()["released"]) == (200, number == 1, True) and "sealed" not in done.json(), str(done)
+        expect_problem(api.write(lease, sku.sell()), 412, "stale-fencing-token")
+        expect_problem(api.look(lease), 410, "lease-lost")
+    assert sku.stock() == 9
+
+
 def test_key_when_another_principal_has_it_too_then_its_own(guarded_pair: Stack, fresh: Callable[[str], str], key: str) -> None:
     sku = stock_up(guarded_pair, fresh("sku"))
     for principal in ("admin", "orders"):

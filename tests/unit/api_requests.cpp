@@ -272,7 +272,7 @@ TEST(api_idempotency, fingerprint_then_of_everything_that_is_asked_for) {
     r.verb = http::method::post;
     r.path = "/v1/writes";
     const auto print = [](const http::request& of) {
-        return make_idempotency("k", of, std::chrono::milliseconds(1)).fingerprint;
+        return make_idempotency("k", of, of.body, std::chrono::milliseconds(1)).fingerprint;
     };
     const auto same = r;
     EXPECT_EQ(print(r), print(same));
@@ -289,6 +289,30 @@ TEST(api_idempotency, fingerprint_then_of_everything_that_is_asked_for) {
         others.insert(print(other));
     }
     EXPECT_EQ(others.size(), 7U);
+}
+
+TEST(api_idempotency, asked_for_when_lease_or_deadline_differs_then_the_same) {
+    const auto asked = [](const std::string& body) {
+        auto r = with_body(body);
+        r.headers.emplace_back("idempotency-key", "k");
+        const auto call = parse_write(r);
+        return call && call->asked ? *call->asked : std::string("none");
+    };
+    const std::string operations = R"("operations":[{"call":"f","args":{"n":1.50}}])";
+    const std::string own = R"({"lease":{"resource":"a"},)" + operations + "}";
+    const std::string brought = asked("{" + operations + "}");
+    EXPECT_EQ(asked(R"({"lease_id":"L",)" + operations + "}"), brought);
+    EXPECT_EQ(asked(R"({"lease_id":"M", )" + operations + "}"), brought);
+    EXPECT_EQ(asked("{" + operations + R"(,"lease_id":"M"})"), brought);
+    EXPECT_EQ(asked(R"({"lease":{"resource":"a","ttl_ms":1000,"wait_ms":5},)" + operations + "}"), asked(own));
+    std::set<std::string> others{brought, asked(own)};
+    others.insert(asked(R"({"lease":{"resource":"b"},)" + operations + "}"));
+    others.insert(asked(R"({"lease":{"resource":"a","owner":"o"},)" + operations + "}"));
+    others.insert(asked(R"({"lease_id":"L","operations":[{"call":"f","args":{"n":1.5}}]})"));
+    others.insert(asked(R"({"lease_id":"L","then":"release",)" + operations + "}"));
+    others.insert(asked(R"({"lease_id":"L","require_live":true,)" + operations + "}"));
+    EXPECT_EQ(others.size(), 7U);
+    EXPECT_FALSE(others.contains("none"));
 }
 
 TEST(api_idempotency, key_runs_then_no_second_entry_until_it_ends) {
