@@ -38,9 +38,10 @@ failure to_failure(const lockcore::failure& f) {
     if (f.code == lockcore::errc::resource_locked) {
         out.facts["remaining_ms"] = f.remaining.count();
         out.facts["queue_position"] = f.queue_position;
-        out.retry_after = f.remaining;
+        // How long a value that is no lease stays need not be known.
+        if (f.answers.empty() || f.remaining.count() > 0) out.retry_after = f.remaining;
     }
-    if (f.code == lockcore::errc::no_quorum) {
+    if (f.code == lockcore::errc::no_quorum || !f.answers.empty()) {
         boost::json::array nodes;
         for (const auto& answer : f.answers)
             nodes.push_back({{"name", answer.name}, {"answer", answer.answer}});

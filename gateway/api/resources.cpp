@@ -3,6 +3,7 @@
 #include <gateway/api/history_cursor.hpp>
 #include <gateway/api/history_render.hpp>
 #include <gateway/api/lease_render.hpp>
+#include <gateway/api/lock_failures.hpp>
 #include <gateway/api/token_story.hpp>
 #include <gateway/http/fields.hpp>
 #include <gateway/http/json_io.hpp>
@@ -13,6 +14,8 @@
 
 #include <lockcore/lock_manager.hpp>
 
+#include <boost/json/serialize.hpp>
+
 namespace fencegate::api {
 namespace {
 
@@ -21,7 +24,7 @@ using boost::asio::awaitable;
 constexpr std::int64_t token_max = (std::int64_t{1} << 53) - 1;
 constexpr std::size_t last_events = 20;
 
-/// As a majority sees it; `no_quorum` where none answers.
+/// As a majority sees it; `no_quorum` where none answers, `resource_locked` where something else occupies its key.
 using seen_lease = lockcore::result<std::optional<lockcore::live_lease>>;
 
 awaitable<http::response> tell_token(services with, http::request r, lockcore::resource_name resource,
@@ -49,12 +52,18 @@ awaitable<http::response> tell_token(services with, http::request r, lockcore::r
     }
 }
 
+std::string_view state_of(const seen_lease& seen) {
+    if (seen) return *seen ? "held" : "free";
+    return seen.error().code == lockcore::errc::resource_locked ? "occupied" : "unknown";
+}
+
 std::string render_resource(const lockcore::resource_name& resource, const resource_facts& facts,
                             const seen_lease& seen, std::size_t nodes, const history_page& last) {
     std::string text;
     http::object_writer out(text);
     out.text("resource", resource.str()).number("last_fencing_token", facts.last_fencing_token);
-    out.text("lease_state", !seen ? "unknown" : *seen ? "held" : "free");
+    out.text("lease_state", state_of(seen));
+    if (!seen) out.raw("nodes", boost::json::serialize(to_failure(seen.error()).facts.at("nodes")));
     if (seen && *seen) {
         lockcore::live_lease lease = **seen;
         std::erase(lease.claims.resources, resource);

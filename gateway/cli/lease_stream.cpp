@@ -58,7 +58,8 @@ std::string describe_holder(const json::object& refusal) {
         out = "held by " + (owner.empty() ? "principal " + principal : owner + " (principal " + principal + ")") +
               ", fencing token " + std::to_string(*token);
     }
-    if (const auto left = number(refusal, "remaining_ms"); left.value_or(0) > 0) {
+    const bool occupied = refusal.contains("nodes");  // by what is no lease
+    if (const auto left = number(refusal, "remaining_ms"); left.value_or(0) > 0 && !occupied) {
         out += (out.empty() ? "" : ", ") + std::string("its lease ends in ") + format_duration(milliseconds(*left)) +
                " unless it is renewed";
     }

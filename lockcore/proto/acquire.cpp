@@ -18,6 +18,7 @@ acquire::step acquire::acquire_answered(node_index node, const node_reply& reply
     s.answer = reply.status;
     if (reply.status == reply_status::held) {
         s.remaining = reply.remaining;
+        if (reply.value == 0) occupied_.set(value_of(node));
         hear(reply.value);
     }
     if (reply.status == reply_status::own) {
@@ -149,10 +150,12 @@ acquire::step acquire::settle() {
             a == reply_status::own || a == reply_status::kept)
             ++answered;
     }
-    if (answered >= quorum_) {
-        // Which of two leases is the holder's own may hang on an answer that is still to come.
-        if (most_alike_own_leases() + count(phase::asked) < quorum_ || most_alike_own_leases() == 0 || own_lease())
-            verdict_ = verdict::locked;
+    const std::size_t own = most_alike_own_leases();
+    if (answered >= quorum_ && (own == 0 || own >= quorum_ || own + (nodes_ - answered) < quorum_)) {
+        verdict_ = verdict::locked;
+    } else if (answered >= quorum_) {
+        // Whether the holder's own lease is on a majority hangs on those that have not answered, or will not.
+        if (count(phase::asked) == 0) verdict_ = verdict::no_quorum;
     } else if (answered + count(phase::asked) < quorum_) {
         verdict_ = verdict::no_quorum;
     }

@@ -31,7 +31,7 @@ class acquire {
         pending,
         granted,    ///< A majority is stamped with token().
         locked,     ///< A majority answered, and too many nodes are held by another.
-        no_quorum,  ///< Too few nodes can answer.
+        no_quorum,  ///< Too few nodes can answer, also to tell whether the holder's own lease is the one in the way.
     };
     /// How often T may be raised (R5) before the attempt gives up; contention in a shared counter could otherwise go on
     /// for ever.
@@ -56,6 +56,8 @@ class acquire {
     /// locked: the lease of this very holder that stands in the way, where a majority tells of it under one token; on
     /// fewer it may be a late request's.
     std::optional<lease_record> own_lease() const;
+    /// Nodes on which a value that is no lease of this version occupies a key, as far as they answered.
+    const node_set& occupied() const { return occupied_; }
     /// Nodes on which the attempt may have left its lease: all but those that said no.
     node_set undo_targets() const;
     /// The last answer of a node.
@@ -88,6 +90,7 @@ class acquire {
 
     std::size_t nodes_, quorum_;
     std::array<slot, nodes_max> slots_{};
+    node_set occupied_;
     fencing_token token_{};
     fencing_token highest_heard_{};
     std::vector<lease_record> own_leases_;  ///< As the nodes told of them.

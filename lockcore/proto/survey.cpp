@@ -23,6 +23,8 @@ survey::verdict survey::answered(node_index node, const node_reply& reply) {
                 found->record.merge(*record);
             }
             found->remaining.push_back(reply.remaining);
+        } else {
+            occupied_.set(value_of(node));
         }
     }
     const std::size_t open = nodes_ - heard_;
@@ -31,7 +33,11 @@ survey::verdict survey::answered(node_index node, const node_reply& reply) {
         verdict_ = verdict::found;
     } else if (best + (nodes_ - answered_) < quorum_) {
         // Whatever the others may hold. Otherwise a silent one may have been what a majority needs.
-        verdict_ = verdict::none;
+        if (occupied_.count() + open < quorum_) {
+            verdict_ = verdict::none;
+        } else if (open == 0) {
+            verdict_ = verdict::occupied;
+        }
     } else if (open == 0) {
         verdict_ = verdict::no_quorum;
     }

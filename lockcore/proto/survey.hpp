@@ -18,6 +18,7 @@ class survey {
         pending,
         found,      ///< A majority holds lease().
         none,       ///< No lease is on a majority, whatever the silent nodes hold.
+        occupied,   ///< As none, and on a majority a value that is no lease keeps every lease out.
         no_quorum,  ///< Too few nodes answered to tell.
     };
 
@@ -29,6 +30,8 @@ class survey {
     const lease_record* lease() const;
     /// How many of the nodes tell of lease().
     std::size_t nodes_holding() const;
+    /// The nodes that have a value under the lease's key that is no lease of this version.
+    const node_set& occupied() const { return occupied_; }
     /// How long a majority still keeps lease(): with five nodes, the third longest. Negative: a node keeps it for ever.
     milliseconds remaining() const;
     reply_status answer_of(node_index node) const { return answers_[value_of(node)]; }
@@ -41,6 +44,7 @@ class survey {
     const seen* most() const;
 
     std::size_t nodes_, quorum_, answered_ = 0, heard_ = 0;
+    node_set occupied_;
     std::array<reply_status, nodes_max> answers_ = [] {
         std::array<reply_status, nodes_max> a{};
         a.fill(reply_status::pending);

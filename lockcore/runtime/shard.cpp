@@ -241,9 +241,23 @@ asio::awaitable<result<std::optional<live_lease>>> shard::look(resource_name res
             co_return std::optional(seen_by_all(asked->machine(), resource));
         case survey::verdict::none:
             co_return std::optional<live_lease>{};
+        case survey::verdict::occupied:
+            co_return occupied_by_another_value(asked->answers(), asked->machine().occupied(), "");
         default:
             co_return no_quorum("Too few Redis nodes answered.", asked->answers());
     }
+}
+
+failure shard::occupied_by_another_value(std::vector<node_answer> answers, const node_set& nodes,
+                                         const std::string& bound) {
+    failure f = fail(errc::resource_locked, "A value that is no lease of this version occupies the resource's key on " +
+                                                bound + std::to_string(nodes.count()) + " of " +
+                                                std::to_string(answers.size()) + " nodes.");
+    for (std::size_t n = 0; n < answers.size(); ++n) {
+        if (nodes.test(n)) answers[n].answer = "occupied by another value";
+    }
+    f.answers = std::move(answers);
+    return f;
 }
 
 asio::awaitable<result<lease_page>> shard::list(lease_query query) {

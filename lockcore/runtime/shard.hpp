@@ -110,6 +110,9 @@ class shard final : public redis::link_observer {
     std::shared_ptr<acquire_attempt> start_attempt(const acquire_request& request, const lease_claims* previous);
     std::shared_ptr<acquire_attempt> hand_over(const lease_claims& claims);
     static result<lease> no_new_leases();
+    /// `bound` stands before the number of nodes, where some have not answered yet.
+    static failure occupied_by_another_value(std::vector<node_answer> answers, const node_set& nodes,
+                                             const std::string& bound);
     void note(const acquire_request& request, const result<lease>& outcome, monotonic_time asked_at);
     failure locked_now(const std::string& home) const;
     /// Whether one who waits for several of these resources, and is next where it stands, has come before `than`.

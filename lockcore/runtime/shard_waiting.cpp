@@ -190,7 +190,9 @@ asio::awaitable<result<lease>> shard::settle(std::shared_ptr<acquire_attempt> at
             if (const auto own = machine.own_lease()) {
                 if (auto entered = co_await enter_again(request, *own)) co_return std::move(*entered);
             }
-            failure locked = fail(errc::resource_locked, "Another lease holds the resource.");
+            failure locked = machine.occupied().count() >= majority_of(links_.size())
+                                 ? occupied_by_another_value(attempt->answers(), machine.occupied(), "at least ")
+                                 : fail(errc::resource_locked, "Another lease holds the resource.");
             locked.remaining = std::min(machine.remaining(), config_.max_ttl);  // a key that leaked has no end
             co_return locked;
         }
@@ -245,7 +247,7 @@ asio::awaitable<std::optional<result<lease>>> shard::enter_again(const acquire_r
             if (own.holds.released(first_hold))
                 co_return fail(
                     errc::idempotency_mismatch,
-                    "The hold that was taken with the idempotency key was given back; its lease still lives.");
+                    "The hold that this idempotency key took was given back, and other holds keep its lease.");
             claims.hold = first_hold;
             auto seen = co_await inspect(std::move(claims));
             if (!seen) {

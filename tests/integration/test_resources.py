@@ -46,6 +46,31 @@ def test_resource_when_nobody_has_heard_of_it_then_it_is_free_and_empty(api: Api
     assert got == {"resource": resource, "last_fencing_token": 0, "lease_state": "free", "lease": None, "counts": {}, "counts_complete": True, "last_events": []}
 
 
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_resource_when_its_key_has_another_value_then_all_say_so(guarded_pair: Stack, here: Api, resource: str, nodes: int) -> None:
+    """On a minority it is in nobody's way. What somebody else wrote stays as it is."""
+    key = f"fg:lease:{resource}"
+    revoke = lambda: here.call("DELETE", f"/v1/resources/{urllib.parse.quote(resource, safe='')}/lease", {"reason": "a test"})  # noqa: E731
+    for node in guarded_pair.nodes()[:nodes]:
+        node.set(key, "no lease")
+    if nodes == 2:
+        assert look(here, resource).json()["lease_state"] == "free"
+        expect_problem(revoke(), 404, "not-found")
+        here.give_back(here.take(resource))
+    else:
+        seen = look(here, resource).json()
+        assert (seen["lease_state"], seen["lease"]) == ("occupied", None)
+        assert [node["answer"] for node in seen["nodes"]].count("occupied by another value") == nodes, seen
+        asked, revoked = here.ask(resource), revoke()
+        assert f"on {nodes} of 5 nodes" in expect_problem(revoked, 423, "resource-locked")["detail"]
+        assert "no lease" in expect_problem(asked, 423, "resource-locked")["detail"] and len(asked.json()["nodes"]) == 5
+        assert revoked.headers["Retry-After"] is None
+    assert [node.get(key) for node in guarded_pair.nodes()[:nodes]] == ["no lease"] * nodes
+    for node in guarded_pair.nodes():
+        node.delete(key)
+    assert here.ask(resource).status == 201
+
+
 def test_resource_when_of_a_lease_on_several_then_it_is_the_one_asked_for(api: Api, resource: str) -> None:
     answer = api.call("POST", "/v1/leases", {"resources": [f"{resource}/a", f"{resource}/b"], "ttl_ms": 5000})
     assert answer.status == 201

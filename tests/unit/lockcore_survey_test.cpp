@@ -64,12 +64,36 @@ TEST(survey, says_no_quorum_when_too_few_answer) {
     EXPECT_EQ(s.answered(node(4), other(reply_status::broken)), verdict::no_quorum);
 }
 
+node_reply no_lease() {
+    node_reply r = tells_of('a');
+    r.text = "?";
+    return r;
+}
+
 TEST(survey, takes_a_text_that_is_no_lease_for_an_answer_without_one) {
-    survey s(3);
-    node_reply foreign = tells_of('a');
-    foreign.text = "hello";
-    s.answered(node(0), foreign);
-    EXPECT_EQ(s.answered(node(1), foreign), verdict::none);
+    survey s(5);
+    s.answered(node(0), no_lease());
+    s.answered(node(1), other(reply_status::lost));
+    s.answered(node(2), other(reply_status::lost));
+    EXPECT_EQ(s.answered(node(3), other(reply_status::lost)), verdict::none);
+}
+
+TEST(survey, says_occupied_when_a_majority_has_what_is_no_lease_and_counts_all_that_answer) {
+    survey s(5);
+    for (std::size_t n = 0; n < 4; ++n)
+        EXPECT_EQ(s.answered(node(n), no_lease()), verdict::pending);
+    EXPECT_EQ(s.answered(node(4), other(reply_status::timeout)), verdict::occupied);
+    EXPECT_EQ(s.occupied().count(), 4U);
+}
+
+TEST(survey, says_none_when_what_is_no_lease_leaves_a_majority_free) {
+    survey s(5);
+    s.answered(node(0), no_lease());
+    s.answered(node(1), no_lease());
+    s.answered(node(2), other(reply_status::lost));
+    s.answered(node(3), other(reply_status::lost));
+    EXPECT_EQ(s.answered(node(4), other(reply_status::timeout)), verdict::none);
+    EXPECT_EQ(s.occupied().count(), 2U);
 }
 
 TEST(survey, hears_each_node_once) {

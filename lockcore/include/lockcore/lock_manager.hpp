@@ -181,7 +181,7 @@ class lock_manager {
     /// Cancel: (terminal) as said.
     boost::asio::awaitable<result<keep_step>> keep(kept_lease kept, std::string trace_id);
 
-    /// Who holds the resource, as a majority sees it; nothing if nobody does. Errors: errc::no_quorum.
+    /// Who holds it, as a majority sees it; nothing: nobody. Errors: errc::no_quorum · resource_locked (nobody can).
     boost::asio::awaitable<result<std::optional<live_lease>>> look(resource_name resource);
 
     /// The live leases, by walking over the keys of as many nodes as share one with every majority: the time it takes

@@ -13,8 +13,8 @@ namespace lockcore {
 /// Why an operation did not do what it was asked. A code exists only if a caller acts on it differently.
 enum class errc {
     invalid_argument,  ///< caller_error: an argument breaks a documented rule; nothing was sent.
-    resource_locked,   ///< refused: a majority answered, and another lease holds the resource. `remaining` says for how
-                       ///< long at most.
+    resource_locked,   ///< refused: a majority answered, and another lease holds the resource, for `remaining` at most;
+                       ///< or a value that is no lease occupies its key, and `answers` says where.
     no_quorum,         ///< unavailable: too few nodes answered. `answers` says what each of them did.
     lease_lost,        ///< refused: a majority no longer holds this lease.
     renewals_exhausted,    ///< refused: the lease was renewed as often or held as long as the configuration allows.
@@ -38,7 +38,7 @@ struct failure {
     std::chrono::milliseconds remaining{0};  ///< resource_locked: until the holder's lease runs out, at most.
     std::size_t queue_position =
         0;  ///< resource_locked: place in this manager's queue when the wait ended; 0 = did not wait.
-    std::vector<node_answer> answers;  ///< no_quorum
+    std::vector<node_answer> answers;  ///< no_quorum; resource_locked where no lease but another value is in the way.
 };
 
 /// The short name of a code, as in logs.
