@@ -91,7 +91,8 @@ bool same_keys(const boost::json::object& a, const boost::json::object& b) {
 /// Several rows; the columns are those of the first.
 void read_rows(boost::json::array rows, std::size_t rows_max, insert_operation& out, http::fault_list& faults) {
     if (rows.empty() || rows.size() > rows_max) {
-        return faults.add("", "has to be an object or an array of 1 to " + std::to_string(rows_max) + " objects");
+        return faults.add("",
+                          "the body has to be an object or an array of 1 to " + std::to_string(rows_max) + " objects");
     }
     for (std::size_t i = 0; i < rows.size(); ++i) {
         if (!rows[i].is_object()) {
@@ -141,7 +142,7 @@ result<operation> read_insert(const http::request& r, const preferences& wishes,
     } else if (auto* row = body->if_object()) {
         out.values = assignments_of(*row, "");
     } else {
-        faults.add("", "has to be an object or an array of objects");
+        faults.add("", "the body has to be an object or an array of objects");
     }
     return operation(std::move(out));
 }
@@ -157,7 +158,7 @@ result<operation> read_update(const http::request& r, parameters& given, http::f
     update_operation out;
     out.table = r.path_parameters.front();
     require_condition(given, faults);
-    if (body->empty()) faults.add("", "has to name at least one column");
+    if (body->empty()) faults.add("", "the body has to name at least one column");
     out.set = assignments_of(*body, "");
     out.where = std::move(given.where);
     return operation(std::move(out));

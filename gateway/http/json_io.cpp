@@ -65,7 +65,7 @@ result<boost::json::value> parse_body(const request& r) {
 result<boost::json::object> parse_object_body(const request& r) {
     result<boost::json::value> body = parse_body(r);
     if (!body) return std::move(body).error();
-    if (!body->is_object()) return invalid_field("", "has to be a JSON object");
+    if (!body->is_object()) return invalid_field("", "the body has to be a JSON object");
     return std::move(body->get_object());
 }
 

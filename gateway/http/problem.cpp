@@ -63,9 +63,10 @@ constexpr std::array<problem_kind, 30> kinds{{
      "A call with the same Idempotency-Key has not ended yet. Nothing was done; repeat it, and get that call's "
      "outcome.",
      soon},
-    {errc::renewals_exhausted, "renewals-exhausted", 409, "No renewals left",
-     "The lease was renewed as often, or held as long, as the configuration allows. It runs out as it stands; take a "
-     "new one after that.",
+    {errc::renewals_exhausted, "renewals-exhausted", 409, "The lease is at its limit",
+     "The lease was renewed as often, or is held as long, as the configuration allows, or it has as many holds as a "
+     "lease may have; detail says which. It stays as it is. For another hold give one back; for more time take a new "
+     "lease after this one.",
      no_retry},
     {errc::write_conflict, "write-conflict", 409, "In conflict with another transaction",
      "The write met another transaction: a serialization failure, a deadlock or a lock that was not free in time. The "
@@ -87,13 +88,15 @@ constexpr std::array<problem_kind, 30> kinds{{
     {errc::unprocessable, "unprocessable", 422, "The database does not know this",
      "An unknown table, column or function, or a value that does not fit its type. The whole call was undone.",
      no_retry},
-    {errc::idempotency_mismatch, "idempotency-mismatch", 422, "The idempotency key was used for another request",
-     "The header Idempotency-Key was sent before, with another request, whose outcome is still kept. Nothing was done; "
-     "use a new key for a new request.",
+    {errc::idempotency_mismatch, "idempotency-mismatch", 422, "The idempotency key can't be used again",
+     "The header Idempotency-Key was sent before, with another request, whose outcome is still kept; or it took a hold "
+     "of a lease that was given back while other holds keep the lease; detail says which. Nothing was done; use a new "
+     "key for a new request.",
      no_retry},
     {errc::resource_locked, "resource-locked", 423, "The resource is locked",
      "Another lease holds the resource. remaining_ms says for how long at most; a new try may wait in the queue by "
-     "wait_ms.",
+     "wait_ms. Where nodes is given, no lease but another value is under the resource's key there, and an operator "
+     "has to look at it.",
      no_retry},
     {errc::too_many_requests, "too-many-requests", 429, "Too many requests",
      "Slow down; Retry-After says for how long. Nothing was done.", soon},
@@ -133,6 +136,21 @@ void append_errors(std::string& out, const std::vector<field_error>& errors) {
     out += ']';
 }
 
+/// The detail with the first of the faulty fields and what is wrong with it; `errors` has all of them.
+std::string detail_of(const failure& f) {
+    if (f.errors.empty()) return f.detail;
+    const field_error& first = f.errors.front();
+    if (first.detail == f.detail) return first.pointer.empty() ? f.detail : f.detail + " (" + first.pointer + ")";
+    std::string out = f.detail;
+    if (out.ends_with('.')) out.pop_back();
+    out += ": ";
+    if (!first.pointer.empty()) out += first.pointer + ' ';
+    out += first.detail;
+    if (out.ends_with('.')) out.pop_back();
+    if (f.errors.size() > 1) out += " (" + std::to_string(f.errors.size() - 1) + " more in errors)";
+    return out + '.';
+}
+
 }  // namespace
 
 const problem_kind& kind_of(errc code) {
@@ -158,7 +176,7 @@ response problem_response(const failure& f, std::string_view request_id) {
     out.body += '"';
     document.text("title", kind.title)
         .number("status", kind.status)
-        .text("detail", f.detail)
+        .text("detail", detail_of(f))
         .text("request_id", request_id);
     if (f.outcome_unknown) document.boolean("outcome_unknown", true);
     for (const auto& fact : f.facts) {

@@ -63,6 +63,18 @@ def test_key_when_the_lease_was_released_then_a_new_lease(here: Api, there: Api,
     assert tokens == sorted(set(tokens))
 
 
+def test_key_when_its_hold_was_given_back_then_422_says_so(here: Api, resource: str) -> None:
+    """Other holds keep the lease, and with it the key."""
+    body = {"resource": resource, "ttl_ms": 20_000, "owner": "same"}
+    key = uuid.uuid4().hex
+    first, other = ask_with_key(here, key, body).json(), here.ask(**body).json()
+    assert here.release(first).json()["hold_count"] == 1
+    problem = expect_problem(ask_with_key(here, key, body), 422, "idempotency-mismatch")
+    assert "given back" in problem["detail"] and "another request" not in problem["title"] + problem["detail"], problem
+    here.give_back(other)
+    assert ask_with_key(here, key, body).status == 201, "the key went with the lease"
+
+
 def test_key_when_of_another_principal_then_its_own(here: Api, orders: Api, resource: str) -> None:
     key = uuid.uuid4().hex
     assert ask_with_key(here, key, {"resource": resource}).status == 201

@@ -75,3 +75,14 @@ def test_refused_body_when_looked_at_then_no_key_was_made(api: Api, resource: st
     assert pointers_of(api.ask(resource, ttl_ms=-1)) == ["/ttl_ms"]
     lease = api.take(resource)
     api.give_back(lease)
+
+
+def test_request_when_a_field_is_faulty_then_the_detail_names_it(api: Api, resource: str) -> None:
+    problem = expect_problem(api.ask(resource, ttl_ms=1), 400, "invalid-request")
+    assert "/ttl_ms has to be an integer" in problem["detail"], problem
+    problem = expect_problem(api.ask(resource, ttl_ms=1, wait_ms="x"), 400, "invalid-request")
+    assert problem["detail"].startswith("The request has 2 faulty fields: /") and problem["detail"].endswith(" (1 more in errors)."), problem
+    lease = api.take(resource)
+    unknown = expect_problem(api.write(lease, {"update": "inventory", "where": {"sku": "x"}, "set": {"colour": 1}}), 422, "unprocessable")
+    assert "/operations/0/set/colour" in unknown["detail"] and "colour" in unknown["errors"][0]["detail"], unknown
+    api.give_back(lease)

@@ -75,6 +75,23 @@ TEST(http_problem, every_code_then_slug_and_status_of_the_contract) {
     }
 }
 
+TEST(http_problem, faulty_fields_then_detail_has_the_first) {
+    const auto detail_of = [](failure f) {
+        return std::string(parse_json(problem_response(f, "id-1").body)->at("detail").as_string());
+    };
+    failure f = invalid_field("/ttl_ms", "has to be an integer");
+    EXPECT_EQ(detail_of(f), "The request has a faulty field: /ttl_ms has to be an integer.");
+    f.detail = "The request has 2 faulty fields.";
+    f.errors.push_back({"Idempotency-Key", "is empty"});
+    EXPECT_EQ(detail_of(f), "The request has 2 faulty fields: /ttl_ms has to be an integer (1 more in errors).");
+    failure whole = make_failure(errc::invalid_request, "The body is not valid JSON.");
+    whole.errors.push_back({"", "the body is empty"});
+    EXPECT_EQ(detail_of(whole), "The body is not valid JSON: the body is empty.");
+    failure value = make_failure(errc::unprocessable, "invalid input syntax for type integer: \"x\"");
+    value.errors.push_back({"/operations/0/set/stock", value.detail});
+    EXPECT_EQ(detail_of(value), value.detail + " (/operations/0/set/stock)");
+}
+
 TEST(http_problem, failure_with_everything_then_all_members) {
     failure f = make_failure(errc::resource_locked, "a \"quoted\" word");
     f.facts["remaining_ms"] = 1234;
@@ -84,11 +101,10 @@ TEST(http_problem, failure_with_everything_then_all_members) {
     f.retry_after = std::chrono::milliseconds(1'234);
     f.outcome_unknown = true;
     const response r = problem_response(f, "id");
-    EXPECT_EQ(
-        r.body,
-        R"({"type":"/problems/resource-locked","title":"The resource is locked","status":423,"detail":"a \"quoted\" word",)"
-        R"("request_id":"id","outcome_unknown":true,"remaining_ms":1234,"nodes":["x"],)"
-        R"("errors":[{"pointer":"/a","detail":"b"},{"pointer":"/c","detail":"d"}]})");
+    EXPECT_EQ(r.body, R"({"type":"/problems/resource-locked","title":"The resource is locked","status":423,)"
+                      R"("detail":"a \"quoted\" word: /a b (1 more in errors).",)"
+                      R"("request_id":"id","outcome_unknown":true,"remaining_ms":1234,"nodes":["x"],)"
+                      R"("errors":[{"pointer":"/a","detail":"b"},{"pointer":"/c","detail":"d"}]})");
     EXPECT_EQ(header_of(r, "Retry-After"), "2");
 }
 
