@@ -49,7 +49,8 @@ class planner : statement_writer {
                             "::bigint) as fencegate_item");
         } else {
             plan_.shape = answer_shape::value;
-            plan_.sql.sql = limited("", "select to_json(" + call + ")::text as json");
+            // offset 0 keeps PostgreSQL from copying the call to each place that names its value.
+            plan_.sql.sql = limited("", "select to_json(" + call + ")::text as json offset 0");
         }
     }
 

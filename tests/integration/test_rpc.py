@@ -24,6 +24,10 @@ FUNCTIONS = {
     "rpc_locker()": "create function rpc_locker() returns void language sql volatile set search_path = public as 'select pg_advisory_lock(4711); create temp table if not exists left_behind ()'",
     "rpc_settings()": "create function rpc_settings() returns jsonb language sql stable as $$ select jsonb_build_object('timezone', current_setting('timezone'), 'timeout', "
                       "current_setting('statement_timeout'), 'path', current_setting('search_path'), 'style', current_setting('datestyle')) $$",
+    **{f"rpc_counted_{kind}()": f"create function rpc_counted_{kind}() returns {result} language plpgsql stable as $$ begin perform set_config('rpc.count', "
+       f"(coalesce(nullif(current_setting('rpc.count', true), ''), '0')::integer + 1)::text, true); {give} end $$"
+       for kind, result, give in (("value", "integer", "return current_setting('rpc.count');"), ("set", "setof integer", "return next current_setting('rpc.count'); return;"),
+                                  ("row", "table (n integer)", "n := current_setting('rpc.count'); return next;"))},
     "rpc_poke()": "create function rpc_poke() returns void language sql volatile as 'select'",
 }
 
@@ -54,6 +58,13 @@ def test_function_when_it_changes_nothing_then_its_value_with_and_without_lease(
     for answer in (call(rpc, name, args), call(rpc, name, args, lease), rpc.get(f"/v1/rpc/{name}?{query}"), rpc.get(f"/v1/rpc/{name}?{query}", {"Fencing-Lease": lease["lease_id"]})):
         assert (answer.status, answer.body) == (200, value), answer
     assert rpc.wrote(lease, {"call": name, "args": args or {}})["results"][0]["value"] is not None or value == b"null"
+
+
+@pytest.mark.parametrize("name, value", [("rpc_counted_value", b"1"), ("rpc_counted_set", b"[1]"), ("rpc_counted_row", b'[1]')])
+def test_function_when_it_is_read_then_evaluated_once(rpc: Api, resource: str, name: str, value: bytes) -> None:
+    lease = rpc.take(resource)
+    for answer in (rpc.get(f"/v1/rpc/{name}"), call(rpc, name), rpc.get(f"/v1/rpc/{name}", {"Fencing-Lease": lease["lease_id"]}), call(rpc, name, lease=lease)):
+        assert (answer.status, answer.body) == (200, value), answer
 
 
 def test_set_when_it_has_more_rows_than_are_given_then_content_range_says_how_many_are_here(rpc: Api, resource: str) -> None:
