@@ -77,7 +77,8 @@ class postgres_register final : public lockcore::epoch_register {
 
 /// Signals that would end the process by default, blocked in every thread and waited for by one. SIGTERM and SIGINT
 /// stop the gateway. SIGHUP, SIGUSR1 and SIGUSR2 change nothing: many supervisors and log rotations send one to
-/// whatever they run. SIGQUIT keeps its default, which leaves a core dump.
+/// whatever they run. Timers, descriptors and real-time signals mean nothing to it and are ignored. SIGQUIT keeps its
+/// default, which leaves a core dump, as do the signals of faults and of exceeded limits.
 class process_signals {
   public:
     process_signals() {
@@ -85,7 +86,10 @@ class process_signals {
         for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2})
             sigaddset(&set_, number);
         pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-        std::signal(SIGPIPE, SIG_IGN);
+        for (const int number : {SIGPIPE, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPWR, SIGSTKFLT})
+            std::signal(number, SIG_IGN);
+        for (int number = SIGRTMIN; number <= SIGRTMAX; ++number)
+            std::signal(number, SIG_IGN);
     }
 
     /// Out: the signal that stops the gateway.

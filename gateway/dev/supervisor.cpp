@@ -13,7 +13,7 @@ namespace {
 sigset_t signals_to_take() {
     sigset_t set;
     sigemptyset(&set);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2})
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO})
         sigaddset(&set, signal);
     struct sigaction hangup {};
     sigaction(SIGHUP, nullptr, &hangup);

@@ -41,12 +41,26 @@ def test_gateway_when_signalled_to_reload_then_it_says_so_and_serves_on(gateway:
     assert gateway.stop() == 0
 
 
+ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL}
+STOPPING = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGSYS, signal.SIGXCPU, signal.SIGXFSZ}
+
+
+def test_gateway_when_a_signal_means_nothing_to_it_then_it_serves_on(gateway: Gateway, resource: str) -> None:
+    lease = gateway.api.take(resource, ttl_ms=2_000)
+    for number in sorted(signal.valid_signals() - ENDING - STOPPING - FAULTS):
+        os.kill(gateway.pid, number)
+        assert gateway.api.get("/healthz").status == 200, number
+    assert gateway.api.renew(lease, ttl_ms=2_000).status == 200
+    assert gateway.stop() == 0
+
+
 def test_dev_when_started_by_nohup_then_a_hangup_does_not_end_it(own_stack: Stack) -> None:
     own_stack.stop()
     own_stack.prefix = ["nohup"]
     own_stack.start()
     assert own_stack.process is not None
-    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO):
         own_stack.process.send_signal(number)
     stays(lambda: own_stack.process.poll() is None and own_stack.api().get("/readyz").status == 200, 1.0)
     own_stack.stop()
