@@ -4,6 +4,8 @@
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/rfc3339.hpp>
 
+#include <algorithm>
+#include <array>
 #include <optional>
 
 namespace fencegate::api {
@@ -13,9 +15,12 @@ std::string text_of(const std::optional<std::uint64_t>& token) {
     return token ? std::to_string(*token) : std::string();
 }
 
-/// Whether a spreadsheet would run the value as a formula, or take it for one that was made harmless.
+/// Whether a spreadsheet would run the value as a formula, or take it for one that was made harmless. East Asian ones
+/// take the full-width forms of the signs for the signs.
 bool needs_apostrophe(std::string_view value) {
-    return !value.empty() && std::string_view("=+-@\t\r'").find(value.front()) != std::string_view::npos;
+    constexpr std::array<std::string_view, 12> beginnings{"=",  "+", "-",      "@",      "\t",     "\r",
+                                                          "\n", "'", "\uFF1D", "\uFF0B", "\uFF0D", "\uFF20"};
+    return std::ranges::any_of(beginnings, [value](std::string_view sign) { return value.starts_with(sign); });
 }
 
 /// A field of CSV; in quotes only where it must be. What is absent is empty. One apostrophe goes before a value that a

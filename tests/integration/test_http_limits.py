@@ -354,7 +354,7 @@ def test_answers_when_of_the_api_then_not_stored_nor_sniffed(api: Api, sku: Sku)
     assert api.get("/console").headers["Cache-Control"] == "no-cache"
 
 
-@pytest.mark.parametrize("owner", ["=1+1", "+1", "-1", "@sum(a1)", "'quoted", "=\"a\",b"])
+@pytest.mark.parametrize("owner", ["=1+1", "+1", "-1", "@sum(a1)", "'quoted", "=\"a\",b", "\uff1d1+1", "\uff0b1", "\uff0d1", "\uff20sum(a1)"])
 def test_csv_when_a_cell_would_run_then_an_apostrophe_in_front(api: Api, resource: str, owner: str) -> None:
     api.give_back(api.take(resource, owner=owner))
     rows = eventually(lambda: list(csv.DictReader(io.StringIO(api.get("/v1/history", {"Accept": "text/csv"}, resource=resource).body.decode()))), 10)
