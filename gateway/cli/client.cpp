@@ -7,10 +7,13 @@
 #include <boost/json.hpp>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <thread>
+#include <utility>
 
 namespace fencegate::cli {
 namespace {
@@ -69,6 +72,40 @@ json::value parse(const answer& got) {
     return out;
 }
 
+/// The option or argument by which the user gave the field of a request that the gateway names.
+std::string option_of(std::string_view pointer) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 18> options{{
+        {"/ttl_ms", "--ttl, in milliseconds,"},
+        {"/wait_ms", "--wait, in milliseconds,"},
+        {"/max_hold_ms", "--max-hold, in milliseconds,"},
+        {"/owner", "--owner"},
+        {"/resource", "RESOURCE"},
+        {"/resources", "RESOURCE"},
+        {"resource", "--resource"},
+        {"resource_prefix", "--prefix"},
+        {"event", "--event"},
+        {"owner", "--owner"},
+        {"principal", "--principal"},
+        {"token_min", "--token-min"},
+        {"token_max", "--token-max"},
+        {"trace_id", "--trace-id"},
+        {"write_id", "--write-id"},
+        {"from", "--from"},
+        {"to", "--to"},
+        {"limit", "--limit"},
+    }};
+    constexpr std::string_view one_of_several = "/resources/";
+    if (pointer.starts_with(one_of_several)) {
+        std::size_t index = 0;
+        const std::string_view digits = pointer.substr(one_of_several.size());
+        std::from_chars(digits.data(), digits.data() + digits.size(), index);
+        return "RESOURCE " + std::to_string(index + 1);
+    }
+    const auto* const found =
+        std::ranges::find(options, pointer, &std::pair<std::string_view, std::string_view>::first);
+    return std::string(found == options.end() ? pointer : found->second);
+}
+
 }  // namespace
 
 std::string describe(const answer& problem) {
@@ -78,12 +115,14 @@ std::string describe(const answer& problem) {
     if (document == nullptr || text(*document, "title").empty())
         return "an answer that is none of a gateway (" + std::to_string(problem.status) + " " + problem.type + ")";
     std::string out = text(*document, "title");
-    if (const auto detail = text(*document, "detail"); !detail.empty()) out += ": " + detail;
     const json::value* errors = document->if_contains("errors");
     if (errors != nullptr && errors->is_array()) {
         for (const auto& fault : errors->get_array()) {
-            if (const auto* one = fault.if_object()) out += "\n  " + text(*one, "pointer") + " " + text(*one, "detail");
+            if (const auto* one = fault.if_object())
+                out += "\n  " + option_of(text(*one, "pointer")) + " " + text(*one, "detail");
         }
+    } else if (const auto detail = text(*document, "detail"); !detail.empty()) {
+        out += ": " + detail;
     }
     return out + "\n  request_id " + text(*document, "request_id");
 }

@@ -29,7 +29,9 @@ template <typename Into>
 CLI::Option* add_duration(CLI::App& to, const std::string& name, Into& into, const std::string& help) {
     const auto read = [&into, name](const std::string& given) {
         const auto length = parse_duration(given);
-        if (!length) throw CLI::ValidationError(name, given + " is no length of time such as 500ms, 10s, 2m or 1h");
+        if (!length)
+            throw CLI::ValidationError(
+                name, given + " is no length of time of at most 1000h, such as 500ms, 10s, 2m, 1h or 2d");
         into = *length;
     };
     return to.add_option_function<std::string>(name, read, help)->type_name("TIME");

@@ -16,6 +16,7 @@ std::optional<milliseconds> unit_of(std::string_view name) {
     if (name == "s") return std::chrono::seconds{1};
     if (name == "m") return std::chrono::minutes{1};
     if (name == "h") return std::chrono::hours{1};
+    if (name == "d") return std::chrono::hours{24};
     return std::nullopt;
 }
 

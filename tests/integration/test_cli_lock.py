@@ -135,8 +135,14 @@ def test_lock_when_refused_then_each_reason_has_its_code(cli: Cli, here: Api, gu
     assert Cli(here.url, guarded_pair.key("auditor")).run("lock", resource, *command).returncode == NOT_ALLOWED
     assert Cli(here.url, "wrong").run("lock", resource, *command).returncode == NOT_ALLOWED
     faulty = cli.run("lock", "no//name", *command)
-    assert faulty.returncode == USAGE and "/resource" in faulty.stderr
-    assert cli.run("lock", resource, "--ttl", "100h", *command).returncode == USAGE
+    assert faulty.returncode == USAGE and "RESOURCE" in faulty.stderr
+    for several, named in (((resource, "no//name"), "RESOURCE 2"), ((resource, "--ttl", "100h"), "--ttl, in milliseconds,"), ((resource, "--ttl", "2d"), "--ttl, in milliseconds,"),
+                           ((resource, "--max-hold", "40d"), "--max-hold, in milliseconds,"), ((resource, "--owner", "x" * 200), "--owner")):
+        faulty = cli.run("lock", *several, *command)
+        assert faulty.returncode == USAGE and named in faulty.stderr and "_ms" not in faulty.stderr, faulty.stderr
+    for option in ("--ttl", "--wait", "--max-hold", "--kill-after", "--timeout"):
+        faulty = cli.run("lock", resource, option, "2w", *command)
+        assert faulty.returncode == USAGE and f"{option}: 2w is no length of time" in faulty.stderr, faulty.stderr
     lease = here.take(resource)
     began = time.monotonic()
     waited = cli.run("lock", resource, "--wait", "700ms", *command)

@@ -18,14 +18,16 @@ TEST(cli_duration, takes_a_number_and_a_unit) {
     EXPECT_EQ(parse_duration("10s"), milliseconds(10'000));
     EXPECT_EQ(parse_duration("2m"), milliseconds(120'000));
     EXPECT_EQ(parse_duration("1h"), milliseconds(3'600'000));
+    EXPECT_EQ(parse_duration("2d"), milliseconds(172'800'000));
+    EXPECT_EQ(parse_duration("41d"), milliseconds(3'542'400'000));
     EXPECT_EQ(parse_duration("0s"), milliseconds(0));
     EXPECT_EQ(parse_duration("0"), milliseconds(0));
     EXPECT_EQ(parse_duration("1000h"), milliseconds(3'600'000'000));
 }
 
 TEST(cli_duration, takes_nothing_else) {
-    for (const char* text : {"", "10", "00", "s", "10 s", " 10s", "10s ", "-1s", "+1s", "1.5s", "10S", "1d", "10sec",
-                             "1001h", "4294967296ms", "0x1s"})
+    for (const char* text : {"", "10", "00", "s", "10 s", " 10s", "10s ", "-1s", "+1s", "1.5s", "10S", "1D", "1w",
+                             "10sec", "1001h", "4294967296ms", "0x1s"})
         EXPECT_FALSE(parse_duration(text)) << text;
 }
 
