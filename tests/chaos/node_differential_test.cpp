@@ -1,5 +1,6 @@
 // The Lua scripts on a real Redis against the simulation's node: the same random commands, the same answers and the
 // same data after each of them.
+#include <chaos/real_node.hpp>
 #include <proto/lease_record.hpp>
 #include <redis/resp_command.hpp>
 #include <redis/script_set.hpp>
@@ -7,7 +8,6 @@
 #include <support/redis_nodes.hpp>
 
 #include <gtest/gtest.h>
-#include <hiredis/hiredis.h>
 
 #include <algorithm>
 #include <array>
@@ -26,91 +26,6 @@ using namespace std::chrono_literals;
 
 constexpr std::uint32_t resources = 5;
 constexpr std::uint64_t epoch_size = std::uint64_t{1} << 32;
-/// Two clocks are compared, and one of them runs; all other spans are a minute and more.
-constexpr milliseconds alike{2'000};
-
-std::string hex16(std::uint64_t n) {
-    return std::string(lockcore::nonce::from_bits(n, 0).str().substr(0, 16));
-}
-
-/// Names of resources: the first two share a counter, the next two another.
-std::vector<lockcore::resource_name> make_names() {
-    std::vector<lockcore::resource_name> out;
-    const auto name = [](std::uint32_t i) { return *lockcore::resource_name::parse("d" + std::to_string(i)); };
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> seen;
-    for (std::uint32_t i = 0; out.size() < 4; ++i) {
-        const std::uint32_t bucket = name(i).bucket();
-        const auto same = std::find_if(seen.begin(), seen.end(), [&](const auto& s) { return s.first == bucket; });
-        if (same != seen.end()) {
-            out.push_back(name(same->second));
-            out.push_back(name(i));
-        }
-        seen.emplace_back(bucket, i);
-    }
-    out.push_back(*lockcore::resource_name::parse("alone"));
-    return out;
-}
-
-/// One connection, and answers in the order of the questions.
-class wire {
-  public:
-    explicit wire(std::uint16_t port) : redis_(redisConnect("127.0.0.1", port), redisFree) {
-        redisSetTimeout(redis_.get(), {5, 0});
-    }
-    using answer = std::unique_ptr<redisReply, void (*)(redisReply*)>;
-    answer ask(const std::string& resp) {
-        redisAppendFormattedCommand(redis_.get(), resp.data(), resp.size());
-        return next();
-    }
-    answer next() {
-        void* reply = nullptr;
-        if (redisGetReply(redis_.get(), &reply) != REDIS_OK) throw std::runtime_error("Redis does not answer");
-        return {static_cast<redisReply*>(reply), [](redisReply* r) { freeReplyObject(r); }};
-    }
-
-  private:
-    std::unique_ptr<redisContext, void (*)(redisContext*)> redis_;
-};
-
-struct call_of_one final : lockcore::redis::reply_target {
-    explicit call_of_one(lockcore::redis::lease_call c) : call_(std::move(c)) {}
-    const lockcore::redis::lease_call& call() const override { return call_; }
-    void on_reply(lockcore::node_index, command_kind, fencing_token, const node_reply&) override {}
-    lockcore::redis::lease_call call_;
-};
-
-std::string text(const redisReply* r) {
-    return r && r->str ? std::string(r->str, r->len) : std::string();
-}
-
-/// A lease as it stands on a node, in pieces that can be compared.
-struct pieces {
-    std::string head, rest;
-    milliseconds given{0}, held{0};
-};
-pieces split(const std::string& lease, const std::vector<lockcore::resource_name>& names) {
-    pieces out;
-    const auto record = lockcore::lease_record::parse(lease);
-    if (!record) return {lease, {}, {}, {}};
-    out.head = std::string(record->attempt.str()) + ' ' + std::to_string(lockcore::value_of(record->token)) + ' ' +
-               std::to_string(record->renewals) + ' ' + record->keys + ' ' + record->by.principal + ' ' +
-               record->by.owner;
-    for (const auto& r : record->resources) {
-        const auto known = std::find(names.begin(), names.end(), r);
-        out.head += known == names.end() ? ' ' + r.str() : " r" + std::to_string(known - names.begin());
-    }
-    std::size_t holds = 0;  // behind the line of the resources: holds, tombstones, CLOSE's mark, marks
-    for (int line = 0; line < 4; ++line)
-        holds = lease.find('\n', holds) + 1;
-    out.rest = lease.substr(holds);
-    out.given = record->ttl;
-    out.held = record->held;
-    return out;
-}
-
-bool near(milliseconds a, milliseconds b) {
-    return a - b < alike && b - a < alike;
-}
 
 /// Both nodes, and what was done to them.
 class two_nodes {
@@ -411,32 +326,6 @@ class two_nodes {
         }
         return q;
     }
-    lockcore::redis::lease_call real_call(const request& q) const {
-        lockcore::redis::lease_call call;
-        for_each_resource(q.resources, [&](std::uint32_t r) { call.resources.push_back(names_[r]); });
-        call.attempt = lockcore::nonce::from_bits(0, q.nonce);
-        call.ttl = q.ttl;
-        lockcore::lease_claims claims;
-        claims.resources = call.resources;
-        claims.by.principal = "p" + std::to_string(q.by.principal);
-        if (q.by.owner != 0) claims.by.owner = "o" + std::to_string(q.by.owner);
-        const std::string key = q.key.who == 0 ? "" : hex16(q.key.who) + hex16(q.key.what).substr(8);
-        const std::string left_mark = q.left_mark == 0 ? "" : hex16(q.left_mark);
-        claims.hold = call.hold = lockcore::hold_id::from_bits(q.hold);
-        call.tail = lockcore::lease_tail(claims, {q.ttl, q.renewals, q.held, key, left_mark, q.closed});
-        if (q.mark != 0) call.mark = hex16(q.mark);
-        call.hint = fencing_token{q.hint};
-        if (q.previous != 0) call.previous = lockcore::nonce::from_bits(0, q.previous);
-        call.previous_hold = lockcore::hold_id::from_bits(q.previous_hold);
-        call.close_mark = hex16(q.close_mark);
-        call.lift = q.lift;
-        call.renewals_max = q.renewals_max;
-        call.hold_max = q.hold_max;
-        using scope = lockcore::redis::release_scope;
-        call.scope = q.whole_lease ? scope::whole_lease : q.undone ? scope::undone_hold : scope::hold;
-        call.key = key;
-        return call;
-    }
     /// One to three of a kind, in one call of the script.
     void ask(command_kind kind) {
         std::vector<request> asked{draw(kind)};
@@ -447,7 +336,7 @@ class two_nodes {
         std::vector<lockcore::redis::batch_item> items;
         last_ = "command " + std::to_string(static_cast<int>(kind)) + " ";
         for (const request& q : asked) {
-            items.push_back({std::make_shared<call_of_one>(real_call(q)), fencing_token{q.token}});
+            items.push_back({std::make_shared<call_of_one>(make_call(q, names_)), fencing_token{q.token}});
             last_ += "nonce " + std::to_string(q.nonce) + " previous " + std::to_string(q.previous) + " set " +
                      std::to_string(q.resources) + " tail " + items.back().target->call().tail + "; ";
         }

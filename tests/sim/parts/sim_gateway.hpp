@@ -14,9 +14,17 @@
 
 namespace sim {
 
+/// A reply that says nothing else.
+inline lockcore::node_reply only(lockcore::reply_status status) {
+    lockcore::node_reply r;
+    r.status = status;
+    return r;
+}
+
 /// A gateway, standing in for lockcore/runtime: drives the product's own state machines over simulated links as
 /// attempt.cpp, shard.cpp and shard_waiting.cpp do. It keeps nothing but the highest tokens it heard of and its queues,
-/// and may die at any moment. sim_waiting.cpp takes leases again and waits for them, sim_gateway.cpp does the rest.
+/// and may die at any moment. sim_waiting.cpp takes leases again and waits for them, sim_attempts.cpp evaluates the
+/// nodes' replies, sim_gateway.cpp does the rest.
 class sim_gateway {
   public:
     sim_gateway(context& ctx, network& net, epoch_register& epochs, checkers& check, callers& clients,
@@ -94,9 +102,17 @@ class sim_gateway {
     void start_attempt(const call& c, ticket for_whom, lease_of_before previous, const call* gives_back);
     void start_round(const call& c, lockcore::command_kind what);
     void begin_round(std::uint32_t at);
-    void perform(std::uint32_t at, lockcore::acquire::step step);
     lockcore::reply_status send(std::uint32_t at, std::uint32_t node, lockcore::command_kind command,
                                 std::uint64_t token);
+    void settle(std::uint32_t at);
+    void tell(const call& c, const call_answer& answer);
+    microseconds local_time() const { return clock_.of(ctx_.now()); }
+    std::uint64_t hint_for(resource_set set) const;
+    void remember(resource_set set, std::uint64_t token);
+    wake_mark mark() const { return incarnation_ * sim_gateways_max + index_ + 1; }
+
+    // sim_attempts.cpp
+    void perform(std::uint32_t at, lockcore::acquire::step step);
     void acquire_answered(std::uint32_t at, std::uint32_t node, lockcore::command_kind command, std::uint64_t token,
                           lockcore::node_reply r);
     void note_previous(attempt& a, std::uint32_t node, const lockcore::node_reply& r);
@@ -109,12 +125,6 @@ class sim_gateway {
     void top_up(std::uint32_t at);
     void undo(std::uint32_t at);
     void release_previous(const attempt& a, std::uint32_t node);
-    void settle(std::uint32_t at);
-    void tell(const call& c, const call_answer& answer);
-    microseconds local_time() const { return clock_.of(ctx_.now()); }
-    std::uint64_t hint_for(resource_set set) const;
-    void remember(resource_set set, std::uint64_t token);
-    wake_mark mark() const { return incarnation_ * sim_gateways_max + index_ + 1; }
 
     // sim_waiting.cpp
     void take(const call& c);

@@ -15,12 +15,6 @@ constexpr milliseconds silence_max{500};
 /// As admission's: a node that votes is looked at again.
 constexpr milliseconds review_every{5'000};
 
-node_reply only(reply_status status) {
-    node_reply r;
-    r.status = status;
-    return r;
-}
-
 lockcore::command_marks marks_of(const node_marks& m) {
     lockcore::command_marks out;
     out.lost = std::to_string(m.lost) + " 0";

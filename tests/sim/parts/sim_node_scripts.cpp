@@ -1,0 +1,376 @@
+// What the scripts of lockcore/redis/scripts do to one node's leases, in the order of the commands.
+#include <sim/parts/sim_node.hpp>
+
+#include <algorithm>
+
+namespace sim {
+namespace {
+
+using lockcore::command_kind;
+using lockcore::node_reply;
+using lockcore::reply_status;
+
+constexpr std::uint64_t epoch_size = std::uint64_t{1} << 32;
+constexpr milliseconds never{1'000'000'000};
+
+node_reply answer(reply_status status, std::uint64_t value = 0, milliseconds remaining = milliseconds{0}) {
+    node_reply r;
+    r.status = status;
+    r.value = value;
+    r.remaining = remaining;
+    return r;
+}
+
+template <class T>
+bool contains(const std::vector<T>& all, const T& one) {
+    return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+template <class T>
+void add_once(std::vector<T>& to, const std::vector<T>& more) {
+    for (const T& one : more) {
+        if (!contains(to, one)) to.push_back(one);
+    }
+}
+
+}  // namespace
+
+void sim_node::release_id(lease_row& row, hold_number id) {
+    std::erase(row.ids, id);
+    if (!contains(row.dead, id)) row.dead.push_back(id);
+    if (row.dead.size() > tombstones_max) row.dead.erase(row.dead.begin());
+    if (row.closed_by == id) row.closed_by = 0;
+}
+
+/// A stamp on the node: a new lease under a new token. CONFIRM stamps too.
+void sim_node::write(const request& q, std::uint32_t resource, std::uint64_t token, std::vector<wake_mark> marks) {
+    const bool for_ever = ctx_.broken(mutation::lease_without_ttl) && q.command == command_kind::acquire;
+    lease_row& row = data_.leases[resource];
+    row = {};
+    row.nonce = q.nonce;
+    row.token = token;
+    row.renewals = q.renewals;
+    row.ids = {q.hold};
+    if (q.closed) row.closed_by = row.closed_mark = q.hold;
+    row.given = q.ttl;
+    row.held = q.held;
+    row.by = q.by;
+    row.resources = q.resources;
+    if (q.key.who != 0) row.keys.emplace_back(q.key, q.hold);
+    row.marks = std::move(marks);
+    if (q.left_mark != 0) {
+        std::erase(row.marks, q.left_mark);  // each stands once
+        row.marks.insert(row.marks.begin(), q.left_mark);
+    }
+    row.expires = wall() + (for_ever ? never : q.ttl);
+    check_.stamped(index_, resource, q.nonce, token);
+}
+
+/// The same principal, a named owner, the same resources; or no named owner and the same idempotency key.
+bool sim_node::is_callers(const lease_row& row, const request& q) const {
+    if (!(row.by == q.by) || row.resources != q.resources) return false;
+    if (q.by.owner != 0) return true;
+    const auto same = [&](const auto& entry) { return entry.first.who == q.key.who; };
+    return q.key.who != 0 && std::any_of(row.keys.begin(), row.keys.end(), same);
+}
+
+node_reply sim_node::acquire(const request& q) {
+    const lease_row* longest = nullptr;
+    std::uint32_t asked = 0, taken_over = 0;
+    std::vector<hold_number> others;
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        ++asked;
+        const lease_row* row = live(r);
+        if (!row) return;
+        if (q.previous != 0 && row->nonce == q.previous) {
+            ++taken_over;
+            add_once(others, row->ids);
+            std::erase(others, q.previous_hold);
+        } else if (row->nonce != q.nonce && (!longest || row->expires > longest->expires)) {
+            longest = row;
+        }
+    });
+    if (longest && !ctx_.broken(mutation::acquire_over_held))
+        return refuse(q, longest->expires - wall(), longest->token);
+    if (!others.empty() && !ctx_.broken(mutation::hand_over_ignores_holds)) return take_a_hold_off(q, others);
+    const std::uint64_t value = std::max(eff(q.resources) + 1, q.hint);
+    if (value % epoch_size == 0) return answer(reply_status::overflow);
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        std::uint64_t& counter = counter_of(r);
+        counter = ctx_.broken(mutation::counters_apart) ? std::max(counter, data_.base) + 1 : value;
+        const lease_row* row = live(r);
+        write(q, r, value, row && taken_over > 0 ? row->marks : std::vector<wake_mark>());
+    });
+    node_reply out = answer(reply_status::ok, value);
+    out.took_over = taken_over == asked;
+    return out;
+}
+
+/// It is another's, or this very holder's; whoever waits leaves its mark.
+node_reply sim_node::refuse(const request& q, milliseconds left, std::uint64_t token) {
+    bool own = true;
+    sim_nonce nonce = 0;
+    std::string text;
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        lease_row* row = live(r);
+        if (row && nonce == 0) nonce = row->nonce;
+        if (!row || row->nonce != nonce || !is_callers(*row, q)) {
+            own = false;
+        } else if (text.empty()) {
+            text = lease_text(r);  // as it stood when it was asked for
+        }
+        if (row && q.mark != 0 && !contains(row->marks, q.mark) && row->marks.size() < marks_max)
+            row->marks.push_back(q.mark);
+    });
+    node_reply out = answer(own ? reply_status::own : reply_status::held, own ? 0 : token, left);
+    if (own) out.text = std::move(text);
+    return out;
+}
+
+node_reply sim_node::take_a_hold_off(const request& q, const std::vector<hold_number>& left) {
+    node_reply out = answer(reply_status::kept);
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        lease_row* row = live(r);
+        if (!row || row->nonce != q.previous) return;
+        release_id(*row, q.previous_hold);
+        row->ids = left;
+        out.text = holds_text(*row);
+    });
+    return out;
+}
+
+/// Refuses further holds where the caller's is the only one, or lifts the mark of the same attempt.
+node_reply sim_node::close(const request& q) {
+    bool mine = true, others = false;
+    std::string told;
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        const lease_row* row = live(r);
+        if (!row || row->nonce != q.nonce) {
+            mine = false;
+            return;
+        }
+        if (told.empty()) told = holds_text(*row);
+        others = others || row->ids.size() > (contains(row->ids, q.hold) ? 1U : 0U);
+    });
+    if (!mine) return answer(reply_status::lost);
+    node_reply out = answer(!q.lift && others ? reply_status::kept : reply_status::ok);
+    if (out.status == reply_status::kept) {
+        out.text = told;
+        return out;
+    }
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        lease_row& row = data_.leases[r];
+        if (!q.lift) {
+            row.closed_by = q.hold;
+            row.closed_mark = q.close_mark;
+        } else if (row.closed_by == q.hold && row.closed_mark == q.close_mark) {
+            row.closed_by = 0;
+        }
+        if (out.text.empty()) out.text = holds_text(row);
+    });
+    return out;
+}
+
+node_reply sim_node::confirm(const request& q) {
+    bool mine = true;
+    milliseconds until = wall() + q.ttl;
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        const lease_row* row = live(r);
+        mine = mine && row && row->nonce == q.nonce;
+        if (mine) until = std::max(until, row->expires);
+    });
+    if (!mine && !ctx_.broken(mutation::confirm_without_owner)) return answer(reply_status::lost);
+    const std::uint64_t highest = eff(q.resources);
+    if (highest > q.token && !ctx_.broken(mutation::confirm_past_counter)) return answer(reply_status::stale, highest);
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        counter_of(r) = q.token;
+        lease_row& row = data_.leases[r];
+        row.nonce = q.nonce;
+        row.token = q.token;
+        row.expires = until;
+        check_.stamped(index_, r, q.nonce, q.token);
+    });
+    return answer(reply_status::ok);
+}
+
+/// RENEW, and HOLD: a hold more.
+node_reply sim_node::renew(const request& q) {
+    const bool holds_again = q.command == command_kind::hold;
+    bool there = true, current = q.token >= data_.base || ctx_.broken(mutation::renew_below_base);
+    std::uint32_t renewals = 0;
+    milliseconds held{0}, left{0};
+    std::vector<hold_number> ids, dead;
+    hold_number closed_by = 0;
+    std::uint64_t closed_mark = 0;
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        const lease_row* row = live(r);
+        if (!row && ctx_.broken(mutation::renew_creates)) return;
+        if (!row || row->nonce != q.nonce) {
+            there = false;
+            return;
+        }
+        current = current && (row->token == q.token || ctx_.broken(mutation::renew_nonce_only));
+        add_once(ids, row->ids);
+        add_once(dead, row->dead);
+        if (row->closed_by != 0) {
+            closed_by = row->closed_by;
+            closed_mark = row->closed_mark;
+        }
+        renewals = std::max(renewals, row->renewals);
+        held = std::max(held, row->held + std::max(row->given - (row->expires - wall()), milliseconds{0}));
+        left = std::max(left, row->expires - wall());
+    });
+    const bool closed = holds_again && closed_by != 0;
+    const bool released = contains(dead, q.hold);
+    if (!there || released || closed || !(current || holds_again)) return answer(reply_status::lost);
+    if (holds_again && !contains(ids, q.hold) && ids.size() >= holds_max)
+        return current ? answer(reply_status::exhausted, holds_max) : answer(reply_status::lost);
+    const milliseconds ttl = ctx_.broken(mutation::renew_cuts) ? q.ttl : std::max(q.ttl, left);
+    if (held + ttl > q.hold_max || (!holds_again && renewals >= q.renewals_max))
+        return current ? answer(reply_status::exhausted, holds_again ? 0 : renewals) : answer(reply_status::lost);
+    if (!holds_again) ++renewals;
+    const bool added = !(holds_again && ctx_.broken(mutation::hold_not_added));
+    if (added && !contains(ids, q.hold)) ids.push_back(q.hold);
+    node_reply out = answer(current ? reply_status::ok : reply_status::lost, current ? renewals : 0);
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        lease_row& row = data_.leases[r];
+        if (row.nonce != q.nonce) {  // only with mutation::renew_creates
+            row = {};
+            row.nonce = q.nonce;
+            row.token = q.token;
+        }
+        if (ctx_.broken(mutation::renew_nonce_only)) row.token = q.token;
+        row.renewals = renewals;
+        row.ids = ids;
+        row.dead = dead;
+        row.closed_by = closed_by;
+        row.closed_mark = closed_mark;
+        row.given = ttl;
+        row.held = held;
+        row.expires = wall() + ttl;
+        if (holds_again && q.key.who != 0) {
+            if (row.keys.size() == keys_max) row.keys.erase(row.keys.begin());
+            row.keys.emplace_back(q.key, q.hold);
+        }
+        if (current && out.text.empty()) out.text = holds_text(row);
+    });
+    if (current) out.held = held;
+    return out;
+}
+
+node_reply sim_node::inspect(const request& q) const {
+    bool mine = q.token >= data_.base || ctx_.broken(mutation::inspect_below_base);
+    node_reply out = answer(reply_status::ok, 0, never);
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        const lease_row* row = live(r);
+        const bool same_token = row && (row->token == q.token || ctx_.broken(mutation::inspect_nonce_only));
+        if (!row || row->nonce != q.nonce || !same_token || !contains(row->ids, q.hold)) {
+            mine = false;
+            return;
+        }
+        out.remaining = std::min(out.remaining, row->expires - wall());
+        out.value = std::max<std::uint64_t>(out.value, row->renewals);
+        out.text = holds_text(*row);
+        out.ttl = row->given;
+    });
+    return mine ? out : answer(reply_status::lost);
+}
+
+node_reply sim_node::look(const request& q) const {
+    node_reply out = answer(reply_status::lost);
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        const lease_row* row = live(r);
+        if (!row) return;
+        out = answer(reply_status::ok, 0, row->expires - wall());
+        out.text = lease_text(r);
+    });
+    return out;
+}
+
+node_reply sim_node::top_up(const request& q) {
+    bool others = false, missing = false;
+    std::uint64_t value = 0;
+    std::vector<hold_number> ids, dead;
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        const lease_row* row = live(r);
+        if (!row) {
+            missing = true;
+        } else if (row->nonce != q.nonce) {
+            others = true;
+        } else {
+            value = std::max(value, row->token);
+            add_once(ids, row->ids);
+            add_once(dead, row->dead);
+        }
+    });
+    if (!contains(dead, q.hold)) add_once(ids, {q.hold});
+    if (others) {
+        ctx_.hit(probe::top_up_refused);
+        return answer(reply_status::held);
+    }
+    if (!missing) {
+        ctx_.hit(probe::top_up_found_it);
+        for_each_resource(q.resources, [&](std::uint32_t r) {
+            data_.leases[r].ids = ids;
+            data_.leases[r].dead = dead;
+        });
+        return value >= data_.base ? answer(reply_status::ok, value) : answer(reply_status::lost);
+    }
+    if (ids.empty()) return answer(reply_status::lost);
+    const bool raw = ctx_.broken(mutation::top_up_raw);
+    value = raw ? q.token : std::max(eff(q.resources) + 1, q.token);
+    if (value % epoch_size == 0) return answer(reply_status::overflow);
+    if (!raw) for_each_resource(q.resources, [&](std::uint32_t r) { counter_of(r) = value; });
+    ctx_.hit(value == q.token ? probe::top_up_counted : probe::top_up_not_counted);
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        write(q, r, value, {});
+        data_.leases[r].ids = ids;
+        data_.leases[r].dead = dead;
+    });
+    return answer(reply_status::ok, value);
+}
+
+/// Gives back a hold; where no other is left the lease goes.
+node_reply sim_node::release(const request& q) {
+    std::uint32_t asked = 0, mine = 0;
+    const bool anybodys = ctx_.broken(mutation::release_anybodys);
+    const auto is_mine = [&](const lease_row* row) { return row && (row->nonce == q.nonce || anybodys); };
+    lease_row all;
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        ++asked;
+        const lease_row* row = live(r);
+        if (!is_mine(row)) return;
+        ++mine;
+        add_once(all.ids, row->ids);
+        add_once(all.dead, row->dead);
+        if (row->closed_by != 0) {
+            all.closed_by = row->closed_by;
+            all.closed_mark = row->closed_mark;
+        }
+    });
+    release_id(all, q.hold);
+    if (q.whole_lease || anybodys || ctx_.broken(mutation::release_drops_holds)) all.ids.clear();
+    node_reply out = answer(mine == asked ? reply_status::ok : reply_status::lost);
+    for_each_resource(q.resources, [&](std::uint32_t r) {
+        lease_row* row = live(r);
+        if (!is_mine(row)) return;
+        if (!all.ids.empty()) {
+            row->ids = all.ids;
+            row->dead = all.dead;
+            row->closed_by = all.closed_by;
+            row->closed_mark = all.closed_mark;
+            if (q.undone) std::erase_if(row->keys, [&](const auto& entry) { return entry.second == q.hold; });
+            return;
+        }
+        for (const wake_mark mark : row->marks) {
+            if (mark == q.mark) continue;
+            wakes_.push_back({mark, row->nonce, r});
+            if (out.status == reply_status::ok) ++out.told;
+        }
+        *row = {};
+    });
+    if (out.status == reply_status::ok) out.text = holds_text(all);
+    return out;
+}
+
+}  // namespace sim
