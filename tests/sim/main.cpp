@@ -17,7 +17,8 @@ constexpr const char* usage_text =
   --seeds A..B     these; default 1..1000
   --for SECONDS    as many as there is time for, from --from on (default 1)
   --nodes N        that many nodes, whatever the seed says
-  --profile NAME   everyday, quiet, short_leases, forgetful, shared_counters or jumping_clocks
+  --profile NAME   everyday, quiet, short_leases, forgetful, shared_counters, jumping_clocks,
+                   ends_of_sync or drifting
   --mutate NAME    with one rule left out; ends with success once its checker has found a violation; 'list' names them
   --any-checker    any checker may find it
   --trace          print everything that happens

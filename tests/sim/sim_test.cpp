@@ -38,6 +38,18 @@ TEST(sim, keeps_every_promise_and_goes_every_rare_path_when_run_over_many_seeds)
     }
 }
 
+/// Else a mutation that is looked for in such a world would be found without being there.
+TEST(sim, keeps_every_promise_in_worlds_that_no_seed_draws) {
+    for (const profile about : {profile::ends_of_sync, profile::drifting}) {
+        wishes w;
+        w.about = about;
+        for (std::uint64_t seed = 1; seed <= seeds / 20; ++seed) {
+            const outcome o = run_seed(seed, w);
+            ASSERT_FALSE(o.broken) << again(o);
+        }
+    }
+}
+
 TEST(sim, goes_the_same_way_when_a_seed_is_run_twice) {
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
         const outcome one = run_seed(seed), other = run_seed(seed);

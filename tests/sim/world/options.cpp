@@ -90,6 +90,17 @@ void draw_times(random& r, options& o) {
     o.faults_last = r.between(sim_time{2'000'000}, sim_time{12'000'000});
 }
 
+/// Little else happens: the syncing of a node ends, it crashes soon, and comes back at once with older data.
+void set_ends_of_sync(random& r, options& o) {
+    o.pace = {};
+    o.pace[static_cast<std::size_t>(fault::end_sync)] = r.between(sim_time{50'000}, sim_time{500'000});
+    o.pace[static_cast<std::size_t>(fault::crash_node)] = r.between(sim_time{50'000}, sim_time{500'000});
+    o.always_synced = o.nodes;
+    o.restart_keeps = o.restart_loses = 0;
+    o.restart_rolls_back = 1;
+    o.outage = r.between(microseconds{500}, microseconds{10'000});
+}
+
 void draw_faults(random& r, options& o) {
     const bool is_short = o.about == profile::short_leases;
     o.clocks_jump = o.about == profile::jumping_clocks;
@@ -133,8 +144,13 @@ void draw_faults(random& r, options& o) {
         o.restart_rolls_back += 2;
         o.outage = r.between(microseconds{500}, microseconds{10'000});
     }
+    if (o.about == profile::ends_of_sync) set_ends_of_sync(r, o);
     o.fsync_switched_per_thousand = r.chance(500) ? r.below(800) : 0;
     o.drift_ppm = r.chance(700) ? r.between(100, 4'000) : 0;
+    if (o.about == profile::drifting) {
+        o.pace = {};
+        o.drift_ppm = 4'000;
+    }
 }
 
 void draw_clients(random& r, options& o) {
@@ -151,6 +167,7 @@ void draw_clients(random& r, options& o) {
     o.freeze_per_thousand = r.chance(600) ? r.below(100) : 0;
     o.freeze = microseconds(o.max_ttl) * r.between(1, 4) / 2;
     if (o.about == profile::forgetful) o.think = r.between(microseconds{500}, microseconds{5'000});
+    if (o.about == profile::drifting) o.waits_per_thousand = 1'000;
     o.ghosts_per_thousand = r.chance(600) ? r.below(500) : 0;
     constexpr std::array<std::uint32_t, op_count> usual = {40, 22, 14, 12, 8, 6, 2, 14};
     constexpr std::uint32_t times[] = {0, 1, 1, 1, 4};
@@ -185,7 +202,8 @@ options draw_options(std::uint64_t seed, const wishes& w) {
 
 const char* to_string(profile p) {
     constexpr std::array<const char*, profile_count> names = {
-        "everyday", "quiet", "short_leases", "forgetful", "shared_counters", "jumping_clocks",
+        "everyday",        "quiet",          "short_leases", "forgetful",
+        "shared_counters", "jumping_clocks", "ends_of_sync", "drifting",
     };
     return names[static_cast<std::size_t>(p)];
 }

@@ -40,6 +40,9 @@ enum class profile : std::uint8_t {
     forgetful,        ///< Nodes that forget often and are let in at once: only tokens are promised.
     shared_counters,  ///< Many resources in two buckets, leases over several, no hints.
     jumping_clocks,   ///< Only tokens are promised.
+    // Never drawn: worlds for what the others reach seldom.
+    ends_of_sync,  ///< Nodes sync every write until that is ended by a command, and then crash.
+    drifting,      ///< Clocks as far apart as is allowed, and callers that wait for the last moment of a lease.
     count_,
 };
 inline constexpr std::size_t profile_count = static_cast<std::size_t>(profile::count_);
