@@ -89,7 +89,7 @@ TEST_P(holding_test, holder_waits_for_a_hand_over_then_a_release_of_one_hold_han
     const auto second = here_.acquire(named("a", "worker-1", 3s));
     ASSERT_TRUE(second);
     auto waiting = here_.begin(here_.manager().acquire(lease_of({"a"}, 1s, 4s)));
-    std::this_thread::sleep_for(50ms);
+    ASSERT_TRUE(eventually([&] { return here_.manager().waiters() == 1; }));
     EXPECT_EQ(here_.release(*first)->holds_left, 1U);
     EXPECT_EQ(waiting.wait_for(100ms), std::future_status::timeout);
     EXPECT_TRUE(here_.run(here_.manager().inspect(second->claims)));
@@ -196,6 +196,7 @@ TEST_P(holding_test, kept_then_renewed_until_taken_away_which_is_told_at_once) {
         kept = step->kept;
     }
     auto next = here_.begin(here_.manager().keep(kept, ""));
+    // Real time: it waits until the lease is to be renewed.
     std::this_thread::sleep_for(20ms);
     const auto seen = there_.run(there_.manager().look(*resource_name::parse("a")));
     ASSERT_TRUE(seen && *seen);
@@ -239,6 +240,7 @@ TEST_P(holding_test, kept_until_its_hold_is_over_then_exhausted_and_cancelled_th
                                       outcome.set_value(s ? errc::invalid_argument : s.error().code);
                                   }));
     });
+    // Real time: it waits until the lease is to be renewed.
     std::this_thread::sleep_for(50ms);
     boost::asio::post(here_.io(), [gone] { gone->emit(boost::asio::cancellation_type::terminal); });
     EXPECT_EQ(outcome.get_future().get(), errc::cancelled);
@@ -288,7 +290,7 @@ TEST_P(healing_test, a_node_comes_back_empty_then_a_renewal_puts_the_lease_back_
     nodes_.start(0);
     ASSERT_TRUE(eventually([&] { return here_.voting() < nodes_.size(); }));
     ASSERT_TRUE(here_.run(here_.manager().renew(held->claims, 5s, "")));
-    // It sits out for max_ttl: renewed once meanwhile, and once more after that.
+    // Real time: it sits out for max_ttl, and the lease is renewed once meanwhile and once more after that.
     std::this_thread::sleep_for(2500ms);
     ASSERT_TRUE(here_.run(here_.manager().renew(held->claims, 5s, "")));
     ASSERT_TRUE(eventually([&] { return here_.voting() == nodes_.size(); }));

@@ -73,6 +73,7 @@ TEST_P(lock_manager_test, gives_a_resource_to_one_caller_at_a_time_under_growing
 TEST_P(lock_manager_test, finds_a_lease_lost_after_its_time_for_every_operation) {
     const auto a = acquire("inventory/sku-1", 150ms);
     ASSERT_TRUE(a);
+    // Real time: longer than the ttl.
     std::this_thread::sleep_for(250ms);
     EXPECT_EQ(run(manager_->renew(a->claims, 1s, "")).error().code, errc::lease_lost);
     EXPECT_EQ(run(manager_->inspect(a->claims)).error().code, errc::lease_lost);
@@ -84,6 +85,7 @@ TEST_P(lock_manager_test, keeps_the_token_through_renewals) {
     const auto a = acquire("inventory/sku-1", 300ms);
     ASSERT_TRUE(a);
     for (int i = 0; i < 4; ++i) {
+        // Real time: half of the ttl.
         std::this_thread::sleep_for(150ms);
         const auto renewed = run(manager_->renew(a->claims, 300ms, ""));
         ASSERT_TRUE(renewed) << renewed.error().detail;
@@ -111,7 +113,7 @@ TEST_P(lock_manager_test, serves_waiters_in_the_order_in_which_they_came) {
         };
         auto work = waiter(*manager_, request("inventory/sku-1", 1s, 8s), i, mutex, order);
         waiters.push_back(asio::co_spawn(host_.io(), std::move(work), asio::use_future));
-        std::this_thread::sleep_for(20ms);
+        ASSERT_TRUE(eventually([&] { return manager_->waiters() == static_cast<std::size_t>(i) + 1; }));
     }
     ASSERT_TRUE(release(*held));
     for (auto& w : waiters)
@@ -131,7 +133,7 @@ TEST_P(lock_manager_test, leaves_no_place_and_no_key_when_a_waiting_caller_goes_
                 outcome.set_value(e || r ? errc::invalid_argument : r.error().code);
             }));
     });
-    std::this_thread::sleep_for(150ms);
+    ASSERT_TRUE(eventually([&] { return manager_->waiters() == 1; }));
     asio::post(host_.io(), [gone] { gone->emit(asio::cancellation_type::terminal); });
     EXPECT_EQ(outcome.get_future().get(), errc::cancelled);
     ASSERT_TRUE(release(*held));
@@ -226,7 +228,7 @@ TEST_P(lock_manager_test, refuses_new_leases_and_wakes_all_waiters_when_told_to)
     const auto held = acquire("inventory/sku-1", 2s);
     ASSERT_TRUE(held);
     auto waiting = asio::co_spawn(host_.io(), manager_->acquire(request("inventory/sku-1", 1s, 10s)), asio::use_future);
-    std::this_thread::sleep_for(100ms);
+    ASSERT_TRUE(eventually([&] { return manager_->waiters() == 1; }));
     manager_->refuse_new_leases();
     EXPECT_EQ(waiting.get().error().code, errc::shutting_down);
     EXPECT_EQ(acquire("inventory/sku-9").error().code, errc::shutting_down);

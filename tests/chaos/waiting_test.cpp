@@ -66,6 +66,7 @@ TEST_F(waiting_test, one_manager_then_turns_within_two_of_each_other) {
     std::vector<std::future<int>> workers;
     for (int i = 0; i < 8; ++i)
         workers.push_back(here_.begin(turns(here_.manager(), stop, inside, overlap)));
+    // Real time: they take turns meanwhile.
     std::this_thread::sleep_for(1s);
     stop = true;
     int least = 1 << 30, most = 0;
@@ -87,6 +88,7 @@ TEST_F(waiting_test, two_managers_then_both_get_turns) {
         a.push_back(here_.begin(turns(here_.manager(), stop, inside, overlap)));
         b.push_back(there_.begin(turns(there_.manager(), stop, inside, overlap)));
     }
+    // Real time: they take turns meanwhile.
     std::this_thread::sleep_for(2s);
     stop = true;
     int turns_a = 0, turns_b = 0;
@@ -105,7 +107,7 @@ TEST_F(waiting_test, released_at_the_other_manager_then_told_at_once) {
         const auto held = here_.acquire(lease_of({"a"}, 5s));
         ASSERT_TRUE(held);
         auto waiting = there_.begin(there_.manager().acquire(lease_of({"a"}, 5s, 5s)));
-        // Long enough for it to look again only every quarter of a second.
+        // Real time: long enough for it to look again only every quarter of a second.
         std::this_thread::sleep_for(600ms);
         const auto began = std::chrono::steady_clock::now();
         ASSERT_TRUE(here_.release(*held));
@@ -122,7 +124,7 @@ TEST_F(waiting_test, messages_are_lost_then_the_wait_is_bounded) {
     const auto held = here_.acquire(lease_of({"a"}, 10s));
     ASSERT_TRUE(held);
     auto waiting = there_.begin(there_.manager().acquire(lease_of({"a"}, 5s, 8s)));
-    std::this_thread::sleep_for(500ms);
+    ASSERT_TRUE(eventually([&] { return there_.manager().waiters() == 1; }));
     for (std::size_t n = 0; n < nodes_.size(); ++n)
         nodes_.command(n, {"CLIENT", "KILL", "TYPE", "pubsub"});
     const auto began = std::chrono::steady_clock::now();
@@ -155,8 +157,9 @@ TEST_F(waiting_test, waiter_goes_away_while_the_lease_is_handed_to_it_then_nothi
                     granted.set_value(static_cast<bool>(r));
                 }));
         });
-        std::this_thread::sleep_for(20ms);
+        ASSERT_TRUE(eventually([&] { return here_.manager().waiters() == 1; }));
         auto released = here_.begin(here_.manager().release(held->claims, ""));
+        // Real time: at another moment of the hand-over each time.
         std::this_thread::sleep_for(std::chrono::microseconds(40 * i));
         asio::post(here_.io(), [gone] { gone->emit(asio::cancellation_type::terminal); });
         granted.get_future().get();
@@ -168,7 +171,7 @@ TEST_F(waiting_test, waiter_goes_away_while_the_lease_is_handed_to_it_then_nothi
 TEST_F(waiting_test, others_wait_then_a_caller_that_does_not_wait_cannot_overtake_them) {
     const auto held = here_.acquire(lease_of({"a"}, 5s));
     auto waiting = here_.begin(here_.manager().acquire(lease_of({"a"}, 5s, 5s)));
-    std::this_thread::sleep_for(50ms);
+    ASSERT_TRUE(eventually([&] { return here_.manager().waiters() == 1; }));
     EXPECT_EQ(here_.acquire(lease_of({"a"})).error().code, errc::resource_locked);
     ASSERT_TRUE(here_.release(*held));
     ASSERT_TRUE(waiting.get());
@@ -178,7 +181,7 @@ TEST_F(waiting_test, waits_for_several_resources_then_told_of_each) {
     const auto a = here_.acquire(lease_of({"a"}, 8s));
     const auto b = there_.acquire(lease_of({"b"}, 8s));
     auto waiting = here_.begin(here_.manager().acquire(lease_of({"a", "b"}, 2s, 8s)));
-    std::this_thread::sleep_for(100ms);
+    ASSERT_TRUE(eventually([&] { return here_.manager().waiters() == 1; }));
     ASSERT_TRUE(here_.release(*a));
     EXPECT_EQ(waiting.wait_for(300ms), std::future_status::timeout);
     const auto began = std::chrono::steady_clock::now();
@@ -193,7 +196,7 @@ TEST_F(waiting_test, one_of_several_resources_is_hot_then_who_wants_all_of_them_
     std::vector<std::future<int>> workers;
     for (int i = 0; i < 4; ++i)
         workers.push_back(here_.begin(turns(here_.manager(), stop, inside, overlap)));
-    std::this_thread::sleep_for(100ms);
+    EXPECT_TRUE(eventually([&] { return here_.manager().waiters() > 0; }));
     for (int i = 0; i < 3; ++i) {
         const auto both = here_.acquire(lease_of({"also", "hot"}, 2s, 5s));
         EXPECT_TRUE(both) << both.error().detail;
@@ -207,9 +210,11 @@ TEST_F(waiting_test, one_of_several_resources_is_hot_then_who_wants_all_of_them_
 TEST_F(waiting_test, too_few_nodes_at_first_then_a_caller_that_waits_gets_it) {
     for (std::size_t n = 0; n < 3; ++n)
         nodes_.pause(n);
+    // Real time: a process that is told to stop does so a moment later.
     std::this_thread::sleep_for(50ms);
     EXPECT_EQ(here_.acquire(lease_of({"a"})).error().code, errc::no_quorum);
     auto waiting = here_.begin(here_.manager().acquire(lease_of({"a"}, 2s, 8s)));
+    // Real time: its first tries find too few nodes.
     std::this_thread::sleep_for(300ms);
     for (std::size_t n = 0; n < 3; ++n)
         nodes_.resume(n);

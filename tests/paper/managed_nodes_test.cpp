@@ -60,6 +60,7 @@ class managed_nodes : public ::testing::Test {
         const auto until = std::chrono::steady_clock::now() + 15s;
         while (!condition()) {
             if (std::chrono::steady_clock::now() > until) return false;
+            // Between two looks.
             std::this_thread::sleep_for(2ms);
         }
         return true;
@@ -112,6 +113,7 @@ TEST_F(managed_nodes, r6_grants_nothing_when_the_nodes_answer_later_than_the_lea
     for (std::size_t n = 0; n < 3; ++n)
         servers_.pause(n);
     auto outcome = begin_acquire(100ms);  // node_timeout is 200 ms: the answers still count
+    // Real time: longer than the lease.
     std::this_thread::sleep_for(130ms);
     for (std::size_t n = 0; n < 3; ++n)
         servers_.resume(n);
@@ -132,7 +134,8 @@ TEST_F(managed_nodes, r7_leaves_no_key_behind_when_an_attempt_fails_before_its_n
     for (std::size_t n = 0; n < 3; ++n)
         servers_.resume(n);
     EXPECT_TRUE(eventually([&] { return voting() == 3; }));
-    // ACQUIRE and its undo wait in each node's socket; both are through before this connection's own question.
+    // Real time: ACQUIRE and its undo wait in each node's socket; both are through before this connection's own
+    // question.
     std::this_thread::sleep_for(50ms);
     for (std::size_t n = 0; n < 3; ++n)
         EXPECT_EQ(servers_.lease_keys(n), 0U) << n;
@@ -172,6 +175,7 @@ TEST_F(managed_nodes, r9_a_request_in_flight_is_never_sent_again_when_the_node_r
     played_node after = look_at(0);
     after.ask({"HSET", "fg:node", "run", run, "base", base, "marks", marks});
     ASSERT_TRUE(eventually([&] { return state(0) == node_state::voting; }));
+    // Real time: what must not come is given time to come.
     std::this_thread::sleep_for(300ms);
     EXPECT_EQ(after.counter("inventory/sku-1"), "") << "no ACQUIRE ever ran in this process";
     EXPECT_EQ(servers_.lease_keys(0), 0U);
@@ -216,6 +220,7 @@ TEST_F(managed_nodes, top_up_puts_nothing_back_when_a_majority_has_lost_the_leas
     for (const std::size_t n : {0U, 1U})
         look_at(n).run_out(sku);
     EXPECT_EQ(run(manager_->renew(held->claims, 2s, "")).error().code, errc::lease_lost);
+    // Real time: what must not come is given time to come.
     std::this_thread::sleep_for(50ms);
     EXPECT_EQ(servers_.lease_keys(0) + servers_.lease_keys(1), 0U);
 }
@@ -225,7 +230,7 @@ TEST_F(managed_nodes, hand_over_gives_the_waiter_a_higher_token_and_ends_the_old
     const auto held = acquire(2s);
     ASSERT_TRUE(held);
     auto waiting = begin_acquire(2s, {sku}, 5s);
-    std::this_thread::sleep_for(100ms);
+    ASSERT_TRUE(eventually([&] { return manager_->waiters() == 1; }));
     const auto deletions = [&](std::size_t node) {
         const std::string stats = look_at(node).ask({"INFO", "commandstats"});
         const std::size_t at = stats.find("cmdstat_del:calls=");
@@ -295,7 +300,7 @@ TEST_F(managed_nodes, hand_over_leaves_the_outer_hold_when_the_nodes_answer_too_
     ASSERT_EQ(inner->hold_count, 2U);
     const auto valid_until = std::chrono::steady_clock::now() + inner->validity;
     auto waiting = begin_acquire(2s, {sku}, 10s);
-    std::this_thread::sleep_for(300ms);
+    ASSERT_TRUE(eventually([&] { return manager_->waiters() == 1; }));
     for (std::size_t n = 0; n < 3; ++n)
         servers_.pause(n);
     const auto released = run(manager_->release(inner->claims, ""));
@@ -319,12 +324,14 @@ TEST_F(short_holds, re_entrant_owner_keeps_its_lease_on_every_node_when_another_
     const auto first = begin_acquire(max_ttl, {sku}, 0ms, "worker-7").get();
     ASSERT_TRUE(first);
     ASSERT_TRUE(eventually([&] { return servers_.lease_keys(0) == 1; }));
-    std::this_thread::sleep_for(20ms);  // so long it is held already
+    // Real time: so long it is held already.
+    std::this_thread::sleep_for(20ms);
     servers_.pause(0);
     const auto refused = begin_acquire(max_ttl, {sku}, 0ms, "worker-7").get();
     servers_.resume(0);
     ASSERT_FALSE(refused);
     ASSERT_EQ(refused.error().code, errc::renewals_exhausted);
+    // Real time: what must not go is given time to go.
     std::this_thread::sleep_for(100ms);
     EXPECT_EQ(servers_.lease_keys(0), 1U);
     EXPECT_EQ(servers_.lease_keys(1), 1U);

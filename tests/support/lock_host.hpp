@@ -155,6 +155,7 @@ bool eventually(Condition condition, lockcore::milliseconds within = std::chrono
     const auto until = std::chrono::steady_clock::now() + within;
     while (!condition()) {
         if (std::chrono::steady_clock::now() > until) return false;
+        // Between two looks.
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return true;

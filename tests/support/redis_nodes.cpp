@@ -93,6 +93,7 @@ void redis_nodes::start(std::size_t node) {
     }
     for (int i = 0; i < 500; ++i) {
         if (ask(p.port, "PING\r\n").starts_with("+PONG")) return;
+        // Between two looks.
         std::this_thread::sleep_for(10ms);
     }
     throw std::runtime_error("redis-server does not start; see " + log);
