@@ -20,6 +20,15 @@ from support.stack import Stack  # noqa: E402
 from support.stack import running as running_stack  # noqa: E402
 
 
+# Where several processes share the files, those that last longest begin first: at the end no process is left alone with one of them.
+LONGEST = ["test_write_batches", "test_http_limits", "test_metrics", "test_nodes_forgetting", "test_storage_exactly_once", "test_dev", "test_commit_flush", "test_history_delivery",
+           "test_faults_network", "test_failing_nodes", "test_verify", "test_snapshot_durability", "test_cli_lock_time", "test_faults_process", "test_lease_answers"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
+
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
     """The stack that most tests share. Whoever stops a part of it starts it again."""

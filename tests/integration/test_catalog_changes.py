@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import Callable
 
 import pytest
 from support.api import Api
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.stack import Stack
 
 AT_ONCE = 0.6  # a notification; what is unknown or refused is looked up once a second, the rest every two
@@ -42,7 +41,7 @@ def test_table_when_exposed_and_rolled_back_then_unknown(stack: Stack, api: Api,
         cursor.execute(f"select fencing.expose_table('{name}')")
     connection.rollback()
     connection.close()
-    time.sleep(0.3)
+    let_pass(0.3, "a notification that must not come is given time to come")
     assert status(api, name) == 404
 
 
@@ -92,7 +91,7 @@ def test_column_when_its_type_takes_more_than_before_then_what_fits_now_is_not_r
     listens = "select now() - state_change < '0.1 s' from pg_stat_activity where application_name = 'fencegate' and query like 'select name, kind, target%' order by state_change desc limit 1"
     eventually(lambda: stack.query(listens) == [(True,)], 5, every=0.02, what="the catalogue has just been read")
     stack.query(f"alter table {name} alter column n type bigint")
-    time.sleep(1.1)  # it is looked up at most once a second, and read anew in another second by itself
+    let_pass(1.1, "it is looked up at most once a second, and read anew in another second by itself")
     assert api.write(lease, {**write, "set": {"n": 2**40}}).status == 200
     assert api.get(f"/v1/tables/{name}", n=f"eq.{2**40}", select="n").json() == [{"n": 2**40}]
 
@@ -106,7 +105,7 @@ def test_catalogue_when_postgresql_restarts_then_read_anew_and_listened_to(own_s
         eventually(lambda: api.get("/readyz").status == 200, 60, what="PostgreSQL is back")
         own_stack.query("select fencing.expose_table('later')")
         eventually(lambda: status(api, "later") == 200, 10, what="the table is served")
-        time.sleep(2.5)  # listening again by now
+        let_pass(2.5, "listening again by now")
         own_stack.query("select fencing.hide('later')")
         eventually(lambda: status(api, "later") == 404, AT_ONCE, what="the gateway listens again")
 

@@ -17,7 +17,7 @@ from support import processes
 from support.api import Api, lease_path
 from support.cli import Cli, first_line
 from support.cluster import Gateway
-from support.polling import eventually, stays
+from support.polling import eventually, let_pass, stays
 from support.shop import Sku
 from support.stack import Stack, lease_keys
 
@@ -169,7 +169,7 @@ def test_command_when_it_has_ended_then_the_next_gets_it_at_once(cli: Cli, resou
 def test_waiting_when_interrupted_then_nothing_ran_and_the_place_is_free(cli: Cli, here: Api, resource: str, mark: Path) -> None:
     lease = here.take(resource)
     waiting = cli.begin("lock", resource, "--wait", "20s", "--", "touch", str(mark))
-    time.sleep(0.5)
+    here.await_waiters(resource, 1)
     waiting.send_signal(signal.SIGINT)
     assert ended(waiting)[0] == 128 + signal.SIGINT
     here.give_back(lease)
@@ -227,7 +227,7 @@ def test_gateway_when_stopped_in_good_order_then_65_too(gateway: Gateway, resour
 def test_gateway_when_it_hangs_then_the_command_ends_when_the_lease_runs_out(gateway: Gateway, resource: str, mark: Path) -> None:
     running = Cli(gateway.api.url).begin("lock", resource, "--ttl", "1s", "--", *sleeper(mark))
     pids = pids_in(mark)
-    time.sleep(1.5)  # renewed more than once
+    let_pass(1.5, "renewed more than once")
     assert running.poll() is None
     os.kill(gateway.pid, signal.SIGSTOP)
     try:
@@ -289,7 +289,7 @@ def test_terminal_when_control_z_is_typed_then_the_shell_has_it_until_fg(cli: Cl
     terminal.expect("Stopped")
     stays(lambda: held(here, resource), 1.5)  # the gateway renews it for whoever is connected
     terminal.type("fg\n")
-    time.sleep(0.3)
+    let_pass(0.3, "the shell has made it the foreground process")
     terminal.type("hello\n")
     terminal.expect("got <hello>")
     terminal.type("echo code $?; exit\n")
@@ -333,7 +333,7 @@ def test_seal_when_the_database_is_away_then_said_and_not_0(stack: Stack, api: A
     cli = Cli(api.url)
     assert cli.run("lock", "--seal", resource, "--", "false").returncode == 1
     running = cli.begin("lock", "--seal", resource, "--timeout", "1s", "--", "sleep", "0.5")
-    time.sleep(0.3)
+    let_pass(0.3, "the command runs, which takes half a second")
     with stack.frozen(stack.postgres_pids()):
         code, words = ended(running)
     assert code == UNAVAILABLE and "not sealed" in words

@@ -16,7 +16,7 @@ from support import processes
 from support.api import Api, Call
 from support.cli import Cli, first_line
 from support.cluster import Cluster, Gateway
-from support.polling import eventually, stays
+from support.polling import eventually, let_pass, stays
 from support.stack import Stack, lease_keys
 from support.tcp_gate import Gate, gates_before
 
@@ -109,7 +109,7 @@ def test_command_when_we_stood_still_then_not_under_a_lease_that_was_lost(cli: C
     eventually(lambda: not free(here, resource), what="it was granted")
     taken = here.get("/v1/leases", resource_prefix=resource).json()["items"][0]["fencing_token"]
     revoke(here, resource)
-    time.sleep(1.1)  # its ttl
+    let_pass(1.1, "its ttl")
     waiting.send_signal(signal.SIGCONT)
     assert ended(waiting)[0] == 0
     tokens = [int(line) for line in mark.read_text().split()]
@@ -131,7 +131,7 @@ def test_command_when_we_stood_still_beside_it_then_it_goes_on(cli: Cli, resourc
     running = cli.begin("lock", resource, "--ttl", "1s", "--", "sh", "-c", f"echo begun > {mark}; sleep 3.5; exit 7")
     first_line(mark)
     running.send_signal(signal.SIGSTOP)
-    time.sleep(2)
+    let_pass(2, "longer than its ttl")
     running.send_signal(signal.SIGCONT)
     assert ended(running) == (7, "")
 
@@ -142,7 +142,7 @@ def test_renewals_when_each_arrives_later_then_the_command_ends(through: Cli, ga
     first_line(mark)
     for step in range(1, 41):  # so slowly that the gap between two stays well below the ttl
         gate.replies.delay = step / 20
-        time.sleep(0.15)
+        let_pass(0.15, "longer than the gap between two renewals and shorter than the ttl")
         if running.poll() is not None:
             break
     code, words = ended(running, 3)
@@ -178,7 +178,7 @@ def test_waiting_when_no_limit_is_given_then_as_long_as_it_takes(impatient: Gate
     lease = impatient.api.take(resource, ttl_ms=2_000)
     waiting = Cli(impatient.api.url).begin("lock", resource, "--", "true")
     for _ in range(4):
-        time.sleep(0.5)
+        let_pass(0.5, "longer than a request may wait")
         assert waiting.poll() is None and impatient.api.renew(lease, ttl_ms=2_000).status == 200
     impatient.api.give_back(lease)
     assert ended(waiting) == (0, "")
@@ -191,7 +191,7 @@ def test_waiting_when_limited_then_not_longer_than_said(impatient: Gateway, reso
     waiting = Cli(impatient.api.url).begin("lock", resource, "--wait", limit, "--", "true")
     while waiting.poll() is None and time.monotonic() - began < 2.0:
         assert impatient.api.renew(lease, ttl_ms=2_000).status == 200
-        time.sleep(0.1)
+        let_pass(0.1, "between two renewals")
     if limit == "2h":
         impatient.api.give_back(lease)
         assert ended(waiting) == (0, "")
@@ -207,7 +207,7 @@ def test_waiting_when_requests_repeat_then_the_order_of_arrival_stays(impatient:
         waiting.append(Cli(impatient.api.url).begin("lock", resource, "--", "sh", "-c", f"echo {number} >> {mark}"))
         eventually(lambda: waiters(impatient.api, resource) == number + 1, what=f"{number} waits")
     for _ in range(4):  # each has asked again more than once
-        time.sleep(0.31)
+        let_pass(0.31, "longer than a request may wait")
         assert impatient.api.renew(lease, ttl_ms=2_000).status == 200
     impatient.api.give_back(lease)
     assert [ended(process)[0] for process in waiting] == [0] * 4
@@ -251,7 +251,7 @@ def test_waiting_when_the_gateway_restarts_then_it_goes_on(cluster: Cluster, imp
     eventually(lambda: waiters(gateway.api, resource) == 1, what="it waits")
     assert gateway.stop() == 0
     gateway.start()
-    impatient.api.give_back(lease)
+    impatient.api.release(lease)  # its own time may be over by now
     code, words = ended(waiting, 25)
     assert code == 0 and "still waiting" in words
 
@@ -260,7 +260,7 @@ def test_waiting_when_interrupted_between_requests_then_nothing_is_left(cluster:
     lease = impatient.api.take(resource, ttl_ms=2_000)
     waiting = Cli(impatient.api.url).begin("lock", resource, "--", "touch", str(mark))
     eventually(lambda: waiters(impatient.api, resource) == 1, what="it waits")
-    time.sleep(0.9)
+    let_pass(0.9, "between two of its requests")
     waiting.send_signal(signal.SIGINT)
     assert ended(waiting) == (128 + signal.SIGINT, "")
     eventually(lambda: waiters(impatient.api, resource) == 0, 2, what="its place is free")

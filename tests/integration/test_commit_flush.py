@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from contextlib import contextmanager
 from typing import Callable, Iterator
 
 import pytest
 
 from support.api import Answer, Json
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.shop import Sku, stock_up
 from support.stack import Stack
 
@@ -86,7 +85,7 @@ def test_writes_when_the_commit_is_not_on_disk_yet_then_none_of_them_is_answered
     sellers.answers.clear()
     with nobody_making_sure_of_the_disk(own_stack) as resume, sellers.at_work(times=1):
         eventually(lambda: sellers.sold() == 32 * 11, 10, what="all are committed")
-        time.sleep(0.5)
+        let_pass(0.5, "answers that must not come are given time to come")
         # A write that found itself alone has waited for the disk by itself.
         assert len(sellers.answers) < 16, "they were answered although nobody has made sure of the disk"
         resume()
@@ -102,7 +101,7 @@ def test_one_shot_when_committed_and_not_on_disk_yet_then_next_holder_is_let_in_
     with nobody_making_sure_of_the_disk(own_stack) as resume, sellers.at_work(times=1):
         eventually(lambda: sku.stock() == 999_998, 10, what="it is committed")
         next_one = api.take(sku.resource, wait_ms=2_000)
-        time.sleep(0.3)
+        let_pass(0.3, "answers that must not come are given time to come")
         assert len(sellers.answers) == 1, "its caller was told although nobody has made sure of the disk"
         resume()
     assert [answer.status for _, answer in sellers.answers] == [200, 200] and sellers.answers[1][1].json()["released"] is True
@@ -115,7 +114,7 @@ def test_write_when_then_release_and_not_on_disk_yet_then_its_lease_is_still_hel
     sellers.under[0]["then"] = "release"
     with nobody_making_sure_of_the_disk(own_stack) as resume, sellers.at_work(times=1):
         eventually(lambda: sku.stock() == 999_999, 10, what="it is committed")
-        time.sleep(0.3)
+        let_pass(0.3, "answers that must not come are given time to come")
         assert not sellers.answers and api.ask(sku.resource).status == 423, "a write that a crash takes back leaves the lease as it was"
         resume()
     assert [answer.status for _, answer in sellers.answers] == [200]

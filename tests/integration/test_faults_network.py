@@ -9,7 +9,7 @@ import pytest
 from support.api import Api, expect_problem
 from support.cluster import MAX_TTL_MS, Cluster, Gateway
 from support.faults import CLEAN_ANSWERS, calling, counted_up_to, expect_exclusive, expect_growing, granted_again, holders, holders_under
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.tcp_gate import Gates, between, gates_before
 
 NODE_TIMEOUT = 0.5
@@ -77,7 +77,7 @@ def test_replies_when_two_nodes_send_them_after_the_node_timeout_then_grants_go_
         tokens.append(answer.json()["fencing_token"])
         seconds.append(answer.seconds)
         far.give_back(answer.json())
-        time.sleep(0.01)
+        let_pass(0.01, "between two grants")
     assert len(tokens) >= 10 and tokens == sorted(set(tokens))
     assert sorted(seconds)[len(seconds) // 2] < NODE_TIMEOUT and max(seconds) < 1.6 * NODE_TIMEOUT + 1, seconds
     held = far.take(resource, ttl_ms=MAX_TTL_MS)
@@ -176,7 +176,7 @@ def test_connections_when_cut_in_the_middle_under_load_then_tokens_grow_and_noth
     with calling([far, far], resources, ttl_ms=300, wait_ms=200) as callers:
         for gate in gates.all:
             getattr(gate, way).cut_after = rule
-        time.sleep(3)  # of breaking connections
+        let_pass(3, "connections break meanwhile")
         eventually(lambda: sum(gate.cuts for gate in gates.all) >= before + 30, 30, what="connections were cut")
         callers.more(5)
         gates.heal()
@@ -221,9 +221,9 @@ def test_node_when_it_flaps_then_no_errors_and_nobody_waits_for_it(
         while time.monotonic() < until:
             flapping.refuse()
             flapping.cut()
-            time.sleep(0.1)
+            let_pass(0.1, "down for a moment")
             flapping.accept()
-            time.sleep(0.1)
+            let_pass(0.1, "up for a moment")
     assert flapping.accepted > known + 3, "it never came back"
     assert callers.statuses() == {201}, callers.statuses()
     assert {status for caller in callers.all for status in caller.releases} == {204}

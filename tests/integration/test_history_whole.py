@@ -7,12 +7,11 @@ import io
 import json
 import random
 import socket
-import time
 from typing import Callable
 
 import pytest
 from support.api import Api, expect_problem, pointers_of
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.stack import Stack
 
 ROWS = 25_000
@@ -90,7 +89,7 @@ def test_whole_when_the_caller_is_slow_then_it_waits_in_constant_memory(stack: S
         connection.wire.connect()
         connection.wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         connection.send("GET", f"/v1/history?resource_prefix={many}/r&order=asc", headers={"Accept": "application/x-ndjson"})
-    time.sleep(1.5)
+    let_pass(1.5, "an answer that nobody reads fills the buffers")
     assert resident() - before < 24 << 20, "8 pages of 0.4 MB and what the allocator makes of them, not 8 answers"
     for connection in connections[1:]:
         connection.close()
@@ -114,10 +113,10 @@ def test_whole_when_the_caller_hangs_up_then_reading_ends(stack: Stack, api: Api
     connection.send("GET", f"/v1/history?resource={name}&order=asc", headers={"Accept": "text/csv"})
     connection.wire.getresponse().read(1000)
     connection.close()
-    time.sleep(0.1)
+    let_pass(0.1, "the gateway sees that its caller has hung up")
     ((later,),) = stack.query("select clock_timestamp()")
     for _ in range(20):  # all of it takes longer
-        time.sleep(0.02)
+        let_pass(0.02, "all of it would take longer")
         assert pages_begun_since(later) == 0
 
 

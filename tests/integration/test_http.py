@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 
 import pytest
 from support.api import Api, expect_problem, lease_path
@@ -200,7 +199,7 @@ def test_requests_when_pipelined_behind_one_that_waits_then_still_in_order(api: 
     body = json.dumps({"resource": resource, "ttl_ms": 1_000, "wait_ms": 10_000}).encode()
     with wire:
         wire.send(request("POST", "/v1/leases", body) + request("GET", "/healthz"))
-        time.sleep(0.2)
+        api.await_waiters(resource, 1)
         api.give_back(held)
         assert wire.receive().status == 201
         assert wire.receive().status == 200

@@ -17,6 +17,7 @@ import pytest
 from support.api import Api
 from support.cluster import Cluster, Gateway
 from support.events import EventStream
+from support.polling import let_pass
 from support.stack import lease_keys
 from support.wire import Wire, request
 
@@ -55,7 +56,7 @@ def stopped_in_a_burst(gateway: Gateway, callers: list[Caller], requests: list[b
     while time.perf_counter() < until:
         pass
     os.kill(gateway.pid, signal.SIGSTOP)
-    time.sleep(STOPPED)  # how long it is stopped is what is tested
+    let_pass(STOPPED, "how long it is stopped is what is tested")
     early = set(readable([caller.wire.socket for caller in callers], 0))
     resumed = time.time()
     os.kill(gateway.pid, signal.SIGCONT)
@@ -120,7 +121,7 @@ def test_served_when_the_call_waited_then_that_long(api: Api, resource: str) -> 
     held = api.take(resource, ttl_ms=20_000)
     assert held["served_ms"] < 1_000
     waiter = api.begin_ask(resource, wait_ms=10_000)
-    time.sleep(0.5)  # how long it waits is what is tested
+    let_pass(0.5, "how long it waits is what is tested")
     api.give_back(held)
     answer = waiter.answer()
     assert 400 <= answer.json()["served_ms"] <= (waiter.ended - waiter.began) * 1000 + 1
@@ -131,7 +132,7 @@ def test_kept_lease_when_stopped_then_lost_not_renewed(alone: Gateway) -> None:
         granted = kept.next("granted")
         assert granted.data["served_ms"] < 1_000
         os.kill(alone.pid, signal.SIGSTOP)
-        time.sleep(0.6)  # longer than the lease
+        let_pass(0.6, "longer than the lease")
         os.kill(alone.pid, signal.SIGCONT)
         lost = kept.next("lost")
         assert lost.data["validity_ms"] == 0 and lost.data["served_ms"] >= 600

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 
 from support.api import Api, Json, expect_problem
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.stack import Stack
 
 
@@ -25,7 +24,7 @@ def test_lease_when_it_runs_out_then_lease_expired_at_that_time(here: Api, there
     assert (item["fencing_token"], item["owner"], item["principal"]) == (lease["fencing_token"], "o", granted["principal"])
     assert item["trace_id"] == granted["trace_id"] and item["at"] > granted["at"]
     expect_problem(here.release(lease), 410, "lease-lost")
-    time.sleep(3)
+    let_pass(3, "a second event is given time to come")
     assert events(here, resource) == ["lease_granted", "lease_expired"]
 
 
@@ -39,14 +38,14 @@ def test_lease_when_on_several_resources_then_each_has_one(here: Api, resource: 
 def test_lease_when_released_here_or_there_then_none(here: Api, there: Api, resource: str) -> None:
     here.give_back(here.take(f"{resource}/here", ttl_ms=300))
     there.give_back(here.take(f"{resource}/there", ttl_ms=300))
-    time.sleep(4)
+    let_pass(4, "a lease_expired is given time to come: past the ttl and the interval of the search")
     assert events(here, f"{resource}/here") == events(here, f"{resource}/there") == ["lease_granted", "lease_released"]
 
 
 def test_lease_when_renewed_at_another_gateway_then_only_after_that(here: Api, there: Api, resource: str) -> None:
     lease = here.take(resource, ttl_ms=500)
     assert there.renew(lease, ttl_ms=6_000).status == 200
-    time.sleep(4.5)
+    let_pass(4.5, "past the first ttl and the interval of the search")
     assert events(here, resource) == ["lease_granted", "lease_renewed"]
     expired(here, resource)
     assert events(here, resource) == ["lease_granted", "lease_renewed", "lease_expired"]

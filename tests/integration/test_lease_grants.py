@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 import pytest
 from support.api import Api, expect_problem, lease_path
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.stack import Stack, keys_of, lease_keys
 
 MEMBERS = {"lease_id", "resource", "fencing_token", "owner", "hold_count", "ttl_ms", "validity_ms", "served_ms", "expires_at", "renewals_left", "quorum"}
@@ -91,7 +91,7 @@ def test_second_caller_when_refused_then_the_holder_is_not_disturbed(stack: Stac
 
 def test_lease_when_read_then_the_same_lease_with_less_time(api: Api, resource: str) -> None:
     taken = api.take(resource, ttl_ms=20_000, owner="reader")
-    time.sleep(0.05)  # so that time has passed at all
+    let_pass(0.05, "so that time has passed at all")
     answer = api.look(taken)
     assert answer.status == 200, answer
     seen = answer.json()
@@ -167,11 +167,19 @@ def test_many_resources_when_taken_at_once_then_each_has_its_own_lease(api: Api,
 
 
 def test_one_resource_when_many_ask_at_once_then_exactly_one_gets_it(api: Api, fresh: Callable[[str], str]) -> None:
-    for _ in range(5):
+    decided = 0
+    for _ in range(50):
         name = fresh("test/race")
         calls = [api.begin_ask(name, ttl_ms=20_000) for _ in range(12)]
         statuses = sorted(call.answer().status for call in calls)
-        assert statuses == [201] + [423] * 11
+        assert statuses.count(201) <= 1 and set(statuses) <= {201, 423, 503}, statuses
+        if 503 in statuses:  # nodes were late: nobody may have got it
+            continue
+        assert statuses.count(201) == 1, statuses
+        decided += 1
+        if decided == 5:
+            return
+    raise AssertionError(f"the nodes were late in all but {decided} of 50 races")
 
 
 def test_keys_on_the_nodes_when_leases_come_and_go_then_each_lease_key_has_an_end_and_no_counter_has(stack: Stack, api: Api, resource: str) -> None:

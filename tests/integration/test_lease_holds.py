@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Callable
 
 import pytest
 from support.api import Api, expect_problem
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.stack import Stack, lease_keys
 
 Fresh = Callable[[str], str]
@@ -94,7 +93,7 @@ def test_hold_when_its_ttl_is_longer_then_the_lease_lives_as_long(here: Api, res
     first = here.take(resource, owner="same", ttl_ms=1_500)
     second = again(here, resource, ttl_ms=20_000)
     assert second["validity_ms"] > 15_000
-    time.sleep(1.6)
+    let_pass(1.6, "past the first ttl")
     assert here.look(first).json()["hold_count"] == 2
     assert here.look(second).json()["hold_count"] == 2
 
@@ -133,7 +132,8 @@ def test_holds_when_many_ask_at_once_then_each_counts(here: Api, there: Api, res
 def test_owner_when_others_wait_then_it_gets_its_hold_at_once_and_they_their_turn_later(here: Api, there: Api, resource: str) -> None:
     lease = here.take(resource, owner="same")
     waiters = [api.begin_ask(resource, owner=f"waiter-{number}", ttl_ms=20_000, wait_ms=15_000) for number, api in enumerate((here, here, there))]
-    time.sleep(0.3)
+    here.await_waiters(resource, 2)
+    there.await_waiters(resource, 1)
     holds = [lease]
     for api in (here, there):
         answer = api.ask(resource, owner="same", ttl_ms=20_000, wait_ms=10_000)

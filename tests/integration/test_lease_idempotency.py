@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import Any, Callable
 
 import pytest
 from support.api import Answer, Api, expect_problem, pointers_of
-from support.polling import stays
+from support.polling import let_pass, stays
 
 Fresh = Callable[[str], str]
 
@@ -96,7 +95,8 @@ def test_key_when_others_wait_for_the_resource_then_still_the_same_lease_at_once
     key, body = uuid.uuid4().hex, {"resource": resource, "ttl_ms": 20_000, "wait_ms": 5_000}
     lease = ask_with_key(here, key, body).json()
     waiters = [api.begin_ask(resource, wait_ms=10_000, ttl_ms=20_000) for api in (here, there)]
-    time.sleep(0.2)
+    for api in (here, there):
+        api.await_waiters(resource, 1)
     for api in (here, there):
         answer = ask_with_key(api, key, body)
         assert answer.headers["Idempotency-Replayed"] == "true" and answer.json()["lease_id"] == lease["lease_id"], answer
@@ -112,7 +112,7 @@ def test_keys_when_equal_and_at_once_then_one_lease(here: Api, there: Api, resou
     held = here.take(resource) if held_first else None
     calls = [api.begin("POST", "/v1/leases", body, {"Idempotency-Key": key}) for api in (here, there) * 4]
     if held:
-        time.sleep(0.3)
+        let_pass(0.3, "those that wait have their places")
         here.give_back(held)
     answers = [call.answer() for call in calls]
     assert {answer.status for answer in answers} <= {200, 201}, [str(answer) for answer in answers]

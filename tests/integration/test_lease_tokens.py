@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
-import time
 from typing import Callable
 
 from support.api import Api, lease_path
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.stack import Stack
 
 
@@ -98,7 +97,7 @@ def test_lease_when_given_again_after_expiry_then_real_time_and_tokens_agree(api
     """A grant asked for after another was complete has the higher token."""
     previous = api.take(resource, ttl_ms=100)
     for _ in range(10):
-        time.sleep(0.12)
+        let_pass(0.12, "past the ttl")
         lease = api.take(resource, ttl_ms=100, wait_ms=2_000)
         assert lease["fencing_token"] > previous["fencing_token"]
         previous = lease

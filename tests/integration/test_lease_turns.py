@@ -9,34 +9,31 @@ import time
 from typing import Callable, Iterator
 
 import pytest
+import redis
 from support.api import Api, Call
 from support.cluster import Cluster, Gateway
+from support.cluster import running as running_cluster
 from support.events import EventStream
-from support.polling import eventually, stays
+from support.polling import eventually, let_pass, stays
 from support.stack import Stack, lease_keys
 
-SETTLE = 0.15  # time for a request on loopback to take its place and to be refused once, on a slow machine
-
-
-def waiting(api: Api, resource: str, **more: object) -> Call:
-    call = api.begin_ask(resource, **{"wait_ms": 20_000, "ttl_ms": 20_000, **more})
-    time.sleep(SETTLE)
-    assert call.is_alive(), f"it did not wait: {call.got}"
-    return call
+HANDOFF_MAX = 16  # lease.handoff_max, as it is where nobody sets it
+LONG_TTL_MS = 60_000  # no test lasts as long: where such a lease has ended, it was ended
 
 
 class Turns:
-    """Callers that take the resource, hold it for a moment and give it back, again and again, and who got it in which order."""
+    """Callers that take the resource and give it back, again and again, all at once."""
 
-    def __init__(self, resource: str, hold: float = 0.0) -> None:
-        self.resource, self.hold = resource, hold
-        self.served: list[str] = []
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        self.counts: dict[str, int] = {}
         self.tokens: list[int] = []
         self.ended = False
         self.failed: list[str] = []
         self.threads: list[threading.Thread] = []
 
     def add(self, api: Api, name: str) -> None:
+        self.counts[name] = 0
         self.threads.append(threading.Thread(target=self._work, args=(api, name), daemon=True))
 
     def _work(self, api: Api, name: str) -> None:
@@ -47,20 +44,19 @@ class Turns:
                     self.failed.append(f"{name}: {answer}")
                     return
                 lease = answer.json()
-                self.served.append(name)
+                self.counts[name] += 1
                 self.tokens.append(lease["fencing_token"])
-                time.sleep(self.hold)
                 released = connection.call("DELETE", f"/v1/leases/{lease['lease_id']}")
                 if released.status != 204:
                     self.failed.append(f"{name}: {released}")
                     return
 
-    def run(self, until: int, within: float) -> None:
-        """Until so many turns were taken in all."""
+    def run(self, each: int) -> None:
+        """Until each caller has had so many turns."""
         for thread in self.threads:
             thread.start()
         try:
-            eventually(lambda: self.failed or len(self.served) >= until, within, what=f"{until} turns; so far {len(self.served)}")
+            eventually(lambda: self.failed or min(self.counts.values()) >= each, 120, what=f"{each} turns each; so far {self.counts}")
         finally:
             self.ended = True
             for thread in self.threads:
@@ -73,36 +69,50 @@ class Turns:
 
 
 def test_waiters_when_of_one_gateway_then_turns_are_even(here: Api, resource: str) -> None:
+    """Who comes back has its place behind all who wait already, across hand-overs and releases for all: the turns go round."""
+    lease = here.take(resource, owner="caller-0")
+    waiters = collections.deque(here.begin_wait(resource, owner=f"caller-{number}") for number in range(1, 6))
+    turns = [lease]
+    for _ in range(3 * HANDOFF_MAX):
+        here.give_back(lease)
+        answer = waiters.popleft().answer()
+        assert answer.status == 201, answer
+        waiters.append(here.begin_wait(resource, owner=lease["owner"]))
+        lease = answer.json()
+        turns.append(lease)
+    assert [turn["owner"] for turn in turns] == [f"caller-{number % 6}" for number in range(len(turns))]
+    tokens = [turn["fencing_token"] for turn in turns]
+    assert tokens == sorted(set(tokens))
+    for waiter in waiters:
+        waiter.hang_up()
+    here.give_back(lease)
+
+
+def test_waiters_when_many_take_turns_at_once_then_each_gets_its_turns(here: Api, resource: str) -> None:
     turns = Turns(resource)
     for number in range(6):
         turns.add(here, f"caller-{number}")
-    turns.run(until=180, within=40)
-    settled = turns.served[30:180]  # from when all were there
-    counts = collections.Counter(settled)
-    assert len(counts) == 6 and max(counts.values()) - min(counts.values()) <= 4, counts
-    assert all(abs(count - 25) <= 2 for count in counts.values()), counts
+    turns.run(each=25)
 
 
-def test_waiters_when_served_one_after_another_then_in_order_and_each_at_once(here: Api, resource: str) -> None:
+def test_waiters_when_served_one_after_another_then_in_order(here: Api, resource: str) -> None:
     held = here.take(resource)
-    waiters = [waiting(here, resource, owner=f"waiter-{number}") for number in range(5)]
-    lease, gaps = held, []
+    waiters = [here.begin_wait(resource, owner=f"waiter-{number}") for number in range(5)]
+    lease = held
     for number, waiter in enumerate(waiters):
-        released = time.monotonic()
         here.give_back(lease)
         answer = waiter.answer()
-        gaps.append(waiter.ended - released)
         lease = answer.json()
         assert answer.status == 201 and lease["owner"] == f"waiter-{number}", answer
         assert lease["hold_count"] == 1 and lease["lease_id"] != held["lease_id"]
         assert here.release(held).status == 410
-    assert sorted(gaps)[1] < 0.1, gaps  # most of them are late where the machine is busy
+        assert all(later.is_alive() for later in waiters[number + 1:]), "two were served at once"
     here.give_back(lease)
 
 
 def test_lease_when_handed_over_then_the_history_has_its_end_before_the_next_begin(here: Api, resource: str) -> None:
     held = here.take(resource, owner="first")
-    waiter = waiting(here, resource, owner="second")
+    waiter = here.begin_wait(resource, owner="second")
     here.give_back(held)
     here.give_back(waiter.answer().json())
     items = eventually(lambda: len(found := here.history(resource=resource, order="asc")) >= 4 and found, what="four events")
@@ -113,8 +123,7 @@ def test_lease_when_handed_over_then_the_history_has_its_end_before_the_next_beg
 def test_lease_when_released_twice_at_once_while_one_waits_then_the_waiter_keeps_what_it_got(here: Api, resource: str) -> None:
     for _ in range(10):
         held = here.take(resource)
-        waiter = here.begin_ask(resource, wait_ms=10_000, ttl_ms=20_000)
-        time.sleep(0.05)
+        waiter = here.begin_wait(resource)
         releases = [here.begin("DELETE", f"/v1/leases/{held['lease_id']}") for _ in range(3)]
         statuses = sorted(call.answer().status for call in releases)
         assert statuses[0] == 204 and set(statuses) <= {204, 410}, statuses
@@ -130,12 +139,12 @@ def test_waiter_when_it_hangs_up_while_it_is_handed_the_lease_then_nothing_stays
     for silence in (0.02, 0.12, 0.35):  # before the gateway can know, after, and past the time that it gives a node
         name = fresh("test/gone")
         held = here.take(name)
-        lost = waiting(here, name, ttl_ms=60_000)
+        lost = here.begin_wait(name, ttl_ms=LONG_TTL_MS)
         with guarded_pair.frozen(guarded_pair.node_pids()[:3]):
             release = here.begin("DELETE", f"/v1/leases/{held['lease_id']}")
-            time.sleep(0.01)
+            let_pass(0.01, "the moment at which it hangs up is what is tested")
             lost.hang_up()
-            time.sleep(silence)
+            let_pass(silence, "how long the nodes are silent is what is tested")
         assert release.answer().status in (204, 503)
         assert lost.got is None
         eventually(lambda: not lease_keys(nodes, name), 5, what=f"no key after a silence of {silence} s")
@@ -148,10 +157,9 @@ def test_waiter_when_it_hangs_up_around_the_hand_over_then_only_what_it_received
     for number in range(20):
         name = fresh("test/gone")
         held = here.take(name)
-        waiters[name] = here.begin_ask(name, wait_ms=10_000, ttl_ms=60_000)
-        time.sleep(0.05)
+        waiters[name] = here.begin_wait(name, ttl_ms=LONG_TTL_MS)
         release = here.begin("DELETE", f"/v1/leases/{held['lease_id']}")
-        time.sleep(0.0004 * (number % 7))
+        let_pass(0.0004 * (number % 7), "the moment is what is tested")
         waiters[name].hang_up()
         assert release.answer().status in (204, 503)
     not_received = [name for name, waiter in waiters.items() if waiter.got is None]
@@ -162,10 +170,10 @@ def test_waiter_when_it_hangs_up_around_the_hand_over_then_only_what_it_received
 
 def test_waiter_when_it_hung_up_before_the_release_then_the_next_gets_it(guarded_pair: Stack, here: Api, resource: str) -> None:
     held = here.take(resource)
-    lost = waiting(here, resource, ttl_ms=60_000)
-    second = waiting(here, resource, owner="second")
+    lost = here.begin_wait(resource, ttl_ms=LONG_TTL_MS)
+    second = here.begin_wait(resource, owner="second")
     lost.hang_up()
-    time.sleep(SETTLE)
+    here.await_waiters(resource, 1)
     here.give_back(held)
     answer = second.answer()
     assert answer.status == 201 and answer.json()["owner"] == "second", answer
@@ -177,34 +185,73 @@ def test_waiter_when_it_hung_up_before_the_release_then_the_next_gets_it(guarded
 
 
 def test_gateways_when_both_have_waiters_then_both_get_turns(here: Api, there: Api, resource: str) -> None:
-    turns = Turns(resource, hold=0.002)
+    turns = Turns(resource)
     for number in range(4):
         turns.add(here, f"here-{number}")
         turns.add(there, f"there-{number}")
-    turns.run(until=240, within=60)
-    sides = collections.Counter(name.split("-")[0] for name in turns.served)
-    assert min(sides["here"], sides["there"]) >= 40, sides
-    callers = collections.Counter(turns.served)
-    assert len(callers) == 8 and min(callers.values()) >= 5, callers
+    turns.run(each=10)
 
 
-def test_gateway_when_it_has_handed_over_often_then_the_other_gets_its_turn(here: Api, there: Api, resource: str) -> None:
-    """One gateway with always a waiter of its own must not keep the resource from the other for longer than handoff_max turns, and a few."""
-    turns = Turns(resource)
-    for number in range(3):
-        turns.add(here, f"here-{number}")
-    turns.add(there, "there")
-    turns.run(until=200, within=60)
-    longest = longest_run(turns.served, "here")
-    assert longest <= 4 * 16, f"{longest} turns running at one gateway while another waited"
+class Told:
+    """Hears what the nodes tell the gateway with this mark: that a lease has ended for all who wait."""
+
+    def __init__(self, nodes: list[redis.Redis], mark: str) -> None:
+        self.subscriptions = [node.pubsub() for node in nodes]
+        for subscription in self.subscriptions:
+            subscription.subscribe(f"fg:wake:{mark}")
+            assert subscription.get_message(timeout=5)["type"] == "subscribe"
+
+    def __enter__(self) -> "Told":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for subscription in self.subscriptions:
+            subscription.close()
+
+    def has_been(self) -> bool:
+        """Whether any node has told it since this was asked last. What a node published before now is there before its PONG."""
+        told = False
+        for subscription in self.subscriptions:
+            subscription.ping()
+            while (message := subscription.get_message(timeout=5))["type"] != "pong":
+                told = True
+        return told
 
 
-def longest_run(served: list[str], of: str) -> int:
-    longest = run = 0
-    for name in served:
-        run = run + 1 if name.startswith(of) else 0
-        longest = max(longest, run)
-    return longest
+def marks_on(node: redis.Redis, resource: str) -> set[str]:
+    """The marks of the gateways at which callers wait, as the lease on the node has them."""
+    return set((node.get(f"fg:lease:{resource}") or "").split("\1")[1:])
+
+
+def test_gateway_when_it_has_handed_over_often_then_the_other_gets_its_turn(guarded_pair: Stack, here: Api, there: Api, resource: str) -> None:
+    """One gateway with always a waiter of its own: after handoff_max hand-overs at the latest it releases for all, and the other, which is told of it, is served."""
+    guarded_pair.wait_until_whole()
+    nodes = guarded_pair.nodes()
+    lease = here.take(resource)
+    other = there.begin_wait(resource, wait_ms=30_000)
+    mark = eventually(lambda: next(iter(set.intersection(*(marks_on(node, resource) for node in nodes))), None), what="it has left its mark")
+    with Told(nodes, mark) as told:
+        own = collections.deque(here.begin_wait(resource, wait_ms=30_000) for _ in range(2))
+        turns, releases_for_all = 1, 0
+        while True:
+            eventually(lambda: sum(mark in marks_on(node, resource) for node in nodes) >= 3, 10, what="the other waits for the end of this lease")
+            assert not told.has_been()
+            here.give_back(lease)
+            eventually(lambda: not other.is_alive() or not own[0].is_alive(), 15, what="the next is served")
+            if told.has_been():
+                releases_for_all += 1
+                turns = 0
+            assert turns <= HANDOFF_MAX, f"handed over {turns} times while another waited"
+            if not other.is_alive():
+                break
+            lease = own.popleft().answer().json()
+            own.append(here.begin_wait(resource, wait_ms=30_000))
+            turns += 1
+    answer = other.answer()
+    assert answer.status == 201 and releases_for_all > 0, answer
+    for waiter in own:
+        waiter.hang_up()
+    there.give_back(answer.json())
 
 
 def delays(holder: Api, waiter: Api, resource: str, count: int) -> list[float]:
@@ -212,8 +259,8 @@ def delays(holder: Api, waiter: Api, resource: str, count: int) -> list[float]:
     out = []
     for _ in range(count):
         held = holder.take(resource, wait_ms=2_000)
-        call = waiting(waiter, resource)
-        time.sleep(0.4)  # so long that it no longer looks by itself often
+        call = waiter.begin_wait(resource)
+        let_pass(0.4, "so long that it no longer looks by itself often")
         released = time.monotonic()
         holder.give_back(held)
         answer = call.answer()
@@ -232,7 +279,7 @@ def quick(holder: Api, waiter: Api, fresh: Callable[[str], str]) -> bool:
 
 def test_waiter_when_the_release_is_at_another_gateway_then_told_at_once(here: Api, there: Api, fresh: Callable[[str], str]) -> None:
     for holder, waiter in ((here, there), (there, here)):
-        eventually(lambda: quick(holder, waiter, fresh), 20, what="three releases, told at once")
+        eventually(lambda: quick(holder, waiter, fresh), 60, what="three releases, told at once")
 
 
 def test_waiter_when_the_messages_are_cut_off_then_it_finds_out_by_itself_soon(
@@ -241,8 +288,8 @@ def test_waiter_when_the_messages_are_cut_off_then_it_finds_out_by_itself_soon(
     for _ in range(3):
         resource = fresh("test/cut")
         held = here.take(resource)
-        call = waiting(there, resource)
-        time.sleep(0.3)
+        call = there.begin_wait(resource)
+        let_pass(0.3, "so long that it no longer looks by itself often")
         for node in guarded_pair.nodes():
             node.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
         released = time.monotonic()
@@ -251,8 +298,8 @@ def test_waiter_when_the_messages_are_cut_off_then_it_finds_out_by_itself_soon(
         assert answer.status == 201, answer
         taken.append(call.ended - released)
         there.give_back(answer.json())
-    assert max(taken) < 3 and statistics.median(taken) < 0.8, taken
-    eventually(lambda: quick(here, there, fresh), 20, what="messages come again")
+    assert max(taken) < 5, taken  # it looks by itself four times a second; nothing else would have it look before the wait is over
+    eventually(lambda: quick(here, there, fresh), 60, what="messages come again")
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +313,7 @@ def without_hand_over(cluster: Cluster) -> Iterator[Gateway]:
 def test_waiters_when_hand_over_is_off_then_still_served_in_order(without_hand_over: Gateway, resource: str) -> None:
     api = without_hand_over.api
     lease = api.take(resource, ttl_ms=2_000)
-    waiters = [waiting(api, resource, ttl_ms=2_000, owner=f"waiter-{number}") for number in range(4)]
+    waiters = [api.begin_wait(resource, ttl_ms=2_000, owner=f"waiter-{number}") for number in range(4)]
     for number, waiter in enumerate(waiters):
         api.give_back(lease)
         answer = waiter.answer()
@@ -279,17 +326,18 @@ def test_waiters_when_hand_over_is_off_then_still_served_in_order(without_hand_o
 
 
 @pytest.fixture(scope="module")
-def threaded(cluster: Cluster) -> Iterator[list[Api]]:
+def threaded(stack: Stack) -> Iterator[list[Api]]:
     """Two gateways with two threads each: resources of one lease belong to different ones."""
-    made = []
-    for _ in range(2):
-        settings = cluster.settings()
-        settings["http"]["threads"] = 2
-        made.append(cluster.gateway(settings))
-        made[-1].start()
-    yield [gateway.api for gateway in made]
-    for gateway in made:
-        assert gateway.stop() == 0
+    with running_cluster(stack, "turns_threaded", max_ttl_ms=LONG_TTL_MS) as cluster:
+        gateways = []
+        for _ in range(2):
+            settings = cluster.settings()
+            settings["http"]["threads"] = 2
+            gateways.append(cluster.gateway(settings))
+            gateways[-1].start()
+        yield [gateway.api for gateway in gateways]
+        for gateway in gateways:
+            assert gateway.stop() == 0
 
 
 @pytest.mark.parametrize("end", ["released", "revoked", "hung up"])
@@ -297,14 +345,13 @@ def test_lease_on_several_when_it_ends_then_who_waits_for_any_of_them_is_served_
         threaded: list[Api], fresh: Callable[[str], str], end: str) -> None:
     for number in range(8):
         here, there = threaded[number % 2], threaded[(number // 2) % 2]
-        names = [fresh("test/threads") for _ in range(3)]
-        kept = EventStream(here, {"resources": names, "ttl_ms": 2_000, "owner": "holder"})
+        stem = fresh("test/threads")
+        names = [f"{stem}-{index}" for index in range(3)]
+        kept = EventStream(here, {"resources": names, "ttl_ms": LONG_TTL_MS, "owner": "holder"})
         lease = kept.granted()
-        waiters = [there.begin("POST", "/v1/leases", {"resources": wanted, "wait_ms": 10_000, "ttl_ms": 2_000})
+        waiters = [there.begin("POST", "/v1/leases", {"resources": wanted, "wait_ms": 20_000, "ttl_ms": LONG_TTL_MS})
                    for wanted in (names[:1], names[1:2], names[2:], names[1:])]
-        time.sleep(SETTLE)
-        assert all(waiter.is_alive() for waiter in waiters)
-        began = time.monotonic()
+        there.await_waiters(stem, len(waiters))
         if end == "released":
             there.give_back(lease)
         elif end == "revoked":
@@ -313,12 +360,11 @@ def test_lease_on_several_when_it_ends_then_who_waits_for_any_of_them_is_served_
         else:
             kept.hang_up()
         while waiters:  # in whichever order: two of them want the same
-            served = eventually(lambda: next((waiter for waiter in waiters if not waiter.is_alive()), None), 12, what="the next is served")
+            served = eventually(lambda: next((waiter for waiter in waiters if not waiter.is_alive()), None), 20, what="the next is served")
             answer = served.answer()
             assert answer.status == 201 and answer.json()["fencing_token"] > lease["fencing_token"], answer
             here.give_back(answer.json())
             waiters.remove(served)
-        assert time.monotonic() - began < 1.8, "they had to wait for the lease to run out"
         if end != "hung up":
             kept.wait_for_end()
             assert kept.names()[-1] == "lost"
@@ -327,17 +373,13 @@ def test_lease_on_several_when_it_ends_then_who_waits_for_any_of_them_is_served_
 
 def test_waiters_when_half_of_them_hang_up_then_the_rest_is_served_in_order(threaded: list[Api], resource: str) -> None:
     api = threaded[0]
-    lease = api.take(resource, ttl_ms=2_000)
-    waiters = []
-    for number in range(12):
-        waiters.append(api.begin_ask(resource, wait_ms=15_000, ttl_ms=2_000, owner=f"waiter-{number}"))
-        time.sleep(0.02)
-    time.sleep(SETTLE)
+    lease = api.take(resource, ttl_ms=LONG_TTL_MS)
+    waiters = [api.begin_wait(resource, ttl_ms=LONG_TTL_MS, owner=f"waiter-{number}") for number in range(12)]
     for waiter in waiters[::2]:
         waiter.hang_up()
-    time.sleep(SETTLE)
+    api.await_waiters(resource, 6)
     for number in range(1, 12, 2):
-        api.release(lease)  # it may have run out on a slow machine
+        api.give_back(lease)
         answer = waiters[number].answer()
         lease = answer.json()
         assert answer.status == 201 and lease["owner"] == f"waiter-{number}", answer

@@ -14,7 +14,7 @@ from typing import Callable, Iterator
 import pytest
 from support.api import Api
 from support.cluster import Cluster, Gateway
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.shop import Sku
 from support.processes import free_port
 from support.stack import Stack, lease_keys
@@ -46,7 +46,7 @@ def test_lease_when_granted_waited_for_and_released_then_counted_and_timed(api: 
     refused = api.ask(name)
     waiter = api.begin_ask(name, wait_ms=10_000)
     eventually(lambda: value(scrape(api), "distributed_lock_waiters") == 1, what="one waits")
-    time.sleep(0.15)
+    let_pass(0.15, "it waits for longer than 0.1 s")
     api.give_back(held)
     api.give_back(waiter.answer().json())
     after = scrape(api)
@@ -132,12 +132,16 @@ def watching(cluster: Cluster) -> Iterator[Gateway]:
 def test_leaks_when_a_key_has_no_ttl_or_a_minority_holds_then_counted_and_named(watching: Gateway, cluster: Cluster, fresh: Callable[[str], str]) -> None:
     api = watching.api
     kept, lonely, fine = fresh("leak/kept"), fresh("leak/lonely"), fresh("leak/fine")
-    for name in (kept, lonely, fine):
-        api.take(name, ttl_ms=2_000)
     nodes = cluster.clients()
-    for number, node in enumerate(nodes):  # they have to be there when they are looked at the second time
-        node.persist(f"fg:lease:{kept}") if number == 1 else node.pexpire(f"fg:lease:{kept}", 60_000)
-        node.delete(f"fg:lease:{lonely}") if number < 3 else node.pexpire(f"fg:lease:{lonely}", 60_000)
+    # Such keys have to be there when they are looked at the second time: as long as this test lasts.
+    api.take(kept, ttl_ms=2_000)
+    eventually(lambda: [node.pexpire(f"fg:lease:{kept}", 300_000) for node in nodes].count(True) == 5, every=0, what="it is on every node")
+    nodes[1].persist(f"fg:lease:{kept}")
+    api.take(lonely, ttl_ms=2_000)
+    eventually(lambda: [node.pexpire(f"fg:lease:{lonely}", 300_000) for node in nodes].count(True) == 5, every=0, what="it is on every node")
+    for node in nodes[:3]:
+        node.delete(f"fg:lease:{lonely}")
+    api.take(fine, ttl_ms=2_000)
 
     def found() -> bool:
         leaks = api.call("GET", "/v1/nodes").json()
@@ -192,7 +196,7 @@ def test_gateway_when_stopped_in_the_middle_of_a_search_for_leaks_then_it_ends_a
     settings["lease"]["leak_scan_interval_ms"] = 10_000
     gateway = cluster.gateway(settings)
     gateway.start()
-    time.sleep(10.3)  # a search goes over five nodes and takes 1.25 s at least
+    let_pass(10.3, "a search goes over five nodes and takes 1.25 s at least")
     began = time.monotonic()
     assert gateway.stop() == 0
     assert time.monotonic() - began < 6, "it waited for the next search"
@@ -271,26 +275,33 @@ def test_prometheus_when_it_scrapes_the_gateway_then_it_has_its_metrics(stack: S
         process.wait(20)
 
 
-def thin_grants(api: Api) -> float:
-    return value(scrape(api), "distributed_lock_thin_grants_total", resource_prefix="thin")
+def grants(api: Api) -> tuple[float, float]:
+    """How many there were, and how many of them stood on a bare majority; of all prefixes, for other tests may have used up the labels."""
+    samples = scrape(api)
+    return value(samples, "distributed_lock_grants_total"), value(samples, "distributed_lock_thin_grants_total")
+
+
+def grown(api: Api, before: tuple[float, float]) -> tuple[float, float]:
+    return grants(api)[0] - before[0], grants(api)[1] - before[1]
 
 
 def test_thin_grants_when_every_node_answers_then_none_is_counted(stack: Stack, api: Api, fresh: Callable[[str], str]) -> None:
-    """Half of the grants are answered at the third yes; the other two nodes follow."""
+    """Half of the grants are answered at the third yes; the other two nodes follow. One of many may be late on a busy machine."""
     stack.wait_until_whole()
-    before = thin_grants(api)
+    before = grants(api)
     for name in [fresh("thin/x") for _ in range(60)]:
         lease = api.take(name)
         eventually(lambda: len(lease_keys(stack.nodes(), name)) == 5, what="the grant is on every node")
         api.give_back(lease)
-    assert thin_grants(api) == before
+    all_of_them, thin = grown(api, before)
+    assert all_of_them == 60 and thin < 6, "counted when it was answered, not when all had answered"
 
 
 def test_thin_grants_when_two_nodes_hang_then_each_is_counted(stack: Stack, api: Api, fresh: Callable[[str], str]) -> None:
     stack.wait_until_whole()
-    before = thin_grants(api)
+    before = grants(api)
     with stack.frozen(stack.node_pids()[:2]):
         for name in [fresh("thin/x") for _ in range(5)]:
             api.give_back(api.take(name))
-        eventually(lambda: thin_grants(api) == before + 5, 10, what="each stands on a bare majority")
+        eventually(lambda: grown(api, before) == (5, 5), 15, what="each stands on a bare majority")
     stack.wait_until_whole()

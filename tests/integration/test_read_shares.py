@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import statistics
 import threading
-import time
 from contextlib import contextmanager
 from typing import Callable, Iterator
 
 import pytest
 
 from support.api import Answer, Api, pointers_of
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.shop import stock_up
 from support.stack import Stack, running
 
@@ -142,7 +141,7 @@ def test_reads_when_one_principal_has_its_share_then_others_are_prompt(busy: Sta
     greedy, api = busy.api(0, "orders"), busy.api()
     sku = stock_up(busy, "shares")
     calls = [greedy.begin("GET", "/v1/rpc/slow_read?seconds=0.3") for _ in range(8)]
-    time.sleep(0.2)
+    let_pass(0.2, "all reads that may run at once have begun")
     assert api.get("/v1/tables/inventory", sku=f"eq.{sku.name}").seconds < 1.0, "another principal's read"
     lease = api.take(sku.resource)
     assert api.write(lease, sku.sell()).seconds < 1.0 and api.get("/readyz").seconds < 1.0

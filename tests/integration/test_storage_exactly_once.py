@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
 from typing import Callable, Iterator
 
 import psycopg2
 import pytest
 
 from support.api import Api
-from support.ledger import Writers, judge, longest, open_ledger, writing
-from support.polling import eventually
+from support.ledger import Writers, judge, open_ledger, slower_than, writing
+from support.polling import eventually, let_pass
 from support.postgres import GATEWAY_ROLE, Site, running_site
 from support.tcp_gate import Gate, Gates, between, gates_before
 
@@ -49,9 +48,9 @@ def places(fresh: Callable[[str], str]) -> list[str]:
 
 def survived(site: Site, apis: list[Api], writers: Writers) -> None:
     tally = judge(site.server, apis, writers.entries())
-    print(dict(tally), f"longest {longest(writers.entries()):.2f} s")
+    print(dict(tally))
     assert tally["applied"] > 100
-    assert longest(writers.entries()) < DEADLINE + 1
+    assert all(slower_than(api, "5") == 0 for api in apis), "longer than the deadline of 3 s, and what its end may take"
 
 
 def test_connections_when_cut_hundreds_of_times_in_the_middle_then_each_write_ends_in_the_truth(
@@ -67,12 +66,13 @@ def test_connections_when_cut_hundreds_of_times_in_the_middle_then_each_write_en
         writers.more(3)
         for number in range(40):
             line.all[number % 2].cut()
-            time.sleep(0.03)
+            let_pass(0.03, "writes go on between two faults")
         for seed, way in enumerate(["replies", "requests"]):
             target = cuts() + 130
             for gate in line.all:
                 getattr(gate, way).cut_after = between(3_000, 20_000, seed)
-            eventually(lambda: cuts() >= target, 25, what=f"{way} were cut")
+            while (reached := cuts()) < target:  # however long a busy machine takes for all of them
+                eventually(lambda: cuts() > reached, 25, what=f"{way} are cut")
             line.heal()
             writers.more(2)
     assert cuts() >= 300
@@ -82,7 +82,7 @@ def test_connections_when_cut_hundreds_of_times_in_the_middle_then_each_write_en
 def one_answer_lost(gate: Gate) -> None:
     """What PostgreSQL does, it does; what it answers, nobody hears."""
     gate.replies.hold = True
-    time.sleep(0.02)
+    let_pass(0.02, "PostgreSQL answers meanwhile")
     gate.cut()
     gate.replies.hold = False
 
@@ -94,7 +94,7 @@ def test_answers_when_lost_while_the_server_goes_on_then_what_landed_is_called_s
         writers.more(3)
         for number in range(60):
             one_answer_lost(line.all[number % 2])
-            time.sleep(0.03)
+            let_pass(0.03, "writes go on between two faults")
         line.heal()
         writers.more(2)
     survived(site, apis, writers)
@@ -112,7 +112,7 @@ def test_backends_when_terminated_in_the_middle_then_each_write_ends_in_the_trut
                 cursor.execute("select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity where application_name = 'fencegate' "
                                "and state <> 'idle' order by random() limit 2) as victims")
                 ended += cursor.fetchone()[0]
-                time.sleep(0.02)
+                let_pass(0.02, "writes go on between two faults")
         connection.close()
         writers.more(2)
     assert ended >= 60, ended
@@ -141,7 +141,7 @@ def test_server_when_it_crashes_and_restarts_over_and_over_then_each_write_ends_
                     pass
             else:
                 kill_one_backend(site)
-            time.sleep(0.2 + 0.4 * chance.random())
+            let_pass(0.2 + 0.4 * chance.random(), "the server is up or recovers for a while")
             eventually(site.server.answers, 15, what="the server is back")
         writers.more(2)
     survived(site, apis, writers)

@@ -14,7 +14,7 @@ import pytest
 from support.api import Answer, Api, Json, expect_problem
 from support.cluster import Gateway
 from support.faults import holders
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.postgres import GATEWAY_ROLE, Site, kept, running_site
 
 DEADLINE = 3.0  # of a call
@@ -144,7 +144,7 @@ def no_connection_left(site: Site) -> Iterator[None]:
 
     def stays_full() -> bool:
         """A backend leaves the list a moment before its place is free."""
-        return all(strangers() == 0 and time.sleep(0.02) is None for _ in range(5))
+        return all(strangers() == 0 and let_pass(0.02, "between two looks") is None for _ in range(5))
 
     try:
         eventually(stays_full, 10, what="no connection is left")
@@ -262,7 +262,7 @@ def test_hung_server_when_it_wakes_then_what_was_refused_does_not_land_after_all
     with site.server.frozen():
         for _ in range(6):
             calls.append(api.begin("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [goods.sell()]}))
-            time.sleep(0.2)
+            let_pass(0.2, "the calls come one after another")
         answers = [call.answer() for call in calls]
     definite = [answer for answer in answers if not refused(answer, "").get("outcome_unknown")]
     assert definite

@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 from support.api import Answer, Api, expect_problem, pointers_of
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.shop import Sku, stock_up
 from support.stack import Stack
 
@@ -141,7 +141,7 @@ def test_read_when_slow_then_ended_by_its_time_and_no_write_waits(stack: Stack, 
     stack.query("create view slow as select pg_sleep(30)::text as n; select fencing.expose_table('slow', operations => '{select}')")
     eventually(lambda: api.get("/v1/tables/slow", select="nope").status == 422, 10, what="the gateway knows the view")
     reads = [api.begin("GET", "/v1/tables/slow") for _ in range(8)]
-    time.sleep(0.3)
+    let_pass(0.3, "all reads that may run at once have begun")
     lease = api.take(sku.resource)
     began = time.monotonic()
     api.wrote(lease, sku.sell())
@@ -211,7 +211,7 @@ def test_fenced_reads_when_writers_contend_then_no_older_write_lands_behind_one(
             if answer.status != 200 or not answer.json()[0]["stock"]:
                 continue
             stock = answer.json()[0]["stock"]
-            time.sleep(0.1 if len(sold) % 2 else 0.2)  # beyond the lease, now and then
+            let_pass(0.1 if len(sold) % 2 else 0.2, "beyond the lease, now and then")
             written = api.write(lease, {"update": "inventory", "where": {"sku": sku.name}, "set": {"stock": stock - 1}})
             if written.status == 200:
                 with lock:

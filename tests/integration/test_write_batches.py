@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from support.api import Answer, Api, Json, expect_problem, pointers_of
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.shop import Sku, stock_up
 from support.stack import Stack
 from support.stack import running as running_stack
@@ -249,7 +249,7 @@ def test_write_when_a_lock_comes_free_in_time_then_it_lands_after_all(stack: Sta
     writer = threading.Thread(target=lambda: answers.append(api.write(lease, sku.sell())))
     with locked_row(stack, sku):
         writer.start()
-        time.sleep(0.7)
+        let_pass(0.7, "an answer that must not come is given time to come")
         assert not answers
     writer.join(10)
     assert [answer.status for answer in answers] == [200] and sku.stock() == 9
@@ -342,7 +342,7 @@ def test_backends_when_killed_in_the_middle_of_batches_then_no_write_is_lost_and
                 cursor.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'fencegate' and state <> 'idle' "
                                "order by random() limit 1")
                 kills += len(cursor.fetchall())
-                time.sleep(random.random() * 0.02)
+                let_pass(random.random() * 0.02, "at another moment of a batch each time")
         connection.close()
         before = shoppers.total()
         eventually(lambda: shoppers.total() > before + 200, 30, what="all sell again")

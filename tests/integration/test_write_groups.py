@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable
 
 import pytest
 
 from support.api import Answer, Json, expect_problem
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.stack import Stack
 
 TABLE = """
@@ -50,7 +49,7 @@ class Rows:
                 os.kill(pid, signal.SIGSTOP)
             with ThreadPoolExecutor(len(operations)) as pool:
                 answers = [pool.submit(call, number) for number in range(len(operations))]
-                time.sleep(0.5)
+                let_pass(0.5, "all calls have come while nothing is done")
                 for (pid,) in backends:
                     os.kill(pid, signal.SIGCONT)
                 return [answer.result() for answer in answers]

@@ -15,7 +15,7 @@ import pytest
 
 from support.api import Answer, Api, Json, expect_problem, pointers_of
 from support.cluster import Cluster
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.shop import Sku, stock_up
 from support.stack import Stack
 from support.stack import running as running_stack
@@ -335,7 +335,7 @@ def test_repeat_when_gateway_is_killed_before_commit_then_done_once(pair: Stack,
     other.rollback()
     other.close()
     eventually(lambda: pair.api(1).call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200, 15, what="done by the other")
-    time.sleep(0.5)
+    let_pass(0.5, "a second sale is given time to come")
     assert sku.stock() == 9
     eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, what="the gateway is back")
 
@@ -347,7 +347,7 @@ def send_until_told(apis: list[Api], body: Json, key: str, seed: int, until: flo
         try:
             answer = rng.choice(apis).call("POST", "/v1/writes", body, {"Idempotency-Key": key})
         except OSError:
-            time.sleep(0.02)
+            let_pass(0.02, "before the call is repeated")
             continue
         except Exception:  # http.client's, for an answer cut short
             continue
@@ -356,7 +356,7 @@ def send_until_told(apis: list[Api], body: Json, key: str, seed: int, until: flo
         assert answer.status in (409, 423, 503), str(answer)
         if answer.status == 409:
             assert answer.json()["type"] in ("/problems/idempotency-in-progress", "/problems/write-conflict"), str(answer)
-        time.sleep(0.02 * rng.random())
+        let_pass(0.02 * rng.random(), "before the call is repeated")
     raise AssertionError(f"nobody said what became of {key}")
 
 
@@ -412,7 +412,7 @@ def test_key_when_its_time_is_over_then_swept_and_used_anew(cluster: Cluster, ke
 
     try:
         assert not is_replay(call()) and is_replay(call())
-        time.sleep(1.1)
+        let_pass(1.1, "the key's time")
         assert not is_replay(call()), "over, swept or not"
         # Many at once: taken away in batches, without regard to what somebody else has locked.
         cluster.stack.query("""insert into fencing.kept_outcome select 'p', n::text, decode(repeat('00', 32), 'hex'), '{}', now() - interval '1 hour'

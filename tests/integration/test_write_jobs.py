@@ -11,7 +11,7 @@ import pytest
 
 from support.api import Answer, Api, Call, Json, expect_problem, pointers_of
 from support.cluster import Cluster
-from support.polling import eventually
+from support.polling import eventually, let_pass
 from support.shop import Sku, stock_up
 from support.stack import Stack, lease_keys
 
@@ -107,7 +107,7 @@ def test_one_shot_when_locked_then_423_or_waits_for_its_turn(api: Api, sku: Sku)
     locked = expect_problem(one_shot(api, sku.resource, sku.sell()), 423, "resource-locked")
     assert locked["remaining_ms"] > 0
     waiting = begin_one_shot(api, sku.resource, sku.sell(), wait_ms=10_000)
-    time.sleep(0.3)
+    api.await_waiters(sku.resource, 1)
     assert sku.stock() == 10
     api.give_back(lease)
     answer = waiting.answer()
@@ -148,11 +148,11 @@ def test_one_shot_when_owner_holds_it_then_its_token_is_not_sealed_and_hold_stay
 def test_one_shot_when_caller_hangs_up_while_it_waits_then_nothing_written_and_nothing_held(stack: Stack, api: Api, sku: Sku) -> None:
     lease = api.take(sku.resource)
     waiting = begin_one_shot(api, sku.resource, sku.sell(), wait_ms=10_000)
-    time.sleep(0.3)
+    api.await_waiters(sku.resource, 1)
     waiting.hang_up()
-    time.sleep(0.5)
+    api.await_waiters(sku.resource, 0)
     api.give_back(lease)
-    time.sleep(0.5)
+    let_pass(0.5, "a write that must not come is given time to come")
     assert sku.stock() == 10
     assert lease_keys(stack.nodes(), sku.resource) == []
 

@@ -38,7 +38,7 @@ def test_lockcore_when_built_alone_then_every_public_header_stands_by_itself(fol
     """As a project of its own: nothing of the gateway's is looked for."""
     build = processes.repository() / "build" / "tests" / "lockcore"  # kept, for it takes a minute
     cached = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-    done = configure(LOCKCORE, build, *cached)
+    done = configure(LOCKCORE, build, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", *cached)
     assert done.returncode == 0, done.stdout + done.stderr
     cache = (build / "CMakeCache.txt").read_text()
     assert not [word for word in ("pqxx", "yaml", "spdlog", "CLI11", "GTest") if word in cache]

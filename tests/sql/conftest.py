@@ -78,7 +78,7 @@ class Server:
             except psycopg2.OperationalError:
                 if time.monotonic() > deadline or self.process.poll() is not None:
                     raise
-                time.sleep(0.05)
+                time.sleep(0.05)  # between two looks
 
     def stop(self):
         self.process.send_signal(signal.SIGQUIT)

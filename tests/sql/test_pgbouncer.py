@@ -50,7 +50,7 @@ pidfile = {folder}/pid
             break
         except psycopg2.OperationalError:
             assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks
     yield make
     for connection in opened:
         connection.close()

@@ -80,7 +80,7 @@ def wait_until_blocked(watch, waiter, by):
             cursor.execute("select pg_blocking_pids(%s)", (waiter.pid,))
             if by.pid in cursor.fetchone()[0]:
                 return
-            time.sleep(0.005)
+            time.sleep(0.005)  # between two looks
     raise AssertionError("never waited")
 
 

@@ -95,7 +95,7 @@ def published(server, database):
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while ask(source, "select count(*) from pg_replication_slots where active"):
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.05)  # between two looks
     with source.cursor() as cursor:
         cursor.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
     source.close()
@@ -107,7 +107,7 @@ def eventually(condition):
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.05)  # between two looks
 
 
 def test_subscription_when_it_brings_changes_then_ordinary_tables_take_them_unchecked_and_partitioned_ones_refuse(server, published):

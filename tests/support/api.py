@@ -13,6 +13,7 @@ from email.message import Message
 from typing import Any
 
 from support import contract
+from support.polling import eventually
 
 Json = Any
 SAFE_IN_PATHS = "-._~"
@@ -170,8 +171,30 @@ class Api:
     def begin_ask(self, resource: str, **more: object) -> Call:
         return self.begin("POST", "/v1/leases", {"resource": resource, **more})
 
+    def waiters(self, resource: str) -> int:
+        """Callers that have a place in this gateway's queue for the resource (or one whose name begins so)."""
+        page = self.get("/v1/leases", resource_prefix=resource, limit=1)
+        assert page.status == 200, page
+        return page.json()["waiters"]
+
+    def await_waiters(self, resource: str, count: int) -> None:
+        """Waits until so many callers have a place in this gateway's queue."""
+        eventually(lambda: self.waiters(resource) == count, 15, every=0.005, what=f"{count} callers wait for {resource}")
+
+    def begin_wait(self, resource: str, **more: object) -> Call:
+        """A call that waits: it has its place in this gateway's queue."""
+        waiters = self.waiters(resource)
+        call = self.begin_ask(resource, **{"wait_ms": 20_000, "ttl_ms": 20_000, **more})
+        eventually(lambda: not call.is_alive() or self.waiters(resource) == waiters + 1, 15, every=0.005, what=f"a place in the queue for {resource}")
+        assert call.is_alive(), f"it did not wait: {call.got}"
+        return call
+
     def take(self, resource: str, ttl_ms: int = 20_000, **more: object) -> Json:
+        """A lease that is to be had; where nodes were late it is asked for again."""
+        until = time.monotonic() + 10
         answer = self.ask(resource, ttl_ms=ttl_ms, **more)
+        while answer.status == 503 and answer.json()["type"] == "/problems/no-quorum" and time.monotonic() < until:
+            answer = self.ask(resource, ttl_ms=ttl_ms, **more)
         assert answer.status == 201, f"no lease on {resource}: {answer}"
         return answer.json()
 

@@ -95,3 +95,16 @@ class EventStream(threading.Thread):
         self.join(5)
         self.connection.close()
         return at
+
+
+def keep(api: Api, resource: str, headers: dict[str, str] | None = None, **more: object) -> EventStream:
+    """A kept lease on one resource."""
+    return EventStream(api, {"resource": resource, **more}, headers)
+
+
+def is_free(api: Api, resource: str) -> bool:
+    """Whether a lease on the resource is to be had at once; gives it back."""
+    answer = api.ask(resource, ttl_ms=500)
+    if answer.status == 201:
+        api.give_back(answer.json())
+    return answer.status == 201

@@ -13,7 +13,7 @@ import redis
 from support import processes
 from support.api import Answer, Api, Json
 from support.cluster import Cluster
-from support.polling import eventually
+from support.polling import eventually, let_pass
 
 CLEAN_ANSWERS = {201, 423, 503}
 
@@ -54,7 +54,7 @@ class Caller(threading.Thread):
                         self.enough.wait(0.005)
                         continue
                     if self.hold:
-                        time.sleep(self.hold)
+                        let_pass(self.hold, "it is held")
                     lease = answer.json()
                     until = min(time.monotonic(), began + lease["validity_ms"] / 1000)
                     self.grants.append(Grant(self.resource, lease["fencing_token"], began, ended, until))
@@ -148,7 +148,7 @@ def granted_again(api: Api, resource: str, above: int, within: float = 15.0, giv
 
 
 def take_on_all(api: Api, nodes: list[redis.Redis], resource: str, ttl_ms: int) -> Json:
-    """A lease that all five nodes hold under its token, so that it survives the loss of any two.
+    """A lease that all five nodes hold under its token, so that it survives the loss of any two; `valid_until` is by the test's own clock.
 
     The first grants of a resource may leave a node out whose count is ahead of the others.
     """
@@ -157,11 +157,13 @@ def take_on_all(api: Api, nodes: list[redis.Redis], resource: str, ttl_ms: int) 
         lease = api.take(resource, ttl_ms=ttl_ms)
         for _ in range(20):  # late nodes are brought to the token in the background
             if holders_under(nodes, resource, lease["fencing_token"]) == len(nodes):
+                asked = time.monotonic()
                 renewed = api.renew(lease, ttl_ms).json()
+                renewed["valid_until"] = asked + renewed["validity_ms"] / 1000
                 eventually(lambda: {str(value).split()[2] for value in lease_on(nodes, resource)} == {"1"}, ttl_ms / 1000, every=0.005,
                            what="the renewal has reached all")
                 return renewed
-            time.sleep(0.005)
+            let_pass(0.005, "between two looks")
         api.give_back(lease)
         return None
 
@@ -179,7 +181,7 @@ def nobody_else_gets(api: Api, resource: str, until: float) -> int:
             break
         assert answer.status in (423, 503), f"{answer} while another holds it"
         refused += 1
-        time.sleep(0.01)
+        let_pass(0.01, "between two calls")
     return refused
 
 

@@ -141,5 +141,13 @@ def judge(server: PostgresServer, apis: list[Api], entries: list[Entry]) -> Coun
     return tally
 
 
-def longest(entries: list[Entry]) -> float:
-    return max(entry.answer.seconds for entry in entries)
+def slower_than(api: Api, seconds: str) -> int:
+    """How many writes took the gateway longer by its own clock; `seconds` as the histogram has it."""
+    text = api.get("/metrics").body.decode()
+
+    def counted(kind: str) -> int:
+        lines = [line for line in text.splitlines() if line.startswith(f"fencegate_http_request_seconds_{kind}") and 'route="/v1/writes"' in line]
+        return sum(int(line.rsplit(" ", 1)[1]) for line in lines if kind == "count" or f'le="{seconds}"' in line)
+
+    assert counted("count") > 0
+    return counted("count") - counted("bucket")

@@ -37,3 +37,9 @@ def stays(look: Callable[[], bool], during: float, every: float = 0.05, what: st
     while time.monotonic() < deadline:
         assert look(), f"did not stay so for {during} s: {what or look.__name__}"
         time.sleep(every)
+
+
+def let_pass(seconds: float, reason: str) -> None:
+    """Lets real time pass, where there is no event that could be awaited; the reason says what the time is for."""
+    assert reason
+    time.sleep(seconds)

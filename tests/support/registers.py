@@ -11,6 +11,7 @@ import psycopg2
 
 from support.api import Api, Json, lease_path
 from support.linearizable import Commit, Operation
+from support.polling import let_pass
 from support.stack import Stack
 
 INITIAL = "0"
@@ -78,7 +79,7 @@ class Client(threading.Thread):
             if self.chance.random() < self.manner.seals:
                 self.seal(name, lease)
             elif self.chance.random() < self.manner.pauses:
-                time.sleep(self.manner.ttl_ms / 1000 * (1 + self.chance.random()))
+                let_pass(self.manner.ttl_ms / 1000 * (1 + self.chance.random()), "beyond the lease")
             self.write(name, lease, base, f"{int(base.split('/')[0]) + 1}/{mark}")
         self.connection.call("DELETE", lease_path(lease))
 
@@ -154,7 +155,7 @@ def watch(stack: Stack, names: list[str], clients: int, seconds: float, manner: 
     made = [Client(number, stack.api(number % len(stack.facts["gateways"])), stack, names, manner, guarded) for number in range(clients)]
     for client in made:
         client.start()
-    time.sleep(seconds)
+    let_pass(seconds, "the clients are at work")
     for client in made:
         client.enough.set()
     for client in made:
