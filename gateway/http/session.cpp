@@ -36,8 +36,6 @@ constexpr std::size_t linger_bytes_max = std::size_t{4} << 30U;
 constexpr std::chrono::seconds stalled_after{1};
 /// A request that has been on its way for so long may be given up for a new connection where all are taken.
 constexpr std::chrono::seconds replaceable_after{1};
-/// A handler that took less cannot have outlived its caller in a way worth a system call.
-constexpr std::chrono::milliseconds long_enough_to_hang_up{10};
 
 /// One line a request.
 void log_access(const served_request& s) {
@@ -150,8 +148,8 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         }
 
         const auto ended = steady_clock::now();
-        if (ended - begun >= long_enough_to_hang_up && answer.undo_undelivered)
-            s.peer_gone_ = s.peer_gone_ || s.peer_has_hung_up();
+        // However soon the answer came: what ended the wait may have happened after the caller had hung up.
+        if (answer.undo_undelivered) s.peer_gone_ = s.peer_gone_ || s.peer_has_hung_up();
         keep_alive = keep_alive && !s.group_->closing();
         s.enter(phase::writing, ended);
         s.admit_answer(answer);

@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 
 /// What the handlers tell the test.
 struct signals {
-    std::promise<void> waiting, cancelled, undone;
+    std::promise<void> waiting, cancelled, undone, hung_up;
 };
 
 asio::awaitable<response> echo(request r) {
@@ -78,6 +78,15 @@ asio::awaitable<response> expire(signals* told, bool stopped) {
     co_return out;
 }
 
+/// Takes as long as the caller takes to hang up, and no longer: the server has seen nothing of that yet.
+asio::awaitable<response> answer_behind_hang_up(signals* told) {
+    told->waiting.set_value();
+    told->hung_up.get_future().wait();
+    response out = json_response("{}");
+    out.undo_undelivered = [told] { return note_undone(told); };
+    co_return out;
+}
+
 class http_server : public testing::Test {
   protected:
     void start(unsigned threads = 1) {
@@ -93,6 +102,8 @@ class http_server : public testing::Test {
             {method::get, "/valid", std::nullopt, [this](request) { return expire(&told_, false); }, false});
         routes.push_back(
             {method::get, "/stopped", std::nullopt, [this](request) { return expire(&told_, true); }, false});
+        routes.push_back(
+            {method::get, "/soon", std::nullopt, [this](request) { return answer_behind_hang_up(&told_); }, true});
         http_config cfg;
         cfg.port = 0;
         cfg.body_max_bytes = 1024;
@@ -251,6 +262,16 @@ TEST_F(http_server, answer_not_delivered_then_undone) {
     send(s, "GET /undo HTTP/1.1\r\nHost: localhost\r\n\r\n");
     ASSERT_TRUE(within_seconds(told_.waiting));
     s.close();
+    EXPECT_TRUE(within_seconds(told_.undone));
+}
+
+TEST_F(http_server, caller_hung_up_before_a_soon_answer_then_undone) {
+    start();
+    auto s = connect();
+    send(s, "GET /soon HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    ASSERT_TRUE(within_seconds(told_.waiting));
+    s.close();
+    told_.hung_up.set_value();
     EXPECT_TRUE(within_seconds(told_.undone));
 }
 
