@@ -4,6 +4,8 @@
 
 #include <gateway/api/console_files.hpp>
 
+#include <lockcore/encoding.hpp>
+
 #include <openssl/evp.h>
 
 #include <algorithm>
@@ -33,13 +35,7 @@ std::string etag_of(std::string_view text) {
     unsigned int size = 0;
     if (EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr) != 1)
         throw std::runtime_error("OpenSSL has no SHA-256");
-    constexpr char hex_digits[] = "0123456789abcdef";
-    std::string out = "\"";
-    for (const unsigned char byte : std::span(digest).first(16)) {
-        out += hex_digits[byte >> 4U];
-        out += hex_digits[byte & 15U];
-    }
-    return out + '"';
+    return '"' + lockcore::to_hex(std::as_bytes(std::span(digest).first(16))) + '"';
 }
 
 const std::string& etag_at(std::size_t index) {

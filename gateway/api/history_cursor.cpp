@@ -1,56 +1,30 @@
 #include <gateway/api/history_cursor.hpp>
 
+#include <lockcore/encoding.hpp>
+
 #include <charconv>
+#include <span>
 
 namespace fencegate::api {
 namespace {
 
-constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 constexpr std::size_t cursor_bytes_max = 64;
 /// The first moment of the year 10000, in microseconds since 1970.
 constexpr std::int64_t at_end = 253'402'300'800'000'000;
 
-std::string encode(std::string_view bytes) {
-    std::string out;
-    std::uint32_t bits = 0;
-    unsigned count = 0;
-    for (const char c : bytes) {
-        bits = (bits << 8U) | static_cast<unsigned char>(c);
-        count += 8;
-        while (count >= 6) {
-            count -= 6;
-            out += alphabet[(bits >> count) & 63U];
-        }
-    }
-    if (count > 0) out += alphabet[(bits << (6 - count)) & 63U];
-    return out;
-}
-
-std::optional<std::string> decode(std::string_view text) {
-    std::string out;
-    std::uint32_t bits = 0;
-    unsigned count = 0;
-    for (const char c : text) {
-        const std::size_t value = alphabet.find(c);
-        if (value == std::string_view::npos) return std::nullopt;
-        bits = (bits << 6U) | static_cast<std::uint32_t>(value);
-        count += 6;
-        if (count < 8) continue;
-        count -= 8;
-        out += static_cast<char>((bits >> count) & 255U);
-    }
-    return out;
-}
-
 }  // namespace
 
 std::string to_text(history_cursor c) {
-    return encode((c.ascending ? "asc:" : "desc:") + std::to_string(c.last.at_us) + ":" + std::to_string(c.last.id));
+    const std::string text =
+        (c.ascending ? "asc:" : "desc:") + std::to_string(c.last.at_us) + ":" + std::to_string(c.last.id);
+    std::string out;
+    lockcore::append_base64url(out, std::as_bytes(std::span(text)));
+    return out;
 }
 
 std::optional<history_cursor> parse_cursor(std::string_view text) {
     if (text.empty() || text.size() > cursor_bytes_max) return std::nullopt;
-    const auto bytes = decode(text);
+    const auto bytes = lockcore::from_base64url(text);
     if (!bytes) return std::nullopt;
     const std::size_t colon = bytes->find(':');
     if (colon == std::string::npos) return std::nullopt;

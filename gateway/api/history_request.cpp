@@ -4,6 +4,8 @@
 #include <gateway/http/query.hpp>
 #include <gateway/http/rfc3339.hpp>
 
+#include <lockcore/encoding.hpp>
+
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -25,15 +27,11 @@ constexpr std::array<std::string_view, 13> events{
     "lease_revoked",    "fence_raised",    "write_applied",  "write_rejected", "write_failed",
     "node_quarantined", "node_readmitted", "epoch_raised"};
 
-bool is_hex(char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-}
-
 bool is_uuid(std::string_view text) {
     if (text.size() != 36) return false;
     for (std::size_t i = 0; i < text.size(); ++i) {
         const bool dash = i == 8 || i == 13 || i == 18 || i == 23;
-        if (dash ? text[i] != '-' : !is_hex(text[i])) return false;
+        if (dash ? text[i] != '-' : !lockcore::is_hex(text.substr(i, 1))) return false;
     }
     return true;
 }

@@ -2,6 +2,7 @@
 
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/rfc3339.hpp>
+#include <gateway/runtime/percent_encoding.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -138,21 +139,7 @@ std::string render_remaining_holds(const lockcore::lease_claims& claims, std::st
 }
 
 std::string location_of(std::string_view lease_id) {
-    constexpr char hex_digits[] = "0123456789ABCDEF";
-    std::string out = "/v1/leases/";
-    for (const char c : lease_id) {
-        const bool unreserved = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                                c == '-' || c == '_' || c == '.' || c == '~';
-        if (unreserved) {
-            out += c;
-            continue;
-        }
-        const auto byte = static_cast<unsigned char>(c);
-        out += '%';
-        out += hex_digits[byte >> 4U];
-        out += hex_digits[byte & 15U];
-    }
-    return out;
+    return "/v1/leases/" + runtime::percent_encode(lease_id);
 }
 
 }  // namespace fencegate::api

@@ -3,6 +3,8 @@
 #include <gateway/config/reader.hpp>
 #include <gateway/config/secrets.hpp>
 
+#include <lockcore/encoding.hpp>
+
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -56,7 +58,7 @@ read_value secret_variable(std::string& target) {
 }
 
 bool is_sha256(const std::string& text) {
-    return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+    return text.size() == 64 && lockcore::is_lower_hex(text);
 }
 
 bool is_plain_name(const std::string& text, std::size_t bytes_max) {

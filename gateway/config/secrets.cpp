@@ -1,11 +1,14 @@
 #include <gateway/config/secrets.hpp>
 
+#include <lockcore/encoding.hpp>
+
 #include <openssl/sha.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <span>
 
 namespace fencegate {
 
@@ -40,13 +43,7 @@ std::optional<std::string> read_secret(const std::filesystem::path& file, std::s
 std::string sha256_hex(std::string_view text) {
     std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
     SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
-    static constexpr char digits[] = "0123456789abcdef";
-    std::string hex;
-    for (const unsigned char byte : digest) {
-        hex += digits[byte >> 4];
-        hex += digits[byte & 15];
-    }
-    return hex;
+    return lockcore::to_hex(std::as_bytes(std::span(digest)));
 }
 
 }  // namespace fencegate

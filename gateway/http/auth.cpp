@@ -1,30 +1,20 @@
 #include <gateway/http/auth.hpp>
 
+#include <lockcore/encoding.hpp>
+
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
+#include <span>
 #include <stdexcept>
 
 namespace fencegate::http {
 namespace {
 
-int hex_value(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
 std::array<unsigned char, 32> decode_hash(const api_key& key) {
     std::array<unsigned char, 32> out{};
-    bool valid = key.key_sha256.size() == 2 * out.size();
-    for (std::size_t i = 0; valid && i < out.size(); ++i) {
-        const int high = hex_value(key.key_sha256[2 * i]);
-        const int low = hex_value(key.key_sha256[2 * i + 1]);
-        valid = high >= 0 && low >= 0;
-        out[i] = static_cast<unsigned char>(high * 16 + low);
-    }
-    if (!valid) throw std::invalid_argument("the key hash of " + key.principal + " is not 64 hexadecimal digits");
+    if (!lockcore::from_hex(key.key_sha256, std::as_writable_bytes(std::span(out))))
+        throw std::invalid_argument("the key hash of " + key.principal + " is not 64 hexadecimal digits");
     return out;
 }
 

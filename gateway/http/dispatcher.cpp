@@ -3,16 +3,14 @@
 #include <gateway/http/problem.hpp>
 #include <gateway/runtime/random.hpp>
 
+#include <lockcore/encoding.hpp>
+
 #include <algorithm>
 
 namespace fencegate::http {
 namespace {
 
 constexpr std::size_t request_id_max = 128;
-
-bool is_lower_hex(std::string_view text) {
-    return std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
 
 bool is_zero(std::string_view text) {
     return text.find_first_not_of('0') == std::string_view::npos;
@@ -95,7 +93,8 @@ std::string_view trace_id_of(std::string_view traceparent) {
     const std::string_view parent_id = traceparent.substr(36, 16);
     const std::string_view flags = traceparent.substr(53, 2);
     const bool dashes = traceparent[2] == '-' && traceparent[35] == '-' && traceparent[52] == '-';
-    const bool hex = is_lower_hex(version) && is_lower_hex(trace_id) && is_lower_hex(parent_id) && is_lower_hex(flags);
+    const bool hex = lockcore::is_lower_hex(version) && lockcore::is_lower_hex(trace_id) &&
+                     lockcore::is_lower_hex(parent_id) && lockcore::is_lower_hex(flags);
     const bool length =
         traceparent.size() == size_of_version_0 || (version != "00" && traceparent[size_of_version_0] == '-');
     if (!dashes || !hex || !length || version == "ff" || is_zero(trace_id) || is_zero(parent_id)) return {};

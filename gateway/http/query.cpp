@@ -1,5 +1,7 @@
 #include <gateway/http/query.hpp>
 
+#include <gateway/runtime/percent_encoding.hpp>
+
 #include <boost/locale/utf.hpp>
 #include <boost/url/params_encoded_view.hpp>
 #include <boost/url/parse_query.hpp>
@@ -29,16 +31,13 @@ bool is_utf8(std::string_view text) {
 /// Clients send quotation marks, braces and letters beyond ASCII as they are; what is encoded stays as it is.
 std::string strictly_encoded(std::string_view query) {
     constexpr auto allowed = boost::urls::pchars + "/?%";
-    constexpr std::string_view digits = "0123456789ABCDEF";
     std::string out;
     out.reserve(query.size());
-    for (const char c : query) {
-        if (allowed(c)) {
+    for (const char& c : query) {
+        if (allowed(c))
             out += c;
-        } else {
-            const auto byte = static_cast<unsigned char>(c);
-            out += {'%', digits[byte >> 4], digits[byte & 15]};
-        }
+        else
+            out += runtime::percent_encode({&c, 1});
     }
     return out;
 }

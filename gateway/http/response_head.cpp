@@ -1,5 +1,7 @@
 #include <gateway/http/response_head.hpp>
 
+#include <boost/beast/http/status.hpp>
+
 #include <charconv>
 
 namespace fencegate::http {
@@ -27,58 +29,11 @@ bool has_body(unsigned status) {
 }
 
 std::string_view reason_of(unsigned status) {
-    switch (status) {
-        case 200:
-            return "OK";
-        case 201:
-            return "Created";
-        case 204:
-            return "No Content";
-        case 206:
-            return "Partial Content";
-        case 304:
-            return "Not Modified";
-        case 400:
-            return "Bad Request";
-        case 401:
-            return "Unauthorized";
-        case 403:
-            return "Forbidden";
-        case 404:
-            return "Not Found";
-        case 405:
-            return "Method Not Allowed";
-        case 406:
-            return "Not Acceptable";
-        case 409:
-            return "Conflict";
-        case 410:
-            return "Gone";
-        case 412:
-            return "Precondition Failed";
-        case 413:
-            return "Content Too Large";
-        case 415:
-            return "Unsupported Media Type";
-        case 421:
-            return "Misdirected Request";
-        case 422:
-            return "Unprocessable Content";
-        case 423:
-            return "Locked";
-        case 428:
-            return "Precondition Required";
-        case 429:
-            return "Too Many Requests";
-        case 431:
-            return "Request Header Fields Too Large";
-        case 500:
-            return "Internal Server Error";
-        case 503:
-            return "Service Unavailable";
-        default:
-            return "Status";
-    }
+    // RFC 9110 renamed these two.
+    if (status == 413) return "Content Too Large";
+    if (status == 422) return "Unprocessable Content";
+    const auto reason = boost::beast::http::obsolete_reason(boost::beast::http::int_to_status(status));
+    return {reason.data(), reason.size()};
 }
 
 void render_head(std::string& out, const response& r, const head_additions& add) {

@@ -4,22 +4,15 @@
 #include <gateway/pg/session.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 
+#include <lockcore/encoding.hpp>
+
 #include <spdlog/spdlog.h>
 
-#include <iomanip>
 #include <memory>
-#include <sstream>
+#include <span>
 
 namespace fencegate::pg {
 namespace {
-
-std::string hex(const std::string& bytes) {
-    std::ostringstream out;
-    out << std::hex << std::setfill('0');
-    for (const unsigned char byte : bytes)
-        out << std::setw(2) << static_cast<int>(byte);
-    return out.str();
-}
 
 /// Never throws, for the migration is committed.
 std::string find_recorder_fault(pqxx::nontransaction& channel) {
@@ -57,7 +50,7 @@ result<migration> migrate(const std::string& conninfo, const std::vector<std::pa
         if (!proof_key.empty()) {
             current = "the proof key";
             compat::prepare(*connection, "add_proof_key", "select fencing.add_proof_key(decode($1::text, 'hex'))");
-            compat::exec_prepared(channel, "add_proof_key", {hex(proof_key)});
+            compat::exec_prepared(channel, "add_proof_key", {lockcore::to_hex(std::as_bytes(std::span(proof_key)))});
             channel.exec("select fencing.require_proof(true)");
         }
         current = "the version";

@@ -1,5 +1,7 @@
 #include <gateway/runtime/random.hpp>
 
+#include <lockcore/encoding.hpp>
+
 #include <openssl/rand.h>
 
 #include <chrono>
@@ -9,21 +11,11 @@
 namespace fencegate::runtime {
 namespace {
 
-constexpr char hex_digits[] = "0123456789abcdef";
-
 /// A block of random bytes that is handed out from front to back.
 struct block {
     std::array<std::byte, 1024> bytes;
     std::size_t used = sizeof(bytes);
 };
-
-void append_hex(std::string& out, std::span<const std::byte> bytes) {
-    for (const std::byte b : bytes) {
-        const auto value = static_cast<unsigned>(b);
-        out += hex_digits[value >> 4U];
-        out += hex_digits[value & 15U];
-    }
-}
 
 }  // namespace
 
@@ -47,10 +39,7 @@ void random_bytes(std::span<std::byte> out) {
 std::string random_hex128() {
     std::array<std::byte, 16> bits;
     random_bytes(bits);
-    std::string out;
-    out.reserve(2 * bits.size());
-    append_hex(out, bits);
-    return out;
+    return lockcore::to_hex(bits);
 }
 
 std::string uuid_v7() {
@@ -63,16 +52,9 @@ std::string uuid_v7() {
     bits[6] = (bits[6] & std::byte{0x0f}) | std::byte{0x70};
     bits[8] = (bits[8] & std::byte{0x3f}) | std::byte{0x80};
 
-    std::string out;
-    out.reserve(36);
-    const std::span<const std::byte> all(bits);
-    append_hex(out, all.subspan(0, 4));
-    for (const std::size_t at : {4U, 6U, 8U}) {
-        out += '-';
-        append_hex(out, all.subspan(at, 2));
-    }
-    out += '-';
-    append_hex(out, all.subspan(10, 6));
+    std::string out = lockcore::to_hex(bits);
+    for (const std::size_t at : {8U, 13U, 18U, 23U})
+        out.insert(at, 1, '-');
     return out;
 }
 

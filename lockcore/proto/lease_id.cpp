@@ -1,48 +1,12 @@
 #include <proto/lease_id.hpp>
 
+#include <lockcore/encoding.hpp>
+
 #include <charconv>
 #include <span>
 
 namespace lockcore {
 namespace {
-
-constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-template <class Bytes>
-void append_base64url(std::string& out, const Bytes& bytes) {
-    std::uint32_t bits = 0;
-    int have = 0;
-    for (auto b : bytes) {
-        bits = bits << 8 | static_cast<std::uint8_t>(b);
-        for (have += 8; have >= 6; have -= 6)
-            out += alphabet[bits >> (have - 6) & 63];
-    }
-    if (have > 0) out += alphabet[bits << (6 - have) & 63];
-}
-
-constexpr auto digits = [] {
-    std::array<int, 256> d{};
-    d.fill(-1);
-    for (std::size_t i = 0; i < alphabet.size(); ++i)
-        d[static_cast<unsigned char>(alphabet[i])] = static_cast<int>(i);
-    return d;
-}();
-
-bool decode_base64url(std::string_view text, std::string& out) {
-    std::uint32_t bits = 0;
-    int have = 0;
-    for (char c : text) {
-        const int d = digits[static_cast<unsigned char>(c)];
-        if (d < 0) return false;
-        bits = bits << 6 | static_cast<std::uint32_t>(d);
-        have += 6;
-        if (have >= 8) {
-            have -= 8;
-            out += static_cast<char>(bits >> have & 255);
-        }
-    }
-    return true;
-}
 
 /// In time that does not depend on where the first difference is.
 bool equal_in_constant_time(std::string_view a, std::string_view b) {
@@ -106,7 +70,7 @@ std::string seal_lease_id(const lease_claims& claims, const authenticator& mac) 
 
     std::string id;
     id.reserve(text.size() * 4 / 3 + 48);
-    append_base64url(id, text);
+    append_base64url(id, std::as_bytes(std::span(text)));
     const auto signature = mac.sign(id);
     id += '.';
     append_base64url(id, signature);
@@ -120,9 +84,9 @@ result<lease_claims> open_lease_id(std::string_view lease_id, const authenticato
     append_base64url(expected, mac.sign(lease_id.substr(0, dot)));
     if (!equal_in_constant_time(expected, lease_id.substr(dot + 1))) return not_authentic();
 
-    std::string text;
-    if (!decode_base64url(lease_id.substr(0, dot), text)) return not_authentic();
-    std::string_view rest = text;
+    const auto text = from_base64url(lease_id.substr(0, dot));
+    if (!text) return not_authentic();
+    std::string_view rest = *text;
     lease_claims claims;
     const std::string_view form = next_line(rest);
     if (form == "1") return older_form();

@@ -1,5 +1,7 @@
 #include <proto/lease_record.hpp>
 
+#include <lockcore/encoding.hpp>
+
 #include <algorithm>
 #include <charconv>
 
@@ -19,14 +21,6 @@ template <class Number>
 bool read(std::string_view text, Number& out) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
     return error == std::errc{} && end == text.data() + text.size() && !text.empty();
-}
-
-std::string hex(std::uint64_t bits, std::size_t digits) {
-    constexpr std::string_view alphabet = "0123456789abcdef";
-    std::string out(digits, '0');
-    for (std::size_t i = 0; i < digits; ++i)
-        out[i] = alphabet[bits >> (4 * (digits - 1 - i)) & 15];
-    return out;
 }
 
 std::uint64_t fnv1a(std::uint64_t from, std::string_view text) {
@@ -141,8 +135,10 @@ idempotency_mark make_idempotency_mark(const acquire_request& request) {
     what = fnv1a(what, request.kept ? "kept" : "");
     for (const resource_name& r : request.resources)
         what = fnv1a(what, r.str());
-    return {hex(mixed(who), idempotency_mark::who_size) +
-            hex(mixed(what), idempotency_mark::size - idempotency_mark::who_size)};
+    std::string digits(idempotency_mark::size, '0');
+    write_hex(mixed(who), std::span(digits).first(idempotency_mark::who_size));
+    write_hex(mixed(what), std::span(digits).subspan(idempotency_mark::who_size));
+    return {std::move(digits)};
 }
 
 }  // namespace lockcore

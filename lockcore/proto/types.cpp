@@ -1,10 +1,12 @@
 #include <lockcore/config.hpp>
+#include <lockcore/encoding.hpp>
 #include <lockcore/events.hpp>
 #include <lockcore/node_status.hpp>
 #include <lockcore/types.hpp>
 #include <proto/command.hpp>
 
 #include <algorithm>
+#include <span>
 
 namespace lockcore {
 namespace {
@@ -44,29 +46,21 @@ std::uint64_t resource_name::hash() const {
 }
 
 result<nonce> nonce::parse(std::string_view text) {
-    if (text.size() != size) return invalid("a nonce has 32 hexadecimal digits");
+    if (text.size() != size || !is_lower_hex(text)) return invalid("a nonce has 32 hexadecimal digits");
     nonce n;
-    for (std::size_t i = 0; i < size; ++i) {
-        const char c = text[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return invalid("a nonce has 32 hexadecimal digits");
-        n.text_[i] = c;
-    }
+    std::ranges::copy(text, n.text_.begin());
     return n;
 }
 
 nonce nonce::from_bits(std::uint64_t high, std::uint64_t low) {
-    constexpr std::string_view hex = "0123456789abcdef";
     nonce n;
-    for (std::size_t i = 0; i < 16; ++i) {
-        n.text_[15 - i] = hex[high >> (4 * i) & 15];
-        n.text_[31 - i] = hex[low >> (4 * i) & 15];
-    }
+    write_hex(high, std::span(n.text_).first<size / 2>());
+    write_hex(low, std::span(n.text_).last<size / 2>());
     return n;
 }
 
 result<hold_id> hold_id::parse(std::string_view text) {
-    if (text.size() != size || text.find_first_not_of("0123456789abcdef") != std::string_view::npos)
-        return invalid("a hold has 16 hexadecimal digits");
+    if (text.size() != size || !is_lower_hex(text)) return invalid("a hold has 16 hexadecimal digits");
     hold_id id;
     std::ranges::copy(text, id.text_.begin());
     return id;

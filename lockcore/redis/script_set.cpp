@@ -1,5 +1,6 @@
 #include <redis/script_set.hpp>
 
+#include <lockcore/encoding.hpp>
 #include <lockcore/redis/scripts.hpp>
 #include <redis/resp_command.hpp>
 
@@ -32,14 +33,7 @@ script make_script(std::string_view source) {
     unsigned size = 0;
     if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha1(), nullptr) != 1)
         throw std::runtime_error("SHA-1 is not available");
-    constexpr std::string_view hex = "0123456789abcdef";
-    script s{{}, {}};
-    for (unsigned i = 0; i < size; ++i) {
-        s.sha1 += hex[digest[i] >> 4];
-        s.sha1 += hex[digest[i] & 15];
-    }
-    s.text = std::move(text);
-    return s;
+    return {std::move(text), to_hex(std::as_bytes(std::span(digest).first(size)))};
 }
 
 /// A script about the node itself.

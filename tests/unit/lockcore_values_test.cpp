@@ -1,15 +1,54 @@
 // Names, nonces, lease_ids, validity and configuration.
 #include <lockcore/config.hpp>
+#include <lockcore/encoding.hpp>
 #include <lockcore/hmac_sha256.hpp>
 #include <proto/lease_id.hpp>
 #include <proto/validity.hpp>
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <span>
+#include <string>
+#include <utility>
+
 namespace lockcore {
 namespace {
 
 using namespace std::chrono_literals;
+
+TEST(encoding, hex_is_lower_case_and_as_long_as_asked_for) {
+    const std::array bytes{std::byte{0x00}, std::byte{0x0f}, std::byte{0xa5}, std::byte{0xff}};
+    EXPECT_EQ(to_hex(bytes), "000fa5ff");
+    EXPECT_EQ(to_hex({}), "");
+    std::string digits(4, ' ');
+    write_hex(0x123456789aULL, digits);
+    EXPECT_EQ(digits, "789a");
+}
+
+TEST(encoding, from_hex_takes_both_cases_and_nothing_else) {
+    std::array<std::byte, 2> out{};
+    EXPECT_TRUE(from_hex("0fA5", out));
+    EXPECT_EQ(to_hex(out), "0fa5");
+    for (const char* text : {"", "0fa", "0fa5f", "0fg5", "0x0f", " fa5", "+fa5"})
+        EXPECT_FALSE(from_hex(text, out)) << text;
+    EXPECT_TRUE(is_hex("09afAF") && is_lower_hex("09af"));
+    EXPECT_FALSE(is_hex("0g") || is_lower_hex("AF") || is_lower_hex("0g"));
+}
+
+TEST(encoding, base64url_of_rfc_4648_without_padding) {
+    const std::pair<std::string, std::string> pairs[] = {
+        {"", ""},           {"f", "Zg"},          {"fo", "Zm8"},          {"foo", "Zm9v"},
+        {"foob", "Zm9vYg"}, {"fooba", "Zm9vYmE"}, {"foobar", "Zm9vYmFy"}, {"\xfb\xff", "-_8"}};
+    for (const auto& [bytes, text] : pairs) {
+        std::string out = ">";
+        append_base64url(out, std::as_bytes(std::span(bytes)));
+        EXPECT_EQ(out, ">" + text);
+        EXPECT_EQ(from_base64url(text), bytes);
+    }
+    for (const char* text : {"Zg==", "Zm+v", "Zm/v", "Zm 9", "Zm\n9"})
+        EXPECT_EQ(from_base64url(text), std::nullopt) << text;
+}
 
 TEST(resource_name, takes_what_the_contract_allows) {
     for (const char* text : {"a", "inventory/sku-1", "A.b_c:d@e/f-0"})

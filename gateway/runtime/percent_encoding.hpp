@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace fencegate::runtime {
+
+/// The text with everything but letters, digits and `-._~` percent-encoded, for one segment of a path or one value of a
+/// query (RFC 3986, 2.3).
+std::string percent_encode(std::string_view text);
+
+}  // namespace fencegate::runtime
