@@ -6,11 +6,15 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/json.hpp>
 
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <iostream>
 #include <thread>
 #include <utility>
@@ -25,6 +29,7 @@ constexpr std::size_t page_max = 1'000;
 /// Between two attempts to open a stream again: doubled each time.
 constexpr std::chrono::milliseconds again_first{500};
 constexpr std::chrono::milliseconds again_most{15'000};
+constexpr std::size_t authorities_bytes_max = 8 << 20;
 /// A gateway gives a sign of life every 10 s: a stream that is silent for so long is dead.
 constexpr std::chrono::milliseconds silence_max{30'000};
 
@@ -42,6 +47,21 @@ std::string read_key(const std::filesystem::path& file) {
     return key;
 }
 
+/// The certificates of a file, read once: it may be a pipe. Throws usage_error.
+std::string read_authorities(const std::filesystem::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    std::string text(authorities_bytes_max + 1, '\0');
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(in.gcount()));
+    if (text.size() > authorities_bytes_max) throw usage_error("--cacert: " + file.string() + " is too long");
+    const std::unique_ptr<BIO, decltype(&BIO_free)> memory(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())),
+                                                           &BIO_free);
+    const std::unique_ptr<X509, decltype(&X509_free)> first(PEM_read_bio_X509(memory.get(), nullptr, nullptr, nullptr),
+                                                            &X509_free);
+    if (!first) throw usage_error("--cacert: " + file.string() + " has no certificates that can be read");
+    return text;
+}
+
 /// A stream of events, over as many connections as it takes.
 struct stream_state {
     request what;
@@ -53,7 +73,7 @@ struct stream_state {
 };
 
 /// One connection of it. Throws unreachable.
-boost::asio::awaitable<void> follow_once(wire& from, stream_state& state) {
+boost::asio::awaitable<void> follow_once(http_exchange& from, stream_state& state) {
     state.streamed = false;
     state.head = co_await from.send(state.what, state.within);
     state.streamed = state.head.streams();
@@ -135,21 +155,18 @@ client::client(const gateway_options& given) : api_key_(read_key(given.api_key_f
     } catch (const std::invalid_argument& e) {
         throw usage_error("--url: " + given.url + " " + e.what());
     }
-    try {
-        if (at_.tls) believed_ = make_trust(given.cacert);
-    } catch (const std::runtime_error& e) {
-        throw usage_error("--cacert: " + std::string(e.what()));
-    }
+    if (at_.tls && !given.cacert.empty()) authorities_ = read_authorities(given.cacert);
 }
 
 answer client::call(request what) const {
     boost::asio::io_context io(1);
-    wire to(io, at_, believed_);
+    http_exchange to(io, at_, authorities_);
     what.api_key = api_key_;
     answer got;
     boost::asio::co_spawn(io, to.send(std::move(what), timeout_), [&](std::exception_ptr failed, answer a) {
         if (failed) std::rethrow_exception(failed);
         got = std::move(a);
+        io.stop();
     });
     io.run();
     return got;
@@ -171,10 +188,11 @@ void client::follow(std::string_view target, const std::function<bool(const stre
     auto pause = again_first;
     for (bool first = true;; first = false) {
         boost::asio::io_context io(1);
-        wire from(io, at_, believed_);
+        http_exchange from(io, at_, authorities_);
         try {
-            boost::asio::co_spawn(io, follow_once(from, state), [](std::exception_ptr failed) {
+            boost::asio::co_spawn(io, follow_once(from, state), [&io](std::exception_ptr failed) {
                 if (failed) std::rethrow_exception(failed);
+                io.stop();
             });
             io.run();
             const bool passes = state.head.status >= 500 || state.head.status == 429;

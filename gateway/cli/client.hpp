@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/cli/wire.hpp>
+#include <gateway/cli/http_exchange.hpp>
 
 #include <boost/json/value.hpp>
 
@@ -60,13 +60,14 @@ class client {
     void follow(std::string_view target, const std::function<bool(const stream_event&)>& take) const;
 
     const gateway_address& at() const { return at_; }
-    const trust& believed() const { return believed_; }
+    /// Certificates (PEM) to trust over https; empty: the system's.
+    const std::string& authorities() const { return authorities_; }
     const std::string& api_key() const { return api_key_; }
     std::chrono::milliseconds timeout() const { return timeout_; }
 
   private:
     gateway_address at_;
-    trust believed_;
+    std::string authorities_;
     std::string api_key_;
     std::chrono::milliseconds timeout_;
 };

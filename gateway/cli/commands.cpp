@@ -22,7 +22,10 @@ constexpr std::size_t limit_max = 1'000'000;
 
 const char* const exit_codes =
     "Exit codes: 0 done, 1 the gateway refused or is not ready, 64 wrong arguments, 69 no gateway answers.\n"
-    "The API key is taken from the environment's FENCEGATE_API_KEY or from --api-key-file, never from an argument.\n";
+    "The API key is taken from the environment's FENCEGATE_API_KEY or from --api-key-file, never from an argument.\n"
+    "A gateway on another machine is called by the proxy of http_proxy, https_proxy or all_proxy, unless no_proxy "
+    "names "
+    "it.\n";
 
 /// An option that is a length of time. `into` is given it.
 template <typename Into>
@@ -157,7 +160,8 @@ void commands::add_lock() {
         "not\n"
         "granted in time; 69 no gateway, or it can't grant; 77 the API key is not enough; 64 wrong arguments. The API "
         "key is taken from FENCEGATE_API_KEY or\n"
-        "--api-key-file, never from an argument.\n"
+        "--api-key-file, never from an argument. A gateway on another machine is called by the proxy of http_proxy,\n"
+        "https_proxy or all_proxy, unless no_proxy names it.\n"
         "Examples:\n"
         "  fencegate lock --wait 10s jobs/nightly -- ./nightly --all\n"
         "  fencegate lock --no-wait --max-hold 2h jobs/nightly -- ./nightly --all\n"

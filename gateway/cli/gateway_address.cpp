@@ -1,8 +1,8 @@
 #include <gateway/cli/gateway_address.hpp>
 
-#include <boost/url/encode.hpp>
+#include <gateway/runtime/percent_encoding.hpp>
+
 #include <boost/url/parse.hpp>
-#include <boost/url/rfc/unreserved_chars.hpp>
 #include <boost/url/url_view.hpp>
 
 #include <stdexcept>
@@ -21,7 +21,6 @@ gateway_address parse_address(const std::string& url) {
     gateway_address out;
     out.tls = parsed->scheme() == "https";
     out.host = parsed->host_address();
-    out.port = parsed->has_port() && !parsed->port().empty() ? std::string(parsed->port()) : out.tls ? "443" : "80";
     out.base = std::string(parsed->encoded_path());
     while (out.base.ends_with('/'))
         out.base.pop_back();
@@ -29,8 +28,8 @@ gateway_address parse_address(const std::string& url) {
     return out;
 }
 
-std::string encode(std::string_view text) {
-    return urls::encode(urls::string_view(text.data(), text.size()), urls::unreserved_chars);
+bool gateway_address::is_loopback() const {
+    return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 std::string target_of(std::string_view path, const std::vector<std::pair<std::string, std::string>>& parameters) {
@@ -41,7 +40,7 @@ std::string target_of(std::string_view path, const std::vector<std::pair<std::st
         out += mark;
         out += name;
         out += '=';
-        out += encode(value);
+        out += runtime::percent_encode(value);
         mark = '&';
     }
     return out;

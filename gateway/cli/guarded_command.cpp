@@ -1,5 +1,6 @@
 #include <gateway/cli/guarded_command.hpp>
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <system_error>
 
 namespace fencegate::cli {
@@ -20,6 +22,15 @@ void give_terminal(pid_t group) {
     sigprocmask(SIG_BLOCK, &blocked, &before);
     tcsetpgrp(STDIN_FILENO, group);
     sigprocmask(SIG_SETMASK, &before, nullptr);
+}
+
+std::set<int> open_files() {
+    std::set<int> out;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored))
+        out.insert(std::stoi(entry.path().filename().string()));
+    std::erase_if(out, [](int file) { return fcntl(file, F_GETFD) < 0; });  // the one of the listing itself
+    return out;
 }
 
 [[noreturn]] void become(const std::vector<char*>& argv, const std::vector<int>& handled, const sigset_t& mask,
@@ -40,7 +51,7 @@ void give_terminal(pid_t group) {
 
 }  // namespace
 
-guarded_command::guarded_command() = default;
+guarded_command::guarded_command() : inherited_(open_files()) {}
 
 guarded_command::~guarded_command() {
     if (has_terminal_) give_terminal(getpgrp());
@@ -61,6 +72,10 @@ void guarded_command::start(const std::vector<std::string>& argv,
         words.push_back(const_cast<char*>(word.c_str()));
     words.push_back(nullptr);
 
+    // A library may open files that stay open across exec, as libcurl does.
+    for (const int file : open_files()) {
+        if (!inherited_.contains(file)) fcntl(file, F_SETFD, FD_CLOEXEC);
+    }
     has_terminal_ = owns_terminal();
     // What comes before the program has our handlers off would be taken for ours.
     sigset_t all, before;
@@ -74,7 +89,7 @@ void guarded_command::start(const std::vector<std::string>& argv,
     sigprocmask(SIG_SETMASK, &before, nullptr);
     if (process_ < 0) throw std::system_error(failed, std::system_category(), "fork");
     running_ = true;
-    warden_.guard(process_);
+    watchdog_.guard(process_);
 }
 
 void guarded_command::signal(int number) const {

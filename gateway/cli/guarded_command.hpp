@@ -1,11 +1,12 @@
 #pragma once
 
-#include <gateway/cli/warden.hpp>
+#include <gateway/cli/orphan_watchdog.hpp>
 
 #include <sys/types.h>
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,8 +24,9 @@ class guarded_command {
     guarded_command(const guarded_command&) = delete;
     guarded_command& operator=(const guarded_command&) = delete;
 
-    /// Starts it with `more` in its environment and `handled` signals as they are by default. One that is not there
-    /// ends with 127, one that can't be executed with 126. Throws std::system_error.
+    /// Starts it with `more` in its environment and `handled` signals as they are by default. It inherits the files
+    /// that were open when this object was made, and no other. One that is not there ends with 127, one that can't be
+    /// executed with 126. Throws std::system_error.
     void start(const std::vector<std::string>& argv, const std::vector<std::pair<std::string, std::string>>& more,
                const std::vector<int>& handled);
 
@@ -48,7 +50,8 @@ class guarded_command {
     void stop_with_it(const std::function<void()>& resumed);
     bool owns_terminal() const;
 
-    warden warden_;
+    orphan_watchdog watchdog_;
+    std::set<int> inherited_;  ///< Files that were open before we opened any.
     pid_t process_ = -1;
     bool running_ = false;
     bool has_terminal_ = false;

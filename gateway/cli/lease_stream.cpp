@@ -3,6 +3,8 @@
 #include <gateway/app.hpp>
 #include <gateway/cli/duration.hpp>
 #include <gateway/cli/fields.hpp>
+#include <gateway/runtime/percent_encoding.hpp>
+#include <gateway/runtime/random.hpp>
 
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -11,9 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <iostream>
-#include <random>
 
 namespace fencegate::cli {
 namespace {
@@ -27,13 +27,6 @@ constexpr milliseconds poll_pause{1'000};
 /// Between two requests that failed: doubled each time.
 constexpr milliseconds retry_first{500};
 constexpr milliseconds retry_most{15'000};
-
-std::string random_key() {
-    std::random_device source;
-    char text[32];
-    std::snprintf(text, sizeof text, "lock-%08x%08x", static_cast<unsigned>(source()), static_cast<unsigned>(source()));
-    return text;
-}
 
 int exit_code_of_refusal(unsigned status) {
     if (status == 410 || status == 423 || status == 429) return exit_not_granted;
@@ -77,7 +70,7 @@ boot_clock::time_point valid_from(const json::object& lease, boot_clock::time_po
 
 request lease_question(const std::string& lease_id) {
     request what;
-    what.target = "/v1/leases/" + encode(lease_id);
+    what.target = "/v1/leases/" + runtime::percent_encode(lease_id);
     return what;
 }
 
@@ -102,7 +95,7 @@ std::string joined(const std::vector<std::string>& names) {
 }
 
 lease_stream::lease_stream(asio::io_context& io, const client& gateway, const lock_options& wanted)
-    : io_(io), gateway_(gateway), wanted_(wanted), idempotency_key_(random_key()) {}
+    : io_(io), gateway_(gateway), wanted_(wanted), idempotency_key_("lock-" + runtime::random_hex128()) {}
 
 milliseconds lease_stream::time_left() const {
     if (!wanted_.wait) return milliseconds::max();
@@ -139,7 +132,7 @@ asio::awaitable<std::optional<lock_refusal>> lease_stream::open() {
     milliseconds wait{0};
     milliseconds retry_pause = retry_first;
     for (;;) {
-        connection_ = std::make_unique<wire>(io_, gateway_.at(), gateway_.believed());
+        connection_ = std::make_unique<http_exchange>(io_, gateway_.at(), gateway_.authorities());
         asked_at_ = boot_clock::now();
         answer got;
         lock_refusal refusal{exit_unavailable, {}};
@@ -191,7 +184,7 @@ boot_clock::time_point lease_stream::valid_until(const json::object& lease) cons
 }
 
 asio::awaitable<lease_stream::confirmation> lease_stream::confirm(std::string lease_id, milliseconds within) const {
-    wire connection(io_, gateway_.at(), gateway_.believed());
+    http_exchange connection(io_, gateway_.at(), gateway_.authorities());
     request what = lease_question(lease_id);
     what.api_key = gateway_.api_key();
     const auto asked_at = boot_clock::now();

@@ -2,7 +2,7 @@
 
 #include <gateway/cli/boot_timer.hpp>
 #include <gateway/cli/client.hpp>
-#include <gateway/cli/lock.hpp>
+#include <gateway/cli/lock_options.hpp>
 
 #include <boost/json/object.hpp>
 
@@ -65,7 +65,7 @@ class lease_stream {
     const lock_options& wanted_;
     const std::string idempotency_key_;  ///< Under which the gateway keeps our place from one request to the next.
     const boot_clock::time_point began_ = boot_clock::now();
-    std::unique_ptr<wire> connection_;
+    std::unique_ptr<http_exchange> connection_;
     boot_clock::time_point asked_at_;
     bool waiting_ = false;  ///< An answer said that somebody holds it.
     bool reported_ = false;

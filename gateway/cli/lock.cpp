@@ -6,6 +6,7 @@
 #include <gateway/cli/fields.hpp>
 #include <gateway/cli/guarded_command.hpp>
 #include <gateway/cli/lease_stream.hpp>
+#include <gateway/runtime/percent_encoding.hpp>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -282,7 +283,7 @@ class lock_run {
     void seal() {
         request what;
         what.method = "DELETE";
-        what.target = "/v1/leases/" + encode(lease_id_) + "?seal=true";
+        what.target = "/v1/leases/" + runtime::percent_encode(lease_id_) + "?seal=true";
         int otherwise = exit_unavailable;
         try {
             const answer got = gateway_.call(std::move(what));

@@ -18,7 +18,8 @@ from support.polling import eventually
 
 
 def environment(url: str, key: str | None, **more: str) -> dict[str, str]:
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("FENCEGATE_", "FENCING_")) and name != "NO_COLOR"}
+    ours = {name: value for name, value in os.environ.items()
+            if not name.startswith(("FENCEGATE_", "FENCING_")) and not name.lower().endswith("_proxy") and name != "NO_COLOR"}
     return {**ours, "FENCEGATE_URL": url, **({"FENCEGATE_API_KEY": key} if key else {}), **more}
 
 

@@ -57,7 +57,8 @@ def test_tree_when_looked_at_then_there_is_something_to_check() -> None:
 NAMED_ONLY_IN = [
     # (what may be named, in which folders it may)
     (r"\bpqxx\b|<pqxx", ["gateway/pg"]),
-    (r"\bbeast\b|boost/beast", ["gateway/http", "gateway/api", "gateway/cli"]),
+    (r"\bbeast\b|boost/beast", ["gateway/http", "gateway/api"]),
+    (r"\bcurl_(easy|multi|global|slist)\w*|<curl/", ["gateway/cli"]),
     (r"\bhiredis\b|\bredis(Async)?(Context|Reply|Command|Free|Connect)\w*|<hiredis", ["lockcore/redis"]),
     (r"<prometheus/|\bprometheus::", ["gateway/metrics"]),
     (r"yaml-cpp|\bYAML::", ["gateway/config"]),
@@ -113,7 +114,7 @@ GATEWAY = {
     "api": {"domain", "config", "http", "pg", "audit", "runtime", "metrics"},
     "verify": {"domain", "config", "http", "pg"},
     "dev": {"domain", "config", "pg", "runtime"},
-    "cli": {"config"},
+    "cli": {"config", "runtime"},
 }
 
 

@@ -1,4 +1,4 @@
-#include <gateway/cli/warden.hpp>
+#include <gateway/cli/orphan_watchdog.hpp>
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 namespace fencegate::cli {
 namespace {
 
-[[noreturn]] void stand_guard(int pipe) {
+[[noreturn]] void watch_parent(int pipe) {
     // Out of the reach of the terminal's signals, which are for the command and us.
     setpgid(0, 0);
     if (dup2(pipe, 0) != 0) _exit(1);
@@ -30,13 +30,13 @@ namespace {
 
 }  // namespace
 
-warden::warden() {
+orphan_watchdog::orphan_watchdog() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::system_category(), "pipe");
     process_ = fork();
     if (process_ == 0) {
         close(ends[1]);
-        stand_guard(ends[0]);
+        watch_parent(ends[0]);
     }
     const int failed = errno;
     close(ends[0]);
@@ -47,14 +47,14 @@ warden::warden() {
     }
 }
 
-warden::~warden() {
+orphan_watchdog::~orphan_watchdog() {
     kill(process_, SIGKILL);
     while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
     }
     close(pipe_);
 }
 
-void warden::guard(pid_t group) {
+void orphan_watchdog::guard(pid_t group) {
     while (write(pipe_, &group, sizeof group) < 0 && errno == EINTR) {
     }
 }

@@ -1,2 +1,0 @@
-// Asio's TLS, compiled once.
-#include <boost/asio/ssl/impl/src.hpp>

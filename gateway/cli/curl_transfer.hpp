@@ -1,0 +1,93 @@
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <curl/curl.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fencegate::cli {
+
+/// One HTTP transfer of libcurl that runs on an io_context: libcurl names the sockets and the timer that it waits for.
+/// Names are looked up by a thread of libcurl's, so that a name server that is silent blocks nothing.
+///
+/// Threads: not safe; everything happens on the thread of the io_context.
+class curl_transfer : public std::enable_shared_from_this<curl_transfer> {
+  public:
+    /// Throws std::runtime_error.
+    static std::shared_ptr<curl_transfer> create(boost::asio::io_context& io);
+    /// As create; not to be called otherwise.
+    explicit curl_transfer(boost::asio::io_context& io);
+    ~curl_transfer();
+    curl_transfer(const curl_transfer&) = delete;
+    curl_transfer& operator=(const curl_transfer&) = delete;
+
+    /// Sets an option before the start. Throws std::runtime_error where libcurl refuses it.
+    template <typename Value>
+    void set(CURLoption option, Value value) {
+        require(curl_easy_setopt(easy_, option, value));
+    }
+
+    void start();
+
+    /// Ends it wherever it is; closes its connection. No handler runs afterwards.
+    void close();
+
+    bool has_ended() const { return ended_; }
+    /// After its end.
+    CURLcode result() const { return result_; }
+    /// Why it failed, in the words of libcurl and OpenSSL.
+    std::string error_text() const;
+
+    unsigned status() const;
+    /// As the answer's head has it; may be empty.
+    std::string content_type() const;
+    /// Whether the address of the host, or of the proxy, is known.
+    bool is_name_resolved() const;
+
+    /// Resumes wait().
+    void notify() { changed_.cancel(); }
+    /// Waits until notify() or the end of the transfer. Out: whether that came before `until`.
+    boost::asio::awaitable<bool> wait(std::chrono::steady_clock::time_point until);
+
+    /// Continues after a callback has paused the transfer. May call callbacks.
+    void resume();
+
+    /// Whether bytes have arrived that libcurl has not read.
+    bool has_unread() const;
+
+    /// Closes the connection for sending; what the peer still sends can be read.
+    void shut_down_sending();
+
+  private:
+    struct watched_socket;
+
+    static curl_socket_t open_socket(void* self, curlsocktype purpose, curl_sockaddr* address);
+    static int close_socket(void* self, curl_socket_t socket);
+    static int on_socket(CURL* easy, curl_socket_t socket, int events, void* self, void* data);
+    static int on_timer(CURLM* multi, long timeout_ms, void* self);
+
+    void require(CURLcode code) const;
+    void watch(curl_socket_t socket, int events);
+    void arm(const std::shared_ptr<watched_socket>& watched);
+    void perform(curl_socket_t socket, int events);
+
+    boost::asio::io_context& io_;
+    boost::asio::steady_timer timer_, changed_;
+    std::map<curl_socket_t, std::shared_ptr<watched_socket>> watched_;
+    std::vector<curl_socket_t> open_;  ///< Connections; one once the answer's head is there.
+    CURLM* multi_ = nullptr;
+    CURL* easy_ = nullptr;
+    char error_[CURL_ERROR_SIZE] = {};
+    CURLcode result_ = CURLE_OK;
+    bool ended_ = false;
+};
+
+}  // namespace fencegate::cli
