@@ -1,14 +1,13 @@
 // fencegate's command line: reads arguments and configuration, hands over to one of the commands, and turns the
 // outcome into an exit code.
+#include <gateway/admin/check.hpp>
+#include <gateway/admin/migrate.hpp>
+#include <gateway/admin/verify.hpp>
 #include <gateway/app.hpp>
 #include <gateway/cli/commands.hpp>
-#include <gateway/dev/check.hpp>
-#include <gateway/dev/dev.hpp>
-#include <gateway/dev/ports.hpp>
-#include <gateway/dev/process.hpp>
-#include <gateway/dev/sql_scripts.hpp>
-#include <gateway/pg/migrate.hpp>
-#include <gateway/verify/verify.hpp>
+#include <gateway/devstack/dev.hpp>
+#include <gateway/devstack/ports.hpp>
+#include <gateway/devstack/process.hpp>
 
 #include <lockcore/types.hpp>
 
@@ -37,30 +36,13 @@ std::optional<config> read_config(const std::filesystem::path& file) {
     return std::nullopt;
 }
 
-int run_migrate(const std::string& conninfo, bool with_example, const std::string& proof_key) {
-    spdlog::set_level(spdlog::level::warn);
-    auto scripts = dev::schema_scripts();
-    if (with_example) scripts.push_back(dev::shop_script());
-    const auto done = pg::migrate(conninfo, scripts, proof_key);
-    if (done) {
-        std::cout << "The schema fencing has version " << done->version
-                  << (with_example ? "; the shop example is installed" : "")
-                  << (proof_key.empty() ? ".\n" : "; callers of fencing.enter need a proof.\n");
-        if (!done->recorder_fault.empty())
-            std::cerr << "fencegate migrate: refusals of direct SQL are not recorded: " << done->recorder_fault << "\n";
-        return exit_ok;
-    }
-    std::cerr << "fencegate migrate: " << done.error().detail << "\n";
-    return done.error().code == errc::storage_unavailable ? exit_unavailable : exit_failed;
-}
-
 struct arguments {
     std::string config_file;
     std::string conninfo;
     bool with_example = false;
     bool require_proof = false;
-    dev::options dev;
-    verify::options verify;
+    devstack::options dev;
+    admin::verify_options verify;
 };
 
 void add_config(CLI::App& command, arguments& given, bool required) {
@@ -70,7 +52,7 @@ void add_config(CLI::App& command, arguments& given, bool required) {
     if (required) option->required();
 }
 
-void describe_dev(CLI::App& command, dev::options& wanted) {
+void describe_dev(CLI::App& command, devstack::options& wanted) {
     command.add_option("--data-dir", wanted.data_dir, "Where all of it lies; made if missing")
         ->type_name("DIR")
         ->capture_default_str();
@@ -79,9 +61,9 @@ void describe_dev(CLI::App& command, dev::options& wanted) {
         ->capture_default_str()
         ->check([](const std::string& text) -> std::string {
             try {
-                dev::parse_endpoint(text);
+                devstack::parse_endpoint(text);
                 return {};
-            } catch (const dev::stack_error& e) {
+            } catch (const devstack::stack_error& e) {
                 return e.what();
             }
         });
@@ -94,7 +76,7 @@ void describe_dev(CLI::App& command, dev::options& wanted) {
                      "API keys admin, orders and auditor; without, every caller is `dev` with all scopes");
     command.add_option("--gateways", wanted.gateways, "Gateways, each a process and a port of its own")
         ->capture_default_str()
-        ->check(CLI::Range(1U, dev::gateways_max));
+        ->check(CLI::Range(1U, devstack::gateways_max));
     command
         .add_option("--appendfsync", wanted.appendfsync,
                     "Of the Redis nodes; with always a restarted node votes again at once")
@@ -108,7 +90,7 @@ void describe_dev(CLI::App& command, dev::options& wanted) {
 void describe_verify(CLI::App& command, arguments& given) {
     add_config(command, given, false);
     command.add_option("--conninfo", given.conninfo, "libpq connection string of a role that may read the history");
-    verify::options& wanted = given.verify;
+    admin::verify_options& wanted = given.verify;
     command.add_option("--from", wanted.from, "Only rows from this time on, as PostgreSQL reads times")
         ->type_name("TIME");
     command.add_option("--to", wanted.to, "Only rows before this time; else up to the beginning of the run")
@@ -184,10 +166,10 @@ int run(int argc, char** argv) {
     if (const auto code = people.run()) return *code;
     if (dev_command->parsed()) {
         spdlog::set_level(spdlog::level::warn);
-        return dev::run(given.dev);
+        return devstack::run(given.dev);
     }
     if (migrate_command->parsed() && !given.conninfo.empty() && !given.require_proof)
-        return run_migrate(given.conninfo, given.with_example, {});
+        return admin::migrate(given.conninfo, given.with_example, {});
     if (migrate_command->parsed() && given.config_file.empty()) {
         std::cerr << (given.require_proof
                           ? "fencegate migrate: --require-proof needs --config, which has the signing key\n"
@@ -201,15 +183,15 @@ int run(int argc, char** argv) {
         }
         postgres_config database;
         database.conninfo = given.conninfo;
-        return verify::run(database, given.verify);
+        return admin::verify(database, given.verify);
     }
     const auto cfg = read_config(given.config_file);
     if (!cfg) return exit_bad_config;
     if (serve_command->parsed()) return serve(*cfg);
-    if (check_command->parsed()) return dev::check(*cfg);
-    if (verify_command->parsed()) return verify::run(cfg->postgres, given.verify);
-    return run_migrate(given.conninfo.empty() ? cfg->postgres.conninfo : given.conninfo, given.with_example,
-                       given.require_proof ? cfg->lease.signing_key : std::string());
+    if (check_command->parsed()) return admin::check(*cfg);
+    if (verify_command->parsed()) return admin::verify(cfg->postgres, given.verify);
+    return admin::migrate(given.conninfo.empty() ? cfg->postgres.conninfo : given.conninfo, given.with_example,
+                          given.require_proof ? cfg->lease.signing_key : std::string());
 }
 
 }  // namespace

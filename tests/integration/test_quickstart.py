@@ -1,4 +1,4 @@
-"""The first minutes: gateway/quickstart, gateway/story and config/install-packages, on machines that are not set up as ours."""
+"""The first minutes: gateway/quickstart, gateway/devstack/demo and config/install-packages, on machines that are not set up as ours."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def stub(folder: Path, name: str, script: str) -> None:
     program.chmod(0o755)
 
 
-def test_story_when_the_locale_is_not_there_then_it_ends_well(stack: Stack) -> None:
+def test_demo_when_the_locale_is_not_there_then_it_ends_well(stack: Stack) -> None:
     warned = subprocess.run(["psql", "--version"], env=FOREIGN, capture_output=True, text=True)
     assert "locale" in warned.stderr, "psql is expected to warn, or this test shows nothing"
-    done = subprocess.run([str(ROOT / "gateway" / "story"), str(stack.data / "stack.json")], env=FOREIGN, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([str(ROOT / "gateway" / "devstack" / "demo"), str(stack.data / "stack.json")], env=FOREIGN, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     refusals = [line for line in done.stdout.splitlines() if line.startswith("psql<")]
     assert [line.split()[2] for line in refusals] == ["FG428:", "FG412:"]

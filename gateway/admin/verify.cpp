@@ -1,9 +1,9 @@
-#include <gateway/verify/verify.hpp>
+#include <gateway/admin/verify.hpp>
 
+#include <gateway/admin/history_checker.hpp>
+#include <gateway/admin/report.hpp>
 #include <gateway/pg/cluster.hpp>
 #include <gateway/pg/history_walk.hpp>
-#include <gateway/verify/judge.hpp>
-#include <gateway/verify/report.hpp>
 
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 #include <iostream>
 #include <thread>
 
-namespace fencegate::verify {
+namespace fencegate::admin {
 namespace {
 
 using namespace std::chrono_literals;
@@ -58,8 +58,8 @@ class progress {
 
 class run_state {
   public:
-    run_state(pg::session& via, const options& wanted, const pg::walk_bounds& bounds)
-        : via_(via), wanted_(wanted), bounds_(bounds), judge_(wanted.skew_ms * 1'000) {}
+    run_state(pg::session& via, const verify_options& wanted, const pg::walk_bounds& bounds)
+        : via_(via), wanted_(wanted), bounds_(bounds), checker_(wanted.skew_ms * 1'000) {}
 
     outcome run() {
         pg::history_walk walk(via_, range());
@@ -67,16 +67,16 @@ class run_state {
             progress bar(bounds_.rows, wanted_.from || wanted_.to || wanted_.resource_prefix);
             for (auto rows = walk.next(); !rows.empty(); rows = walk.next()) {
                 for (const auto& row : rows)
-                    judge_.add(row);
+                    checker_.add(row);
                 take(false);
-                bar.show(judge_.counts().rows, rows.back().resource);
+                bar.show(checker_.counts().rows, rows.back().resource);
             }
         }
-        judge_.finish();
+        checker_.finish();
         take(true);
         look_for_strays();
         ask_late();
-        result_.counts = judge_.counts();
+        result_.counts = checker_.counts();
         result_.from_us = bounds_.from_us;
         result_.to_us = bounds_.to_us;
         return std::move(result_);
@@ -89,10 +89,10 @@ class run_state {
     }
 
     void take(bool all) {
-        for (auto& f : judge_.take_findings())
+        for (auto& f : checker_.take_findings())
             add(std::move(f));
-        std::ranges::move(judge_.take_unknown(), std::back_inserter(unknown_));
-        std::ranges::move(judge_.take_fences(), std::back_inserter(fences_));
+        std::ranges::move(checker_.take_unknown(), std::back_inserter(unknown_));
+        std::ranges::move(checker_.take_fences(), std::back_inserter(fences_));
         if (all || unknown_.size() >= asked_at_once) ask_for_grants();
         if (all || fences_.size() >= asked_at_once) compare_fences();
     }
@@ -175,9 +175,9 @@ class run_state {
     }
 
     pg::session& via_;
-    const options& wanted_;
+    const verify_options& wanted_;
     pg::walk_bounds bounds_;
-    judge judge_;
+    history_checker checker_;
     outcome result_;
     std::vector<unknown_token> unknown_;
     std::vector<unknown_token> late_;
@@ -186,7 +186,7 @@ class run_state {
 
 }  // namespace
 
-int run(const postgres_config& database, const options& wanted) {
+int verify(const postgres_config& database, const verify_options& wanted) {
     const auto give_up = [](const std::string& why) {
         std::cerr << "fencegate verify: " << why << "\n";
         return could_not_run;
@@ -213,4 +213,4 @@ int run(const postgres_config& database, const options& wanted) {
     }
 }
 
-}  // namespace fencegate::verify
+}  // namespace fencegate::admin

@@ -1,7 +1,7 @@
-#include <gateway/dev/postgres.hpp>
+#include <gateway/devstack/postgres.hpp>
 
-#include <gateway/dev/files.hpp>
-#include <gateway/dev/sql_scripts.hpp>
+#include <gateway/admin/sql_scripts.hpp>
+#include <gateway/devstack/files.hpp>
 #include <gateway/pg/migrate.hpp>
 #include <gateway/pg/session.hpp>
 
@@ -13,7 +13,7 @@
 #include <cstdlib>
 #include <functional>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 namespace {
 
 /// sun_path holds 108 bytes with the zero; PostgreSQL adds /.s.PGSQL.65535 to the folder.
@@ -200,8 +200,8 @@ bool postgres::install() const {
     } catch (const pg::statement_failed& e) {
         throw stack_error(std::string("the database could not be created: ") + e.what());
     }
-    sql_scripts scripts = schema_scripts();
-    scripts.push_back(shop_script());
+    admin::sql_scripts scripts = admin::schema_scripts();
+    scripts.push_back(admin::shop_script());
     const std::string login = gateway_role;
     // Passwords are literals of hexadecimal digits.
     scripts.emplace_back("dev stack",
@@ -232,4 +232,4 @@ void postgres::tidy() const {
     std::filesystem::remove(sockets_, ignored);
 }
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace fencegate::dev {
+namespace fencegate::admin {
 
 /// A file's name and its text.
 using sql_script = std::pair<std::string, std::string>;
@@ -15,4 +15,4 @@ sql_scripts schema_scripts();
 /// sql/examples/shop.sql.
 sql_script shop_script();
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::admin

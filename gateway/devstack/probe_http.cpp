@@ -1,4 +1,4 @@
-#include <gateway/dev/probe_http.hpp>
+#include <gateway/devstack/probe_http.hpp>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 
 namespace {
 
@@ -63,4 +63,4 @@ unsigned get_status(const endpoint& where, const std::string& path) {
     return status;
 }
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

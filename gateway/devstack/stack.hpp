@@ -1,10 +1,10 @@
 #pragma once
 
-#include <gateway/dev/dev.hpp>
-#include <gateway/dev/ports.hpp>
-#include <gateway/dev/postgres.hpp>
-#include <gateway/dev/process.hpp>
-#include <gateway/dev/supervisor.hpp>
+#include <gateway/devstack/options.hpp>
+#include <gateway/devstack/ports.hpp>
+#include <gateway/devstack/postgres.hpp>
+#include <gateway/devstack/process.hpp>
+#include <gateway/devstack/supervisor.hpp>
 
 #include <filesystem>
 #include <map>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 
 /// Makes DIR and gives its full name. Throws stack_error.
 std::filesystem::path prepare_folder(const std::filesystem::path& dir);
@@ -53,4 +53,4 @@ class stack {
     std::optional<postgres> database_;
 };
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 
 /// An address and a port, as in `127.0.0.1:8080` or `[::1]:8080`.
 struct endpoint {
@@ -43,4 +43,4 @@ class port_book {
     std::map<std::string, std::uint16_t> given_;  ///< In this start.
 };
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

@@ -1,4 +1,4 @@
-#include <gateway/dev/check.hpp>
+#include <gateway/admin/check.hpp>
 
 #include <gateway/app.hpp>
 #include <gateway/config/file_limit.hpp>
@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <iostream>
 
-namespace fencegate::dev {
+namespace fencegate::admin {
 namespace {
 
 /// Prints what was found and remembers whether all of it was good.
@@ -116,4 +116,4 @@ int check(const config& cfg) {
     return found.all_good() ? exit_ok : exit_unavailable;
 }
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::admin

@@ -1,4 +1,4 @@
-#include <gateway/dev/process.hpp>
+#include <gateway/devstack/process.hpp>
 
 #include <fcntl.h>
 #include <grp.h>
@@ -12,7 +12,7 @@
 #include <deque>
 #include <fstream>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 namespace {
 
 constexpr std::size_t tail_lines = 8;
@@ -115,4 +115,4 @@ std::string describe_end(int wait_status) {
     return "ended with " + std::to_string(WEXITSTATUS(wait_status));
 }
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

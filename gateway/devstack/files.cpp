@@ -1,10 +1,12 @@
-#include <gateway/dev/files.hpp>
+#include <gateway/devstack/files.hpp>
 
-#include <gateway/dev/process.hpp>
+#include <gateway/devstack/process.hpp>
+#include <gateway/runtime/random.hpp>
+
+#include <lockcore/encoding.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,7 +16,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 namespace {
 
 [[noreturn]] void fail(const std::filesystem::path& what) {
@@ -66,16 +68,9 @@ void own_folder(const std::filesystem::path& folder, mode_t mode, uid_t owner, g
 }
 
 std::string random_secret() {
-    std::array<unsigned char, 32> bits{};
-    if (getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size()))
-        throw stack_error("getrandom failed");
-    static constexpr char digits[] = "0123456789abcdef";
-    std::string text;
-    for (const unsigned char byte : bits) {
-        text += digits[byte >> 4];
-        text += digits[byte & 15];
-    }
-    return text;
+    std::array<std::byte, 32> bits;
+    runtime::random_bytes(bits);
+    return lockcore::to_hex(bits);
 }
 
 std::string kept_secret(const std::filesystem::path& file) {
@@ -102,4 +97,4 @@ folder_lock::~folder_lock() {
     close(file_);
 }
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

@@ -1,7 +1,7 @@
-#include <gateway/dev/ports.hpp>
+#include <gateway/devstack/ports.hpp>
 
-#include <gateway/dev/files.hpp>
-#include <gateway/dev/process.hpp>
+#include <gateway/devstack/files.hpp>
+#include <gateway/devstack/process.hpp>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -14,7 +14,7 @@
 #include <random>
 #include <sstream>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 namespace {
 
 /// Below Linux' range for outgoing connections (32768 and up), so that none of those takes a server's port while it
@@ -127,4 +127,4 @@ void port_book::save() const {
     write_atomically(file_, text, 0644);
 }
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

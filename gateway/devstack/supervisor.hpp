@@ -1,13 +1,13 @@
 #pragma once
 
-#include <gateway/dev/process.hpp>
+#include <gateway/devstack/process.hpp>
 
 #include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 
 /// Keeps programs running: one that ends is started again after a second. One loop, no threads.
 ///
@@ -67,4 +67,4 @@ class supervisor {
     unsigned stop_signals_ = 0;
 };
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

@@ -1,4 +1,4 @@
-#include <gateway/verify/report.hpp>
+#include <gateway/admin/report.hpp>
 
 #include <gateway/http/rfc3339.hpp>
 
@@ -11,7 +11,7 @@
 #include <sstream>
 #include <string_view>
 
-namespace fencegate::verify {
+namespace fencegate::admin {
 namespace {
 
 struct promise {
@@ -113,4 +113,4 @@ std::string render_json(const outcome& found) {
     return json::serialize(out) + "\n";
 }
 
-}  // namespace fencegate::verify
+}  // namespace fencegate::admin

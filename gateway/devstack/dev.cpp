@@ -1,9 +1,9 @@
-#include <gateway/dev/dev.hpp>
+#include <gateway/devstack/dev.hpp>
 
 #include <gateway/app.hpp>
-#include <gateway/dev/files.hpp>
-#include <gateway/dev/stack.hpp>
-#include <gateway/dev/supervisor.hpp>
+#include <gateway/devstack/files.hpp>
+#include <gateway/devstack/stack.hpp>
+#include <gateway/devstack/supervisor.hpp>
 
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 #include <exception>
 #include <iostream>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 namespace {
 
 using namespace std::chrono_literals;
@@ -92,4 +92,4 @@ int run(const options& wanted) {
     return exit;
 }
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

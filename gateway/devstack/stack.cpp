@@ -1,8 +1,8 @@
-#include <gateway/dev/stack.hpp>
+#include <gateway/devstack/stack.hpp>
 
 #include <gateway/config/secrets.hpp>
-#include <gateway/dev/files.hpp>
-#include <gateway/dev/probe_http.hpp>
+#include <gateway/devstack/files.hpp>
+#include <gateway/devstack/probe_http.hpp>
 
 #include <boost/json.hpp>
 
@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cstdio>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 namespace {
 
 struct key_of_stack {
@@ -219,4 +219,4 @@ std::string stack::summary(double seconds) const {
     return text;
 }
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

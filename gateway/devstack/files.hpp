@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 
 /// Writes a file anew beside its place and renames it there: a reader sees the old or the new one, whole. Throws
 /// stack_error.
@@ -36,4 +36,4 @@ class folder_lock {
     int file_;
 };
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

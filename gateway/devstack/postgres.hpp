@@ -1,13 +1,13 @@
 #pragma once
 
-#include <gateway/dev/process.hpp>
+#include <gateway/devstack/process.hpp>
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 
 /// The stack's own PostgreSQL: made once by initdb below DIR/postgres, run as an unprivileged user where we are root.
 ///
@@ -53,4 +53,4 @@ class postgres {
     std::optional<account> user_;
 };
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

@@ -1,13 +1,13 @@
 #pragma once
 
-#include <gateway/verify/judge.hpp>
+#include <gateway/admin/history_checker.hpp>
 
 #include <chrono>
 #include <map>
 #include <string>
 #include <vector>
 
-namespace fencegate::verify {
+namespace fencegate::admin {
 
 /// Findings that are told of each promise; more are counted.
 inline constexpr std::int64_t findings_max = 1'000;
@@ -29,4 +29,4 @@ struct outcome {
 std::string render_page(const outcome& found);
 std::string render_json(const outcome& found);
 
-}  // namespace fencegate::verify
+}  // namespace fencegate::admin

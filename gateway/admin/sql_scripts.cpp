@@ -1,9 +1,9 @@
-#include <gateway/dev/sql_scripts.hpp>
+#include <gateway/admin/sql_scripts.hpp>
 
-#include <gateway/dev/example_files.hpp>
-#include <gateway/dev/schema_files.hpp>
+#include <gateway/admin/example_files.hpp>
+#include <gateway/admin/schema_files.hpp>
 
-namespace fencegate::dev {
+namespace fencegate::admin {
 
 sql_scripts schema_scripts() {
     sql_scripts out;
@@ -16,4 +16,4 @@ sql_script shop_script() {
     return {"shop.sql", std::string(examples::file("shop.sql"))};
 }
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::admin

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-namespace fencegate::verify {
+namespace fencegate::admin {
 
 /// A row that breaks a promise.
 struct finding {
-    char promise = 'a';  ///< Of the list at class judge.
+    char promise = 'a';  ///< Of the list at class history_checker.
     std::int64_t id = 0;
     std::string resource;
     std::string why;
@@ -58,10 +58,10 @@ struct last_fence {
 ///
 /// Limits:  of a resource it keeps 4,096 rows, to bring those in the order of their times into that of their ids, and
 ///          the 1,024 newest grants; a write with an older token is asked about as unknown_token.
-class judge {
+class history_checker {
   public:
     /// `skew_us`: how far the clocks of two gateways may be apart.
-    explicit judge(std::int64_t skew_us) : skew_us_(skew_us) {}
+    explicit history_checker(std::int64_t skew_us) : skew_us_(skew_us) {}
 
     /// Rows by resource, then at, then id.
     void add(const history_evidence& row);
@@ -90,10 +90,10 @@ class judge {
     void add_grant(const history_evidence& row);
     void add_lease_event(const history_evidence& row);
     void add_guard_row(const history_evidence& row);
-    void judge_next_guard_row();
-    void judge_write(const history_evidence& row);
-    void judge_refusal(const history_evidence& row);
-    void judge_fence(const history_evidence& row);
+    void check_next_guard_row();
+    void check_write(const history_evidence& row);
+    void check_refusal(const history_evidence& row);
+    void check_fence(const history_evidence& row);
     void set_fence(std::int64_t token, std::int64_t id);
 
     std::int64_t skew_us_;
@@ -115,4 +115,4 @@ class judge {
     std::int64_t fence_id_ = 0;
 };
 
-}  // namespace fencegate::verify
+}  // namespace fencegate::admin

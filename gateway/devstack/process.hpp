@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 
 /// Why the stack can't run, in words for the person who started it.
 class stack_error : public std::runtime_error {
@@ -59,4 +59,4 @@ std::string log_tail(const std::filesystem::path& log);
 /// "ended with 1", "killed by signal 9".
 std::string describe_end(int wait_status);
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

@@ -1,4 +1,4 @@
-#include <gateway/dev/supervisor.hpp>
+#include <gateway/devstack/supervisor.hpp>
 
 #include <sys/wait.h>
 
@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <iostream>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 namespace {
 
 /// A SIGHUP that we were started to ignore (nohup) stays ignored: a blocked one would be taken all the same.
@@ -135,4 +135,4 @@ pid_t supervisor::pid_of(const std::string& name) const {
     return found == kept_.end() ? 0 : found->announced;
 }
 
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

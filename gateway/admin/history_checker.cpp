@@ -1,9 +1,9 @@
-#include <gateway/verify/judge.hpp>
+#include <gateway/admin/history_checker.hpp>
 
 #include <algorithm>
 #include <utility>
 
-namespace fencegate::verify {
+namespace fencegate::admin {
 namespace {
 
 constexpr std::size_t reorder_max = 4'096;
@@ -16,7 +16,7 @@ std::string text(std::int64_t number) {
 
 }  // namespace
 
-void judge::add(const history_evidence& row) {
+void history_checker::add(const history_evidence& row) {
     if (row.resource != resource_) {
         end_resource();
         begin_resource(row.resource);
@@ -33,11 +33,11 @@ void judge::add(const history_evidence& row) {
     }
 }
 
-void judge::find(char promise, std::int64_t id, std::string why) {
+void history_checker::find(char promise, std::int64_t id, std::string why) {
     findings_.push_back({promise, id, resource_, std::move(why)});
 }
 
-void judge::begin_resource(const std::string& name) {
+void history_checker::begin_resource(const std::string& name) {
     resource_ = name;
     ++counts_.resources;
     grants_.clear();
@@ -49,9 +49,9 @@ void judge::begin_resource(const std::string& name) {
     fence_id_ = 0;
 }
 
-void judge::end_resource() {
+void history_checker::end_resource() {
     while (!waiting_.empty())
-        judge_next_guard_row();
+        check_next_guard_row();
     for (auto& [token, write] : unknown_here_)
         unknown_.push_back(std::move(write));
     unknown_here_.clear();
@@ -59,7 +59,7 @@ void judge::end_resource() {
     fence_.reset();
 }
 
-void judge::add_grant(const history_evidence& row) {
+void history_checker::add_grant(const history_evidence& row) {
     ++counts_.grants;
     if (!row.token) return find('a', row.id, "a lease was granted without a token");
     const std::int64_t token = *row.token;
@@ -92,7 +92,7 @@ void judge::add_grant(const history_evidence& row) {
     unknown_here_.erase(token);
 }
 
-void judge::add_lease_event(const history_evidence& row) {
+void history_checker::add_lease_event(const history_evidence& row) {
     const bool renewed = row.event == "lease_renewed";
     const bool ended = row.event == "lease_released" || row.event == "lease_revoked" || row.event == "lease_expired";
     counts_.renewals += renewed ? 1 : 0;
@@ -104,16 +104,16 @@ void judge::add_lease_event(const history_evidence& row) {
     if (ended) held->second.until_us = std::min(held->second.until_us, row.at_us);
 }
 
-void judge::add_guard_row(const history_evidence& row) {
+void history_checker::add_guard_row(const history_evidence& row) {
     // What observe mode let through, changes without any token, and other reasons say nothing of the fence.
     if (row.event == "write_rejected" && (row.observed || !row.token || row.other_refusal)) return;
     if (row.event == "write_applied" && row.token && !row.bare && !row.direct && !grants_.contains(*row.token))
         unknown_here_.try_emplace(*row.token, unknown_token{resource_, *row.token, row.id, row.at_us});
     waiting_.push(row);
-    if (waiting_.size() > reorder_max) judge_next_guard_row();
+    if (waiting_.size() > reorder_max) check_next_guard_row();
 }
 
-void judge::judge_next_guard_row() {
+void history_checker::check_next_guard_row() {
     const history_evidence row = waiting_.top();
     waiting_.pop();
     if (row.id < last_guard_id_)
@@ -123,15 +123,15 @@ void judge::judge_next_guard_row() {
                 ", which was recorded later: the server's clock was set back, and what was between is not judged");
     last_guard_id_ = row.id;
     if (row.event == "write_applied") {
-        judge_write(row);
+        check_write(row);
     } else if (row.event == "write_rejected") {
-        judge_refusal(row);
+        check_refusal(row);
     } else {
-        judge_fence(row);
+        check_fence(row);
     }
 }
 
-void judge::judge_write(const history_evidence& row) {
+void history_checker::check_write(const history_evidence& row) {
     ++counts_.writes;
     counts_.bare_writes += row.bare ? 1 : 0;
     counts_.direct_writes += row.direct ? 1 : 0;
@@ -157,7 +157,7 @@ void judge::judge_write(const history_evidence& row) {
     set_fence(token, row.id);
 }
 
-void judge::judge_refusal(const history_evidence& row) {
+void history_checker::check_refusal(const history_evidence& row) {
     ++counts_.refusals;
     if (!row.last_token || *row.token >= *row.last_token)
         return find('d', row.id,
@@ -172,7 +172,7 @@ void judge::judge_refusal(const history_evidence& row) {
     if (row.of_guard && fence_) set_fence(*row.last_token, row.id);
 }
 
-void judge::judge_fence(const history_evidence& row) {
+void history_checker::check_fence(const history_evidence& row) {
     ++counts_.fences;
     if (!row.last_token) return find('e', row.id, "a fence was raised to nothing");
     if (row.repair) {
@@ -187,9 +187,9 @@ void judge::judge_fence(const history_evidence& row) {
     set_fence(*row.last_token, row.id);
 }
 
-void judge::set_fence(std::int64_t token, std::int64_t id) {
+void history_checker::set_fence(std::int64_t token, std::int64_t id) {
     if (!fence_ || *fence_ != token) fence_id_ = id;
     fence_ = token;
 }
 
-}  // namespace fencegate::verify
+}  // namespace fencegate::admin

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-namespace fencegate::dev {
+namespace fencegate::devstack {
 
 inline constexpr unsigned gateways_max = 16;
 
@@ -16,11 +16,4 @@ struct options {
     std::string appendfsync = "always";  ///< Redis' always, everysec or no. With always a restarted node votes at once.
 };
 
-/// Runs Redis nodes, a PostgreSQL and gateways of its own until SIGTERM or SIGINT, restarting what dies; then stops all
-/// of it. DIR/stack.json says where everything is, from readiness on and after each change.
-///
-/// Out:     an exit code of gateway/app.hpp.
-/// Threads: the process must have one only: children end with the thread that made them.
-int run(const options& wanted);
-
-}  // namespace fencegate::dev
+}  // namespace fencegate::devstack

@@ -1,0 +1,30 @@
+#include <gateway/admin/migrate.hpp>
+
+#include <gateway/admin/sql_scripts.hpp>
+#include <gateway/app.hpp>
+#include <gateway/pg/migrate.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <iostream>
+
+namespace fencegate::admin {
+
+int migrate(const std::string& conninfo, bool with_example, const std::string& proof_key) {
+    spdlog::set_level(spdlog::level::warn);
+    auto scripts = schema_scripts();
+    if (with_example) scripts.push_back(shop_script());
+    const auto done = pg::migrate(conninfo, scripts, proof_key);
+    if (done) {
+        std::cout << "The schema fencing has version " << done->version
+                  << (with_example ? "; the shop example is installed" : "")
+                  << (proof_key.empty() ? ".\n" : "; callers of fencing.enter need a proof.\n");
+        if (!done->recorder_fault.empty())
+            std::cerr << "fencegate migrate: refusals of direct SQL are not recorded: " << done->recorder_fault << "\n";
+        return exit_ok;
+    }
+    std::cerr << "fencegate migrate: " << done.error().detail << "\n";
+    return done.error().code == errc::storage_unavailable ? exit_unavailable : exit_failed;
+}
+
+}  // namespace fencegate::admin

@@ -1,0 +1,146 @@
+# shellcheck shell=bash disable=SC2154
+# The functions of gateway/quickstart, which sources this file. They share `root`, the folder of the tree; `once`, `data` and `http`, what was asked
+# for; `dev`, the process of the stack; `output`, a file with what it says.
+
+usage() {
+    cat <<'TEXT'
+usage: gateway/quickstart [--once] [--data-dir DIR] [--http ADDR:PORT]
+  --once            end after the demo and leave nothing behind (data in a throwaway folder)
+  --data-dir DIR    where the stack keeps its data; default var/dev
+  --http ADDR:PORT  where the gateway listens; default 127.0.0.1:8080, or any free port if that is taken
+TEXT
+}
+
+# Sets `once`, `data` and `http`.
+read_arguments() {
+    once=no
+    data=
+    http=
+    while (($# > 0)); do
+        case $1 in
+            --once) once=yes ;;
+            --data-dir | --http)
+                if (($# < 2)); then
+                    usage >&2
+                    exit 64
+                fi
+                if [[ $1 == --http ]]; then http=$2; else data=$2; fi
+                shift
+                ;;
+            -h | --help)
+                usage
+                exit 0
+                ;;
+            *)
+                usage >&2
+                exit 64
+                ;;
+        esac
+        shift
+    done
+}
+
+# Stops the stack and removes what is not to stay, however the script ends.
+clean_up_at_exit() {
+    dev=
+    throwaway=
+    output=$(mktemp)
+    trap clean_up EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+}
+
+clean_up() {
+    trap '' INT TERM
+    if [[ -n $dev ]] && kill -0 "$dev" 2>/dev/null; then
+        kill -TERM "$dev" 2>/dev/null || true
+        wait "$dev" 2>/dev/null || true
+    fi
+    rm -f "$output"
+    if [[ -n $throwaway ]]; then rm -rf "$throwaway"; fi
+}
+
+# Reads ninja's output: all of it goes to the log; a terminal sees one line that counts, anything else a line each tenth.
+show_progress() {
+    local line done_files all_files tenth=0
+    while IFS= read -r line; do
+        printf '%s\n' "$line" >>"$log"
+        [[ $line =~ ^\[([0-9]+)/([0-9]+)\]\  ]] || continue
+        done_files=${BASH_REMATCH[1]} all_files=${BASH_REMATCH[2]}
+        if [[ -t 1 ]]; then
+            printf '\r  %d of %d files' "$done_files" "$all_files"
+        elif ((done_files * 10 / all_files > tenth)); then
+            tenth=$((done_files * 10 / all_files))
+            printf '  %d of %d files\n' "$done_files" "$all_files"
+        fi
+    done
+    if [[ -t 1 && -n ${done_files:-} ]]; then printf '\n'; fi
+}
+
+run_cmake() { (cd "$root" && cmake --preset release && NINJA_STATUS='[%f/%t] ' cmake --build --preset release --target fencegate -j "$(nproc)") 2>&1; }
+
+build_fencegate() {
+    mkdir -p "$root/build"
+    log=$root/build/quickstart.log
+    : >"$log"
+    if ! run_cmake | show_progress; then
+        tail -n 40 "$log" >&2
+        echo "The build failed; all of its log is in build/quickstart.log" >&2
+        exit 1
+    fi
+}
+
+# As root, PostgreSQL runs as another user, which may not be let into the folder of this tree (/root, say).
+postgres_may_enter() {
+    ((EUID != 0)) && return 0
+    local user=postgres
+    id "$user" >/dev/null 2>&1 || user=nobody
+    setpriv --reuid "$user" --regid "$(id -g "$user")" --init-groups test -x "$1"
+}
+
+# Sets `data` and `http` where nothing was asked for.
+choose_places() {
+    if [[ $once == yes && -z $data ]]; then
+        throwaway=$(mktemp -d /var/tmp/fencegate-XXXXXX)
+        chmod 755 "$throwaway"
+        data=$throwaway/data
+    elif [[ -z $data ]]; then
+        data=$root/var/dev
+        postgres_may_enter "$root" || data=/var/tmp/fencegate-dev
+    fi
+    if [[ -z $http ]]; then
+        http=127.0.0.1:8080
+        if (exec 3<>/dev/tcp/127.0.0.1/8080) 2>/dev/null; then http=127.0.0.1:0; fi
+    fi
+}
+
+start_stack() {
+    # A session of its own, so that Ctrl-C reaches this script alone, which then stops it; and the signal for the case that this script is killed.
+    setsid setpriv --pdeathsig TERM "$root/build/release/fencegate" dev --data-dir "$data" --http "$http" >"$output" 2>&1 &
+    dev=$!
+    until grep -q '^Ready after' "$output"; do
+        if ! kill -0 "$dev" 2>/dev/null; then
+            cat "$output" >&2
+            echo "The stack did not start." >&2
+            exit 1
+        fi
+        sleep 0.1
+    done
+    cat "$output"
+}
+
+show_what_to_try() {
+    local url
+    url=$(jq -r .http "$data/stack.json")
+    cat <<TEXT
+
+It stays up until Ctrl-C. To try:
+  curl -s $url/v1/leases -d '{"resource": "inventory/sku-2", "ttl_ms": 30000}' -H 'Content-Type: application/json' | tee lease.json | jq
+  jq '{lease_id, operations: [{update: "inventory", where: {sku: "sku-2", stock: {gte: 1}}, add: {stock: -1}, expect_rows: 1}], return: "rows"}' lease.json |
+    curl -s $url/v1/writes -d @- -H 'Content-Type: application/json' | jq
+  curl -s -X DELETE $url/v1/leases/\$(jq -r .lease_id lease.json)
+  curl -s '$url/v1/history?resource=inventory%2Fsku-2' | jq
+  curl -s $url/v1/nodes | jq
+  $(grep -o 'psql .*' "$output")
+TEXT
+}
