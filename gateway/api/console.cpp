@@ -1,17 +1,12 @@
 #include <gateway/api/console.hpp>
 
+#include <gateway/config/secrets.hpp>
 #include <gateway/http/problem.hpp>
 
 #include <gateway/api/console_files.hpp>
 
-#include <lockcore/encoding.hpp>
-
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <iterator>
-#include <span>
-#include <stdexcept>
 #include <vector>
 
 namespace fencegate::api {
@@ -31,11 +26,7 @@ std::string_view type_of(std::string_view name) {
 
 /// A strong one: the first half of the SHA-256.
 std::string etag_of(std::string_view text) {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned int size = 0;
-    if (EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr) != 1)
-        throw std::runtime_error("OpenSSL has no SHA-256");
-    return '"' + lockcore::to_hex(std::as_bytes(std::span(digest).first(16))) + '"';
+    return '"' + sha256_hex(text).substr(0, 32) + '"';
 }
 
 const std::string& etag_at(std::size_t index) {
