@@ -5,7 +5,7 @@
 usage() {
     cat <<'TEXT'
 usage: gateway/quickstart [--once] [--data-dir DIR] [--http ADDR:PORT]
-  --once            end after the demo and leave nothing behind (data in a throwaway folder)
+  --once            end after the example and leave nothing behind (data in a throwaway folder)
   --data-dir DIR    where the stack keeps its data; default var/dev
   --http ADDR:PORT  where the gateway listens; default 127.0.0.1:8080, or any free port if that is taken
 TEXT
