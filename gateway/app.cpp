@@ -7,6 +7,7 @@
 #include <gateway/audit/history_feed.hpp>
 #include <gateway/audit/history_keeper.hpp>
 #include <gateway/config/file_limit.hpp>
+#include <gateway/domain/memory_budget.hpp>
 #include <gateway/http/server.hpp>
 #include <gateway/logging.hpp>
 #include <gateway/metrics/guard_watch.hpp>
@@ -116,7 +117,8 @@ int serve(const config& cfg) {
     ::mallopt(M_MMAP_THRESHOLD, returned_memory_min);
     const process_signals signals;  // before any thread, so that all of them inherit the mask
 
-    pg::pool pool(cfg.postgres);
+    memory_budgets memory(cfg.http.bodies_max_bytes, cfg.http.answers_max_bytes);
+    pg::pool pool(cfg.postgres, memory.answers);
     if (const auto ready = pool.check(); !ready) {
         spdlog::critical("PostgreSQL: {}", ready.error().detail);
         return exit_unavailable;
@@ -152,10 +154,11 @@ int serve(const config& cfg) {
     lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, node_changes});
     leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
     guard_watch guard(pool, first);
-    measured.read_from({locks, leaks, pool, events, guard, FENCEGATE_VERSION});
+    measured.read_from({locks, leaks, pool, events, guard, memory, FENCEGATE_VERSION});
     api::running_keys keys;
     const api::services services{cfg, locks, pool, events, feed, keys, measured, leaks, guard};
-    http::server server(http_settings, cfg.api_keys, api::routes(services), threads.contexts(), measured.requests());
+    http::server server(http_settings, cfg.api_keys, api::routes(services), threads.contexts(), memory,
+                        measured.requests());
 
     if (const auto listening = server.listen(); !listening) {
         spdlog::critical("{}", listening.error().detail);

@@ -75,6 +75,7 @@ boost::asio::awaitable<http::response> answer_read(services with, http::request 
     if (!outcome) co_return http::problem_response(outcome.error(), r.request_id);
     const bool nothing = outcome->json.empty();
     auto out = render_value(std::move(outcome->json), nothing);
+    out.memory = std::move(outcome->memory);
     if (outcome->is_set) out.headers.emplace_back("Content-Range", content_range(0, outcome->rows, std::nullopt));
     co_return out;
 }

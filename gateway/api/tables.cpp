@@ -14,6 +14,7 @@ namespace {
 http::response render_rows(const table_query& query, read_outcome outcome, const preferences& wishes) {
     const bool part = outcome.total && (query.offset > 0 || outcome.rows < *outcome.total);
     auto out = http::json_response(std::move(outcome.json), part && outcome.rows > 0 ? 206 : 200);
+    out.memory = std::move(outcome.memory);
     out.headers.emplace_back("Content-Range", content_range(query.offset, outcome.rows, outcome.total));
     if (!wishes.applied.empty()) out.headers.emplace_back("Preference-Applied", wishes.applied);
     return out;

@@ -164,6 +164,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
                      {"header_fields_max", integer(cfg.http.header_fields_max, 16, 10'000)},
                      {"connections_max", integer(cfg.http.connections_max, 1, 1'000'000)},
                      {"connections_per_address_max", integer(cfg.http.connections_per_address_max, 0, 1'000'000)},
+                     {"bodies_max_bytes", integer(cfg.http.bodies_max_bytes, 1 << 20, std::int64_t{64} << 30)},
                      {"answers_max_bytes", integer(cfg.http.answers_max_bytes, 1 << 20, std::int64_t{64} << 30)},
                      {"idle_timeout_ms", duration(cfg.http.idle_timeout, 1s, 1h)},
                      {"request_timeout_ms", duration(cfg.http.request_timeout, 100ms, 10min)},
@@ -280,6 +281,15 @@ void check_history(const history_config& history, fault_list& faults) {
                    "is " + std::to_string(history.keep_days) + "; it is 0 (for ever) or at least 7");
 }
 
+void check_bodies(const http_config& http, fault_list& faults) {
+    if (http.bodies_max_bytes / 2 < http.body_max_bytes && !faults.covers("http.body_max_bytes") &&
+        !faults.covers("http.bodies_max_bytes")) {
+        faults.add("http.bodies_max_bytes",
+                   "has to be at least twice http.body_max_bytes: one caller's share of it has "
+                   "to hold the largest body");
+    }
+}
+
 void check_postgres(const postgres_config& postgres, fault_list& faults) {
     if (postgres.lock_timeout > postgres.statement_timeout && !faults.covers("postgres.statement_timeout_ms")) {
         faults.add("postgres.lock_timeout_ms", "is above statement_timeout_ms, which would end the wait first");
@@ -323,6 +333,7 @@ config load_config(const std::filesystem::path& file, config_faults& faults) {
             check_address(cfg, found);
             check_signing_key(cfg, found);
             check_locks(cfg.locks, found);
+            check_bodies(cfg.http, found);
             check_postgres(cfg.postgres, found);
             check_history(cfg.history, found);
         } catch (const YAML::Exception& e) {

@@ -45,7 +45,11 @@ struct http_config {
                                            ///< open bounds it too (file_limit).
     std::size_t connections_per_address_max = 1'000;  ///< The same of one IPv4 address, or one IPv6 network of 64 bits;
                                                       ///< 429. 0: no such limit. Up to 1,000,000.
-    std::size_t answers_max_bytes = 128 << 20;  ///< Of all answers that callers have not taken yet. 1 MiB to 64 GiB.
+    /// Of all request bodies that are read or handled, with what parsing makes of them. At least twice body_max_bytes.
+    /// 1 MiB to 64 GiB.
+    std::size_t bodies_max_bytes = 128 << 20;
+    /// Of all answers that are being made or that callers have not taken yet. 1 MiB to 64 GiB.
+    std::size_t answers_max_bytes = 128 << 20;
     std::chrono::milliseconds idle_timeout{
         60'000};  ///< A connection without a request for so long is closed. 1 s to 1 h.
     std::chrono::milliseconds request_timeout{

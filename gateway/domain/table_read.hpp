@@ -51,11 +51,12 @@ struct read_request {
 };
 
 struct read_outcome {
-    std::string json;                   ///< An array of rows, or the function's value. Empty: it returns nothing.
-    bool is_set = false;                ///< It is an array of rows, of a table or a function that returns a set.
-    std::int64_t rows = 0;              ///< Their number.
-    std::optional<std::int64_t> total;  ///< Where the query asked to count.
-    std::vector<fence_state> fences;    ///< Of a fenced read.
+    std::string json;                         ///< An array of rows, or the function's value. Empty: it returns nothing.
+    bool is_set = false;                      ///< It is an array of rows, of a table or a function that returns a set.
+    std::int64_t rows = 0;                    ///< Their number.
+    std::optional<std::int64_t> total;        ///< Where the query asked to count.
+    std::vector<fence_state> fences;          ///< Of a fenced read.
+    std::shared_ptr<reserved_memory> memory;  ///< Of the answers' budget, for `json`; null where that is small.
 };
 
 }  // namespace fencegate

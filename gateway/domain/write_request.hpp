@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/domain/actor.hpp>
+#include <gateway/domain/memory_budget.hpp>
 
 #include <lockcore/types.hpp>
 
@@ -8,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -111,7 +113,8 @@ struct operation_result {
     std::int64_t rows_affected = 0;
     std::string json;  ///< Already JSON: the array of rows for a table, the value for a call. Empty: not asked for.
     bool is_call = false;
-    bool is_void = false;  ///< A call of a function that returns nothing.
+    bool is_void = false;                       ///< A call of a function that returns nothing.
+    std::shared_ptr<reserved_memory> memory{};  ///< Of the answers' budget, for `json`; null where that is small.
 };
 
 struct fence_state {

@@ -35,7 +35,7 @@ class session::chunk_writer final : public body_stream {
     }
     std::string_view end_of_chunk() const { return session_.http_1_0_ ? "" : "\r\n"; }
     void finish_writing(bool delivered) {
-        session_.release_answer();
+        session_.answer_memory_.reset();
         session_.peer_gone_ = session_.peer_gone_ || !delivered;
         session_.enter(phase::handling, std::chrono::steady_clock::now());
     }

@@ -8,6 +8,11 @@
 namespace fencegate::http {
 namespace {
 
+/// What a value takes beside its characters, at least: itself, its place in an object, what holds it while it is read.
+constexpr std::size_t bytes_of_value = 64;
+/// Memory is taken in steps of so many bytes.
+constexpr std::size_t memory_step = 64 * 1024;
+
 bool has_nul(boost::json::string_view s) {
     return s.find('\0') != boost::json::string_view::npos;
 }
@@ -19,8 +24,19 @@ bool json_handler::on_document_begin(error_code&) {
     return true;
 }
 
-void json_handler::begin_value() {
+bool json_handler::count(std::size_t bytes, error_code& ec) {
+    bytes_ += bytes;
+    if (memory_ == nullptr || bytes_ <= bytes_paid_) return true;
+    const std::size_t step = std::max(bytes_ - bytes_paid_, memory_step);
+    exceeded_memory_ = !memory_->try_grow(step);
+    if (exceeded_memory_) ec = boost::json::error::array_too_large;  // told of by exceeded_memory()
+    bytes_paid_ += step;
+    return !exceeded_memory_;
+}
+
+bool json_handler::begin_value(std::size_t bytes, error_code& ec) {
     if (!frames_.empty() && frames_.back().is_array) ++frames_.back().index;
+    return count(bytes_of_value + bytes, ec);
 }
 
 void json_handler::add_fault(std::string pointer, std::string detail) {
@@ -47,8 +63,8 @@ std::string json_handler::pointer_here() const {
     return out;
 }
 
-bool json_handler::on_object_begin(error_code&) {
-    begin_value();
+bool json_handler::on_object_begin(error_code& ec) {
+    if (!begin_value(0, ec)) return false;
     frames_.push_back({keys_.size(), 0, false});
     return true;
 }
@@ -73,8 +89,8 @@ bool json_handler::on_object_end(std::size_t n, error_code&) {
     return true;
 }
 
-bool json_handler::on_array_begin(error_code&) {
-    begin_value();
+bool json_handler::on_array_begin(error_code& ec) {
+    if (!begin_value(0, ec)) return false;
     frames_.push_back({keys_.size(), 0, true});
     return true;
 }
@@ -85,13 +101,15 @@ bool json_handler::on_array_end(std::size_t n, error_code&) {
     return true;
 }
 
-bool json_handler::on_key_part(string_view s, std::size_t, error_code&) {
+bool json_handler::on_key_part(string_view s, std::size_t, error_code& ec) {
+    if (!count(s.size(), ec)) return false;
     partial_key_.append(s.data(), s.size());
     values_.push_chars(s);
     return true;
 }
 
-bool json_handler::on_key(string_view s, std::size_t, error_code&) {
+bool json_handler::on_key(string_view s, std::size_t, error_code& ec) {
+    if (!count(s.size(), ec)) return false;
     if (partial_key_.empty()) {
         keys_.emplace_back(s.data(), s.size());
     } else {
@@ -106,22 +124,23 @@ bool json_handler::on_key(string_view s, std::size_t, error_code&) {
     return true;
 }
 
-bool json_handler::on_string_part(string_view s, std::size_t, error_code&) {
+bool json_handler::on_string_part(string_view s, std::size_t, error_code& ec) {
+    if (!count(s.size(), ec)) return false;
     string_has_nul_ = string_has_nul_ || has_nul(s);
     values_.push_chars(s);
     return true;
 }
 
-bool json_handler::on_string(string_view s, std::size_t, error_code&) {
-    begin_value();
+bool json_handler::on_string(string_view s, std::size_t, error_code& ec) {
+    if (!begin_value(s.size(), ec)) return false;
     if (string_has_nul_ || has_nul(s)) add_fault(pointer_here(), "holds U+0000, which PostgreSQL does not have");
     string_has_nul_ = false;
     values_.push_string(s);
     return true;
 }
 
-bool json_handler::on_int64(std::int64_t i, string_view s, error_code&) {
-    begin_value();
+bool json_handler::on_int64(std::int64_t i, string_view s, error_code& ec) {
+    if (!begin_value(0, ec)) return false;
     if (i == 0 && s.front() == '-') {
         values_.push_string(
             exact_number({s.data(), s.size()}).get_string());  // a zero with a sign, which no integer has
@@ -131,26 +150,26 @@ bool json_handler::on_int64(std::int64_t i, string_view s, error_code&) {
     return true;
 }
 
-bool json_handler::on_uint64(std::uint64_t u, string_view, error_code&) {
-    begin_value();
+bool json_handler::on_uint64(std::uint64_t u, string_view, error_code& ec) {
+    if (!begin_value(0, ec)) return false;
     values_.push_uint64(u);
     return true;
 }
 
-bool json_handler::on_double(double, string_view s, error_code&) {
-    begin_value();
+bool json_handler::on_double(double, string_view s, error_code& ec) {
+    if (!begin_value(s.size(), ec)) return false;
     values_.push_string(exact_number({s.data(), s.size()}).get_string());
     return true;
 }
 
-bool json_handler::on_bool(bool b, error_code&) {
-    begin_value();
+bool json_handler::on_bool(bool b, error_code& ec) {
+    if (!begin_value(0, ec)) return false;
     values_.push_bool(b);
     return true;
 }
 
-bool json_handler::on_null(error_code&) {
-    begin_value();
+bool json_handler::on_null(error_code& ec) {
+    if (!begin_value(0, ec)) return false;
     values_.push_null();
     return true;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/memory_budget.hpp>
 
 #include <boost/json/basic_parser.hpp>
 #include <boost/json/value.hpp>
@@ -29,6 +30,11 @@ class json_handler {
     /// Faults told of in one answer at most.
     static constexpr std::size_t faults_max = 32;
 
+    /// `memory`: what the value takes is added to it; null: not counted.
+    explicit json_handler(reserved_memory* memory = nullptr) : memory_(memory) {}
+
+    /// Whether reading ended because the memory did not suffice.
+    bool exceeded_memory() const { return exceeded_memory_; }
     const std::vector<field_error>& faults() const { return faults_; }
     std::vector<field_error> take_faults() { return std::move(faults_); }
     boost::json::value release() { return values_.release(); }
@@ -61,11 +67,17 @@ class json_handler {
         std::size_t index = 0;      ///< Arrays: elements seen so far.
         bool is_array = false;
     };
-    void begin_value();
+    /// Counts a value with `bytes` of its own. False: no memory is left for it.
+    bool begin_value(std::size_t bytes, error_code& ec);
+    bool count(std::size_t bytes, error_code& ec);
     void add_fault(std::string pointer, std::string detail);
     std::string pointer_here() const;
     void check_keys(std::size_t first_key);
 
+    reserved_memory* const memory_;
+    std::size_t bytes_ = 0;
+    std::size_t bytes_paid_ = uncounted_bytes_max;
+    bool exceeded_memory_ = false;
     boost::json::value_stack values_;
     std::vector<frame> frames_;
     std::vector<std::string_view> keys_;  ///< Of all objects that are open, outermost first.

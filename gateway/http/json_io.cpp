@@ -25,14 +25,15 @@ std::string_view explain(const boost::json::error_code& ec) {
 
 }  // namespace
 
-result<boost::json::value> parse_json(std::string_view text) {
+result<boost::json::value> parse_json(std::string_view text, reserved_memory* memory) {
     if (text.empty()) return malformed("the body is empty");
     boost::json::parse_options options;
     options.max_depth = json_depth_max;
-    boost::json::basic_parser<json_handler> parser(options);
+    boost::json::basic_parser<json_handler> parser(options, memory);
     boost::json::error_code ec;
     const std::size_t used = parser.write_some(false, text.data(), text.size(), ec);
     if (!ec && used < text.size()) ec = boost::json::error::extra_data;
+    if (parser.handler().exceeded_memory()) return body_does_not_fit();
     if (ec) {
         const std::string_view known = explain(ec);
         return malformed((known.empty() ? ec.message() : std::string(known)) + ", at byte " + std::to_string(used));
@@ -59,7 +60,7 @@ result<boost::json::value> parse_body(const request& r) {
                             type.empty() ? "The header Content-Type is missing; send application/json."
                                          : "The body has to be application/json.");
     }
-    return parse_json(r.body);
+    return parse_json(r.body, r.memory);
 }
 
 result<boost::json::object> parse_object_body(const request& r) {

@@ -21,10 +21,12 @@ inline constexpr std::size_t json_depth_max = 32;
 /// Errors: errc::invalid_request, with all faults found: what JSON does not allow, deeper than json_depth_max, a key
 /// that stands twice in an
 ///         object, U+0000 (PostgreSQL has none). Numbers keep their digits: see domain/exact_number.hpp.
-result<boost::json::value> parse_json(std::string_view text);
+/// `memory`: what the value takes beyond uncounted_bytes_max is added to it; null: not counted. Errors:
+/// errc::overloaded, where it does not fit.
+result<boost::json::value> parse_json(std::string_view text, reserved_memory* memory = nullptr);
 
-/// The body of a request. Errors: as parse_json; errc::unsupported_media_type unless it is `application/json` without
-/// Content-Encoding.
+/// The body of a request, counted in its memory. Errors: as parse_json; errc::unsupported_media_type unless it is
+/// `application/json` without Content-Encoding.
 result<boost::json::value> parse_body(const request& r);
 
 /// As parse_body; a body that is not an object is a fault.

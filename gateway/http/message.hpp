@@ -3,6 +3,7 @@
 #include <gateway/config/config.hpp>
 #include <gateway/domain/actor.hpp>
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/memory_budget.hpp>
 
 #include <lockcore/boot_clock.hpp>
 
@@ -10,6 +11,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -51,6 +53,8 @@ struct request {
     /// Names in lower case. Without the API key: it is of no use behind the edge and so cannot leak there.
     std::vector<std::pair<std::string, std::string>> headers;
     std::string body;
+    reserved_memory* memory =
+        nullptr;  ///< What parsing makes of the body is counted here, until the handler has ended.
 
     std::string request_id;  ///< X-Request-Id, echoed or made.
     std::string trace_id;    ///< Of traceparent, or empty.
@@ -95,7 +99,8 @@ struct response {
     unsigned status = 200;
     std::string content_type = "application/json";
     std::string body;
-    std::string_view problem;  ///< The slug, where the body is a problem document.
+    std::shared_ptr<reserved_memory> memory;  ///< For `body`, where it was counted while it was made.
+    std::string_view problem;                 ///< The slug, where the body is a problem document.
     std::vector<std::pair<std::string, std::string>>
         headers;  ///< Beyond what the session adds (Content-Length, Date, X-Request-Id, Connection).
 

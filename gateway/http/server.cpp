@@ -33,17 +33,16 @@ struct server::impl {
 };
 
 server::server(http_config cfg, const std::vector<api_key>& keys, std::vector<route> routes,
-               std::vector<asio::io_context*> loops, request_observer& observer)
+               std::vector<asio::io_context*> loops, memory_budgets& memory, request_observer& observer)
     : impl_(std::make_unique<impl>()) {
     impl_->cfg = std::move(cfg);
     impl_->connections =
         std::make_shared<connection_count>(impl_->cfg.connections_max, impl_->cfg.connections_per_address_max);
-    const auto answers = std::make_shared<answer_budget>(impl_->cfg.answers_max_bytes);
     const auto shared = std::make_shared<const dispatcher>(std::move(routes), keys, impl_->cfg);
     for (asio::io_context* io : loops) {
         impl::loop l;
         l.io = io;
-        l.sessions = std::make_shared<session_group>(*io, impl_->cfg, shared, impl_->connections, answers, observer);
+        l.sessions = std::make_shared<session_group>(*io, impl_->cfg, shared, impl_->connections, memory, observer);
         l.accepting = std::make_shared<listener>(*io, l.sessions, impl_->connections);
         impl_->loops.push_back(std::move(l));
     }

@@ -2,6 +2,7 @@
 
 #include <gateway/config/config.hpp>
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/memory_budget.hpp>
 #include <gateway/http/request_observer.hpp>
 #include <gateway/http/router.hpp>
 
@@ -22,9 +23,10 @@ namespace fencegate::http {
 /// Lifetime: the observer outlives it. Destroyed before the io_contexts, and after they were stopped or after stop().
 class server {
   public:
-    /// `loops` run by one thread each. Errors: std::invalid_argument (a key's hash), std::logic_error (a route twice).
+    /// `loops` run by one thread each; `memory` outlives them. Errors: std::invalid_argument (a key's hash),
+    /// std::logic_error (a route twice).
     server(http_config cfg, const std::vector<api_key>& keys, std::vector<route> routes,
-           std::vector<boost::asio::io_context*> loops, request_observer& observer);
+           std::vector<boost::asio::io_context*> loops, memory_budgets& memory, request_observer& observer);
     ~server();
     server(const server&) = delete;
     server& operator=(const server&) = delete;

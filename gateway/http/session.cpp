@@ -63,7 +63,6 @@ session::session(tcp_socket socket, const asio::ip::address& peer, std::shared_p
 }
 
 session::~session() {
-    release_answer();
     group_->remove(*this);
 }
 
@@ -102,6 +101,7 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
                     co_return;
                 }
                 head_admitted = true;
+                s.principal_ = early.principal;
             }
             if (s.parser_->is_header_done() && s.parser_->expects_continue() && !s.continue_sent_) {
                 s.continue_sent_ = true;
@@ -122,6 +122,7 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
             if (ec) co_return;
             s.buffer_.commit(count);
             have = s.parse_buffered();
+            if (head_admitted && have != progress::refused && !s.reserve_body()) have = progress::refused;
         }
         if (have == progress::refused) {
             co_await s.answer_refused_input();
@@ -140,12 +141,16 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         s.repeatable_ = verb == method::get || verb == method::head;
         dispatcher::plan plan = s.plan_answer(begun);
         response& answer = plan.answer;
+        s.principal_ = plan.principal;
         if (plan.target != nullptr) {
+            if (!s.body_memory_) s.body_memory_.emplace(s.group_->memory().bodies, s.principal_);
+            message.memory = &*s.body_memory_;
             // Many may wait, and for long: the request goes, and this frame and the next share one answer.
             auto handled = s.begin(*plan.target, std::move(message));
             s.parser_.reset();
             co_await s.call_handler(*plan.target, std::move(handled), answer);
         }
+        s.body_memory_.reset();
 
         const auto ended = steady_clock::now();
         // However soon the answer came: what ended the wait may have happened after the caller had hung up.
@@ -160,7 +165,7 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         if (answer.stream && s.http_1_0_) keep_alive = false;
         bool delivered = !s.peer_gone_;
         if (delivered) delivered = co_await s.respond(answer, keep_alive);
-        s.release_answer();
+        s.answer_memory_.reset();
         if (expires) s.tell(verb, plan, ended - begun);
         if (delivered && answer.stream && !s.head_only_) {
             keep_alive = co_await s.stream(std::move(answer)) && keep_alive && !s.group_->closing();
@@ -188,6 +193,20 @@ void session::tell(method verb, const dispatcher::plan& answered, steady_clock::
     what.time = time;
     log_access(what);
     group_->observer().on_served(what);
+}
+
+bool session::reserve_body() {
+    if (!body_memory_) body_memory_.emplace(group_->memory().bodies, principal_);
+    const std::size_t held = buffer_.capacity() + parser_->message.body.size();
+    if (held <= body_memory_->bytes() || body_memory_->try_grow(held - body_memory_->bytes())) return true;
+    refusal_ = body_does_not_fit();
+    return false;
+}
+
+void session::drop_request() {
+    parser_.reset();
+    buffer_ = {};
+    body_memory_.reset();
 }
 
 session::progress session::parse_buffered() {
@@ -240,6 +259,7 @@ asio::awaitable<void> session::answer_refused_input() {
 asio::awaitable<void> session::answer_refused_head(dispatcher::plan refused) {
     enter(phase::writing, steady_clock::now());
     tell(parser_->message.verb, refused, {});
+    drop_request();
     const bool delivered = co_await respond(refused.answer, false);
     if (delivered) co_await linger();
     close();
@@ -311,12 +331,13 @@ asio::awaitable<void> session::linger() {
     linger_since_ = steady_clock::now();
     boost::system::error_code ec;
     socket_.shutdown(tcp_socket::shutdown_send, ec);
-    buffer_.clear();
+    drop_request();
     std::size_t dropped = 0;
     while (!ec && dropped < linger_bytes_max) {
         enter(phase::lingering, steady_clock::now());
-        const auto space = buffer_.prepare(read_size_in_body);
-        dropped += co_await socket_.async_read_some(space, asio::redirect_error(asio::use_awaitable, ec));
+        co_await socket_.async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
+        if (!ec) dropped += socket_.read_some(group_->scratch(), ec);
+        if (ec == asio::error::would_block) ec = {};
     }
 }
 
@@ -332,7 +353,7 @@ void session::enter(phase next, steady_clock::time_point now) {
 }
 
 void session::close() {
-    release_answer();
+    answer_memory_.reset();
     boost::system::error_code ignored;
     socket_.close(ignored);
 }

@@ -71,7 +71,8 @@ class session {
     /// False if the answer did not reach the kernel in full. An answer that has expired becomes 410 lease-lost.
     boost::asio::awaitable<bool> respond(response& answer, bool keep_alive);
     void render_head_of(const response& answer, bool keep_alive);
-    /// Makes a large answer 503 overloaded that may be asked for again and does not fit into http.answers_max_bytes.
+    /// Counts a large answer that was not counted while it was made. One that may be asked for again and does not fit
+    /// into http.answers_max_bytes becomes 503 overloaded.
     void admit_answer(response& answer);
     /// Renders head and text, and sends both before they are more than a moment old. `make_head` sets head_.
     boost::asio::awaitable<body_stream::outcome> send_expiring(const expiring_text& text,
@@ -82,7 +83,10 @@ class session {
     /// Sends what is left behind the first `sent` bytes, and counts it meanwhile.
     boost::asio::awaitable<bool> write_rest(message_parts parts, std::size_t sent);
     boost::asio::awaitable<bool> wait_until_writable();
-    void release_answer();
+    /// Counts what has arrived of a body. False: it does not fit into http.bodies_max_bytes.
+    bool reserve_body();
+    /// Forgets what was read of the request.
+    void drop_request();
     std::chrono::milliseconds served() const;
     bool has_unread_input();
     boost::asio::awaitable<void> call_handler(const route& target, boost::asio::awaitable<response> handled,
@@ -117,8 +121,10 @@ class session {
     std::string local_address_;
     lockcore::boot_clock::time_point received_;  ///< When the request that is being served had been read.
     std::chrono::steady_clock::time_point linger_since_;
-    std::size_t reserved_ = 0;  ///< Of http.answers_max_bytes.
-    bool repeatable_ = false;   ///< The request that is being served changes nothing: it may be asked for again.
+    std::string principal_;                           ///< Of the request that is read or served.
+    std::optional<reserved_memory> body_memory_;      ///< Of http.bodies_max_bytes, until the request was handled.
+    std::shared_ptr<reserved_memory> answer_memory_;  ///< Of http.answers_max_bytes, until the answer was taken.
+    bool repeatable_ = false;  ///< The request that is being served changes nothing: it may be asked for again.
     std::size_t group_index_ = 0;
     std::optional<std::size_t> waiting_index_;
 };

@@ -61,12 +61,12 @@ bool connection_count::wait_for_none(std::chrono::steady_clock::time_point until
 }
 
 session_group::session_group(boost::asio::io_context& io, http_config cfg, std::shared_ptr<const dispatcher> routes,
-                             std::shared_ptr<connection_count> connections, std::shared_ptr<answer_budget> answers,
+                             std::shared_ptr<connection_count> connections, memory_budgets& memory,
                              request_observer& observer)
     : config_(std::move(cfg)),
       routes_(std::move(routes)),
       connections_(std::move(connections)),
-      answers_(std::move(answers)),
+      memory_(memory),
       observer_(observer),
       executor_(io.get_executor()),
       sweep_timer_(executor_),
@@ -126,27 +126,31 @@ void session_group::refuse(tcp_socket socket, connection_count::admission why) {
 }
 
 bool session_group::reserve_answer(session& s, std::size_t bytes, bool required) {
-    const auto try_reserve = [&] {
-        if (!answers_->try_reserve(bytes)) return false;
-        s.reserved_ += bytes;
-        return true;
-    };
-    if (try_reserve()) return true;
+    auto held = std::make_shared<reserved_memory>(memory_.answers, s.principal_);
+    if (!held->try_grow(bytes)) {
+        cut_off_slow_callers(s.principal_, bytes, required, &s);
+        if (!held->try_grow(bytes)) {
+            if (!required) return false;
+            held->grow(bytes);
+        }
+    }
+    s.answer_memory_ = std::move(held);
+    return true;
+}
+
+void session_group::cut_off_slow_callers(const std::string& owner, std::size_t bytes, bool all, const session* except) {
     const auto now = std::chrono::steady_clock::now();
     std::vector<session*> slow;
     for (session* other : sessions_) {
-        if (other != &s && other->reserved_ > 0 && (required || other->is_stalled(now))) slow.push_back(other);
+        if (other != except && other->answer_memory_ && (all || other->is_stalled(now))) slow.push_back(other);
     }
     std::ranges::sort(slow, {}, [](const session* other) { return other->phase_since_; });
     for (session* other : slow) {
+        if (memory_.answers.fits(owner, bytes)) return;
+        if (other->principal_ != owner && memory_.answers.exceeds_share(owner, bytes)) continue;
         spdlog::warn("http caller cut off: it did not take its answer, and http.answers_max_bytes is used up");
         other->close();
-        if (try_reserve()) return true;
     }
-    if (!required) return false;
-    answers_->reserve(bytes);
-    s.reserved_ += bytes;
-    return true;
 }
 
 void session_group::close_idle() {
@@ -226,6 +230,9 @@ void session_group::sweep() {
     // Closing only posts: the list does not change under the loop.
     for (session* s : sessions_)
         s->close_if_stale(now);
+    // Who was refused where no session is asked, which is while a read is made, asks again and finds room then.
+    if (const auto refused = memory_.answers.latest_refusal(now))
+        cut_off_slow_callers(refused->owner, refused->bytes, false, nullptr);
 }
 
 void session_group::schedule_hang_up_check() {

@@ -1,15 +1,17 @@
 #pragma once
 
 #include <gateway/config/config.hpp>
-#include <gateway/http/answer_budget.hpp>
+#include <gateway/domain/memory_budget.hpp>
 #include <gateway/http/dispatcher.hpp>
 #include <gateway/http/request_observer.hpp>
 
 #include <boost/asio/basic_stream_socket.hpp>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -67,8 +69,7 @@ class connection_count {
 class session_group : public std::enable_shared_from_this<session_group> {
   public:
     session_group(boost::asio::io_context& io, http_config cfg, std::shared_ptr<const dispatcher> routes,
-                  std::shared_ptr<connection_count> connections, std::shared_ptr<answer_budget> answers,
-                  request_observer& observer);
+                  std::shared_ptr<connection_count> connections, memory_budgets& memory, request_observer& observer);
 
     /// Begins the sweep of idle connections.
     void start();
@@ -92,7 +93,10 @@ class session_group : public std::enable_shared_from_this<session_group> {
     const http_config& config() const { return config_; }
     const dispatcher& routes() const { return *routes_; }
     request_observer& observer() const { return observer_; }
+    memory_budgets& memory() const { return memory_; }
     bool closing() const { return closing_; }
+    /// For bytes that are dropped as they are read.
+    boost::asio::mutable_buffer scratch() { return boost::asio::buffer(scratch_); }
     /// The header Date, made anew once a second.
     std::string_view date(std::chrono::steady_clock::time_point now);
 
@@ -106,7 +110,9 @@ class session_group : public std::enable_shared_from_this<session_group> {
     ///
     /// Out: false if it does not fit.
     bool reserve_answer(session& s, std::size_t bytes, bool required);
-    void release_answer(std::size_t bytes) { answers_->release(bytes); }
+    /// Cuts off callers that take nothing of their answers, with `all` also the others, until `bytes` more fit for
+    /// `owner`; who has taken nothing for longest goes first. Not `except`.
+    void cut_off_slow_callers(const std::string& owner, std::size_t bytes, bool all, const session* except);
     void add(session& s);
     void remove(session& s);
     void begin_waiting(session& s);
@@ -119,7 +125,8 @@ class session_group : public std::enable_shared_from_this<session_group> {
     http_config config_;
     std::shared_ptr<const dispatcher> routes_;
     std::shared_ptr<connection_count> connections_;
-    std::shared_ptr<answer_budget> answers_;
+    memory_budgets& memory_;
+    std::array<char, 64 * 1024> scratch_;
     request_observer& observer_;
     boost::asio::io_context::executor_type executor_;
     boost::asio::basic_waitable_timer<std::chrono::steady_clock, boost::asio::wait_traits<std::chrono::steady_clock>,

@@ -16,8 +16,6 @@ namespace {
 namespace asio = boost::asio;
 using std::chrono::steady_clock;
 
-/// A larger answer is counted before its first byte is sent, a smaller one when its caller does not take it at once.
-constexpr std::size_t large_answer = 64 * 1024;
 /// Text that was rendered longer ago is rendered anew before it is sent.
 constexpr std::chrono::milliseconds rendered_recently{1};
 
@@ -58,12 +56,9 @@ asio::awaitable<bool> session::respond(response& answer, bool keep_alive) {
 
 void session::admit_answer(response& answer) {
     const std::size_t bytes = answer.body.size();
-    if (bytes <= large_answer || group_->reserve_answer(*this, bytes, !repeatable_)) return;
-    failure full = make_failure(errc::overloaded,
-                                "Answers that their callers have not taken yet have used up http.answers_max_bytes; "
-                                "this one has " +
-                                    std::to_string(bytes) + " bytes. Ask again, or for less at a time.");
-    answer = problem_response(full, request_id_);
+    answer_memory_ = std::move(answer.memory);
+    if (answer_memory_ || bytes <= uncounted_bytes_max || group_->reserve_answer(*this, bytes, !repeatable_)) return;
+    answer = problem_response(answer_does_not_fit(bytes), request_id_);
 }
 
 std::chrono::milliseconds session::served() const {
@@ -115,7 +110,7 @@ asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t sent)
         }
         const std::size_t left = asio::buffer_size(parts);
         if (left == 0) co_return true;
-        if (reserved_ == 0 && !group_->reserve_answer(*this, left, !repeatable_ && !streaming_)) {
+        if (!answer_memory_ && !group_->reserve_answer(*this, left, !repeatable_ && !streaming_)) {
             spdlog::warn("http caller cut off: it did not take its answer, and http.answers_max_bytes is used up");
             close();
             co_return false;
@@ -135,11 +130,6 @@ asio::awaitable<bool> session::wait_until_writable() {
         tcp_socket::wait_write,
         asio::bind_cancellation_slot(asio::cancellation_slot(), asio::redirect_error(asio::use_awaitable, ec)));
     co_return !ec;
-}
-
-void session::release_answer() {
-    if (reserved_ > 0) group_->release_answer(reserved_);
-    reserved_ = 0;
 }
 
 bool session::has_unread_input() {

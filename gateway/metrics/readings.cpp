@@ -1,6 +1,7 @@
 #include <gateway/metrics/readings.hpp>
 
 #include <gateway/audit/event_sink.hpp>
+#include <gateway/domain/memory_budget.hpp>
 #include <gateway/metrics/guard_watch.hpp>
 #include <gateway/metrics/leak_watch.hpp>
 #include <gateway/metrics/process_status.hpp>
@@ -111,6 +112,19 @@ void read_pool(families& out, const pg::pool& database) {
     histogram.sample_sum = static_cast<double>(sizes.writes());
 }
 
+void read_memory(families& out, const memory_budgets& memory) {
+    const std::array<std::pair<const char*, const memory_budget*>, 2> kinds{
+        {{"bodies", &memory.bodies}, {"answers", &memory.answers}}};
+    auto& used = out.begin("fencegate_http_memory_bytes", "What request bodies and answers take of their budgets.",
+                           MetricType::Gauge);
+    for (const auto& [kind, budget] : kinds)
+        families::add(used, static_cast<double>(budget->used()), {{"kind", kind}});
+    auto& most = out.begin("fencegate_http_memory_max_bytes", "http.bodies_max_bytes and http.answers_max_bytes.",
+                           MetricType::Gauge);
+    for (const auto& [kind, budget] : kinds)
+        families::add(most, static_cast<double>(budget->bytes_max()), {{"kind", kind}});
+}
+
 void read_process(families& out) {
     const process_status now = read_process_status();
     out.counter("process_cpu_seconds_total", "Processor time used.", seconds(now.processor_time));
@@ -144,6 +158,7 @@ std::vector<MetricFamily> readings::Collect() const {
                   "What would let a change past the guard, counted when PostgreSQL was last asked; /v1/nodes names it.",
                   static_cast<double>(guard->faults.size()));
     }
+    read_memory(out, from_.memory);
     read_process(out);
     return out.take();
 }

@@ -16,6 +16,7 @@ namespace fencegate {
 class event_sink;
 class guard_watch;
 class leak_watch;
+struct memory_budgets;
 namespace http {
 class server;
 }
@@ -35,6 +36,7 @@ class readings final : public prometheus::Collectable {
         const pg::pool& database;
         const event_sink& events;
         const guard_watch& guard;
+        const memory_budgets& memory;
         std::string version;
     };
     explicit readings(sources from) : from_(std::move(from)) {}

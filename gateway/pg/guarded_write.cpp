@@ -4,6 +4,7 @@
 #include <gateway/pg/history_writer.hpp>
 #include <gateway/pg/kept_outcome.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
+#include <gateway/pg/text_receiver.hpp>
 #include <gateway/pg/write_sql.hpp>
 
 #include <spdlog/spdlog.h>
@@ -22,8 +23,8 @@ using clock = std::chrono::steady_clock;
 /// The state of one write while it runs.
 class write_run {
   public:
-    write_run(session_slot& slot, const write_request& request, deadline until)
-        : slot_(slot), request_(request), until_(until) {}
+    write_run(session_slot& slot, memory_budget& answers, const write_request& request, deadline until)
+        : slot_(slot), answers_(answers), request_(request), until_(until) {}
 
     /// Throws session_lost only where nothing can have been changed.
     result<write_outcome> perform(const write_plan& plan) {
@@ -184,8 +185,12 @@ class write_run {
         try {
             auto& via = slot_.get();
             if (std::holds_alternative<call_operation>(request_.operations[index])) via.let_application_in();
-            const auto rows = via.exec(planned.sql.sql, planned.sql.parameters);
-            out = read(planned.shape, rows);
+            auto done = run_operation(via, planned);
+            if (!done) {
+                rollback();
+                return fail(done.error(), index);
+            }
+            out = std::move(*done);
         } catch (const statement_failed& e) {
             failed_sqlstate_ = e.error.sqlstate;
             log_for_operator(e.error);
@@ -207,25 +212,20 @@ class write_run {
         return out;
     }
 
-    static operation_result read(answer_shape shape, const pqxx::result& rows) {
+    result<operation_result> run_operation(session& via, const planned_operation& planned) {
+        if (planned.shape == answer_shape::rows || planned.shape == answer_shape::value) {
+            text_receiver receiver(answers_, request_.by.principal);
+            via.receive(planned.sql.sql, planned.sql.parameters, receiver);
+            return read_text(planned.shape, receiver);
+        }
         operation_result out;
-        switch (shape) {
-            case answer_shape::affected:
-                out.rows_affected = static_cast<std::int64_t>(rows.affected_rows());
-                break;
-            case answer_shape::rows:
-                out.rows_affected = rows[0][0].as<std::int64_t>();
-                out.json = rows[0][1].c_str();
-                break;
-            case answer_shape::value:
-                out.is_call = true;
-                out.json = rows[0][0].is_null() ? "null" : rows[0][0].c_str();
-                break;
-            case answer_shape::nothing:
-                out.is_call = true;
-                out.is_void = true;
-                out.json = "null";
-                break;
+        const auto rows = via.exec(planned.sql.sql, planned.sql.parameters);
+        if (planned.shape == answer_shape::affected) {
+            out.rows_affected = static_cast<std::int64_t>(rows.affected_rows());
+        } else {
+            out.is_call = true;
+            out.is_void = true;
+            out.json = "null";
         }
         return out;
     }
@@ -286,6 +286,7 @@ class write_run {
     }
 
     session_slot& slot_;
+    memory_budget& answers_;
     const write_request& request_;
     deadline until_;
     std::string failed_sqlstate_;
@@ -305,8 +306,8 @@ bool outdated(session_slot& slot, catalog_store& catalogs, const std::shared_ptr
 
 }  // namespace
 
-result<write_outcome> run_write(session_slot& slot, catalog_store& catalogs, const write_request& request,
-                                deadline until) {
+result<write_outcome> run_write(session_slot& slot, catalog_store& catalogs, memory_budget& answers,
+                                const write_request& request, deadline until) {
     if (request.resources.empty()) return make_failure(errc::internal_error, "A guarded write names no resource.");
     for (bool first = true;; first = false) {
         auto known = catalogs.get(slot.get());
@@ -325,7 +326,7 @@ result<write_outcome> run_write(session_slot& slot, catalog_store& catalogs, con
             return plan_failure(plan);
         }
 
-        write_run run(slot, request, until);
+        write_run run(slot, answers, request, until);
         auto outcome = run.perform(plan);
         if (!run.failed_item()) return outcome;
         if (first && may_be_outdated(run.failed_sqlstate()) && outdated(slot, catalogs, known)) {

@@ -21,7 +21,10 @@ namespace fencegate::pg {
 ///          are committed there (is_kept). Operations that don't fit the catalog are refused before anything is sent,
 ///          and are not in the history.
 /// Threads: the slot's worker.
-result<write_outcome> run_write(session_slot& slot, catalog_store& catalogs, const write_request& request,
-                                deadline until);
+/// Limits:  rows and values are taken from `answers` before they are kept; where they don't fit: overloaded, and
+/// nothing was
+///          changed.
+result<write_outcome> run_write(session_slot& slot, catalog_store& catalogs, memory_budget& answers,
+                                const write_request& request, deadline until);
 
 }  // namespace fencegate::pg

@@ -2,6 +2,7 @@
 #include <gateway/pg/sql_time.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace fencegate::pg {
 namespace {
@@ -41,27 +42,29 @@ std::optional<std::string> text_of(const std::optional<Integer>& value) {
     return value ? std::optional(std::to_string(*value)) : std::nullopt;
 }
 
-std::optional<std::uint64_t> token_of(const pqxx::field& field) {
-    return field.is_null() ? std::nullopt : std::optional(field.as<std::uint64_t>());
-}
-
 std::string string_of(const pqxx::field& field) {
     return field.is_null() ? std::string() : std::string(field.c_str());
 }
 
-history_item item_of(const pqxx::row& row) {
+history_item item_of(const answer_rows& row) {
+    const auto text = [&row](int column) { return std::string(row.text(0, column)); };
+    const auto token = [&row](int column) {
+        return row.is_null(0, column) ? std::nullopt
+                                      : std::optional<std::uint64_t>(std::strtoull(row.text(0, column), nullptr, 10));
+    };
     history_item item;
-    item.id = row[0].as<std::int64_t>();
-    item.at = std::chrono::system_clock::time_point(std::chrono::microseconds(row[1].as<std::int64_t>()));
-    item.event = string_of(row[2]);
-    item.resource = string_of(row[3]);
-    item.fencing_token = token_of(row[4]);
-    item.last_fencing_token = token_of(row[5]);
-    item.by.owner = string_of(row[6]);
-    item.by.principal = string_of(row[7]);
-    item.by.trace_id = string_of(row[8]);
-    item.write_id = string_of(row[9]);
-    item.detail = string_of(row[10]);
+    item.id = std::strtoll(row.text(0, 0), nullptr, 10);
+    const std::chrono::microseconds at(std::strtoll(row.text(0, 1), nullptr, 10));
+    item.at = std::chrono::system_clock::time_point(at);
+    item.event = text(2);
+    item.resource = text(3);
+    item.fencing_token = token(4);
+    item.last_fencing_token = token(5);
+    item.by.owner = text(6);
+    item.by.principal = text(7);
+    item.by.trace_id = text(8);
+    item.write_id = text(9);
+    item.detail = text(10);
     return item;
 }
 
@@ -154,19 +157,20 @@ statement history_sql(const history_query& query) {
 history_page read_history(session& via, const history_query& query) {
     history_page page;
     history_query part = query;
+    std::size_t bytes = 0;
     for (const window& each : windows_of(via, query)) {
         part.from = later(query.from, each.begin);
         part.to = earlier(query.to, each.end);
         if (part.from && part.to && *part.from >= *part.to) continue;
         part.limit = limit_of(query) - page.items.size() + 1;  // one more tells whether items follow
         const auto wanted = history_sql(part);
-        for (const auto& row : via.exec_once(wanted.sql, wanted.parameters)) {
-            if (page.items.size() == limit_of(query)) {
-                page.more = true;
-                return page;
-            }
+        via.read_each(wanted.sql, wanted.parameters, [&](const answer_rows& row) {
+            page.more = page.more || page.items.size() == limit_of(query) || bytes >= history_page_bytes_max;
+            if (page.more) return;
             page.items.push_back(item_of(row));
-        }
+            bytes += page.items.back().detail.size();
+        });
+        if (page.more) break;
     }
     return page;
 }

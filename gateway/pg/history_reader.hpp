@@ -8,11 +8,14 @@ namespace fencegate::pg {
 
 /// Most items of one page, whatever is asked for.
 inline constexpr std::size_t history_page_max = 1'000;
+/// A page ends behind the item whose `detail` brings those of all its items to so many bytes.
+inline constexpr std::size_t history_page_bytes_max = 4 << 20;
 
 /// The query for up to `limit` rows. Pure.
 statement history_sql(const history_query& query);
 
-/// Reads one page, of history_page_max items at most. Throws what session::exec throws.
+/// Reads one page, of history_page_max items and about history_page_bytes_max at most. Throws what session::exec
+/// throws.
 history_page read_history(session& via, const history_query& query);
 
 /// Rows up to an id of an earlier call are settled once none of its writers is among those of a later one, and may then

@@ -49,11 +49,12 @@ constexpr std::size_t write_workers_max = 2;
 }  // namespace
 
 struct pool::impl {
-    explicit impl(postgres_config c)
+    impl(postgres_config c, memory_budget& of_answers)
         : cfg(std::move(c)),
+          answers(of_answers),
           aside(cfg, queued),
           flush(cfg),
-          batcher(catalogs, aside, flush),
+          batcher(catalogs, answers, aside, flush),
           reads(cfg, table_read_limits(cfg)),
           history_reads(cfg, history_read_limits(cfg)) {
         const worker_manner manner{[this](session_slot& slot, std::vector<std::unique_ptr<job>> work) {
@@ -112,9 +113,8 @@ struct pool::impl {
     /// Waits until everything is on disk that was visible at `taken`; see snapshot_job.
     asio::awaitable<result<bool>> wait_until_durable(std::chrono::steady_clock::time_point taken, deadline until) {
         auto initiate = [this, taken, until](auto handler) {
-            using handler_type = decltype(handler);
-            flush.answer_when_durable(
-                std::make_unique<waiting_snapshot<handler_type>>(until, taken, std::move(handler)));
+            using waiting = waiting_snapshot<decltype(handler)>;
+            flush.answer_when_durable(std::make_unique<waiting>(until, taken, std::move(handler)));
         };
         return asio::async_initiate<const asio::use_awaitable_t<>, void(result<bool>)>(std::move(initiate),
                                                                                        asio::use_awaitable);
@@ -161,9 +161,8 @@ struct pool::impl {
     asio::awaitable<result<visible_write>> submit_write(write_request request, deadline until) {
         auto& to = of(request.resources);
         auto initiate = [this, &to, until](auto handler, write_request one) {
-            using handler_type = decltype(handler);
-            to.submit(
-                std::make_unique<waiting_write<handler_type>>(until, std::move(one), catalogs, std::move(handler)));
+            using waiting = waiting_write<decltype(handler)>;
+            to.submit(std::make_unique<waiting>(until, std::move(one), catalogs, answers, std::move(handler)));
         };
         return asio::async_initiate<const asio::use_awaitable_t<>, void(result<visible_write>)>(
             std::move(initiate), asio::use_awaitable, std::move(request));
@@ -217,6 +216,7 @@ struct pool::impl {
     }
 
     postgres_config cfg;
+    memory_budget& answers;
     catalog_store catalogs;
     std::atomic<std::size_t> queued{0};
     outcome_sweep sweep;
@@ -235,7 +235,7 @@ struct pool::impl {
     std::thread police_thread;
 };
 
-pool::pool(postgres_config cfg) : impl_(std::make_unique<impl>(std::move(cfg))) {}
+pool::pool(postgres_config cfg, memory_budget& answers) : impl_(std::make_unique<impl>(std::move(cfg), answers)) {}
 
 pool::~pool() {
     for (const auto* group : impl_->in_order_of_end()) {
@@ -299,8 +299,8 @@ asio::awaitable<result<visible_write>> pool::write(write_request request, deadli
 }
 
 asio::awaitable<result<read_outcome>> pool::read(std::string principal, read_request request, deadline until) {
-    auto work = [state = impl_.get(), request = std::move(request), until](session_slot& slot) {
-        return run_read(slot, state->catalogs, request, until);
+    auto work = [state = impl_.get(), principal, request = std::move(request), until](session_slot& slot) {
+        return run_read(slot, state->catalogs, state->answers, principal, request, until);
     };
     return impl_->read_durably<read_outcome>(impl_->reads, std::move(principal), read_cost::cheap, until,
                                              std::move(work));

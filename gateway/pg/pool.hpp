@@ -51,7 +51,8 @@ struct membership {
 /// its end.
 class pool {
   public:
-    explicit pool(postgres_config cfg);
+    /// `answers`: what reads and writes answer is counted there, before it is kept. It outlives the pool.
+    pool(postgres_config cfg, memory_budget& answers);
     ~pool();
     pool(const pool&) = delete;
     pool& operator=(const pool&) = delete;
@@ -68,15 +69,16 @@ class pool {
 
     /// One guarded write, all or nothing; it may share its transaction with others, which shows to nobody. Errors: see
     /// gateway/pg/sqlstate_map.hpp; stale_fencing_token, resource_not_covered, expectation_failed,
-    /// constraint_violation, write_conflict, unprocessable, fencing_required. A commit whose answer was lost is looked
-    /// up by write_id first; only where that fails too does outcome_unknown stand. With an idempotency key the outcome
-    /// of the first write may come, `replayed`; idempotency_mismatch, idempotency_in_progress. One that seals its token
-    /// is answered as soon as others see it, so that its lease can go to the next one meanwhile; see when_on_disk.
+    /// constraint_violation, write_conflict, unprocessable, fencing_required; overloaded, where the answers' budget has
+    /// no room for its rows. A commit whose answer was lost is looked up by write_id first; only where that fails too
+    /// does outcome_unknown stand. With an idempotency key the outcome of the first write may come, `replayed`;
+    /// idempotency_mismatch, idempotency_in_progress. One that seals its token is answered as soon as others see it, so
+    /// that its lease can go to the next one meanwhile; see when_on_disk.
     boost::asio::awaitable<result<visible_write>> write(write_request request, deadline until);
 
     /// Rows of a table or the value of a function, fenced or not; see table_reader.hpp. By workers of its own, as many
     /// as write: however long it takes, it holds up no write. `principal`: whose share of them it takes. Errors:
-    /// too_many_requests.
+    /// too_many_requests; overloaded, also where the answers' budget has no room for what was read.
     boost::asio::awaitable<result<read_outcome>> read(std::string principal, read_request request, deadline until);
 
     /// Looks up the outcome kept under a principal's idempotency key, without taking the key: for a call that has more

@@ -4,12 +4,6 @@
 namespace fencegate::pg {
 namespace {
 
-/// Puts the text of `inner`'s column `json` behind its limit.
-std::string limited(const std::string& before, const std::string& inner) {
-    return "select " + before + "case when octet_length(json) <= " + std::to_string(answer_bytes_max) +
-           " then json end, octet_length(json) from (" + inner + ") as fencegate_answer";
-}
-
 class planner : statement_writer {
   public:
     planner(const catalog& known, read_plan& plan) : statement_writer(known, plan.sql, plan), plan_(plan) {}
@@ -26,11 +20,12 @@ class planner : statement_writer {
         const auto limit = plan_.sql.bind(std::to_string(query.limit));
         const auto offset = plan_.sql.bind(std::to_string(query.offset));
         // json keeps the order of the columns and the digits of numbers, which jsonb and JSON readers would not.
-        plan_.sql.sql = limited("rows, total, ",
-                                "select count(*) as rows, '[' || coalesce(string_agg(row_to_json(fencegate_row)::text, "
-                                "','), '') || ']' as json, " +
-                                    total + " as total from (select " + list + from + order + " limit " + limit +
-                                    "::bigint offset " + offset + "::bigint) as fencegate_row");
+        plan_.sql.sql = split_into_pieces(
+            "select count(*) as rows, '[' || coalesce(string_agg(row_to_json(fencegate_row)::text, ','), '') || ']' as "
+            "json, " +
+                total + " as total from (select " + list + from + order + " limit " + limit + "::bigint offset " +
+                offset + "::bigint) as fencegate_row",
+            {"rows", "total"});
     }
 
     void operator()(const function_query& query) {
@@ -43,14 +38,15 @@ class planner : statement_writer {
             plan_.sql.sql = "select from " + call;
         } else if (function->returns_set) {
             plan_.sql.sql =
-                limited("rows, null::bigint, ",
-                        "select count(*) as rows, " + items_array + " as json from (select fencegate_item from " +
-                            call + " as fencegate_item limit " + plan_.sql.bind(std::to_string(query.limit)) +
-                            "::bigint) as fencegate_item");
+                split_into_pieces("select count(*) as rows, " + items_array +
+                                      " as json, null::bigint as total from (select fencegate_item from " + call +
+                                      " as fencegate_item limit " + plan_.sql.bind(std::to_string(query.limit)) +
+                                      "::bigint) as fencegate_item",
+                                  {"rows", "total"});
         } else {
             plan_.shape = answer_shape::value;
             // offset 0 keeps PostgreSQL from copying the call to each place that names its value.
-            plan_.sql.sql = limited("", "select to_json(" + call + ")::text as json offset 0");
+            plan_.sql.sql = split_into_pieces("select to_json(" + call + ")::text as json offset 0", {});
         }
     }
 

@@ -9,8 +9,8 @@ namespace fencegate::pg {
 
 /// The statement of a read, or why there is none.
 ///
-/// Its one row, by shape. rows: count, count without limit and offset or NULL, JSON array, its bytes. value: JSON text,
-/// its bytes. nothing: no column. The text is NULL where it is longer than answer_bytes_max.
+/// What it gives, by shape. rows: a JSON array in pieces (split_into_pieces) with count, and count without limit and
+/// offset or NULL. value: JSON text in pieces. nothing: one row without columns.
 struct read_plan : plan_faults {
     statement sql;
     answer_shape shape = answer_shape::rows;

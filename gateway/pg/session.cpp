@@ -1,5 +1,6 @@
 #include <gateway/pg/session.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
+#include <gateway/pg/text_receiver.hpp>
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -44,6 +45,14 @@ std::string settings_sql(const postgres_config& cfg) {
            "set extra_float_digits = 1;"
            "set client_encoding = 'UTF8';"
            "set client_min_messages = 'error'";
+}
+
+std::vector<const char*> pointers_to(const compat::parameters& parameters) {
+    std::vector<const char*> out;
+    out.reserve(parameters.size());
+    for (const auto& value : parameters)
+        out.push_back(value ? value->c_str() : nullptr);
+    return out;
 }
 
 session_lost ended_by(const server_error& error) {
@@ -157,6 +166,47 @@ pqxx::result session::exec_once(const std::string& sql, const compat::parameters
     return guarded([&] { return compat::exec_once(*channel_, sql, parameters); });
 }
 
+void session::receive(const std::string& sql, const compat::parameters& parameters, text_receiver& receiver) {
+    guarded([&] {
+        const prepared_call call{prepared_name(sql), &parameters, &receiver};
+        spent_ = true;
+        const auto trip = run_pipeline({&call, 1});
+        if (trip.error) throw_failure(*trip.error);
+        spent_ = false;
+    });
+}
+
+void session::read_each(const std::string& sql, const compat::parameters& parameters,
+                        const std::function<void(const answer_rows& row)>& take) {
+    guarded([&] {
+        PGconn* const raw = connection_.raw();
+        spent_ = true;
+        const auto values = pointers_to(parameters);
+        if (PQsendQueryParams(raw, sql.c_str(), static_cast<int>(values.size()), nullptr, values.data(), nullptr,
+                              nullptr, 0) != 1 ||
+            PQsetSingleRowMode(raw) != 1) {
+            throw session_lost("the connection broke");
+        }
+        std::optional<server_error> error;
+        while (PGresult* const next = PQgetResult(raw)) {
+            const answer_rows rows(next);
+            if (rows.status() == PGRES_SINGLE_TUPLE) take(rows);
+            if (rows.status() == PGRES_FATAL_ERROR) error = rows.error();
+        }
+        if (PQstatus(raw) != CONNECTION_OK) throw session_lost("the connection broke");
+        if (error) throw_failure(*error);
+        spent_ = false;
+    });
+}
+
+/// What guarded() throws for an error that libpqxx met.
+void session::throw_failure(const server_error& error) {
+    if (error.sqlstate.empty()) throw session_lost("the connection failed");
+    if (error.fatal) throw ended_by(error);
+    spent_ = rule_of(error.sqlstate).leaves_session;
+    throw statement_failed(error);
+}
+
 void session::command(const std::string& sql) {
     guarded([&] { channel_->exec(sql); });
 }
@@ -187,6 +237,10 @@ const char* answer_rows::text(int row, int column) const {
     const char* value = PQgetvalue(result_.get(), row, column);
     if (value == nullptr) throw std::out_of_range("PostgreSQL's answer has fewer rows or columns than it should");
     return value;
+}
+
+std::string_view answer_rows::bytes(int row, int column) const {
+    return {text(row, column), static_cast<std::size_t>(PQgetlength(result_.get(), row, column))};
 }
 
 std::int64_t answer_rows::affected() const {
@@ -252,20 +306,20 @@ round_trip session::run_pipeline(std::span<const prepared_call> calls) {
         if (!done) throw session_lost("the connection broke");
     };
     require(PQenterPipelineMode(raw) == 1);
-    std::vector<const char*> values;
     for (const auto& call : calls) {
-        values.clear();
-        for (const auto& value : *call.parameters)
-            values.push_back(value ? value->c_str() : nullptr);
+        const auto values = pointers_to(*call.parameters);
         require(PQsendQueryPrepared(raw, call.name.c_str(), static_cast<int>(values.size()), values.data(), nullptr,
-                                    nullptr, 0) == 1);
+                                    nullptr, call.receiver == nullptr ? 0 : 1) == 1);
     }
     require(PQpipelineSync(raw) == 1);
 
     round_trip out;
     out.answers.reserve(calls.size());
-    for (std::size_t i = 0; i < calls.size(); ++i) {
+    for (const auto& call : calls) {
+        if (call.receiver != nullptr && !out.error) require(PQsetSingleRowMode(raw) == 1);
         answer_rows rows(PQgetResult(raw));
+        for (; rows.status() == PGRES_SINGLE_TUPLE; rows = answer_rows(PQgetResult(raw)))
+            call.receiver->take(rows);
         const auto status = rows.status();
         require(PQstatus(raw) == CONNECTION_OK);
         if (status == PGRES_FATAL_ERROR && !out.error) {

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -58,9 +59,12 @@ class answer_rows {
     explicit answer_rows(PGresult* made) : result_(made, &PQclear) {}
 
     int size() const { return PQntuples(result_.get()); }
+    int columns() const { return PQnfields(result_.get()); }
     bool is_null(int row, int column) const { return PQgetisnull(result_.get(), row, column) != 0; }
     /// Empty for NULL. Throws std::out_of_range where the answer has no such place.
     const char* text(int row, int column) const;
+    /// The same of a value that may hold any byte.
+    std::string_view bytes(int row, int column) const;
     std::int64_t affected() const;
     ExecStatusType status() const { return PQresultStatus(result_.get()); }
     /// Of a statement that failed.
@@ -70,10 +74,15 @@ class answer_rows {
     std::unique_ptr<PGresult, void (*)(PGresult*)> result_;
 };
 
+class text_receiver;
+
 /// A statement on its way: the name that session::prepare gave, and values that live until run() returns.
 struct prepared_call {
     std::string name;
     const compat::parameters* parameters;
+    /// Takes the rows one by one as they come, in the binary format, so that they are never held together: the answer
+    /// in the round trip has none. Lives until run() returns.
+    text_receiver* receiver = nullptr;
 };
 
 /// What a round trip brought: the answers in order, up to the first statement that failed.
@@ -107,6 +116,14 @@ class session {
     /// Runs a statement that is planned for these values alone: for filters, of which a plan for any value knows
     /// nothing. Throws as exec does.
     pqxx::result exec_once(const std::string& sql, const compat::parameters& parameters);
+
+    /// Runs a statement as exec_once does, and gives `take` its rows one by one as they come, so that they are never
+    /// held together. Throws as exec does.
+    void read_each(const std::string& sql, const compat::parameters& parameters,
+                   const std::function<void(const answer_rows& row)>& take);
+
+    /// Runs a statement as exec does, and gives its rows to `receiver`. Throws as exec does.
+    void receive(const std::string& sql, const compat::parameters& parameters, text_receiver& receiver);
 
     /// Runs statements without parameters in one round trip (simple protocol). Throws as exec does.
     void command(const std::string& sql);
@@ -149,6 +166,7 @@ class session {
     auto guarded(Work work) -> decltype(work());
     std::string prepared_name(const std::string& sql);
 
+    void throw_failure(const server_error& error);
     round_trip run_pipeline(std::span<const prepared_call> calls);
 
     mutable compat::connection connection_;

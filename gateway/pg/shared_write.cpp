@@ -3,6 +3,7 @@
 #include <gateway/pg/kept_outcome.hpp>
 #include <gateway/pg/shared_write.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
+#include <gateway/pg/text_receiver.hpp>
 
 #include <spdlog/spdlog.h>
 
@@ -24,17 +25,6 @@ const std::string patience_sql =
     "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)";
 const std::string patience_later_sql = patience_sql + ", set_config('synchronous_commit', 'off', true)";
 const compat::parameters no_parameters;
-
-operation_result read(answer_shape shape, const answer_rows& rows) {
-    operation_result out;
-    if (shape == answer_shape::affected) {
-        out.rows_affected = rows.affected();
-    } else {
-        out.rows_affected = std::strtoll(rows.text(0, 0), nullptr, 10);
-        out.json = rows.text(0, 1);
-    }
-    return out;
-}
 
 bool is_true(const char* text) {
     return text[0] == 't';
@@ -77,8 +67,9 @@ class shared_run {
     struct active_write {
         shared_write* write = nullptr;
         compat::parameters turn;
-        compat::parameters begin;        ///< Empty until needed.
-        std::vector<std::string> names;  ///< Of its operations' statements in this session.
+        compat::parameters begin;              ///< Empty until needed.
+        std::vector<std::string> names;        ///< Of its operations' statements in this session.
+        std::vector<text_receiver> receivers;  ///< One an operation.
         // Where its part of the round trip is:
         std::size_t begins_at = 0;  ///< Its turn, or its begin_write; its operations follow.
         std::size_t guards_at = 0;  ///< The call that entered its resources,
@@ -289,8 +280,13 @@ class shared_run {
             if (one.begin.empty()) one.begin = begin_write_parameters(*one.write->request);
             calls.push_back({via.prepare(begin_write_sql()), &one.begin});
         }
-        for (std::size_t i = 0; i < one.names.size(); ++i)
-            calls.push_back({one.names[i], &one.write->plan.operations[i].sql.parameters});
+        const auto& request = *one.write->request;
+        one.receivers.assign(one.names.size(), text_receiver(*how_.answers, request.by.principal));
+        for (std::size_t i = 0; i < one.names.size(); ++i) {
+            const auto& planned = one.write->plan.operations[i];
+            const bool has_text = planned.shape != answer_shape::affected;
+            calls.push_back({one.names[i], &planned.sql.parameters, has_text ? &one.receivers[i] : nullptr});
+        }
     }
 
     /// Takes out whoever did not do what it should.
@@ -346,8 +342,9 @@ class shared_run {
         return all;
     }
 
-    /// False: its key is not new, it was refused, or it changed another number of rows than expected.
-    bool read_write(const round_trip& trip, const active_write& one) const {
+    /// False: its key is not new, it was refused, it changed another number of rows than expected, or its rows don't
+    /// fit into the answers' budget.
+    bool read_write(const round_trip& trip, active_write& one) const {
         if (one.claims_row >= 0 && trip.answers[claims_at_].text(one.claims_row, 0) != std::string_view("new"))
             return false;
         write_outcome outcome;
@@ -369,8 +366,12 @@ class shared_run {
             auto& done = outcome.results.emplace_back();
             if (changed) {
                 done.rows_affected = *changed;
+            } else if (++at; planned.shape == answer_shape::affected) {
+                done.rows_affected = trip.answers[at].affected();
             } else {
-                done = read(planned.shape, trip.answers[++at]);
+                auto text = read_text(planned.shape, one.receivers[at - one.begins_at - 1]);
+                if (!text) return false;
+                done = std::move(*text);
             }
             if (planned.expect_rows && *planned.expect_rows != done.rows_affected) return false;
         }

@@ -42,6 +42,7 @@ struct shared_manner {
     durability when = durability::awaited;
     const catalog* known = nullptr;  ///< From which the plans are.
     group_refusals* refused = nullptr;
+    memory_budget* answers = nullptr;  ///< Of which the rows are taken that writes give.
 };
 
 /// Runs several guarded writes in one transaction: BEGIN, the timeouts, fencing.begin_writes (begin_write where that

@@ -12,6 +12,24 @@ bool is_group(const comparison& item) {
 
 }  // namespace
 
+std::string split_into_pieces(const std::string& inner, const std::vector<std::string>& columns) {
+    const auto fits = "octet_length(bytes) <= " + std::to_string(answer_bytes_max);
+    const auto piece_bytes = std::to_string(answer_piece_bytes);
+    std::string names, texts;
+    for (const auto& column : columns) {
+        names += column + ", ";
+        texts += ", " + column + "::text";
+    }
+    // As bytes, of which a piece is cut without a look at those before it.
+    const auto whole =
+        "select " + names + "convert_to(json, 'UTF8') as bytes from (" + inner + ") as fencegate_text offset 0";
+    const auto counted = "select " + names + "bytes, generate_series(0, case when " + fits +
+                         " then greatest(octet_length(bytes) - 1, 0) / " + piece_bytes +
+                         " else 0 end) as piece from (" + whole + ") as fencegate_answer";
+    return "select octet_length(bytes)::text, case when " + fits + " then substring(bytes from 1 + piece * " +
+           piece_bytes + " for " + piece_bytes + ") end" + texts + " from (" + counted + ") as fencegate_piece";
+}
+
 std::string_view sql_operator(comparison_operator op) {
     switch (op) {
         case comparison_operator::eq:

@@ -20,8 +20,8 @@ struct plan_faults {
 /// How an answer is read from the result of a statement.
 enum class answer_shape {
     affected,  ///< No rows; the count is the number of rows affected.
-    rows,      ///< One row: count, JSON array of the rows.
-    value,     ///< One row: JSON text or NULL.
+    rows,      ///< JSON array of the rows in pieces (split_into_pieces), with their count.
+    value,     ///< JSON text or NULL in pieces.
     nothing,   ///< One row that says nothing (a function returning void).
 };
 
@@ -30,10 +30,17 @@ std::string_view sql_operator(comparison_operator op);
 
 /// Most bytes of the rows or the value of one read, or of one operation of a write.
 inline constexpr std::size_t answer_bytes_max = 64 << 20;
+/// Most bytes of it that come in one message of PostgreSQL, which libpq holds as a whole.
+inline constexpr std::size_t answer_piece_bytes = 256 << 10;
 
 /// The items of a set that a function returns, under the name `fencegate_item`, as the text of one JSON array.
 inline const std::string items_array =
     "'[' || coalesce(string_agg(coalesce(to_json(fencegate_item)::text, 'null'), ','), '') || ']'";
+
+/// The statement that gives the JSON text in the column `json` of `inner`, which has one row, in pieces of a bounded
+/// size, each a row: the text's bytes, the piece, and the other `columns`. The piece is NULL, and there is one row,
+/// where the text is NULL or longer than answer_bytes_max.
+std::string split_into_pieces(const std::string& inner, const std::vector<std::string>& columns);
 
 /// What the statements of writes and reads have in common: names looked up in the catalog, values bound, conditions.
 ///

@@ -3,6 +3,7 @@
 #include <gateway/pg/read_sql.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 #include <gateway/pg/table_reader.hpp>
+#include <gateway/pg/text_receiver.hpp>
 
 #include <spdlog/spdlog.h>
 
@@ -43,8 +44,9 @@ failure plan_failure(const read_plan& plan) {
 /// One attempt.
 class read_run {
   public:
-    read_run(session_slot& slot, const read_request& request, const read_plan& plan, deadline until)
-        : slot_(slot), request_(request), plan_(plan), until_(until) {}
+    read_run(session_slot& slot, const read_request& request, const read_plan& plan, text_receiver receiver,
+             deadline until)
+        : slot_(slot), request_(request), plan_(plan), receiver_(std::move(receiver)), until_(until) {}
 
     result<read_outcome> perform() {
         auto& via = slot_.get();
@@ -81,7 +83,7 @@ class read_run {
             via.command(any_raised ? commit_sql : rollback_sql);
             if (any_raised) state_.seen = snapshot_state::durability::durable;
         }
-        if (auto why = read(trip.answers[read_at_], out)) return std::move(*why);
+        if (auto why = read(out)) return std::move(*why);
         return out;
     }
 
@@ -109,7 +111,7 @@ class read_run {
             calls.push_back({via.prepare(raise_fences_sql()), &raise_});
         }
         read_at_ = calls.size();
-        calls.push_back({read, &plan_.sql.parameters});
+        calls.push_back({read, &plan_.sql.parameters, plan_.shape == answer_shape::nothing ? nullptr : &receiver_});
         calls.push_back({via.prepare(snapshot_state_sql()), &no_parameters});
         if (!request_.fence) calls.push_back({via.prepare(commit_sql), &no_parameters});
         return calls;
@@ -161,23 +163,23 @@ class read_run {
         }
     }
 
-    std::optional<failure> read(const answer_rows& rows, read_outcome& out) const {
-        int json_at = 0;
+    std::optional<failure> read(read_outcome& out) {
         if (plan_.shape == answer_shape::nothing) return std::nullopt;
+        if (receiver_.refused()) return answer_does_not_fit(*receiver_.bytes());
         if (plan_.shape == answer_shape::rows) {
             out.is_set = true;
-            out.rows = std::strtoll(rows.text(0, 0), nullptr, 10);
-            if (!rows.is_null(0, 1)) out.total = std::strtoll(rows.text(0, 1), nullptr, 10);
-            json_at = 2;
+            out.rows = std::strtoll(receiver_.column(0).value().c_str(), nullptr, 10);
+            if (const auto& total = receiver_.column(1)) out.total = std::strtoll(total->c_str(), nullptr, 10);
         }
-        if (!rows.is_null(0, json_at)) {
-            out.json = rows.text(0, json_at);
-        } else if (rows.is_null(0, json_at + 1)) {
+        if (receiver_.complete()) {
+            out.json = receiver_.take_text();
+            out.memory = receiver_.take_memory();
+        } else if (!receiver_.bytes()) {
             out.json = "null";
         } else {
             failure why = make_failure(errc::unprocessable,
                                        "The answer is larger than the gateway gives; ask for fewer rows or columns.");
-            why.facts["answer_bytes"] = std::strtoll(rows.text(0, json_at + 1), nullptr, 10);
+            why.facts["answer_bytes"] = *receiver_.bytes();
             why.facts["answer_bytes_max"] = answer_bytes_max;
             return why;
         }
@@ -187,6 +189,7 @@ class read_run {
     session_slot& slot_;
     const read_request& request_;
     const read_plan& plan_;
+    text_receiver receiver_;
     deadline until_;
     snapshot_state state_;
     compat::parameters timeout_;
@@ -198,8 +201,8 @@ class read_run {
 
 }  // namespace
 
-snapshot_of<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, const read_request& request,
-                                   deadline until) {
+snapshot_of<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, memory_budget& answers,
+                                   const std::string& principal, const read_request& request, deadline until) {
     snapshot_state of_catalog;
     of_catalog.seen = snapshot_state::durability::durable;
     for (bool first = true;; first = false) {
@@ -217,7 +220,7 @@ snapshot_of<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, 
                                  "The function may change something: send POST with a lease, or declare it stable."),
                     of_catalog};
             }
-            read_run run(slot, request, plan, until);
+            read_run run(slot, request, plan, text_receiver(answers, principal), until);
             auto outcome = run.perform();
             // Built from a catalog that has changed meanwhile.
             const bool outdated =

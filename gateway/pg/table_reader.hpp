@@ -15,13 +15,16 @@ namespace fencegate::pg {
 /// answered. What it saw may not be on disk yet: `state` tells, asked for in the same round trip; a fenced read that
 /// raises nothing always finds something, the lock of its own on the guard row.
 ///
-/// In:      `until` ends it through statement_timeout.
+/// In:      `until` ends it through statement_timeout. `answers`: what it gives is counted there, for `principal`,
+/// before it
+///          is kept.
 /// Errors:  unprocessable with the parameter · not_found for the table or function · fencing_required for a function
 /// that
 ///          may change something · stale_fencing_token, which stands in the history · too_large, where the answer is ·
+///          overloaded where `answers` has no room for it ·
 ///          those of PostgreSQL by sqlstate_map. A connection that breaks is replaced once: a read may be done twice.
 /// Threads: the slot's worker.
-snapshot_of<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, const read_request& request,
-                                   deadline until);
+snapshot_of<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, memory_budget& answers,
+                                   const std::string& principal, const read_request& request, deadline until);
 
 }  // namespace fencegate::pg

@@ -136,13 +136,15 @@ class disk_job final : public write_job {
 template <class Handler>
 class waiting_write final : public write_job {
   public:
-    waiting_write(deadline until, write_request request, catalog_store& catalogs, Handler handler)
+    waiting_write(deadline until, write_request request, catalog_store& catalogs, memory_budget& answers,
+                  Handler handler)
         : write_job(until, std::move(request)),
           catalogs_(catalogs),
+          answers_(answers),
           reply_(std::make_shared<reply<visible_write, Handler>>(effect::by_commit, std::move(handler))) {}
 
     void run(session_slot& slot) noexcept override {
-        auto work = [this](session_slot& via) { return run_write(via, catalogs_, request(), until()); };
+        auto work = [this](session_slot& via) { return run_write(via, catalogs_, answers_, request(), until()); };
         answer(attempt<write_outcome>(work, slot, false));
     }
 
@@ -166,6 +168,7 @@ class waiting_write final : public write_job {
 
   private:
     catalog_store& catalogs_;
+    memory_budget& answers_;
     std::shared_ptr<reply<visible_write, Handler>> reply_;
 };
 

@@ -146,7 +146,8 @@ void write_batcher::run_transaction(session_slot& slot, jobs batch) {
         // Who is alone is answered sooner if COMMIT waits itself, unless there is a lease to be let go meanwhile.
         const bool later =
             flush_.serves() && (writes.size() > 1 || flush_.busy() || (writes.size() == 1 && writes[0].request->seal));
-        run_shared(slot, writes, until, {later ? durability::later : durability::awaited, known.get(), &refused_});
+        run_shared(slot, writes, until,
+                   {later ? durability::later : durability::awaited, known.get(), &refused_, &answers_});
     } catch (const std::exception& e) {
         // Before anything was sent: each tries for itself and says what it finds.
         slot.drop();

@@ -80,8 +80,8 @@ inline constexpr std::size_t shared_operations_max = 128;
 /// Threads: one instance serves all workers of a pool.
 class write_batcher {
   public:
-    write_batcher(catalog_store& catalogs, side_lanes& aside, commit_flush& flush)
-        : catalogs_(catalogs), aside_(aside), flush_(flush) {}
+    write_batcher(catalog_store& catalogs, memory_budget& answers, side_lanes& aside, commit_flush& flush)
+        : catalogs_(catalogs), answers_(answers), aside_(aside), flush_(flush) {}
 
     /// Answers each, or hands it on. All of `work` are write_jobs.
     void run(session_slot& slot, std::vector<std::unique_ptr<job>> work);
@@ -93,6 +93,7 @@ class write_batcher {
     void run_transaction(session_slot& slot, jobs batch);
 
     catalog_store& catalogs_;
+    memory_budget& answers_;
     side_lanes& aside_;
     commit_flush& flush_;
     group_refusals refused_;

@@ -193,12 +193,14 @@ class planner : statement_writer {
     void finish_change(const exposed_table& table, const std::string& table_name) {
         if (!returned_.wanted) return;
         // json keeps the order of the columns and the digits of numbers, which jsonb and JSON readers would not.
-        out_.sql.sql = "with fencegate_changed as (" + out_.sql.sql + " returning " +
-                       columns(table, table_name, returned_.select) + ") " +
-                       limited("rows, ",
-                               "select count(*) as rows, '[' || "
-                               "coalesce(string_agg(row_to_json(fencegate_changed)::text, ','), '') || ']' as json "
-                               "from fencegate_changed");
+        out_.sql.sql =
+            "with fencegate_changed as (" + out_.sql.sql + " returning " +
+            columns(table, table_name, returned_.select) + ") " +
+            split_into_pieces(limited("rows, ",
+                                      "select count(*) as rows, '[' || "
+                                      "coalesce(string_agg(row_to_json(fencegate_changed)::text, ','), '') || ']' "
+                                      "as json from fencegate_changed"),
+                              {"rows"});
         out_.shape = answer_shape::rows;
     }
 
@@ -208,16 +210,19 @@ class planner : statement_writer {
             out_.sql.sql = "select from " + call;
         } else {
             out_.shape = answer_shape::value;
-            out_.sql.sql = limited("", function.returns_set
-                                           ? "select " + items_array + " as json from " + call + " as fencegate_item"
-                                           : "select to_json(" + call + ")::text as json offset 0");
+            out_.sql.sql = split_into_pieces(
+                limited("", function.returns_set
+                                ? "select " + items_array + " as json from " + call + " as fencegate_item"
+                                : "select to_json(" + call + ")::text as json offset 0"),
+                {});
         }
     }
 
     /// An answer that is too large undoes the write.
     static std::string limited(const std::string& before, const std::string& inner) {
         return "select " + before + "case when octet_length(json) > " + std::to_string(answer_bytes_max) +
-               " then fencing.refuse_answer(octet_length(json)) else json end from (" + inner + ") as fencegate_answer";
+               " then fencing.refuse_answer(octet_length(json)) else json end as json from (" + inner +
+               ") as fencegate_answer";
     }
 
     planned_operation out_;

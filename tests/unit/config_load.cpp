@@ -75,7 +75,7 @@ TEST(config_load, every_key_reaches_its_field) {
     setenv("FENCEGATE_TEST_PASSWORD", "from-environment", 1);
     config_faults faults;
     const config cfg = here.load(R"(
-http: {address: 0.0.0.0, port: 0, threads: 3, body_max_bytes: 2048, allowed_hosts: [Shop.example, "[::1]:8080"], header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700}
+http: {address: 0.0.0.0, port: 0, threads: 3, body_max_bytes: 2048, allowed_hosts: [Shop.example, "[::1]:8080"], header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, bodies_max_bytes: 3145728, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700}
 auth:
   api_keys:
     - {principal: orders, key_file: orders.key, scopes: [leases, writes]}
@@ -108,6 +108,7 @@ log: {level: debug, json: false}
     EXPECT_EQ(cfg.http.allowed_hosts, (std::vector<authority>{{"shop.example", std::nullopt}, {"::1", 8080}}));
     EXPECT_EQ(cfg.http.header_fields_max, 20U);
     EXPECT_EQ(cfg.http.connections_per_address_max, 3U);
+    EXPECT_EQ(cfg.http.bodies_max_bytes, 3U << 20U);
     EXPECT_EQ(cfg.http.answers_max_bytes, 2U << 20U);
     EXPECT_EQ(cfg.http.connections_max, 7U);
     EXPECT_EQ(cfg.http.idle_timeout, 1500ms);
@@ -185,6 +186,12 @@ INSTANTIATE_TEST_SUITE_P(
         faulty{with_http("threads: 0"), "http.threads: 0 is not between 1 and 64"},
         faulty{with_http("threads: 65"), "http.threads: 65 is not between 1 and 64"},
         faulty{with_http("body_max_bytes: 1023"), "http.body_max_bytes: 1023 is not between 1024 and 67108864"},
+        faulty{with_http("bodies_max_bytes: 1048575"),
+               "http.bodies_max_bytes: 1048575 is not between 1048576 and 68719476736"},
+        faulty{
+            with_http("body_max_bytes: 2000000, bodies_max_bytes: 3999999"),
+            "http.bodies_max_bytes: has to be at least twice http.body_max_bytes: one caller's share of it has to hold "
+            "the largest body"},
         faulty{with_http("idle_timeout_ms: 999"), "http.idle_timeout_ms: 999 is not between 1000 and 3600000"},
         faulty{with_http("idle_timeout_ms: 5s"), "http.idle_timeout_ms: \"5s\" is not an integer"},
         faulty{with_http("prot: 80"), "http.prot: unknown key; did you mean port?"},

@@ -108,8 +108,8 @@ class http_server : public testing::Test {
         cfg.port = 0;
         cfg.body_max_bytes = 1024;
         threads_ = std::make_unique<runtime::io_threads>(threads);
-        server_ =
-            std::make_unique<server>(cfg, std::vector<api_key>{}, std::move(routes), threads_->contexts(), observer_);
+        server_ = std::make_unique<server>(cfg, std::vector<api_key>{}, std::move(routes), threads_->contexts(),
+                                           memory_, observer_);
         ASSERT_TRUE(server_->listen());
         threads_->start();
         server_->start();
@@ -177,6 +177,7 @@ class http_server : public testing::Test {
     };
 
     signals told_;
+    memory_budgets memory_{1 << 20, 1 << 20};
     notebook observer_;
     asio::io_context client_;
     std::unique_ptr<runtime::io_threads> threads_;

@@ -1,0 +1,153 @@
+#pragma once
+
+#include <gateway/domain/failure.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace fencegate {
+
+/// What one request or answer holds is counted when it is larger than this.
+inline constexpr std::size_t uncounted_bytes_max = 64 * 1024;
+
+/// A limit on the bytes that all hold together. An owner, which is a principal, holds at most three quarters of it, so
+/// that none takes all.
+///
+/// Threads: safe.
+class memory_budget {
+  public:
+    /// A reservation that was refused.
+    struct demand {
+        std::string owner;
+        std::size_t bytes = 0;
+        std::chrono::steady_clock::time_point refused_at;
+    };
+
+    explicit memory_budget(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+    memory_budget(const memory_budget&) = delete;
+    memory_budget& operator=(const memory_budget&) = delete;
+
+    /// Out: false if that many bytes do not fit.
+    bool try_reserve(const std::string& owner, std::size_t bytes) {
+        const std::lock_guard lock(mutex_);
+        if (!has_room(owner, bytes)) {
+            latest_refusal_ = demand{owner, bytes, std::chrono::steady_clock::now()};
+            return false;
+        }
+        add(owner, bytes);
+        return true;
+    }
+    /// Counts them in any case.
+    void reserve(const std::string& owner, std::size_t bytes) {
+        const std::lock_guard lock(mutex_);
+        add(owner, bytes);
+    }
+    void release(const std::string& owner, std::size_t bytes) {
+        const std::lock_guard lock(mutex_);
+        used_ -= bytes;
+        const auto of_owner = by_owner_.find(owner);
+        of_owner->second -= bytes;
+        if (of_owner->second == 0) by_owner_.erase(of_owner);
+    }
+
+    bool fits(const std::string& owner, std::size_t bytes) const {
+        const std::lock_guard lock(mutex_);
+        return has_room(owner, bytes);
+    }
+    /// Whether it is the owner's share that lacks room, so that only the owner's own bytes can make any.
+    bool exceeds_share(const std::string& owner, std::size_t bytes) const {
+        const std::lock_guard lock(mutex_);
+        return used_by(owner) + bytes > share_max();
+    }
+    /// The latest reservation that was refused; empty where that was longer ago than callers wait before they ask
+    /// again.
+    std::optional<demand> latest_refusal(std::chrono::steady_clock::time_point now) const {
+        const std::lock_guard lock(mutex_);
+        if (!latest_refusal_ || now - latest_refusal_->refused_at > std::chrono::seconds(2)) return std::nullopt;
+        return latest_refusal_;
+    }
+
+    std::size_t used() const {
+        const std::lock_guard lock(mutex_);
+        return used_;
+    }
+    std::size_t bytes_max() const { return bytes_max_; }
+
+  private:
+    std::size_t share_max() const { return bytes_max_ - bytes_max_ / 4; }
+    std::size_t used_by(const std::string& owner) const {
+        const auto found = by_owner_.find(owner);
+        return found == by_owner_.end() ? 0 : found->second;
+    }
+    bool has_room(const std::string& owner, std::size_t bytes) const {
+        return used_ + bytes <= bytes_max_ && used_by(owner) + bytes <= share_max();
+    }
+    void add(const std::string& owner, std::size_t bytes) {
+        if (bytes == 0) return;
+        used_ += bytes;
+        by_owner_[owner] += bytes;
+    }
+
+    const std::size_t bytes_max_;
+    mutable std::mutex mutex_;
+    std::size_t used_ = 0;
+    std::map<std::string, std::size_t> by_owner_;  ///< None with nothing.
+    std::optional<demand> latest_refusal_;
+};
+
+/// What a gateway's requests and answers may hold: http.bodies_max_bytes and http.answers_max_bytes.
+struct memory_budgets {
+    memory_budgets(std::size_t bodies_max, std::size_t answers_max) : bodies(bodies_max), answers(answers_max) {}
+    memory_budget bodies;
+    memory_budget answers;
+};
+
+/// Bytes of a budget, which are given back with it.
+///
+/// Threads: not safe; may be destroyed by another thread than it was used by. Lifetime: the budget outlives it.
+class reserved_memory {
+  public:
+    reserved_memory(memory_budget& budget, std::string owner) : budget_(budget), owner_(std::move(owner)) {}
+    ~reserved_memory() {
+        if (bytes_ > 0) budget_.release(owner_, bytes_);
+    }
+    reserved_memory(const reserved_memory&) = delete;
+    reserved_memory& operator=(const reserved_memory&) = delete;
+
+    /// Out: false if `more` bytes do not fit.
+    bool try_grow(std::size_t more) {
+        if (!budget_.try_reserve(owner_, more)) return false;
+        bytes_ += more;
+        return true;
+    }
+    void grow(std::size_t more) {
+        budget_.reserve(owner_, more);
+        bytes_ += more;
+    }
+    std::size_t bytes() const { return bytes_; }
+
+  private:
+    memory_budget& budget_;
+    const std::string owner_;
+    std::size_t bytes_ = 0;
+};
+
+inline failure answer_does_not_fit(std::size_t bytes) {
+    return make_failure(errc::overloaded,
+                        "Answers that are being made, or that their callers have not taken yet, have used up "
+                        "http.answers_max_bytes or this caller's three quarters of it; this one has " +
+                            std::to_string(bytes) + " bytes. Nothing was changed. Ask again, or for less at a time.");
+}
+
+inline failure body_does_not_fit() {
+    return make_failure(errc::overloaded,
+                        "Request bodies have used up http.bodies_max_bytes or this caller's three quarters of it. "
+                        "Nothing was done; send it again, or less at a time.");
+}
+
+}  // namespace fencegate
