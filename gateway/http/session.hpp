@@ -80,7 +80,7 @@ class session {
                                                                std::string_view tail);
     /// Sends what fits into the socket's buffer now. Out: the bytes sent; empty if the connection is lost.
     std::optional<std::size_t> try_write(const message_parts& parts);
-    /// Sends what is left behind the first `sent` bytes, and counts it meanwhile.
+    /// Sends what is left behind the first `sent` bytes, and counts all of it meanwhile.
     boost::asio::awaitable<bool> write_rest(message_parts parts, std::size_t sent);
     boost::asio::awaitable<bool> wait_until_writable();
     /// Counts what has arrived of a body. False: it does not fit into http.bodies_max_bytes.

@@ -101,6 +101,7 @@ std::optional<std::size_t> session::try_write(const message_parts& parts) {
 }
 
 asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t sent) {
+    const std::size_t held = asio::buffer_size(parts);  // as long as any of it is left
     for (;;) {
         if (sent > 0) enter(phase::writing, steady_clock::now());
         for (asio::const_buffer& part : parts) {
@@ -108,9 +109,8 @@ asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t sent)
             part += taken;
             sent -= taken;
         }
-        const std::size_t left = asio::buffer_size(parts);
-        if (left == 0) co_return true;
-        if (!answer_memory_ && !group_->reserve_answer(*this, left, !repeatable_ && !streaming_)) {
+        if (asio::buffer_size(parts) == 0) co_return true;
+        if (!answer_memory_ && !group_->reserve_answer(*this, held, !repeatable_ && !streaming_)) {
             spdlog::warn("http caller cut off: it did not take its answer, and http.answers_max_bytes is used up");
             close();
             co_return false;
