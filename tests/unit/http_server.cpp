@@ -331,7 +331,7 @@ TEST_F(http_server, port_taken_then_listen_fails_also_with_shared_ports) {
     http_config cfg;
     cfg.port = server_->port();
     runtime::io_threads others(2);
-    server second(cfg, {}, {}, others.contexts(), observer_);
+    server second(cfg, {}, {}, others.contexts(), memory_, observer_);
     const auto listening = second.listen();
     ASSERT_FALSE(listening);
     EXPECT_NE(listening.error().detail.find(std::to_string(cfg.port)), std::string::npos);
