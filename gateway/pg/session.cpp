@@ -1,6 +1,5 @@
 #include <gateway/pg/session.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
-#include <gateway/pg/text_receiver.hpp>
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -166,7 +165,7 @@ pqxx::result session::exec_once(const std::string& sql, const compat::parameters
     return guarded([&] { return compat::exec_once(*channel_, sql, parameters); });
 }
 
-void session::receive(const std::string& sql, const compat::parameters& parameters, text_receiver& receiver) {
+void session::receive(const std::string& sql, const compat::parameters& parameters, row_receiver& receiver) {
     guarded([&] {
         const prepared_call call{prepared_name(sql), &parameters, &receiver};
         spent_ = true;

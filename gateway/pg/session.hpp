@@ -74,7 +74,14 @@ class answer_rows {
     std::unique_ptr<PGresult, void (*)(PGresult*)> result_;
 };
 
-class text_receiver;
+/// Takes the rows of a statement, each once, as they come.
+class row_receiver {
+  public:
+    virtual void take(const answer_rows& row) = 0;
+
+  protected:
+    ~row_receiver() = default;
+};
 
 /// A statement on its way: the name that session::prepare gave, and values that live until run() returns.
 struct prepared_call {
@@ -82,7 +89,7 @@ struct prepared_call {
     const compat::parameters* parameters;
     /// Takes the rows one by one as they come, in the binary format, so that they are never held together: the answer
     /// in the round trip has none. Lives until run() returns.
-    text_receiver* receiver = nullptr;
+    row_receiver* receiver = nullptr;
 };
 
 /// What a round trip brought: the answers in order, up to the first statement that failed.
@@ -123,7 +130,7 @@ class session {
                    const std::function<void(const answer_rows& row)>& take);
 
     /// Runs a statement as exec does, and gives its rows to `receiver`. Throws as exec does.
-    void receive(const std::string& sql, const compat::parameters& parameters, text_receiver& receiver);
+    void receive(const std::string& sql, const compat::parameters& parameters, row_receiver& receiver);
 
     /// Runs statements without parameters in one round trip (simple protocol). Throws as exec does.
     void command(const std::string& sql);

@@ -16,12 +16,12 @@ namespace fencegate::pg {
 /// budget before the first piece is kept; where they don't fit none is, and the rest is read past.
 ///
 /// Threads: not safe; one worker's.
-class text_receiver {
+class text_receiver final : public row_receiver {
   public:
     text_receiver(memory_budget& answers, std::string owner) : answers_(&answers), owner_(std::move(owner)) {}
 
     /// A row of the statement: the text's bytes, a piece, the statement's other columns.
-    void take(const answer_rows& row);
+    void take(const answer_rows& row) override;
 
     /// The text's bytes; empty where it is NULL.
     const std::optional<std::size_t>& bytes() const { return bytes_; }
