@@ -140,7 +140,7 @@ void append_errors(std::string& out, const std::vector<field_error>& errors) {
 std::string detail_of(const failure& f) {
     if (f.errors.empty()) return f.detail;
     const field_error& first = f.errors.front();
-    if (first.detail == f.detail) return first.pointer.empty() ? f.detail : f.detail + " (" + first.pointer + ")";
+    if (first.detail == f.detail) return f.detail;
     std::string out = f.detail;
     if (out.ends_with('.')) out.pop_back();
     out += ": ";

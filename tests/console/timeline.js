@@ -94,7 +94,7 @@ test('stale write when hundreds of events and many leases came since then still 
   await eventually(async () => (await stack.history({resource, event: 'lease_released'})).length === 14, 'all of it is in the history');
   for (const width of [1440, 390]) {
     const {page, close} = await browser.open(stack, {width, query: `?timeline=${resource}`});
-    await page.getByText('1 stale write refused').waitFor();
+    await page.locator('#timeline .summary').getByText('1 stale write refused').waitFor();
     assert.equal(await page.locator('#timeline .stale-write').count(), 1);
     const labels = await page.locator('#timeline .lane-label').allTextContents();
     for (const {fencing_token: token} of [stale, newer]) assert.ok(labels.some(label => label.includes(String(token))), labels.join());

@@ -321,7 +321,7 @@ def test_hold_when_the_gateway_allows_less_then_refused_before_it_runs(cluster: 
     gateway.start()
     cli = Cli(gateway.api.url)
     done = cli.run("lock", "--max-hold", "3s", resource, "--", "touch", str(mark))
-    assert done.returncode == USAGE and "/max_hold_ms" in done.stderr and not mark.exists()
+    assert done.returncode == USAGE and "--max-hold" in done.stderr and not mark.exists()
     unlimited = cli.run("lock", resource, "--", "sleep", "60")
     assert unlimited.returncode == HELD_TOO_LONG and "2.0s" in unlimited.stderr
     assert gateway.stop() == 0
