@@ -46,6 +46,7 @@ void node_link::flush() {
 
 void node_link::submit(std::shared_ptr<batch> b, bool with_text) {
     b->sent_at = std::chrono::steady_clock::now();
+    b->sent_in_tick = ticks_;
     // What was queued before the node lost its vote is not sent any more.
     const bool sent = votes() && admission_->link().send(format_batch(b->kind, b->items, run_id(), with_text),
                                                          [self = shared_from_this(), b, with_text](
@@ -92,14 +93,20 @@ void node_link::answer_all(const batch& b, reply_status status) {
         item.target->on_reply(index_, b.kind, item.token, common);
 }
 
+milliseconds node_link::silence(const batch& b) const {
+    const auto whole_ticks = std::max<std::uint64_t>(ticks_ - b.sent_in_tick, 1) - 1;
+    return tick_length(config_) * static_cast<milliseconds::rep>(whole_ticks);
+}
+
 void node_link::tick(monotonic_time now) {
+    ++ticks_;
     admission_->tick(now, !in_flight_.empty());
     if (in_flight_.empty()) return;
-    if (now - in_flight_.front()->sent_at >= config_.node_dead_after) return admission_->give_up("does not answer");
+    if (silence(*in_flight_.front()) >= config_.node_dead_after) return admission_->give_up("does not answer");
     // Being told of a timeout may queue more commands, which leave after this turn: the list does not change meanwhile.
     for (const auto& b : in_flight_) {
         if (b->overdue) continue;
-        if (now - b->sent_at < config_.node_timeout) break;
+        if (silence(*b) < config_.node_timeout) break;
         b->overdue = true;
         answer_all(*b, reply_status::timeout);
     }

@@ -4,6 +4,7 @@
 #include <redis/lease_call.hpp>
 #include <redis/script_set.hpp>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <memory>
@@ -32,7 +33,12 @@ class node_link : public std::enable_shared_from_this<node_link> {
     /// Out: `ok` if it was queued, and its answer will come by on_reply; else the answer itself: nothing was sent.
     reply_status send(command_kind kind, std::shared_ptr<reply_target> target, fencing_token token);
 
-    /// Looks for answers that are overdue. Called by the shard at a steady pace.
+    /// How often tick() is to be called: a node's timeout is kept to within this.
+    static milliseconds tick_length(const config& cfg) {
+        return std::clamp(cfg.node_timeout / 8, milliseconds{2}, milliseconds{25});
+    }
+    /// Looks for answers that are overdue. A node's silence is counted in ticks: while the gateway itself stands still (a
+    /// busy machine, a paused virtual one) it reads no answers, and that time does not count against the nodes.
     void tick(monotonic_time now);
 
     bool votes() const { return admission_->votes(); }
@@ -48,6 +54,7 @@ class node_link : public std::enable_shared_from_this<node_link> {
         command_kind kind{};
         std::vector<batch_item> items;
         monotonic_time sent_at;
+        std::uint64_t sent_in_tick = 0;
         bool overdue = false;  ///< Its commands were answered `timeout` already.
     };
 
@@ -55,6 +62,8 @@ class node_link : public std::enable_shared_from_this<node_link> {
     void submit(std::shared_ptr<batch> b, bool with_text);
     void answered(const std::shared_ptr<batch>& b, const redisReply* reply, bool with_text);
     void answer_all(const batch& b, reply_status status);
+    /// At most the time since it was sent.
+    milliseconds silence(const batch& b) const;
 
     boost::asio::io_context& io_;
     node_index index_;
@@ -63,6 +72,7 @@ class node_link : public std::enable_shared_from_this<node_link> {
     std::array<std::vector<batch_item>, command_kinds> lanes_;
     bool flush_posted_ = false;
     std::size_t unanswered_ = 0;
+    std::uint64_t ticks_ = 0;
     std::deque<std::shared_ptr<batch>> in_flight_;  ///< In order of sending.
 };
 

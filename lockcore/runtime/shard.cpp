@@ -16,11 +16,6 @@ namespace lockcore {
 namespace asio = boost::asio;
 namespace {
 
-/// How often overdue answers are looked for: a node's timeout is kept to within this.
-milliseconds tick_of(const config& cfg) {
-    return std::clamp(cfg.node_timeout / 8, milliseconds{2}, milliseconds{25});
-}
-
 live_lease seen_by_all(const survey& found, const resource_name& resource) {
     live_lease out;
     const lease_record& record = *found.lease();
@@ -90,7 +85,7 @@ void shard::tick(boost::system::error_code e) {
     repeater_->tick(now());
     forget_turns();
     std::erase_if(renewing_, [](const auto& entry) { return entry.second.expired(); });
-    ticker_.expires_after(tick_of(config_));
+    ticker_.expires_after(redis::node_link::tick_length(config_));
     ticker_.async_wait([this](boost::system::error_code next) { tick(next); });
 }
 

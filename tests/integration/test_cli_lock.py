@@ -229,7 +229,7 @@ def test_gateway_when_it_hangs_then_the_command_ends_when_the_lease_runs_out(gat
     pids = pids_in(mark)
     let_pass(1.5, "renewed more than once")
     assert running.poll() is None
-    os.kill(gateway.pid, signal.SIGSTOP)
+    processes.signal_all([gateway.pid], signal.SIGSTOP)
     try:
         began = time.monotonic()
         code, words = ended(running)

@@ -91,7 +91,7 @@ def test_grant_when_the_way_there_was_slow_then_asked_for_again(through: Cli, ga
 
 
 def test_grant_when_the_gateway_stood_still_before_it_then_good(gateway: Gateway, resource: str) -> None:
-    os.kill(gateway.pid, signal.SIGSTOP)
+    processes.signal_all([gateway.pid], signal.SIGSTOP)
     try:
         running = Cli(gateway.api.url).begin("lock", resource, "--no-wait", "--ttl", "500ms", "--", "true")
         stays(lambda: running.poll() is None, 1.0)
@@ -104,7 +104,7 @@ def test_command_when_we_stood_still_then_not_under_a_lease_that_was_lost(cli: C
     lease = here.take(resource)
     waiting = cli.begin("lock", resource, "--ttl", "1s", "--", "sh", "-c", f"echo $FENCING_TOKEN >> {mark}")
     eventually(lambda: waiters(here, resource) == 1, what="it waits")
-    waiting.send_signal(signal.SIGSTOP)
+    processes.signal_all([waiting.pid], signal.SIGSTOP)
     here.give_back(lease)
     eventually(lambda: not free(here, resource), what="it was granted")
     taken = here.get("/v1/leases", resource_prefix=resource).json()["items"][0]["fencing_token"]
@@ -120,7 +120,7 @@ def test_command_when_we_stood_still_and_the_lease_was_kept_then_it_runs(cli: Cl
     lease = here.take(resource)
     waiting = cli.begin("lock", resource, "--ttl", "1s", "--", "true")
     eventually(lambda: waiters(here, resource) == 1, what="it waits")
-    waiting.send_signal(signal.SIGSTOP)
+    processes.signal_all([waiting.pid], signal.SIGSTOP)
     here.give_back(lease)
     stays(lambda: here.ask(resource).status == 423, 1.5)  # the gateway keeps it for whoever is connected
     waiting.send_signal(signal.SIGCONT)
@@ -130,7 +130,7 @@ def test_command_when_we_stood_still_and_the_lease_was_kept_then_it_runs(cli: Cl
 def test_command_when_we_stood_still_beside_it_then_it_goes_on(cli: Cli, resource: str, mark: Path) -> None:
     running = cli.begin("lock", resource, "--ttl", "1s", "--", "sh", "-c", f"echo begun > {mark}; sleep 3.5; exit 7")
     first_line(mark)
-    running.send_signal(signal.SIGSTOP)
+    processes.signal_all([running.pid], signal.SIGSTOP)
     let_pass(2, "longer than its ttl")
     running.send_signal(signal.SIGCONT)
     assert ended(running) == (7, "")

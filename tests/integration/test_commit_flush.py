@@ -10,6 +10,7 @@ from typing import Callable, Iterator
 
 import pytest
 
+from support import processes
 from support.api import Answer, Json
 from support.polling import eventually, let_pass
 from support.shop import Sku, stock_up
@@ -70,7 +71,7 @@ class Sellers:
 def nobody_making_sure_of_the_disk(stack: Stack) -> Iterator[Callable[[], None]]:
     """Gives what ends it."""
     ((waiter,),) = stack.query(WAITER)
-    os.kill(waiter, signal.SIGSTOP)
+    processes.signal_all([waiter], signal.SIGSTOP)
     try:
         yield lambda: os.kill(waiter, signal.SIGCONT)
     finally:

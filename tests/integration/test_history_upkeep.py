@@ -42,7 +42,7 @@ def test_partitions_when_a_gateway_runs_then_made_ahead_and_old_ones_dropped_whi
     gateway = cluster.gateway(settings)
     gateway.start()
     try:
-        eventually(lambda: query("select not exists (select from fencing.history where at < now() - interval '38 days')") == [(True,)], 30, what="old ones are gone")
+        eventually(lambda: query("select not exists (select from fencing.history where at < now() - interval '38 days')") == [(True,)], 120, what="old ones are gone")
         eventually(lambda: query("select to_regclass('fencing.history_' || to_char(date_trunc('week', now() + interval '49 days', 'UTC') at time zone 'UTC', 'YYYYMMDD')) is not null")
                    == [(True,)], 10, what="the missing one is made")
     finally:

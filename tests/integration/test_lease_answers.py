@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Iterator
 
 import pytest
+from support import processes
 from support.api import Api
 from support.cluster import Cluster, Gateway
 from support.events import EventStream
@@ -55,7 +56,7 @@ def stopped_in_a_burst(gateway: Gateway, callers: list[Caller], requests: list[b
     until = time.perf_counter() + delay
     while time.perf_counter() < until:
         pass
-    os.kill(gateway.pid, signal.SIGSTOP)
+    processes.signal_all([gateway.pid], signal.SIGSTOP)
     let_pass(STOPPED, "how long it is stopped is what is tested")
     early = set(readable([caller.wire.socket for caller in callers], 0))
     resumed = time.time()
@@ -143,7 +144,7 @@ def test_kept_lease_when_stopped_then_lost_not_renewed(alone: Gateway) -> None:
     with EventStream(alone.api, {"resource": "test/kept-stopped", "ttl_ms": 300}) as kept:
         granted = kept.next("granted")
         assert granted.data["served_ms"] < 1_000
-        os.kill(alone.pid, signal.SIGSTOP)
+        processes.signal_all([alone.pid], signal.SIGSTOP)
         let_pass(0.6, "longer than the lease")
         os.kill(alone.pid, signal.SIGCONT)
         lost = kept.next("lost")

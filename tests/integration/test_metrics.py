@@ -14,6 +14,7 @@ from typing import Callable, Iterator
 import pytest
 from support.api import Api
 from support.cluster import Cluster, Gateway
+from support.faults import take_on_all
 from support.polling import eventually, let_pass
 from support.shop import Sku
 from support.processes import free_port
@@ -134,11 +135,10 @@ def test_leaks_when_a_key_has_no_ttl_or_a_minority_holds_then_counted_and_named(
     kept, lonely, fine = fresh("leak/kept"), fresh("leak/lonely"), fresh("leak/fine")
     nodes = cluster.clients()
     # Such keys have to be there when they are looked at the second time: as long as this test lasts.
-    api.take(kept, ttl_ms=2_000)
-    eventually(lambda: [node.pexpire(f"fg:lease:{kept}", 300_000) for node in nodes].count(True) == 5, every=0, what="it is on every node")
+    for resource in (kept, lonely):
+        take_on_all(api, nodes, resource, 2_000)
+        assert [node.pexpire(f"fg:lease:{resource}", 300_000) for node in nodes] == [True] * 5
     nodes[1].persist(f"fg:lease:{kept}")
-    api.take(lonely, ttl_ms=2_000)
-    eventually(lambda: [node.pexpire(f"fg:lease:{lonely}", 300_000) for node in nodes].count(True) == 5, every=0, what="it is on every node")
     for node in nodes[:3]:
         node.delete(f"fg:lease:{lonely}")
     api.take(fine, ttl_ms=2_000)

@@ -12,6 +12,7 @@ from typing import Callable, Iterator
 
 import pytest
 
+from support import processes
 from support.api import Answer, Api, Call, lease_path
 from support.polling import eventually, let_pass
 from support.shop import Sku, stock_up
@@ -48,8 +49,7 @@ def nobody_flushing(stack: Stack) -> Iterator[Callable[[], None]]:
     pids = [pid for (pid,) in stack.query(FLUSHERS)]
     assert len(pids) > 1
     resume = lambda: [os.kill(pid, signal.SIGCONT) for pid in pids if Path(f"/proc/{pid}").exists()]  # noqa: E731
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+    processes.signal_all(pids, signal.SIGSTOP)
     try:
         yield resume
     finally:
@@ -224,8 +224,7 @@ def told_nothing_that_the_crash_took(stack: Stack, sku: Sku, read: Callable[...,
     read(api, sku, lease).answer()
     settle(stack)
     pids = [pid for (pid,) in stack.query(FLUSHERS)]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+    processes.signal_all(pids, signal.SIGSTOP)
     try:
         commit_off_disk(stack, sku, lease["fencing_token"])
         under_way = read(api, sku, lease)

@@ -83,7 +83,7 @@ def test_servers_when_all_but_the_last_are_silent_then_that_one_is_found(site: S
     lease = kept(gateway.api, goods.resource)
     with silent_listeners(silent):
         site.server.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", (GATEWAY_ROLE,))
-        eventually(lambda: gateway.api.write(lease, goods.sell()).status == 200, 30, what="the last server is found")
+        eventually(lambda: gateway.api.write(lease, goods.sell()).status == 200, 60, what="the last server is found")
     gateway.kill()
 
 

@@ -9,6 +9,7 @@ from typing import Callable
 
 import pytest
 
+from support import processes
 from support.api import Answer, Json, expect_problem
 from support.polling import eventually, let_pass
 from support.stack import Stack
@@ -45,8 +46,7 @@ class Rows:
 
         backends = self.stack.query("select pid from pg_stat_activity where application_name = 'fencegate'")
         try:
-            for (pid,) in backends:
-                os.kill(pid, signal.SIGSTOP)
+            processes.signal_all([pid for (pid,) in backends], signal.SIGSTOP)
             with ThreadPoolExecutor(len(operations)) as pool:
                 answers = [pool.submit(call, number) for number in range(len(operations))]
                 let_pass(0.5, "all calls have come while nothing is done")

@@ -124,6 +124,20 @@ TEST_F(managed_nodes, r6_grants_nothing_when_the_nodes_answer_later_than_the_lea
     EXPECT_TRUE(acquire(1s)) << "and the next one is granted";
 }
 
+// R6: a node's timeout bounds its silence, not that of the gateway.
+TEST_F(managed_nodes, r6_waits_for_its_nodes_when_it_stood_still_itself) {
+    for (std::size_t n = 0; n < 3; ++n)
+        servers_.pause(n);
+    auto outcome = begin_acquire(2s);
+    asio::post(io_, [this] {
+        // Real time: node_timeout is 200 ms, and the thread that counts it stands still for longer.
+        std::this_thread::sleep_for(600ms);
+        for (std::size_t n = 0; n < 3; ++n)
+            servers_.resume(n);
+    });
+    EXPECT_TRUE(outcome.get());
+}
+
 // R7: after a failed attempt, to every node that may have taken it, on the connection that carried R1.
 TEST_F(managed_nodes, r7_leaves_no_key_behind_when_an_attempt_fails_before_its_nodes_answer) {
     for (std::size_t n = 0; n < 3; ++n)

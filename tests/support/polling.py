@@ -12,7 +12,7 @@ class NotInTime(AssertionError):
     """What was waited for did not come."""
 
 
-def eventually(look: Callable[[], Value], within: float = 5.0, every: float = 0.02, what: str = "") -> Value:
+def eventually(look: Callable[[], Value], within: float = 10.0, every: float = 0.02, what: str = "") -> Value:
     """Calls `look` until it gives something true and returns that.
 
     An AssertionError or OSError inside `look` counts as "not yet"; the last one is shown when the time is over.

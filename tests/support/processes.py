@@ -110,11 +110,23 @@ def wait_until_gone(pids: Iterable[int], within: float = 10.0) -> None:
 
 
 def signal_all(pids: Iterable[int], number: int) -> None:
+    """Signals those that are still there. Returns from SIGSTOP when every thread has stopped: it may run on for a while before."""
+    pids = list(pids)
     for pid in pids:
         try:
             os.kill(pid, number)
         except ProcessLookupError:
             pass
+    if number == signal.SIGSTOP:
+        eventually(lambda: all(_is_stopped(pid) for pid in pids), every=0.001, what=f"{pids} have stopped")
+
+
+def _is_stopped(pid: int) -> bool:
+    """True also where it has ended."""
+    try:
+        return all((task / "stat").read_text().rpartition(")")[2].split()[0] in "TtZX" for task in Path(f"/proc/{pid}/task").iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return not Path(f"/proc/{pid}").exists()
 
 
 def free_port() -> int:

@@ -8,9 +8,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -28,16 +30,21 @@ sockaddr_in loopback(std::uint16_t port) {
     return a;
 }
 
+/// Below the ports of the other tests, of `fencegate dev` and of the system's outgoing connections: none of those takes it
+/// between now and the start of a server, nor while that server is killed and started again.
 std::uint16_t free_port() {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in a = loopback(0);
-    socklen_t size = sizeof a;
-    if (fd < 0 || ::bind(fd, reinterpret_cast<sockaddr*>(&a), size) != 0 ||
-        ::getsockname(fd, reinterpret_cast<sockaddr*>(&a), &size) != 0) {
-        throw std::runtime_error("no free port");
+    constexpr unsigned first = 5'000, count = 5'000;
+    static std::atomic<unsigned> next{std::random_device{}()};
+    for (unsigned tries = 0; tries < count; ++tries) {
+        const auto port = static_cast<std::uint16_t>(first + next++ % count);
+        const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0) break;
+        const sockaddr_in a = loopback(port);
+        const bool free = ::bind(fd, reinterpret_cast<const sockaddr*>(&a), sizeof a) == 0;
+        ::close(fd);
+        if (free) return port;
     }
-    ::close(fd);
-    return ntohs(a.sin_port);
+    throw std::runtime_error("no free port");
 }
 
 /// One inline command; the answer as far as it comes in one read.
