@@ -129,7 +129,9 @@ std::string stack::gateway_config(std::size_t index) const {
         in_yaml(endpoints_[index].address) + ", port: " + std::to_string(endpoints_[index].port) +
         "}\n"
         "lease: {signing_key_file: signing.key}\n"
-        "redis:\n  nodes:\n";
+        "redis:\n"
+        "  node_timeout_ms: 1000  # everything runs on one machine, which may be busy with other work\n"
+        "  nodes:\n";
     for (std::size_t i = 0; i < node_ports_.size(); ++i) {
         text += "    - {name: " + node_name(i) + ", host: 127.0.0.1, port: " + std::to_string(node_ports_[i]) + "}\n";
     }
