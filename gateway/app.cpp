@@ -14,7 +14,7 @@
 #include <gateway/metrics/leak_watch.hpp>
 #include <gateway/metrics/metrics.hpp>
 #include <gateway/node_log.hpp>
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/database.hpp>
 #include <gateway/runtime/io_threads.hpp>
 
 #include <lockcore/hmac_sha256.hpp>
@@ -44,22 +44,22 @@ constexpr int returned_memory_min = 256 * 1024;
 /// The durable register of epochs is a row in PostgreSQL.
 class postgres_register final : public lockcore::epoch_register {
   public:
-    explicit postgres_register(pg::pool& pool) : pool_(pool) {}
+    explicit postgres_register(pg::node_register& nodes) : nodes_(nodes) {}
 
     boost::asio::awaitable<lockcore::result<lockcore::node_record>> find(std::string node_name) override {
-        auto found = co_await pool_.find_node(std::move(node_name), deadline());
+        auto found = co_await nodes_.find_node(std::move(node_name), deadline());
         if (found) co_return *found;
         co_return unreachable(found.error());
     }
 
     boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(lockcore::epoch_request request) override {
-        auto drawn = co_await pool_.draw_epoch(std::move(request), deadline());
+        auto drawn = co_await nodes_.draw_epoch(std::move(request), deadline());
         if (drawn) co_return *drawn;
         co_return unreachable(drawn.error());
     }
 
     boost::asio::awaitable<lockcore::result<void>> note_unsynced(std::string node_name) override {
-        auto noted = co_await pool_.note_unsynced(std::move(node_name), deadline());
+        auto noted = co_await nodes_.note_unsynced(std::move(node_name), deadline());
         if (noted) co_return lockcore::result<void>();
         co_return unreachable(noted.error());
     }
@@ -73,7 +73,7 @@ class postgres_register final : public lockcore::epoch_register {
         return f;
     }
 
-    pg::pool& pool_;
+    pg::node_register& nodes_;
 };
 
 /// Signals that would end the process by default, blocked in every thread and waited for by one. SIGTERM and SIGINT
@@ -118,8 +118,8 @@ int serve(const config& cfg) {
     const process_signals signals;  // before any thread, so that all of them inherit the mask
 
     memory_budgets memory(cfg.http.bodies_max_bytes, cfg.http.answers_max_bytes);
-    pg::pool pool(cfg.postgres, memory.answers);
-    if (const auto ready = pool.check(); !ready) {
+    pg::database database(cfg.postgres, memory.answers);
+    if (const auto ready = database.check(); !ready) {
         spdlog::critical("PostgreSQL: {}", ready.error().detail);
         return exit_unavailable;
     }
@@ -128,7 +128,7 @@ int serve(const config& cfg) {
         members.node_names.push_back(node.name);
     members.quorum = lockcore::majority_of(cfg.locks.nodes.size());
     members.max_ttl = cfg.locks.max_ttl;
-    if (const auto joined = pool.join_cluster(std::move(members)); !joined) {
+    if (const auto joined = database.join_cluster(std::move(members)); !joined) {
         spdlog::critical("fencing.cluster: {}", joined.error().detail);
         return exit_unavailable;
     }
@@ -143,20 +143,32 @@ int serve(const config& cfg) {
 
     runtime::io_threads threads(cfg.http.threads);
     auto& first = *threads.contexts().front();
-    event_sink events(cfg.audit, pool, first);
-    expiry_watch expiries(events, pool, first);
-    history_feed feed(pool, first);
-    history_keeper keeper(cfg.history, pool, first);
+    event_sink events(cfg.audit, database.history(), first);
+    expiry_watch expiries(events, database.history(), first);
+    history_feed feed(database.history(), first);
+    history_keeper keeper(cfg.history, database.history(), first);
     metrics measured(expiries);
     node_log node_changes(measured.leases(), first);
-    postgres_register epochs(pool);
+    postgres_register epochs(database.nodes());
     const lockcore::hmac_sha256 mac(cfg.lease.signing_key);
     lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, node_changes});
     leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
-    guard_watch guard(pool, first);
-    measured.read_from({locks, leaks, pool, events, guard, memory, FENCEGATE_VERSION});
+    guard_watch guard(database.history(), first);
+    measured.read_from({locks, leaks, database, events, guard, memory, FENCEGATE_VERSION});
     api::running_keys keys;
-    const api::services services{cfg, locks, pool, events, feed, keys, measured, leaks, guard};
+    const api::services services{cfg,
+                                 locks,
+                                 database,
+                                 database.writes(),
+                                 database.reads(),
+                                 database.history(),
+                                 database.fences(),
+                                 events,
+                                 feed,
+                                 keys,
+                                 measured,
+                                 leaks,
+                                 guard};
     http::server server(http_settings, cfg.api_keys, api::routes(services), threads.contexts(), memory,
                         measured.requests());
 
@@ -164,7 +176,7 @@ int serve(const config& cfg) {
         spdlog::critical("{}", listening.error().detail);
         return exit_unavailable;
     }
-    pool.start();
+    database.start();
     threads.start();
     events.start();
     feed.start();
@@ -191,7 +203,7 @@ int serve(const config& cfg) {
                                                boost::asio::use_future)
                              .get();
     if (!written) spdlog::error("{} events could not be written to the history in time and are lost", events.size());
-    pool.drain(std::chrono::steady_clock::now() + finish_within);
+    database.drain(std::chrono::steady_clock::now() + finish_within);
     threads.stop();
     spdlog::info("stopped");
     return written ? exit_ok : exit_failed;

@@ -4,7 +4,7 @@
 #include <gateway/api/nodes.hpp>
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/problem.hpp>
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <lockcore/lock_manager.hpp>
 

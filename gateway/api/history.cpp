@@ -6,7 +6,7 @@
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/problem.hpp>
 #include <gateway/http/rfc3339.hpp>
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/history_executor.hpp>
 
 #include <map>
 
@@ -58,7 +58,7 @@ awaitable<http::response> show_history(services with, http::request r) {
     }
     const bool ascending = query->ascending;
     const auto cost = is_search(*query) ? read_cost::expensive : read_cost::cheap;
-    const auto page = co_await with.database.read_history(r.principal, cost, std::move(*query), r.deadline);
+    const auto page = co_await with.history.read(r.principal, cost, std::move(*query), r.deadline);
     if (!page) co_return http::problem_response(page.error(), r.request_id);
     co_return http::json_response(render_history(*page, ascending));
 }
@@ -66,7 +66,7 @@ awaitable<http::response> show_history(services with, http::request r) {
 awaitable<http::response> summarize_history(services with, http::request r) {
     const auto query = parse_history_summary(r.query, std::chrono::system_clock::now());
     if (!query) co_return http::problem_response(query.error(), r.request_id);
-    const auto counts = co_await with.database.summarize_history(r.principal, *query, r.deadline);
+    const auto counts = co_await with.history.summarize(r.principal, *query, r.deadline);
     if (!counts) co_return http::problem_response(counts.error(), r.request_id);
     co_return http::json_response(render_summary(*query, *counts));
 }

@@ -3,8 +3,8 @@
 #include <gateway/api/history_cursor.hpp>
 #include <gateway/api/history_render.hpp>
 #include <gateway/http/problem.hpp>
+#include <gateway/pg/history_executor.hpp>
 #include <gateway/pg/history_reader.hpp>
-#include <gateway/pg/pool.hpp>
 
 #include <boost/asio/this_coro.hpp>
 
@@ -57,9 +57,8 @@ awaitable<void> send_all(services with, std::shared_ptr<export_state> shared, ht
         if ((co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none)
             throw std::runtime_error("ended before it was whole: the caller hung up or the gateway stops");
         state.query.limit = std::min(state.left, pg::history_page_max);
-        auto page =
-            co_await with.database.read_history(state.principal, read_cost::continued, state.query,
-                                                std::chrono::steady_clock::now() + with.settings.http.request_timeout);
+        auto page = co_await with.history.read(state.principal, read_cost::continued, state.query,
+                                               std::chrono::steady_clock::now() + with.settings.http.request_timeout);
         if (!page) throw std::runtime_error(page.error().detail);
         state.page = std::move(*page);
     }
@@ -73,7 +72,7 @@ awaitable<http::response> export_history(services with, history_query query, exp
     // Else it would run after what happens meanwhile, perhaps for ever.
     if (state.query.ascending && !state.query.to) state.query.to = std::chrono::system_clock::now();
     state.query.limit = std::min(state.left, pg::history_page_max);
-    auto first = co_await with.database.read_history(r.principal, read_cost::expensive, state.query, r.deadline);
+    auto first = co_await with.history.read(r.principal, read_cost::expensive, state.query, r.deadline);
     if (!first) co_return http::problem_response(first.error(), r.request_id);
     state.page = std::move(*first);
     http::response out;

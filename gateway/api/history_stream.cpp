@@ -4,8 +4,8 @@
 #include <gateway/api/history_request.hpp>
 #include <gateway/audit/history_feed.hpp>
 #include <gateway/http/problem.hpp>
+#include <gateway/pg/history_executor.hpp>
 #include <gateway/pg/history_reader.hpp>
-#include <gateway/pg/pool.hpp>
 
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -62,8 +62,8 @@ awaitable<void> follow(services with, stream_state state, http::body_stream& out
         const auto settled = with.feed.settled();
         if (settled && *settled > state.position) {
             state.query.ids = {state.position, *settled};
-            const auto page = co_await with.database.read_history(state.principal, read_cost::cheap, state.query,
-                                                                  now + with.settings.http.request_timeout);
+            const auto page = co_await with.history.read(state.principal, read_cost::cheap, state.query,
+                                                         now + with.settings.http.request_timeout);
             if (!page) {
                 next_look = retry_interval;
             } else {
@@ -113,7 +113,7 @@ awaitable<http::response> follow_history(services with, http::request r) {
         co_return http::problem_response(f, r.request_id);
     }
     if (last && (!settled || *last > *settled)) {
-        const auto tail = co_await with.database.read_history_tail(r.deadline);
+        const auto tail = co_await with.history.read_tail(r.deadline);
         if (!tail) co_return http::problem_response(tail.error(), r.request_id);
         if (*last > tail->last_id) {
             const failure f = invalid_field("Last-Event-ID", "is ahead of this history");

@@ -2,6 +2,7 @@
 
 #include <gateway/api/lock_failures.hpp>
 #include <gateway/audit/event_sink.hpp>
+#include <gateway/pg/fence_executor.hpp>
 
 #include <spdlog/spdlog.h>
 
@@ -52,8 +53,7 @@ void abandon_seal(services with, const lockcore::lease_claims& claims, const sea
 boost::asio::awaitable<result<void>> seal_token(services with, lockcore::lease_claims claims, actor by,
                                                 std::chrono::steady_clock::time_point until) {
     const lockcore::fencing_token past{lockcore::value_of(claims.token) + 1};
-    const auto raised =
-        co_await with.database.raise_fences(std::move(claims.resources), past, std::move(by), "seal", until);
+    const auto raised = co_await with.fences.raise(std::move(claims.resources), past, std::move(by), "seal", until);
     if (!raised) co_return raised.error();
     co_return result<void>{};
 }

@@ -40,7 +40,7 @@ void abandon_seal(services with, const lockcore::lease_claims& claims, const sea
 
 /// Raises the fences past the lease's token: its own holder can write no more, the next one can. May come before or
 /// behind the release.
-/// Errors: those of pool::raise_fences.
+/// Errors: those of pg::fence_executor::raise.
 boost::asio::awaitable<result<void>> seal_token(services with, lockcore::lease_claims claims, actor by,
                                                 std::chrono::steady_clock::time_point until);
 

@@ -8,7 +8,7 @@
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/problem.hpp>
 #include <gateway/http/query.hpp>
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/fence_executor.hpp>
 
 #include <lockcore/lock_manager.hpp>
 
@@ -37,8 +37,8 @@ http::response granted_response(services with, lockcore::lease granted, std::str
 /// Raises the fence to the token of a grant, which uses up some of its validity (docs/protocol.md R6). Errors: the
 /// lease is to be given back.
 awaitable<result<void>> fence(services with, const lockcore::lease& granted, actor by, pg::deadline until) {
-    auto raised = co_await with.database.raise_fences(granted.claims.resources, granted.claims.token, std::move(by),
-                                                      "fence_on_grant", until);
+    auto raised = co_await with.fences.raise(granted.claims.resources, granted.claims.token, std::move(by),
+                                             "fence_on_grant", until);
     if (!raised) co_return raised.error();
     if (lockcore::boot_clock::now() < granted.valid_until) co_return result<void>{};
     co_return make_failure(errc::storage_unavailable,

@@ -6,7 +6,7 @@
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/problem.hpp>
 #include <gateway/http/query.hpp>
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/fence_executor.hpp>
 
 #include <lockcore/lock_manager.hpp>
 
@@ -98,8 +98,8 @@ awaitable<http::response> revoke_lease(services with, http::request r) {
         other.facts["fencing_token"] = token;
         co_return http::problem_response(other, r.request_id);
     }
-    const auto sealed = co_await with.database.raise_fences(lease.claims.resources, lockcore::fencing_token{token + 1},
-                                                            operator_of(r), "revoked: " + reason, r.deadline);
+    const auto sealed = co_await with.fences.raise(lease.claims.resources, lockcore::fencing_token{token + 1},
+                                                   operator_of(r), "revoked: " + reason, r.deadline);
     if (!sealed) co_return http::problem_response(sealed.error(), r.request_id);
     lockcore::lock_manager::revocation why;
     why.by.principal = r.principal;
@@ -127,7 +127,7 @@ awaitable<http::response> repair_fence(services with, http::request r) {
     const auto to = body.integer("last_fencing_token", {0, token_max});
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
 
-    const auto repaired = co_await with.database.repair_fence(
+    const auto repaired = co_await with.fences.repair(
         *resource, lockcore::fencing_token{static_cast<std::uint64_t>(*to)}, operator_of(r), reason, r.deadline);
     if (!repaired) co_return http::problem_response(repaired.error(), r.request_id);
     std::string text;

@@ -9,8 +9,8 @@
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/problem.hpp>
 #include <gateway/http/query.hpp>
+#include <gateway/pg/history_executor.hpp>
 #include <gateway/pg/history_reader.hpp>
-#include <gateway/pg/pool.hpp>
 
 #include <lockcore/lock_manager.hpp>
 
@@ -36,7 +36,7 @@ awaitable<http::response> tell_token(services with, http::request r, lockcore::r
     query.limit = pg::history_page_max;
     token_story story;
     for (std::int64_t read = 0;;) {
-        auto page = co_await with.database.read_history(r.principal, read_cost::cheap, query, r.deadline);
+        auto page = co_await with.history.read(r.principal, read_cost::cheap, query, r.deadline);
         if (!page) co_return http::problem_response(page.error(), r.request_id);
         read += static_cast<std::int64_t>(page->items.size());
         if (page->more) query.after = position_of(page->items.back());
@@ -95,12 +95,12 @@ awaitable<http::response> show_resource(services with, http::request r) {
     if (token)
         co_return co_await tell_token(with, std::move(r), std::move(*resource), static_cast<std::uint64_t>(*token));
 
-    const auto facts = co_await with.database.read_resource(r.principal, *resource, r.deadline);
+    const auto facts = co_await with.history.read_resource(r.principal, *resource, r.deadline);
     if (!facts) co_return http::problem_response(facts.error(), r.request_id);
     history_query wanted;
     wanted.resource = resource->str();
     wanted.limit = last_events;
-    const auto last = co_await with.database.read_history(r.principal, read_cost::cheap, std::move(wanted), r.deadline);
+    const auto last = co_await with.history.read(r.principal, read_cost::cheap, std::move(wanted), r.deadline);
     if (!last) co_return http::problem_response(last.error(), r.request_id);
     const seen_lease seen = co_await with.locks.look(*resource);
     co_return http::json_response(render_resource(*resource, *facts, seen, with.settings.locks.nodes.size(), *last));

@@ -8,7 +8,7 @@
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/problem.hpp>
 #include <gateway/http/query.hpp>
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/read_executor.hpp>
 
 #include <algorithm>
 
@@ -71,7 +71,7 @@ boost::asio::awaitable<http::response> answer_read(services with, http::request 
     query.args = std::move(args);
     query.limit = static_cast<std::int64_t>(with.settings.postgres.rows_max);
     read_request wanted{std::move(query), std::move(*fence)};
-    auto outcome = co_await with.database.read(r.principal, std::move(wanted), r.deadline);
+    auto outcome = co_await with.reads.read(r.principal, std::move(wanted), r.deadline);
     if (!outcome) co_return http::problem_response(outcome.error(), r.request_id);
     const bool nothing = outcome->json.empty();
     auto out = render_value(std::move(outcome->json), nothing);

@@ -14,8 +14,12 @@ class history_feed;
 class leak_watch;
 class metrics;
 namespace pg {
-class pool;
-}
+class database;
+class fence_executor;
+class history_executor;
+class read_executor;
+class write_executor;
+}  // namespace pg
 
 namespace api {
 
@@ -27,7 +31,11 @@ class running_keys;
 struct services {
     const config& settings;
     lockcore::lock_manager& locks;
-    pg::pool& database;
+    pg::database& database;
+    pg::write_executor& writes;
+    pg::read_executor& reads;
+    pg::history_executor& history;
+    pg::fence_executor& fences;
     event_sink& events;
     history_feed& feed;
     running_keys& keys;

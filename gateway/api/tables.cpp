@@ -6,7 +6,7 @@
 #include <gateway/api/table_request.hpp>
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/problem.hpp>
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/read_executor.hpp>
 
 namespace fencegate::api {
 namespace {
@@ -56,7 +56,7 @@ boost::asio::awaitable<http::response> read_table(services with, http::request r
     auto fence = fence_of_read(with, r);
     if (!fence) co_return http::problem_response(fence.error(), r.request_id);
     read_request wanted{*query, std::move(*fence)};
-    auto outcome = co_await with.database.read(r.principal, std::move(wanted), r.deadline);
+    auto outcome = co_await with.reads.read(r.principal, std::move(wanted), r.deadline);
     if (!outcome) co_return http::problem_response(outcome.error(), r.request_id);
     co_return render_rows(*query, std::move(*outcome), wishes);
 }

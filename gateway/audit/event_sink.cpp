@@ -50,8 +50,8 @@ bool worth_repeating(const failure& f) {
 
 /// Shared with the writing coroutine, which may end after the sink.
 struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
-    impl(audit_config cfg, pg::pool& p, asio::io_context& i)
-        : buffer(cfg, runtime::uuid_v7()), pool(p), io(i), bell(i) {}
+    impl(audit_config cfg, pg::history_executor& h, asio::io_context& i)
+        : buffer(cfg, runtime::uuid_v7()), history(h), io(i), bell(i) {}
 
     void keep(std::vector<history_item> items) {
         const bool kept = buffer.add(std::move(items));
@@ -84,7 +84,7 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
         auto backoff = std::chrono::milliseconds(0);
         for (;;) {
             const auto until = clock::now() + append_timeout;
-            auto done = co_await pool.append_history(batch, until);
+            auto done = co_await history.append(batch, until);
             if (done) {
                 // Another number than it should be can only come of a second sender in this stream.
                 if (*done != batch->items.size() && backoff == backoff.zero())
@@ -153,7 +153,7 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
     }
 
     event_buffer buffer;
-    pg::pool& pool;
+    pg::history_executor& history;
     asio::io_context& io;
     asio::steady_timer bell;
     std::atomic<bool> rung{false};
@@ -163,8 +163,8 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
     std::atomic<bool> told_of_loss{false};
 };
 
-event_sink::event_sink(audit_config cfg, pg::pool& pool, asio::io_context& io)
-    : impl_(std::make_shared<impl>(cfg, pool, io)) {}
+event_sink::event_sink(audit_config cfg, pg::history_executor& history, asio::io_context& io)
+    : impl_(std::make_shared<impl>(cfg, history, io)) {}
 
 event_sink::~event_sink() {
     impl_->stopping = true;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/config/config.hpp>
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/history_executor.hpp>
 
 #include <lockcore/events.hpp>
 
@@ -17,12 +17,12 @@ namespace fencegate {
 /// PostgreSQL being away costs nothing but room in the buffer. Where the connection breaks while a batch is written,
 /// the batch is sent again, and PostgreSQL passes over what it has: every event is in the history once.
 ///
-/// Threads: on_event, add, full and dropped from any thread. Lifetime: outlives the lock_manager; the pool outlives
+/// Threads: on_event, add, full and dropped from any thread. Lifetime: outlives the lock_manager; the executor outlives
 /// `io`'s running. Limits:  audit.buffer_max rows (one a resource), batches of 2,000, or of what came
 /// within the 5 ms after the one before, a pause of up to 5 s while PostgreSQL is away.
 class event_sink final : public lockcore::event_observer {
   public:
-    event_sink(audit_config cfg, pg::pool& pool, boost::asio::io_context& io);
+    event_sink(audit_config cfg, pg::history_executor& history, boost::asio::io_context& io);
     ~event_sink() override;
 
     void on_event(lockcore::event e) override;

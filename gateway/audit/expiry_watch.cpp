@@ -41,7 +41,7 @@ std::chrono::milliseconds ttl_of(const history_item& item) {
 }  // namespace
 
 struct expiry_watch::impl {
-    impl(event_sink& s, pg::pool& p, asio::io_context& i) : sink(s), pool(p), io(i) {}
+    impl(event_sink& s, pg::history_executor& h, asio::io_context& i) : sink(s), history(h), io(i) {}
 
     void note(const lockcore::event& e) {
         if (e.resources.empty()) return;
@@ -67,8 +67,8 @@ struct expiry_watch::impl {
         query.limit = events_read;
         std::optional<system_clock::time_point> until;
         for (bool more = true; more && !until;) {
-            const auto page = co_await pool.read_history(std::string(), read_cost::cheap, query,
-                                                         std::chrono::steady_clock::now() + call_timeout);
+            const auto page = co_await history.read(std::string(), read_cost::cheap, query,
+                                                    std::chrono::steady_clock::now() + call_timeout);
             if (!page) co_return schedule.look_again(lease, now);
             for (const history_item& item : page->items) {
                 if (item.event == "lease_released" || item.event == "lease_revoked" || item.event == "lease_expired") {
@@ -120,7 +120,7 @@ struct expiry_watch::impl {
     }
 
     event_sink& sink;
-    pg::pool& pool;
+    pg::history_executor& history;
     asio::io_context& io;
     lockcore::lock_manager* locks = nullptr;
     std::atomic<bool> stopping{false};
@@ -128,8 +128,8 @@ struct expiry_watch::impl {
     expiry_schedule schedule;
 };
 
-expiry_watch::expiry_watch(event_sink& sink, pg::pool& pool, asio::io_context& io)
-    : sink_(sink), impl_(std::make_shared<impl>(sink, pool, io)) {}
+expiry_watch::expiry_watch(event_sink& sink, pg::history_executor& history, asio::io_context& io)
+    : sink_(sink), impl_(std::make_shared<impl>(sink, history, io)) {}
 
 expiry_watch::~expiry_watch() {
     stop();

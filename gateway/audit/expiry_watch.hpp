@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/audit/event_sink.hpp>
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/history_executor.hpp>
 
 #include <lockcore/events.hpp>
 #include <lockcore/lock_manager.hpp>
@@ -22,7 +22,7 @@ namespace fencegate {
 ///          crashed.
 class expiry_watch final : public lockcore::event_observer {
   public:
-    expiry_watch(event_sink& sink, pg::pool& pool, boost::asio::io_context& io);
+    expiry_watch(event_sink& sink, pg::history_executor& history, boost::asio::io_context& io);
     ~expiry_watch() override;
 
     void on_event(lockcore::event e) override;

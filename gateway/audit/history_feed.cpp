@@ -27,12 +27,12 @@ constexpr std::int64_t unknown = -1;
 }  // namespace
 
 struct history_feed::impl {
-    impl(pg::pool& p, asio::io_context& i) : pool(p), io(i) {}
+    impl(pg::history_executor& h, asio::io_context& i) : history(h), io(i) {}
 
     static asio::awaitable<void> look(std::shared_ptr<impl> self) {
         asio::steady_timer timer(self->io);
         while (!self->stopping) {
-            auto tail = co_await self->pool.read_history_tail(std::chrono::steady_clock::now() + look_timeout);
+            auto tail = co_await self->history.read_tail(std::chrono::steady_clock::now() + look_timeout);
             if (tail) {
                 if (const auto settled = self->horizon.advance(std::move(*tail))) self->settled = *settled;
             }
@@ -45,7 +45,7 @@ struct history_feed::impl {
         }
     }
 
-    pg::pool& pool;
+    pg::history_executor& history;
     asio::io_context& io;
     history_horizon horizon;  ///< Of the coroutine that looks.
     std::atomic<std::int64_t> settled{unknown};
@@ -53,7 +53,8 @@ struct history_feed::impl {
     std::atomic<bool> stopping{false};
 };
 
-history_feed::history_feed(pg::pool& pool, asio::io_context& io) : impl_(std::make_shared<impl>(pool, io)) {}
+history_feed::history_feed(pg::history_executor& history, asio::io_context& io)
+    : impl_(std::make_shared<impl>(history, io)) {}
 
 history_feed::~history_feed() {
     impl_->stopping = true;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/history_executor.hpp>
 
 #include <boost/asio/io_context.hpp>
 
@@ -14,13 +14,13 @@ namespace fencegate {
 /// anybody follows, every second else. (A NOTIFY of each writing transaction would make all commits of the database
 /// wait for one another.)
 ///
-/// Threads: safe. Lifetime: the pool outlives `io`'s running.
+/// Threads: safe. Lifetime: the executor outlives `io`'s running.
 class history_feed {
   public:
     /// Followers at one time.
     static constexpr std::size_t followers_max = 100;
 
-    history_feed(pg::pool& pool, boost::asio::io_context& io);
+    history_feed(pg::history_executor& history, boost::asio::io_context& io);
     ~history_feed();
 
     /// Begins to look, on `io`.

@@ -27,7 +27,7 @@ constexpr auto call_timeout = 10s;
 }  // namespace
 
 struct history_keeper::impl {
-    impl(history_config c, pg::pool& p, asio::io_context& i) : cfg(c), pool(p), io(i) {}
+    impl(history_config c, pg::history_executor& h, asio::io_context& i) : cfg(c), history(h), io(i) {}
 
     static asio::awaitable<void> keep(std::shared_ptr<impl> self) {
         asio::steady_timer timer(self->io);
@@ -42,7 +42,7 @@ struct history_keeper::impl {
 
     /// Gives the time until the next.
     asio::awaitable<steady_clock::duration> once() {
-        const auto done = co_await pool.keep_history(cfg.keep_days, steady_clock::now() + call_timeout);
+        const auto done = co_await history.keep_up(cfg.keep_days, steady_clock::now() + call_timeout);
         if (!done) {
             const bool locked = done.error().code == errc::write_conflict;
             if (!locked && !stopping) spdlog::warn("the history's partitions: {}", done.error().detail);
@@ -55,13 +55,13 @@ struct history_keeper::impl {
     }
 
     history_config cfg;
-    pg::pool& pool;
+    pg::history_executor& history;
     asio::io_context& io;
     std::atomic<bool> stopping{false};
 };
 
-history_keeper::history_keeper(history_config cfg, pg::pool& pool, asio::io_context& io)
-    : impl_(std::make_shared<impl>(cfg, pool, io)) {}
+history_keeper::history_keeper(history_config cfg, pg::history_executor& history, asio::io_context& io)
+    : impl_(std::make_shared<impl>(cfg, history, io)) {}
 
 history_keeper::~history_keeper() {
     impl_->stopping = true;

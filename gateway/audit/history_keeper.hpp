@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/config/config.hpp>
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/history_executor.hpp>
 
 #include <boost/asio/io_context.hpp>
 
@@ -14,10 +14,10 @@ namespace fencegate {
 /// for longer; where a lock is not to be had, again five seconds later. Gateways that come at the same time leave it to
 /// one.
 ///
-/// Lifetime: the pool outlives `io`'s running.
+/// Lifetime: the executor outlives `io`'s running.
 class history_keeper {
   public:
-    history_keeper(history_config cfg, pg::pool& pool, boost::asio::io_context& io);
+    history_keeper(history_config cfg, pg::history_executor& history, boost::asio::io_context& io);
     ~history_keeper();
 
     /// Begins, on `io`.

@@ -25,7 +25,7 @@ constexpr auto call_timeout = 10s;
 }  // namespace
 
 struct guard_watch::impl {
-    impl(pg::pool& p, asio::io_context& i) : pool(p), io(i) {}
+    impl(pg::history_executor& h, asio::io_context& i) : history(h), io(i) {}
 
     static asio::awaitable<void> run(std::shared_ptr<impl> self) {
         asio::steady_timer timer(self->io);
@@ -34,7 +34,7 @@ struct guard_watch::impl {
             timer.expires_after(pause);
             co_await timer.async_wait(asio::use_awaitable);
             if (self->stopping) co_return;
-            auto faults = co_await self->pool.find_guard_faults(steady_clock::now() + call_timeout);
+            auto faults = co_await self->history.find_guard_faults(steady_clock::now() + call_timeout);
             if (faults)
                 self->keep(std::move(*faults));
             else if (!self->stopping)
@@ -55,14 +55,15 @@ struct guard_watch::impl {
         found = finding{std::move(faults), std::chrono::system_clock::now()};
     }
 
-    pg::pool& pool;
+    pg::history_executor& history;
     asio::io_context& io;
     std::atomic<bool> stopping{false};
     mutable std::mutex mutex;
     std::optional<finding> found;
 };
 
-guard_watch::guard_watch(pg::pool& pool, asio::io_context& io) : impl_(std::make_shared<impl>(pool, io)) {}
+guard_watch::guard_watch(pg::history_executor& history, asio::io_context& io)
+    : impl_(std::make_shared<impl>(history, io)) {}
 
 guard_watch::~guard_watch() {
     impl_->stopping = true;

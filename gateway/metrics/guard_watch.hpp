@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/history_executor.hpp>
 
 #include <boost/asio/io_context.hpp>
 
@@ -16,7 +16,7 @@ namespace fencegate {
 /// latest answer; what is new in it goes to the log.
 ///
 /// Threads: latest() from any. Limits: one query of some 100 ms at a time, on a connection of the history's.
-/// Lifetime: the pool outlives `io`'s running.
+/// Lifetime: the executor outlives `io`'s running.
 class guard_watch {
   public:
     struct finding {
@@ -24,7 +24,7 @@ class guard_watch {
         std::chrono::system_clock::time_point at;  ///< When PostgreSQL answered.
     };
 
-    guard_watch(pg::pool& pool, boost::asio::io_context& io);
+    guard_watch(pg::history_executor& history, boost::asio::io_context& io);
     ~guard_watch();
 
     /// Begins, on `io`.

@@ -5,7 +5,7 @@
 #include <gateway/metrics/guard_watch.hpp>
 #include <gateway/metrics/leak_watch.hpp>
 #include <gateway/metrics/process_status.hpp>
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <lockcore/lock_manager.hpp>
 
@@ -89,8 +89,8 @@ void read_leaks(families& out, const leak_watch& leaks) {
               seconds(found->at.time_since_epoch()));
 }
 
-void read_pool(families& out, const pg::pool& database) {
-    const pg::pool_status now = database.status();
+void read_database(families& out, const pg::database& database) {
+    const pg::executor_status now = database.status();
     const std::string name = "fencegate_postgres_workers";
     auto& workers =
         out.begin(name, "Workers for PostgreSQL; away: not let in when they last tried.", MetricType::Gauge);
@@ -144,7 +144,7 @@ std::vector<MetricFamily> readings::Collect() const {
     read_nodes(out, from_.locks.nodes());
     out.gauge("distributed_lock_waiters", "Callers that wait for a lease.", static_cast<double>(from_.locks.waiters()));
     read_leaks(out, from_.leaks);
-    read_pool(out, from_.database);
+    read_database(out, from_.database);
     out.gauge("fencegate_history_buffer_rows", "Lease events that wait to be written to the history.",
               static_cast<double>(from_.events.size()));
     out.gauge(

@@ -21,11 +21,11 @@ namespace http {
 class server;
 }
 namespace pg {
-class pool;
+class database;
 }
 
-/// What is read at the moment of a scrape instead of being counted: the nodes, the queues, the pool, the buffer, the
-/// process.
+/// What is read at the moment of a scrape instead of being counted: the nodes, the queues, the database, the buffer,
+/// the process.
 ///
 /// Threads: Collect() from any thread. Lifetime: what it refers to outlives it.
 class readings final : public prometheus::Collectable {
@@ -33,7 +33,7 @@ class readings final : public prometheus::Collectable {
     struct sources {
         const lockcore::lock_manager& locks;
         const leak_watch& leaks;
-        const pg::pool& database;
+        const pg::database& database;
         const event_sink& events;
         const guard_watch& guard;
         const memory_budgets& memory;

@@ -26,7 +26,7 @@ void catalog_listener::stop() {
     if (wake_ >= 0) ::close(std::exchange(wake_, -1));
 }
 
-void catalog_listener::police(std::chrono::steady_clock::time_point now) {
+void catalog_listener::enforce_deadlines(std::chrono::steady_clock::time_point now) {
     slot_.cut_if_overdue(now);
 }
 

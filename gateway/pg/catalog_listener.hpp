@@ -28,7 +28,7 @@ class catalog_listener {
     /// Ends the thread; bounded, as a connection that does not answer is cut.
     void stop();
     /// Cuts a connection on which an answer is overdue. Any thread.
-    void police(std::chrono::steady_clock::time_point now);
+    void enforce_deadlines(std::chrono::steady_clock::time_point now);
 
   private:
     void loop();

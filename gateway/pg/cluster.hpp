@@ -2,8 +2,10 @@
 
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/write_request.hpp>
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/membership.hpp>
 #include <gateway/pg/session.hpp>
+
+#include <lockcore/ports.hpp>
 
 #include <string>
 #include <vector>
@@ -36,11 +38,11 @@ lockcore::node_record find_node_record(session& via, const std::string& node_nam
 /// throws.
 bool note_node_unsynced(session& via, const std::string& node_name);
 
-/// See pool::raise_fences; repeating it is harmless. Throws what session::exec throws.
+/// See fence_executor::raise; repeating it is harmless. Throws what session::exec throws.
 std::vector<fence_state> raise(session& via, const std::vector<lockcore::resource_name>& resources,
                                lockcore::fencing_token to, const actor& by, const std::string& reason);
 
-/// See pool::repair_fence; repeating it adds a second row to the history. Throws what session::exec throws.
+/// See fence_executor::repair; repeating it adds a second row to the history. Throws what session::exec throws.
 fence_state repair(session& via, const lockcore::resource_name& resource, lockcore::fencing_token to, const actor& by,
                    const std::string& reason);
 

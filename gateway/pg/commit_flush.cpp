@@ -1,5 +1,5 @@
 #include <gateway/pg/commit_flush.hpp>
-#include <gateway/pg/commit_resolver.hpp>
+#include <gateway/pg/reply.hpp>
 #include <gateway/pg/sql_value.hpp>
 #include <gateway/pg/sqlstate_map.hpp>
 
@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 namespace fencegate::pg {
@@ -37,10 +38,10 @@ failure not_proven() {
     return out;
 }
 
-deadline patience_of(const committed_writes& writes) {
+deadline lookup_deadline(const std::vector<undurable_write>& writes) {
     deadline out = std::chrono::steady_clock::now() + look_up_time;
-    for (const auto& one : writes.writes)
-        out = std::max(out, one.first->until());
+    for (const auto& write : writes)
+        out = std::max(out, write.until);
     return out;
 }
 
@@ -57,104 +58,86 @@ class committed_callers final : public waiting_caller {
     std::vector<std::shared_ptr<waiting_caller>> all_;
 };
 
-/// Writes that are committed.
-class flush_job final : public job {
-  public:
-    /// `holder`: from now on it alone speaks for the callers.
-    flush_job(committed_writes committed, const worker* holder)
-        : job(patience_of(committed)),
-          begun_(committed.begun),
-          writes_(std::move(committed.writes)),
-          callers_(std::make_shared<committed_callers>()) {
-        for (const auto& [one, outcome] : writes_) {
-            if (auto waits = one->caller()) {
-                waits->holder = holder;
-                callers_->add(std::move(waits));
-            }
-        }
-    }
-
-    std::chrono::steady_clock::time_point begun() const { return begun_; }
-
-    void run(session_slot&) noexcept override {}
-    void refuse(failure) noexcept override { answer_all(not_proven()); }
-    bool shares() const override { return true; }
-    std::shared_ptr<waiting_caller> caller() const override { return callers_; }
-
-    void succeed() {
-        for (auto& [one, outcome] : writes_)
-            one->answer(std::move(outcome));
-    }
-
-    const std::string& write_id() const { return writes_.front().first->request().write_id; }
-    const std::string& resource() const { return writes_.front().first->request().resources.front().str(); }
-
-    void fail() { answer_all(unavailable("PostgreSQL stopped before the write was on disk; nothing was changed.")); }
-
-  private:
-    void answer_all(const failure& why) {
-        for (auto& [one, outcome] : writes_)
-            one->answer(why);
-    }
-
-    std::chrono::steady_clock::time_point begun_;
-    decltype(committed_writes::writes) writes_;
-    std::shared_ptr<committed_callers> callers_;
-};
-
-using flush_jobs = std::vector<std::unique_ptr<flush_job>>;
-
 /// What became of them, asked on one new session, which proves what it has said by the flush behind it. Again where it
 /// breaks as well, as long as there is time.
-void look_up(session_slot& slot, flush_jobs work) {
+void look_up(write_session& session, std::vector<pending_durability> work) {
     // write_landed locks guard rows, and those are locked in the order of their names.
-    std::sort(work.begin(), work.end(), [](const auto& a, const auto& b) { return a->resource() < b->resource(); });
+    std::ranges::sort(work, {}, [](const auto& transaction) { return transaction.writes.front().resource; });
     for (;;) {
-        slot.expect_answer_by(std::chrono::steady_clock::now() + look_up_time);
+        session.expect_answer_by(std::chrono::steady_clock::now() + look_up_time);
         const auto now = std::chrono::steady_clock::now();
-        std::erase_if(work, [now](auto& one) {
-            if (now < one->until()) return false;
+        std::erase_if(work, [now](auto& transaction) {
+            if (now < transaction.until) return false;
             spdlog::error("whether the writes of a transaction are on disk is unknown");
-            one->refuse(not_proven());
+            transaction.refuse(not_proven());
             return true;
         });
         if (work.empty()) return;
         try {
             std::vector<std::string> ids;
             std::vector<std::string> resources;
-            for (const auto& one : work) {
-                ids.push_back(one->write_id());
-                resources.push_back(one->resource());
+            for (const auto& transaction : work) {
+                ids.push_back(transaction.writes.front().write_id);
+                resources.push_back(transaction.writes.front().resource);
             }
-            const auto rows = slot.connect().exec(look_up_sql, {array_literal(ids), array_literal(resources)});
-            for (std::size_t i = 0; i < work.size(); ++i) {
-                if (rows[static_cast<int>(i)][0].as<bool>()) {
-                    work[i]->succeed();
+            session.connect();
+            const auto rows = run_statement(session, look_up_sql, {array_literal(ids), array_literal(resources)});
+            for (; !work.empty(); work.pop_back()) {
+                if (rows.text(static_cast<int>(work.size()) - 1, 0)[0] == 't') {
+                    work.back().succeed();
                 } else {
-                    work[i]->fail();
+                    work.back().fail();
                 }
             }
             return;
         } catch (const std::exception& e) {
-            slot.drop();
+            session.drop();
             spdlog::warn("looking up what was committed: {}", e.what());
         }
         std::this_thread::sleep_for(look_up_pause);
     }
 }
 
-}  // namespace
-
-commit_flush::commit_flush(const postgres_config& cfg) : reads_max_(std::max<std::size_t>(cfg.queue_max / 2, 1)) {
-    workers_.push_back(std::make_unique<pg::worker>(
-        cfg, queued_,
-        worker_manner{
-            [this](session_slot& slot, std::vector<std::unique_ptr<job>> work) { flush(slot, std::move(work)); }, false,
-            true}));
+void answer_all(const std::vector<undurable_write>& writes, const std::optional<failure>& why) {
+    for (const auto& write : writes)
+        write.answer(why);
 }
 
-void commit_flush::answer_when_on_disk(committed_writes writes) {
-    worker()->submit(std::make_unique<flush_job>(std::move(writes), worker().get()));
+}  // namespace
+
+void pending_durability::refuse(failure why) noexcept {
+    if (snapshot) return snapshot->answer(std::move(why));
+    answer_all(writes, not_proven());
+}
+
+void pending_durability::succeed() {
+    if (snapshot) return snapshot->answer(true);
+    answer_all(writes, std::nullopt);
+}
+
+void pending_durability::fail() {
+    if (snapshot) return snapshot->answer(false);
+    answer_all(writes, unavailable("PostgreSQL stopped before the write was on disk; nothing was changed."));
+}
+
+commit_flush::commit_flush(const postgres_config& cfg)
+    : reads_max_(std::max<std::size_t>(cfg.queue_max / 2, 1)),
+      flusher_(
+          cfg, queued_,
+          [this](session_slot& slot, std::vector<pending_durability> work) {
+              slot_write_session session(slot);
+              flush(session, std::move(work));
+          },
+          worker_options{{}, false, true}) {}
+
+void commit_flush::add(committed_transaction transaction) {
+    auto callers = std::make_shared<committed_callers>();
+    for (const auto& write : transaction.writes) {
+        write.caller->holder = &flusher_.worker();  // from now on it alone speaks for the callers
+        callers->add(write.caller);
+    }
+    const auto until = lookup_deadline(transaction.writes);
+    flusher_.submit({transaction.begun, until, std::move(callers), std::move(transaction.writes)});
 }
 
 bool commit_flush::is_durable(const snapshot_state& state) const {
@@ -165,25 +148,40 @@ bool commit_flush::is_durable(const snapshot_state& state) const {
     return state.seen == replicated && state.transaction_end <= proven_end_ && state.connected_since <= proven_at_;
 }
 
-void commit_flush::answer_when_durable(std::unique_ptr<snapshot_job> read) {
-    if (!serves()) return read->answer(true);
+boost::asio::awaitable<result<bool>> commit_flush::await_durable(std::chrono::steady_clock::time_point taken,
+                                                                 deadline until) {
+    return await_reply<bool>(effect::none, [this, taken, until](std::shared_ptr<waiting_for<bool>> caller) {
+        add(taken, until, std::move(caller));
+    });
+}
+
+boost::asio::awaitable<std::optional<failure>> commit_flush::require_durable(
+    std::chrono::steady_clock::time_point taken, deadline until) {
+    const auto durable = co_await await_durable(taken, until);
+    if (!durable) co_return durable.error();
+    if (*durable) co_return std::nullopt;
+    co_return unavailable("PostgreSQL stopped before the answer was on disk; nothing was changed.");
+}
+
+void commit_flush::add(std::chrono::steady_clock::time_point taken, deadline until,
+                       std::shared_ptr<waiting_for<bool>> caller) {
+    if (!serves()) return caller->answer(true);
     if (reads_.fetch_add(1, std::memory_order_relaxed) >= reads_max_) {
         reads_.fetch_sub(1, std::memory_order_relaxed);
-        return read->refuse(full_failure());
+        return caller->answer(full_failure());
     }
-    read->place = std::shared_ptr<void>(nullptr, [this](void*) { reads_.fetch_sub(1, std::memory_order_relaxed); });
-    worker()->submit(std::move(read));
+    auto place = std::shared_ptr<void>(nullptr, [this](void*) { reads_.fetch_sub(1, std::memory_order_relaxed); });
+    flusher_.submit({taken, until, caller, {}, caller, std::move(place)});
 }
 
 /// Makes all that is visible durable. False: it can't be told. `always`: by a commit, whatever the log looks like.
-bool commit_flush::commit_marker(session_slot& slot, bool always) {
+bool commit_flush::commit_marker(write_session& session, bool always) {
     try {
-        auto& session = slot.get();
         const auto sent_at = std::chrono::steady_clock::now();
-        const auto rows = session.exec(flush_sql, {always ? "true" : "false"});
-        if (rows[0][1].is_null()) return true;
-        const auto oldest = rows[0][0].as<std::uint64_t>();
-        const auto own = rows[0][1].as<std::uint64_t>();
+        const auto rows = run_statement(session, flush_sql, {always ? "true" : "false"});
+        if (rows.is_null(0, 1)) return true;
+        const auto oldest = std::strtoull(rows.text(0, 0), nullptr, 10);
+        const auto own = std::strtoull(rows.text(0, 1), nullptr, 10);
         const std::lock_guard lock(mutex_);
         // Where no other transaction ran, all before this one had ended, and their commits stand before its own.
         proven_end_ = oldest == own ? own + 1 : oldest;
@@ -200,25 +198,21 @@ bool commit_flush::commit_marker(session_slot& slot, bool always) {
     return false;
 }
 
-void commit_flush::flush(session_slot& slot, std::vector<std::unique_ptr<job>> work) {
-    const bool with_writes =
-        std::ranges::any_of(work, [](const auto& one) { return dynamic_cast<flush_job*>(one.get()) != nullptr; });
-    const bool flushed = commit_marker(slot, with_writes);
-    const auto since = slot.connected_since();
-    flush_jobs unsure;
-    for (auto& any : work) {
-        if (auto* read = dynamic_cast<snapshot_job*>(any.get())) {
-            read->answer(flushed && since < read->taken());
-            continue;
-        }
-        std::unique_ptr<flush_job> one(static_cast<flush_job*>(any.release()));
-        if (flushed && since < one->begun()) {
-            one->succeed();
+void commit_flush::flush(write_session& session, std::vector<pending_durability> work) {
+    const bool with_writes = std::ranges::any_of(work, [](const auto& each) { return !each.snapshot; });
+    const bool flushed = commit_marker(session, with_writes);
+    const auto since = session.connected_since();
+    std::vector<pending_durability> unsure;
+    for (auto& each : work) {
+        if (flushed && since < each.since) {
+            each.succeed();
+        } else if (each.snapshot) {
+            each.fail();
         } else {
-            unsure.push_back(std::move(one));
+            unsure.push_back(std::move(each));
         }
     }
-    look_up(slot, std::move(unsure));
+    look_up(session, std::move(unsure));
 }
 
 }  // namespace fencegate::pg

@@ -14,8 +14,10 @@ using clock = std::chrono::steady_clock;
 /// Longest pause between two attempts to find out: the call's time is short.
 constexpr std::chrono::milliseconds pause_max{200};
 
+const std::string landed_sql = "select fencing.write_landed($1::uuid, $2::text)";
+
 /// What is visible may still be on its way to the disk or to a standby: a commit behind it waits for both.
-void commit_marker(session& session) {
+void commit_marker(write_session& session) {
     try {
         session.command("select pg_logical_emit_message(true, 'fencegate', '')");
     } catch (const statement_failed& e) {
@@ -24,18 +26,18 @@ void commit_marker(session& session) {
     }
 }
 
-landed find_out(session_slot& slot, const std::string& write_id, const std::string& resource, deadline until) {
+commit_status look_up(write_session& session, const std::string& write_id, const std::string& resource,
+                      deadline until) {
     auto pause = reconnect_backoff_min;
-    while (!slot.was_cut()) {
+    while (!session.was_cut()) {
         try {
-            // Never the session on which the commit was sent.
-            auto& fresh = slot.connect();
-            const auto rows = fresh.exec("select fencing.write_landed($1::uuid, $2::text)", {write_id, resource});
-            const bool yes = rows[0][0].as<bool>();
-            if (yes) commit_marker(fresh);
+            session.connect();  // never the session on which the commit was sent
+            const auto rows = run_statement(session, landed_sql, {write_id, resource});
+            const bool landed = rows.text(0, 0)[0] == 't';
+            if (landed) commit_marker(session);
             spdlog::warn("the connection broke during the commit of write {}; it {}", write_id,
-                         yes ? "landed" : "did not land");
-            return yes ? landed::yes : landed::no;
+                         landed ? "landed" : "did not land");
+            return landed ? commit_status::committed : commit_status::not_committed;
         } catch (const session_lost&) {
         } catch (const statement_failed&) {
             // Most likely lock_timeout: the broken transaction has not ended yet.
@@ -45,52 +47,52 @@ landed find_out(session_slot& slot, const std::string& write_id, const std::stri
         pause = std::min(pause * 2, pause_max);
     }
     spdlog::error("the connection broke during the commit of write {}; whether it landed is unknown", write_id);
-    return landed::unknown;
+    return commit_status::unknown;
 }
 
 /// Whatever happens, the commit is no longer under way.
 class commit_phase {
   public:
-    explicit commit_phase(session_slot& slot) : slot_(slot) { slot.begin_commit(); }
-    ~commit_phase() { slot_.end_commit(); }
+    explicit commit_phase(write_session& session) : session_(session) { session.begin_commit(); }
+    ~commit_phase() { session_.end_commit(); }
     commit_phase(const commit_phase&) = delete;
     commit_phase& operator=(const commit_phase&) = delete;
 
   private:
-    session_slot& slot_;
+    write_session& session_;
 };
 
 }  // namespace
 
-landed commit_write(session_slot& slot, const std::string& write_id, const std::string& resource, deadline until) {
+commit_status commit_write(write_session& session, const std::string& write_id, const std::string& resource,
+                           deadline until) {
     std::optional<commit_phase> phase;
     try {
-        phase.emplace(slot);
+        phase.emplace(session);
     } catch (const session_lost&) {
-        slot.drop();
-        return landed::no;
+        session.drop();
+        return commit_status::not_committed;
     }
     try {
-        auto& via = slot.get();
         // On another session, or after an error, COMMIT would be a success that commits nothing.
-        if (!via.in_transaction()) {
-            slot.drop();
-            return landed::no;
+        if (!session.in_transaction()) {
+            session.drop();
+            return commit_status::not_committed;
         }
-        via.command("commit");
-        return landed::yes;
+        session.command("commit");
+        return commit_status::committed;
     } catch (const session_lost&) {
     }
-    return find_out(slot, write_id, resource, until);
+    return look_up(session, write_id, resource, until);
 }
 
-std::optional<failure> failure_of(landed outcome) {
-    switch (outcome) {
-        case landed::yes:
+std::optional<failure> failure_of(commit_status status) {
+    switch (status) {
+        case commit_status::committed:
             return std::nullopt;
-        case landed::no:
+        case commit_status::not_committed:
             return unavailable_because("the connection to PostgreSQL broke during the commit");
-        case landed::unknown:
+        case commit_status::unknown:
             break;
     }
     failure out =

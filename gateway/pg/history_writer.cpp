@@ -87,9 +87,13 @@ std::string history_json(const std::vector<history_item>& items) {
     return json::serialize(list);
 }
 
-void append_history(session& via, const std::vector<history_item>& items) {
-    if (items.empty()) return;
-    via.exec("select fencing.record_events($1::jsonb)", {history_json(items)});
+const std::string& record_events_sql() {
+    static const std::string sql = "select fencing.record_events($1::jsonb)";
+    return sql;
+}
+
+void append_history(session& via, const history_item& item) {
+    via.exec(record_events_sql(), {history_json({item})});
 }
 
 compat::parameters history_columns(const std::vector<history_item>& items) {

@@ -178,16 +178,17 @@ std::optional<result<write_outcome>> read_claim(std::string_view state, std::str
                         "A call with this Idempotency-Key is still under way; nothing was done by this one.");
 }
 
-std::vector<std::optional<result<write_outcome>>> find_kept(session& via, const std::vector<const key_of*>& keys) {
+const std::string& find_outcomes_sql() {
+    static const std::string sql =
+        "select state, outcome from fencing.find_outcomes($1::text[], $2::text[], $3::bytea[])";
+    return sql;
+}
+
+compat::parameters key_parameters(const std::vector<const key_of*>& keys) {
     key_columns columns;
-    for (const auto* one : keys)
-        columns.add(one->principal, one->under);
-    std::vector<std::optional<result<write_outcome>>> out;
-    for (const auto& row : via.exec(
-             "select state, outcome from fencing.find_outcomes($1::text[], $2::text[], $3::bytea[])", columns.take()))
-        out.push_back(read_claim(row[0].c_str(), row[1].c_str()));
-    if (out.size() != keys.size()) throw std::length_error("find_outcomes gave another number of rows");
-    return out;
+    for (const auto* key : keys)
+        columns.add(key->principal, key->under);
+    return columns.take();
 }
 
 std::size_t forget_outcomes(session& via, std::size_t most) {

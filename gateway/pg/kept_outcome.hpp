@@ -38,8 +38,9 @@ struct key_of {
     std::string principal;
     idempotency under;
 };
-/// Looks without taking the keys: as read_claim, one a key. Throws as session::exec does.
-std::vector<std::optional<result<write_outcome>>> find_kept(session& via, const std::vector<const key_of*>& keys);
+/// Looks without taking the keys; columns as claim_keys has them.
+const std::string& find_outcomes_sql();
+compat::parameters key_parameters(const std::vector<const key_of*>& keys);
 
 /// Deletes outcomes whose time is over, at most `most`; gives how many. Throws as session::exec does.
 std::size_t forget_outcomes(session& via, std::size_t most);

@@ -1,60 +1,35 @@
 #include <gateway/pg/outcome_lookup.hpp>
-#include <gateway/pg/sqlstate_map.hpp>
+#include <gateway/pg/reply.hpp>
 
-#include <spdlog/spdlog.h>
+#include <stdexcept>
 
 namespace fencegate::pg {
-namespace {
 
-std::vector<std::optional<result<write_outcome>>> find(session_slot& slot, const std::vector<const key_of*>& keys) {
-    try {
-        return find_kept(slot.get(), keys);
-    } catch (const session_lost&) {
-        if (slot.was_cut()) throw;
-        return find_kept(slot.connect(), keys);
-    }
-}
-
-void look_up(session_slot& slot, const std::vector<lookup_job*>& work) {
+void look_up_together(write_session& session, const std::vector<pending_lookup>& lookups) {
+    using outcomes = std::vector<std::optional<result<write_outcome>>>;
     std::vector<const key_of*> keys;
-    for (const auto* one : work)
-        keys.push_back(&one->key());
-    std::vector<std::optional<result<write_outcome>>> found;
-    failure why = make_failure(errc::internal_error, "The gateway could not read PostgreSQL's answer.");
-    try {
-        found = find(slot, keys);
-    } catch (const session_lost& lost) {
-        slot.drop();
-        why = unavailable_because(lost.cause);
-    } catch (const statement_failed& e) {
-        log_for_operator(e.error);
-        why = to_failure(e.error);
-    } catch (const std::exception& e) {
-        slot.drop();
-        spdlog::error("kept outcomes could not be looked up: {}", e.what());
-    }
-    for (std::size_t i = 0; i < work.size(); ++i) {
-        if (found.empty()) {
-            work[i]->answer(why);
+    for (const auto& lookup : lookups)
+        keys.push_back(&lookup.key);
+    const auto find = [&keys](write_session& open) {
+        const auto rows = run_statement(open, find_outcomes_sql(), key_parameters(keys));
+        if (rows.size() != static_cast<int>(keys.size()))
+            throw std::length_error("find_outcomes gave another number of rows");
+        outcomes out;
+        for (int row = 0; row < rows.size(); ++row)
+            out.push_back(read_claim(rows.text(row, 0), rows.text(row, 1)));
+        return out;
+    };
+    auto found = attempt<outcomes>(session, false,
+                                   [&find](write_session& open) -> result<outcomes> { return retry_once(open, find); });
+    for (std::size_t i = 0; i < lookups.size(); ++i) {
+        if (!found) {
+            lookups[i].caller->answer(found.error());
             continue;
         }
         found_outcome out;
-        out.value = std::move(found[i]);
-        work[i]->answer(std::move(out));
+        out.value = std::move((*found)[i]);
+        lookups[i].caller->answer(std::move(out));
     }
-}
-
-}  // namespace
-
-void lookup_job::run(session_slot& slot) noexcept {
-    look_up(slot, {this});
-}
-
-void look_up_together(session_slot& slot, std::vector<std::unique_ptr<job>> work) {
-    std::vector<lookup_job*> all;
-    for (const auto& one : work)
-        all.push_back(static_cast<lookup_job*>(one.get()));
-    look_up(slot, all);
 }
 
 }  // namespace fencegate::pg

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <gateway/domain/found_outcome.hpp>
+#include <gateway/pg/job.hpp>
 #include <gateway/pg/kept_outcome.hpp>
-#include <gateway/pg/worker.hpp>
+#include <gateway/pg/write_session.hpp>
 
 #include <memory>
 #include <utility>
@@ -9,23 +11,16 @@
 
 namespace fencegate::pg {
 
-/// Looks up what is kept under a key, and whoever waits for it.
-class lookup_job : public job {
-  public:
-    lookup_job(deadline until, key_of key) : job(until), key_(std::move(key)) {}
+/// A look at what is kept under a key, and whoever waits for it.
+struct pending_lookup {
+    key_of key;
+    deadline until;
+    std::shared_ptr<waiting_for<found_outcome>> caller;
 
-    virtual void answer(result<found_outcome> found) noexcept = 0;
-    void refuse(failure why) noexcept final { answer(std::move(why)); }
-    bool shares() const final { return true; }
-    void run(session_slot& slot) noexcept final;
-
-    const key_of& key() const { return key_; }
-
-  private:
-    key_of key_;
+    void refuse(failure why) noexcept { caller->answer(std::move(why)); }
 };
 
-/// All of them in one round trip; once more on a new session where the first was lost. All of `work` are lookup_jobs.
-void look_up_together(session_slot& slot, std::vector<std::unique_ptr<job>> work);
+/// Looks all of them up in one round trip, once more on a new session where the first was lost, and answers each.
+void look_up_together(write_session& session, const std::vector<pending_lookup>& lookups);
 
 }  // namespace fencegate::pg

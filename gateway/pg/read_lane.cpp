@@ -67,7 +67,7 @@ class read_lane::running_read final : public job {
 
 read_lane::read_lane(const postgres_config& cfg, read_limits limits) : limits_(limits), busy_(limits.workers, false) {
     for (std::size_t i = 0; i < limits.workers; ++i)
-        workers_.push_back(std::make_unique<worker>(cfg, queued_, worker_manner{nullptr, true}));
+        workers_.push_back(std::make_unique<worker>(cfg, queued_, worker_options{{}, true, false}));
 }
 
 std::optional<failure> read_lane::admit(const share& of, read_cost cost) const {

@@ -285,16 +285,15 @@ bool session::wait_for_notification(int wake, std::chrono::milliseconds at_most)
     });
 }
 
-round_trip session::run(std::span<const prepared_call> calls, bool read_only) {
+round_trip session::run(std::span<const prepared_call> calls, statement_errors own) {
     return guarded([&] {
         // Whatever goes wrong in between leaves the protocol in the middle of something.
         spent_ = true;
         auto out = run_pipeline(calls);
-        const bool own_fault = read_only && out.error && out.error->sqlstate == "25006";
-        if (out.error && !own_fault && (out.error->fatal || rule_of(out.error->sqlstate).leaves_session)) {
-            throw ended_by(*out.error);
-        }
-        spent_ = false;
+        const bool own_fault = own == statement_errors::read_only && out.error && out.error->sqlstate == "25006";
+        const bool leaves = out.error && !own_fault && rule_of(out.error->sqlstate).leaves_session;
+        if (out.error && (out.error->fatal || (leaves && own != statement_errors::all))) throw ended_by(*out.error);
+        spent_ = leaves;
         return out;
     });
 }

@@ -98,6 +98,13 @@ struct round_trip {
     std::optional<server_error> error;  ///< Of the statement behind the last answer; the server skipped what followed.
 };
 
+/// Which errors are a statement's own answer, and not that of a session that is lost.
+enum class statement_errors {
+    usable_session,  ///< Those that leave a session of further use.
+    read_only,       ///< The same, and that a change was refused (25006) where the transaction was begun read-only.
+    all              ///< All but those by which the server ends the session.
+};
+
 /// One connection to PostgreSQL, and all that hangs on its life: settings, prepared statements.
 ///
 /// Never reconnects: a session that is lost is thrown away and another one built. libpqxx 6.4 would do so silently and
@@ -150,11 +157,9 @@ class session {
     /// server has sent a notification (listen). Throws session_lost.
     bool wait_for_notification(int wake, std::chrono::milliseconds at_most);
 
-    /// Runs statements in order in one round trip (libpq's pipeline mode). Throws session_lost; also where an error
-    /// leaves the session of no further use.
-    /// `read_only`: they begin a read-only transaction, so that the refusal of a change (25006) is the statement's
-    /// fault and not that of a server which takes none.
-    round_trip run(std::span<const prepared_call> calls, bool read_only = false);
+    /// Runs statements in order in one round trip (libpq's pipeline mode). Throws session_lost; also for an error that
+    /// is not among `own`.
+    round_trip run(std::span<const prepared_call> calls, statement_errors own = statement_errors::usable_session);
 
     /// Whether the server has said anything while the session was idle: it is closing, or a setting changed under us.
     /// Either way a new session is the cure. One system call.

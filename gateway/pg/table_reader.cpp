@@ -60,7 +60,8 @@ class read_run {
         if (std::holds_alternative<function_query>(request_.what)) via.let_application_in();
         const auto sent_at = clock::now();
         state_.taken = sent_at;
-        const auto trip = via.run(calls, !request_.fence);
+        const auto trip =
+            via.run(calls, request_.fence ? statement_errors::usable_session : statement_errors::read_only);
         if (trip.error) {
             via.command(rollback_sql);
             failed_sqlstate_ = trip.error->sqlstate;
@@ -156,7 +157,7 @@ class read_run {
         item.by = request_.fence->by;
         item.detail = R"({"error":"stale-fencing-token","operations":[")" + name_of(request_) + R"("]})";
         try {
-            append_history(slot_.get(), {item});
+            append_history(slot_.get(), item);
             state_.seen = snapshot_state::durability::durable;  // the row's commit has waited for the disk
         } catch (const std::exception&) {
             spdlog::warn("the refusal of a fenced read is missing from the history");

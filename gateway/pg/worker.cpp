@@ -27,8 +27,15 @@ failure full_failure() {
     return out;
 }
 
-worker::worker(const postgres_config& cfg, std::atomic<std::size_t>& queued, worker_manner manner)
-    : cfg_(cfg), queued_(queued), manner_(std::move(manner)), slot_(cfg) {}
+failure silent_failure(bool unchanged) {
+    if (unchanged) return unavailable_because(silent_cause);
+    failure out = unavailable("PostgreSQL does not answer; whether it was done is not known.");
+    out.outcome_unknown = true;
+    return out;
+}
+
+worker::worker(const postgres_config& cfg, std::atomic<std::size_t>& queued, worker_options options)
+    : cfg_(cfg), queued_(queued), options_(std::move(options)), slot_(cfg) {}
 
 worker::~worker() {
     abandon();
@@ -44,7 +51,7 @@ void worker::submit(std::unique_ptr<job> work) {
     std::optional<failure> why;
     if (finishing_) {
         why = closing_failure();
-    } else if (away_ && !manner_.patient) {
+    } else if (away_ && !options_.queue_while_disconnected) {
         why = unavailable_because(cause_);
     } else if (queued_.load(std::memory_order_relaxed) >= cfg_.queue_max) {
         why = full_failure();
@@ -65,11 +72,11 @@ std::vector<std::unique_ptr<job>> worker::next() {
     std::vector<std::unique_ptr<job>> work;
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [this] { return finishing_ || !queue_.empty(); });
-    const auto most = manner_.together ? batch_max : 1;
-    while (!queue_.empty() && work.size() < most && (work.empty() || queue_.front()->shares())) {
+    const auto most = options_.finish_batch ? batch_max : 1;
+    while (!queue_.empty() && work.size() < most && (work.empty() || queue_.front()->joins_batch())) {
         work.push_back(std::move(queue_.front()));
         queue_.pop_front();
-        if (!work.back()->shares()) break;
+        if (!work.back()->joins_batch()) break;
     }
     queued_.fetch_sub(work.size(), std::memory_order_relaxed);
     for (const auto& one : work) {
@@ -109,7 +116,7 @@ bool worker::ensure_connected() {
         cause_ = slot_.cause();
     }
     if (connected) return true;
-    if (!manner_.patient) refuse_all(unavailable_because(slot_.cause()));
+    if (!options_.queue_while_disconnected) refuse_all(unavailable_because(slot_.cause()));
     std::unique_lock lock(mutex_);
     wake_.wait_until(lock, slot_.retry_at(), [this] { return finishing_; });
     return false;
@@ -128,12 +135,10 @@ void worker::perform(std::vector<std::unique_ptr<job>> work) {
     if (!work.empty()) {
         slot_.begin_work(last_moment);
         slot_.tidy();
-        if (manner_.together && work.front()->shares()) {
-            manner_.together(slot_, std::move(work));
-        } else {
-            for (auto& one : work)
-                one->run(slot_);
-        }
+        const bool batch = work.front()->joins_batch();
+        for (auto& one : work)
+            one->run(slot_);
+        if (batch) options_.finish_batch(slot_);
         slot_.expect_nothing();
     }
     load_.fetch_sub(count, std::memory_order_relaxed);
@@ -149,7 +154,7 @@ bool worker::wait_for_work() {
 }
 
 void worker::loop() {
-    bool wanted = !manner_.lazy;
+    bool wanted = !options_.connect_lazily;
     for (;;) {
         if (!wanted && !wait_for_work()) break;
         wanted = true;
@@ -167,7 +172,7 @@ void worker::loop() {
     done_ = true;
 }
 
-void worker::police(std::chrono::steady_clock::time_point now) {
+void worker::enforce_deadlines(std::chrono::steady_clock::time_point now) {
     std::deque<std::unique_ptr<job>> late;
     {
         const std::lock_guard lock(mutex_);

@@ -138,9 +138,6 @@ def test_folders_of_the_gateway_when_there_is_a_new_one_then_the_rules_know_it()
 CYCLES = [
     {"gateway/http/chunk_writer", "gateway/http/session", "gateway/http/session_group"},
     {"gateway/http/json_handler", "gateway/http/json_io"},
-    {"gateway/pg/cluster", "gateway/pg/pool"},
-    {"gateway/pg/commit_flush", "gateway/pg/write_batcher"},
-    {"gateway/pg/visible_write", "gateway/pg/waiting_job"},
 ]
 
 

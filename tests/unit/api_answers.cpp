@@ -9,7 +9,7 @@
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/http/json_io.hpp>
 #include <gateway/http/problem.hpp>
-#include <gateway/pg/pool.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <lockcore/lock_manager.hpp>
 
@@ -216,7 +216,11 @@ std::vector<http::route> routes_without_services() {
     alignas(std::max_align_t) static std::byte nothing[8192];
     const services with{settings,
                         reinterpret_cast<lockcore::lock_manager&>(nothing),
-                        reinterpret_cast<pg::pool&>(nothing),
+                        reinterpret_cast<pg::database&>(nothing),
+                        reinterpret_cast<pg::write_executor&>(nothing),
+                        reinterpret_cast<pg::read_executor&>(nothing),
+                        reinterpret_cast<pg::history_executor&>(nothing),
+                        reinterpret_cast<pg::fence_executor&>(nothing),
                         reinterpret_cast<event_sink&>(nothing),
                         reinterpret_cast<history_feed&>(nothing),
                         reinterpret_cast<running_keys&>(nothing),

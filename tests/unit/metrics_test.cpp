@@ -1,5 +1,5 @@
 #include <gateway/metrics/labels.hpp>
-#include <gateway/pg/pool_status.hpp>
+#include <gateway/pg/executor_status.hpp>
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/write_request.hpp>
-#include <gateway/pg/worker.hpp>
+#include <gateway/pg/job.hpp>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -18,9 +18,9 @@ namespace fencegate::pg {
 /// counts.
 ///
 /// Threads: answers come from any; one coroutine waits, once.
-class disk_wait final : public waiting_caller {
+class durability_waiter final : public waiting_caller {
   public:
-    explicit disk_wait(const boost::asio::any_io_executor& on) : bell_(on, 1) {}
+    explicit durability_waiter(const boost::asio::any_io_executor& executor) : signal_(executor, 1) {}
 
     /// Empty: it is on disk.
     void answer(std::optional<failure> why);
@@ -31,17 +31,17 @@ class disk_wait final : public waiting_caller {
   private:
     std::atomic<bool> answered_{false};
     std::optional<failure> failure_;
-    boost::asio::experimental::concurrent_channel<void(boost::system::error_code)> bell_;
+    boost::asio::experimental::concurrent_channel<void(boost::system::error_code)> signal_;
 };
 
 /// A write that was done. Others see it; whoever asked for it must not be told before it is on disk as well.
-struct visible_write {
+struct committed_write {
     write_outcome outcome;
-    std::shared_ptr<disk_wait> disk;  ///< Empty: it is on disk.
+    std::shared_ptr<durability_waiter> durability{};  ///< Empty: it is on disk.
 };
 
 /// Waits for the disk. Errors: storage_unavailable: the server crashed and the write is gone, nothing was changed; or
 /// that is not to be found out: outcome_unknown. Cancel: none.
-boost::asio::awaitable<result<write_outcome>> when_on_disk(visible_write seen);
+boost::asio::awaitable<result<write_outcome>> await_durable(committed_write write);
 
 }  // namespace fencegate::pg

@@ -30,8 +30,8 @@ class batch_sizes {
     std::atomic<std::uint64_t> writes_{0};
 };
 
-/// A pool at one moment.
-struct pool_status {
+/// The workers of a database at one moment.
+struct executor_status {
     std::size_t workers = 0;  ///< Without those beside, which connect only when they are needed.
     std::size_t away = 0;     ///< Workers that PostgreSQL did not let in when they last tried.
     std::size_t busy = 0;     ///< Workers with work under way or queued.

@@ -1,0 +1,300 @@
+#include <gateway/api/execute_write.hpp>
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fencegate::api {
+namespace {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+
+lockcore::lease_claims make_claims() {
+    lockcore::lease_claims out;
+    out.resources.push_back(lockcore::resource_name::parse("a").value());
+    out.token = lockcore::fencing_token{7};
+    return out;
+}
+
+/// What went wrong with a step.
+enum class fault { none, refused, unknown };
+
+/// Leases and a database on which one step fails. Keeps what was done, in order.
+class fake_ports final : public write_ports {
+  public:
+    explicit fake_ports(asio::io_context& io) : io_(io) {}
+
+    std::string failing{};  ///< The step.
+    fault kind = fault::refused;
+    std::optional<result<write_outcome>> earlier{};
+    bool entered = false;     ///< Another hold of a re-entrant lease.
+    bool last_hold = true;    ///< What prepare_seal says.
+    bool fast_answer = true;  ///< A sealed write is told before it is on disk.
+    release_report released{true, 0};
+    std::function<void()> on_acquire{};
+
+    std::vector<std::string> log{};
+    std::optional<write_request> written{};
+
+    awaitable<result<found_outcome>> find_outcome(std::string, idempotency, time_point) override {
+        if (const auto why = fails("find")) co_return *why;
+        found_outcome out;
+        out.value = earlier;
+        co_return out;
+    }
+    awaitable<result<pg::committed_write>> write(write_request request, time_point) override {
+        written = request;
+        if (const auto why = fails("write")) co_return *why;
+        pg::committed_write out;
+        out.outcome.write_id = request.write_id;
+        out.outcome.token = request.token;
+        out.outcome.sealed = request.seal;
+        const auto lost = fails("disk");
+        if (request.seal && fast_answer) {
+            out.durability = std::make_shared<pg::durability_waiter>(io_.get_executor());
+            out.durability->answer(lost);
+        } else if (lost) {
+            co_return *lost;
+        }
+        co_return out;
+    }
+    result<void> check_room() override {
+        if (const auto why = fails("room")) return *why;
+        return {};
+    }
+    awaitable<result<seal_decision>> prepare_seal(lockcore::lease_claims) override {
+        if (const auto why = fails("prepare seal")) co_return *why;
+        seal_decision out;
+        out.seal = last_hold;
+        co_return out;
+    }
+    void abandon_seal(const lockcore::lease_claims&, const seal_decision&) override {
+        log.emplace_back("abandon seal");
+    }
+    awaitable<result<void>> seal_token(lockcore::lease_claims, actor, time_point) override {
+        if (const auto why = fails("seal")) co_return *why;
+        co_return result<void>();
+    }
+    awaitable<void> give_back(lockcore::lease_claims, std::string) override {
+        log.emplace_back("give back");
+        co_return;
+    }
+    awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request) override {
+        if (const auto why = fails("acquire")) co_return *why;
+        if (on_acquire) on_acquire();
+        lockcore::lease out;
+        out.claims = make_claims();
+        out.entered = entered;
+        co_return out;
+    }
+    awaitable<result<void>> require_live(lockcore::lease_claims) override {
+        if (const auto why = fails("live")) co_return *why;
+        co_return result<void>();
+    }
+    awaitable<release_report> release(lockcore::lease_claims, std::string) override {
+        log.emplace_back("release");
+        co_return released;
+    }
+
+    bool did(const std::string& step) const { return std::ranges::find(log, step) != log.end(); }
+
+  private:
+    std::optional<failure> fails(const std::string& step) {
+        log.push_back(step);
+        if (step != failing) return std::nullopt;
+        failure out = make_failure(errc::storage_unavailable, step);
+        out.outcome_unknown = kind == fault::unknown;
+        return out;
+    }
+
+    asio::io_context& io_;
+};
+
+class execute_write_test : public ::testing::Test {
+  protected:
+    result<write_report> run(fake_ports& ports) {
+        std::optional<result<write_report>> got;
+        asio::co_spawn(io, execute_write(ports, context), [&got](const std::exception_ptr& thrown, auto report) {
+            if (thrown) std::rethrow_exception(thrown);
+            got = std::move(report);
+        });
+        io.restart();
+        io.run();
+        return std::move(got).value();
+    }
+
+    void bring_lease() {
+        context.brought = make_claims();
+        context.call.lease_id = "lease";
+    }
+    void ask_for_own_lease() { context.call.own_lease.emplace(); }
+    void add_key() { context.key = idempotency{"k", "f", std::chrono::milliseconds(5)}; }
+
+    asio::io_context io;
+    fake_ports ports{io};
+    write_context context;
+};
+
+using steps = std::vector<std::string>;
+
+TEST_F(execute_write_test, lease_brought_only_written) {
+    bring_lease();
+    const auto report = run(ports);
+    ASSERT_TRUE(report);
+    EXPECT_FALSE(report->release);
+    EXPECT_EQ(ports.log, (steps{"write", "disk"}));
+    EXPECT_FALSE(ports.written->seal);
+}
+
+TEST_F(execute_write_test, bare_token_history_says_so) {
+    context.brought = make_claims();
+    ASSERT_TRUE(run(ports));
+    EXPECT_TRUE(ports.written->bare_token);
+}
+
+TEST_F(execute_write_test, then_release_sealed_and_released_behind_the_disk) {
+    bring_lease();
+    context.call.then_release = true;
+    const auto report = run(ports);
+    ASSERT_TRUE(report);
+    EXPECT_TRUE(report->release->released && report->outcome.sealed);
+    EXPECT_EQ(ports.log, (steps{"prepare seal", "write", "disk", "release"}));
+}
+
+TEST_F(execute_write_test, then_release_each_step_fails_lease_stays) {
+    for (const auto* failing : {"live", "find", "prepare seal", "write", "disk"}) {
+        for (const auto kind : {fault::refused, fault::unknown}) {
+            fake_ports failed(io);
+            failed.failing = failing;
+            failed.kind = kind;
+            context = {};
+            bring_lease();
+            add_key();
+            context.call.then_release = context.call.require_live = true;
+            const auto report = run(failed);
+            ASSERT_FALSE(report) << failing;
+            EXPECT_EQ(report.error().detail, failing);
+            EXPECT_FALSE(failed.did("release"));
+            const bool begun = failing == std::string("write") || failing == std::string("disk");
+            EXPECT_EQ(failed.did("abandon seal"), begun && kind == fault::refused) << failing;
+            EXPECT_EQ(report.error().facts.contains("write_id"), begun) << failing;
+        }
+    }
+}
+
+TEST_F(execute_write_test, other_holds_left_sealed_behind_the_last) {
+    bring_lease();
+    context.call.then_release = true;
+    ports.last_hold = false;
+    auto report = run(ports);
+    ASSERT_TRUE(report);
+    EXPECT_EQ(ports.log, (steps{"prepare seal", "write", "disk", "release", "seal"}));
+    EXPECT_TRUE(report->outcome.sealed) << "the others were given back meanwhile";
+    fake_ports held(io);
+    held.last_hold = false;
+    held.released = {false, 2};
+    context = {};
+    bring_lease();
+    context.call.then_release = true;
+    report = run(held);
+    EXPECT_FALSE(held.did("seal") || report->outcome.sealed);
+    EXPECT_EQ(report->release->holds_left, 2U);
+    fake_ports refused(io);
+    refused.last_hold = false;
+    refused.failing = "seal";
+    context = {};
+    bring_lease();
+    context.call.then_release = true;
+    report = run(refused);
+    ASSERT_TRUE(report) << "the write was done";
+    EXPECT_FALSE(report->outcome.sealed);
+}
+
+TEST_F(execute_write_test, key_known_nothing_written) {
+    add_key();
+    ports.earlier = write_outcome{"0"};
+    ask_for_own_lease();
+    auto report = run(ports);
+    ASSERT_TRUE(report);
+    EXPECT_EQ(report->outcome.write_id, "0");
+    EXPECT_TRUE(report->release->released);
+    EXPECT_EQ(ports.log, steps{"find"});
+    fake_ports refused(io);
+    refused.earlier = make_failure(errc::constraint_violation, "kept");
+    context = {};
+    add_key();
+    ask_for_own_lease();
+    EXPECT_EQ(run(refused).error().detail, "kept");
+    EXPECT_EQ(refused.log, steps{"find"});
+}
+
+TEST_F(execute_write_test, key_known_lease_brought_still_released) {
+    bring_lease();
+    add_key();
+    context.call.then_release = context.call.require_live = true;
+    ports.earlier = write_outcome{"0"};
+    ports.earlier->value().sealed = true;
+    const auto report = run(ports);
+    ASSERT_TRUE(report);
+    EXPECT_EQ(ports.log, (steps{"find", "release"}));
+}
+
+TEST_F(execute_write_test, own_lease_released_before_the_disk) {
+    ask_for_own_lease();
+    const auto report = run(ports);
+    ASSERT_TRUE(report);
+    EXPECT_TRUE(report->own_lease && report->outcome.sealed && report->release->released);
+    EXPECT_EQ(ports.log, (steps{"room", "acquire", "write", "disk", "release"}));
+    EXPECT_TRUE(ports.written->seal);
+}
+
+TEST_F(execute_write_test, own_lease_each_step_fails_released_unless_unknown) {
+    for (const auto* failing : {"find", "room", "acquire", "prepare seal", "write", "disk"}) {
+        for (const auto kind : {fault::refused, fault::unknown}) {
+            fake_ports failed(io);
+            failed.failing = failing;
+            failed.kind = kind;
+            failed.entered = true;
+            context = {};
+            add_key();
+            ask_for_own_lease();
+            const auto report = run(failed);
+            ASSERT_FALSE(report) << failing;
+            EXPECT_EQ(report.error().detail, failing);
+            const std::string step = failing;
+            EXPECT_EQ(failed.did("give back"), step == "prepare seal") << step;
+            const bool told_before = step == "disk";
+            EXPECT_EQ(failed.did("release"), told_before || (step == "write" && kind == fault::refused)) << step;
+            EXPECT_EQ(failed.did("write"), step == "write" || step == "disk") << step;
+        }
+    }
+}
+
+TEST_F(execute_write_test, own_lease_caller_gone_given_back_unused) {
+    ask_for_own_lease();
+    asio::cancellation_signal signal;
+    std::optional<result<write_report>> got;
+    asio::co_spawn(io, execute_write(ports, context),
+                   asio::bind_cancellation_slot(signal.slot(), [&got](const std::exception_ptr& thrown, auto report) {
+                       if (!thrown) got = std::move(report);
+                   }));
+    ports.on_acquire = [&signal] { signal.emit(asio::cancellation_type::terminal); };
+    io.restart();
+    io.run();
+    EXPECT_TRUE(ports.did("give back"));
+    EXPECT_FALSE(ports.did("write"));
+}
+
+}  // namespace
+}  // namespace fencegate::api

@@ -1,0 +1,185 @@
+#include "pg_fake_session.hpp"
+
+#include <gateway/pg/commit_flush.hpp>
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/system_executor.hpp>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fencegate::pg {
+namespace {
+
+using test::fake_session;
+using test::fault;
+using test::make_rows;
+using clock = std::chrono::steady_clock;
+
+/// What a caller was told: `durable`, `lost`, or `unknown`.
+enum class told { nothing, durable, lost, unknown };
+
+class read_caller final : public waiting_for<bool> {
+  public:
+    void answer(result<bool> value) noexcept override {
+        EXPECT_EQ(got, told::nothing) << "answered twice";
+        got = !value ? told::unknown : *value ? told::durable : told::lost;
+    }
+    void give_up(bool) noexcept override {}
+    boost::asio::any_io_executor executor() const override { return boost::asio::system_executor(); }
+
+    told got = told::nothing;
+};
+
+class flush_test : public ::testing::Test {
+  protected:
+    flush_test() {
+        session.answers["pg_current_xact_id"] = [](const auto&) { return make_rows({{"7", "7", ""}}); };
+    }
+
+    /// A transaction of `ids` that began at `since`.
+    pending_durability transaction(const std::vector<std::string>& ids, clock::time_point since, deadline until) {
+        pending_durability out{since, until, nullptr, {}};
+        for (const auto& id : ids) {
+            writes[id] = told::nothing;
+            out.writes.push_back(
+                {id, "r" + id, until, nullptr, [this, id](const std::optional<failure>& why) {
+                     EXPECT_EQ(writes[id], told::nothing) << "answered twice";
+                     writes[id] = !why ? told::durable : why->outcome_unknown ? told::unknown : told::lost;
+                 }});
+        }
+        return out;
+    }
+
+    pending_durability snapshot(clock::time_point taken) {
+        reader = std::make_shared<read_caller>();
+        return {taken, soon, reader, {}, reader};
+    }
+
+    void flush_all() { flush_all(session); }
+
+    void flush_all(fake_session& used) {
+        std::vector<pending_durability> work;
+        work.push_back(transaction({"1", "2"}, begun, soon));
+        work.push_back(transaction({"3"}, begun, soon));
+        work.push_back(snapshot(begun));
+        flush.flush(used, std::move(work));
+    }
+
+    postgres_config cfg;
+    commit_flush flush{cfg};
+    fake_session session;
+    clock::time_point begun = clock::now();
+    deadline soon = begun + std::chrono::seconds(10);
+    std::map<std::string, told> writes;
+    std::shared_ptr<read_caller> reader;
+};
+
+TEST_F(flush_test, one_commit_answers_all) {
+    flush_all();
+    EXPECT_EQ(writes, (std::map<std::string, told>{{"1", told::durable}, {"2", told::durable}, {"3", told::durable}}));
+    EXPECT_EQ(reader->got, told::durable);
+    EXPECT_EQ(session.messages, 2U) << "the statement was prepared, and run";
+}
+
+TEST_F(flush_test, session_newer_than_the_transaction_looked_up) {
+    session.since = clock::now() + std::chrono::seconds(1);
+    session.committed = {"1"};
+    flush_all();
+    EXPECT_EQ(writes, (std::map<std::string, told>{{"1", told::durable}, {"2", told::durable}, {"3", told::lost}}))
+        << "the first write stands for its transaction";
+    EXPECT_EQ(reader->got, told::lost) << "to be read again";
+}
+
+TEST_F(flush_test, each_message_fails_nobody_told_what_is_not_so) {
+    for (std::size_t at = 0; at < 6; ++at) {
+        for (const auto kind : {fault::lost_before, fault::lost_after, fault::refused}) {
+            for (const bool survived : {true, false}) {
+                SCOPED_TRACE("message " + std::to_string(at) + " fault " + std::to_string(static_cast<int>(kind)));
+                commit_flush fresh(cfg);
+                fake_session failing;
+                failing.answers = session.answers;
+                failing.fault_at = at;
+                failing.kind = kind;
+                failing.since = at > 1 ? clock::now() + std::chrono::seconds(1) : clock::time_point{};
+                if (survived) failing.committed = {"1", "3"};
+                std::vector<pending_durability> work;
+                work.push_back(transaction({"1", "2"}, begun, soon));
+                work.push_back(transaction({"3"}, begun, soon));
+                work.push_back(snapshot(begun));
+                fresh.flush(failing, std::move(work));
+                for (const auto& [id, got] : writes)
+                    EXPECT_EQ(got, survived ? told::durable : told::lost) << id;
+                EXPECT_EQ(reader->got, told::lost);
+            }
+        }
+    }
+}
+
+TEST_F(flush_test, server_away_unknown_when_time_is_over) {
+    session.connected = false;
+    session.stays_away = true;
+    std::vector<pending_durability> work;
+    work.push_back(transaction({"1"}, begun, clock::now() + std::chrono::milliseconds(30)));
+    flush.flush(session, std::move(work));
+    EXPECT_EQ(writes["1"], told::unknown);
+}
+
+TEST_F(flush_test, lookup_in_order_of_resources) {
+    session.since = clock::now() + std::chrono::seconds(1);
+    std::vector<std::string> asked;
+    session.answers["write_landed"] = [&asked](const compat::parameters& values) {
+        asked = test::elements(values[1]);
+        return make_rows({{"f", ""}, {"t", ""}, {"f", ""}});
+    };
+    std::vector<pending_durability> work;
+    for (const auto* id : {"3", "1", "2"})
+        work.push_back(transaction({id}, begun, soon));
+    flush.flush(session, std::move(work));
+    EXPECT_EQ(asked, (std::vector<std::string>{"r1", "r2", "r3"}));
+    EXPECT_EQ(writes, (std::map<std::string, told>{{"1", told::lost}, {"2", told::durable}, {"3", told::lost}}));
+}
+
+TEST_F(flush_test, function_not_granted_serves_no_more) {
+    EXPECT_TRUE(flush.serves());
+    session.refused_text = "pg_current_xact_id";
+    session.fault_sqlstate = "42501";
+    session.committed = {"1", "3"};
+    flush_all();
+    EXPECT_FALSE(flush.serves());
+    EXPECT_EQ(writes["1"], told::durable) << "looked up instead";
+    const auto caller = std::make_shared<read_caller>();
+    flush.add(begun, soon, caller);
+    EXPECT_EQ(caller->got, told::durable) << "from then on none is visible before it is on disk";
+}
+
+TEST_F(flush_test, nothing_but_reads_no_commit_where_all_is_on_disk) {
+    std::optional<std::string> always;
+    session.answers["pg_current_xact_id"] = [&always](const compat::parameters& values) {
+        always = values[0];
+        return make_rows({{"7", std::nullopt, std::nullopt}});
+    };
+    std::vector<pending_durability> work;
+    work.push_back(snapshot(begun));
+    flush.flush(session, std::move(work));
+    EXPECT_EQ(always, "false");
+    EXPECT_EQ(reader->got, told::durable);
+}
+
+TEST_F(flush_test, proof_holds_for_older_transactions_alone) {
+    flush_all();
+    snapshot_state state;
+    state.seen = snapshot_state::durability::replicated;
+    state.transaction_end = 8;
+    EXPECT_TRUE(flush.is_durable(state)) << "the marker's own id was 7, and nothing ran beside it";
+    state.transaction_end = 9;
+    EXPECT_FALSE(flush.is_durable(state));
+    state.transaction_end = 8;
+    state.connected_since = clock::now() + std::chrono::seconds(1);
+    EXPECT_FALSE(flush.is_durable(state)) << "another life of the server";
+}
+
+}  // namespace
+}  // namespace fencegate::pg

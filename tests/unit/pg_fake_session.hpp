@@ -1,0 +1,163 @@
+#pragma once
+
+#include <gateway/domain/write_request.hpp>
+#include <gateway/pg/session_slot.hpp>
+#include <gateway/pg/write_session.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fencegate::pg::test {
+
+using row = std::vector<std::optional<std::string>>;
+
+/// An answer as libpq gives it.
+answer_rows make_rows(const std::vector<row>& rows);
+
+answer_rows make_affected(int rows);
+
+/// The elements of an array parameter whose texts hold neither quotes nor commas.
+std::vector<std::string> elements(const std::optional<std::string>& array);
+
+server_error make_error(std::string sqlstate);
+
+/// What goes wrong with one message.
+enum class fault {
+    lost_before,  ///< The connection breaks before the server got it.
+    lost_after,   ///< The server did it, but its answer is lost.
+    refused       ///< The server refuses it, with `fault_sqlstate`.
+};
+
+/// A PostgreSQL that knows as much of fencing as the write path needs: transactions, guards, keys and what was
+/// committed. Each message (a round trip, a preparation, a command, a connection) is counted, and one of them can fail.
+class fake_session final : public write_session, public catalog_source {
+  public:
+    // What to let fail.
+    std::optional<std::size_t> fault_at{};  ///< Counted from 0.
+    fault kind = fault::lost_before;
+    std::string fault_sqlstate = "55P03";
+    std::size_t fault_step = 0;  ///< Of a round trip that is refused: its statement.
+    bool stays_away = false;     ///< No new connection either.
+    bool cut = false;
+    std::string refused_text{};     ///< Statements that hold this are refused, each time.
+    std::string unprepared_text{};  ///< These can't even be prepared.
+
+    // What the server holds.
+    std::map<std::string, std::uint64_t> fences{};
+    std::map<std::string, std::pair<std::string, std::string>> keys{};  ///< State and outcome.
+    std::multiset<std::string> committed{};                             ///< Write ids.
+    std::vector<std::string> kept{};                                    ///< Outcomes, committed.
+    std::vector<std::string> recorded{};                                ///< Rows of the history, committed.
+    std::vector<std::string> sealed{};
+    std::map<std::string, std::function<answer_rows(const compat::parameters&)>> answers{};
+
+    // What happened.
+    std::vector<std::string> log{};
+    std::size_t messages = 0;
+    bool open = false;
+    bool connected = true;
+
+    std::string prepare(const std::string& sql) override;
+
+    round_trip run(std::span<const prepared_call> calls, unusable_session unusable) override;
+
+    void command(const std::string& sql) override;
+
+    bool in_transaction() override { return connected && open && !failed_; }
+    void mark_user_code_executed() override { log.emplace_back("user code"); }
+
+    void connect() override {
+        log.emplace_back("connect");
+        drop();
+        if (stays_away) throw session_lost("away", "PostgreSQL is away");
+        connected = true;
+        send("connect", [] {});
+    }
+    void drop() override {
+        end();
+        prepared_.clear();
+        connected = false;
+    }
+    std::optional<std::string> away_cause() const override {
+        return connected || !stays_away ? std::nullopt : std::optional<std::string>("PostgreSQL is away");
+    }
+    bool was_cut() const override { return cut; }
+    void begin_commit() override {
+        if (cut) throw session_lost("cut");
+    }
+    void end_commit() override {}
+    std::chrono::steady_clock::time_point connected_since() const override { return since; }
+    void expect_answer_by(deadline) override {}
+    const postgres_config& settings() const override { return settings_; }
+
+    std::shared_ptr<const catalog> get() override {
+        require_connection();
+        return known;
+    }
+    std::shared_ptr<const catalog> refresh(const std::shared_ptr<const catalog>&) override {
+        log.emplace_back("refresh");
+        if (newer) known = newer;
+        return known;
+    }
+
+    std::chrono::steady_clock::time_point since{};
+    std::shared_ptr<const catalog> known = std::make_shared<catalog>();
+    std::shared_ptr<const catalog> newer{};
+
+    bool logged(const std::string& text) const {
+        return std::ranges::any_of(log, [&](const auto& line) { return line.find(text) != std::string::npos; });
+    }
+
+  private:
+    struct changes {
+        std::vector<std::string> writes, kept, recorded, sealed;
+    };
+
+    static std::string shorten(const std::string& sql);
+
+    /// Counts a message that is no round trip, and does it.
+    void send(const std::string& sql, const std::function<void()>& effect);
+
+    [[noreturn]] void lose() {
+        drop();
+        throw session_lost("injected");
+    }
+
+    void require_connection() {
+        if (connected) return;
+        if (stays_away) throw session_lost("away", "PostgreSQL is away");
+        connected = true;
+    }
+
+    void end() {
+        open = failed_ = false;
+        pending_ = {};
+    }
+
+    void commit();
+
+    row guard(const std::string& resource, const std::string& token);
+
+    answer_rows perform(const prepared_call& call);
+
+    postgres_config settings_;
+    std::vector<std::string> prepared_;
+    bool failed_ = false;
+    changes pending_;
+};
+
+/// A write of one update on each of `resources`, in words that the fake understands.
+write_request make_request(const std::string& id, const std::vector<std::string>& resources, std::uint64_t token = 7);
+
+/// The catalog in which it fits.
+std::shared_ptr<catalog> make_catalog(bool joins_updates = false);
+
+}  // namespace fencegate::pg::test

@@ -1,0 +1,262 @@
+#include "pg_write_truth.hpp"
+
+#include <gateway/pg/commit_resolver.hpp>
+#include <gateway/pg/kept_outcome.hpp>
+#include <gateway/pg/transaction_run.hpp>
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+namespace fencegate::pg {
+namespace {
+
+using test::expect_truth;
+using test::fail_each_message;
+using test::fake_session;
+using test::fault;
+using test::make_catalog;
+using test::make_key;
+using test::make_request;
+using test::soon;
+
+result<write_outcome> run_one(fake_session& session, const write_request& request,
+                              std::optional<deadline> until = std::nullopt) {
+    if (session.known->tables.empty()) session.known = make_catalog();
+    return run_isolated(session, session, request, until.value_or(soon(session)));
+}
+
+write_request make_isolated() {
+    auto out = make_request("1", {"a"});
+    out.operations.push_back(out.operations[0]);
+    out.repeatable = make_key("k");
+    out.seal = true;
+    return out;
+}
+
+TEST(run_isolated, all_good_outcome_kept_before_commit) {
+    fake_session session;
+    const auto outcome = run_one(session, make_isolated());
+    ASSERT_TRUE(outcome);
+    EXPECT_EQ(outcome->results.size(), 2U);
+    EXPECT_TRUE(outcome->sealed);
+    EXPECT_EQ(session.kept.size(), 1U);
+    EXPECT_TRUE(session.recorded.empty());
+    expect_truth(session, "1", outcome);
+}
+
+/// As the executor does it.
+result<write_outcome> attempt_one(fake_session& session, const write_request& request) {
+    try {
+        return run_one(session, request);
+    } catch (const session_lost& lost) {
+        session.drop();
+        return make_failure(errc::storage_unavailable, lost.cause);
+    } catch (const statement_failed& e) {
+        return make_failure(errc::storage_unavailable, e.what());
+    }
+}
+
+void expect_truth_of_one(fake_session& session, const write_request& request) {
+    const auto answer = attempt_one(session, request);
+    expect_truth(session, request.write_id, answer);
+    if (!request.repeatable) {
+        EXPECT_TRUE(session.kept.empty());
+    } else if (answer) {
+        EXPECT_EQ(session.kept.size(), 1U);
+    } else if (!answer.error().outcome_unknown && !answer.error().unproven) {
+        EXPECT_LE(session.kept.size(), is_kept(answer.error()) ? session.recorded.size() : 0U) << answer.error().detail;
+    }
+}
+
+TEST(run_isolated, each_message_lost_answer_stays_true) {
+    for (const bool keyed : {true, false}) {
+        auto request = make_isolated();
+        if (!keyed) request.repeatable.reset();
+        fail_each_message([&](fake_session& session) { expect_truth_of_one(session, request); },
+                          {fault::lost_before, fault::lost_after});
+    }
+}
+
+TEST(run_isolated, each_message_refused_answer_stays_true) {
+    for (const bool keyed : {true, false}) {
+        for (const auto* sqlstate : {"55P03", "23505", "57014", "42703", "25006"}) {
+            auto request = make_isolated();
+            if (!keyed) request.repeatable.reset();
+            fail_each_message(
+                [&](fake_session& session) {
+                    session.fault_sqlstate = sqlstate;
+                    expect_truth_of_one(session, request);
+                },
+                {fault::refused});
+        }
+    }
+}
+
+TEST(run_isolated, operation_refused_recorded_and_kept_in_one) {
+    fake_session session;
+    session.refused_text = "update shop";
+    session.fault_sqlstate = "23505";
+    const auto outcome = run_one(session, make_isolated());
+    ASSERT_FALSE(outcome);
+    EXPECT_EQ(outcome.error().code, errc::constraint_violation);
+    EXPECT_FALSE(outcome.error().unproven);
+    EXPECT_EQ(session.recorded.size(), 1U);
+    EXPECT_EQ(session.kept.size(), 1U);
+    EXPECT_TRUE(session.logged("rollback to savepoint claimed"));
+    EXPECT_TRUE(session.committed.empty());
+}
+
+TEST(run_isolated, refusal_not_recorded_marked_unproven) {
+    for (const bool keyed : {true, false}) {
+        fake_session session;
+        session.fault_sqlstate = "23505";
+        auto request = make_isolated();
+        if (!keyed) request.repeatable.reset();
+        std::get<update_operation>(request.operations[0]).expect_rows = 2;
+        session.refused_text = "record_events";
+        const auto outcome = run_one(session, request);
+        ASSERT_FALSE(outcome);
+        EXPECT_EQ(outcome.error().code, errc::expectation_failed);
+        EXPECT_TRUE(outcome.error().unproven);
+        EXPECT_FALSE(session.open);
+        EXPECT_TRUE(session.kept.empty());
+    }
+}
+
+TEST(run_isolated, expectation_failed_what_follows_is_not_sent) {
+    fake_session session;
+    auto request = make_request("1", {"a"});
+    std::get<update_operation>(request.operations[0]).expect_rows = 2;
+    request.operations.emplace_back(call_operation{"count_stock", {}});
+    EXPECT_EQ(run_one(session, request).error().code, errc::expectation_failed);
+    EXPECT_FALSE(session.logged("user code"));
+}
+
+TEST(run_isolated, token_stale_function_is_not_called) {
+    fake_session session;
+    session.fences["a"] = 9;
+    auto request = make_request("1", {"a"});
+    request.operations = {call_operation{"count_stock", {}}};
+    const auto outcome = run_one(session, request);
+    EXPECT_EQ(outcome.error().code, errc::stale_fencing_token);
+    EXPECT_FALSE(session.logged("user code"));
+    EXPECT_EQ(session.recorded.size(), 1U) << "the guard's own row";
+}
+
+TEST(run_isolated, key_known_function_is_not_called) {
+    fake_session session;
+    session.keys["k"] = {"other", ""};
+    auto request = make_request("1", {"a"});
+    request.operations = {call_operation{"count_stock", {}}};
+    request.repeatable = make_key("k");
+    EXPECT_EQ(run_one(session, request).error().code, errc::idempotency_mismatch);
+    EXPECT_FALSE(session.logged("user code") || session.logged("begin_write"));
+}
+
+TEST(run_isolated, function_lost_not_called_again) {
+    auto request = make_request("1", {"a"});
+    request.operations = {call_operation{"count_stock", {}}};
+    fake_session whole;
+    ASSERT_TRUE(run_one(whole, request));
+    fake_session session;
+    session.known = make_catalog();
+    session.fault_at = whole.messages - 2;  // the round trip of the call; COMMIT follows
+    session.kind = fault::lost_after;
+    EXPECT_THROW(run_one(session, request), session_lost);
+    EXPECT_EQ(std::ranges::count(session.log, "user code"), 1);
+    EXPECT_TRUE(session.committed.empty());
+}
+
+TEST(run_isolated, out_of_time_operation_not_sent) {
+    fake_session session;
+    const auto outcome = run_one(session, make_request("1", {"a"}), std::chrono::steady_clock::now());
+    EXPECT_EQ(outcome.error().code, errc::storage_unavailable);
+    EXPECT_FALSE(session.logged("update"));
+    EXPECT_EQ(session.recorded.size(), 1U);
+}
+
+TEST(run_isolated, guard_not_callable_session_dropped) {
+    fake_session session;
+    session.refused_text = "begin_write(";
+    session.fault_sqlstate = "42883";
+    EXPECT_EQ(run_one(session, make_request("1", {"a"})).error().code, errc::storage_unavailable);
+    EXPECT_FALSE(session.connected);
+    EXPECT_TRUE(session.recorded.empty());
+}
+
+TEST(run_isolated, catalog_changed_planned_anew_once) {
+    fake_session session;
+    session.known = make_catalog();
+    auto changed = make_catalog();
+    changed->source = "changed";
+    session.newer = changed;
+    session.refused_text = "update shop";
+    session.fault_sqlstate = "42703";
+    EXPECT_EQ(run_one(session, make_request("1", {"a"})).error().code, errc::unprocessable);
+    EXPECT_EQ(std::ranges::count(session.log, "refresh"), 1);
+    EXPECT_EQ(session.recorded.size(), 1U) << "of the second time alone";
+}
+
+TEST(run_isolated, name_unknown_refused_unless_kept_before) {
+    auto request = make_request("1", {"a"});
+    std::get<update_operation>(request.operations[0]).table = "nothing";
+    request.repeatable = make_key("k");
+    fake_session session;
+    EXPECT_EQ(run_one(session, request).error().code, errc::unprocessable);
+    EXPECT_FALSE(session.logged("begin"));
+    write_outcome earlier;
+    earlier.write_id = "0";
+    session.keys["k"] = {"kept", kept_text(request, earlier)};
+    const auto outcome = run_one(session, request);
+    ASSERT_TRUE(outcome);
+    EXPECT_EQ(outcome->write_id, "0");
+    EXPECT_TRUE(outcome->replayed);
+}
+
+// COMMIT
+
+TEST(commit_write, answer_lost_looked_up_on_a_new_session) {
+    for (const auto kind : {fault::lost_before, fault::lost_after}) {
+        const auto request = make_request("1", {"a"});
+        fake_session whole;
+        ASSERT_TRUE(run_one(whole, request));
+        fake_session session;
+        session.fault_at = whole.messages - 1;
+        session.kind = kind;
+        const auto outcome = run_one(session, request);
+        expect_truth(session, "1", outcome);
+        EXPECT_EQ(outcome.has_value(), kind == fault::lost_after);
+        EXPECT_TRUE(session.logged("write_landed"));
+        EXPECT_EQ(session.logged("pg_logical_emit_message"), kind == fault::lost_after) << "visible is not on disk";
+    }
+}
+
+TEST(commit_write, server_away_outcome_unknown) {
+    const auto request = make_request("1", {"a"});
+    fake_session whole;
+    ASSERT_TRUE(run_one(whole, request));
+    fake_session session;
+    session.fault_at = whole.messages - 1;
+    session.stays_away = true;
+    const auto outcome = run_one(session, request);
+    ASSERT_FALSE(outcome);
+    EXPECT_TRUE(outcome.error().outcome_unknown);
+}
+
+TEST(commit_write, not_in_the_transaction_not_sent) {
+    fake_session session;
+    EXPECT_EQ(commit_write(session, "1", "a", soon(session)), commit_status::not_committed);
+    EXPECT_FALSE(session.logged("commit"));
+}
+
+TEST(commit_write, cut_before_not_sent) {
+    fake_session session;
+    session.open = true;
+    session.cut = true;
+    EXPECT_EQ(commit_write(session, "1", "a", soon(session)), commit_status::not_committed);
+    EXPECT_FALSE(session.logged("commit"));
+}
+
+}  // namespace
+}  // namespace fencegate::pg

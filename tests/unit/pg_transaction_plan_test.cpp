@@ -1,0 +1,182 @@
+#include "pg_fake_session.hpp"
+
+#include <gateway/pg/transaction_plan.hpp>
+
+#include <gtest/gtest.h>
+
+namespace fencegate::pg {
+namespace {
+
+using test::make_catalog;
+using test::make_request;
+
+std::vector<planned_write> plan_statements(const std::vector<write_request>& requests, const catalog& known) {
+    std::vector<planned_write> out;
+    for (const auto& request : requests)
+        out.push_back({&request, plan_write(known, request.operations, {request.return_rows, request.select})});
+    return out;
+}
+
+const char* name_of(step_kind kind) {
+    switch (kind) {
+        case step_kind::begin:
+            return "begin";
+        case step_kind::limits:
+            return "limits";
+        case step_kind::claim_keys:
+            return "claim";
+        case step_kind::savepoint:
+            return "savepoint";
+        case step_kind::guards:
+            return "guards";
+        case step_kind::guard:
+            return "guard";
+        case step_kind::turn:
+            return "turn";
+        case step_kind::operation:
+            return "operation";
+        case step_kind::recheck:
+            return "recheck";
+        case step_kind::seal:
+            return "seal";
+        case step_kind::constraints:
+            return "constraints";
+        case step_kind::record:
+            return "record";
+        case step_kind::keep:
+            return "keep";
+        case step_kind::commit:
+            break;
+    }
+    return "commit";
+}
+
+/// The steps in order; `|` where a round trip ends.
+std::string steps_of(const transaction_plan& plan) {
+    std::string out;
+    for (const auto& step : plan.steps) {
+        out += out.empty() ? "" : " ";
+        out += name_of(step.kind);
+        if (step.ends_round_trip) out += " |";
+    }
+    return out;
+}
+
+transaction_options options_of(const catalog& known, const group_refusals& refused) {
+    transaction_options out;
+    out.statement_timeout = std::chrono::milliseconds(100);
+    out.lock_timeout = std::chrono::milliseconds(50);
+    out.known = &known;
+    out.refused = &refused;
+    return out;
+}
+
+class transaction_plan_test : public ::testing::Test {
+  protected:
+    std::string steps() {
+        const auto writes = plan_statements(requests, *known);
+        return steps_of(plan_transaction(writes, options));
+    }
+
+    std::shared_ptr<catalog> known = make_catalog();
+    group_refusals refused;
+    std::vector<write_request> requests{make_request("1", {"a"}), make_request("2", {"b"})};
+    transaction_options options = options_of(*known, refused);
+};
+
+TEST_F(transaction_plan_test, several_writes_one_round_trip) {
+    EXPECT_EQ(steps(), "begin limits guards turn operation turn operation |");
+}
+
+TEST_F(transaction_plan_test, several_writes_limits_as_asked_for) {
+    const auto writes = plan_statements(requests, *known);
+    const auto plan = plan_transaction(writes, options);
+    EXPECT_EQ(*plan.steps[1].parameters, (compat::parameters{"100", "50"}));
+    EXPECT_EQ(plan.steps[1].sql->find("synchronous_commit"), std::string::npos);
+    options.defer_flush = true;
+    EXPECT_NE(plan_transaction(writes, options).steps[1].sql->find("'synchronous_commit', 'off'"), std::string::npos);
+}
+
+TEST_F(transaction_plan_test, one_write_entered_alone) {
+    requests.resize(1);
+    EXPECT_EQ(steps(), "begin limits guard operation |");
+}
+
+TEST_F(transaction_plan_test, separate_guards_each_entered_alone) {
+    options.join_guards = false;
+    EXPECT_EQ(steps(), "begin limits guard operation guard operation |");
+}
+
+TEST_F(transaction_plan_test, resource_twice_entered_by_another_call) {
+    requests.push_back(make_request("3", {"b"}));
+    requests.push_back(make_request("4", {"c"}));
+    EXPECT_EQ(steps(), "begin limits guards turn operation turn operation guards turn operation turn operation |");
+}
+
+TEST_F(transaction_plan_test, several_resources_entered_alone) {
+    requests.insert(requests.begin() + 1, make_request("3", {"a", "b"}));
+    EXPECT_EQ(steps(), "begin limits guard operation guard operation guard operation |");
+}
+
+TEST_F(transaction_plan_test, keys_before_and_seals_behind_all) {
+    requests[1].repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
+    requests[0].seal = true;
+    EXPECT_EQ(steps(), "begin limits claim guards turn operation turn operation seal |");
+    const auto writes = plan_statements(requests, *known);
+    const auto plan = plan_transaction(writes, options);
+    EXPECT_FALSE(plan.writes[0].claim_row);
+    EXPECT_EQ(plan.writes[1].claim_row, 0);
+    EXPECT_EQ(plan.claim, 2U);
+}
+
+TEST_F(transaction_plan_test, updates_of_one_shape_one_statement) {
+    known = make_catalog(true);
+    options = options_of(*known, refused);
+    requests = {make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}), make_request("4", {"d"})};
+    EXPECT_EQ(steps(), "begin limits guards turn operation recheck |");
+    const auto writes = plan_statements(requests, *known);
+    const auto plan = plan_transaction(writes, options);
+    ASSERT_EQ(plan.groups.size(), 1U);
+    for (std::size_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(plan.writes[i].group, 0U);
+        EXPECT_EQ(plan.writes[i].place, i + 1);
+    }
+    EXPECT_EQ(test::elements(plan.steps[plan.groups[0].update].parameters->back()),
+              (std::vector<std::string>{"a", "b", "c", "d"}));
+    options.join_updates = false;
+    EXPECT_EQ(steps(), "begin limits guards turn operation turn operation turn operation turn operation |");
+    options.join_updates = true;
+    refused.add(plan.groups[0].shape);
+    EXPECT_EQ(steps(), "begin limits guards turn operation turn operation turn operation turn operation |");
+}
+
+TEST_F(transaction_plan_test, isolated_looks_at_each_answer) {
+    requests.resize(1);
+    requests[0].operations.push_back(requests[0].operations[0]);
+    requests[0].seal = true;
+    options.isolated = true;
+    EXPECT_EQ(steps(), "begin limits guard | operation | operation | seal |");
+    requests[0].repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
+    EXPECT_EQ(steps(), "begin limits claim | savepoint guard | operation | operation | seal |");
+}
+
+TEST_F(transaction_plan_test, function_marked_as_user_code) {
+    requests.resize(1);
+    requests[0].operations = {call_operation{"count_stock", {}}};
+    options.isolated = true;
+    const auto writes = plan_statements(requests, *known);
+    ASSERT_TRUE(writes[0].statements.faults.empty());
+    EXPECT_TRUE(plan_transaction(writes, options).steps.back().runs_user_code);
+}
+
+TEST_F(transaction_plan_test, outcomes_isolated_constraints_speak_first) {
+    requests[0].repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
+    EXPECT_EQ(steps_of(plan_kept_outcomes({{&requests[0], "{}"}}, false)), "keep |");
+    EXPECT_EQ(steps_of(plan_kept_outcomes({{&requests[0], "{}"}}, true)), "constraints keep |");
+    EXPECT_TRUE(plan_kept_outcomes({}, true).steps.empty());
+    EXPECT_EQ(steps_of(plan_failure_record("[]", {})), "record |");
+    EXPECT_EQ(steps_of(plan_failure_record("[]", {{&requests[0], "{}"}})), "record keep |");
+}
+
+}  // namespace
+}  // namespace fencegate::pg

@@ -1,0 +1,195 @@
+#include "pg_write_truth.hpp"
+
+#include <gateway/pg/transaction_run.hpp>
+
+#include <gtest/gtest.h>
+
+namespace fencegate::pg {
+namespace {
+
+using test::expect_truth;
+using test::fail_each_message;
+using test::fake_session;
+using test::make_catalog;
+using test::make_key;
+using test::make_request;
+using test::make_rows;
+using test::soon;
+
+/// Three writes: one of several resources, one sealed and one with a key.
+std::vector<write_request> make_batch() {
+    std::vector<write_request> out{make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c", "d"})};
+    out[1].seal = true;
+    out[2].repeatable = make_key("k");
+    return out;
+}
+
+std::vector<batch_write> run(fake_session& session, const std::vector<write_request>& requests, bool defer = false,
+                             bool joins_updates = false) {
+    static group_refusals refused;
+    batch_options options;
+    options.known = make_catalog(joins_updates);
+    options.refused = &refused;
+    options.defer_flush = defer;
+    std::vector<batch_write> writes;
+    for (const auto& request : requests)
+        writes.push_back({{&request, plan_write(*options.known, request.operations, {})}});
+    run_batch(session, writes, soon(session), options);
+    return writes;
+}
+
+TEST(run_batch, all_good_two_round_trips_and_commit) {
+    fake_session session;
+    const auto requests = make_batch();
+    const auto writes = run(session, requests);
+    for (const auto& write : writes) {
+        ASSERT_EQ(write.became, batch_result::answered);
+        ASSERT_TRUE(*write.answer);
+    }
+    EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "2", "3"}));
+    EXPECT_EQ(session.kept.size(), 1U);
+    EXPECT_EQ(session.sealed, std::vector<std::string>{"2"});
+    std::size_t trips = 0;
+    for (const auto& line : session.log)
+        trips += line.starts_with("run") ? 1 : 0;
+    EXPECT_EQ(trips, 2U) << "the outcome depends on the answers, so it has a trip of its own";
+    EXPECT_EQ(session.log.back(), "commit");
+}
+
+TEST(run_batch, flush_deferred_committed_and_not_answered) {
+    fake_session session;
+    const std::vector requests{make_request("1", {"a"})};
+    EXPECT_EQ(run(session, requests, true).front().became, batch_result::committed);
+}
+
+TEST(run_batch, each_message_fails_answers_stay_true) {
+    fail_each_message([](fake_session& session) {
+        const auto requests = make_batch();
+        const auto writes = run(session, requests);
+        for (std::size_t i = 0; i < writes.size(); ++i) {
+            if (writes[i].became == batch_result::answered) {
+                expect_truth(session, requests[i].write_id, *writes[i].answer);
+            } else {
+                EXPECT_EQ(session.committed.count(requests[i].write_id), 0U) << "it is to be run again";
+                EXPECT_FALSE(session.open);
+            }
+        }
+    });
+}
+
+TEST(run_batch, one_refused_the_others_committed) {
+    fake_session session;
+    auto requests = make_batch();
+    auto bad = make_request("bad", {"bb"});
+    std::get<update_operation>(bad.operations[0]).set[0].name = "id";
+    requests.insert(requests.begin() + 2, bad);
+    session.fault_sqlstate = "23505";
+    session.refused_text = "set \"id\"";
+    const auto writes = run(session, requests);
+    EXPECT_EQ(writes[2].became, batch_result::retry_isolated);
+    EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "2", "3"}));
+}
+
+TEST(run_batch, one_waits_leaves_for_good_and_others_wait_less) {
+    fake_session session;
+    auto requests = make_batch();
+    std::get<update_operation>(requests[0].operations[0]).set[0].name = "id";
+    session.fault_sqlstate = "55P03";
+    session.refused_text = "set \"id\"";
+    std::vector<std::string> limits;
+    session.answers["statement_timeout"] = [&limits](const compat::parameters& values) {
+        limits.push_back(*values[0]);
+        return make_rows({{""}});
+    };
+    const auto writes = run(session, requests);
+    EXPECT_EQ(writes[0].became, batch_result::exceeded_timeout);
+    EXPECT_EQ(session.committed, (std::multiset<std::string>{"2", "3"}));
+    EXPECT_EQ(limits, (std::vector<std::string>{"100", "25"}));
+}
+
+TEST(run_batch, one_not_preparable_leaves_alone) {
+    fake_session session;
+    auto requests = make_batch();
+    std::get<update_operation>(requests[1].operations[0]).set[0].name = "id";
+    session.fault_sqlstate = "42703";
+    session.unprepared_text = "set \"id\"";
+    const auto writes = run(session, requests);
+    EXPECT_EQ(writes[1].became, batch_result::retry_isolated);
+    EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "3"}));
+}
+
+TEST(run_batch, key_known_leaves_and_nothing_is_kept_for_it) {
+    fake_session session;
+    session.keys["k"] = {"running", ""};
+    const auto requests = make_batch();
+    const auto writes = run(session, requests);
+    EXPECT_EQ(writes[2].became, batch_result::retry_isolated);
+    EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "2"}));
+    EXPECT_TRUE(session.kept.empty());
+}
+
+TEST(run_batch, token_stale_leaves) {
+    fake_session session;
+    session.fences["a"] = 9;
+    const auto requests = make_batch();
+    EXPECT_EQ(run(session, requests)[0].became, batch_result::retry_isolated);
+    EXPECT_EQ(session.committed, (std::multiset<std::string>{"2", "3"}));
+}
+
+TEST(run_batch, joined_guards_refused_entered_one_by_one) {
+    fake_session session;
+    session.refused_text = "begin_writes(";
+    const auto requests = make_batch();
+    run(session, requests);
+    EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "2", "3"}));
+}
+
+TEST(run_batch, joined_update_refused_done_one_by_one) {
+    const std::vector requests{make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}),
+                               make_request("4", {"d"})};
+    const std::multiset<std::string> all{"1", "2", "3", "4"};
+    fake_session joined;
+    run(joined, requests, false, true);
+    EXPECT_EQ(joined.committed, all);
+    EXPECT_TRUE(joined.logged("shared_resource_expression"));
+    for (const auto* text : {"with ordinality", "shared_resource_expression"}) {
+        fake_session session;
+        session.refused_text = text;
+        session.fault_sqlstate = "22012";
+        run(session, requests, false, true);
+        EXPECT_EQ(session.committed, all) << text;
+    }
+}
+
+TEST(run_batch, joined_update_not_preparable_done_one_by_one) {
+    const std::vector requests{make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}),
+                               make_request("4", {"d"})};
+    fake_session session;
+    session.unprepared_text = "with ordinality";
+    session.fault_sqlstate = "42883";
+    run(session, requests, false, true);
+    EXPECT_EQ(session.committed.size(), 4U);
+}
+
+TEST(run_batch, answer_unreadable_throws_before_commit) {
+    fake_session session;
+    session.answers["begin_writes("] = [](const compat::parameters&) { return make_rows({{"a"}}); };
+    const auto requests = make_batch();
+    EXPECT_THROW(run(session, requests), std::exception);
+    EXPECT_TRUE(session.committed.empty());
+}
+
+TEST(run_batch, cut_while_it_runs_not_tried_again) {
+    fake_session session;
+    session.fault_at = 8;
+    session.cut = true;
+    const auto requests = make_batch();
+    for (const auto& write : run(session, requests)) {
+        ASSERT_EQ(write.became, batch_result::answered);
+        EXPECT_FALSE(*write.answer);
+    }
+    EXPECT_FALSE(session.logged("connect"));
+}
+
+}  // namespace
+}  // namespace fencegate::pg

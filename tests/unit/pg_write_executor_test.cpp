@@ -1,0 +1,301 @@
+#include "pg_fake_session.hpp"
+
+#include <gateway/pg/isolated_write_executor.hpp>
+#include <gateway/pg/outcome_lookup.hpp>
+#include <gateway/pg/write_batch.hpp>
+#include <gateway/pg/write_executor.hpp>
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/system_executor.hpp>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fencegate::pg {
+namespace {
+
+using test::fake_session;
+using test::fault;
+using test::make_catalog;
+using test::make_request;
+
+/// Keeps the answer.
+template <class T>
+class test_caller final : public waiting_for<T> {
+  public:
+    void answer(result<T> value) noexcept override {
+        ++answers;
+        if (!got) got = std::move(value);
+    }
+    void give_up(bool) noexcept override {}
+    boost::asio::any_io_executor executor() const override { return boost::asio::system_executor(); }
+
+    std::optional<result<T>> got;
+    int answers = 0;
+};
+
+deadline soon() {
+    return std::chrono::steady_clock::now() + std::chrono::seconds(10);
+}
+
+pending_write make_pending(const std::string& id, const std::vector<std::string>& resources,
+                           std::size_t operations = 1) {
+    pending_write out{make_request(id, resources), soon(), std::make_shared<test_caller<committed_write>>()};
+    out.request.operations.resize(operations, out.request.operations.front());
+    return out;
+}
+
+std::string ids(const std::vector<pending_write>& batch) {
+    std::string out;
+    for (const auto& write : batch)
+        out += write.request.write_id;
+    return out;
+}
+
+// The order of writes
+
+TEST(take_next_batch, one_resource_each_all_taken) {
+    std::vector waiting{make_pending("1", {"a"}), make_pending("2", {"a"}), make_pending("3", {"b"})};
+    EXPECT_EQ(ids(take_next_batch(waiting)), "123");
+    EXPECT_TRUE(waiting.empty());
+}
+
+TEST(take_next_batch, resource_below_one_that_is_in_waits) {
+    std::vector waiting{make_pending("1", {"a", "m"}), make_pending("2", {"b"}), make_pending("3", {"b", "z"}),
+                        make_pending("4", {"m"}), make_pending("5", {"n"})};
+    EXPECT_EQ(ids(take_next_batch(waiting)), "145");
+    EXPECT_EQ(ids(take_next_batch(waiting)), "23");
+    EXPECT_TRUE(waiting.empty());
+}
+
+TEST(take_next_batch, one_resource_keeps_order_of_arrival) {
+    std::vector waiting{make_pending("1", {"a", "c"}), make_pending("2", {"b"}), make_pending("3", {"b"}),
+                        make_pending("4", {"b"})};
+    EXPECT_EQ(ids(take_next_batch(waiting)), "1");
+    EXPECT_EQ(ids(take_next_batch(waiting)), "234");
+}
+
+TEST(take_next_batch, limit_of_operations_ends_it) {
+    std::vector waiting{make_pending("1", {"a"}, shared_operations_max + 1),
+                        make_pending("2", {"b"}, shared_operations_max - 1), make_pending("3", {"b"}, 2),
+                        make_pending("4", {"b"}, 1)};
+    EXPECT_EQ(ids(take_next_batch(waiting)), "1") << "one is taken however large";
+    EXPECT_EQ(ids(take_next_batch(waiting)), "2");
+    EXPECT_EQ(ids(take_next_batch(waiting)), "34");
+}
+
+TEST(sort_by_resource, arrival_kept_on_each) {
+    std::vector waiting{make_pending("1", {"b"}), make_pending("2", {"a"}), make_pending("3", {"b"}),
+                        make_pending("4", {"a"})};
+    sort_by_resource(waiting);
+    EXPECT_EQ(ids(waiting), "2413");
+}
+
+TEST(isolated_write_executor, resource_held_until_its_last_write_is_gone) {
+    postgres_config cfg;
+    cfg.connections = 2;
+    std::atomic<std::size_t> queued{0};
+    catalog_store catalogs;
+    isolated_write_executor executor(cfg, queued, catalogs);
+    const auto named = [](const char* name) { return std::vector{lockcore::resource_name::parse(name).value()}; };
+    EXPECT_FALSE(executor.holds(named("a")));
+    executor.submit(make_pending("1", {"a", "b"}));
+    executor.submit(make_pending("2", {"c"}));
+    executor.submit(make_pending("3", {"b"}));
+    EXPECT_TRUE(executor.holds(named("a")) && executor.holds(named("b")) && executor.holds(named("c")));
+    EXPECT_EQ(executor.workers()[0]->load(), 2U) << "writes on one resource share a queue";
+    EXPECT_EQ(executor.workers()[1]->load(), 1U);
+    for (const auto& worker : executor.workers())
+        worker->abandon();
+    EXPECT_FALSE(executor.holds(named("a")) || executor.holds(named("b")) || executor.holds(named("c")));
+}
+
+// A batch and whoever waits for it
+
+/// A batch of four on a fake server, with what was handed on.
+class batch_test : public ::testing::Test {
+  protected:
+    batch_test() {
+        outlets.isolate = [this](pending_write write) { isolated.push_back(std::move(write)); };
+        outlets.await_durable = [this](committed_transaction transaction) {
+            undurable.push_back(std::move(transaction));
+        };
+        outlets.defers_flush = [this](std::size_t, bool) { return defers; };
+        for (const auto* id : {"1", "2", "3", "4"}) {
+            auto write = make_pending(id, {std::string(1, static_cast<char>('a' + batch.size()))});
+            callers.push_back(std::static_pointer_cast<test_caller<committed_write>>(write.caller));
+            batch.push_back(std::move(write));
+        }
+        batch[1].request.seal = true;
+        batch[2].request.repeatable = idempotency{"k", std::string(64, 'a'), std::chrono::milliseconds(5)};
+    }
+
+    void run(fake_session& session) {
+        session.known = make_catalog();
+        run_and_answer_batch(session, session, std::move(batch), refused, outlets);
+    }
+
+    void expect_each_answered_truly(const fake_session& session) const {
+        for (std::size_t i = 0; i < callers.size(); ++i) {
+            const auto id = std::to_string(i + 1);
+            const bool handed_on =
+                std::ranges::any_of(isolated, [&](const auto& write) { return write.request.write_id == id; });
+            EXPECT_EQ(callers[i]->answers, handed_on ? 0 : 1) << id;
+            if (!callers[i]->got) continue;
+            const auto& answer = *callers[i]->got;
+            if (answer) {
+                EXPECT_EQ(session.committed.count(id), 1U) << id;
+            } else if (!answer.error().outcome_unknown) {
+                EXPECT_EQ(session.committed.count(id), 0U) << id << answer.error().detail;
+            }
+        }
+    }
+
+    std::vector<pending_write> batch;
+    std::vector<std::shared_ptr<test_caller<committed_write>>> callers;
+    std::vector<pending_write> isolated;
+    std::vector<committed_transaction> undurable;
+    bool defers = false;
+    group_refusals refused;
+    batch_outlets outlets;
+};
+
+TEST_F(batch_test, all_good_each_answered_once) {
+    fake_session session;
+    run(session);
+    expect_each_answered_truly(session);
+    EXPECT_EQ(session.committed.size(), 4U);
+    EXPECT_EQ(std::ranges::count(session.log, "commit"), 1);
+}
+
+TEST_F(batch_test, flush_deferred_only_the_sealed_told_before) {
+    defers = true;
+    fake_session session;
+    run(session);
+    ASSERT_EQ(undurable.size(), 1U);
+    ASSERT_EQ(undurable[0].writes.size(), 4U);
+    for (std::size_t i = 0; i < 4; ++i)
+        EXPECT_EQ(callers[i]->answers, i == 1 ? 1 : 0);
+    EXPECT_TRUE(callers[1]->got->value().durability) << "its caller waits for the disk itself";
+    undurable[0].writes[0].answer(std::nullopt);
+    EXPECT_TRUE(*callers[0]->got);
+    undurable[0].writes[2].answer(make_failure(errc::storage_unavailable, "gone"));
+    EXPECT_FALSE(*callers[2]->got);
+}
+
+TEST_F(batch_test, one_refused_run_by_itself_behind_the_others) {
+    std::get<update_operation>(batch[0].request.operations[0]).set[0].name = "id";
+    fake_session session;
+    session.refused_text = "set \"id\"";
+    session.fault_sqlstate = "23505";
+    run(session);
+    expect_each_answered_truly(session);
+    EXPECT_EQ(callers[0]->got->error().code, errc::constraint_violation);
+    EXPECT_EQ(session.committed.size(), 3U);
+    EXPECT_EQ(session.recorded.size(), 1U);
+}
+
+TEST_F(batch_test, one_waits_for_a_lock_handed_on) {
+    std::get<update_operation>(batch[0].request.operations[0]).set[0].name = "id";
+    fake_session session;
+    session.refused_text = "set \"id\"";
+    run(session);
+    expect_each_answered_truly(session);
+    EXPECT_EQ(ids(isolated), "1");
+}
+
+TEST_F(batch_test, one_does_not_fit_the_catalog_refused_alone) {
+    std::get<update_operation>(batch[3].request.operations[0]).table = "nothing";
+    fake_session session;
+    run(session);
+    expect_each_answered_truly(session);
+    EXPECT_EQ(callers[3]->got->error().code, errc::unprocessable);
+    EXPECT_EQ(session.committed.size(), 3U);
+}
+
+TEST_F(batch_test, one_out_of_time_refused_alone) {
+    batch[1].until = std::chrono::steady_clock::now();
+    fake_session session;
+    run(session);
+    expect_each_answered_truly(session);
+    EXPECT_EQ(callers[1]->got->error().code, errc::storage_unavailable);
+    EXPECT_EQ(session.committed.size(), 3U);
+}
+
+TEST_F(batch_test, server_away_refused_without_trying_each) {
+    fake_session session;
+    session.connected = false;
+    session.stays_away = true;
+    run(session);
+    expect_each_answered_truly(session);
+    for (const auto& caller : callers)
+        EXPECT_EQ(caller->got->error().code, errc::storage_unavailable);
+    EXPECT_LE(std::ranges::count(session.log, "connect"), 1);
+}
+
+TEST_F(batch_test, each_message_fails_each_answered_once_and_truly) {
+    fake_session whole;
+    const auto again = batch;
+    run(whole);
+    for (std::size_t at = 0; at < whole.messages; ++at) {
+        for (const auto kind : {fault::lost_before, fault::lost_after, fault::refused}) {
+            SCOPED_TRACE("message " + std::to_string(at) + " fault " + std::to_string(static_cast<int>(kind)));
+            batch = again;
+            isolated.clear();
+            for (std::size_t i = 0; i < batch.size(); ++i) {
+                callers[i] = std::make_shared<test_caller<committed_write>>();
+                batch[i].caller = callers[i];
+            }
+            fake_session session;
+            session.fault_at = at;
+            session.kind = kind;
+            session.fault_step = 3;
+            run(session);
+            expect_each_answered_truly(session);
+            EXPECT_FALSE(session.open);
+        }
+    }
+}
+
+// Kept outcomes
+
+TEST(look_up_together, each_answered_by_its_own_row) {
+    fake_session session;
+    session.keys["b"] = {"running", ""};
+    std::vector<std::shared_ptr<test_caller<found_outcome>>> callers;
+    std::vector<pending_lookup> lookups;
+    for (const auto* key : {"a", "b"}) {
+        callers.push_back(std::make_shared<test_caller<found_outcome>>());
+        lookups.push_back({{"orders", {key, std::string(64, 'a'), {}}}, soon(), callers.back()});
+    }
+    look_up_together(session, lookups);
+    EXPECT_FALSE(callers[0]->got->value().value);
+    EXPECT_EQ((*callers[1]->got->value().value).error().code, errc::idempotency_in_progress);
+}
+
+TEST(look_up_together, each_message_fails_answered_or_tried_again) {
+    for (std::size_t at = 0; at < 2; ++at) {
+        for (const auto kind : {fault::lost_before, fault::lost_after, fault::refused}) {
+            fake_session session;
+            session.fault_at = at;
+            session.kind = kind;
+            const auto caller = std::make_shared<test_caller<found_outcome>>();
+            look_up_together(session, {{{"orders", {"a", std::string(64, 'a'), {}}}, soon(), caller}});
+            ASSERT_EQ(caller->answers, 1);
+            EXPECT_EQ(caller->got->has_value(), kind != fault::refused) << "a look may be repeated";
+        }
+    }
+}
+
+TEST(look_up_together, too_few_rows_all_refused) {
+    fake_session session;
+    session.answers["find_outcomes"] = [](const compat::parameters&) { return test::make_rows({}); };
+    const auto caller = std::make_shared<test_caller<found_outcome>>();
+    look_up_together(session, {{{"orders", {"a", std::string(64, 'a'), {}}}, soon(), caller}});
+    EXPECT_EQ(caller->got->error().code, errc::internal_error);
+}
+
+}  // namespace
+}  // namespace fencegate::pg
