@@ -6,12 +6,14 @@
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/this_coro.hpp>
 
 #include <algorithm>
 #include <exception>
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fencegate::api {
@@ -24,6 +26,12 @@ lockcore::lease_claims make_claims() {
     lockcore::lease_claims out;
     out.resources.push_back(lockcore::resource_name::parse("a").value());
     out.token = lockcore::fencing_token{7};
+    return out;
+}
+
+write_outcome make_earlier() {
+    write_outcome out;
+    out.write_id = "0";
     return out;
 }
 
@@ -123,9 +131,9 @@ class fake_ports final : public write_ports {
 
 class execute_write_test : public ::testing::Test {
   protected:
-    result<write_report> run(fake_ports& ports) {
+    result<write_report> run(fake_ports& used) {
         std::optional<result<write_report>> got;
-        asio::co_spawn(io, execute_write(ports, context), [&got](const std::exception_ptr& thrown, auto report) {
+        asio::co_spawn(io, execute_write(used, context), [&got](const std::exception_ptr& thrown, auto report) {
             if (thrown) std::rethrow_exception(thrown);
             got = std::move(report);
         });
@@ -223,7 +231,7 @@ TEST_F(execute_write_test, other_holds_left_sealed_behind_the_last) {
 
 TEST_F(execute_write_test, key_known_nothing_written) {
     add_key();
-    ports.earlier = write_outcome{"0"};
+    ports.earlier = make_earlier();
     ask_for_own_lease();
     auto report = run(ports);
     ASSERT_TRUE(report);
@@ -243,7 +251,7 @@ TEST_F(execute_write_test, key_known_lease_brought_still_released) {
     bring_lease();
     add_key();
     context.call.then_release = context.call.require_live = true;
-    ports.earlier = write_outcome{"0"};
+    ports.earlier = make_earlier();
     ports.earlier->value().sealed = true;
     const auto report = run(ports);
     ASSERT_TRUE(report);
@@ -281,17 +289,25 @@ TEST_F(execute_write_test, own_lease_each_step_fails_released_unless_unknown) {
     }
 }
 
+/// As the server awaits its handlers.
+awaitable<result<write_report>> execute_without_throwing(write_ports& ports, write_context context) {
+    co_await asio::this_coro::throw_if_cancelled(false);
+    co_return co_await execute_write(ports, std::move(context));
+}
+
 TEST_F(execute_write_test, own_lease_caller_gone_given_back_unused) {
     ask_for_own_lease();
     asio::cancellation_signal signal;
     std::optional<result<write_report>> got;
-    asio::co_spawn(io, execute_write(ports, context),
+    asio::co_spawn(io, execute_without_throwing(ports, context),
                    asio::bind_cancellation_slot(signal.slot(), [&got](const std::exception_ptr& thrown, auto report) {
                        if (!thrown) got = std::move(report);
                    }));
     ports.on_acquire = [&signal] { signal.emit(asio::cancellation_type::terminal); };
     io.restart();
     io.run();
+    ASSERT_TRUE(got);
+    EXPECT_FALSE(*got);
     EXPECT_TRUE(ports.did("give back"));
     EXPECT_FALSE(ports.did("write"));
 }

@@ -75,7 +75,13 @@ round_trip fake_session::run(std::span<const prepared_call> calls, unusable_sess
             failed_ = open;
             break;
         }
-        out.answers.push_back(perform(calls[i]));
+        auto rows = perform(calls[i]);
+        if (calls[i].receiver == nullptr) {
+            out.answers.push_back(std::move(rows));
+        } else {
+            if (rows.size() > 0) calls[i].receiver->take(rows);
+            out.answers.push_back(make_rows({}));
+        }
     }
     if (!open) commit();  // without BEGIN each round trip is a transaction
     if (fails && kind == fault::lost_after) lose();

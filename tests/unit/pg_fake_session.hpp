@@ -2,6 +2,7 @@
 
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/session_slot.hpp>
+#include <gateway/pg/text_receiver.hpp>
 #include <gateway/pg/write_session.hpp>
 
 #include <algorithm>
@@ -23,6 +24,12 @@ using row = std::vector<std::optional<std::string>>;
 answer_rows make_rows(const std::vector<row>& rows);
 
 answer_rows make_affected(int rows);
+
+/// Budget enough for all that a test answers.
+inline memory_budget& roomy_budget() {
+    static memory_budget out(64 << 20);
+    return out;
+}
 
 /// The elements of an array parameter whose texts hold neither quotes nor commas.
 std::vector<std::string> elements(const std::optional<std::string>& array);

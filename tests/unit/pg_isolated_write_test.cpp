@@ -21,9 +21,10 @@ using test::make_request;
 using test::soon;
 
 result<write_outcome> run_one(fake_session& session, const write_request& request,
-                              std::optional<deadline> until = std::nullopt) {
+                              std::optional<deadline> until = std::nullopt,
+                              memory_budget& answers = test::roomy_budget()) {
     if (session.known->tables.empty()) session.known = make_catalog();
-    return run_isolated(session, session, request, until.value_or(soon(session)));
+    return run_isolated(session, session, answers, request, until.value_or(soon(session)));
 }
 
 write_request make_isolated() {
@@ -131,6 +132,44 @@ TEST(run_isolated, expectation_failed_what_follows_is_not_sent) {
     request.operations.emplace_back(call_operation{"count_stock", {}});
     EXPECT_EQ(run_one(session, request).error().code, errc::expectation_failed);
     EXPECT_FALSE(session.logged("user code"));
+}
+
+/// A write that gives its rows back, of more bytes than are not counted.
+write_request make_large(fake_session& session) {
+    auto out = make_isolated();
+    out.operations.resize(1);
+    out.return_rows = true;
+    session.answers["fencegate_changed"] = [](const compat::parameters&) {
+        const std::string text(uncounted_bytes_max + 1, ' ');
+        return test::make_rows({{std::to_string(text.size()), text, "1"}});
+    };
+    return out;
+}
+
+TEST(run_isolated, rows_given_counted_for_the_principal) {
+    fake_session session;
+    const auto request = make_large(session);
+    memory_budget answers(1 << 20);
+    {
+        const auto outcome = run_one(session, request, std::nullopt, answers);
+        ASSERT_TRUE(outcome);
+        EXPECT_EQ(outcome->results.at(0).rows_affected, 1);
+        EXPECT_EQ(outcome->results.at(0).json.size(), uncounted_bytes_max + 1);
+        EXPECT_EQ(answers.used(), uncounted_bytes_max + 1);
+    }
+    EXPECT_EQ(answers.used(), 0U);
+}
+
+TEST(run_isolated, rows_do_not_fit_rolled_back_and_recorded) {
+    fake_session session;
+    const auto request = make_large(session);
+    memory_budget answers(uncounted_bytes_max);
+    const auto outcome = run_one(session, request, std::nullopt, answers);
+    ASSERT_FALSE(outcome);
+    EXPECT_EQ(outcome.error().code, errc::overloaded);
+    EXPECT_TRUE(session.committed.empty() && session.kept.empty());
+    EXPECT_EQ(session.recorded.size(), 1U);
+    EXPECT_EQ(answers.used(), 0U);
 }
 
 TEST(run_isolated, token_stale_function_is_not_called) {

@@ -77,8 +77,8 @@ class transaction_result_test : public ::testing::Test {
         return npos;
     }
 
-    batch_verdict evaluate() const { return evaluate_batch(plan, writes, seen); }
-    write_verdict evaluate_first() const { return evaluate_write(plan, writes.front(), seen); }
+    batch_verdict evaluate() { return evaluate_batch(plan, writes, seen); }
+    write_verdict evaluate_first() { return evaluate_write(plan, writes.front(), seen); }
 
     static constexpr std::size_t npos = static_cast<std::size_t>(-1);
     std::shared_ptr<catalog> known;
@@ -227,7 +227,7 @@ TEST_F(transaction_result_test, isolated_known_key_gives_what_is_kept) {
     request.repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
     plan_for({request}, true);
     answer_until(plan.claim + 1, plan.claim, make_rows({{"other", std::nullopt}}));
-    EXPECT_FALSE(allows_next(plan.steps[plan.claim], seen.answers.back()));
+    EXPECT_FALSE(allows_next(plan, seen, plan.claim));
     const auto verdict = evaluate_first();
     ASSERT_TRUE(verdict.refusal && verdict.refusal->earlier);
     EXPECT_EQ(verdict.refusal->earlier->error().code, errc::idempotency_mismatch);
@@ -237,7 +237,7 @@ TEST_F(transaction_result_test, isolated_stale_token_names_the_fence) {
     plan_for({make_request("1", {"a", "b"})}, true);
     const auto guard = find(step_kind::guard);
     answer_until(guard + 1, guard, make_rows({{"a", "7", "t"}, {"b", "9", "f"}}));
-    EXPECT_FALSE(allows_next(plan.steps[guard], seen.answers.back()));
+    EXPECT_FALSE(allows_next(plan, seen, guard));
     const auto verdict = evaluate_first();
     ASSERT_TRUE(verdict.refusal);
     EXPECT_EQ(verdict.refusal->why.code, errc::stale_fencing_token);
@@ -267,16 +267,24 @@ TEST_F(transaction_result_test, isolated_not_sent_yet_neither) {
 }
 
 TEST_F(transaction_result_test, results_become_text_by_shape) {
-    EXPECT_EQ(read_result(answer_shape::affected, make_affected(3)).rows_affected, 3);
-    const auto rows = read_result(answer_shape::rows, make_rows({{"2", "[{},{}]"}}));
-    EXPECT_EQ(rows.rows_affected, 2);
-    EXPECT_EQ(rows.json, "[{},{}]");
-    const auto value = read_result(answer_shape::value, make_rows({{"17"}}));
-    EXPECT_TRUE(value.is_call);
-    EXPECT_EQ(value.json, "17");
-    EXPECT_EQ(read_result(answer_shape::value, make_rows({{std::nullopt}})).json, "null");
-    const auto nothing = read_result(answer_shape::nothing, make_rows({{""}}));
-    EXPECT_TRUE(nothing.is_call && nothing.is_void);
+    EXPECT_EQ(read_result(answer_shape::affected, make_affected(3), nullptr)->rows_affected, 3);
+    const auto read = [](answer_shape shape, const row& piece, memory_budget& answers) {
+        text_receiver text(answers, "orders");
+        text.take(make_rows({piece}));
+        return read_result(shape, make_rows({}), &text);
+    };
+    auto& roomy = test::roomy_budget();
+    const auto rows = read(answer_shape::rows, {"7", "[{},{}]", "2"}, roomy);
+    EXPECT_EQ(rows->rows_affected, 2);
+    EXPECT_EQ(rows->json, "[{},{}]");
+    const auto value = read(answer_shape::value, {"2", "17"}, roomy);
+    EXPECT_TRUE(value->is_call);
+    EXPECT_EQ(value->json, "17");
+    EXPECT_EQ(read(answer_shape::value, {std::nullopt, std::nullopt}, roomy)->json, "null");
+    memory_budget full(0);
+    EXPECT_EQ(read(answer_shape::value, {"70000", std::string(70'000, ' ')}, full).error().code, errc::overloaded);
+    const auto nothing = read_result(answer_shape::nothing, make_rows({{""}}), nullptr);
+    EXPECT_TRUE(nothing->is_call && nothing->is_void);
 }
 
 struct refused_step {

@@ -25,7 +25,7 @@ std::vector<write_request> make_batch() {
 }
 
 std::vector<batch_write> run(fake_session& session, const std::vector<write_request>& requests, bool defer = false,
-                             bool joins_updates = false) {
+                             bool joins_updates = false, memory_budget& answers = test::roomy_budget()) {
     static group_refusals refused;
     batch_options options;
     options.known = make_catalog(joins_updates);
@@ -33,8 +33,9 @@ std::vector<batch_write> run(fake_session& session, const std::vector<write_requ
     options.defer_flush = defer;
     std::vector<batch_write> writes;
     for (const auto& request : requests)
-        writes.push_back({{&request, plan_write(*options.known, request.operations, {})}});
-    run_batch(session, writes, soon(session), options);
+        writes.push_back(
+            {{&request, plan_write(*options.known, request.operations, {request.return_rows, request.select})}});
+    run_batch(session, answers, writes, soon(session), options);
     return writes;
 }
 
@@ -169,6 +170,22 @@ TEST(run_batch, joined_update_not_preparable_done_one_by_one) {
     session.fault_sqlstate = "42883";
     run(session, requests, false, true);
     EXPECT_EQ(session.committed.size(), 4U);
+}
+
+TEST(run_batch, rows_do_not_fit_leaves_and_the_others_are_committed) {
+    fake_session session;
+    auto requests = make_batch();
+    requests[0].return_rows = true;
+    session.answers["fencegate_changed"] = [](const compat::parameters&) {
+        const std::string text(uncounted_bytes_max + 1, ' ');
+        return make_rows({{std::to_string(text.size()), text, "1"}});
+    };
+    memory_budget answers(uncounted_bytes_max);
+    const auto writes = run(session, requests, false, false, answers);
+    EXPECT_EQ(writes[0].became, batch_result::retry_isolated);
+    EXPECT_EQ(writes[1].became, batch_result::answered);
+    EXPECT_EQ(session.committed, (std::multiset<std::string>{"2", "3"}));
+    EXPECT_EQ(answers.used(), 0U);
 }
 
 TEST(run_batch, answer_unreadable_throws_before_commit) {

@@ -98,7 +98,7 @@ TEST(isolated_write_executor, resource_held_until_its_last_write_is_gone) {
     cfg.connections = 2;
     std::atomic<std::size_t> queued{0};
     catalog_store catalogs;
-    isolated_write_executor executor(cfg, queued, catalogs);
+    isolated_write_executor executor(cfg, queued, catalogs, test::roomy_budget());
     const auto named = [](const char* name) { return std::vector{lockcore::resource_name::parse(name).value()}; };
     EXPECT_FALSE(executor.holds(named("a")));
     executor.submit(make_pending("1", {"a", "b"}));
@@ -134,7 +134,7 @@ class batch_test : public ::testing::Test {
 
     void run(fake_session& session) {
         session.known = make_catalog();
-        run_and_answer_batch(session, session, std::move(batch), refused, outlets);
+        run_and_answer_batch(session, session, test::roomy_budget(), std::move(batch), refused, outlets);
     }
 
     void expect_each_answered_truly(const fake_session& session) const {
