@@ -53,8 +53,8 @@ std::vector<batch_write> plan_statements(const std::vector<pending_write>& batch
     return out;
 }
 
-/// Runs a write by itself that left its batch. `session_refused`: what a write before it was told where no connection
-/// was to be had; not each of them has to wait for that.
+/// Runs a write by itself that left its batch. Where one before it found no connection to be had, not each of them
+/// waits for that.
 void run_after_batch(write_session& session, catalog_source& catalogs, memory_budget& answers, pending_write& write) {
     if (clock::now() >= write.until) {
         write.refuse(unavailable("PostgreSQL was not done in the time that the call may take; nothing was changed."));

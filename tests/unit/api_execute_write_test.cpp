@@ -253,9 +253,23 @@ TEST_F(execute_write_test, key_known_lease_brought_still_released) {
     context.call.then_release = context.call.require_live = true;
     ports.earlier = make_earlier();
     ports.earlier->value().sealed = true;
+    ports.earlier->value().token = make_claims().token;
     const auto report = run(ports);
     ASSERT_TRUE(report);
     EXPECT_EQ(ports.log, (steps{"find", "release"}));
+}
+
+TEST_F(execute_write_test, key_known_of_another_lease_own_token_sealed_behind_the_release) {
+    bring_lease();
+    add_key();
+    context.call.then_release = context.call.require_live = true;
+    ports.earlier = make_earlier();
+    ports.earlier->value().sealed = true;
+    ports.earlier->value().token = lockcore::fencing_token{5};
+    const auto report = run(ports);
+    ASSERT_TRUE(report);
+    EXPECT_TRUE(report->outcome.sealed);
+    EXPECT_EQ(ports.log, (steps{"find", "release", "seal"}));
 }
 
 TEST_F(execute_write_test, own_lease_released_before_the_disk) {
