@@ -37,8 +37,8 @@ class node_link : public std::enable_shared_from_this<node_link> {
     static milliseconds tick_length(const config& cfg) {
         return std::clamp(cfg.node_timeout / 8, milliseconds{2}, milliseconds{25});
     }
-    /// Looks for answers that are overdue. A node's silence is counted in ticks: while the gateway itself stands still (a
-    /// busy machine, a paused virtual one) it reads no answers, and that time does not count against the nodes.
+    /// Looks for answers that are overdue. A node's silence is counted in ticks: while the gateway itself stands still
+    /// (a busy machine, a paused virtual one) it reads no answers, and that time does not count against the nodes.
     void tick(monotonic_time now);
 
     bool votes() const { return admission_->votes(); }

@@ -30,8 +30,8 @@ sockaddr_in loopback(std::uint16_t port) {
     return a;
 }
 
-/// Below the ports of the other tests, of `fencegate dev` and of the system's outgoing connections: none of those takes it
-/// between now and the start of a server, nor while that server is killed and started again.
+/// Below the ports of the other tests, of `fencegate dev` and of the system's outgoing connections: none of those takes
+/// it between now and the start of a server, nor while that server is killed and started again.
 std::uint16_t free_port() {
     constexpr unsigned first = 5'000, count = 5'000;
     static std::atomic<unsigned> next{std::random_device{}()};
