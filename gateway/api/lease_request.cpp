@@ -3,6 +3,7 @@
 #include <gateway/api/idempotency.hpp>
 #include <gateway/http/fields.hpp>
 #include <gateway/http/json_io.hpp>
+#include <gateway/http/json_pointer.hpp>
 
 #include <algorithm>
 

@@ -6,6 +6,7 @@
 #include <gateway/api/tables.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/http/json_io.hpp>
+#include <gateway/http/json_pointer.hpp>
 #include <gateway/http/problem.hpp>
 #include <gateway/http/query.hpp>
 #include <gateway/pg/read_executor.hpp>

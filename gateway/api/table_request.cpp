@@ -3,6 +3,7 @@
 #include <gateway/api/idempotency.hpp>
 #include <gateway/api/table_grammar.hpp>
 #include <gateway/http/json_io.hpp>
+#include <gateway/http/json_pointer.hpp>
 #include <gateway/http/query.hpp>
 
 #include <algorithm>

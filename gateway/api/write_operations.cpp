@@ -2,6 +2,7 @@
 
 #include <gateway/domain/exact_number.hpp>
 #include <gateway/http/json_io.hpp>
+#include <gateway/http/json_pointer.hpp>
 
 #include <algorithm>
 #include <array>

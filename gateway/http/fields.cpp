@@ -1,6 +1,7 @@
 #include <gateway/domain/exact_number.hpp>
 #include <gateway/http/fields.hpp>
 #include <gateway/http/json_io.hpp>
+#include <gateway/http/json_pointer.hpp>
 
 #include <algorithm>
 

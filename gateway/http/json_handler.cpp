@@ -1,7 +1,7 @@
 #include <gateway/http/json_handler.hpp>
 
 #include <gateway/domain/exact_number.hpp>
-#include <gateway/http/json_io.hpp>
+#include <gateway/http/json_pointer.hpp>
 
 #include <algorithm>
 

@@ -70,30 +70,6 @@ result<boost::json::object> parse_object_body(const request& r) {
     return std::move(body->get_object());
 }
 
-std::string child_pointer(std::string_view pointer, std::string_view key) {
-    std::string out;
-    out.reserve(pointer.size() + key.size() + 1);
-    out.append(pointer);
-    out += '/';
-    for (const char c : key) {
-        if (c == '~') {
-            out += "~0";
-        } else if (c == '/') {
-            out += "~1";
-        } else {
-            out += c;
-        }
-    }
-    return out;
-}
-
-std::string child_pointer(std::string_view pointer, std::size_t index) {
-    std::string out(pointer);
-    out += '/';
-    out += std::to_string(index);
-    return out;
-}
-
 void append_json_string(std::string& out, std::string_view text) {
     bool plain = true;
     for (const char c : text) {

@@ -32,10 +32,6 @@ result<boost::json::value> parse_body(const request& r);
 /// As parse_body; a body that is not an object is a fault.
 result<boost::json::object> parse_object_body(const request& r);
 
-/// RFC 6901: one more step down from `pointer`.
-std::string child_pointer(std::string_view pointer, std::string_view key);
-std::string child_pointer(std::string_view pointer, std::size_t index);
-
 /// Appends `text` as a JSON string.
 void append_json_string(std::string& out, std::string_view text);
 

@@ -1,5 +1,7 @@
 #include <gateway/http/listener.hpp>
 
+#include <gateway/http/session.hpp>
+
 #include <spdlog/spdlog.h>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -76,7 +78,7 @@ asio::awaitable<void> listener::accept_all(std::shared_ptr<listener> self) {
             l.connections_->add(peer);
         }
         socket.set_option(asio::ip::tcp::no_delay(true), ec);
-        l.sessions_->serve(std::move(socket), peer);
+        session::start(std::make_shared<session>(std::move(socket), peer, l.sessions_));
     }
 }
 

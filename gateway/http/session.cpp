@@ -1,6 +1,5 @@
 #include <gateway/http/session.hpp>
 
-#include <gateway/http/chunk_writer.hpp>
 #include <gateway/http/problem.hpp>
 
 #include <spdlog/spdlog.h>
@@ -54,7 +53,7 @@ asio::awaitable<response> ready(response answer) {
 }  // namespace
 
 session::session(tcp_socket socket, const asio::ip::address& peer, std::shared_ptr<session_group> group)
-    : socket_(std::move(socket)), group_(std::move(group)), phase_since_(steady_clock::now()), peer_(peer) {
+    : group_member(peer), socket_(std::move(socket)), group_(std::move(group)) {
     boost::system::error_code ignored;
     socket_.non_blocking(true, ignored);
     const auto local = socket_.local_endpoint(ignored);
@@ -293,28 +292,6 @@ asio::awaitable<void> session::call_handler(const route& target, asio::awaitable
     group_->end_waiting(*this);
 }
 
-asio::awaitable<bool> session::stream(response answer) {
-    enter(phase::handling, steady_clock::now());
-    streaming_ = true;
-    co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
-    co_await asio::this_coro::throw_if_cancelled(false);
-    group_->begin_waiting(*this);
-    if (group_->closing()) cancel_handler_.emit(asio::cancellation_type::terminal);
-    chunk_writer out(*this);
-    bool whole = true;
-    try {
-        co_await answer.stream(out);
-    } catch (const std::exception& e) {
-        spdlog::error("http stream failed: {} request_id={}", e.what(), request_id_);
-        whole = false;  // the caller must see that the answer is cut short
-    }
-    group_->end_waiting(*this);
-    streaming_ = false;
-    whole = whole && !peer_gone_ && co_await out.finish();
-    enter(phase::reading, steady_clock::now());
-    co_return whole;
-}
-
 asio::awaitable<void> session::undo(response answer) {
     if (!answer.undo_undelivered) co_return;
     // What hung up must not cut short what is done because of it.
@@ -380,12 +357,8 @@ bool session::is_replaceable(steady_clock::time_point now) const {
            (phase_ == phase::reading && (!begun || now - phase_since_ >= replaceable_after));
 }
 
-bool session::is_replaced_before(const session& other) const {
-    const auto order = [](const session& s) {
-        const bool idle = s.phase_ == phase::reading && s.buffer_.size() == 0 && !(s.parser_ && s.parser_->got_some());
-        return std::pair(!idle, s.phase_since_);
-    };
-    return order(*this) < order(other);
+bool session::is_idle() const {
+    return phase_ == phase::reading && buffer_.size() == 0 && !(parser_ && parser_->got_some());
 }
 
 bool session::is_stalled(steady_clock::time_point now) const {
@@ -394,7 +367,7 @@ bool session::is_stalled(steady_clock::time_point now) const {
 
 void session::wind_up() {
     if (streaming_) return cancel_handler_.emit(asio::cancellation_type::terminal);
-    if (phase_ == phase::reading && buffer_.size() == 0 && (!parser_ || !parser_->got_some())) close();
+    if (is_idle()) close();
 }
 
 void session::cancel() {

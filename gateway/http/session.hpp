@@ -27,39 +27,27 @@ namespace fencegate::http {
 ///
 /// Threads:  the thread of its group's io_context.
 /// Lifetime: its coroutine holds it.
-class session {
+class session final : public group_member {
   public:
     session(tcp_socket socket, const boost::asio::ip::address& peer, std::shared_ptr<session_group> group);
     ~session();
-    session(const session&) = delete;
-    session& operator=(const session&) = delete;
-
     static void start(const std::shared_ptr<session>& self);
 
-    /// Closes if it has waited for a request, or for the peer to take any byte of an answer, for longer than
-    /// http.idle_timeout.
-    void close_if_stale(std::chrono::steady_clock::time_point now);
-    /// Whether a new connection may take its place: nothing is under way that a caller waits for.
-    bool is_replaceable(std::chrono::steady_clock::time_point now) const;
-    bool is_replaced_before(const session& other) const;
-    /// Whether its peer has taken nothing of an answer for a while.
-    bool is_stalled(std::chrono::steady_clock::time_point now) const;
-    /// Closes if nothing of a request has arrived; ends a streamed answer.
-    void wind_up();
-    /// Cancels the request under way, whose answer is still sent, or closes where there is none.
-    void cancel();
-    void close();
-    /// The caller is gone: cancels its request under way.
-    void hang_up();
-    int native_handle() { return socket_.native_handle(); }
-    const boost::asio::ip::address& peer() const { return peer_; }
+    void close_if_stale(std::chrono::steady_clock::time_point now) override;
+    bool is_replaceable(std::chrono::steady_clock::time_point now) const override;
+    bool is_stalled(std::chrono::steady_clock::time_point now) const override;
+    bool is_idle() const override;
+    void wind_up() override;
+    void cancel() override;
+    void close() override;
+    void hang_up() override;
+    int native_handle() override { return socket_.native_handle(); }
 
   private:
     enum class phase { reading, handling, writing, lingering };
     class chunk_writer;
     using message_parts = std::array<boost::asio::const_buffer, 3>;
     enum class progress { need_more, complete, refused };
-    friend class session_group;
 
     static boost::asio::awaitable<void> run(std::shared_ptr<session> self);
     progress parse_buffered();
@@ -109,7 +97,6 @@ class session {
     failure refusal_;
 
     phase phase_ = phase::reading;
-    std::chrono::steady_clock::time_point phase_since_;
     bool continue_sent_ = false;
     bool peer_gone_ = false;
     bool head_only_ = false;
@@ -117,16 +104,11 @@ class session {
     bool streaming_ = false;
     std::string head_;
     std::string request_id_;
-    const boost::asio::ip::address peer_;
     std::string local_address_;
     lockcore::boot_clock::time_point received_;  ///< When the request that is being served had been read.
     std::chrono::steady_clock::time_point linger_since_;
-    std::string principal_;                           ///< Of the request that is read or served.
     std::optional<reserved_memory> body_memory_;      ///< Of http.bodies_max_bytes, until the request was handled.
-    std::shared_ptr<reserved_memory> answer_memory_;  ///< Of http.answers_max_bytes, until the answer was taken.
     bool repeatable_ = false;  ///< The request that is being served changes nothing: it may be asked for again.
-    std::size_t group_index_ = 0;
-    std::optional<std::size_t> waiting_index_;
 };
 
 }  // namespace fencegate::http

@@ -3,7 +3,6 @@
 #include <gateway/http/problem.hpp>
 #include <gateway/http/response_head.hpp>
 #include <gateway/http/rfc3339.hpp>
-#include <gateway/http/session.hpp>
 #include <gateway/runtime/random.hpp>
 
 #include <spdlog/spdlog.h>
@@ -76,16 +75,14 @@ void session_group::start() {
     schedule_sweep();
 }
 
-void session_group::serve(tcp_socket socket, const boost::asio::ip::address& peer) {
-    session::start(std::make_shared<session>(std::move(socket), peer, shared_from_this()));
-}
-
 bool session_group::close_oldest_idle(const boost::asio::ip::address* of) {
     const auto now = std::chrono::steady_clock::now();
-    session* oldest = nullptr;
-    for (session* s : sessions_) {
+    group_member* oldest = nullptr;
+    for (group_member* s : sessions_) {
         if (of != nullptr && !connection_count::counts_as_same(*of, s->peer())) continue;
-        if (s->is_replaceable(now) && (oldest == nullptr || s->is_replaced_before(*oldest))) oldest = s;
+        if (!s->is_replaceable(now)) continue;
+        const auto order = [](const group_member& m) { return std::pair(!m.is_idle(), m.phase_since_); };
+        if (oldest == nullptr || order(*s) < order(*oldest)) oldest = s;
     }
     if (oldest != nullptr) oldest->close();
     return oldest != nullptr;
@@ -125,7 +122,7 @@ void session_group::refuse(tcp_socket socket, connection_count::admission why) {
     socket.read_some(boost::asio::buffer(dropped), ignored);
 }
 
-bool session_group::reserve_answer(session& s, std::size_t bytes, bool required) {
+bool session_group::reserve_answer(group_member& s, std::size_t bytes, bool required) {
     auto held = std::make_shared<reserved_memory>(memory_.answers, s.principal_);
     if (!held->try_grow(bytes)) {
         cut_off_slow_callers(s.principal_, bytes, required, &s);
@@ -138,14 +135,14 @@ bool session_group::reserve_answer(session& s, std::size_t bytes, bool required)
     return true;
 }
 
-void session_group::cut_off_slow_callers(const std::string& owner, std::size_t bytes, bool all, const session* except) {
+void session_group::cut_off_slow_callers(const std::string& owner, std::size_t bytes, bool all, const group_member* except) {
     const auto now = std::chrono::steady_clock::now();
-    std::vector<session*> slow;
-    for (session* other : sessions_) {
+    std::vector<group_member*> slow;
+    for (group_member* other : sessions_) {
         if (other != except && other->answer_memory_ && (all || other->is_stalled(now))) slow.push_back(other);
     }
-    std::ranges::sort(slow, {}, [](const session* other) { return other->phase_since_; });
-    for (session* other : slow) {
+    std::ranges::sort(slow, {}, [](const group_member* other) { return other->phase_since_; });
+    for (group_member* other : slow) {
         if (memory_.answers.fits(owner, bytes)) return;
         if (other->principal_ != owner && memory_.answers.exceeds_share(owner, bytes)) continue;
         spdlog::warn("http caller cut off: it did not take its answer, and http.answers_max_bytes is used up");
@@ -156,8 +153,8 @@ void session_group::cut_off_slow_callers(const std::string& owner, std::size_t b
 void session_group::close_idle() {
     closing_ = true;
     // Ending a stream may end its session and so change the list.
-    const std::vector<session*> all = sessions_;
-    for (session* s : all) {
+    const std::vector<group_member*> all = sessions_;
+    for (group_member* s : all) {
         if (std::ranges::find(sessions_, s) != sessions_.end()) s->wind_up();
     }
 }
@@ -165,15 +162,15 @@ void session_group::close_idle() {
 void session_group::cancel_all() {
     closing_ = true;
     // Cancelling may end a session at once and so change the list.
-    const std::vector<session*> all = sessions_;
-    for (session* s : all) {
+    const std::vector<group_member*> all = sessions_;
+    for (group_member* s : all) {
         if (std::ranges::find(sessions_, s) != sessions_.end()) s->cancel();
     }
 }
 
 void session_group::close_all() {
     sweep_timer_.cancel();
-    for (session* s : sessions_)
+    for (group_member* s : sessions_)
         s->close();
 }
 
@@ -185,12 +182,12 @@ std::string_view session_group::date(std::chrono::steady_clock::time_point now) 
     return date_;
 }
 
-void session_group::add(session& s) {
+void session_group::add(group_member& s) {
     s.group_index_ = sessions_.size();
     sessions_.push_back(&s);
 }
 
-void session_group::remove(session& s) {
+void session_group::remove(group_member& s) {
     end_waiting(s);
     sessions_.back()->group_index_ = s.group_index_;
     std::swap(sessions_[s.group_index_], sessions_.back());
@@ -198,13 +195,13 @@ void session_group::remove(session& s) {
     connections_->remove(s.peer());
 }
 
-void session_group::begin_waiting(session& s) {
+void session_group::begin_waiting(group_member& s) {
     s.waiting_index_ = waiting_.size();
     waiting_.push_back(&s);
     if (!hang_up_check_scheduled_) schedule_hang_up_check();
 }
 
-void session_group::end_waiting(session& s) {
+void session_group::end_waiting(group_member& s) {
     if (!s.waiting_index_) return;
     waiting_.back()->waiting_index_ = s.waiting_index_;
     std::swap(waiting_[*s.waiting_index_], waiting_.back());
@@ -228,7 +225,7 @@ void session_group::schedule_sweep() {
 void session_group::sweep() {
     const auto now = std::chrono::steady_clock::now();
     // Closing only posts: the list does not change under the loop.
-    for (session* s : sessions_)
+    for (group_member* s : sessions_)
         s->close_if_stale(now);
     // Who was refused where no session is asked, which is while a read is made, asks again and finds room then.
     if (const auto refused = memory_.answers.latest_refusal(now))
@@ -252,14 +249,14 @@ void session_group::schedule_hang_up_check() {
 void session_group::check_hang_ups() {
     std::vector<pollfd> sockets;
     sockets.reserve(waiting_.size());
-    for (session* s : waiting_)
+    for (group_member* s : waiting_)
         sockets.push_back({s->native_handle(), POLLRDHUP, 0});
     if (sockets.empty() || ::poll(sockets.data(), sockets.size(), 0) <= 0) return;
-    std::vector<session*> gone;
+    std::vector<group_member*> gone;
     for (std::size_t i = 0; i < sockets.size(); ++i) {
         if (sockets[i].revents != 0) gone.push_back(waiting_[i]);
     }
-    for (session* s : gone) {
+    for (group_member* s : gone) {
         // Cancelling one may end another, where both wait for the same thing.
         if (std::ranges::find(waiting_, s) != waiting_.end()) s->hang_up();
     }

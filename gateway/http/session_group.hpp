@@ -18,12 +18,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace fencegate::http {
-
-class session;
 
 /// A socket that names its executor: cheaper than one behind any_io_executor.
 using tcp_socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, boost::asio::io_context::executor_type>;
@@ -61,6 +60,47 @@ class connection_count {
     const std::size_t highest_, highest_per_address_;
 };
 
+/// A connection as its group knows it.
+class group_member {
+  public:
+    explicit group_member(const boost::asio::ip::address& peer)
+        : peer_(peer), phase_since_(std::chrono::steady_clock::now()) {}
+    group_member(const group_member&) = delete;
+    group_member& operator=(const group_member&) = delete;
+
+    /// Closes if it has waited for a request, or for the peer to take any byte of an answer, for longer than
+    /// http.idle_timeout.
+    virtual void close_if_stale(std::chrono::steady_clock::time_point now) = 0;
+    /// Whether a new connection may take its place: nothing is under way that a caller waits for.
+    virtual bool is_replaceable(std::chrono::steady_clock::time_point now) const = 0;
+    /// Whether its peer has taken nothing of an answer for a while.
+    virtual bool is_stalled(std::chrono::steady_clock::time_point now) const = 0;
+    /// Whether it waits for the first byte of a request.
+    virtual bool is_idle() const = 0;
+    /// Closes if nothing of a request has arrived; ends a streamed answer.
+    virtual void wind_up() = 0;
+    /// Cancels the request under way, whose answer is still sent, or closes where there is none.
+    virtual void cancel() = 0;
+    virtual void close() = 0;
+    /// The caller is gone: cancels its request under way.
+    virtual void hang_up() = 0;
+    virtual int native_handle() = 0;
+    const boost::asio::ip::address& peer() const { return peer_; }
+
+  protected:
+    ~group_member() = default;
+
+    const boost::asio::ip::address peer_;
+    std::chrono::steady_clock::time_point phase_since_;
+    std::string principal_;                           ///< Of the request that is read or served.
+    std::shared_ptr<reserved_memory> answer_memory_;  ///< Of http.answers_max_bytes, until the answer was taken.
+
+  private:
+    friend class session_group;
+    std::size_t group_index_ = 0;
+    std::optional<std::size_t> waiting_index_;
+};
+
 /// The connections of one thread, and what is done for all of them together instead of by a timer each: closing those
 /// that idle, and finding out whose caller has hung up while its request waits.
 ///
@@ -73,8 +113,6 @@ class session_group : public std::enable_shared_from_this<session_group> {
 
     /// Begins the sweep of idle connections.
     void start();
-    /// Serves a connection that was counted already.
-    void serve(tcp_socket socket, const boost::asio::ip::address& peer);
     /// Closes the connection that has idled longest, so that another may take its place: first one without any byte of
     /// a request, else one whose request or goodbye has been on its way for a while. `of`: only connections of that
     /// address.
@@ -95,28 +133,29 @@ class session_group : public std::enable_shared_from_this<session_group> {
     request_observer& observer() const { return observer_; }
     memory_budgets& memory() const { return memory_; }
     bool closing() const { return closing_; }
+    /// Counts an answer of `s` that its caller has not taken, for which callers that take nothing of theirs are cut off
+    /// where it does not fit. `required`: the others are cut off however fast they are, and it is counted in any case.
+    ///
+    /// Out: false if it does not fit.
+    bool reserve_answer(group_member& s, std::size_t bytes, bool required);
+    /// Of a connection that was counted already.
+    void add(group_member& s);
+    void remove(group_member& s);
+    /// From here until end_waiting() it is found out when its caller hangs up.
+    void begin_waiting(group_member& s);
+    void end_waiting(group_member& s);
     /// For bytes that are dropped as they are read.
     boost::asio::mutable_buffer scratch() { return boost::asio::buffer(scratch_); }
     /// The header Date, made anew once a second.
     std::string_view date(std::chrono::steady_clock::time_point now);
 
   private:
-    friend class session;
     /// How often callers of waiting requests are looked at. It bounds how long a hang-up stays unnoticed.
     static constexpr std::chrono::milliseconds hang_up_interval{50};
 
-    /// Counts an answer of `s` that its caller has not taken, for which callers that take nothing of theirs are cut off
-    /// where it does not fit. `required`: the others are cut off however fast they are, and it is counted in any case.
-    ///
-    /// Out: false if it does not fit.
-    bool reserve_answer(session& s, std::size_t bytes, bool required);
     /// Cuts off callers that take nothing of their answers, with `all` also the others, until `bytes` more fit for
     /// `owner`; who has taken nothing for longest goes first. Not `except`.
-    void cut_off_slow_callers(const std::string& owner, std::size_t bytes, bool all, const session* except);
-    void add(session& s);
-    void remove(session& s);
-    void begin_waiting(session& s);
-    void end_waiting(session& s);
+    void cut_off_slow_callers(const std::string& owner, std::size_t bytes, bool all, const group_member* except);
     void schedule_sweep();
     void sweep();
     void schedule_hang_up_check();
@@ -132,8 +171,8 @@ class session_group : public std::enable_shared_from_this<session_group> {
     boost::asio::basic_waitable_timer<std::chrono::steady_clock, boost::asio::wait_traits<std::chrono::steady_clock>,
                                       boost::asio::io_context::executor_type>
         sweep_timer_, hang_up_timer_;
-    std::vector<session*> sessions_;
-    std::vector<session*> waiting_;  ///< Those whose handler waits by intent.
+    std::vector<group_member*> sessions_;
+    std::vector<group_member*> waiting_;  ///< Those whose handler waits by intent.
     bool hang_up_check_scheduled_ = false;
     bool closing_ = false;
     std::string date_;

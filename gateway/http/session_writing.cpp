@@ -3,6 +3,7 @@
 #include <gateway/http/response_head.hpp>
 #include <gateway/http/session.hpp>
 
+#include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -20,6 +21,56 @@ using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds rendered_recently{1};
 
 }  // namespace
+
+/// One chunk a piece (RFC 9112, 7.1); with HTTP/1.0 the bare bytes.
+class session::chunk_writer final : public body_stream {
+  public:
+    explicit chunk_writer(session& s) : session_(s) {}
+
+    asio::awaitable<bool> send(std::string_view piece) override {
+        if (piece.empty()) co_return !session_.peer_gone_;
+        co_return co_await write(piece);
+    }
+    asio::awaitable<outcome> send_expiring(const expiring_text& piece) override {
+        session& s = session_;
+        if (s.peer_gone_) co_return outcome::caller_gone;
+        s.enter(phase::writing, steady_clock::now());
+        std::function<void(const std::string&)> make_head = [this](const std::string& body) {
+            begin_chunk(body.size());
+        };
+        const outcome sent = co_await s.send_expiring(piece, std::move(make_head), end_of_chunk());
+        finish_writing(sent != outcome::caller_gone);
+        co_return sent;
+    }
+    std::chrono::milliseconds served() const override { return session_.served(); }
+    asio::awaitable<bool> finish() { co_return co_await write({}); }
+
+  private:
+    void begin_chunk(std::size_t bytes) {
+        session_.head_ = session_.http_1_0_ ? std::string() : fmt::format("{:x}\r\n", bytes);
+    }
+    std::string_view end_of_chunk() const { return session_.http_1_0_ ? "" : "\r\n"; }
+    void finish_writing(bool delivered) {
+        session_.answer_memory_.reset();
+        session_.peer_gone_ = session_.peer_gone_ || !delivered;
+        session_.enter(phase::handling, steady_clock::now());
+    }
+
+    asio::awaitable<bool> write(std::string_view piece) {
+        session& s = session_;
+        if (s.peer_gone_) co_return false;
+        s.enter(phase::writing, steady_clock::now());
+        begin_chunk(piece.size());
+        const message_parts parts{asio::buffer(s.head_), asio::buffer(piece),
+                                  asio::buffer(end_of_chunk())};
+        const auto sent = s.try_write(parts);
+        bool delivered = sent.has_value();
+        if (delivered && *sent < asio::buffer_size(parts)) delivered = co_await s.write_rest(parts, *sent);
+        finish_writing(delivered);
+        co_return delivered;
+    }
+    session& session_;
+};
 
 void session::render_head_of(const response& answer, bool keep_alive) {
     head_additions add;
@@ -52,6 +103,28 @@ asio::awaitable<bool> session::respond(response& answer, bool keep_alive) {
     if (!sent) co_return false;
     if (*sent == asio::buffer_size(parts)) co_return true;
     co_return co_await write_rest(parts, *sent);
+}
+
+asio::awaitable<bool> session::stream(response answer) {
+    enter(phase::handling, steady_clock::now());
+    streaming_ = true;
+    co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
+    co_await asio::this_coro::throw_if_cancelled(false);
+    group_->begin_waiting(*this);
+    if (group_->closing()) cancel_handler_.emit(asio::cancellation_type::terminal);
+    chunk_writer out(*this);
+    bool whole = true;
+    try {
+        co_await answer.stream(out);
+    } catch (const std::exception& e) {
+        spdlog::error("http stream failed: {} request_id={}", e.what(), request_id_);
+        whole = false;  // the caller must see that the answer is cut short
+    }
+    group_->end_waiting(*this);
+    streaming_ = false;
+    whole = whole && !peer_gone_ && co_await out.finish();
+    enter(phase::reading, steady_clock::now());
+    co_return whole;
 }
 
 void session::admit_answer(response& answer) {
