@@ -1,18 +1,18 @@
 #include <gateway/app.hpp>
 
-#include <gateway/api/idempotency.hpp>
 #include <gateway/api/routes.hpp>
+#include <gateway/api/writes/idempotency.hpp>
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/audit/expiry_watch.hpp>
 #include <gateway/audit/history_feed.hpp>
 #include <gateway/audit/history_keeper.hpp>
 #include <gateway/config/file_limit.hpp>
 #include <gateway/domain/memory_budget.hpp>
-#include <gateway/http/server.hpp>
+#include <gateway/http/transport/server.hpp>
 #include <gateway/logging.hpp>
 #include <gateway/metrics/guard_watch.hpp>
 #include <gateway/metrics/leak_watch.hpp>
-#include <gateway/metrics/metrics.hpp>
+#include <gateway/metrics/registry.hpp>
 #include <gateway/node_log.hpp>
 #include <gateway/pg/database.hpp>
 #include <gateway/runtime/io_threads.hpp>
@@ -143,17 +143,17 @@ int serve(const config& cfg) {
 
     runtime::io_threads threads(cfg.http.threads);
     auto& first = *threads.contexts().front();
-    event_sink events(cfg.audit, database.history(), first);
-    expiry_watch expiries(events, database.history(), first);
-    history_feed feed(database.history(), first);
-    history_keeper keeper(cfg.history, database.history(), first);
-    metrics measured(expiries);
+    audit::event_sink events(cfg.audit, database.history(), first);
+    audit::expiry_watch expiries(events, database.history(), first);
+    audit::history_feed feed(database.history(), first);
+    audit::history_keeper keeper(cfg.history, database.history(), first);
+    metrics::registry measured(expiries);
     node_log node_changes(measured.leases(), first);
     postgres_register epochs(database.nodes());
     const lockcore::hmac_sha256 mac(cfg.lease.signing_key);
     lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, node_changes});
-    leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
-    guard_watch guard(database.history(), first);
+    metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
+    metrics::guard_watch guard(database.history(), first);
     measured.read_from({locks, leaks, database, events, guard, memory, FENCEGATE_VERSION});
     api::running_keys keys;
     const api::services services{cfg,

@@ -2,8 +2,8 @@
 
 #include <gateway/app.hpp>
 #include <gateway/config/file_limit.hpp>
-#include <gateway/pg/cluster.hpp>
-#include <gateway/pg/session.hpp>
+#include <gateway/pg/connection/session.hpp>
+#include <gateway/pg/schema/cluster.hpp>
 
 #include <lockcore/probe.hpp>
 

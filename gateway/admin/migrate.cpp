@@ -2,7 +2,7 @@
 
 #include <gateway/admin/sql_scripts.hpp>
 #include <gateway/app.hpp>
-#include <gateway/pg/migrate.hpp>
+#include <gateway/pg/schema/migrate.hpp>
 
 #include <spdlog/spdlog.h>
 

@@ -1,6 +1,6 @@
 #include <gateway/admin/report.hpp>
 
-#include <gateway/http/rfc3339.hpp>
+#include <gateway/http/codec/rfc3339.hpp>
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>

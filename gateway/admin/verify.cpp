@@ -2,8 +2,8 @@
 
 #include <gateway/admin/history_checker.hpp>
 #include <gateway/admin/report.hpp>
-#include <gateway/pg/cluster.hpp>
-#include <gateway/pg/history_walk.hpp>
+#include <gateway/pg/history/history_walk.hpp>
+#include <gateway/pg/schema/cluster.hpp>
 
 #include <unistd.h>
 

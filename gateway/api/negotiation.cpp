@@ -1,7 +1,7 @@
 #include <gateway/api/negotiation.hpp>
 
-#include <gateway/api/preferences.hpp>
-#include <gateway/http/accept.hpp>
+#include <gateway/api/tables/preferences.hpp>
+#include <gateway/http/codec/accept.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,21 +1,21 @@
 #include <gateway/api/routes.hpp>
 
-#include <gateway/api/console.hpp>
-#include <gateway/api/health.hpp>
-#include <gateway/api/history.hpp>
-#include <gateway/api/history_stream.hpp>
-#include <gateway/api/leases.hpp>
-#include <gateway/api/live_leases.hpp>
-#include <gateway/api/metrics.hpp>
+#include <gateway/api/history/history.hpp>
+#include <gateway/api/history/history_stream.hpp>
+#include <gateway/api/history/resources.hpp>
+#include <gateway/api/leases/leases.hpp>
+#include <gateway/api/leases/live_leases.hpp>
 #include <gateway/api/negotiation.hpp>
-#include <gateway/api/nodes.hpp>
-#include <gateway/api/openapi.hpp>
-#include <gateway/api/problems.hpp>
-#include <gateway/api/resources.hpp>
-#include <gateway/api/rpc.hpp>
-#include <gateway/api/tables.hpp>
-#include <gateway/api/writes.hpp>
-#include <gateway/http/problem.hpp>
+#include <gateway/api/service/console.hpp>
+#include <gateway/api/service/health.hpp>
+#include <gateway/api/service/metrics.hpp>
+#include <gateway/api/service/nodes.hpp>
+#include <gateway/api/service/openapi.hpp>
+#include <gateway/api/service/problems.hpp>
+#include <gateway/api/tables/rpc.hpp>
+#include <gateway/api/tables/tables.hpp>
+#include <gateway/api/writes/writes.hpp>
+#include <gateway/http/codec/problem.hpp>
 
 namespace fencegate::api {
 namespace {

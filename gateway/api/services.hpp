@@ -8,11 +8,15 @@ class lock_manager;
 
 namespace fencegate {
 
+namespace audit {
 class event_sink;
-class guard_watch;
 class history_feed;
+}  // namespace audit
+namespace metrics {
+class guard_watch;
 class leak_watch;
-class metrics;
+class registry;
+}  // namespace metrics
 namespace pg {
 class database;
 class fence_executor;
@@ -20,8 +24,9 @@ class history_executor;
 class read_executor;
 class write_executor;
 }  // namespace pg
+}  // namespace fencegate
 
-namespace api {
+namespace fencegate::api {
 
 class running_keys;
 
@@ -36,13 +41,12 @@ struct services {
     pg::read_executor& reads;
     pg::history_executor& history;
     pg::fence_executor& fences;
-    event_sink& events;
-    history_feed& feed;
+    audit::event_sink& events;
+    audit::history_feed& feed;
     running_keys& keys;
-    const metrics& measured;
-    const leak_watch& leaks;
-    const guard_watch& guard;
+    const metrics::registry& measured;
+    const metrics::leak_watch& leaks;
+    const metrics::guard_watch& guard;
 };
 
-}  // namespace api
-}  // namespace fencegate
+}  // namespace fencegate::api

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace fencegate {
+namespace fencegate::audit {
 
 bool event_buffer::add(std::vector<history_item> items) {
     const std::lock_guard lock(mutex_);
@@ -41,4 +41,4 @@ bool event_buffer::full() const {
     return cfg_.when_full == on_full::refuse && nearly_full();
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

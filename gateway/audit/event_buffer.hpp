@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace fencegate {
+namespace fencegate::audit {
 
 /// Rows of history that wait to be written, in order, and numbered in that order from 1 on.
 ///
@@ -46,4 +46,4 @@ class event_buffer {
     std::atomic<std::uint64_t> dropped_{0};
 };
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-namespace fencegate {
+namespace fencegate::audit {
 namespace {
 
 /// What lockcore's phrase is about.
@@ -53,4 +53,4 @@ std::vector<history_item> history_items(const lockcore::event& e) {
     return out;
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

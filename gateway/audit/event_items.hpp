@@ -6,9 +6,9 @@
 
 #include <vector>
 
-namespace fencegate {
+namespace fencegate::audit {
 
 /// The rows of history for an event of lockcore: one a resource, or one without a resource for events of a node.
 std::vector<history_item> history_items(const lockcore::event& e);
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

@@ -17,7 +17,7 @@
 #include <atomic>
 #include <utility>
 
-namespace fencegate {
+namespace fencegate::audit {
 namespace {
 
 namespace asio = boost::asio;
@@ -215,4 +215,4 @@ asio::awaitable<bool> event_sink::flush(std::chrono::steady_clock::time_point un
     co_return state->buffer.size() == 0;
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/config/config.hpp>
-#include <gateway/pg/history_executor.hpp>
+#include <gateway/pg/history/history_executor.hpp>
 
 #include <lockcore/events.hpp>
 
@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace fencegate {
+namespace fencegate::audit {
 
 /// Takes lease events from lockcore, keeps them in a bounded buffer, and adds them to the history in batches, in order.
 /// PostgreSQL being away costs nothing but room in the buffer. Where the connection breaks while a batch is written,
@@ -49,4 +49,4 @@ class event_sink final : public lockcore::event_observer {
     std::shared_ptr<impl> impl_;  ///< Shared with the coroutine that writes.
 };
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

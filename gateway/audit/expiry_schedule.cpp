@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace fencegate {
+namespace fencegate::audit {
 namespace {
 
 /// A lease is known by its token and its first resource.
@@ -71,4 +71,4 @@ std::pair<std::size_t, std::size_t> expiry_schedule::sizes() const {
     return {leases_.size(), due_.size()};
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

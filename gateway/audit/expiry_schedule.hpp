@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace fencegate {
+namespace fencegate::audit {
 
 /// Which lease runs out next, of those that nobody has given back.
 ///
@@ -56,4 +56,4 @@ class expiry_schedule {
     std::set<std::pair<time_point, std::string>> due_;
 };
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

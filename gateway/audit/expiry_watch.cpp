@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-namespace fencegate {
+namespace fencegate::audit {
 namespace {
 
 namespace asio = boost::asio;
@@ -151,4 +151,4 @@ void expiry_watch::start(lockcore::lock_manager& locks) {
     asio::co_spawn(impl_->io, impl::watch(impl_), asio::detached);
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

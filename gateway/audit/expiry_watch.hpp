@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/audit/event_sink.hpp>
-#include <gateway/pg/history_executor.hpp>
+#include <gateway/pg/history/history_executor.hpp>
 
 #include <lockcore/events.hpp>
 #include <lockcore/lock_manager.hpp>
@@ -10,7 +10,7 @@
 
 #include <memory>
 
-namespace fencegate {
+namespace fencegate::audit {
 
 /// Stands before the event_sink and adds what lockcore does not see: lease_expired, for a lease that ran out with
 /// nobody giving it back. The gateway that granted it looks two seconds after its time whether the history knows of an
@@ -39,4 +39,4 @@ class expiry_watch final : public lockcore::event_observer {
     std::shared_ptr<impl> impl_;  ///< Shared with the coroutine that looks.
 };
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

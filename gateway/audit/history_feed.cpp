@@ -10,7 +10,7 @@
 #include <atomic>
 #include <chrono>
 
-namespace fencegate {
+namespace fencegate::audit {
 namespace {
 
 namespace asio = boost::asio;
@@ -77,4 +77,4 @@ std::optional<std::int64_t> history_feed::settled() const {
     return id == unknown ? std::nullopt : std::optional(id);
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/pg/history_executor.hpp>
+#include <gateway/pg/history/history_executor.hpp>
 
 #include <boost/asio/io_context.hpp>
 
@@ -8,7 +8,7 @@
 #include <memory>
 #include <optional>
 
-namespace fencegate {
+namespace fencegate::audit {
 
 /// Tells those who follow the history how far they may read: one look at PostgreSQL for all of them, every 100 ms while
 /// anybody follows, every second else. (A NOTIFY of each writing transaction would make all commits of the database
@@ -37,4 +37,4 @@ class history_feed {
     std::shared_ptr<impl> impl_;  ///< Shared with the coroutine that looks, and with those who follow.
 };
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

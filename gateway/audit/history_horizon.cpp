@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace fencegate {
+namespace fencegate::audit {
 
 std::optional<std::int64_t> history_horizon::advance(history_tail seen) {
     if (noted_) {
@@ -22,4 +22,4 @@ std::optional<std::int64_t> history_horizon::advance(history_tail seen) {
     return settled_;
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

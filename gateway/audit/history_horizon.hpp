@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace fencegate {
+namespace fencegate::audit {
 
 /// Up to which id the history is settled: nothing will ever appear there any more. Ids are given before rows are
 /// committed, so that a row may become visible behind one with a higher id.
@@ -28,4 +28,4 @@ class history_horizon {
     std::optional<history_tail> noted_;  ///< An earlier look whose writers are not all gone.
 };
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

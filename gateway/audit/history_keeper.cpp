@@ -10,7 +10,7 @@
 #include <atomic>
 #include <chrono>
 
-namespace fencegate {
+namespace fencegate::audit {
 namespace {
 
 namespace asio = boost::asio;
@@ -71,4 +71,4 @@ void history_keeper::start() {
     asio::co_spawn(impl_->io, impl::keep(impl_), asio::detached);
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

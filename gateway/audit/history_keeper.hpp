@@ -1,13 +1,13 @@
 #pragma once
 
 #include <gateway/config/config.hpp>
-#include <gateway/pg/history_executor.hpp>
+#include <gateway/pg/history/history_executor.hpp>
 
 #include <boost/asio/io_context.hpp>
 
 #include <memory>
 
-namespace fencegate {
+namespace fencegate::audit {
 
 /// Looks after the history's partitions once an hour: makes those of the weeks to come and drops those that are older
 /// than history.keep_days, one at a time, each with a wait for locks of 100 ms at most, so that writes are not held up
@@ -28,4 +28,4 @@ class history_keeper {
     std::shared_ptr<impl> impl_;  ///< Shared with the coroutine.
 };
 
-}  // namespace fencegate
+}  // namespace fencegate::audit

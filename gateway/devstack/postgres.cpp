@@ -2,8 +2,8 @@
 
 #include <gateway/admin/sql_scripts.hpp>
 #include <gateway/devstack/files.hpp>
-#include <gateway/pg/migrate.hpp>
-#include <gateway/pg/session.hpp>
+#include <gateway/pg/connection/session.hpp>
+#include <gateway/pg/schema/migrate.hpp>
 
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -11,8 +11,8 @@
 
 namespace fencegate {
 
-/// Why a call did not do what it was asked: one value a slug of docs/http-api.md's error table. gateway/http/problem
-/// maps each to slug and status.
+/// Why a call did not do what it was asked: one value a slug of docs/http-api.md's error table.
+/// gateway/http/codec/problem maps each to slug and status.
 enum class errc {
     invalid_request,
     unauthenticated,

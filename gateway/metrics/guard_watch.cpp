@@ -11,7 +11,7 @@
 #include <atomic>
 #include <mutex>
 
-namespace fencegate {
+namespace fencegate::metrics {
 namespace {
 
 namespace asio = boost::asio;
@@ -78,4 +78,4 @@ std::optional<guard_watch::finding> guard_watch::latest() const {
     return impl_->found;
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::metrics

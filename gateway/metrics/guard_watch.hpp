@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/pg/history_executor.hpp>
+#include <gateway/pg/history/history_executor.hpp>
 
 #include <boost/asio/io_context.hpp>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace fencegate {
+namespace fencegate::metrics {
 
 /// Asks PostgreSQL every half minute what would let a change past the guard (fencing.guard_faults), and keeps the
 /// latest answer; what is new in it goes to the log.
@@ -37,4 +37,4 @@ class guard_watch {
     std::shared_ptr<impl> impl_;  ///< Shared with the coroutine.
 };
 
-}  // namespace fencegate
+}  // namespace fencegate::metrics

@@ -1,6 +1,6 @@
 #include <gateway/metrics/labels.hpp>
 
-namespace fencegate {
+namespace fencegate::metrics {
 
 std::string prefix_labels::of(std::string_view resource) {
     const auto slash = resource.find('/');
@@ -12,4 +12,4 @@ std::string prefix_labels::of(std::string_view resource) {
     return *known_.emplace(prefix).first;
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::metrics

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace fencegate {
+namespace fencegate::metrics {
 
 /// The label `resource_prefix`: a resource's name up to its first slash, never the whole name. Whatever callers invent,
 /// there are at most `prefixes_max` of them; what comes then is "other".
@@ -24,4 +24,4 @@ class prefix_labels {
     std::set<std::string, std::less<>> known_;
 };
 
-}  // namespace fencegate
+}  // namespace fencegate::metrics

@@ -12,7 +12,7 @@
 #include <exception>
 #include <utility>
 
-namespace fencegate {
+namespace fencegate::metrics {
 namespace {
 
 namespace asio = boost::asio;
@@ -90,4 +90,4 @@ void leak_watch::keep(lockcore::leak_report report) {
     latest_ = finding{std::move(report), std::chrono::system_clock::now()};
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::metrics

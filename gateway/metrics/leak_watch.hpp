@@ -13,7 +13,7 @@
 #include <mutex>
 #include <optional>
 
-namespace fencegate {
+namespace fencegate::metrics {
 
 /// Searches the nodes for leaked leases again and again, slowly, and keeps the latest report; what is new in it goes to
 /// the log. Of a node that is away it keeps what the search before found.
@@ -50,4 +50,4 @@ class leak_watch {
     std::optional<finding> latest_;
 };
 
-}  // namespace fencegate
+}  // namespace fencegate::metrics

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-namespace fencegate {
+namespace fencegate::metrics {
 namespace {
 
 using prometheus::BuildCounter;
@@ -91,4 +91,4 @@ void lease_meter::on_event(lockcore::event e) {
     next_.on_event(std::move(e));
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::metrics

@@ -13,7 +13,7 @@
 #include <mutex>
 #include <string>
 
-namespace fencegate {
+namespace fencegate::metrics {
 
 /// Counts and times leases by the events that lockcore tells, and passes these on.
 ///
@@ -50,4 +50,4 @@ class lease_meter final : public lockcore::event_observer {
     std::map<std::string, of_prefix> by_prefix_;
 };
 
-}  // namespace fencegate
+}  // namespace fencegate::metrics

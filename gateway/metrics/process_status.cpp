@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-namespace fencegate {
+namespace fencegate::metrics {
 namespace {
 
 /// Close enough to the process' own start: the first scrape needs this file's statics, and they are made at start-up.
@@ -36,4 +36,4 @@ process_status read_process_status() {
     return out;
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::metrics

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cstddef>
 
-namespace fencegate {
+namespace fencegate::metrics {
 
 /// This process, as /proc has it.
 struct process_status {
@@ -15,4 +15,4 @@ struct process_status {
 
 process_status read_process_status();
 
-}  // namespace fencegate
+}  // namespace fencegate::metrics

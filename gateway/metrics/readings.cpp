@@ -13,7 +13,7 @@
 #include <chrono>
 #include <utility>
 
-namespace fencegate {
+namespace fencegate::metrics {
 namespace {
 
 using prometheus::ClientMetric;
@@ -163,4 +163,4 @@ std::vector<MetricFamily> readings::Collect() const {
     return out.take();
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::metrics

@@ -12,17 +12,22 @@ class lock_manager;
 }
 
 namespace fencegate {
-
-class event_sink;
-class guard_watch;
-class leak_watch;
 struct memory_budgets;
+namespace audit {
+class event_sink;
+}
 namespace http {
 class server;
 }
 namespace pg {
 class database;
 }
+}  // namespace fencegate
+
+namespace fencegate::metrics {
+
+class guard_watch;
+class leak_watch;
 
 /// What is read at the moment of a scrape instead of being counted: the nodes, the queues, the database, the buffer,
 /// the process.
@@ -34,7 +39,7 @@ class readings final : public prometheus::Collectable {
         const lockcore::lock_manager& locks;
         const leak_watch& leaks;
         const pg::database& database;
-        const event_sink& events;
+        const audit::event_sink& events;
         const guard_watch& guard;
         const memory_budgets& memory;
         std::string version;
@@ -47,4 +52,4 @@ class readings final : public prometheus::Collectable {
     sources from_;
 };
 
-}  // namespace fencegate
+}  // namespace fencegate::metrics

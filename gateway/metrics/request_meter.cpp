@@ -1,4 +1,4 @@
-#include <gateway/http/problem.hpp>
+#include <gateway/http/codec/problem.hpp>
 #include <gateway/metrics/request_meter.hpp>
 
 #include <spdlog/spdlog.h>
@@ -7,7 +7,7 @@
 #include <array>
 #include <string>
 
-namespace fencegate {
+namespace fencegate::metrics {
 namespace {
 
 using prometheus::BuildCounter;
@@ -92,4 +92,4 @@ void request_meter::count(const http::served_request& what) {
     if (cause != nullptr) cause->Increment();
 }
 
-}  // namespace fencegate
+}  // namespace fencegate::metrics

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/http/request_observer.hpp>
+#include <gateway/http/transport/request_observer.hpp>
 
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
@@ -12,7 +12,7 @@
 #include <string_view>
 #include <tuple>
 
-namespace fencegate {
+namespace fencegate::metrics {
 
 /// Counts and times requests by route and answer, and what went wrong by its slug; what went wrong with leases once
 /// more as distributed_lock_failures_total.
@@ -41,4 +41,4 @@ class request_meter final : public http::request_observer {
     std::map<std::string_view, prometheus::Counter*> by_problem_, by_cause_;  ///< Slugs live for ever.
 };
 
-}  // namespace fencegate
+}  // namespace fencegate::metrics

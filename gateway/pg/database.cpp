@@ -1,11 +1,11 @@
-#include <gateway/pg/catalog.hpp>
-#include <gateway/pg/catalog_listener.hpp>
-#include <gateway/pg/cluster.hpp>
-#include <gateway/pg/commit_flush.hpp>
+#include <gateway/pg/catalog/catalog.hpp>
+#include <gateway/pg/catalog/catalog_listener.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/database.hpp>
-#include <gateway/pg/outcome_sweep.hpp>
-#include <gateway/pg/reply.hpp>
-#include <gateway/pg/sqlstate_map.hpp>
+#include <gateway/pg/executor/reply.hpp>
+#include <gateway/pg/schema/cluster.hpp>
+#include <gateway/pg/write/commit_flush.hpp>
+#include <gateway/pg/write/outcome_sweep.hpp>
 
 #include <algorithm>
 #include <condition_variable>

@@ -3,12 +3,12 @@
 #include <gateway/config/config.hpp>
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/memory_budget.hpp>
-#include <gateway/pg/executor_status.hpp>
-#include <gateway/pg/fence_executor.hpp>
-#include <gateway/pg/history_executor.hpp>
-#include <gateway/pg/membership.hpp>
-#include <gateway/pg/read_executor.hpp>
-#include <gateway/pg/write_executor.hpp>
+#include <gateway/pg/executor/executor_status.hpp>
+#include <gateway/pg/executor/membership.hpp>
+#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/read/read_executor.hpp>
+#include <gateway/pg/write/fence_executor.hpp>
+#include <gateway/pg/write/write_executor.hpp>
 
 #include <boost/asio/awaitable.hpp>
 

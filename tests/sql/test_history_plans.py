@@ -59,7 +59,7 @@ def test_followers_read_by_id(filled):
 
 
 def test_page_when_its_times_are_parameters_then_only_that_week_is_planned(filled):
-    """In the form of gateway/pg/history_reader.cpp: a time that the planner can't know costs the planning of every partition, 1 ms a page and week."""
+    """In the form of gateway/pg/history/history_reader.cpp: a time that the planner can't know costs the planning of every partition, 1 ms a page and week."""
     filled.execute("set plan_cache_mode = force_custom_plan")
     filled.execute("prepare page as select * from fencing.history where owner = 'x' and at >= $1::timestamptz and at < $2::timestamptz order by at desc, id desc limit 101")
     filled.execute("explain execute page('2026-03-09T00:00:00.000000Z', '2026-03-16T00:00:00.000000Z')")

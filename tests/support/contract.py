@@ -13,7 +13,7 @@ import jsonschema
 if TYPE_CHECKING:
     from support.api import Answer
 
-DOCUMENT = json.loads((Path(__file__).resolve().parents[2] / "gateway/api/openapi.json").read_text())
+DOCUMENT = json.loads((Path(__file__).resolve().parents[2] / "gateway/api/service/openapi.json").read_text())
 # Of every answer, and those by which the console keeps browsers in check.
 COMMON_HEADERS = {"date", "content-type", "content-length", "connection", "x-request-id", "cache-control", "transfer-encoding", "content-security-policy",
                   "cross-origin-opener-policy", "referrer-policy", "x-content-type-options", "x-frame-options"}

@@ -186,7 +186,7 @@ def test_alerts_each_have_a_row_in_operations() -> None:
 
 
 def test_problems_are_all_in_the_http_contract() -> None:
-    slugs = set(re.findall(r'"([a-z-]+)", \d{3}, "', read("gateway/http/problem.cpp")))
+    slugs = set(re.findall(r'"([a-z-]+)", \d{3}, "', read("gateway/http/codec/problem.cpp")))
     described = set(re.findall(r"[a-z][a-z-]+", sections(read("docs/http-api.md"))["Errors"]))
     assert len(slugs) > 20 and not slugs - described
 

@@ -1,14 +1,14 @@
-#include <gateway/api/history_render.hpp>
-#include <gateway/api/lease_access.hpp>
-#include <gateway/api/lease_render.hpp>
-#include <gateway/api/lock_failures.hpp>
-#include <gateway/api/nodes.hpp>
-#include <gateway/api/openapi.hpp>
+#include <gateway/api/history/history_render.hpp>
+#include <gateway/api/leases/lease_access.hpp>
+#include <gateway/api/leases/lease_render.hpp>
+#include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/api/routes.hpp>
-#include <gateway/api/writes.hpp>
+#include <gateway/api/service/nodes.hpp>
+#include <gateway/api/service/openapi.hpp>
+#include <gateway/api/writes/writes.hpp>
 #include <gateway/audit/event_sink.hpp>
-#include <gateway/http/json_io.hpp>
-#include <gateway/http/problem.hpp>
+#include <gateway/http/codec/json_io.hpp>
+#include <gateway/http/codec/problem.hpp>
 #include <gateway/pg/database.hpp>
 
 #include <lockcore/lock_manager.hpp>
@@ -184,7 +184,7 @@ TEST(api_nodes_render, node_then_all_members) {
 }
 
 TEST(api_nodes_render, guard_faults_then_counted_and_the_first_fifty_named) {
-    guard_watch::finding found;
+    metrics::guard_watch::finding found;
     found.faults.assign(51, "open");
     const std::string text = render_nodes({}, std::nullopt, found);
     const std::string begin =
@@ -199,7 +199,7 @@ TEST(api_nodes_render, guard_faults_then_counted_and_the_first_fifty_named) {
 TEST(api_nodes_render, leaks_then_counted_a_node_and_named_once) {
     lockcore::node_status n;
     n.name = "a";
-    leak_watch::finding found;
+    metrics::leak_watch::finding found;
     found.report.nodes = {{"a", true, 5, 2, {"x/1", "x/2"}}, {"b", true, 5, 1, {"x/1"}}};
     found.report.held_by_minority = 1;
     found.report.minority_examples = {"y/1"};
@@ -221,12 +221,12 @@ std::vector<http::route> routes_without_services() {
                         reinterpret_cast<pg::read_executor&>(nothing),
                         reinterpret_cast<pg::history_executor&>(nothing),
                         reinterpret_cast<pg::fence_executor&>(nothing),
-                        reinterpret_cast<event_sink&>(nothing),
-                        reinterpret_cast<history_feed&>(nothing),
+                        reinterpret_cast<audit::event_sink&>(nothing),
+                        reinterpret_cast<audit::history_feed&>(nothing),
                         reinterpret_cast<running_keys&>(nothing),
-                        reinterpret_cast<metrics&>(nothing),
-                        reinterpret_cast<leak_watch&>(nothing),
-                        reinterpret_cast<guard_watch&>(nothing)};
+                        reinterpret_cast<metrics::registry&>(nothing),
+                        reinterpret_cast<metrics::leak_watch&>(nothing),
+                        reinterpret_cast<metrics::guard_watch&>(nothing)};
     return routes(with);
 }
 

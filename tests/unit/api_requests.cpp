@@ -1,8 +1,8 @@
-#include <gateway/api/history_cursor.hpp>
-#include <gateway/api/history_request.hpp>
-#include <gateway/api/idempotency.hpp>
-#include <gateway/api/lease_request.hpp>
-#include <gateway/api/write_body.hpp>
+#include <gateway/api/history/history_cursor.hpp>
+#include <gateway/api/history/history_request.hpp>
+#include <gateway/api/leases/lease_request.hpp>
+#include <gateway/api/writes/idempotency.hpp>
+#include <gateway/api/writes/write_body.hpp>
 
 #include <gtest/gtest.h>
 

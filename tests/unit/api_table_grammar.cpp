@@ -1,6 +1,6 @@
-#include <gateway/api/table_grammar.hpp>
-#include <gateway/api/table_request.hpp>
-#include <gateway/http/query.hpp>
+#include <gateway/api/tables/table_grammar.hpp>
+#include <gateway/api/tables/table_request.hpp>
+#include <gateway/http/codec/query.hpp>
 
 #include <gtest/gtest.h>
 #include <boost/json/serialize.hpp>

@@ -25,7 +25,7 @@ audit_config config_of(std::size_t most, on_full policy) {
 }  // namespace
 
 TEST(event_buffer, refusing_when_seven_eighths_are_taken_then_it_is_full_and_still_takes_the_rest) {
-    event_buffer buffer(config_of(1'000, on_full::refuse), stream);
+    audit::event_buffer buffer(config_of(1'000, on_full::refuse), stream);
     EXPECT_TRUE(buffer.add(items(874)));
     EXPECT_FALSE(buffer.full());
     EXPECT_TRUE(buffer.add(items(1)));
@@ -36,7 +36,7 @@ TEST(event_buffer, refusing_when_seven_eighths_are_taken_then_it_is_full_and_sti
 
 TEST(event_buffer, any_when_there_is_no_room_then_the_new_rows_are_counted_as_lost) {
     for (const auto policy : {on_full::refuse, on_full::drop}) {
-        event_buffer buffer(config_of(1'000, policy), stream);
+        audit::event_buffer buffer(config_of(1'000, policy), stream);
         EXPECT_TRUE(buffer.add(items(999)));
         EXPECT_FALSE(buffer.add(items(2)));
         EXPECT_EQ(buffer.size(), 999u);
@@ -46,7 +46,7 @@ TEST(event_buffer, any_when_there_is_no_room_then_the_new_rows_are_counted_as_lo
 }
 
 TEST(event_buffer, rows_when_taken_then_they_come_in_order_with_their_numbers) {
-    event_buffer buffer(config_of(1'000, on_full::drop), stream);
+    audit::event_buffer buffer(config_of(1'000, on_full::drop), stream);
     buffer.add(items(2, "a"));
     buffer.add(items(1, "b"));
     const auto first = buffer.take(2);
@@ -62,7 +62,7 @@ TEST(event_buffer, rows_when_taken_then_they_come_in_order_with_their_numbers) {
 }
 
 TEST(event_buffer, rows_when_taken_then_they_take_up_room_until_written_or_lost) {
-    event_buffer buffer(config_of(1'000, on_full::refuse), stream);
+    audit::event_buffer buffer(config_of(1'000, on_full::refuse), stream);
     EXPECT_TRUE(buffer.add(items(1'000)));
     buffer.take(500);
     EXPECT_EQ(buffer.size(), 1'000u);
@@ -77,7 +77,7 @@ TEST(event_buffer, rows_when_taken_then_they_take_up_room_until_written_or_lost)
 }
 
 TEST(event_buffer, rows_when_some_had_no_room_then_the_numbers_of_the_others_have_no_gap) {
-    event_buffer buffer(config_of(1'000, on_full::drop), stream);
+    audit::event_buffer buffer(config_of(1'000, on_full::drop), stream);
     buffer.add(items(1'000));
     EXPECT_FALSE(buffer.add(items(1)));
     buffer.written(buffer.take(1'000).items.size());
@@ -92,7 +92,7 @@ TEST(history_items, lease_event_when_it_covers_several_resources_then_there_is_a
     e.token = lockcore::fencing_token{34};
     e.by.principal = "orders";
     e.ttl = std::chrono::seconds(10);
-    const auto rows = history_items(e);
+    const auto rows = audit::history_items(e);
     ASSERT_EQ(rows.size(), 2u);
     EXPECT_EQ(rows[1].resource, "b/2");
     EXPECT_EQ(rows[1].fencing_token, 34u);
@@ -104,7 +104,7 @@ TEST(history_items, node_event_when_written_then_it_has_one_row_and_names_the_no
     lockcore::event e;
     e.kind = lockcore::event_kind::node_quarantined;
     e.detail = "redis-2";
-    const auto rows = history_items(e);
+    const auto rows = audit::history_items(e);
     ASSERT_EQ(rows.size(), 1u);
     EXPECT_EQ(rows[0].resource, "");
     EXPECT_FALSE(rows[0].fencing_token.has_value());

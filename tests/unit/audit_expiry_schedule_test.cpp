@@ -6,21 +6,21 @@ namespace fencegate {
 namespace {
 
 using std::chrono::seconds;
-using time_point = expiry_schedule::time_point;
+using time_point = audit::expiry_schedule::time_point;
 
 const time_point start{seconds(1'000)};
 
-expiry_schedule::watched lease_of(const std::string& name, std::uint64_t token, time_point until) {
+audit::expiry_schedule::watched lease_of(const std::string& name, std::uint64_t token, time_point until) {
     return {{*lockcore::resource_name::parse(name)}, lockcore::fencing_token{token}, {}, until};
 }
 
-std::string next_of(expiry_schedule& schedule, time_point now) {
+std::string next_of(audit::expiry_schedule& schedule, time_point now) {
     const auto lease = schedule.next(now);
     return lease ? lease->resources.front().str() : "-";
 }
 
 TEST(expiry_schedule, leases_then_in_the_order_in_which_they_run_out_and_each_once) {
-    expiry_schedule schedule;
+    audit::expiry_schedule schedule;
     schedule.granted(lease_of("b", 1, start + seconds(2)));
     schedule.granted(lease_of("a", 2, start + seconds(1)));
     EXPECT_EQ(next_of(schedule, start), "-");
@@ -30,7 +30,7 @@ TEST(expiry_schedule, leases_then_in_the_order_in_which_they_run_out_and_each_on
 }
 
 TEST(expiry_schedule, renewed_then_only_after_that) {
-    expiry_schedule schedule;
+    audit::expiry_schedule schedule;
     const auto lease = lease_of("a", 1, start + seconds(1));
     schedule.granted(lease);
     schedule.renewed(lease.resources, lease.token, start + seconds(5));
@@ -39,7 +39,7 @@ TEST(expiry_schedule, renewed_then_only_after_that) {
 }
 
 TEST(expiry_schedule, looked_at_again_then_at_that_time) {
-    expiry_schedule schedule;
+    audit::expiry_schedule schedule;
     const auto lease = lease_of("a", 1, start);
     schedule.granted(lease);
     EXPECT_EQ(next_of(schedule, start), "a");
@@ -53,7 +53,7 @@ TEST(expiry_schedule, looked_at_again_then_at_that_time) {
 }
 
 TEST(expiry_schedule, given_back_then_nothing_of_them_is_kept) {
-    expiry_schedule schedule;
+    audit::expiry_schedule schedule;
     for (std::uint64_t token = 1; token <= 1'000; ++token) {
         const auto lease = lease_of("a", token, start + seconds(3'600));
         schedule.granted(lease);

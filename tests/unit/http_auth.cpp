@@ -1,4 +1,4 @@
-#include <gateway/http/auth.hpp>
+#include <gateway/http/routing/auth.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #include <gateway/domain/exact_number.hpp>
-#include <gateway/http/fields.hpp>
-#include <gateway/http/json_io.hpp>
+#include <gateway/http/codec/fields.hpp>
+#include <gateway/http/codec/json_io.hpp>
 
 #include <gtest/gtest.h>
 #include <boost/json/serialize.hpp>

@@ -1,5 +1,5 @@
-#include <gateway/http/json_io.hpp>
-#include <gateway/http/problem.hpp>
+#include <gateway/http/codec/json_io.hpp>
+#include <gateway/http/codec/problem.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <gateway/http/request_parser.hpp>
+#include <gateway/http/transport/request_parser.hpp>
 
 #include <gtest/gtest.h>
 #include <boost/asio/buffer.hpp>

@@ -1,4 +1,4 @@
-#include <gateway/http/router.hpp>
+#include <gateway/http/routing/router.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // The server over the loopback interface with handlers of the test's own. Nothing here sleeps: each step waits for the
 // one before.
-#include <gateway/http/json_io.hpp>
-#include <gateway/http/server.hpp>
+#include <gateway/http/codec/json_io.hpp>
+#include <gateway/http/transport/server.hpp>
 #include <gateway/runtime/io_threads.hpp>
 
 #include <lockcore/boot_clock.hpp>

@@ -1,8 +1,8 @@
-#include <gateway/http/accept.hpp>
-#include <gateway/http/dispatcher.hpp>
-#include <gateway/http/query.hpp>
-#include <gateway/http/response_head.hpp>
-#include <gateway/http/rfc3339.hpp>
+#include <gateway/http/codec/accept.hpp>
+#include <gateway/http/codec/query.hpp>
+#include <gateway/http/codec/rfc3339.hpp>
+#include <gateway/http/routing/dispatcher.hpp>
+#include <gateway/http/transport/response_head.hpp>
 #include <gateway/runtime/random.hpp>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 #include <gateway/metrics/labels.hpp>
-#include <gateway/pg/executor_status.hpp>
+#include <gateway/pg/executor/executor_status.hpp>
 
 #include <gtest/gtest.h>
 
@@ -9,15 +9,15 @@ namespace fencegate {
 namespace {
 
 TEST(prefix_labels, name_then_its_first_part_and_never_the_whole) {
-    prefix_labels labels;
+    metrics::prefix_labels labels;
     EXPECT_EQ(labels.of("inventory/sku-1"), "inventory");
     EXPECT_EQ(labels.of("a/b/c"), "a");
     EXPECT_EQ(labels.of("sku-1"), "-");
 }
 
 TEST(prefix_labels, many_invented_then_other_and_the_known_stay) {
-    prefix_labels labels;
-    for (std::size_t n = 0; n < prefix_labels::prefixes_max; ++n)
+    metrics::prefix_labels labels;
+    for (std::size_t n = 0; n < metrics::prefix_labels::prefixes_max; ++n)
         EXPECT_EQ(labels.of("p" + std::to_string(n) + "/x"), "p" + std::to_string(n));
     EXPECT_EQ(labels.of("late/x"), "other");
     EXPECT_EQ(labels.of("p0/x"), "p0");

@@ -1,6 +1,6 @@
 #include "pg_fake_session.hpp"
 
-#include <gateway/pg/commit_flush.hpp>
+#include <gateway/pg/write/commit_flush.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <gateway/domain/write_request.hpp>
-#include <gateway/pg/session_slot.hpp>
-#include <gateway/pg/text_receiver.hpp>
-#include <gateway/pg/write_session.hpp>
+#include <gateway/pg/connection/session_slot.hpp>
+#include <gateway/pg/connection/text_receiver.hpp>
+#include <gateway/pg/write/write_session.hpp>
 
 #include <algorithm>
 #include <cstring>

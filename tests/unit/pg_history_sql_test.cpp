@@ -1,6 +1,6 @@
-#include <gateway/pg/history_reader.hpp>
-#include <gateway/pg/history_writer.hpp>
-#include <gateway/pg/session.hpp>
+#include <gateway/pg/connection/session.hpp>
+#include <gateway/pg/history/history_reader.hpp>
+#include <gateway/pg/history/history_writer.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 #include "pg_write_truth.hpp"
 
-#include <gateway/pg/commit_resolver.hpp>
-#include <gateway/pg/kept_outcome.hpp>
-#include <gateway/pg/transaction_run.hpp>
+#include <gateway/pg/write/commit_resolver.hpp>
+#include <gateway/pg/write/kept_outcome.hpp>
+#include <gateway/pg/write/transaction_run.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <gateway/pg/kept_outcome.hpp>
+#include <gateway/pg/write/kept_outcome.hpp>
 
 #include <gtest/gtest.h>
 

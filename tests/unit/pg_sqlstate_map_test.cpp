@@ -1,5 +1,5 @@
-#include <gateway/pg/server_error.hpp>
-#include <gateway/pg/sqlstate_map.hpp>
+#include <gateway/pg/connection/server_error.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #include "pg_fake_session.hpp"
 
-#include <gateway/pg/transaction_plan.hpp>
+#include <gateway/pg/write/transaction_plan.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #include "pg_fake_session.hpp"
 
-#include <gateway/pg/transaction_plan.hpp>
-#include <gateway/pg/transaction_result.hpp>
+#include <gateway/pg/write/transaction_plan.hpp>
+#include <gateway/pg/write/transaction_result.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #include "pg_write_truth.hpp"
 
-#include <gateway/pg/transaction_run.hpp>
+#include <gateway/pg/write/transaction_run.hpp>
 
 #include <gtest/gtest.h>
 

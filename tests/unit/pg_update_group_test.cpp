@@ -1,5 +1,5 @@
-#include <gateway/pg/update_group.hpp>
-#include <gateway/pg/write_sql.hpp>
+#include <gateway/pg/write/update_group.hpp>
+#include <gateway/pg/write/write_sql.hpp>
 
 #include <gtest/gtest.h>
 #include <boost/json/array.hpp>

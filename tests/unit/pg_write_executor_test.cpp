@@ -1,9 +1,9 @@
 #include "pg_fake_session.hpp"
 
-#include <gateway/pg/isolated_write_executor.hpp>
-#include <gateway/pg/outcome_lookup.hpp>
-#include <gateway/pg/write_batch.hpp>
-#include <gateway/pg/write_executor.hpp>
+#include <gateway/pg/write/isolated_write_executor.hpp>
+#include <gateway/pg/write/outcome_lookup.hpp>
+#include <gateway/pg/write/write_batch.hpp>
+#include <gateway/pg/write/write_executor.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 #include <gateway/domain/exact_number.hpp>
-#include <gateway/pg/write_sql.hpp>
+#include <gateway/pg/write/write_sql.hpp>
 
 #include <gtest/gtest.h>
 #include <boost/json/parse.hpp>

@@ -1,0 +1,74 @@
+#include <gateway/api/history/history.hpp>
+
+#include <gateway/api/history/history_export.hpp>
+#include <gateway/api/history/history_render.hpp>
+#include <gateway/api/history/history_request.hpp>
+#include <gateway/http/codec/json_io.hpp>
+#include <gateway/http/codec/problem.hpp>
+#include <gateway/http/codec/rfc3339.hpp>
+#include <gateway/pg/history/history_executor.hpp>
+
+#include <map>
+
+namespace fencegate::api {
+namespace {
+
+using boost::asio::awaitable;
+
+std::string render_summary(const history_summary_query& query, const std::vector<history_count>& counts) {
+    std::string text;
+    http::object_writer out(text);
+    out.text("from", http::to_rfc3339(query.from)).text("to", http::to_rfc3339(query.to));
+    out.number("bucket_ms", query.bucket.count());
+    std::map<std::string, std::int64_t> totals;
+    out.key("buckets");
+    text += '[';
+    for (std::size_t i = 0; i < counts.size();) {
+        const auto at = counts[i].bucket;
+        if (i > 0) text += ',';
+        http::object_writer bucket(text);
+        bucket.text("at", http::to_rfc3339(at)).key("counts");
+        http::object_writer of_events(text);
+        for (; i < counts.size() && counts[i].bucket == at; ++i) {
+            of_events.number(counts[i].event, counts[i].count);
+            totals[counts[i].event] += counts[i].count;
+        }
+        of_events.end();
+        bucket.end();
+    }
+    text += ']';
+    out.key("totals");
+    http::object_writer of_all(text);
+    for (const auto& [event, count] : totals)
+        of_all.number(event, count);
+    of_all.end();
+    out.end();
+    return text;
+}
+
+}  // namespace
+
+awaitable<http::response> show_history(services with, http::request r) {
+    const auto form = r.media_type;  // application/json, application/x-ndjson, text/csv
+    auto query = parse_history_query(r.query, form == 0 ? history_form::page : history_form::whole);
+    if (!query) co_return http::problem_response(query.error(), r.request_id);
+    if (form != 0) {
+        const auto as = form == 1 ? export_form::ndjson : export_form::csv;
+        co_return co_await export_history(with, std::move(*query), as, std::move(r));
+    }
+    const bool ascending = query->ascending;
+    const auto cost = is_search(*query) ? read_cost::expensive : read_cost::cheap;
+    const auto page = co_await with.history.read(r.principal, cost, std::move(*query), r.deadline);
+    if (!page) co_return http::problem_response(page.error(), r.request_id);
+    co_return http::json_response(render_history(*page, ascending));
+}
+
+awaitable<http::response> summarize_history(services with, http::request r) {
+    const auto query = parse_history_summary(r.query, std::chrono::system_clock::now());
+    if (!query) co_return http::problem_response(query.error(), r.request_id);
+    const auto counts = co_await with.history.summarize(r.principal, *query, r.deadline);
+    if (!counts) co_return http::problem_response(counts.error(), r.request_id);
+    co_return http::json_response(render_summary(*query, *counts));
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,86 @@
+#include <gateway/api/history/history_export.hpp>
+
+#include <gateway/api/history/history_cursor.hpp>
+#include <gateway/api/history/history_render.hpp>
+#include <gateway/http/codec/problem.hpp>
+#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/history/history_reader.hpp>
+
+#include <boost/asio/this_coro.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+
+namespace fencegate::api {
+namespace {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+
+/// What is under way.
+struct export_state {
+    history_query query;
+    history_page page;  ///< Read, and not sent yet.
+    std::size_t left;   ///< Items that the answer may still have, those of the page included.
+    export_form form;
+    std::string principal;
+};
+
+std::string render_page(const export_state& state) {
+    std::string text;
+    text.reserve(400 * state.page.items.size());
+    for (const history_item& item : state.page.items) {
+        if (state.form == export_form::csv) {
+            append_history_csv(text, item);
+        } else {
+            append_history_item(text, item);
+            text += '\n';
+        }
+    }
+    return text;
+}
+
+/// While a caller takes its time, a page's text is all that is kept of it.
+awaitable<void> send_all(services with, std::shared_ptr<export_state> shared, http::body_stream& out) {
+    export_state& state = *shared;
+    if (state.form == export_form::csv && !co_await out.send(history_csv_head())) co_return;
+    for (;;) {
+        std::string text = render_page(state);
+        state.left -= state.page.items.size();
+        const bool more = state.page.more && state.left > 0;
+        if (more) state.query.after = position_of(state.page.items.back());
+        state.page = {};
+        if (!co_await out.send(text)) co_return;
+        text = {};
+        if (!more) co_return;
+        if ((co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none)
+            throw std::runtime_error("ended before it was whole: the caller hung up or the gateway stops");
+        state.query.limit = std::min(state.left, pg::history_page_max);
+        auto page = co_await with.history.read(state.principal, read_cost::continued, state.query,
+                                               std::chrono::steady_clock::now() + with.settings.http.request_timeout);
+        if (!page) throw std::runtime_error(page.error().detail);
+        state.page = std::move(*page);
+    }
+}
+
+}  // namespace
+
+awaitable<http::response> export_history(services with, history_query query, export_form form, http::request r) {
+    export_state state{std::move(query), {}, 0, form, r.principal};
+    state.left = state.query.limit;
+    // Else it would run after what happens meanwhile, perhaps for ever.
+    if (state.query.ascending && !state.query.to) state.query.to = std::chrono::system_clock::now();
+    state.query.limit = std::min(state.left, pg::history_page_max);
+    auto first = co_await with.history.read(r.principal, read_cost::expensive, state.query, r.deadline);
+    if (!first) co_return http::problem_response(first.error(), r.request_id);
+    state.page = std::move(*first);
+    http::response out;
+    out.content_type = form == export_form::csv ? "text/csv; charset=utf-8; header=present" : "application/x-ndjson";
+    out.stream = [with, shared = std::make_shared<export_state>(std::move(state))](http::body_stream& to) {
+        return send_all(with, shared, to);
+    };
+    co_return out;
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,119 @@
+#include <gateway/api/history/history_render.hpp>
+
+#include <gateway/api/history/history_cursor.hpp>
+#include <gateway/http/codec/json_io.hpp>
+#include <gateway/http/codec/rfc3339.hpp>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+namespace fencegate::api {
+namespace {
+
+std::string text_of(const std::optional<std::uint64_t>& token) {
+    return token ? std::to_string(*token) : std::string();
+}
+
+/// Whether a spreadsheet would run the value as a formula, or take it for one that was made harmless. East Asian ones
+/// take the full-width forms of the signs for the signs.
+bool needs_apostrophe(std::string_view value) {
+    constexpr std::array<std::string_view, 12> beginnings{"=",  "+", "-",      "@",      "\t",     "\r",
+                                                          "\n", "'", "\uFF1D", "\uFF0B", "\uFF0D", "\uFF20"};
+    return std::ranges::any_of(beginnings, [value](std::string_view sign) { return value.starts_with(sign); });
+}
+
+/// A field of CSV; in quotes only where it must be. What is absent is empty. One apostrophe goes before a value that a
+/// spreadsheet would run, and before one that begins with an apostrophe, so that a reader can take it off again.
+void append_field(std::string& text, std::string_view value, char end = ',') {
+    if (value.find_first_of("\",\r\n") == std::string_view::npos) {
+        if (needs_apostrophe(value)) text += '\'';
+        text += value;
+    } else {
+        text += '"';
+        if (needs_apostrophe(value)) text += '\'';
+        for (const char c : value) {
+            if (c == '"') text += '"';
+            text += c;
+        }
+        text += '"';
+    }
+    if (end == ',') {
+        text += ',';
+    } else {
+        text += "\r\n";
+    }
+}
+
+}  // namespace
+
+void append_history_item(std::string& text, const history_item& item) {
+    http::object_writer out(text);
+    out.number("id", item.id)
+        .text("at", http::to_rfc3339(item.at))
+        .text("event", item.event)
+        .text_or_null("resource", item.resource);
+    const auto token = [&](std::string_view name, const std::optional<std::uint64_t>& value) {
+        if (value) {
+            out.number(name, *value);
+        } else {
+            out.null(name);
+        }
+    };
+    token("fencing_token", item.fencing_token);
+    token("last_fencing_token", item.last_fencing_token);
+    out.text_or_null("owner", item.by.owner)
+        .text_or_null("principal", item.by.principal)
+        .text_or_null("write_id", item.write_id);
+    out.text_or_null("trace_id", item.by.trace_id).raw("detail", item.detail.empty() ? "null" : item.detail).end();
+}
+
+void append_history_items(std::string& text, const std::vector<history_item>& items) {
+    text += '[';
+    for (const history_item& item : items) {
+        if (&item != items.data()) text += ',';
+        append_history_item(text, item);
+    }
+    text += ']';
+}
+
+std::string render_history(const history_page& page, bool ascending) {
+    std::string text;
+    text.reserve(64 + 384 * page.items.size());
+    http::object_writer out(text);
+    out.key("items");
+    append_history_items(text, page.items);
+    if (page.more && !page.items.empty()) {
+        out.text("next_cursor", to_text({ascending, position_of(page.items.back())}));
+    } else {
+        out.null("next_cursor");
+    }
+    out.end();
+    return text;
+}
+
+std::string_view history_csv_head() {
+    return "id,at,event,resource,fencing_token,last_fencing_token,owner,principal,write_id,trace_id,detail\r\n";
+}
+
+void append_history_csv(std::string& text, const history_item& item) {
+    append_field(text, std::to_string(item.id));
+    append_field(text, http::to_rfc3339(item.at));
+    append_field(text, item.event);
+    append_field(text, item.resource);
+    append_field(text, text_of(item.fencing_token));
+    append_field(text, text_of(item.last_fencing_token));
+    append_field(text, item.by.owner);
+    append_field(text, item.by.principal);
+    append_field(text, item.write_id);
+    append_field(text, item.by.trace_id);
+    append_field(text, item.detail, '\n');
+}
+
+void append_history_event(std::string& text, const history_item& item) {
+    text += "id: " + std::to_string(item.id) + "\nevent: " + item.event + "\ndata: ";
+    append_history_item(text, item);
+    text += "\n\n";
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,133 @@
+#include <gateway/api/history/history_request.hpp>
+
+#include <gateway/api/history/history_cursor.hpp>
+#include <gateway/http/codec/query.hpp>
+#include <gateway/http/codec/rfc3339.hpp>
+
+#include <lockcore/encoding.hpp>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+namespace fencegate::api {
+namespace {
+
+constexpr std::int64_t page_limit_max = 1'000;
+constexpr std::int64_t whole_limit_max = 1'000'000'000'000;
+constexpr std::int64_t buckets_max = 2'000;
+constexpr std::int64_t bucket_ms_max = 366LL * 24 * 3'600 * 1'000;
+/// The names of resources have 200 bytes.
+constexpr std::size_t prefix_bytes_max = 200;
+/// Tokens stay below 2^53.
+constexpr std::int64_t token_max = (std::int64_t{1} << 53) - 1;
+
+constexpr std::array<std::string_view, 13> events{
+    "lease_granted",    "lease_renewed",   "lease_released", "lease_expired",  "lease_refused",
+    "lease_revoked",    "fence_raised",    "write_applied",  "write_rejected", "write_failed",
+    "node_quarantined", "node_readmitted", "epoch_raised"};
+
+bool is_uuid(std::string_view text) {
+    if (text.size() != 36) return false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+        if (dash ? text[i] != '-' : !lockcore::is_hex(text.substr(i, 1))) return false;
+    }
+    return true;
+}
+
+std::optional<std::chrono::system_clock::time_point> read_time(const http::query_reader& query, std::string_view name,
+                                                               http::fault_list& faults) {
+    const auto text = query.text(name);
+    if (!text) return std::nullopt;
+    auto at = http::parse_rfc3339(*text);
+    if (!at)
+        faults.add(std::string(name),
+                   "has to be a time of RFC 3339 from 1678 to 2261, as 2026-11-21T10:00:09.894Z (a + in an offset is "
+                   "sent as %2B)");
+    return at;
+}
+
+std::optional<std::uint64_t> read_token(const http::query_reader& query, std::string_view name) {
+    const auto token = query.integer(name, {0, token_max});
+    if (!token) return std::nullopt;
+    return static_cast<std::uint64_t>(*token);
+}
+
+void read_order(const http::query_reader& query, http::fault_list& faults, history_query& out) {
+    const auto order = query.text("order");
+    if (order && *order != "asc" && *order != "desc") faults.add("order", "has to be asc or desc");
+    out.ascending = order == "asc";
+    const auto text = query.text("cursor");
+    if (!text) return;
+    const auto cursor = parse_cursor(*text);
+    if (!cursor) {
+        faults.add("cursor", "is not a next_cursor of this gateway");
+    } else if (cursor->ascending != out.ascending) {
+        faults.add("cursor", "belongs to the other order");
+    } else {
+        out.after = cursor->last;
+    }
+}
+
+}  // namespace
+
+result<history_query> parse_history_query(std::string_view text, history_form form) {
+    http::fault_list faults;
+    const bool stream = form == history_form::stream;
+    const http::query_reader query =
+        stream ? http::query_reader(text,
+                                    {"resource", "resource_prefix", "event", "owner", "principal", "write_id",
+                                     "token_min", "token_max", "trace_id", "from", "to"},
+                                    faults)
+               : http::query_reader(text,
+                                    {"resource", "resource_prefix", "event", "owner", "principal", "write_id",
+                                     "token_min", "token_max", "trace_id", "from", "to", "order", "limit", "cursor"},
+                                    faults);
+    history_query out;
+    out.resource = query.text("resource");
+    out.resource_prefix = query.text("resource_prefix");
+    out.owner = query.text("owner");
+    out.principal = query.text("principal");
+    out.trace_id = query.text("trace_id");
+    out.event = query.text("event");
+    if (out.event && std::ranges::find(events, *out.event) == events.end())
+        faults.add("event", "is not the name of an event");
+    out.write_id = query.text("write_id");
+    if (out.write_id && !is_uuid(*out.write_id)) faults.add("write_id", "has to be a UUID");
+    out.token_min = read_token(query, "token_min");
+    out.token_max = read_token(query, "token_max");
+    out.from = read_time(query, "from", faults);
+    out.to = read_time(query, "to", faults);
+    if (!stream) {
+        const bool page = form == history_form::page;
+        const auto limit = query.integer("limit", {1, page ? page_limit_max : whole_limit_max});
+        out.limit = static_cast<std::size_t>(limit.value_or(page ? 100 : whole_limit_max));
+        read_order(query, faults, out);
+    }
+    if (!faults.empty()) return std::move(faults).to_failure();
+    return out;
+}
+
+result<history_summary_query> parse_history_summary(std::string_view text, std::chrono::system_clock::time_point now) {
+    using std::chrono::milliseconds;
+    http::fault_list faults;
+    const http::query_reader query(text, {"from", "to", "bucket_ms", "resource_prefix"}, faults);
+    history_summary_query out;
+    out.to = read_time(query, "to", faults).value_or(now);
+    out.from = read_time(query, "from", faults).value_or(out.to - std::chrono::hours(1));
+    out.bucket = milliseconds(query.integer("bucket_ms", {1, bucket_ms_max}).value_or(60'000));
+    out.resource_prefix = query.text("resource_prefix");
+    if (out.resource_prefix && out.resource_prefix->size() > prefix_bytes_max)
+        faults.add("resource_prefix", "is longer than a resource's name may be, 200 bytes");
+    if (!faults.empty()) return std::move(faults).to_failure();
+    if (out.from >= out.to) faults.add("from", "has to be before to");
+    const auto first = std::chrono::floor<milliseconds>(out.from.time_since_epoch()) / out.bucket;
+    const auto last = std::chrono::ceil<milliseconds>(out.to.time_since_epoch()) / out.bucket;
+    if (last - first >= buckets_max)
+        faults.add("bucket_ms", "makes more than 2000 buckets between from and to; take longer ones or less time");
+    if (!faults.empty()) return std::move(faults).to_failure();
+    return out;
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,109 @@
+#include <gateway/api/history/resources.hpp>
+
+#include <gateway/api/history/history_cursor.hpp>
+#include <gateway/api/history/history_render.hpp>
+#include <gateway/api/history/token_story.hpp>
+#include <gateway/api/leases/lease_render.hpp>
+#include <gateway/api/leases/lock_failures.hpp>
+#include <gateway/http/codec/fields.hpp>
+#include <gateway/http/codec/json_io.hpp>
+#include <gateway/http/codec/problem.hpp>
+#include <gateway/http/codec/query.hpp>
+#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/history/history_reader.hpp>
+
+#include <lockcore/lock_manager.hpp>
+
+#include <boost/json/serialize.hpp>
+
+namespace fencegate::api {
+namespace {
+
+using boost::asio::awaitable;
+
+constexpr std::int64_t token_max = (std::int64_t{1} << 53) - 1;
+constexpr std::size_t last_events = 20;
+
+/// As a majority sees it; `no_quorum` where none answers, `resource_locked` where something else occupies its key.
+using seen_lease = lockcore::result<std::optional<lockcore::live_lease>>;
+
+awaitable<http::response> tell_token(services with, http::request r, lockcore::resource_name resource,
+                                     std::uint64_t token) {
+    history_query query;
+    query.resource = resource.str();
+    query.token_min = query.token_max = token;
+    query.ascending = true;
+    query.limit = pg::history_page_max;
+    token_story story;
+    for (std::int64_t read = 0;;) {
+        auto page = co_await with.history.read(r.principal, read_cost::cheap, query, r.deadline);
+        if (!page) co_return http::problem_response(page.error(), r.request_id);
+        read += static_cast<std::int64_t>(page->items.size());
+        if (page->more) query.after = position_of(page->items.back());
+        for (history_item& item : page->items)
+            story.add(std::move(item));
+        if (page->more && read < resource_events_counted_max) continue;
+        const seen_lease seen = co_await with.locks.look(resource);
+        const bool live = seen && *seen && lockcore::value_of((*seen)->claims.token) == token;
+        if (!story.empty() || live)
+            co_return http::json_response(story.render(resource.str(), token, live, !page->more));
+        const failure none = make_failure(errc::not_found, "The history has no such token of this resource.");
+        co_return http::problem_response(none, r.request_id);
+    }
+}
+
+std::string_view state_of(const seen_lease& seen) {
+    if (seen) return *seen ? "held" : "free";
+    return seen.error().code == lockcore::errc::resource_locked ? "occupied" : "unknown";
+}
+
+std::string render_resource(const lockcore::resource_name& resource, const resource_facts& facts,
+                            const seen_lease& seen, std::size_t nodes, const history_page& last) {
+    std::string text;
+    http::object_writer out(text);
+    out.text("resource", resource.str()).number("last_fencing_token", facts.last_fencing_token);
+    out.text("lease_state", state_of(seen));
+    if (!seen) out.raw("nodes", boost::json::serialize(to_failure(seen.error()).facts.at("nodes")));
+    if (seen && *seen) {
+        lockcore::live_lease lease = **seen;
+        std::erase(lease.claims.resources, resource);
+        lease.claims.resources.insert(lease.claims.resources.begin(), resource);
+        out.raw("lease", render_live_lease(lease, nodes));
+    } else {
+        out.null("lease");
+    }
+    out.key("counts");
+    http::object_writer counts(text);
+    for (const auto& [event, count] : facts.counts)
+        counts.number(event, count);
+    counts.end();
+    out.boolean("counts_complete", facts.all_counted).key("last_events");
+    append_history_items(text, last.items);
+    out.end();
+    return text;
+}
+
+}  // namespace
+
+awaitable<http::response> show_resource(services with, http::request r) {
+    auto resource = lockcore::resource_name::parse(r.path_parameters.at(0));
+    if (!resource) co_return http::problem_response(invalid_field("resource", resource.error().detail), r.request_id);
+    http::fault_list faults;
+    const http::query_reader query(r.query, {"fencing_token"}, faults);
+    const auto token = query.integer("fencing_token", {1, token_max});
+    if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
+    if (token)
+        co_return co_await tell_token(with, std::move(r), std::move(*resource), static_cast<std::uint64_t>(*token));
+
+    const auto facts = co_await with.history.read_resource(r.principal, *resource, r.deadline);
+    if (!facts) co_return http::problem_response(facts.error(), r.request_id);
+    history_query wanted;
+    wanted.resource = resource->str();
+    wanted.limit = last_events;
+    const auto last = co_await with.history.read(r.principal, read_cost::cheap, std::move(wanted), r.deadline);
+    if (!last) co_return http::problem_response(last.error(), r.request_id);
+    const seen_lease seen = co_await with.locks.look(*resource);
+    co_return http::json_response(render_resource(*resource, *facts, seen, with.settings.locks.nodes.size(), *last));
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,120 @@
+#include <gateway/api/leases/lease_request.hpp>
+
+#include <gateway/api/writes/idempotency.hpp>
+#include <gateway/http/codec/fields.hpp>
+#include <gateway/http/codec/json_io.hpp>
+#include <gateway/http/codec/json_pointer.hpp>
+
+#include <algorithm>
+
+namespace fencegate::api {
+namespace {
+
+constexpr std::size_t owner_bytes_max = 128;
+constexpr std::size_t resource_bytes_max = 200;
+
+std::optional<lockcore::resource_name> parse_name(std::string_view text, std::string pointer,
+                                                  http::fault_list& faults) {
+    auto name = lockcore::resource_name::parse(text);
+    if (name) return std::move(*name);
+    faults.add(std::move(pointer), name.error().detail);
+    return std::nullopt;
+}
+
+std::vector<lockcore::resource_name> read_names(const boost::json::array& names, const std::string& pointer,
+                                                http::fault_list& faults) {
+    std::vector<lockcore::resource_name> out;
+    if (names.empty() || names.size() > lockcore::resources_max)
+        faults.add(pointer, "has to name 1 to " + std::to_string(lockcore::resources_max) + " resources");
+    for (std::size_t i = 0; i < std::min(names.size(), lockcore::resources_max); ++i) {
+        std::string at = http::child_pointer(pointer, i);
+        const boost::json::string* text = names[i].if_string();
+        if (text == nullptr) {
+            faults.add(std::move(at), "has to be a string");
+            continue;
+        }
+        auto name = parse_name({text->data(), text->size()}, at, faults);
+        if (name && std::ranges::find(out, *name) != out.end()) faults.add(std::move(at), "is named twice");
+        if (name) out.push_back(std::move(*name));
+    }
+    return out;
+}
+
+std::vector<lockcore::resource_name> read_resources(const http::object_reader& body, http::fault_list& faults) {
+    if (body.has("resource") && body.has("resources")) {
+        body.fault("resources", "is given together with resource; one of them only");
+        return {};
+    }
+    if (body.has("resources")) {
+        const boost::json::array* names = body.array("resources");
+        if (names == nullptr) return {};
+        return read_names(*names, body.pointer_to("resources"), faults);
+    }
+    if (!body.has("resource")) body.fault("resource", "is missing");
+    const auto text = body.text("resource", resource_bytes_max);
+    auto name = text ? parse_name(*text, body.pointer_to("resource"), faults) : std::nullopt;
+    if (!name) return {};
+    return {std::move(*name)};
+}
+
+bool has_control_character(std::string_view text) {
+    return std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+std::chrono::milliseconds read_ttl(const http::object_reader& body, const lockcore::config& limits) {
+    const auto given = body.integer("ttl_ms", {lockcore::ttl_min.count(), limits.max_ttl.count()});
+    return given ? std::chrono::milliseconds(*given) : limits.default_ttl;
+}
+
+}  // namespace
+
+lockcore::acquire_request read_wanted_lease(const http::object_reader& body, const http::request& r,
+                                            const lockcore::config& limits, http::fault_list& faults) {
+    lockcore::acquire_request out;
+    out.resources = read_resources(body, faults);
+    out.ttl = read_ttl(body, limits);
+    out.wait = std::chrono::milliseconds(body.integer("wait_ms", {0, limits.max_wait.count()}).value_or(0));
+    const std::string_view owner = body.text("owner", owner_bytes_max, true).value_or("");
+    if (has_control_character(owner)) body.fault("owner", "has a control character");
+    out.by.principal = r.principal;
+    out.by.owner = owner;
+    out.trace_id = r.trace_id;
+    return out;
+}
+
+result<lease_request> parse_lease_request(const http::request& r, const lockcore::config& limits) {
+    const auto parsed = http::parse_object_body(r);
+    if (!parsed) return parsed.error();
+
+    http::fault_list faults;
+    const http::object_reader body(*parsed, "", faults);
+    body.refuse_unknown({"resource", "resources", "ttl_ms", "wait_ms", "owner", "fence_on_grant", "max_hold_ms"});
+    lease_request out;
+    out.acquire = read_wanted_lease(body, r, limits, faults);
+    out.acquire.idempotency_key = read_idempotency_key(r, faults);
+    out.acquire.kept = r.media_type == 1;  // text/event-stream
+    out.fence_on_grant = body.boolean("fence_on_grant").value_or(false);
+    const auto max_hold = body.integer("max_hold_ms", {lockcore::ttl_min.count(), limits.max_hold.count()});
+    out.max_hold = max_hold ? std::chrono::milliseconds(*max_hold) : limits.max_hold;
+    if (max_hold && !out.acquire.kept) {
+        body.fault("max_hold_ms",
+                   "bounds a lease that the gateway keeps (Accept: text/event-stream); who renews by itself stops by "
+                   "itself");
+    }
+    if (!faults.empty()) return std::move(faults).to_failure();
+    return out;
+}
+
+result<std::chrono::milliseconds> parse_renewal(const http::request& r, const lockcore::config& limits) {
+    if (r.body.empty()) return limits.default_ttl;
+    const auto parsed = http::parse_object_body(r);
+    if (!parsed) return parsed.error();
+    http::fault_list faults;
+    const http::object_reader body(*parsed, "", faults);
+    body.refuse_unknown({"ttl_ms"});
+    const auto ttl = read_ttl(body, limits);
+    if (!faults.empty()) return std::move(faults).to_failure();
+    return ttl;
+}
+
+}  // namespace fencegate::api

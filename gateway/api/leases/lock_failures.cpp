@@ -1,0 +1,53 @@
+#include <gateway/api/leases/lock_failures.hpp>
+
+#include <boost/json/array.hpp>
+
+namespace fencegate::api {
+
+errc meaning_of(lockcore::errc code) {
+    switch (code) {
+        case lockcore::errc::invalid_argument:
+            return errc::invalid_request;
+        case lockcore::errc::resource_locked:
+            return errc::resource_locked;
+        case lockcore::errc::no_quorum:
+            return errc::no_quorum;
+        case lockcore::errc::lease_lost:
+            return errc::lease_lost;
+        case lockcore::errc::renewals_exhausted:
+            return errc::renewals_exhausted;
+        case lockcore::errc::lease_not_authentic:
+            return errc::lease_not_authentic;
+        case lockcore::errc::too_many_waiters:
+            return errc::too_many_waiters;
+        case lockcore::errc::idempotency_mismatch:
+            return errc::idempotency_mismatch;
+        case lockcore::errc::busy:
+            return errc::too_many_requests;
+        // Nobody reads the answer to a caller that hung up; one that is still there was cancelled because the gateway
+        // stops.
+        case lockcore::errc::cancelled:
+        case lockcore::errc::shutting_down:
+            return errc::shutting_down;
+    }
+    return errc::internal_error;
+}
+
+failure to_failure(const lockcore::failure& f) {
+    failure out = make_failure(meaning_of(f.code), f.detail);
+    if (f.code == lockcore::errc::resource_locked) {
+        out.facts["remaining_ms"] = f.remaining.count();
+        out.facts["queue_position"] = f.queue_position;
+        // How long a value that is no lease stays need not be known.
+        if (f.answers.empty() || f.remaining.count() > 0) out.retry_after = f.remaining;
+    }
+    if (f.code == lockcore::errc::no_quorum || !f.answers.empty()) {
+        boost::json::array nodes;
+        for (const auto& answer : f.answers)
+            nodes.push_back({{"name", answer.name}, {"answer", answer.answer}});
+        out.facts["nodes"] = std::move(nodes);
+    }
+    return out;
+}
+
+}  // namespace fencegate::api

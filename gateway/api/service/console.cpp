@@ -1,0 +1,78 @@
+#include <gateway/api/service/console.hpp>
+
+#include <gateway/config/secrets.hpp>
+#include <gateway/http/codec/problem.hpp>
+
+#include <gateway/api/service/console_files.hpp>
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+namespace fencegate::api {
+namespace {
+
+/// Nothing but the gateway's own files, and no text ever becomes markup or code (trusted types).
+constexpr std::string_view content_security_policy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types 'none'";
+
+std::string_view type_of(std::string_view name) {
+    if (name.ends_with(".html")) return "text/html; charset=utf-8";
+    if (name.ends_with(".css")) return "text/css; charset=utf-8";
+    return "text/javascript; charset=utf-8";
+}
+
+/// A strong one: the first half of the SHA-256.
+std::string etag_of(std::string_view text) {
+    return '"' + sha256_hex(text).substr(0, 32) + '"';
+}
+
+const std::string& etag_at(std::size_t index) {
+    static const std::vector<std::string> all = [] {
+        std::vector<std::string> out;
+        for (const auto& file : console::files)
+            out.push_back(etag_of(file.text));
+        return out;
+    }();
+    return all[index];
+}
+
+/// RFC 9110, 13.1.2; no cache in between makes an ETag of ours a weak one that differs otherwise.
+bool knows(std::string_view if_none_match, std::string_view etag) {
+    return if_none_match == "*" || if_none_match.find(etag) != std::string_view::npos;
+}
+
+http::response serve(std::string_view name, const http::request& r) {
+    const auto found = std::ranges::find(console::files, name, &console::embedded_file::name);
+    if (found == std::end(console::files))
+        return http::problem_response(make_failure(errc::not_found, "The console has no such file."), r.request_id);
+    const std::string& etag = etag_at(static_cast<std::size_t>(found - std::begin(console::files)));
+    http::response out;
+    out.headers = {{"Content-Security-Policy", std::string(content_security_policy)},
+                   {"X-Content-Type-Options", "nosniff"},
+                   {"Referrer-Policy", "no-referrer"},
+                   {"Cross-Origin-Opener-Policy", "same-origin"},
+                   {"Cache-Control", "no-cache"},
+                   {"ETag", etag}};
+    if (knows(r.header("if-none-match"), etag)) {
+        out.status = 304;
+        return out;
+    }
+    out.content_type = type_of(name);
+    out.body = found->text;
+    return out;
+}
+
+}  // namespace
+
+boost::asio::awaitable<http::response> show_console(services, http::request r) {
+    co_return serve("index.html", r);
+}
+
+boost::asio::awaitable<http::response> show_console_file(services, http::request r) {
+    co_return serve(r.path_parameters.at(0), r);
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,14 @@
+#include <gateway/api/service/metrics.hpp>
+
+#include <gateway/metrics/registry.hpp>
+
+namespace fencegate::api {
+
+boost::asio::awaitable<http::response> show_metrics(services with, http::request) {
+    http::response out;
+    out.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    out.body = with.measured.expose();
+    co_return out;
+}
+
+}  // namespace fencegate::api

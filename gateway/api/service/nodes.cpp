@@ -1,0 +1,114 @@
+#include <gateway/api/service/nodes.hpp>
+
+#include <gateway/http/codec/json_io.hpp>
+#include <gateway/http/codec/rfc3339.hpp>
+
+#include <lockcore/lock_manager.hpp>
+
+#include <boost/json/serialize.hpp>
+#include <boost/json/value_from.hpp>
+
+#include <algorithm>
+
+namespace fencegate::api {
+
+const char* state_word(lockcore::node_state state) {
+    switch (state) {
+        case lockcore::node_state::voting:
+            return "voting";
+        case lockcore::node_state::quarantined:
+            return "quarantined";
+        case lockcore::node_state::misconfigured:
+            return "misconfigured";
+        case lockcore::node_state::identifying:
+        case lockcore::node_state::unreachable:
+            return "unreachable";
+    }
+    return "unreachable";
+}
+
+namespace {
+
+const lockcore::leak_report::on_node* seen_on(const std::optional<metrics::leak_watch::finding>& leaks,
+                                              std::string_view node) {
+    if (!leaks) return nullptr;
+    const auto found = std::ranges::find(leaks->report.nodes, node, &lockcore::leak_report::on_node::name);
+    return found == leaks->report.nodes.end() ? nullptr : &*found;
+}
+
+/// The resources by name: an operator has to find them.
+void render_leaks(std::string& out, const std::optional<metrics::leak_watch::finding>& leaks) {
+    if (!leaks) {
+        out += "null";
+        return;
+    }
+    std::vector<std::string> without_ttl;
+    for (const auto& node : leaks->report.nodes) {
+        for (const auto& name : node.examples) {
+            if (std::ranges::find(without_ttl, name) == without_ttl.end()) without_ttl.push_back(name);
+        }
+    }
+    http::object_writer item(out);
+    item.text("at", http::to_rfc3339(leaks->at)).number("held_by_minority", leaks->report.held_by_minority);
+    item.raw("without_ttl_examples", boost::json::serialize(boost::json::value_from(without_ttl)));
+    item.raw("minority_examples", boost::json::serialize(boost::json::value_from(leaks->report.minority_examples)));
+    item.end();
+}
+
+void render_guard(std::string& out, const std::optional<metrics::guard_watch::finding>& guard) {
+    if (!guard) {
+        out += "null";
+        return;
+    }
+    constexpr std::size_t faults_max = 50;
+    const auto& faults = guard->faults;
+    const std::vector<std::string> named(
+        faults.begin(), faults.begin() + static_cast<std::ptrdiff_t>(std::min(faults.size(), faults_max)));
+    http::object_writer item(out);
+    item.text("at", http::to_rfc3339(guard->at)).number("fault_count", faults.size());
+    item.raw("faults", boost::json::serialize(boost::json::value_from(named)));
+    item.end();
+}
+
+}  // namespace
+
+std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
+                         const std::optional<metrics::leak_watch::finding>& leaks,
+                         const std::optional<metrics::guard_watch::finding>& guard) {
+    std::string out;
+    out.reserve(64 + 320 * nodes.size());
+    out += "{\"nodes\":[";
+    for (const auto& node : nodes) {
+        if (&node != nodes.data()) out += ',';
+        http::object_writer item(out);
+        item.text("name", node.name)
+            .text("address", node.address)
+            .text("state", state_word(node.state))
+            .text_or_null("detail", node.detail);
+        item.number("epoch", lockcore::value_of(node.admitted_epoch)).text_or_null("run_id", node.run_id);
+        if (node.latency.count() > 0) {
+            // Whole milliseconds as everywhere; most answers take less than one, so the microseconds stand beside them.
+            item.number("latency_ms", std::chrono::round<std::chrono::milliseconds>(node.latency).count());
+            item.number("latency_us", node.latency.count());
+        } else {
+            item.null("latency_ms").null("latency_us");
+        }
+        item.number("quarantine_left_ms", node.quarantine_left.count());
+        const auto* seen = seen_on(leaks, node.name);
+        seen != nullptr && seen->walked ? item.number("keys_without_ttl", seen->without_ttl)
+                                        : item.null("keys_without_ttl");
+        item.end();
+    }
+    out += "],\"leaks\":";
+    render_leaks(out, leaks);
+    out += ",\"guard\":";
+    render_guard(out, guard);
+    out += '}';
+    return out;
+}
+
+boost::asio::awaitable<http::response> show_nodes(services with, http::request) {
+    co_return http::json_response(render_nodes(with.locks.nodes(), with.leaks.latest(), with.guard.latest()));
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,77 @@
+#include <gateway/api/tables/preferences.hpp>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace fencegate::api {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+    const auto first = text.find_first_not_of(" \t");
+    if (first == std::string_view::npos) return {};
+    return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+std::string lower(std::string_view text) {
+    std::string out(text);
+    std::ranges::transform(out, out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    return out;
+}
+
+std::string_view unquoted(std::string_view text) {
+    return text.size() > 1 && text.front() == '"' && text.back() == '"' ? text.substr(1, text.size() - 2) : text;
+}
+
+preference read_preference(std::string_view text) {
+    text = trimmed(text.substr(0, text.find(';')));
+    const auto equals = text.find('=');
+    preference out;
+    out.name = lower(trimmed(text.substr(0, equals)));
+    out.text = out.name;
+    if (equals != std::string_view::npos) out.text += "=" + lower(unquoted(trimmed(text.substr(equals + 1))));
+    return out;
+}
+
+bool apply_preference(std::string_view wish, preferences& out) {
+    if (wish == "return=representation" || wish == "return=minimal") {
+        out.representation = wish == "return=representation";
+    } else if (wish == "count=exact") {
+        out.count = true;
+    } else if (wish == "resolution=merge-duplicates") {
+        out.resolution = conflict_resolution::merge;
+    } else if (wish == "resolution=ignore-duplicates") {
+        out.resolution = conflict_resolution::ignore;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+std::vector<preference> split_preferences(std::string_view list) {
+    std::vector<preference> out;
+    while (!list.empty()) {
+        const auto comma = list.find(',');
+        auto one = read_preference(list.substr(0, comma));
+        list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
+        if (!one.name.empty()) out.push_back(std::move(one));
+    }
+    return out;
+}
+
+preferences parse_preferences(const http::request& r) {
+    preferences out;
+    std::set<std::string> seen;
+    for (const auto& one : split_preferences(r.header_list("prefer"))) {
+        // Of those that it knows and that stand more than once the first counts (RFC 7240, section 2).
+        if (seen.contains(one.name) || !apply_preference(one.text, out)) continue;
+        seen.insert(one.name);
+        if (!out.applied.empty()) out.applied += ", ";
+        out.applied += one.text;
+    }
+    return out;
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,118 @@
+#include <gateway/api/tables/rpc.hpp>
+
+#include <gateway/api/tables/tables.hpp>
+#include <gateway/api/writes/carry_out_write.hpp>
+#include <gateway/api/writes/fencing.hpp>
+#include <gateway/api/writes/idempotency.hpp>
+#include <gateway/domain/table_read.hpp>
+#include <gateway/http/codec/json_io.hpp>
+#include <gateway/http/codec/json_pointer.hpp>
+#include <gateway/http/codec/problem.hpp>
+#include <gateway/http/codec/query.hpp>
+#include <gateway/pg/read/read_executor.hpp>
+
+#include <algorithm>
+
+namespace fencegate::api {
+namespace {
+
+result<std::vector<assignment>> arguments_of_body(const http::request& r) {
+    std::vector<assignment> out;
+    if (r.body.empty()) return out;
+    auto body = http::parse_object_body(r);
+    if (!body) return std::move(body).error();
+    for (auto& member : *body) {
+        const std::string name(member.key());
+        out.push_back({name, std::move(member.value()), http::child_pointer("", name)});
+    }
+    return out;
+}
+
+result<std::vector<assignment>> arguments_of_query(const http::request& r) {
+    http::fault_list faults;
+    std::vector<assignment> out;
+    for (auto& [name, value] : http::query_parameters(r.query, faults)) {
+        if (std::ranges::find(out, name, &assignment::name) != out.end()) {
+            faults.add(name, "is given more than once");
+            continue;
+        }
+        out.push_back({name, boost::json::value(value), name, true});
+    }
+    if (!faults.empty()) return std::move(faults).to_failure();
+    return out;
+}
+
+http::response render_value(std::string json, bool nothing) {
+    if (!nothing) return http::json_response(std::move(json));
+    http::response out;
+    out.status = 204;
+    return out;
+}
+
+/// What PostgreSQL or the catalog said about the call, by the parts of this request.
+void retell(failure& f) {
+    f.facts.erase("operation");
+    std::erase_if(f.errors, [](const auto& one) { return one.pointer == "/operations/0"; });
+    for (auto& one : f.errors) {
+        if (one.pointer == "/operations/0/call") {
+            f.code = errc::not_found;
+            f.detail = std::move(one.detail);
+            f.errors.clear();
+            return;
+        }
+        if (one.pointer == "/operations/0/args") one.pointer.clear();
+    }
+}
+
+boost::asio::awaitable<http::response> answer_read(services with, http::request r, std::vector<assignment> args) {
+    auto fence = fence_of_read(with, r);
+    if (!fence) co_return http::problem_response(fence.error(), r.request_id);
+    function_query query;
+    query.function = r.path_parameters.front();
+    query.args = std::move(args);
+    query.limit = static_cast<std::int64_t>(with.settings.postgres.rows_max);
+    read_request wanted{std::move(query), std::move(*fence)};
+    auto outcome = co_await with.reads.read(r.principal, std::move(wanted), r.deadline);
+    if (!outcome) co_return http::problem_response(outcome.error(), r.request_id);
+    const bool nothing = outcome->json.empty();
+    auto out = render_value(std::move(outcome->json), nothing);
+    out.memory = std::move(outcome->memory);
+    if (outcome->is_set) out.headers.emplace_back("Content-Range", content_range(0, outcome->rows, std::nullopt));
+    co_return out;
+}
+
+}  // namespace
+
+boost::asio::awaitable<http::response> call_function(services with, http::request r) {
+    http::fault_list faults;
+    const http::query_reader none(r.query, {}, faults);
+    if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
+    auto args = arguments_of_body(r);
+    if (!args) co_return http::problem_response(args.error(), r.request_id);
+    if (!brings_fencing(r)) co_return co_await answer_read(with, std::move(r), std::move(*args));
+    write_call call;
+    call.idempotency_key = read_idempotency_key(r, faults);
+    if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
+    call.lease_id = r.header("fencing-lease");
+    call_operation operation;
+    operation.function = r.path_parameters.front();
+    operation.args = std::move(*args);
+    call.operations.emplace_back(std::move(operation));
+    call.retell = retell;
+    const write_renderer render = [](const write_report& done) {
+        const auto& value = done.outcome.results.front();
+        auto out = render_value(value.json, value.is_void || done.outcome.rows_left_out);
+        out.headers.emplace_back("Fencing-Write-Id", done.outcome.write_id);
+        if (done.outcome.rows_left_out) out.headers.emplace_back("Fencing-Rows-Left-Out", "true");
+        return out;
+    };
+    co_return co_await carry_out_write(with, std::move(call), std::move(r), render);
+}
+
+boost::asio::awaitable<http::response> read_function(services with, http::request r) {
+    auto args = arguments_of_query(r);
+    if (!args) co_return http::problem_response(args.error(), r.request_id);
+    co_return co_await answer_read(with, std::move(r), std::move(*args));
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,73 @@
+#include <gateway/api/writes/fencing.hpp>
+
+#include <gateway/api/leases/lease_access.hpp>
+#include <gateway/http/codec/fields.hpp>
+
+#include <algorithm>
+#include <charconv>
+
+namespace fencegate::api {
+namespace {
+
+/// Tokens stay below 2^53.
+constexpr std::uint64_t token_max = (std::uint64_t{1} << 53) - 1;
+
+std::string_view trimmed(std::string_view text) {
+    const auto first = text.find_first_not_of(" \t");
+    if (first == std::string_view::npos) return {};
+    return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+void read_resources(std::string_view text, http::fault_list& faults, std::vector<lockcore::resource_name>& out) {
+    while (true) {
+        const auto comma = text.find(',');
+        auto name = lockcore::resource_name::parse(trimmed(text.substr(0, comma)));
+        if (!name) return faults.add("Fencing-Resource", "has to be 1 to 16 names of resources, separated by commas");
+        out.push_back(std::move(*name));
+        if (comma == std::string_view::npos) break;
+        text.remove_prefix(comma + 1);
+    }
+    const auto before = [](const auto& a, const auto& b) { return a.str() < b.str(); };
+    std::ranges::sort(out, before);
+    const auto twice = std::ranges::adjacent_find(out, [](const auto& a, const auto& b) { return a.str() == b.str(); });
+    if (out.size() > lockcore::resources_max || twice != out.end())
+        faults.add("Fencing-Resource", "has to be 1 to 16 names of resources, none of them twice");
+}
+
+result<lockcore::lease_claims> bare_claims(const http::request& r) {
+    if (!r.scopes.has(scope::bare_tokens)) {
+        return make_failure(errc::forbidden, "To write with a token of another issuer takes the scope 'bare_tokens'.");
+    }
+    lockcore::lease_claims out;
+    out.by.principal = r.principal;
+    http::fault_list faults;
+    read_resources(r.header("fencing-resource"), faults, out.resources);
+    const auto text = trimmed(r.header("fencing-token"));
+    std::uint64_t token = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), token);
+    if (error != std::errc{} || end != text.data() + text.size() || token < 1 || token > token_max)
+        faults.add("Fencing-Token", "has to be an integer from 1 to 9007199254740991");
+    if (!faults.empty()) return std::move(faults).to_failure();
+    out.token = lockcore::fencing_token{token};
+    return out;
+}
+
+}  // namespace
+
+bool brings_fencing(const http::request& r) {
+    return r.has_header("fencing-lease") || r.has_header("fencing-resource") || r.has_header("fencing-token");
+}
+
+result<lockcore::lease_claims> open_fencing(services with, std::string_view lease_id, const http::request& r) {
+    const bool bare = r.has_header("fencing-resource") || r.has_header("fencing-token");
+    if (bare && !lease_id.empty()) {
+        return invalid_field("Fencing-Token", "can't be sent together with a lease, which has a token of its own");
+    }
+    if (bare) return bare_claims(r);
+    if (!lease_id.empty()) return open_lease(with, lease_id, r);
+    return make_failure(errc::fencing_required,
+                        "No lease was sent: put its lease_id into the body of /v1/writes or into the header "
+                        "Fencing-Lease.");
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,47 @@
+#include <gateway/api/writes/idempotency.hpp>
+
+#include <gateway/config/secrets.hpp>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace fencegate::api {
+namespace {
+
+constexpr std::size_t key_bytes_max = 64;
+
+}  // namespace
+
+std::string read_idempotency_key(const http::request& r, http::fault_list& faults) {
+    if (!r.has_header("idempotency-key")) return {};
+    const std::string_view key = r.header("idempotency-key");
+    const bool visible = std::ranges::all_of(key, [](char c) { return c > 0x20 && c < 0x7f; });
+    if (key.empty() || key.size() > key_bytes_max || !visible)
+        faults.add("Idempotency-Key", "has to be 1 to 64 visible ASCII characters");
+    return std::string(key);
+}
+
+idempotency make_idempotency(std::string key, const http::request& r, std::string_view body,
+                             std::chrono::milliseconds keep_for) {
+    std::string asked(http::to_string(r.verb));
+    const auto preferences = r.header_list("prefer");
+    for (const std::string_view part :
+         {std::string_view(" "), std::string_view(r.path), std::string_view("?"), std::string_view(r.query),
+          std::string_view("\n"), std::string_view(preferences), std::string_view("\n"), body}) {
+        asked += part;
+    }
+    return {std::move(key), sha256_hex(asked), keep_for};
+}
+
+std::shared_ptr<void> running_keys::enter(const std::string& principal, const std::string& key) {
+    std::string whose = principal + '\n' + key;
+    const std::lock_guard lock(mutex_);
+    if (!keys_.insert(whose).second) return nullptr;
+    return {this, [whose = std::move(whose)](running_keys* self) {
+                const std::lock_guard leaving(self->mutex_);
+                self->keys_.erase(whose);
+            }};
+}
+
+}  // namespace fencegate::api

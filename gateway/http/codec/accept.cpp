@@ -1,0 +1,91 @@
+#include <gateway/http/codec/accept.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+
+namespace fencegate::http {
+namespace {
+
+char lower(char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+bool same(std::string_view a, std::string_view b) {
+    return std::ranges::equal(a, b, [](char x, char y) { return lower(x) == lower(y); });
+}
+
+std::string_view trim(std::string_view text) {
+    while (!text.empty() && (text.front() == ' ' || text.front() == '\t'))
+        text.remove_prefix(1);
+    while (!text.empty() && (text.back() == ' ' || text.back() == '\t'))
+        text.remove_suffix(1);
+    return text;
+}
+
+/// Takes what stands before `separator` off the front of `rest`.
+std::string_view take(std::string_view& rest, char separator) {
+    // What a quoted parameter holds separates nothing.
+    std::size_t at = 0;
+    for (bool quoted = false; at < rest.size() && (quoted || rest[at] != separator); ++at) {
+        if (rest[at] == '"') quoted = !quoted;
+        if (quoted && rest[at] == '\\') ++at;
+    }
+    if (at >= rest.size()) at = std::string_view::npos;
+    const std::string_view head = rest.substr(0, at);
+    rest = at == std::string_view::npos ? std::string_view{} : rest.substr(at + 1);
+    return trim(head);
+}
+
+double quality(std::string_view parameters) {
+    while (!parameters.empty()) {
+        const std::string_view parameter = take(parameters, ';');
+        if (parameter.size() < 3 || lower(parameter[0]) != 'q' || parameter[1] != '=') continue;
+        double q = 0;
+        const auto [end, error] = std::from_chars(parameter.data() + 2, parameter.data() + parameter.size(), q);
+        return error == std::errc{} && end == parameter.data() + parameter.size() ? std::clamp(q, 0.0, 1.0) : 0.0;
+    }
+    return 1;
+}
+
+/// How exactly a range names a type: 0 not at all, 1 by `*/*`, 2 by `type/*`, 3 in full.
+int exactness(std::string_view range, std::string_view type) {
+    if (same(range, type)) return 3;
+    if (range == "*/*") return 1;
+    if (range.size() > 2 && range.ends_with("/*") && type.size() >= range.size() &&
+        same(range.substr(0, range.size() - 1), type.substr(0, range.size() - 1))) {
+        return 2;
+    }
+    return 0;
+}
+
+}  // namespace
+
+std::optional<std::size_t> preferred_type(std::string_view accept, std::span<const std::string_view> offers) {
+    if (trim(accept).empty()) return 0;
+    std::optional<std::size_t> best;
+    double best_quality = 0;
+    for (std::size_t i = 0; i < offers.size(); ++i) {
+        int most_exact = 0;
+        double wanted = 0;
+        for (std::string_view rest = accept; !rest.empty();) {
+            std::string_view parameters = take(rest, ',');
+            const std::string_view range = take(parameters, ';');
+            const int exact = exactness(range, offers[i]);
+            if (exact <= most_exact) continue;
+            most_exact = exact;
+            wanted = quality(parameters);
+        }
+        if (wanted > best_quality) {
+            best_quality = wanted;
+            best = i;
+        }
+    }
+    return best;
+}
+
+bool is_media_type(std::string_view content_type, std::string_view type) {
+    return same(take(content_type, ';'), type);
+}
+
+}  // namespace fencegate::http

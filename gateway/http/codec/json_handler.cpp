@@ -1,0 +1,177 @@
+#include <gateway/http/codec/json_handler.hpp>
+
+#include <gateway/domain/exact_number.hpp>
+#include <gateway/http/codec/json_pointer.hpp>
+
+#include <algorithm>
+
+namespace fencegate::http {
+namespace {
+
+/// What a value takes beside its characters, at least: itself, its place in an object, what holds it while it is read.
+constexpr std::size_t bytes_of_value = 64;
+/// Memory is taken in steps of so many bytes.
+constexpr std::size_t memory_step = 64 * 1024;
+
+bool has_nul(boost::json::string_view s) {
+    return s.find('\0') != boost::json::string_view::npos;
+}
+
+}  // namespace
+
+bool json_handler::on_document_begin(error_code&) {
+    values_.reset();
+    return true;
+}
+
+bool json_handler::count(std::size_t bytes, error_code& ec) {
+    bytes_ += bytes;
+    if (memory_ == nullptr || bytes_ <= bytes_paid_) return true;
+    const std::size_t step = std::max(bytes_ - bytes_paid_, memory_step);
+    exceeded_memory_ = !memory_->try_grow(step);
+    if (exceeded_memory_) ec = boost::json::error::array_too_large;  // told of by exceeded_memory()
+    bytes_paid_ += step;
+    return !exceeded_memory_;
+}
+
+bool json_handler::begin_value(std::size_t bytes, error_code& ec) {
+    if (!frames_.empty() && frames_.back().is_array) ++frames_.back().index;
+    return count(bytes_of_value + bytes, ec);
+}
+
+void json_handler::add_fault(std::string pointer, std::string detail) {
+    if (faults_.size() < faults_max) faults_.push_back({std::move(pointer), std::move(detail)});
+}
+
+/// Where the value stands that is being read: the last key of every open object, the last index of every open array.
+std::string json_handler::pointer_here() const {
+    std::string out;
+    for (std::size_t i = 0; i < frames_.size(); ++i) {
+        const frame& f = frames_[i];
+        if (f.is_array) {
+            out = child_pointer(out, f.index - 1);
+            continue;
+        }
+        const std::size_t keys_end = [&] {
+            for (std::size_t j = i + 1; j < frames_.size(); ++j) {
+                if (!frames_[j].is_array) return frames_[j].first_key;
+            }
+            return keys_.size();
+        }();
+        if (keys_end > f.first_key) out = child_pointer(out, keys_[keys_end - 1]);
+    }
+    return out;
+}
+
+bool json_handler::on_object_begin(error_code& ec) {
+    if (!begin_value(0, ec)) return false;
+    frames_.push_back({keys_.size(), 0, false});
+    return true;
+}
+
+void json_handler::check_keys(std::size_t first_key) {
+    scratch_.assign(keys_.begin() + static_cast<std::ptrdiff_t>(first_key), keys_.end());
+    keys_.resize(first_key);
+    std::sort(scratch_.begin(), scratch_.end());
+    for (std::size_t i = 1; i < scratch_.size(); ++i) {
+        const bool told = i >= 2 && scratch_[i - 2] == scratch_[i];
+        if (scratch_[i - 1] == scratch_[i] && !told) {
+            add_fault(child_pointer(pointer_here(), scratch_[i]), "stands more than once in its object");
+        }
+    }
+}
+
+bool json_handler::on_object_end(std::size_t n, error_code&) {
+    const std::size_t first_key = frames_.back().first_key;
+    frames_.pop_back();  // Now pointer_here() is the place of the object itself.
+    check_keys(first_key);
+    values_.push_object(n);
+    return true;
+}
+
+bool json_handler::on_array_begin(error_code& ec) {
+    if (!begin_value(0, ec)) return false;
+    frames_.push_back({keys_.size(), 0, true});
+    return true;
+}
+
+bool json_handler::on_array_end(std::size_t n, error_code&) {
+    frames_.pop_back();
+    values_.push_array(n);
+    return true;
+}
+
+bool json_handler::on_key_part(string_view s, std::size_t, error_code& ec) {
+    if (!count(s.size(), ec)) return false;
+    partial_key_.append(s.data(), s.size());
+    values_.push_chars(s);
+    return true;
+}
+
+bool json_handler::on_key(string_view s, std::size_t, error_code& ec) {
+    if (!count(s.size(), ec)) return false;
+    if (partial_key_.empty()) {
+        keys_.emplace_back(s.data(), s.size());
+    } else {
+        partial_key_.append(s.data(), s.size());
+        keys_.emplace_back(unescaped_.emplace_back(std::move(partial_key_)));
+        partial_key_.clear();
+    }
+    if (keys_.back().find('\0') != std::string_view::npos) {
+        add_fault(pointer_here(), "the key holds U+0000, which PostgreSQL does not have");
+    }
+    values_.push_key(s);
+    return true;
+}
+
+bool json_handler::on_string_part(string_view s, std::size_t, error_code& ec) {
+    if (!count(s.size(), ec)) return false;
+    string_has_nul_ = string_has_nul_ || has_nul(s);
+    values_.push_chars(s);
+    return true;
+}
+
+bool json_handler::on_string(string_view s, std::size_t, error_code& ec) {
+    if (!begin_value(s.size(), ec)) return false;
+    if (string_has_nul_ || has_nul(s)) add_fault(pointer_here(), "holds U+0000, which PostgreSQL does not have");
+    string_has_nul_ = false;
+    values_.push_string(s);
+    return true;
+}
+
+bool json_handler::on_int64(std::int64_t i, string_view s, error_code& ec) {
+    if (!begin_value(0, ec)) return false;
+    if (i == 0 && s.front() == '-') {
+        values_.push_string(
+            exact_number({s.data(), s.size()}).get_string());  // a zero with a sign, which no integer has
+    } else {
+        values_.push_int64(i);
+    }
+    return true;
+}
+
+bool json_handler::on_uint64(std::uint64_t u, string_view, error_code& ec) {
+    if (!begin_value(0, ec)) return false;
+    values_.push_uint64(u);
+    return true;
+}
+
+bool json_handler::on_double(double, string_view s, error_code& ec) {
+    if (!begin_value(s.size(), ec)) return false;
+    values_.push_string(exact_number({s.data(), s.size()}).get_string());
+    return true;
+}
+
+bool json_handler::on_bool(bool b, error_code& ec) {
+    if (!begin_value(0, ec)) return false;
+    values_.push_bool(b);
+    return true;
+}
+
+bool json_handler::on_null(error_code& ec) {
+    if (!begin_value(0, ec)) return false;
+    values_.push_null();
+    return true;
+}
+
+}  // namespace fencegate::http

@@ -1,0 +1,219 @@
+#include <gateway/http/codec/problem.hpp>
+
+#include <gateway/http/codec/accept.hpp>
+#include <gateway/http/codec/json_io.hpp>
+
+#include <boost/json/serialize.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace fencegate::http {
+namespace {
+
+constexpr std::optional<std::chrono::milliseconds> no_retry{};
+constexpr std::optional<std::chrono::milliseconds> soon{1'000};
+
+constexpr std::array<problem_kind, 30> kinds{{
+    {errc::invalid_request, "invalid-request", 400, "The request is not valid",
+     "The request breaks a rule of the interface. The member errors names each faulty field and says what is wrong "
+     "with it. Nothing was "
+     "done; sending the same again does not help.",
+     no_retry},
+    {errc::unauthenticated, "unauthenticated", 401, "No valid API key",
+     "Send an API key as 'Authorization: Bearer KEY' or in X-Api-Key. Nothing was done.", no_retry},
+    {errc::forbidden, "forbidden", 403, "Not allowed",
+     "The API key lacks a scope, or the request comes from a page of another site; detail says which. Nothing was "
+     "done.",
+     no_retry},
+    {errc::resource_not_covered, "resource-not-covered", 403, "A row lies outside the lease",
+     "The write touched a row of a resource that the lease does not cover. The whole call was undone. Take a lease on "
+     "that resource.",
+     no_retry},
+    {errc::lease_not_authentic, "lease-not-authentic", 403, "The lease_id is not authentic",
+     "The lease_id was not made by this cluster, or was changed on its way. Send it back exactly as it was given.",
+     no_retry},
+    {errc::misdirected_request, "misdirected-request", 421, "Not a host of this gateway",
+     "The request names a host that this gateway does not serve: neither a loopback name or address, nor the address "
+     "that "
+     "it came in on, nor one of http.allowed_hosts. Nothing was done. A web page that points its own host name at this "
+     "machine gets no further.",
+     no_retry},
+    {errc::not_found, "not-found", 404, "Not found", "There is nothing at this address.", no_retry},
+    {errc::method_not_allowed, "method-not-allowed", 405, "Method not allowed",
+     "The address exists, but not for this method. The header Allow lists the methods that it has.", no_retry},
+    {errc::not_acceptable, "not-acceptable", 406, "No acceptable media type",
+     "The answer cannot be given in a media type that the header Accept allows. Nothing was done.", no_retry},
+    {errc::too_large, "too-large", 413, "Request too large",
+     "The body is larger than the gateway takes. Nothing was done.", no_retry},
+    {errc::header_too_large, "header-too-large", 431, "Request header too large",
+     "The request has more header bytes or more header fields than the gateway takes, or its chunks carry more beside "
+     "the body than that. Nothing was done.",
+     no_retry},
+    {errc::unsupported_media_type, "unsupported-media-type", 415, "Unsupported media type",
+     "Send the body as application/json in UTF-8, without Content-Encoding. Nothing was done.", no_retry},
+    {errc::expectation_failed, "expectation-failed", 409, "Not as expected",
+     "An operation with expect_rows met another number of rows, or a lease to be taken away has another token than "
+     "expected_token. Nothing was changed. Read again, then decide.",
+     no_retry},
+    {errc::constraint_violation, "constraint-violation", 409, "A constraint was violated",
+     "The database refused a value by a constraint; sqlstate and constraint name it. The whole call was undone.",
+     no_retry},
+    {errc::idempotency_in_progress, "idempotency-in-progress", 409, "The same call is still under way",
+     "A call with the same Idempotency-Key has not ended yet. Nothing was done; repeat it, and get that call's "
+     "outcome.",
+     soon},
+    {errc::renewals_exhausted, "renewals-exhausted", 409, "The lease is at its limit",
+     "The lease was renewed as often, or is held as long, as the configuration allows, or it has as many holds as a "
+     "lease may have; detail says which. It stays as it is. For another hold give one back; for more time take a new "
+     "lease after this one.",
+     no_retry},
+    {errc::write_conflict, "write-conflict", 409, "In conflict with another transaction",
+     "The write met another transaction: a serialization failure, a deadlock or a lock that was not free in time. The "
+     "whole call was undone; it is "
+     "safe to repeat it.",
+     no_retry},
+    {errc::lease_lost, "lease-lost", 410, "The lease is lost",
+     "A majority of the nodes no longer holds this lease: it ran out, was released or was taken away. It never comes "
+     "back. Take a new one and "
+     "read again what the work was based on.",
+     no_retry},
+    {errc::stale_fencing_token, "stale-fencing-token", 412, "A newer holder has written",
+     "The database has seen a higher fencing token for the resource, so a newer holder is at work. Nothing was "
+     "changed, and the refusal is in the "
+     "history. Stop working under this lease.",
+     no_retry},
+    {errc::fencing_required, "fencing-required", 428, "A lease is required",
+     "A write is only done under a lease. Send its lease_id in the body, or in the header Fencing-Lease.", no_retry},
+    {errc::unprocessable, "unprocessable", 422, "The database does not know this",
+     "An unknown table, column or function, or a value that does not fit its type. The whole call was undone.",
+     no_retry},
+    {errc::idempotency_mismatch, "idempotency-mismatch", 422, "The idempotency key can't be used again",
+     "The header Idempotency-Key was sent before, with another request, whose outcome is still kept; or it took a hold "
+     "of a lease that was given back while other holds keep the lease; detail says which. Nothing was done; use a new "
+     "key for a new request.",
+     no_retry},
+    {errc::resource_locked, "resource-locked", 423, "The resource is locked",
+     "Another lease holds the resource. remaining_ms says for how long at most; a new try may wait in the queue by "
+     "wait_ms. Where nodes is given, no lease but another value is under the resource's key there, and an operator "
+     "has to look at it.",
+     no_retry},
+    {errc::too_many_requests, "too-many-requests", 429, "Too many requests",
+     "Slow down; Retry-After says for how long. Nothing was done.", soon},
+    {errc::too_many_waiters, "too-many-waiters", 429, "Too many callers wait",
+     "As many callers wait for a lease as the configuration allows. Nothing was done.", soon},
+    {errc::no_quorum, "no-quorum", 503, "Too few lock nodes answered",
+     "No majority of the Redis nodes answered; nodes says what each of them did. No lease was given. A lease that was "
+     "to be renewed may have "
+     "been extended on some nodes.",
+     soon},
+    {errc::storage_unavailable, "storage-unavailable", 503, "The database is unavailable",
+     "PostgreSQL could not be reached or did not answer in time. Nothing was changed, unless outcome_unknown is true.",
+     soon},
+    {errc::overloaded, "overloaded", 503, "Overloaded", "The gateway's queue is full. Nothing was done; try again.",
+     soon},
+    {errc::shutting_down, "shutting-down", 503, "Shutting down",
+     "This gateway is stopping. Nothing was done; another gateway can serve the call.", soon},
+    {errc::internal_error, "internal-error", 500, "Internal error",
+     "The gateway has a fault. The log has the details under the request_id. Whether anything was done is not known.",
+     no_retry},
+}};
+
+constexpr bool in_order() {
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+        if (static_cast<std::size_t>(kinds[i].code) != i) return false;
+    }
+    return true;
+}
+static_assert(in_order(), "one row a value of errc, in its order");
+
+void append_errors(std::string& out, const std::vector<field_error>& errors) {
+    out += '[';
+    for (const field_error& e : errors) {
+        if (&e != errors.data()) out += ',';
+        object_writer(out).text("pointer", e.pointer).text("detail", e.detail).end();
+    }
+    out += ']';
+}
+
+/// The detail with the first of the faulty fields and what is wrong with it; `errors` has all of them.
+std::string detail_of(const failure& f) {
+    if (f.errors.empty()) return f.detail;
+    const field_error& first = f.errors.front();
+    if (first.detail == f.detail) return f.detail;
+    std::string out = f.detail;
+    if (out.ends_with('.')) out.pop_back();
+    out += ": ";
+    if (!first.pointer.empty()) out += first.pointer + ' ';
+    out += first.detail;
+    if (out.ends_with('.')) out.pop_back();
+    if (f.errors.size() > 1) out += " (" + std::to_string(f.errors.size() - 1) + " more in errors)";
+    return out + '.';
+}
+
+}  // namespace
+
+const problem_kind& kind_of(errc code) {
+    return kinds.at(static_cast<std::size_t>(code));
+}
+
+std::span<const problem_kind> problem_kinds() {
+    return kinds;
+}
+
+response problem_response(const failure& f, std::string_view request_id) {
+    const problem_kind& kind = kind_of(f.code);
+    response out;
+    out.status = kind.status;
+    out.problem = kind.slug;
+    out.content_type = "application/problem+json";
+    out.body.reserve(256 + f.detail.size());
+
+    object_writer document(out.body);
+    document.key("type");
+    out.body += "\"/problems/";
+    out.body += kind.slug;
+    out.body += '"';
+    document.text("title", kind.title)
+        .number("status", kind.status)
+        .text("detail", detail_of(f))
+        .text("request_id", request_id);
+    if (f.outcome_unknown) document.boolean("outcome_unknown", true);
+    for (const auto& fact : f.facts) {
+        document.raw({fact.key().data(), fact.key().size()}, boost::json::serialize(fact.value()));
+    }
+    if (!f.errors.empty()) {
+        document.key("errors");
+        append_errors(out.body, f.errors);
+    }
+    document.end();
+
+    const auto retry_after = f.retry_after ? f.retry_after : kind.retry_after;
+    if (retry_after) {
+        const auto seconds = std::chrono::ceil<std::chrono::seconds>(*retry_after);
+        out.headers.emplace_back("Retry-After", std::to_string(std::max<long long>(seconds.count(), 1)));
+    }
+    return out;
+}
+
+result<response> explain_problem(std::string_view slug, std::string_view accept) {
+    for (const problem_kind& kind : kinds) {
+        if (kind.slug != slug) continue;
+        const std::string heading = std::to_string(kind.status) + " " + std::string(kind.slug);
+        response out;
+        // Plain text first: what a terminal asks for by */*. A browser names text/html and gets it.
+        if (preferred_type(accept, {"text/plain", "text/html"}) == std::size_t{1}) {
+            out.content_type = "text/html; charset=utf-8";
+            out.body = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + heading +
+                       "</title></head>\n<body><h1>" + std::string(kind.title) + "</h1>\n<p><code>" + heading +
+                       "</code></p>\n<p>" + std::string(kind.explanation) + "</p></body></html>\n";
+        } else {
+            out.content_type = "text/plain; charset=utf-8";
+            out.body = heading + "\n" + std::string(kind.title) + "\n\n" + std::string(kind.explanation) + "\n";
+        }
+        return out;
+    }
+    return make_failure(errc::not_found, "There is no problem of this name.");
+}
+
+}  // namespace fencegate::http

@@ -1,0 +1,104 @@
+#include <gateway/http/routing/dispatcher.hpp>
+
+#include <gateway/http/codec/problem.hpp>
+#include <gateway/runtime/random.hpp>
+
+#include <lockcore/encoding.hpp>
+
+#include <algorithm>
+
+namespace fencegate::http {
+namespace {
+
+constexpr std::size_t request_id_max = 128;
+
+bool is_zero(std::string_view text) {
+    return text.find_first_not_of('0') == std::string_view::npos;
+}
+
+}  // namespace
+
+dispatcher::dispatcher(std::vector<route> routes, const std::vector<api_key>& keys, const http_config& cfg)
+    : router_(std::move(routes)),
+      authenticator_(keys),
+      origin_rules_(cfg, keys.empty()),
+      request_timeout_(cfg.request_timeout) {}
+
+dispatcher::plan dispatcher::prepare(request& r, const sender& from, std::chrono::steady_clock::time_point now) const {
+    r.request_id = request_id_of(r);
+    r.trace_id = trace_id_of(r.header("traceparent"));
+    r.deadline = now + request_timeout_;
+
+    plan out;
+    const auto refuse = [&](const failure& f) { out.answer = problem_response(f, r.request_id); };
+    if (const auto served = origin_rules_.check(r, from.host, from.local_address); !served) {
+        refuse(served.error());
+        return out;
+    }
+    router::match found = router_.find(r.verb, r.path);
+    switch (found.what) {
+        case router::outcome::found:
+            break;
+        case router::outcome::not_found:
+            refuse(make_failure(errc::not_found, "There is nothing at this address."));
+            return out;
+        case router::outcome::malformed:
+            refuse(make_failure(errc::invalid_request, "The path has a percent sign without two hexadecimal digits."));
+            return out;
+        case router::outcome::method_not_allowed:
+            refuse(make_failure(errc::method_not_allowed,
+                                "This address does not have this method; it has " + found.allow + "."));
+            out.answer.headers.emplace_back("Allow", std::move(found.allow));
+            return out;
+        case router::outcome::options:
+            out.answer.status = 204;
+            out.answer.headers.emplace_back("Allow", std::move(found.allow));
+            return out;
+    }
+    out.route_path = found.target->path;
+    r.path_parameters = std::move(found.parameters);
+    if (found.target->needs) {
+        const auto who = authenticator_.identify(from.authorization, from.x_api_key);
+        if (!who) {
+            refuse(who.error());
+            out.answer.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"fencegate\"");
+            return out;
+        }
+        out.principal = (*who)->principal;
+        r.principal = (*who)->principal;
+        r.scopes = (*who)->scopes;
+        const auto allowed = require_scope(r.scopes, *found.target->needs);
+        if (!allowed) {
+            refuse(allowed.error());
+            return out;
+        }
+    }
+    out.target = found.target;
+    return out;
+}
+
+std::string request_id_of(const request& r) {
+    const std::string_view sent = r.header("x-request-id");
+    const bool sane = !sent.empty() && sent.size() <= request_id_max &&
+                      std::ranges::all_of(sent, [](char c) { return c > ' ' && c <= '~'; });
+    return sane ? std::string(sent) : runtime::random_hex128();
+}
+
+std::string_view trace_id_of(std::string_view traceparent) {
+    // version "-" trace-id "-" parent-id "-" flags; a later version may add more behind another dash.
+    constexpr std::size_t size_of_version_0 = 55;
+    if (traceparent.size() < size_of_version_0) return {};
+    const std::string_view version = traceparent.substr(0, 2);
+    const std::string_view trace_id = traceparent.substr(3, 32);
+    const std::string_view parent_id = traceparent.substr(36, 16);
+    const std::string_view flags = traceparent.substr(53, 2);
+    const bool dashes = traceparent[2] == '-' && traceparent[35] == '-' && traceparent[52] == '-';
+    const bool hex = lockcore::is_lower_hex(version) && lockcore::is_lower_hex(trace_id) &&
+                     lockcore::is_lower_hex(parent_id) && lockcore::is_lower_hex(flags);
+    const bool length =
+        traceparent.size() == size_of_version_0 || (version != "00" && traceparent[size_of_version_0] == '-');
+    if (!dashes || !hex || !length || version == "ff" || is_zero(trace_id) || is_zero(parent_id)) return {};
+    return trace_id;
+}
+
+}  // namespace fencegate::http

@@ -1,0 +1,66 @@
+#include <gateway/http/routing/origin_rules.hpp>
+
+#include <algorithm>
+
+namespace fencegate::http {
+namespace {
+
+bool is_safe(method verb) {
+    return verb == method::get || verb == method::head || verb == method::options;
+}
+
+/// A link that somebody follows: its page is shown, and the site that had the link can't read it.
+bool is_navigation(const request& r) {
+    return is_safe(r.verb) && r.header("sec-fetch-mode") == "navigate" && r.header("sec-fetch-dest") == "document";
+}
+
+std::uint16_t port_of(const authority& named, std::uint16_t default_port) {
+    return named.port.value_or(default_port);
+}
+
+}  // namespace
+
+origin_rules::origin_rules(const http_config& cfg, bool keyless) : allowed_(cfg.allowed_hosts), keyless_(keyless) {}
+
+bool origin_rules::is_allowed(const authority& named) const {
+    return std::ranges::any_of(allowed_, [&](const authority& entry) {
+        return entry.host == named.host && (!entry.port || entry.port == named.port);
+    });
+}
+
+bool origin_rules::is_own_host(const authority& named, std::string_view local_address) const {
+    return is_loopback_host(named.host) || named.host == local_address || is_allowed(named);
+}
+
+bool origin_rules::is_own_origin(std::string_view origin, const authority& host) const {
+    const std::size_t mark = origin.find("://");
+    if (mark == std::string_view::npos) return false;  // "null": a sandboxed frame or a file
+    const std::uint16_t default_port = origin.substr(0, mark) == "https" ? 443 : 80;
+    const auto named = parse_authority(origin.substr(mark + 3));
+    if (!named) return false;
+    if (is_allowed(*named)) return true;
+    return named->host == host.host && port_of(*named, default_port) == port_of(host, default_port);
+}
+
+result<void> origin_rules::check(const request& r, std::string_view host, std::string_view local_address) const {
+    if (host.empty()) return {};
+    const auto named = parse_authority(host);
+    if (!named) return invalid_field("Host", "has to be a host name or an IP address, with or without a port");
+    if ((keyless_ || !allowed_.empty()) && !is_own_host(*named, local_address)) {
+        return make_failure(errc::misdirected_request,
+                            "This gateway does not serve the host " + named->host + "; http.allowed_hosts adds hosts.");
+    }
+    if (!keyless_ && is_safe(r.verb)) return {};
+    const failure foreign = make_failure(
+        errc::forbidden, "The request comes from a page of another site, which may not call this gateway.");
+    if (r.has_header("origin")) {
+        if (!is_own_origin(r.header("origin"), *named)) return foreign;
+        return {};
+    }
+    const std::string_view site = r.header("sec-fetch-site");
+    const bool own_site = site.empty() || site == "same-origin" || site == "none";
+    if (!own_site && !is_navigation(r)) return foreign;
+    return {};
+}
+
+}  // namespace fencegate::http

@@ -1,0 +1,85 @@
+#include <gateway/http/transport/listener.hpp>
+
+#include <gateway/http/transport/session.hpp>
+
+#include <spdlog/spdlog.h>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <sys/socket.h>
+
+namespace fencegate::http {
+namespace {
+
+namespace asio = boost::asio;
+using reuse_port = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
+
+/// After an error such as "too many open files", which does not go away by trying at once.
+constexpr std::chrono::milliseconds pause_after_error{100};
+constexpr std::chrono::seconds pause_between_warnings{10};
+
+}  // namespace
+
+listener::listener(asio::io_context& io, std::shared_ptr<session_group> sessions,
+                   std::shared_ptr<connection_count> connections)
+    : acceptor_(io), sessions_(std::move(sessions)), connections_(std::move(connections)) {}
+
+void listener::open(const asio::ip::tcp::endpoint& at, bool share_port) {
+    acceptor_.open(at.protocol());
+    acceptor_.set_option(asio::socket_base::reuse_address(true));
+    if (share_port) acceptor_.set_option(reuse_port(true));
+    acceptor_.bind(at);
+    acceptor_.listen(asio::socket_base::max_listen_connections);
+}
+
+void listener::start() {
+    auto accepting = accept_all(shared_from_this());
+    asio::co_spawn(acceptor_.get_executor(), std::move(accepting), asio::detached);
+}
+
+void listener::stop() {
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);
+}
+
+asio::awaitable<void> listener::accept_all(std::shared_ptr<listener> self) {
+    listener& l = *self;
+    asio::steady_timer pause(co_await asio::this_coro::executor);
+    std::chrono::steady_clock::time_point next_warning{};
+    while (l.acceptor_.is_open()) {
+        tcp_socket socket(l.acceptor_.get_executor());
+        boost::system::error_code ec;
+        co_await l.acceptor_.async_accept(socket, asio::redirect_error(asio::use_awaitable, ec));
+        if (!l.acceptor_.is_open()) co_return;
+        if (ec == asio::error::connection_aborted) continue;
+        if (ec) {
+            const auto now = std::chrono::steady_clock::now();
+            if (now >= next_warning) {
+                spdlog::warn("http accept failed, and goes on failing or not: {}", ec.message());
+                next_warning = now + pause_between_warnings;
+            }
+            pause.expires_after(pause_after_error);
+            co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+            continue;
+        }
+        const asio::ip::address peer = socket.remote_endpoint(ec).address();
+        if (ec) continue;  // it has gone already
+        const auto admitted = l.connections_->try_add(peer);
+        if (admitted != connection_count::admission::admitted) {
+            const bool of_address = admitted == connection_count::admission::address_full;
+            if (!l.sessions_->close_oldest_idle(of_address ? &peer : nullptr)) {
+                l.sessions_->refuse(std::move(socket), admitted);
+                continue;
+            }
+            l.connections_->add(peer);
+        }
+        socket.set_option(asio::ip::tcp::no_delay(true), ec);
+        session::start(std::make_shared<session>(std::move(socket), peer, l.sessions_));
+    }
+}
+
+}  // namespace fencegate::http

@@ -1,0 +1,129 @@
+#include <gateway/http/transport/request_parser.hpp>
+
+#include <boost/beast/http/error.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace fencegate::http {
+namespace {
+
+/// Fields that mean one thing; given twice, one reader could take the first and another the last.
+constexpr std::array<std::string_view, 12> single_fields{
+    "accept",          "content-type", "content-encoding", "fencing-lease", "fencing-resource",  "fencing-token",
+    "idempotency-key", "origin",       "sec-fetch-site",   "traceparent",   "transfer-encoding", "x-request-id"};
+
+/// A body's memory is reserved in one piece up to here; a larger one grows as it really arrives, so that a claim alone
+/// costs nothing.
+constexpr std::uint64_t reserved_max = 64 * 1024;
+
+std::string lower_case(boost::beast::string_view text) {
+    std::string out(text.size(), '\0');
+    std::ranges::transform(text, out.begin(),
+                           [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    return out;
+}
+
+std::string_view view(boost::beast::string_view text) {
+    return {text.data(), text.size()};
+}
+
+}  // namespace
+
+request_parser::request_parser(const http_config& cfg)
+    : header_max_bytes_(cfg.header_max_bytes), header_fields_max_(cfg.header_fields_max) {
+    eager(true);
+    header_limit(static_cast<std::uint32_t>(cfg.header_max_bytes));
+    body_limit(static_cast<std::uint64_t>(cfg.body_max_bytes));
+}
+
+void request_parser::refuse(std::string_view why, error_code& ec) {
+    fault_ = why;
+    ec = boost::beast::http::error::bad_field;
+}
+
+void request_parser::on_request_impl(boost::beast::http::verb, string_view method_text, string_view target, int version,
+                                     error_code& ec) {
+    version_ = version;
+    message.verb = http::parse_method(view(method_text));
+    std::string_view rest = view(target);
+    const std::string scheme = lower_case(target.substr(0, std::string_view("https://").size()));
+    if (scheme.starts_with("http://") || scheme == "https://") {
+        // The absolute form, as sent to proxies, has to be taken too, and its host goes before the header's (RFC 9112,
+        // 3.2.2).
+        rest.remove_prefix(rest.find("//") + 2);
+        const std::size_t end_of_authority = std::min(rest.find_first_of("/?#"), rest.size());
+        host = rest.substr(0, end_of_authority);
+        absolute_target_ = true;
+        if (host.empty()) return refuse("The request target has a scheme, but no host.", ec);
+        rest = end_of_authority == rest.size() ? "/" : rest.substr(end_of_authority);
+    }
+    if (rest.find('#') != std::string_view::npos) return refuse("The request target has a fragment.", ec);
+    const std::size_t mark = rest.find('?');
+    message.path = rest.substr(0, mark);
+    if (message.path.empty()) message.path = "/";
+    if (mark != std::string_view::npos) message.query = rest.substr(mark + 1);
+    message.headers.reserve(8);
+}
+
+void request_parser::on_field_impl(boost::beast::http::field, string_view name_text, string_view value,
+                                   error_code& ec) {
+    if (++fields_ > header_fields_max_) {
+        exceeded_header_limit_ = true;
+        return refuse("The request has more than " + std::to_string(header_fields_max_) +
+                          " header fields (http.header_fields_max).",
+                      ec);
+    }
+    if (header_over_) return;
+    std::string name = lower_case(name_text);
+    if (name == "host") {
+        ++hosts_;
+        if (!absolute_target_) host = view(value);
+        return;
+    }
+    if (name == "authorization" || name == "x-api-key") {
+        std::string& slot = name == "authorization" ? authorization : x_api_key;
+        if (!slot.empty()) return refuse("The API key is given twice.", ec);
+        slot = view(value);
+        return;
+    }
+    if (name == "transfer-encoding" && lower_case(value) != "chunked") {
+        return refuse("Of transfer encodings only 'chunked' is taken.", ec);
+    }
+    if (name == "expect") expects_continue_ = lower_case(value) == "100-continue";
+    if (std::ranges::find(single_fields, std::string_view(name)) != single_fields.end() && message.has_header(name)) {
+        return refuse("The header " + std::string(view(name_text)) + " is given twice; it has one meaning only.", ec);
+    }
+    message.headers.emplace_back(std::move(name), std::string(view(value)));
+}
+
+void request_parser::on_header_impl(error_code& ec) {
+    header_over_ = true;
+    if (hosts_ == 1 && host.empty() && version_ >= 11) refuse("The header Host is empty.", ec);
+    if (hosts_ > 1 || (hosts_ == 0 && version_ >= 11)) refuse("The request needs exactly one header Host.", ec);
+}
+
+void request_parser::on_body_init_impl(const boost::optional<std::uint64_t>& content_length, error_code&) {
+    if (content_length) message.body.reserve(static_cast<std::size_t>(std::min(*content_length, reserved_max)));
+}
+
+std::size_t request_parser::on_body_impl(string_view body, error_code&) {
+    message.body.append(body.data(), body.size());
+    return body.size();
+}
+
+void request_parser::on_chunk_header_impl(std::uint64_t, string_view extensions, error_code& ec) {
+    extension_bytes_ += extensions.size();
+    if (extension_bytes_ <= header_max_bytes_) return;
+    exceeded_header_limit_ = true;
+    refuse("The extensions of the body's chunks are larger than " + std::to_string(header_max_bytes_) +
+               " bytes (http.header_max_bytes).",
+           ec);
+}
+
+std::size_t request_parser::on_chunk_body_impl(std::uint64_t, string_view body, error_code&) {
+    message.body.append(body.data(), body.size());
+    return body.size();
+}
+
+}  // namespace fencegate::http

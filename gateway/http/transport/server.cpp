@@ -1,0 +1,121 @@
+#include <gateway/http/transport/server.hpp>
+
+#include <gateway/http/routing/dispatcher.hpp>
+#include <gateway/http/transport/listener.hpp>
+#include <gateway/http/transport/session_group.hpp>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/system/system_error.hpp>
+
+namespace fencegate::http {
+namespace {
+
+namespace asio = boost::asio;
+
+/// After the requests were cancelled: time for their handlers to end.
+constexpr std::chrono::seconds time_to_cancel{1};
+
+}  // namespace
+
+struct server::impl {
+    struct loop {
+        asio::io_context* io = nullptr;
+        std::shared_ptr<session_group> sessions;
+        std::shared_ptr<listener> accepting;
+    };
+    http_config cfg;
+    std::shared_ptr<connection_count> connections;
+    std::vector<loop> loops;
+    std::uint16_t port = 0;
+
+    void open_all();
+};
+
+server::server(http_config cfg, const std::vector<api_key>& keys, std::vector<route> routes,
+               std::vector<asio::io_context*> loops, memory_budgets& memory, request_observer& observer)
+    : impl_(std::make_unique<impl>()) {
+    impl_->cfg = std::move(cfg);
+    impl_->connections =
+        std::make_shared<connection_count>(impl_->cfg.connections_max, impl_->cfg.connections_per_address_max);
+    const auto shared = std::make_shared<const dispatcher>(std::move(routes), keys, impl_->cfg);
+    for (asio::io_context* io : loops) {
+        impl::loop l;
+        l.io = io;
+        l.sessions = std::make_shared<session_group>(*io, impl_->cfg, shared, impl_->connections, memory, observer);
+        l.accepting = std::make_shared<listener>(*io, l.sessions, impl_->connections);
+        impl_->loops.push_back(std::move(l));
+    }
+}
+
+server::~server() = default;
+
+void server::impl::open_all() {
+    asio::ip::tcp::endpoint at(asio::ip::make_address(cfg.address), cfg.port);
+    const bool share_port = loops.size() > 1;
+    if (share_port && at.port() != 0) {
+        // SO_REUSEPORT would let a second gateway on the same port take half of the connections unnoticed: ask for the
+        // port alone first.
+        asio::io_context unused;
+        const auto probe = std::make_shared<listener>(unused, nullptr, nullptr);
+        probe->open(at, false);
+    }
+    for (const loop& l : loops) {
+        l.accepting->open(at, share_port);
+        at.port(l.accepting->endpoint().port());
+    }
+    port = at.port();
+}
+
+result<void> server::listen() {
+    try {
+        impl_->open_all();
+    } catch (const boost::system::system_error& e) {
+        return make_failure(errc::internal_error, "cannot listen on " + impl_->cfg.address + ":" +
+                                                      std::to_string(impl_->cfg.port) + ": " + e.code().message());
+    }
+    return {};
+}
+
+void server::start() {
+    for (const impl::loop& l : impl_->loops) {
+        asio::post(*l.io, [l] {
+            l.sessions->start();
+            l.accepting->start();
+        });
+    }
+}
+
+std::uint16_t server::port() const {
+    return impl_->port;
+}
+
+std::size_t server::connections() const {
+    return impl_->connections->value();
+}
+
+void server::stop_accepting() {
+    for (const impl::loop& l : impl_->loops) {
+        asio::post(*l.io, [l] {
+            l.accepting->stop();
+            l.sessions->close_idle();
+        });
+    }
+}
+
+bool server::stop(std::chrono::steady_clock::time_point until) {
+    stop_accepting();
+    const bool all_ended = impl_->connections->wait_for_none(until);
+    if (!all_ended) {
+        for (const impl::loop& l : impl_->loops) {
+            asio::post(*l.io, [sessions = l.sessions] { sessions->cancel_all(); });
+        }
+        impl_->connections->wait_for_none(std::chrono::steady_clock::now() + time_to_cancel);
+    }
+    for (const impl::loop& l : impl_->loops) {
+        asio::post(*l.io, [sessions = l.sessions] { sessions->close_all(); });
+    }
+    return all_ended;
+}
+
+}  // namespace fencegate::http

@@ -1,0 +1,387 @@
+#include <gateway/http/transport/session.hpp>
+
+#include <gateway/http/codec/problem.hpp>
+
+#include <spdlog/spdlog.h>
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+
+#include <poll.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fencegate::http {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::steady_clock;
+
+/// A first read; a body that is known to be longer is read in larger pieces.
+constexpr std::size_t read_size = 8 * 1024;
+constexpr std::size_t read_size_in_body = 64 * 1024;
+/// How long what a refused caller still sends is read and dropped, so that the answer is not lost to a reset: in all,
+/// from one piece to the next, and while the server stops. The times are those of nginx's lingering_close.
+constexpr std::chrono::seconds linger_time{30};
+constexpr std::chrono::seconds linger_pause{5};
+constexpr std::chrono::seconds linger_time_at_stop{2};
+constexpr std::size_t linger_bytes_max = std::size_t{4} << 30U;
+/// A caller that has taken nothing for so long may be cut off where its answer's memory is needed.
+constexpr std::chrono::seconds stalled_after{1};
+/// A request that has been on its way for so long may be given up for a new connection where all are taken.
+constexpr std::chrono::seconds replaceable_after{1};
+
+/// One line a request.
+void log_access(const served_request& s) {
+    const auto level = s.status >= 500 ? spdlog::level::info : spdlog::level::debug;
+    spdlog::logger& log = *spdlog::default_logger_raw();
+    if (!log.should_log(level)) return;
+    const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(s.time).count();
+    log.log(level, "http method={} route={} status={} us={} request_id={} principal={}", to_string(s.verb),
+            s.route_path, s.status, microseconds, s.request_id, s.principal);
+}
+
+asio::awaitable<response> ready(response answer) {
+    co_return answer;
+}
+
+}  // namespace
+
+session::session(tcp_socket socket, const asio::ip::address& peer, std::shared_ptr<session_group> group)
+    : group_member(peer), socket_(std::move(socket)), group_(std::move(group)) {
+    boost::system::error_code ignored;
+    socket_.non_blocking(true, ignored);
+    const auto local = socket_.local_endpoint(ignored);
+    if (!ignored) local_address_ = canonical_address(local.address().to_string());
+    group_->add(*this);
+}
+
+session::~session() {
+    group_->remove(*this);
+}
+
+void session::start(const std::shared_ptr<session>& self) {
+    auto ended = [](const std::exception_ptr& error) {
+        if (!error) return;
+        try {
+            std::rethrow_exception(error);
+        } catch (const std::exception& e) {
+            spdlog::error("http connection ended by a fault: {}", e.what());
+        }
+    };
+    const auto executor = self->socket_.get_executor();
+    asio::co_spawn(executor, run(self), asio::bind_cancellation_slot(self->cancel_handler_.slot(), std::move(ended)));
+}
+
+asio::awaitable<void> session::run(std::shared_ptr<session> self) {
+    // Cancellation is for the handler, which ends in its own way; here its effect is read from peer_gone_ and from the
+    // socket.
+    co_await asio::this_coro::throw_if_cancelled(false);
+    session& s = *self;
+    bool keep_alive = true;
+    while (keep_alive) {
+        s.parser_ = std::make_unique<request_parser>(s.group_->config());
+        s.continue_sent_ = false;
+        progress have = s.parse_buffered();
+        bool head_admitted = false;
+        while (have == progress::need_more) {
+            boost::system::error_code ec;
+            if (s.parser_->is_header_done() && !head_admitted) {
+                // Who may not call here, or calls what is not here, is told before any of the body is kept.
+                dispatcher::plan early = s.plan_answer(steady_clock::now());
+                if (early.target == nullptr) {
+                    s.head_only_ = s.parser_->message.verb == method::head;
+                    co_await s.answer_refused_head(std::move(early));
+                    co_return;
+                }
+                head_admitted = true;
+                s.principal_ = early.principal;
+            }
+            if (s.parser_->is_header_done() && s.parser_->expects_continue() && !s.continue_sent_) {
+                s.continue_sent_ = true;
+                constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+                co_await asio::async_write(s.socket_, asio::buffer(go_on),
+                                           asio::redirect_error(asio::use_awaitable, ec));
+                if (ec) co_return;
+            }
+            if (s.buffer_.size() == 0 && !s.parser_->got_some()) {
+                // An idle connection keeps no buffer.
+                co_await s.socket_.async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
+                if (ec) co_return;
+            }
+            const std::size_t room = s.parser_->is_header_done() ? read_size_in_body : read_size;
+            const auto space = s.buffer_.prepare(room);
+            const std::size_t count =
+                co_await s.socket_.async_read_some(space, asio::redirect_error(asio::use_awaitable, ec));
+            if (ec) co_return;
+            s.buffer_.commit(count);
+            have = s.parse_buffered();
+            if (head_admitted && have != progress::refused && !s.reserve_body()) have = progress::refused;
+        }
+        if (have == progress::refused) {
+            co_await s.answer_refused_input();
+            co_return;
+        }
+
+        if (s.buffer_.size() == 0) s.buffer_.shrink_to_fit();
+        const auto begun = steady_clock::now();
+        s.received_ = lockcore::boot_clock::now();
+        s.enter(phase::handling, begun);
+        keep_alive = s.parser_->keep_alive() && !s.group_->closing();
+        s.http_1_0_ = s.parser_->http_1_0();
+        request& message = s.parser_->message;
+        const method verb = message.verb;
+        s.head_only_ = verb == method::head;
+        s.repeatable_ = verb == method::get || verb == method::head;
+        dispatcher::plan plan = s.plan_answer(begun);
+        response& answer = plan.answer;
+        s.principal_ = plan.principal;
+        if (plan.target != nullptr) {
+            if (!s.body_memory_) s.body_memory_.emplace(s.group_->memory().bodies, s.principal_);
+            message.memory = &*s.body_memory_;
+            // Many may wait, and for long: the request goes, and this frame and the next share one answer.
+            auto handled = s.begin(*plan.target, std::move(message));
+            s.parser_.reset();
+            co_await s.call_handler(*plan.target, std::move(handled), answer);
+        }
+        s.body_memory_.reset();
+
+        const auto ended = steady_clock::now();
+        // However soon the answer came: what ended the wait may have happened after the caller had hung up.
+        if (answer.undo_undelivered) s.peer_gone_ = s.peer_gone_ || s.peer_has_hung_up();
+        keep_alive = keep_alive && !s.group_->closing();
+        s.enter(phase::writing, ended);
+        s.admit_answer(answer);
+        // Whether an answer has expired is known only when it is sent.
+        const bool expires = answer.expiring_body.has_value();
+        if (!expires) s.tell(verb, plan, ended - begun);
+        // Without chunks the end of the connection is the end of the answer.
+        if (answer.stream && s.http_1_0_) keep_alive = false;
+        bool delivered = !s.peer_gone_;
+        if (delivered) delivered = co_await s.respond(answer, keep_alive);
+        s.answer_memory_.reset();
+        if (expires) s.tell(verb, plan, ended - begun);
+        if (delivered && answer.stream && !s.head_only_) {
+            keep_alive = co_await s.stream(std::move(answer)) && keep_alive && !s.group_->closing();
+            if (!keep_alive) break;
+            continue;
+        }
+        if (!delivered) {
+            co_await s.undo(std::move(answer));
+            co_return;
+        }
+        s.enter(phase::reading, ended);
+    }
+    if (s.has_unread_input()) co_await s.linger();
+    s.close();
+}
+
+void session::tell(method verb, const dispatcher::plan& answered, steady_clock::duration time) {
+    served_request what;
+    what.verb = verb;
+    what.route_path = answered.route_path;
+    what.principal = answered.principal;
+    what.request_id = request_id_;
+    what.status = peer_gone_ ? status_of_hung_up : answered.answer.status;
+    what.problem = answered.answer.problem;
+    what.time = time;
+    log_access(what);
+    group_->observer().on_served(what);
+}
+
+bool session::reserve_body() {
+    if (!body_memory_) body_memory_.emplace(group_->memory().bodies, principal_);
+    const std::size_t held = buffer_.capacity() + parser_->message.body.size();
+    if (held <= body_memory_->bytes() || body_memory_->try_grow(held - body_memory_->bytes())) return true;
+    refusal_ = body_does_not_fit();
+    return false;
+}
+
+void session::drop_request() {
+    parser_.reset();
+    buffer_ = {};
+    body_memory_.reset();
+}
+
+session::progress session::parse_buffered() {
+    namespace error = boost::beast::http;
+    boost::system::error_code ec;
+    while (!parser_->is_done() && buffer_.size() > 0) {
+        const std::size_t used = parser_->put(buffer_.data(), ec);
+        buffer_.consume(used);
+        if (ec || used == 0) break;
+    }
+    if (ec == error::error::need_more) ec = {};
+    // What the parser leaves behind is a line or a head that has not ended: of the request, of a chunk, or the trailer.
+    if (!ec && !parser_->is_done() && buffer_.size() > group_->config().header_max_bytes)
+        ec = error::error::header_limit;
+    if (!ec) return parser_->is_done() ? progress::complete : progress::need_more;
+    if (ec == boost::beast::http::error::body_limit) {
+        refusal_ =
+            make_failure(errc::too_large, "The body is larger than " + std::to_string(group_->config().body_max_bytes) +
+                                              " bytes (http.body_max_bytes).");
+    } else if (ec == boost::beast::http::error::header_limit) {
+        refusal_ =
+            make_failure(errc::header_too_large,
+                         "The request's head, or what its chunks carry beside the body, is "
+                         "larger than " +
+                             std::to_string(group_->config().header_max_bytes) + " bytes (http.header_max_bytes).");
+    } else if (!parser_->fault().empty()) {
+        const errc why = parser_->exceeded_header_limit() ? errc::header_too_large : errc::invalid_request;
+        refusal_ = make_failure(why, std::string(parser_->fault()));
+    } else {
+        refusal_ = make_failure(errc::invalid_request, "This is not a valid HTTP/1.1 request: " + ec.message() + ".");
+    }
+    return progress::refused;
+}
+
+dispatcher::plan session::plan_answer(steady_clock::time_point now) {
+    const dispatcher::sender sender{parser_->authorization, parser_->x_api_key, parser_->host, local_address_};
+    dispatcher::plan plan = group_->routes().prepare(parser_->message, sender, now);
+    request_id_ = parser_->message.request_id;
+    return plan;
+}
+
+asio::awaitable<void> session::answer_refused_input() {
+    request_id_ = request_id_of(parser_->message);
+    head_only_ = false;
+    dispatcher::plan refused;
+    refused.answer = problem_response(refusal_, request_id_);
+    co_await answer_refused_head(std::move(refused));
+}
+
+asio::awaitable<void> session::answer_refused_head(dispatcher::plan refused) {
+    enter(phase::writing, steady_clock::now());
+    tell(parser_->message.verb, refused, {});
+    drop_request();
+    const bool delivered = co_await respond(refused.answer, false);
+    if (delivered) co_await linger();
+    close();
+}
+
+response session::fault(const route& target, const std::exception& e) {
+    spdlog::error("http handler of {} failed: {} request_id={}", target.path, e.what(), request_id_);
+    return problem_response(
+        make_failure(errc::internal_error, "The gateway has a fault; the log has the details under this request_id."),
+        request_id_);
+}
+
+asio::awaitable<response> session::begin(const route& target, request message) {
+    try {
+        return target.handle(std::move(message));
+    } catch (const std::exception& e) {
+        return ready(fault(target, e));
+    }
+}
+
+asio::awaitable<void> session::call_handler(const route& target, asio::awaitable<response> handled, response& answer) {
+    // The handler of an earlier request may have changed how this coroutine meets cancellation: each begins anew.
+    co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
+    co_await asio::this_coro::throw_if_cancelled(false);
+    if (target.long_waiting) group_->begin_waiting(*this);
+    try {
+        answer = co_await std::move(handled);
+    } catch (const std::exception& e) {
+        answer = fault(target, e);
+    }
+    group_->end_waiting(*this);
+}
+
+asio::awaitable<void> session::undo(response answer) {
+    if (!answer.undo_undelivered) co_return;
+    // What hung up must not cut short what is done because of it.
+    co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+    try {
+        co_await answer.undo_undelivered();
+    } catch (const std::exception& e) {
+        spdlog::error("http answer that its caller did not get could not be taken back: {} request_id={}", e.what(),
+                      request_id_);
+    }
+}
+
+asio::awaitable<void> session::linger() {
+    linger_since_ = steady_clock::now();
+    boost::system::error_code ec;
+    socket_.shutdown(tcp_socket::shutdown_send, ec);
+    drop_request();
+    std::size_t dropped = 0;
+    while (!ec && dropped < linger_bytes_max) {
+        enter(phase::lingering, steady_clock::now());
+        co_await socket_.async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
+        if (!ec) dropped += socket_.read_some(group_->scratch(), ec);
+        if (ec == asio::error::would_block) ec = {};
+    }
+}
+
+bool session::peer_has_hung_up() {
+    if (!socket_.is_open()) return true;
+    pollfd socket{socket_.native_handle(), POLLRDHUP, 0};
+    return ::poll(&socket, 1, 0) > 0 && socket.revents != 0;
+}
+
+void session::enter(phase next, steady_clock::time_point now) {
+    phase_ = next;
+    phase_since_ = now;
+}
+
+void session::close() {
+    answer_memory_.reset();
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+}
+
+void session::close_if_stale(steady_clock::time_point now) {
+    switch (phase_) {
+        case phase::handling:
+            return;  // bounded by the request's own deadline
+        case phase::lingering:
+            if (now - phase_since_ > linger_pause || now - linger_since_ > linger_time ||
+                (group_->closing() && now - linger_since_ > linger_time_at_stop))
+                close();
+            return;
+        case phase::reading:
+        case phase::writing:
+            if (now - phase_since_ > group_->config().idle_timeout) close();
+    }
+}
+
+bool session::is_replaceable(steady_clock::time_point now) const {
+    if (!socket_.is_open()) return false;
+    const bool begun = buffer_.size() > 0 || (parser_ && parser_->got_some());
+    return phase_ == phase::lingering ||
+           (phase_ == phase::reading && (!begun || now - phase_since_ >= replaceable_after));
+}
+
+bool session::is_idle() const {
+    return phase_ == phase::reading && buffer_.size() == 0 && !(parser_ && parser_->got_some());
+}
+
+bool session::is_stalled(steady_clock::time_point now) const {
+    return phase_ == phase::writing && now - phase_since_ >= stalled_after;
+}
+
+void session::wind_up() {
+    if (streaming_) return cancel_handler_.emit(asio::cancellation_type::terminal);
+    if (is_idle()) close();
+}
+
+void session::cancel() {
+    if (phase_ == phase::handling) {
+        cancel_handler_.emit(asio::cancellation_type::terminal);
+    } else {
+        close();
+    }
+}
+
+void session::hang_up() {
+    peer_gone_ = true;
+    group_->end_waiting(*this);
+    cancel_handler_.emit(asio::cancellation_type::terminal);
+}
+
+}  // namespace fencegate::http

@@ -1,0 +1,266 @@
+#include <gateway/http/transport/session_group.hpp>
+
+#include <gateway/http/codec/problem.hpp>
+#include <gateway/http/codec/rfc3339.hpp>
+#include <gateway/http/transport/response_head.hpp>
+#include <gateway/runtime/random.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+
+namespace fencegate::http {
+
+connection_count::key connection_count::key_of(const address& peer) {
+    namespace ip = boost::asio::ip;
+    if (peer.is_v4()) return ip::make_address_v6(ip::v4_mapped, peer.to_v4()).to_bytes();
+    const ip::address_v6 v6 = peer.to_v6();
+    key out = v6.to_bytes();
+    if (!v6.is_v4_mapped()) std::fill(out.begin() + 8, out.end(), static_cast<unsigned char>(0));
+    return out;
+}
+
+connection_count::admission connection_count::try_add(const address& peer) {
+    const std::lock_guard lock(mutex_);
+    std::size_t& of_address = by_address_[key_of(peer)];
+    if (highest_per_address_ > 0 && of_address >= highest_per_address_) return admission::address_full;
+    if (value_ >= highest_) {
+        if (of_address == 0) by_address_.erase(key_of(peer));
+        return admission::full;
+    }
+    ++of_address;
+    ++value_;
+    return admission::admitted;
+}
+
+void connection_count::add(const address& peer) {
+    const std::lock_guard lock(mutex_);
+    ++by_address_[key_of(peer)];
+    ++value_;
+}
+
+void connection_count::remove(const address& peer) {
+    const std::lock_guard lock(mutex_);
+    const auto of_address = by_address_.find(key_of(peer));
+    if (--of_address->second == 0) by_address_.erase(of_address);
+    if (--value_ == 0) none_left_.notify_all();
+}
+
+std::size_t connection_count::value() const {
+    const std::lock_guard lock(mutex_);
+    return value_;
+}
+
+bool connection_count::wait_for_none(std::chrono::steady_clock::time_point until) {
+    std::unique_lock lock(mutex_);
+    return none_left_.wait_until(lock, until, [this] { return value_ == 0; });
+}
+
+session_group::session_group(boost::asio::io_context& io, http_config cfg, std::shared_ptr<const dispatcher> routes,
+                             std::shared_ptr<connection_count> connections, memory_budgets& memory,
+                             request_observer& observer)
+    : config_(std::move(cfg)),
+      routes_(std::move(routes)),
+      connections_(std::move(connections)),
+      memory_(memory),
+      observer_(observer),
+      executor_(io.get_executor()),
+      sweep_timer_(executor_),
+      hang_up_timer_(executor_) {}
+
+void session_group::start() {
+    schedule_sweep();
+}
+
+bool session_group::close_oldest_idle(const boost::asio::ip::address* of) {
+    const auto now = std::chrono::steady_clock::now();
+    group_member* oldest = nullptr;
+    for (group_member* s : sessions_) {
+        if (of != nullptr && !connection_count::counts_as_same(*of, s->peer())) continue;
+        if (!s->is_replaceable(now)) continue;
+        const auto order = [](const group_member& m) { return std::pair(!m.is_idle(), m.phase_since_); };
+        if (oldest == nullptr || order(*s) < order(*oldest)) oldest = s;
+    }
+    if (oldest != nullptr) oldest->close();
+    return oldest != nullptr;
+}
+
+void session_group::refuse(tcp_socket socket, connection_count::admission why) {
+    const bool of_address = why == connection_count::admission::address_full;
+    const auto f = of_address
+                       ? make_failure(errc::too_many_requests,
+                                      "As many connections of this address are open as "
+                                      "http.connections_per_address_max allows, and none of them is idle.")
+                       : make_failure(errc::overloaded,
+                                      "As many connections are open as http.connections_max and the limit of open "
+                                      "files allow, and none of them is idle.");
+    const std::string request_id = runtime::random_hex128();
+    const response answer = problem_response(f, request_id);
+    served_request what;
+    what.route_path = what.principal = "-";
+    what.request_id = request_id;
+    what.status = answer.status;
+    what.problem = answer.problem;
+    observer_.on_served(what);
+
+    head_additions add;
+    add.request_id = request_id;
+    add.date = date(std::chrono::steady_clock::now());
+    add.keep_alive = false;
+    std::string text;
+    render_head(text, answer, add);
+    text += answer.body;
+    boost::system::error_code ignored;
+    socket.non_blocking(true, ignored);
+    socket.write_some(boost::asio::buffer(text), ignored);
+    socket.shutdown(tcp_socket::shutdown_send, ignored);
+    // What has come already would turn the closing into a reset, which can overtake the answer.
+    std::array<char, 4096> dropped;
+    socket.read_some(boost::asio::buffer(dropped), ignored);
+}
+
+bool session_group::reserve_answer(group_member& s, std::size_t bytes, bool required) {
+    auto held = std::make_shared<reserved_memory>(memory_.answers, s.principal_);
+    if (!held->try_grow(bytes)) {
+        cut_off_slow_callers(s.principal_, bytes, required, &s);
+        if (!held->try_grow(bytes)) {
+            if (!required) return false;
+            held->grow(bytes);
+        }
+    }
+    s.answer_memory_ = std::move(held);
+    return true;
+}
+
+void session_group::cut_off_slow_callers(const std::string& owner, std::size_t bytes, bool all,
+                                         const group_member* except) {
+    const auto now = std::chrono::steady_clock::now();
+    std::vector<group_member*> slow;
+    for (group_member* other : sessions_) {
+        if (other != except && other->answer_memory_ && (all || other->is_stalled(now))) slow.push_back(other);
+    }
+    std::ranges::sort(slow, {}, [](const group_member* other) { return other->phase_since_; });
+    for (group_member* other : slow) {
+        if (memory_.answers.fits(owner, bytes)) return;
+        if (other->principal_ != owner && memory_.answers.exceeds_share(owner, bytes)) continue;
+        spdlog::warn("http caller cut off: it did not take its answer, and http.answers_max_bytes is used up");
+        other->close();
+    }
+}
+
+void session_group::close_idle() {
+    closing_ = true;
+    // Ending a stream may end its session and so change the list.
+    const std::vector<group_member*> all = sessions_;
+    for (group_member* s : all) {
+        if (std::ranges::find(sessions_, s) != sessions_.end()) s->wind_up();
+    }
+}
+
+void session_group::cancel_all() {
+    closing_ = true;
+    // Cancelling may end a session at once and so change the list.
+    const std::vector<group_member*> all = sessions_;
+    for (group_member* s : all) {
+        if (std::ranges::find(sessions_, s) != sessions_.end()) s->cancel();
+    }
+}
+
+void session_group::close_all() {
+    sweep_timer_.cancel();
+    for (group_member* s : sessions_)
+        s->close();
+}
+
+std::string_view session_group::date(std::chrono::steady_clock::time_point now) {
+    if (date_.empty() || now - date_made_ >= std::chrono::seconds(1)) {
+        date_ = to_http_date(std::chrono::system_clock::now());
+        date_made_ = now;
+    }
+    return date_;
+}
+
+void session_group::add(group_member& s) {
+    s.group_index_ = sessions_.size();
+    sessions_.push_back(&s);
+}
+
+void session_group::remove(group_member& s) {
+    end_waiting(s);
+    sessions_.back()->group_index_ = s.group_index_;
+    std::swap(sessions_[s.group_index_], sessions_.back());
+    sessions_.pop_back();
+    connections_->remove(s.peer());
+}
+
+void session_group::begin_waiting(group_member& s) {
+    s.waiting_index_ = waiting_.size();
+    waiting_.push_back(&s);
+    if (!hang_up_check_scheduled_) schedule_hang_up_check();
+}
+
+void session_group::end_waiting(group_member& s) {
+    if (!s.waiting_index_) return;
+    waiting_.back()->waiting_index_ = s.waiting_index_;
+    std::swap(waiting_[*s.waiting_index_], waiting_.back());
+    waiting_.pop_back();
+    s.waiting_index_.reset();
+}
+
+void session_group::schedule_sweep() {
+    using std::chrono::milliseconds;
+    const milliseconds interval =
+        std::clamp(milliseconds(config_.idle_timeout / 4), milliseconds(100), milliseconds(1'000));
+    sweep_timer_.expires_after(interval);
+    sweep_timer_.async_wait([self = weak_from_this()](const boost::system::error_code& ec) {
+        const auto group = self.lock();
+        if (ec || !group) return;
+        group->sweep();
+        group->schedule_sweep();
+    });
+}
+
+void session_group::sweep() {
+    const auto now = std::chrono::steady_clock::now();
+    // Closing only posts: the list does not change under the loop.
+    for (group_member* s : sessions_)
+        s->close_if_stale(now);
+    // Who was refused where no session is asked, which is while a read is made, asks again and finds room then.
+    if (const auto refused = memory_.answers.latest_refusal(now))
+        cut_off_slow_callers(refused->owner, refused->bytes, false, nullptr);
+}
+
+void session_group::schedule_hang_up_check() {
+    hang_up_check_scheduled_ = true;
+    hang_up_timer_.expires_after(hang_up_interval);
+    hang_up_timer_.async_wait([self = weak_from_this()](const boost::system::error_code& ec) {
+        const auto group = self.lock();
+        if (ec || !group) return;
+        group->hang_up_check_scheduled_ = false;
+        group->check_hang_ups();
+        if (!group->waiting_.empty()) group->schedule_hang_up_check();
+    });
+}
+
+/// One poll() over all waiting connections: a request that is answered within the interval costs no system call, and
+/// bytes of a pipelined request do not hide the end of the stream, as they would from a read.
+void session_group::check_hang_ups() {
+    std::vector<pollfd> sockets;
+    sockets.reserve(waiting_.size());
+    for (group_member* s : waiting_)
+        sockets.push_back({s->native_handle(), POLLRDHUP, 0});
+    if (sockets.empty() || ::poll(sockets.data(), sockets.size(), 0) <= 0) return;
+    std::vector<group_member*> gone;
+    for (std::size_t i = 0; i < sockets.size(); ++i) {
+        if (sockets[i].revents != 0) gone.push_back(waiting_[i]);
+    }
+    for (group_member* s : gone) {
+        // Cancelling one may end another, where both wait for the same thing.
+        if (std::ranges::find(waiting_, s) != waiting_.end()) s->hang_up();
+    }
+}
+
+}  // namespace fencegate::http

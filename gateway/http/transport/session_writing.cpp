@@ -1,0 +1,212 @@
+// How a session sends answers: in full, counted while they wait for their callers, and not after they have expired.
+#include <gateway/http/codec/problem.hpp>
+#include <gateway/http/transport/response_head.hpp>
+#include <gateway/http/transport/session.hpp>
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <algorithm>
+
+namespace fencegate::http {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::steady_clock;
+
+/// Text that was rendered longer ago is rendered anew before it is sent.
+constexpr std::chrono::milliseconds rendered_recently{1};
+
+}  // namespace
+
+/// One chunk a piece (RFC 9112, 7.1); with HTTP/1.0 the bare bytes.
+class session::chunk_writer final : public body_stream {
+  public:
+    explicit chunk_writer(session& s) : session_(s) {}
+
+    asio::awaitable<bool> send(std::string_view piece) override {
+        if (piece.empty()) co_return !session_.peer_gone_;
+        co_return co_await write(piece);
+    }
+    asio::awaitable<outcome> send_expiring(const expiring_text& piece) override {
+        session& s = session_;
+        if (s.peer_gone_) co_return outcome::caller_gone;
+        s.enter(phase::writing, steady_clock::now());
+        std::function<void(const std::string&)> make_head = [this](const std::string& body) {
+            begin_chunk(body.size());
+        };
+        const outcome sent = co_await s.send_expiring(piece, std::move(make_head), end_of_chunk());
+        finish_writing(sent != outcome::caller_gone);
+        co_return sent;
+    }
+    std::chrono::milliseconds served() const override { return session_.served(); }
+    asio::awaitable<bool> finish() { co_return co_await write({}); }
+
+  private:
+    void begin_chunk(std::size_t bytes) {
+        session_.head_ = session_.http_1_0_ ? std::string() : fmt::format("{:x}\r\n", bytes);
+    }
+    std::string_view end_of_chunk() const { return session_.http_1_0_ ? "" : "\r\n"; }
+    void finish_writing(bool delivered) {
+        session_.answer_memory_.reset();
+        session_.peer_gone_ = session_.peer_gone_ || !delivered;
+        session_.enter(phase::handling, steady_clock::now());
+    }
+
+    asio::awaitable<bool> write(std::string_view piece) {
+        session& s = session_;
+        if (s.peer_gone_) co_return false;
+        s.enter(phase::writing, steady_clock::now());
+        begin_chunk(piece.size());
+        const message_parts parts{asio::buffer(s.head_), asio::buffer(piece), asio::buffer(end_of_chunk())};
+        const auto sent = s.try_write(parts);
+        bool delivered = sent.has_value();
+        if (delivered && *sent < asio::buffer_size(parts)) delivered = co_await s.write_rest(parts, *sent);
+        finish_writing(delivered);
+        co_return delivered;
+    }
+    session& session_;
+};
+
+void session::render_head_of(const response& answer, bool keep_alive) {
+    head_additions add;
+    add.request_id = request_id_;
+    add.date = group_->date(phase_since_);
+    add.keep_alive = keep_alive;
+    add.http_1_0 = http_1_0_;
+    render_head(head_, answer, add);
+}
+
+asio::awaitable<bool> session::respond(response& answer, bool keep_alive) {
+    if (answer.expiring_body) {
+        std::function<void(const std::string&)> make_head = [&](const std::string& body) {
+            answer.body = body;
+            render_head_of(answer, keep_alive);
+        };
+        const std::string_view no_tail;
+        const auto sent = co_await send_expiring(*answer.expiring_body, std::move(make_head), no_tail);
+        if (sent != body_stream::outcome::expired) co_return sent == body_stream::outcome::sent;
+        // The caller is not told of the lease any more, so nobody but the gateway can release it.
+        co_await undo(std::move(answer));
+        answer = problem_response(
+            make_failure(errc::lease_lost, "The lease's validity was over before this answer could be sent."),
+            request_id_);
+    }
+    render_head_of(answer, keep_alive);
+    const bool with_body = has_body(answer.status) && !head_only_;
+    const message_parts parts{asio::buffer(head_), with_body ? asio::buffer(answer.body) : asio::const_buffer(), {}};
+    const auto sent = try_write(parts);
+    if (!sent) co_return false;
+    if (*sent == asio::buffer_size(parts)) co_return true;
+    co_return co_await write_rest(parts, *sent);
+}
+
+asio::awaitable<bool> session::stream(response answer) {
+    enter(phase::handling, steady_clock::now());
+    streaming_ = true;
+    co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
+    co_await asio::this_coro::throw_if_cancelled(false);
+    group_->begin_waiting(*this);
+    if (group_->closing()) cancel_handler_.emit(asio::cancellation_type::terminal);
+    chunk_writer out(*this);
+    bool whole = true;
+    try {
+        co_await answer.stream(out);
+    } catch (const std::exception& e) {
+        spdlog::error("http stream failed: {} request_id={}", e.what(), request_id_);
+        whole = false;  // the caller must see that the answer is cut short
+    }
+    group_->end_waiting(*this);
+    streaming_ = false;
+    whole = whole && !peer_gone_ && co_await out.finish();
+    enter(phase::reading, steady_clock::now());
+    co_return whole;
+}
+
+void session::admit_answer(response& answer) {
+    const std::size_t bytes = answer.body.size();
+    answer_memory_ = std::move(answer.memory);
+    if (answer_memory_ || bytes <= uncounted_bytes_max || group_->reserve_answer(*this, bytes, !repeatable_)) return;
+    answer = problem_response(answer_does_not_fit(bytes), request_id_);
+}
+
+std::chrono::milliseconds session::served() const {
+    return std::chrono::floor<std::chrono::milliseconds>(lockcore::boot_clock::now() - received_);
+}
+
+asio::awaitable<body_stream::outcome> session::send_expiring(const expiring_text& text,
+                                                             std::function<void(const std::string&)> make_head,
+                                                             std::string_view tail) {
+    using outcome = body_stream::outcome;
+    for (;;) {
+        const auto rendered_at = lockcore::boot_clock::now();
+        const auto left = std::chrono::floor<std::chrono::milliseconds>(text.valid_until - rendered_at);
+        if (left <= std::chrono::milliseconds{0}) co_return outcome::expired;
+        const std::string body = text.render(left, served());
+        make_head(body);
+        const message_parts parts{asio::buffer(head_), head_only_ ? asio::const_buffer() : asio::buffer(body),
+                                  asio::buffer(tail)};
+        // The process may have been stopped meanwhile. Nothing stands between this line and the bytes' leaving.
+        if (lockcore::boot_clock::now() - rendered_at >= rendered_recently) continue;
+        const auto sent = try_write(parts);
+        if (!sent) co_return outcome::caller_gone;
+        if (*sent == 0) {
+            const bool writable = co_await wait_until_writable();
+            if (!writable) co_return outcome::caller_gone;
+            continue;
+        }
+        if (*sent == asio::buffer_size(parts)) co_return outcome::sent;
+        const bool whole = co_await write_rest(parts, *sent);
+        co_return whole ? outcome::sent : outcome::caller_gone;
+    }
+}
+
+std::optional<std::size_t> session::try_write(const message_parts& parts) {
+    boost::system::error_code ec;
+    const std::size_t sent = socket_.write_some(parts, ec);
+    if (ec == asio::error::would_block) return 0;
+    if (ec) return std::nullopt;
+    return sent;
+}
+
+asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t sent) {
+    const std::size_t held = asio::buffer_size(parts);  // as long as any of it is left
+    for (;;) {
+        if (sent > 0) enter(phase::writing, steady_clock::now());
+        for (asio::const_buffer& part : parts) {
+            const std::size_t taken = std::min(sent, part.size());
+            part += taken;
+            sent -= taken;
+        }
+        if (asio::buffer_size(parts) == 0) co_return true;
+        if (!answer_memory_ && !group_->reserve_answer(*this, held, !repeatable_ && !streaming_)) {
+            spdlog::warn("http caller cut off: it did not take its answer, and http.answers_max_bytes is used up");
+            close();
+            co_return false;
+        }
+        const bool writable = co_await wait_until_writable();
+        if (!writable) co_return false;
+        const auto more = try_write(parts);
+        if (!more) co_return false;
+        sent = *more;
+    }
+}
+
+asio::awaitable<bool> session::wait_until_writable() {
+    boost::system::error_code ec;
+    // What was cancelled may still say its last word.
+    co_await socket_.async_wait(
+        tcp_socket::wait_write,
+        asio::bind_cancellation_slot(asio::cancellation_slot(), asio::redirect_error(asio::use_awaitable, ec)));
+    co_return !ec;
+}
+
+bool session::has_unread_input() {
+    boost::system::error_code ec;
+    return !group_->closing() && (buffer_.size() > 0 || socket_.available(ec) > 0);
+}
+
+}  // namespace fencegate::http

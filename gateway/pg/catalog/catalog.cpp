@@ -1,0 +1,100 @@
+#include <gateway/pg/catalog/catalog.hpp>
+#include <gateway/pg/connection/session.hpp>
+
+#include <boost/json/parse.hpp>
+
+namespace fencegate::pg {
+namespace {
+
+const std::string read_catalog =
+    "select name, kind, target, coalesce(to_json(operations)::text, '[]'), coalesce(columns::text, '[]'), "
+    "coalesce(arguments::text, '[]'), coalesce(returns_set, false), coalesce(returns_void, false), "
+    "coalesce(changes_nothing, false), coalesce(shared_resource_expression, '') "
+    "from fencing.api_catalog order by kind, name";
+
+std::vector<catalog_field> fields_of(const char* text) {
+    std::vector<catalog_field> out;
+    const auto parsed = boost::json::parse(text);
+    for (const auto& item : parsed.as_array()) {
+        const auto& object = item.as_object();
+        catalog_field field;
+        field.name = object.at("name").as_string();
+        field.type = object.at("type").as_string();
+        if (const auto* base = object.if_contains("base")) field.base = base->as_string();
+        if (const auto* schema = object.if_contains("operators")) field.operators = schema->as_string();
+        const auto* has_default = object.if_contains("has_default");
+        field.has_default = has_default && has_default->is_bool() && has_default->as_bool();
+        out.push_back(std::move(field));
+    }
+    return out;
+}
+
+std::shared_ptr<catalog> parse(const pqxx::result& rows) {
+    auto out = std::make_shared<catalog>();
+    for (const auto& row : rows) {
+        for (const auto& field : row)
+            out->source.append(field.c_str()).push_back('\n');
+        const std::string name = row[0].c_str();
+        if (std::string(row[1].c_str()) == "table") {
+            auto& table = out->tables[name];
+            table.target = row[2].c_str();
+            const auto operations = boost::json::parse(row[3].c_str());
+            for (const auto& operation : operations.as_array()) {
+                table.operations.emplace(operation.as_string());
+            }
+            table.columns = fields_of(row[4].c_str());
+            table.shared_resource_expression = row[9].c_str();
+        } else {
+            auto& function = out->functions[name];
+            function.target = row[2].c_str();
+            function.arguments = fields_of(row[5].c_str());
+            function.returns_set = row[6].as<bool>();
+            function.returns_void = row[7].as<bool>();
+            function.changes_nothing = row[8].as<bool>();
+        }
+    }
+    return out;
+}
+
+}  // namespace
+
+std::shared_ptr<const catalog> catalog_store::current() const {
+    const std::lock_guard lock(mutex_);
+    return current_;
+}
+
+void catalog_store::load(session& via) {
+    auto fresh = parse(via.exec(read_catalog, {}));
+    const std::lock_guard lock(mutex_);
+    loaded_at_ = std::chrono::steady_clock::now();
+    if (current_ && current_->source == fresh->source) return;
+    fresh->generation = current_ ? current_->generation + 1 : 1;
+    current_ = std::move(fresh);
+}
+
+void catalog_store::reload(session& via) {
+    const std::lock_guard lock(loading_);
+    load(via);
+}
+
+std::shared_ptr<const catalog> catalog_store::get(session& via) {
+    auto known = current();
+    if (!known) known = refresh(via, nullptr);
+    via.statements_for(known->generation);
+    return known;
+}
+
+std::shared_ptr<const catalog> catalog_store::refresh(session& via, const std::shared_ptr<const catalog>& seen) {
+    const std::lock_guard lock(loading_);
+    auto known = current();
+    // loaded_at_ is written only under loading_.
+    const bool due = !known || std::chrono::steady_clock::now() - loaded_at_ >= reload_interval;
+    if (known == seen && due) {
+        load(via);
+        known = current();
+    }
+    via.statements_for(known->generation);
+    return known;
+}
+
+}  // namespace fencegate::pg

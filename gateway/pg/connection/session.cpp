@@ -1,0 +1,365 @@
+#include <gateway/pg/connection/session.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <iterator>
+#include <new>
+#include <stdexcept>
+
+namespace fencegate::pg {
+namespace {
+
+bool is_uri(const std::string& conninfo) {
+    return conninfo.starts_with("postgresql://") || conninfo.starts_with("postgres://");
+}
+
+/// Everything that the rest of this folder relies on, in one round trip.
+std::string settings_sql(const postgres_config& cfg) {
+    const auto statement_ms = std::to_string(cfg.statement_timeout.count());
+    return "set application_name = 'fencegate';"
+           // Names of the catalog are qualified, and an application's schema can't slip its own functions in.
+           "set search_path = pg_catalog, pg_temp;"
+           "set statement_timeout = " +
+           statement_ms +
+           ";"
+           "set lock_timeout = " +
+           std::to_string(cfg.lock_timeout.count()) +
+           ";"
+           // A gateway that is stopped in the middle of a transaction must not hold the guard's rows for longer than a
+           // statement may.
+           "set idle_in_transaction_session_timeout = " +
+           statement_ms +
+           ";"
+           // What JSON shows of times must not depend on the server's place.
+           "set timezone = 'UTC';"
+           "set datestyle = 'ISO, MDY';"
+           // The same for spans, bytes and doubles: what was read can be written back.
+           "set intervalstyle = 'postgres';"
+           "set bytea_output = 'hex';"
+           "set extra_float_digits = 1;"
+           "set client_encoding = 'UTF8';"
+           "set client_min_messages = 'error'";
+}
+
+std::vector<const char*> pointers_to(const compat::parameters& parameters) {
+    std::vector<const char*> out;
+    out.reserve(parameters.size());
+    for (const auto& value : parameters)
+        out.push_back(value ? value->c_str() : nullptr);
+    return out;
+}
+
+session_lost ended_by(const server_error& error) {
+    return session_lost("the server ended the session: " + error.sqlstate, cause_of(error.sqlstate));
+}
+
+}  // namespace
+
+std::string with_connect_timeout(const std::string& conninfo) {
+    if (conninfo.find("connect_timeout") != std::string::npos) return conninfo;
+    const auto setting = "connect_timeout=" + std::to_string(connect_timeout.count());
+    if (!is_uri(conninfo)) return setting + " " + conninfo;
+    return conninfo + (conninfo.find('?') == std::string::npos ? "?" : "&") + setting;
+}
+
+std::string connect_problem(std::string_view what) {
+    // libpq: `connection to server at "db", port 5432 failed: FATAL:  …`. Faults of the connection string itself quote
+    // parts of it, which may be the password, and have no "failed: ".
+    constexpr std::string_view marker = "failed: ";
+    const auto found = what.rfind(marker);
+    if (found == std::string_view::npos) return "no connection could be made with the connection string";
+    auto words = what.substr(found + marker.size());
+    words = words.substr(0, words.find('\n'));
+    return std::string(words);
+}
+
+std::string connect_cause(std::string_view problem) {
+    // No SQLSTATE comes with these. In another language than English the last line answers.
+    struct known {
+        std::string_view words, cause;
+    };
+    constexpr std::array<known, 10> all{{
+        {"starting up", "PostgreSQL is starting up"},
+        {"shutting down", "PostgreSQL is shutting down"},
+        {"recovery mode", "PostgreSQL is recovering from a crash"},
+        {"not yet accepting connections", "PostgreSQL is starting up"},
+        {"too many clients", "PostgreSQL has no connection left (max_connections)"},
+        {"connection slots are reserved", "PostgreSQL has no connection left (max_connections)"},
+        {"too many connections", "PostgreSQL has no connection left for this database or role"},
+        {"read-only", "only a read-only PostgreSQL answers (a standby, or default_transaction_read_only is on)"},
+        {"hot standby", "only a read-only PostgreSQL answers (a standby, or default_transaction_read_only is on)"},
+        {"timeout expired", "PostgreSQL does not answer"},
+    }};
+    for (const auto& one : all) {
+        if (problem.find(one.words) != std::string_view::npos) return std::string(one.cause);
+    }
+    return "PostgreSQL can't be reached";
+}
+
+/// Runs `work` and turns whatever libpqxx throws into one of our two.
+template <class Work>
+auto session::guarded(Work work) -> decltype(work()) {
+    if (spent_) throw session_lost("the session is spent");
+    try {
+        // libpqxx 6.4 can have put another backend under the same object; nothing that was set or begun would hold
+        // there.
+        if (connection_.backendpid() != backend_pid_) {
+            spent_ = true;
+            throw session_lost("the backend is another one");
+        }
+        return work();
+    } catch (const session_lost&) {
+        throw;
+    } catch (const pqxx::broken_connection&) {
+        spent_ = true;
+        throw session_lost("the connection broke");
+    } catch (const pqxx::failure& e) {
+        auto error = parse_server_error(e.what());
+        if (!connection_.is_open() || error.fatal || error.sqlstate.empty()) {
+            spent_ = true;
+            if (error.sqlstate.empty()) throw session_lost("the connection failed");
+            throw ended_by(error);
+        }
+        spent_ = rule_of(error.sqlstate).leaves_session;
+        throw statement_failed(std::move(error));
+    } catch (const std::bad_alloc&) {
+        spent_ = true;
+        throw;
+    }
+}
+
+session::session(const postgres_config& cfg) try : connection_(with_connect_timeout(cfg.conninfo)) {
+    compat::forbid_reactivation(connection_);
+    compat::make_verbose(connection_);
+    backend_pid_ = connection_.backendpid();
+    channel_.emplace(connection_);
+} catch (const std::exception& e) {
+    const auto problem = connect_problem(e.what());
+    throw session_lost(problem, connect_cause(problem));
+}
+
+void session::configure(const postgres_config& cfg) {
+    command(settings_sql(cfg));
+}
+
+void session::clean(const postgres_config& cfg) {
+    if (!application_was_in_) return;
+    // As discard all, but for the prepared statements.
+    command(
+        "set session authorization default; reset role; reset all; close all; unlisten *; "
+        "select pg_advisory_unlock_all(); discard temp; discard sequences; " +
+        settings_sql(cfg));
+    application_was_in_ = false;
+}
+
+pqxx::result session::exec(const std::string& sql, const compat::parameters& parameters) {
+    return guarded([&] { return compat::exec_prepared(*channel_, prepared_name(sql), parameters); });
+}
+
+pqxx::result session::exec_once(const std::string& sql, const compat::parameters& parameters) {
+    return guarded([&] { return compat::exec_once(*channel_, sql, parameters); });
+}
+
+void session::receive(const std::string& sql, const compat::parameters& parameters, row_receiver& receiver) {
+    guarded([&] {
+        const prepared_call call{prepared_name(sql), &parameters, &receiver};
+        spent_ = true;
+        const auto trip = run_pipeline({&call, 1});
+        if (trip.error) throw_failure(*trip.error);
+        spent_ = false;
+    });
+}
+
+void session::read_each(const std::string& sql, const compat::parameters& parameters,
+                        const std::function<void(const answer_rows& row)>& take) {
+    guarded([&] {
+        PGconn* const raw = connection_.raw();
+        spent_ = true;
+        const auto values = pointers_to(parameters);
+        if (PQsendQueryParams(raw, sql.c_str(), static_cast<int>(values.size()), nullptr, values.data(), nullptr,
+                              nullptr, 0) != 1 ||
+            PQsetSingleRowMode(raw) != 1) {
+            throw session_lost("the connection broke");
+        }
+        std::optional<server_error> error;
+        while (PGresult* const next = PQgetResult(raw)) {
+            const answer_rows rows(next);
+            if (rows.status() == PGRES_SINGLE_TUPLE) take(rows);
+            if (rows.status() == PGRES_FATAL_ERROR) error = rows.error();
+        }
+        if (PQstatus(raw) != CONNECTION_OK) throw session_lost("the connection broke");
+        if (error) throw_failure(*error);
+        spent_ = false;
+    });
+}
+
+/// What guarded() throws for an error that libpqxx met.
+void session::throw_failure(const server_error& error) {
+    if (error.sqlstate.empty()) throw session_lost("the connection failed");
+    if (error.fatal) throw ended_by(error);
+    spent_ = rule_of(error.sqlstate).leaves_session;
+    throw statement_failed(error);
+}
+
+void session::command(const std::string& sql) {
+    guarded([&] { channel_->exec(sql); });
+}
+
+bool session::direct() {
+    return guarded(
+        [&] { return channel_->exec("select pg_catalog.pg_backend_pid()")[0][0].as<int>() == backend_pid_; });
+}
+
+server_error answer_rows::error() const {
+    const auto field = [this](int code) {
+        const char* text = PQresultErrorField(result_.get(), code);
+        return std::string(text == nullptr ? "" : text);
+    };
+    server_error out;
+    out.sqlstate = field(PG_DIAG_SQLSTATE);
+    out.message = field(PG_DIAG_MESSAGE_PRIMARY);
+    out.detail = field(PG_DIAG_MESSAGE_DETAIL);
+    out.constraint = field(PG_DIAG_CONSTRAINT_NAME);
+    out.origin = field(PG_DIAG_SOURCE_FUNCTION);
+    out.parameter = parameter_of(field(PG_DIAG_CONTEXT));
+    const auto severity = field(PG_DIAG_SEVERITY_NONLOCALIZED);
+    out.fatal = severity == "FATAL" || severity == "PANIC";
+    return out;
+}
+
+const char* answer_rows::text(int row, int column) const {
+    const char* value = PQgetvalue(result_.get(), row, column);
+    if (value == nullptr) throw std::out_of_range("PostgreSQL's answer has fewer rows or columns than it should");
+    return value;
+}
+
+std::string_view answer_rows::bytes(int row, int column) const {
+    return {text(row, column), static_cast<std::size_t>(PQgetlength(result_.get(), row, column))};
+}
+
+std::int64_t answer_rows::affected() const {
+    return std::strtoll(PQcmdTuples(result_.get()), nullptr, 10);
+}
+
+std::string session::prepare(const std::string& sql) {
+    return guarded([&] { return prepared_name(sql); });
+}
+
+void session::statements_for(std::uint64_t generation) {
+    if (generation_ == generation) return;
+    guarded([&] {
+        by_sql_.clear();
+        while (!by_use_.empty()) {
+            const auto name = std::move(by_use_.front().name);
+            by_use_.pop_front();
+            connection_.unprepare(name);
+        }
+    });
+    generation_ = generation;
+}
+
+bool session::wait_for_notification(int wake, std::chrono::milliseconds at_most) {
+    return guarded([&] {
+        PGconn* const raw = connection_.raw();
+        const auto notified = [raw] {
+            bool any = false;
+            while (PGnotify* one = PQnotifies(raw)) {
+                PQfreemem(one);
+                any = true;
+            }
+            return any;
+        };
+        if (notified()) return true;  // it came with an earlier answer
+        std::array<pollfd, 2> waiting{pollfd{connection_.sock(), POLLIN, 0}, pollfd{wake, POLLIN, 0}};
+        ::poll(waiting.data(), waiting.size(), static_cast<int>(at_most.count()));
+        if (PQconsumeInput(raw) == 0 || PQstatus(raw) != CONNECTION_OK) {
+            spent_ = true;
+            throw session_lost("the connection broke");
+        }
+        return notified();
+    });
+}
+
+round_trip session::run(std::span<const prepared_call> calls, statement_errors own) {
+    return guarded([&] {
+        // Whatever goes wrong in between leaves the protocol in the middle of something.
+        spent_ = true;
+        auto out = run_pipeline(calls);
+        const bool own_fault = own == statement_errors::read_only && out.error && out.error->sqlstate == "25006";
+        const bool leaves = out.error && !own_fault && rule_of(out.error->sqlstate).leaves_session;
+        if (out.error && (out.error->fatal || (leaves && own != statement_errors::all))) throw ended_by(*out.error);
+        spent_ = leaves;
+        return out;
+    });
+}
+
+round_trip session::run_pipeline(std::span<const prepared_call> calls) {
+    PGconn* const raw = connection_.raw();
+    const auto require = [](bool done) {
+        if (!done) throw session_lost("the connection broke");
+    };
+    require(PQenterPipelineMode(raw) == 1);
+    for (const auto& call : calls) {
+        const auto values = pointers_to(*call.parameters);
+        require(PQsendQueryPrepared(raw, call.name.c_str(), static_cast<int>(values.size()), values.data(), nullptr,
+                                    nullptr, call.receiver == nullptr ? 0 : 1) == 1);
+    }
+    require(PQpipelineSync(raw) == 1);
+
+    round_trip out;
+    out.answers.reserve(calls.size());
+    for (const auto& call : calls) {
+        if (call.receiver != nullptr && !out.error) require(PQsetSingleRowMode(raw) == 1);
+        answer_rows rows(PQgetResult(raw));
+        for (; rows.status() == PGRES_SINGLE_TUPLE; rows = answer_rows(PQgetResult(raw)))
+            call.receiver->take(rows);
+        const auto status = rows.status();
+        require(PQstatus(raw) == CONNECTION_OK);
+        if (status == PGRES_FATAL_ERROR && !out.error) {
+            out.error = rows.error();
+            require(!out.error->sqlstate.empty());  // libpq's own words, not the server's
+        } else if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) {
+            require(!out.error);
+            out.answers.push_back(std::move(rows));
+        } else {
+            require(status == PGRES_PIPELINE_ABORTED && out.error.has_value());
+        }
+        require(PQgetResult(raw) == nullptr);
+    }
+    require(answer_rows(PQgetResult(raw)).status() == PGRES_PIPELINE_SYNC);
+    require(PQexitPipelineMode(raw) == 1);
+    return out;
+}
+
+bool session::disturbed() const {
+    if (spent_ || !connection_.is_open()) return true;
+    char byte = 0;
+    const auto got = ::recv(connection_.sock(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+std::string session::prepared_name(const std::string& sql) {
+    if (const auto found = by_sql_.find(sql); found != by_sql_.end()) {
+        by_use_.splice(by_use_.begin(), by_use_, found->second);
+        return found->second->name;
+    }
+    if (by_use_.size() >= prepared_max) {
+        const auto oldest = std::prev(by_use_.end());
+        by_sql_.erase(oldest->sql);
+        const auto name = oldest->name;
+        by_use_.pop_back();
+        connection_.unprepare(name);
+    }
+    auto name = "fg" + std::to_string(++names_);
+    compat::prepare(connection_, name, sql);
+    by_use_.push_front({sql, name});
+    by_sql_.emplace(by_use_.front().sql, by_use_.begin());
+    return name;
+}
+
+}  // namespace fencegate::pg

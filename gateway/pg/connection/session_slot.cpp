@@ -1,0 +1,121 @@
+#include <gateway/pg/connection/session_slot.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <sys/socket.h>
+
+#include <algorithm>
+
+namespace fencegate::pg {
+
+session& session_slot::get() {
+    if (session_ && !session_->spent()) return *session_;
+    if (!session_ && std::chrono::steady_clock::now() < retry_at_) throw session_lost("PostgreSQL is away", cause_);
+    return connect();
+}
+
+session& session_slot::connect() {
+    return make(false);
+}
+
+session& session_slot::connect_idle() {
+    expect_nothing();
+    return make(true);
+}
+
+session& session_slot::make(bool idle) {
+    drop();
+    try {
+        session_ = std::make_unique<session>(cfg_);
+        {
+            const std::lock_guard lock(watched_);
+            socket_ = session_->socket();
+        }
+        if (idle) expect_answer_by(std::chrono::steady_clock::now() + connect_timeout);
+        session_->configure(cfg_);
+        connected_since_ = std::chrono::steady_clock::now();
+    } catch (const std::exception& e) {
+        drop();
+        const auto* lost = dynamic_cast<const session_lost*>(&e);
+        cause_ = lost != nullptr ? lost->cause : "PostgreSQL can't be reached";
+        // Once an outage, not once a try.
+        if (backoff_ == reconnect_backoff_min) spdlog::warn("PostgreSQL can't be reached: {}", e.what());
+        retry_at_ = std::chrono::steady_clock::now() + backoff_;
+        backoff_ = std::min(backoff_ * 2, reconnect_backoff_max);
+        throw session_lost(e.what(), cause_);
+    }
+    if (backoff_ != reconnect_backoff_min) spdlog::info("PostgreSQL is back");
+    backoff_ = reconnect_backoff_min;
+    return *session_;
+}
+
+void session_slot::drop() {
+    {
+        const std::lock_guard lock(watched_);
+        socket_ = -1;
+    }
+    session_.reset();
+}
+
+void session_slot::tidy() {
+    if (!session_) return;
+    if (session_->disturbed()) return drop();
+    try {
+        session_->clean(cfg_);
+    } catch (const std::exception&) {
+        drop();
+    }
+}
+
+void session_slot::begin_work(deadline until) {
+    {
+        const std::lock_guard lock(watched_);
+        committing_ = false;
+        cut_ = cut::no;
+    }
+    expect_answer_by(until);
+}
+
+void session_slot::begin_commit() {
+    const std::lock_guard lock(watched_);
+    if (cut_ != cut::no) throw session_lost("the connection was cut before the commit", silent_cause);
+    committing_ = true;
+}
+
+void session_slot::end_commit() {
+    const std::lock_guard lock(watched_);
+    committing_ = false;
+}
+
+bool session_slot::was_cut() const {
+    const std::lock_guard lock(watched_);
+    return cut_ != cut::no;
+}
+
+bool session_slot::surely_unchanged() const {
+    const std::lock_guard lock(watched_);
+    return cut_ == cut::before_commit;
+}
+
+void session_slot::expect_answer_by(deadline until) {
+    const std::lock_guard lock(watched_);
+    overdue_at_ = until < deadline::max() - silence_max ? until + silence_max : deadline::max();
+}
+
+void session_slot::expect_nothing() {
+    const std::lock_guard lock(watched_);
+    overdue_at_ = deadline::max();
+}
+
+bool session_slot::cut_if_overdue(std::chrono::steady_clock::time_point now) {
+    const std::lock_guard lock(watched_);
+    if (now < overdue_at_) return false;
+    // Also between two connections: what is under way is given up, whatever it waits for.
+    if (cut_ == cut::no) cut_ = committing_ ? cut::in_commit : cut::before_commit;
+    if (socket_ < 0) return false;
+    ::shutdown(socket_, SHUT_RDWR);
+    overdue_at_ = deadline::max();
+    return true;
+}
+
+}  // namespace fencegate::pg

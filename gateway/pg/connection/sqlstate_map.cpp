@@ -1,0 +1,224 @@
+#include <gateway/pg/connection/sqlstate_map.hpp>
+
+#include <spdlog/spdlog.h>
+#include <boost/json/parse.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace fencegate::pg {
+namespace {
+
+// 57014 is storage_unavailable and not write_conflict: a statement that ran out of its time did not lose against
+// another writer (a lock that does not come free is 55P03, and lock_timeout is shorter than statement_timeout), and
+// repeating at once would not help.
+constexpr std::array<sqlstate_rule, 25> rules{{
+    {"08", errc::storage_unavailable, false, true},  // connection exceptions
+    {"22", errc::unprocessable, true, false},        // a value that does not fit its type
+    {"23", errc::constraint_violation, true, false},
+    {"25", errc::internal_error, false, true},           // a transaction in a state that this code never leaves it in
+    {"25006", errc::storage_unavailable, false, true},   // read-only: a standby answered
+    {"25P03", errc::storage_unavailable, false, true},   // idle in transaction too long: the gateway was paused
+    {"26", errc::storage_unavailable, false, true},      // a prepared statement is gone: the session was reset under us
+    {"40", errc::write_conflict, false, false},          // serialization failure, deadlock
+    {"42", errc::unprocessable, true, false},            // a name or a type that does not fit
+    {"42501", errc::storage_unavailable, false, false},  // a grant is missing; but see to_failure
+    {"44", errc::constraint_violation, true, false},     // a view's check option
+    {"53", errc::storage_unavailable, false, false},     // disk full, out of memory, too many connections
+    {"55P03", errc::write_conflict, false, false},       // lock_timeout
+    {"57014", errc::storage_unavailable, false, false},  // statement_timeout
+    {"57P01", errc::storage_unavailable, false, true},   // the server or this session was shut down
+    {"57P02", errc::storage_unavailable, false, true},   // a crash of another session
+    {"57P03", errc::storage_unavailable, false, true},   // starting up or shutting down
+    {"57P05", errc::storage_unavailable, false, true},   // idle session timeout
+    {"58", errc::storage_unavailable, false, false},     // the server's disk or system
+    {"F0", errc::internal_error, false, false},          // the server's configuration file
+    {"XX", errc::internal_error, false, false},          // a fault inside PostgreSQL
+    {"P0001", errc::unprocessable, true, false},         // raise exception in an exposed function
+    {"FG403", errc::resource_not_covered, false, false},
+    {"FG412", errc::stale_fencing_token, false, false},
+    {"FG428", errc::fencing_required, false, false},
+}};
+
+const char* words_for(errc code) {
+    switch (code) {
+        case errc::write_conflict:
+            return "Another transaction was in the way; nothing was changed, and the call can be repeated.";
+        case errc::constraint_violation:
+            return "A constraint of the database refused the change; nothing was changed.";
+        case errc::resource_not_covered:
+            return "A row belongs to a resource that the lease does not cover; nothing was changed.";
+        case errc::stale_fencing_token:
+            return "The fencing token is older than the resource's fence; nothing was changed.";
+        case errc::fencing_required:
+            return "The change needs a lease on the row's resource; nothing was changed.";
+        case errc::unprocessable:
+            return "The database refused the operation; nothing was changed.";
+        default:
+            return "The database reported a fault; nothing was changed.";
+    }
+}
+
+bool raised_by_a_function(const server_error& error) {
+    return error.origin == "exec_stmt_raise";
+}
+
+/// Of insufficient_privilege: row security, or an application's own function, refuses this very call; anything else is
+/// a grant that the operator has not given.
+bool refuses_the_call(const server_error& error) {
+    return error.sqlstate == "42501" && (error.origin == "ExecWithCheckOptions" || raised_by_a_function(error));
+}
+
+std::string sentence(std::string clause) {
+    clause.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(clause.front())));
+    return clause + "; nothing was changed.";
+}
+
+/// `fencing` writes DETAIL as JSON; only the members that the contract names are taken over, whatever else stands
+/// there.
+void add_guard_facts(const std::string& detail, boost::json::object& facts) {
+    boost::system::error_code error;
+    const auto parsed = boost::json::parse(detail, error);
+    if (error || !parsed.is_object()) return;
+    for (const auto name : {"resource", "fencing_token", "last_fencing_token"}) {
+        const auto* value = parsed.as_object().if_contains(name);
+        if (value && (value->is_string() || value->is_number())) facts[name] = *value;
+    }
+}
+
+}  // namespace
+
+std::span<const sqlstate_rule> sqlstate_rules() {
+    return rules;
+}
+
+sqlstate_rule rule_of(std::string_view sqlstate) {
+    for (const auto length : {std::size_t{5}, std::size_t{2}}) {
+        const auto key = sqlstate.substr(0, length);
+        const auto found = std::find_if(rules.begin(), rules.end(), [&](const auto& rule) { return rule.code == key; });
+        if (found != rules.end()) return *found;
+    }
+    // Cardinality, feature not supported, limits, and whatever an exposed function chose to raise: the call itself is
+    // at fault.
+    return {"", errc::unprocessable, true, false};
+}
+
+bool may_be_outdated(std::string_view sqlstate) {
+    return sqlstate.starts_with("42") || sqlstate.starts_with("22");
+}
+
+failure to_failure(const server_error& error) {
+    auto rule = rule_of(error.sqlstate);
+    if (refuses_the_call(error)) {
+        rule.meaning = errc::forbidden;
+        rule.show_message = true;
+    }
+    if (rule.meaning == errc::internal_error && raised_by_a_function(error)) {
+        rule.meaning = errc::unprocessable;
+        rule.show_message = true;
+    }
+    failure out =
+        make_failure(rule.meaning, rule.meaning == errc::storage_unavailable ? sentence(cause_of(error.sqlstate))
+                                                                             : words_for(rule.meaning));
+    if (rule.show_message && !error.message.empty()) out.detail = error.message;
+    out.facts["sqlstate"] = error.sqlstate;
+    if (error.sqlstate.starts_with("23") && !error.constraint.empty()) out.facts["constraint"] = error.constraint;
+    if (error.sqlstate.starts_with("FG")) add_guard_facts(error.detail, out.facts);
+    if (rule.meaning == errc::storage_unavailable) out.retry_after = retry_after_unavailable;
+    if (rule.meaning == errc::write_conflict) out.retry_after = retry_after_conflict;
+    return out;
+}
+
+failure to_failure(const server_error& error, const statement& failed) {
+    failure out = to_failure(error);
+    const bool known = error.parameter > 0 && error.parameter <= failed.pointers.size();
+    if (known && out.code == errc::unprocessable)
+        out.errors.push_back({failed.pointers[error.parameter - 1], out.detail});
+    return out;
+}
+
+std::string cause_of(std::string_view sqlstate) {
+    struct known {
+        std::string_view code, cause;
+    };
+    constexpr std::array<known, 13> all{{
+        {"25006", "PostgreSQL is read-only (a standby, or default_transaction_read_only is on)"},
+        {"25P03", "the transaction was idle for too long"},
+        {"42501",
+         "the gateway's role lacks a right in PostgreSQL (SQLSTATE 42501; its operator finds the words in the log)"},
+        {"53100", "PostgreSQL's disk is full"},
+        {"53200", "PostgreSQL is out of memory"},
+        {"53300", "PostgreSQL has no connection left (max_connections)"},
+        {"53400", "a limit that PostgreSQL's configuration sets is reached"},
+        {"57014", "PostgreSQL did not finish in the time for a statement"},
+        {"57P01", "PostgreSQL is shutting down, or an operator ended the session"},
+        {"57P02", "PostgreSQL is recovering from a crash"},
+        {"57P03", "PostgreSQL is starting up or shutting down"},
+        {"58", "PostgreSQL has trouble with its files"},
+        {"08", "the connection to PostgreSQL broke"},
+    }};
+    for (const auto& one : all) {
+        if (sqlstate.starts_with(one.code)) return std::string(one.cause);
+    }
+    return "PostgreSQL did not do the work";
+}
+
+void log_for_operator(const server_error& error) {
+    const auto meaning = to_failure(error).code;
+    if (meaning != errc::internal_error && meaning != errc::storage_unavailable) return;
+    using clock = std::chrono::steady_clock;
+    static std::mutex mutex;
+    static std::map<std::string, clock::time_point> said;  // by SQLSTATE
+    {
+        const std::lock_guard lock(mutex);
+        const auto now = clock::now();
+        if (said.size() >= 64) said.clear();
+        auto& last = said[error.sqlstate];
+        if (last != clock::time_point{} && now < last + std::chrono::seconds{1}) return;
+        last = now;
+    }
+    spdlog::error("PostgreSQL: {} {}", error.sqlstate, error.message);
+}
+
+failure unavailable_because(std::string cause) {
+    return unavailable(sentence(std::move(cause)));
+}
+
+failure unavailable(std::string detail) {
+    failure out = make_failure(errc::storage_unavailable, std::move(detail));
+    out.retry_after = retry_after_unavailable;
+    return out;
+}
+
+std::string_view slug_of(errc code) {
+    switch (code) {
+        case errc::resource_not_covered:
+            return "resource-not-covered";
+        case errc::expectation_failed:
+            return "expectation-failed";
+        case errc::constraint_violation:
+            return "constraint-violation";
+        case errc::write_conflict:
+            return "write-conflict";
+        case errc::stale_fencing_token:
+            return "stale-fencing-token";
+        case errc::fencing_required:
+            return "fencing-required";
+        case errc::unprocessable:
+            return "unprocessable";
+        case errc::storage_unavailable:
+            return "storage-unavailable";
+        case errc::forbidden:
+            return "forbidden";
+        case errc::overloaded:
+            return "overloaded";
+        default:
+            return "internal-error";
+    }
+}
+
+}  // namespace fencegate::pg

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <gateway/domain/memory_budget.hpp>
+#include <gateway/pg/connection/session.hpp>
+#include <gateway/pg/write/statement_writer.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fencegate::pg {
+
+/// Puts a text together that a statement gives in pieces (split_into_pieces). Its bytes are taken from the answers'
+/// budget before the first piece is kept; where they don't fit none is, and the rest is read past.
+///
+/// Threads: not safe; one worker's.
+class text_receiver final : public row_receiver {
+  public:
+    text_receiver(memory_budget& answers, std::string owner) : answers_(&answers), owner_(std::move(owner)) {}
+
+    /// A row of the statement: the text's bytes, a piece, the statement's other columns.
+    void take(const answer_rows& row) override;
+
+    /// The text's bytes; empty where it is NULL.
+    const std::optional<std::size_t>& bytes() const { return bytes_; }
+    /// Whether the text came; not where it is NULL or longer than answer_bytes_max.
+    bool complete() const { return bytes_ && !refused_ && text_.size() == *bytes_; }
+    /// Whether the budget had no room for it.
+    bool refused() const { return refused_; }
+    /// One of the other columns; empty for NULL.
+    const std::optional<std::string>& column(std::size_t index) const { return columns_.at(index); }
+
+    std::string take_text() { return std::move(text_); }
+    std::shared_ptr<reserved_memory> take_memory() { return std::move(memory_); }
+
+  private:
+    void begin(const answer_rows& row);
+
+    memory_budget* answers_;
+    std::string owner_;
+    bool begun_ = false;
+    bool refused_ = false;
+    std::optional<std::size_t> bytes_;
+    std::vector<std::optional<std::string>> columns_;
+    std::string text_;
+    std::shared_ptr<reserved_memory> memory_;
+};
+
+/// What an operation of a write did that gives rows or a value. Errors: overloaded, where the budget had no room for
+/// it.
+result<operation_result> read_text(answer_shape shape, text_receiver& receiver);
+
+}  // namespace fencegate::pg

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/pg/executor/job.hpp>
+
+#include <spdlog/spdlog.h>
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/execution/outstanding_work.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/prefer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace fencegate::pg {
+
+/// Runs `work` on a session; what libpqxx threw becomes a failure. `changes` tells whether a lost connection leaves the
+/// outcome unknown.
+template <class T, class Session, class Work>
+result<T> attempt(Session& session, bool changes, Work&& work) {
+    try {
+        return work(session);
+    } catch (const session_lost& lost) {
+        session.drop();
+        if (!changes) return unavailable_because(lost.cause);
+        failure out = unavailable("The connection to PostgreSQL broke; whether it was done is not known.");
+        out.outcome_unknown = true;
+        return out;
+    } catch (const statement_failed& e) {
+        log_for_operator(e.error);
+        return to_failure(e.error);
+    } catch (const std::exception& e) {
+        session.drop();
+        spdlog::error("an answer of PostgreSQL could not be read: {}", e.what());
+        return make_failure(errc::internal_error, "The gateway could not read PostgreSQL's answer.");
+    }
+}
+
+/// What is true of work whose connection was cut.
+enum class effect {
+    none,          ///< Nothing was changed.
+    by_statement,  ///< Not known: a statement of its own commits by itself.
+    by_commit      ///< Nothing was changed unless a commit was on its way.
+};
+
+/// A coroutine that waits. The answer is posted to its executor, whatever thread it comes from; the first one counts.
+template <class T, class Handler>
+class reply final : public waiting_for<T> {
+  public:
+    reply(effect of_work, Handler handler)
+        : effect_(of_work),
+          executor_(boost::asio::prefer(boost::asio::get_associated_executor(handler),
+                                        boost::asio::execution::outstanding_work.tracked)),
+          handler_(std::move(handler)) {}
+
+    void answer(result<T> value) noexcept override {
+        if (answered_.exchange(true)) return;
+        boost::asio::post(executor_, [handler = std::move(handler_), value = std::move(value)]() mutable {
+            std::move(handler)(std::move(value));
+        });
+    }
+
+    void give_up(bool unchanged) noexcept override {
+        answer(silent_failure(effect_ == effect::none || (effect_ == effect::by_commit && unchanged)));
+    }
+
+    boost::asio::any_io_executor executor() const override { return executor_; }
+
+  private:
+    using outstanding_executor =
+        decltype(boost::asio::prefer(boost::asio::get_associated_executor(std::declval<const Handler&>()),
+                                     boost::asio::execution::outstanding_work.tracked));
+
+    effect effect_;
+    std::atomic<bool> answered_{false};
+    outstanding_executor executor_;
+    Handler handler_;
+};
+
+/// Waits for what is answered to the std::shared_ptr<waiting_for<T>> that `submit` gets. Not a coroutine: what it
+/// starts is posted, never completed in here.
+template <class T, class Submit>
+boost::asio::awaitable<result<T>> await_reply(effect of_work, Submit submit) {
+    auto initiate = [of_work](auto handler, Submit start) {
+        using handler_type = decltype(handler);
+        start(std::make_shared<reply<T, handler_type>>(of_work, std::move(handler)));
+    };
+    return boost::asio::async_initiate<const boost::asio::use_awaitable_t<>, void(result<T>)>(
+        std::move(initiate), boost::asio::use_awaitable, std::move(submit));
+}
+
+/// One piece of work on a session, and whoever waits for what it gives.
+template <class T>
+class session_job final : public job {
+  public:
+    using work = std::function<result<T>(session_slot&)>;
+
+    session_job(deadline until, bool changes, work run, std::shared_ptr<waiting_for<T>> caller)
+        : job(until), changes_(changes), run_(std::move(run)), caller_(std::move(caller)) {}
+
+    void run(session_slot& slot) noexcept override { caller_->answer(attempt<T>(slot, changes_, run_)); }
+    void refuse(failure why) noexcept override { caller_->answer(std::move(why)); }
+    std::shared_ptr<waiting_caller> caller() const override { return caller_; }
+
+  private:
+    bool changes_;
+    work run_;
+    std::shared_ptr<waiting_for<T>> caller_;
+};
+
+/// Whether a lost connection leaves open what work on a session has done.
+enum class work_kind { reads, changes };
+
+/// Waits for work that `take` hands to a worker.
+template <class T, class Take>
+boost::asio::awaitable<result<T>> await_work(work_kind kind, deadline until, typename session_job<T>::work work,
+                                             Take take) {
+    const bool changes = kind == work_kind::changes;
+    return await_reply<T>(
+        changes ? effect::by_statement : effect::none, [until, changes, work = std::move(work), take = std::move(take)](
+                                                           std::shared_ptr<waiting_for<T>> caller) mutable {
+            take(std::make_unique<session_job<T>>(until, changes, std::move(work), std::move(caller)));
+        });
+}
+
+}  // namespace fencegate::pg

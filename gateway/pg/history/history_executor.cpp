@@ -1,0 +1,84 @@
+#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/history/history_reader.hpp>
+#include <gateway/pg/history/history_writer.hpp>
+#include <gateway/pg/read/durable_read.hpp>
+#include <gateway/pg/schema/cluster.hpp>
+
+#include <utility>
+
+namespace fencegate::pg {
+
+namespace asio = boost::asio;
+
+/// `read` may be done twice.
+template <class T>
+asio::awaitable<result<T>> history_executor::read_durably(std::string principal, read_cost cost, deadline until,
+                                                          std::function<T(session&)> read) {
+    auto work = [read = std::move(read)](session_slot& slot) -> result<snapshot_of<T>> {
+        auto value = retry_once_on_disconnect(slot, read);
+        return snapshot_of<T>(std::move(value), fetch_snapshot_state(slot));
+    };
+    return pg::read_durably<T>(lane_, flush_, std::move(principal), cost, until, std::move(work));
+}
+
+asio::awaitable<result<history_page>> history_executor::read(std::string principal, read_cost cost, history_query query,
+                                                             deadline until) {
+    return read_durably<history_page>(std::move(principal), cost, until,
+                                      [query = std::move(query)](session& open) { return read_history(open, query); });
+}
+
+asio::awaitable<result<history_tail>> history_executor::read_tail(deadline until) {
+    return read_durably<history_tail>({}, read_cost::cheap, until, read_history_tail);
+}
+
+asio::awaitable<result<std::vector<history_count>>> history_executor::summarize(std::string principal,
+                                                                                history_summary_query query,
+                                                                                deadline until) {
+    return read_durably<std::vector<history_count>>(
+        std::move(principal), read_cost::expensive, until,
+        [query = std::move(query)](session& open) { return summarize_history(open, query); });
+}
+
+asio::awaitable<result<resource_facts>> history_executor::read_resource(std::string principal,
+                                                                        lockcore::resource_name resource,
+                                                                        deadline until) {
+    return read_durably<resource_facts>(
+        std::move(principal), read_cost::cheap, until,
+        [resource = std::move(resource)](session& open) { return pg::read_resource(open, resource.str()); });
+}
+
+asio::awaitable<result<std::size_t>> history_executor::append(std::shared_ptr<const history_batch> batch,
+                                                              deadline until) {
+    auto work = [batch = std::move(batch)](session_slot& slot) -> result<std::size_t> {
+        try {
+            return append_history(slot.get(), *batch);
+        } catch (const statement_failed& e) {
+            const auto& code = e.error.sqlstate;
+            if (!code.starts_with("42")) throw;
+            // No fault of the events: the function is not there or not granted (any more). A new session plans anew.
+            slot.drop();
+            spdlog::error("fencing.append_events can't be called: {} {}", code, e.error.message);
+            return unavailable("The history in PostgreSQL does not answer as it should; nothing was added.");
+        }
+    };
+    auto& chosen = writes_.least_loaded_worker();
+    return await_work<std::size_t>(work_kind::changes, until, std::move(work),
+                                   [&chosen](std::unique_ptr<job> made) { chosen.submit(std::move(made)); });
+}
+
+asio::awaitable<result<history_upkeep>> history_executor::keep_up(unsigned keep_days, deadline until) {
+    auto work = [keep_days](session_slot& slot) -> result<history_upkeep> {
+        return retry_once_on_disconnect(slot, [keep_days](session& open) { return keep_history(open, keep_days); });
+    };
+    return run_in_lane<history_upkeep>(lane_, {}, read_cost::cheap, work_kind::changes, until, std::move(work));
+}
+
+asio::awaitable<result<std::vector<std::string>>> history_executor::find_guard_faults(deadline until) {
+    auto work = [](session_slot& slot) -> result<std::vector<std::string>> {
+        return retry_once_on_disconnect(slot, pg::find_guard_faults);
+    };
+    return run_in_lane<std::vector<std::string>>(lane_, {}, read_cost::cheap, work_kind::changes, until,
+                                                 std::move(work));
+}
+
+}  // namespace fencegate::pg

@@ -1,0 +1,233 @@
+#include <gateway/pg/connection/sql_time.hpp>
+#include <gateway/pg/history/history_reader.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace fencegate::pg {
+namespace {
+
+std::size_t limit_of(const history_query& query) {
+    return std::clamp<std::size_t>(query.limit, 1, history_page_max);
+}
+
+/// Joins conditions, each with one bound value.
+class filter {
+  public:
+    explicit filter(statement& into) : into_(into) {}
+
+    void add(const char* before, std::optional<std::string> value, const char* after = "") {
+        if (!value) return;
+        into_.sql += first_ ? " where " : " and ";
+        first_ = false;
+        into_.sql += before + into_.bind(std::move(value)) + after;
+    }
+
+  private:
+    statement& into_;
+    bool first_ = true;
+};
+
+/// A range over the column's own collation "C", which its index serves; `like` would need an operator class of its own.
+/// No name of a resource holds a byte above "z", so that everything with the prefix is below prefix + DEL, and nothing
+/// else is.
+void add_prefix(filter& where, const std::optional<std::string>& prefix) {
+    if (!prefix || prefix->empty()) return;
+    where.add("resource >= ", prefix);
+    where.add("resource < ", *prefix + '\x7f');
+}
+
+template <class Integer>
+std::optional<std::string> text_of(const std::optional<Integer>& value) {
+    return value ? std::optional(std::to_string(*value)) : std::nullopt;
+}
+
+std::string string_of(const pqxx::field& field) {
+    return field.is_null() ? std::string() : std::string(field.c_str());
+}
+
+history_item item_of(const answer_rows& row) {
+    const auto text = [&row](int column) { return std::string(row.text(0, column)); };
+    const auto token = [&row](int column) {
+        return row.is_null(0, column) ? std::nullopt
+                                      : std::optional<std::uint64_t>(std::strtoull(row.text(0, column), nullptr, 10));
+    };
+    history_item item;
+    item.id = std::strtoll(row.text(0, 0), nullptr, 10);
+    const std::chrono::microseconds at(std::strtoll(row.text(0, 1), nullptr, 10));
+    item.at = std::chrono::system_clock::time_point(at);
+    item.event = text(2);
+    item.resource = text(3);
+    item.fencing_token = token(4);
+    item.last_fencing_token = token(5);
+    item.by.owner = text(6);
+    item.by.principal = text(7);
+    item.by.trace_id = text(8);
+    item.write_id = text(9);
+    item.detail = text(10);
+    return item;
+}
+
+using time_point = std::chrono::system_clock::time_point;
+
+/// begin <= at < end
+struct window {
+    std::optional<time_point> begin, end;
+};
+
+std::optional<time_point> later(std::optional<time_point> a, std::optional<time_point> b) {
+    return a && b ? std::max(a, b) : a ? a : b;
+}
+
+std::optional<time_point> earlier(std::optional<time_point> a, std::optional<time_point> b) {
+    return a && b ? std::min(a, b) : a ? a : b;
+}
+
+/// The times to search one after the other, in the query's order: one of each partition where a filter may match some
+/// partitions and not others. In one statement PostgreSQL would look for the first match of every partition before it
+/// gives the first row, and so read through all of those that have none.
+std::vector<window> windows_of(session& via, const history_query& query) {
+    const bool found_at_once = query.ids || query.resource || query.write_id || query.trace_id;
+    const bool filtered =
+        query.resource_prefix || query.event || query.owner || query.principal || query.token_min || query.token_max;
+    if (found_at_once || !filtered) return {window{}};
+    // Weeks that are still to come are one window: they are empty.
+    const auto rows = via.exec(
+        "select extract(epoch from t.week)::bigint from pg_inherits i join pg_class c on c.oid = i.inhrelid, "
+        "lateral (select to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' as week) as t "
+        "where i.inhparent = 'fencing.history'::regclass and c.relname ~ '^history_[0-9]{8}$' "
+        "and t.week < now() + interval '168 hours' order by 1",
+        {});
+    std::vector<window> out(1);
+    for (const auto& row : rows) {
+        const time_point week{std::chrono::seconds(row[0].as<std::int64_t>())};
+        out.back().end = week;
+        out.push_back({week, std::nullopt});
+    }
+    if (!query.ascending) std::ranges::reverse(out);
+    // The cursor's own time, so that what lies before it is not asked again.
+    if (query.after) {
+        const time_point at{std::chrono::microseconds(query.after->at_us)};
+        std::erase_if(out, [&](const window& each) {
+            return query.ascending ? each.end && *each.end <= at : each.begin && *each.begin > at;
+        });
+    }
+    return out;
+}
+
+}  // namespace
+
+statement history_sql(const history_query& query) {
+    statement out;
+    out.sql =
+        "select id, (extract(epoch from at) * 1000000)::bigint, event, resource, fencing_token, last_fencing_token, "
+        "owner, principal, "
+        "trace_id, write_id, detail::text from fencing.history";
+    filter where(out);
+    where.add("resource = ", query.resource);
+    add_prefix(where, query.resource_prefix);
+    where.add("event = ", query.event);
+    where.add("owner = ", query.owner);
+    where.add("principal = ", query.principal);
+    where.add("trace_id = ", query.trace_id);
+    where.add("write_id = ", query.write_id, "::uuid");
+    where.add("fencing_token >= ", text_of(query.token_min), "::bigint");
+    where.add("fencing_token <= ", text_of(query.token_max), "::bigint");
+    where.add("at >= ", query.from ? std::optional(sql_time(*query.from)) : std::nullopt, "::timestamptz");
+    where.add("at < ", query.to ? std::optional(sql_time(*query.to)) : std::nullopt, "::timestamptz");
+    if (query.after) {
+        // The second condition is in the first; it is for the planner, which leaves out partitions by it alone.
+        const std::chrono::sys_time<std::chrono::microseconds> at{std::chrono::microseconds(query.after->at_us)};
+        const auto moment = out.bind(sql_time(at)) + "::timestamptz";
+        where.add(("(at, id) " + std::string(query.ascending ? "> (" : "< (") + moment + ", ").c_str(),
+                  std::to_string(query.after->id), "::bigint)");
+        out.sql += std::string(" and at ") + (query.ascending ? ">= " : "<= ") + moment;
+    }
+    if (query.ids) {
+        where.add("id > ", std::to_string(query.ids->first), "::bigint");
+        where.add("id <= ", std::to_string(query.ids->second), "::bigint");
+        out.sql += " order by id";
+    } else {
+        out.sql += query.ascending ? " order by at asc, id asc" : " order by at desc, id desc";
+    }
+    out.sql += " limit " + out.bind(std::to_string(query.limit)) + "::bigint";
+    return out;
+}
+
+history_page read_history(session& via, const history_query& query) {
+    history_page page;
+    history_query part = query;
+    std::size_t bytes = 0;
+    for (const window& each : windows_of(via, query)) {
+        part.from = later(query.from, each.begin);
+        part.to = earlier(query.to, each.end);
+        if (part.from && part.to && *part.from >= *part.to) continue;
+        part.limit = limit_of(query) - page.items.size() + 1;  // one more tells whether items follow
+        const auto wanted = history_sql(part);
+        via.read_each(wanted.sql, wanted.parameters, [&](const answer_rows& row) {
+            page.more = page.more || page.items.size() == limit_of(query) || bytes >= history_page_bytes_max;
+            if (page.more) return;
+            page.items.push_back(item_of(row));
+            bytes += page.items.back().detail.size();
+        });
+        if (page.more) break;
+    }
+    return page;
+}
+
+history_tail read_history_tail(session& via) {
+    const auto rows =
+        via.exec("select last_id, w from fencing.history_tail() left join unnest(writers) as w on true", {});
+    history_tail tail;
+    tail.last_id = rows[0][0].as<std::int64_t>();
+    for (const auto& row : rows) {
+        if (!row[1].is_null()) tail.writers.emplace_back(row[1].c_str());
+    }
+    return tail;
+}
+
+std::vector<history_count> summarize_history(session& via, const history_summary_query& query) {
+    statement wanted;
+    const auto bucket = wanted.bind(std::to_string(query.bucket.count())) + "::bigint";
+    // In floating point, which is twice as fast; the half microsecond outweighs its error.
+    wanted.sql = "select floor(date_part('epoch', at) * 1000 + 0.0005)::bigint / " + bucket + " * " + bucket +
+                 ", event, count(*) from fencing.history";
+    filter where(wanted);
+    where.add("at >= ", sql_time(query.from), "::timestamptz");
+    where.add("at < ", sql_time(query.to), "::timestamptz");
+    add_prefix(where, query.resource_prefix);
+    wanted.sql += " group by 1, 2 order by 1, 2";
+    std::vector<history_count> counts;
+    for (const auto& row : via.exec_once(wanted.sql, wanted.parameters)) {
+        history_count one;
+        one.bucket = std::chrono::system_clock::time_point(std::chrono::milliseconds(row[0].as<std::int64_t>()));
+        one.event = string_of(row[1]);
+        one.count = row[2].as<std::int64_t>();
+        counts.push_back(std::move(one));
+    }
+    return counts;
+}
+
+resource_facts read_resource(session& via, const std::string& resource) {
+    resource_facts facts;
+    facts.last_fencing_token = via.exec("select fencing.fence($1::text)", {resource})[0][0].as<std::uint64_t>();
+    const auto rows = via.exec(
+        "select event, count(*) from (select event from fencing.history where resource = $1 order by at desc, id desc "
+        "limit $2::bigint) as newest group by event order by event",
+        {resource, std::to_string(resource_events_counted_max)});
+    std::int64_t sum = 0;
+    for (const auto& row : rows) {
+        facts.counts.emplace_back(row[0].c_str(), row[1].as<std::int64_t>());
+        sum += facts.counts.back().second;
+    }
+    facts.all_counted = sum < resource_events_counted_max;
+    return facts;
+}
+
+history_upkeep keep_history(session& via, unsigned keep_days) {
+    const auto rows =
+        via.exec("select made, dropped, remaining from fencing.keep_history($1::integer)", {std::to_string(keep_days)});
+    return {rows[0][0].as<int>(), rows[0][1].as<int>(), rows[0][2].as<int>()};
+}
+
+}  // namespace fencegate::pg

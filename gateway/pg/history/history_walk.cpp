@@ -1,0 +1,157 @@
+#include <gateway/pg/history/history_walk.hpp>
+
+namespace fencegate::pg {
+namespace {
+
+std::optional<std::int64_t> number_of(const pqxx::field& field) {
+    return field.is_null() ? std::nullopt : std::optional(field.as<std::int64_t>());
+}
+
+history_evidence evidence_of(const pqxx::row& row) {
+    history_evidence out;
+    out.id = row[0].as<std::int64_t>();
+    out.at_us = row[1].as<std::int64_t>();
+    out.event = row[2].c_str();
+    out.resource = row[3].c_str();
+    out.token = number_of(row[4]);
+    out.last_token = number_of(row[5]);
+    out.of_guard = row[14].as<bool>();
+    if (!row[6].as<bool>()) return out;
+    out.ttl_ms = number_of(row[7]);
+    out.repair = row[8].as<bool>();
+    out.has_reason = row[9].as<bool>();
+    out.observed = row[10].as<bool>();
+    out.bare = row[11].as<bool>();
+    out.direct = row[12].as<bool>();
+    out.other_refusal = row[13].as<bool>();
+    return out;
+}
+
+std::string moment(statement& into, std::int64_t us) {
+    return "timestamptz 'epoch' + " + into.bind(std::to_string(us)) + "::bigint * interval '1 microsecond'";
+}
+
+compat::parameters two_lists(const std::vector<token_of_resource>& all) {
+    std::vector<std::string> names, tokens;
+    for (const auto& one : all) {
+        names.push_back(one.resource);
+        tokens.push_back(std::to_string(one.token));
+    }
+    return {array_literal(names), array_literal(tokens)};
+}
+
+}  // namespace
+
+std::vector<history_evidence> history_walk::next() {
+    statement wanted;
+    wanted.sql =
+        "select id, (extract(epoch from greatest(at, timestamptz '0001-01-01 00:00:00+00')) * 1000000)::bigint, "
+        "event, resource, fencing_token, last_fencing_token, detail is not null, "
+        "case when jsonb_typeof(detail -> 'ttl_ms') = 'number' "
+        "then least(greatest((detail ->> 'ttl_ms')::numeric, 0), 1e12)::bigint end, "
+        "detail @> '{\"repair\": true}', btrim(coalesce(detail ->> 'reason', '')) <> '', "
+        "detail @> '{\"observed\": true}', detail @> '{\"bare_token\": true}', detail @> '{\"direct\": true}', "
+        // A function's own FG412 names the error and no fence.
+        "coalesce(detail ->> 'error' <> 'stale-fencing-token', false) or "
+        "coalesce(detail ->> 'sqlstate' <> 'FG412', false) or "
+        "(last_fencing_token is null and coalesce(detail ->> 'error', detail ->> 'sqlstate') is not null), "
+        "write_id is not null and coalesce(detail ->> 'error', detail ->> 'sqlstate') is null "
+        "from fencing.history where ";
+    if (resource_.empty()) {
+        wanted.sql += "resource >= " + wanted.bind(range_.resource_prefix.value_or(""));
+    } else {
+        const auto name = wanted.bind(resource_);
+        const auto at = moment(wanted, at_us_);
+        wanted.sql +=
+            "(resource, at, id) > (" + name + ", " + at + ", " + wanted.bind(std::to_string(id_)) + "::bigint)";
+    }
+    // Nothing in a resource's name is above "z".
+    if (range_.resource_prefix) wanted.sql += " and resource < " + wanted.bind(*range_.resource_prefix + '\x7f');
+    if (range_.from_us) wanted.sql += " and at >= " + moment(wanted, *range_.from_us);
+    wanted.sql += " and at < " + moment(wanted, range_.to_us);
+    wanted.sql += " order by resource, at, id limit " + std::to_string(chunk);
+
+    std::vector<history_evidence> out;
+    const auto rows = via_.exec(wanted.sql, wanted.parameters);
+    out.reserve(rows.size());
+    for (const auto& row : rows)
+        out.push_back(evidence_of(row));
+    if (!out.empty()) {
+        resource_ = out.back().resource;
+        at_us_ = out.back().at_us;
+        id_ = out.back().id;
+    }
+    return out;
+}
+
+walk_bounds find_bounds(session& via, const std::optional<std::string>& from, const std::optional<std::string>& to) {
+    const auto rows = via.exec(
+        "select (extract(epoch from $1::timestamptz) * 1000000)::bigint, "
+        "(extract(epoch from coalesce($2::timestamptz, clock_timestamp())) * 1000000)::bigint, "
+        "(select coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint from pg_inherits i join pg_class c on c.oid = "
+        "i.inhrelid "
+        "where i.inhparent = 'fencing.history'::regclass)",
+        {from, to});
+    return {number_of(rows[0][0]), rows[0][1].as<std::int64_t>(), rows[0][2].as<std::int64_t>()};
+}
+
+std::vector<std::size_t> find_granted(session& via, const std::vector<token_of_resource>& asked) {
+    const auto rows = via.exec(
+        "select a.place - 1 from unnest($1::text[], $2::bigint[]) with ordinality as a (resource, token, place) where "
+        "exists "
+        "(select from fencing.history h where h.resource = a.resource collate \"C\" and h.fencing_token = a.token and "
+        "h.event = 'lease_granted')",
+        two_lists(asked));
+    std::vector<std::size_t> out;
+    for (const auto& row : rows)
+        out.push_back(row[0].as<std::size_t>());
+    return out;
+}
+
+std::vector<stray_row> find_strays(session& via, const walk_range& range, std::optional<std::int64_t> skew_ms) {
+    constexpr const char* rows = "select id, event, coalesce(resource, '') from fencing.history where ";
+    statement wanted;
+    wanted.sql = rows;
+    wanted.sql += "resource is null and (event like 'lease%' or event in ('write_applied', 'fence_raised'))";
+    if (range.from_us) wanted.sql += " and at >= " + moment(wanted, *range.from_us);
+    wanted.sql += " and at < " + moment(wanted, range.to_us);
+    if (skew_ms) {
+        wanted.sql += " union all ";
+        wanted.sql += rows;
+        wanted.sql += "event in ('write_applied', 'write_rejected', 'fence_raised') and at > now() + " +
+                      wanted.bind(std::to_string(*skew_ms)) + "::bigint * interval '1 millisecond'";
+    }
+    wanted.sql += " limit " + std::to_string(strays_max);
+    std::vector<stray_row> out;
+    for (const auto& row : via.exec(wanted.sql, wanted.parameters))
+        out.push_back({row[0].as<std::int64_t>(), row[1].c_str(), row[2].c_str()});
+    return out;
+}
+
+std::unordered_map<std::string, fence_now> find_fences(session& via, const std::vector<token_of_resource>& last) {
+    // One statement, so that a fence and the row of what raised it are seen together. An empty entered_for is of direct
+    // SQL, which left no rows before version 3.
+    const auto rows = via.exec(
+        "select g.resource, g.last_fencing_token, g.last_fencing_token > a.token and g.entered_for <> '' and not "
+        "exists "
+        "(select from fencing.history h where h.resource = g.resource and h.fencing_token = g.last_fencing_token and "
+        "h.event in ('write_applied', 'fence_raised')) "
+        "from unnest($1::text[], $2::bigint[]) as a (resource, token) "
+        "join fencing.guard g on g.resource = a.resource collate \"C\"",
+        two_lists(last));
+    std::unordered_map<std::string, fence_now> out;
+    for (const auto& row : rows)
+        out.emplace(row[0].c_str(), fence_now{row[1].as<std::int64_t>(), row[2].as<bool>()});
+    return out;
+}
+
+bool repaired_after(session& via, const std::string& resource, std::int64_t id) {
+    return via
+        .exec(
+            "select exists (select from fencing.history where resource = $1 and id > $2::bigint and event = "
+            "'fence_raised' and detail @> '{\"repair\": true}')",
+            {resource, std::to_string(id)})[0][0]
+        .as<bool>();
+}
+
+}  // namespace fencegate::pg

@@ -1,0 +1,130 @@
+#include <gateway/pg/connection/array_text.hpp>
+#include <gateway/pg/connection/sql_time.hpp>
+#include <gateway/pg/history/history_writer.hpp>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace fencegate::pg {
+namespace {
+
+namespace json = boost::json;
+
+json::value detail_of(const std::string& text) {
+    boost::system::error_code error;
+    auto parsed = json::parse(text, error);
+    if (!error && parsed.is_object()) return parsed;
+    json::object kept;
+    kept["text"] = text;
+    return kept;
+}
+
+json::object object_of(const history_item& item) {
+    json::object out;
+    const auto add_text = [&out](const char* name, const std::string& text) {
+        if (!text.empty()) out[name] = text;
+    };
+    out["event"] = item.event;
+    if (item.at != std::chrono::system_clock::time_point{}) out["at"] = sql_time(item.at);
+    add_text("resource", item.resource);
+    if (item.fencing_token) out["fencing_token"] = *item.fencing_token;
+    if (item.last_fencing_token) out["last_fencing_token"] = *item.last_fencing_token;
+    add_text("owner", item.by.owner);
+    add_text("principal", item.by.principal);
+    add_text("trace_id", item.by.trace_id);
+    add_text("write_id", item.write_id);
+    if (!item.detail.empty()) out["detail"] = detail_of(item.detail);
+    return out;
+}
+
+const std::string append_sql =
+    "select fencing.append_events($1::uuid, $2::bigint, $3::bigint[], $4::text[], $5::text[], $6::bigint[], "
+    "$7::bigint[], $8::text[], $9::text[], $10::text[], $11::uuid[], $12::jsonb[])";
+
+template <class Add>
+std::optional<std::string> column(const std::vector<history_item>& items, Add add) {
+    array_text out;
+    for (const auto& item : items)
+        add(out, item);
+    return out.take_unless_null();
+}
+
+std::optional<std::string> text_column(const std::vector<history_item>& items, const std::string history_item::*field) {
+    return column(items, [field](array_text& out, const history_item& item) { out.add_unless_empty(item.*field); });
+}
+
+std::optional<std::string> actor_column(const std::vector<history_item>& items, const std::string actor::*field) {
+    return column(items, [field](array_text& out, const history_item& item) { out.add_unless_empty(item.by.*field); });
+}
+
+std::optional<std::string> token_column(const std::vector<history_item>& items,
+                                        const std::optional<std::uint64_t> history_item::*field) {
+    return column(items, [field](array_text& out, const history_item& item) {
+        if (const auto& token = item.*field) {
+            out.add(*token);
+        } else {
+            out.add_null();
+        }
+    });
+}
+
+}  // namespace
+
+std::string history_json(const std::vector<history_item>& items) {
+    json::array list;
+    list.reserve(items.size());
+    for (const auto& item : items)
+        list.emplace_back(object_of(item));
+    return json::serialize(list);
+}
+
+const std::string& record_events_sql() {
+    static const std::string sql = "select fencing.record_events($1::jsonb)";
+    return sql;
+}
+
+void append_history(session& via, const history_item& item) {
+    via.exec(record_events_sql(), {history_json({item})});
+}
+
+compat::parameters history_columns(const std::vector<history_item>& items) {
+    const auto at = [](array_text& out, const history_item& item) {
+        if (item.at == std::chrono::system_clock::time_point{}) {
+            out.add_null();  // the moment at which it is added
+        } else {
+            out.add(std::chrono::floor<std::chrono::microseconds>(item.at.time_since_epoch()).count());
+        }
+    };
+    const auto detail = [](array_text& out, const history_item& item) {
+        const bool fits = item.detail.empty() || item.detail.front() == '{';
+        out.add_unless_empty(fits ? item.detail : json::serialize(detail_of(item.detail)));
+    };
+    return {column(items, at),
+            text_column(items, &history_item::event),
+            text_column(items, &history_item::resource),
+            token_column(items, &history_item::fencing_token),
+            token_column(items, &history_item::last_fencing_token),
+            actor_column(items, &actor::owner),
+            actor_column(items, &actor::principal),
+            actor_column(items, &actor::trace_id),
+            text_column(items, &history_item::write_id),
+            column(items, detail)};
+}
+
+std::size_t append_history(session& via, const history_batch& batch) {
+    if (batch.items.empty()) return 0;
+    compat::parameters parameters{batch.stream, std::to_string(batch.first_sequence)};
+    std::ranges::move(history_columns(batch.items), std::back_inserter(parameters));
+    return via.exec(append_sql, parameters)[0][0].as<std::size_t>();
+}
+
+}  // namespace fencegate::pg

@@ -1,0 +1,237 @@
+#include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/pg/connection/text_receiver.hpp>
+#include <gateway/pg/history/history_writer.hpp>
+#include <gateway/pg/read/read_sql.hpp>
+#include <gateway/pg/read/table_reader.hpp>
+#include <gateway/pg/write/guard_call.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+namespace fencegate::pg {
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+const std::string begin_plain_sql = "begin read only";
+const std::string begin_fenced_sql = "begin";
+const std::string commit_sql = "commit";
+const std::string rollback_sql = "rollback";
+const std::string timeout_sql = "select set_config('statement_timeout', $1, true)";
+const std::string reason = "fenced read";
+const compat::parameters no_parameters;
+
+std::string name_of(const read_request& request) {
+    struct {
+        std::string operator()(const table_query& one) const { return "select " + one.table; }
+        std::string operator()(const function_query& one) const { return "select " + one.function; }
+    } name;
+    return std::visit(name, request.what);
+}
+
+failure plan_failure(const read_plan& plan) {
+    const auto& first = plan.faults.front();
+    if (first.pointer == "table" || first.pointer == "function") return make_failure(errc::not_found, first.detail);
+    failure out = make_failure(errc::unprocessable, "The request does not fit what is exposed.");
+    out.errors = plan.faults;
+    return out;
+}
+
+/// One attempt.
+class read_run {
+  public:
+    read_run(session_slot& slot, const read_request& request, const read_plan& plan, text_receiver receiver,
+             deadline until)
+        : slot_(slot), request_(request), plan_(plan), receiver_(std::move(receiver)), until_(until) {}
+
+    result<read_outcome> perform() {
+        auto& via = slot_.get();
+        std::vector<prepared_call> calls;
+        try {
+            calls = gather(via);
+        } catch (const statement_failed& e) {
+            failed_sqlstate_ = e.error.sqlstate;
+            return to_failure(e.error, plan_.sql);
+        }
+        if (std::holds_alternative<function_query>(request_.what)) via.let_application_in();
+        const auto sent_at = clock::now();
+        state_.taken = sent_at;
+        const auto trip =
+            via.run(calls, request_.fence ? statement_errors::usable_session : statement_errors::read_only);
+        if (trip.error) {
+            via.command(rollback_sql);
+            failed_sqlstate_ = trip.error->sqlstate;
+            if (failed_sqlstate_ == "25006") {
+                return make_failure(errc::unprocessable, "A read may not change anything; nothing was changed.");
+            }
+            return trip.answers.size() == read_at_ ? to_failure(*trip.error, plan_.sql) : to_failure(*trip.error);
+        }
+        state_ = read_snapshot_state(slot_, trip.answers[read_at_ + 1], sent_at);
+        read_outcome out;
+        if (request_.fence) {
+            out.fences = fences_of(trip.answers[raised_at_]);
+            if (auto why = stale(out.fences)) {
+                via.command(rollback_sql);
+                record(*why);
+                return std::move(*why);
+            }
+            // Where nothing was raised there is nothing to keep, and no commit to wait for.
+            const bool any_raised = raised(trip.answers[raised_at_]);
+            via.command(any_raised ? commit_sql : rollback_sql);
+            if (any_raised) state_.seen = snapshot_state::durability::durable;
+        }
+        if (auto why = read(out)) return std::move(*why);
+        return out;
+    }
+
+    /// Of a read, and of a refusal that comes from what it saw. Only `taken` where PostgreSQL refused the statement.
+    const snapshot_state& state() const { return state_; }
+
+    /// The code with which PostgreSQL refused it.
+    const std::string& failed_sqlstate() const { return failed_sqlstate_; }
+
+  private:
+    std::vector<prepared_call> gather(session& via) {
+        std::vector<prepared_call> calls;
+        // Known to the server before the transaction begins: a statement that can't be prepared fails alone.
+        const auto read = via.prepare(plan_.sql.sql);
+        calls.push_back({via.prepare(request_.fence ? begin_fenced_sql : begin_plain_sql), &no_parameters});
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(until_ - clock::now());
+        if (left < slot_.settings().statement_timeout) {
+            timeout_ = {std::to_string(std::max<std::int64_t>(left.count(), 1))};
+            calls.push_back({via.prepare(timeout_sql), &timeout_});
+        }
+        if (request_.fence) {
+            raise_ =
+                raise_fences_parameters(request_.fence->resources, request_.fence->token, request_.fence->by, reason);
+            raised_at_ = calls.size();
+            calls.push_back({via.prepare(raise_fences_sql()), &raise_});
+        }
+        read_at_ = calls.size();
+        calls.push_back({read, &plan_.sql.parameters, plan_.shape == answer_shape::nothing ? nullptr : &receiver_});
+        calls.push_back({via.prepare(snapshot_state_sql()), &no_parameters});
+        if (!request_.fence) calls.push_back({via.prepare(commit_sql), &no_parameters});
+        return calls;
+    }
+
+    static std::vector<fence_state> fences_of(const answer_rows& rows) {
+        std::vector<fence_state> out;
+        out.reserve(static_cast<std::size_t>(rows.size()));
+        for (int row = 0; row < rows.size(); ++row)
+            out.push_back({rows.text(row, 0), std::strtoull(rows.text(row, 1), nullptr, 10)});
+        return out;
+    }
+
+    static bool raised(const answer_rows& rows) {
+        for (int row = 0; row < rows.size(); ++row) {
+            if (std::string_view(rows.text(row, 1)) != rows.text(row, 2)) return true;
+        }
+        return false;
+    }
+
+    std::optional<failure> stale(const std::vector<fence_state>& fences) const {
+        const auto token = lockcore::value_of(request_.fence->token);
+        const auto newer =
+            std::ranges::find_if(fences, [token](const auto& f) { return f.last_fencing_token > token; });
+        if (newer == fences.end()) return std::nullopt;
+        failure out = make_failure(errc::stale_fencing_token,
+                                   "The fencing token is older than the resource's fence; nothing was read.");
+        out.facts["fencing_token"] = token;
+        out.facts["resource"] = newer->resource;
+        out.facts["last_fencing_token"] = newer->last_fencing_token;
+        return out;
+    }
+
+    /// A refusal is in the history, as those of writes are.
+    void record(const failure& why) {
+        history_item item;
+        item.event = "write_rejected";
+        item.at = std::chrono::system_clock::now();
+        item.resource = std::string(why.facts.at("resource").as_string());
+        item.fencing_token = lockcore::value_of(request_.fence->token);
+        item.last_fencing_token = why.facts.at("last_fencing_token").to_number<std::uint64_t>();
+        item.by = request_.fence->by;
+        item.detail = R"({"error":"stale-fencing-token","operations":[")" + name_of(request_) + R"("]})";
+        try {
+            append_history(slot_.get(), item);
+            state_.seen = snapshot_state::durability::durable;  // the row's commit has waited for the disk
+        } catch (const std::exception&) {
+            spdlog::warn("the refusal of a fenced read is missing from the history");
+        }
+    }
+
+    std::optional<failure> read(read_outcome& out) {
+        if (plan_.shape == answer_shape::nothing) return std::nullopt;
+        if (receiver_.refused()) return answer_does_not_fit(*receiver_.bytes());
+        if (plan_.shape == answer_shape::rows) {
+            out.is_set = true;
+            out.rows = std::strtoll(receiver_.column(0).value().c_str(), nullptr, 10);
+            if (const auto& total = receiver_.column(1)) out.total = std::strtoll(total->c_str(), nullptr, 10);
+        }
+        if (receiver_.complete()) {
+            out.json = receiver_.take_text();
+            out.memory = receiver_.take_memory();
+        } else if (!receiver_.bytes()) {
+            out.json = "null";
+        } else {
+            failure why = make_failure(errc::unprocessable,
+                                       "The answer is larger than the gateway gives; ask for fewer rows or columns.");
+            why.facts["answer_bytes"] = *receiver_.bytes();
+            why.facts["answer_bytes_max"] = answer_bytes_max;
+            return why;
+        }
+        return std::nullopt;
+    }
+
+    session_slot& slot_;
+    const read_request& request_;
+    const read_plan& plan_;
+    text_receiver receiver_;
+    deadline until_;
+    snapshot_state state_;
+    compat::parameters timeout_;
+    compat::parameters raise_;
+    std::size_t raised_at_ = 0;
+    std::size_t read_at_ = 0;
+    std::string failed_sqlstate_;
+};
+
+}  // namespace
+
+snapshot_of<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, memory_budget& answers,
+                                   const std::string& principal, const read_request& request, deadline until) {
+    snapshot_state of_catalog;
+    of_catalog.seen = snapshot_state::durability::durable;
+    for (bool first = true;; first = false) {
+        try {
+            auto known = catalogs.get(slot.get());
+            auto plan = plan_read(*known, request);
+            if (plan.unknown_name) {
+                known = catalogs.refresh(slot.get(), known);
+                plan = plan_read(*known, request);
+            }
+            if (!plan.faults.empty()) return {plan_failure(plan), of_catalog};
+            if (plan.needs_fence) {
+                return {
+                    make_failure(errc::fencing_required,
+                                 "The function may change something: send POST with a lease, or declare it stable."),
+                    of_catalog};
+            }
+            read_run run(slot, request, plan, text_receiver(answers, principal), until);
+            auto outcome = run.perform();
+            // Built from a catalog that has changed meanwhile.
+            const bool outdated =
+                first && may_be_outdated(run.failed_sqlstate()) && catalogs.refresh(slot.get(), known) != known;
+            if (!outdated) return {std::move(outcome), run.state()};
+        } catch (const session_lost&) {
+            if (!first || slot.was_cut() || clock::now() >= until) throw;
+            slot.connect();
+        }
+    }
+}
+
+}  // namespace fencegate::pg

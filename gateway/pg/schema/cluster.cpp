@@ -1,0 +1,102 @@
+#include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/pg/schema/cluster.hpp>
+#include <gateway/pg/write/guard_call.hpp>
+
+namespace fencegate::pg {
+
+result<void> check_schema(session& via, const std::string& role) {
+    int found = 0;
+    try {
+        if (!via.direct()) {
+            return unavailable(
+                "A connection pooler such as PgBouncer stands before PostgreSQL: a gateway keeps settings and prepared "
+                "statements on its few connections, so postgres.conninfo must name the server itself.");
+        }
+        found = via.exec("select coalesce(fencing.schema_version(), 0)", {})[0][0].as<int>();
+    } catch (const statement_failed& e) {
+        const auto& code = e.error.sqlstate;
+        if (code == "3F000" || code == "42883") {
+            return unavailable("The schema `fencing` is missing in this database: run `fencegate migrate`.");
+        }
+        if (code == "42501") {
+            return unavailable("The login role may not use the schema `fencing` (" + e.error.message +
+                               "): grant it the role " + role + ".");
+        }
+        return unavailable("The schema `fencing` can't be read: " + e.error.message);
+    }
+    if (found >= schema_version_needed) return {};
+    return unavailable("The schema `fencing` has version " + std::to_string(found) + ", this program needs " +
+                       std::to_string(schema_version_needed) + ": run `fencegate migrate`.");
+}
+
+std::vector<std::string> find_guard_faults(session& via) {
+    std::vector<std::string> faults;
+    for (const auto& row : via.exec("select fencing.guard_faults()", {}))
+        faults.emplace_back(row[0].c_str());
+    return faults;
+}
+
+result<void> join(session& via, const membership& m) {
+    try {
+        via.exec("select fencing.join_cluster($1::text[], $2::integer, $3::bigint, $4::integer)",
+                 {array_literal(m.node_names), std::to_string(m.quorum), std::to_string(m.max_ttl.count()),
+                  std::to_string(lockcore::buckets)});
+        return {};
+    } catch (const statement_failed& e) {
+        if (e.error.sqlstate != "FG500") throw;
+        return make_failure(errc::invalid_request, e.error.message);
+    }
+}
+
+lockcore::drawn_epoch draw(session& via, const lockcore::epoch_request& request) {
+    const auto rows =
+        via.exec("select epoch, repeated from fencing.draw_epoch($1::text, $2::text, $3::boolean, $4::bigint)",
+                 {request.node_name, request.life, request.synced ? "true" : "false",
+                  std::to_string(lockcore::value_of(request.seen))});
+    lockcore::drawn_epoch out;
+    out.value = lockcore::epoch{rows[0][0].as<std::uint64_t>()};
+    out.repeated = rows[0][1].as<bool>();
+    return out;
+}
+
+lockcore::node_record find_node_record(session& via, const std::string& node_name) {
+    const auto rows = via.exec("select epoch, synced from fencing.node where name = $1::text", {node_name});
+    lockcore::node_record out;
+    if (rows.empty()) return out;
+    out.known = true;
+    out.drawn = lockcore::epoch{rows[0][0].as<std::uint64_t>()};
+    out.synced = rows[0][1].as<bool>();
+    return out;
+}
+
+bool note_node_unsynced(session& via, const std::string& node_name) {
+    via.exec("select fencing.note_unsynced($1::text)", {node_name});
+    return true;
+}
+
+fence_state repair(session& via, const lockcore::resource_name& resource, lockcore::fencing_token to, const actor& by,
+                   const std::string& reason) {
+    const auto rows = via.exec(
+        "select last_fencing_token from fencing.repair_fence($1::text, $2::bigint, $3::text, $4::text, $5::text)",
+        {resource.str(), std::to_string(lockcore::value_of(to)), by.principal,
+         by.trace_id.empty() ? std::nullopt : std::optional(by.trace_id), reason});
+    fence_state fence;
+    fence.resource = resource.str();
+    fence.last_fencing_token = rows[0][0].as<std::uint64_t>();
+    return fence;
+}
+
+std::vector<fence_state> raise(session& via, const std::vector<lockcore::resource_name>& resources,
+                               lockcore::fencing_token to, const actor& by, const std::string& reason) {
+    const auto rows = via.exec(raise_fences_sql(), raise_fences_parameters(resources, to, by, reason));
+    std::vector<fence_state> fences;
+    for (const auto& row : rows) {
+        fence_state fence;
+        fence.resource = row[0].c_str();
+        fence.last_fencing_token = row[1].as<std::uint64_t>();
+        fences.push_back(std::move(fence));
+    }
+    return fences;
+}
+
+}  // namespace fencegate::pg

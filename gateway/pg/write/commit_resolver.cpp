@@ -1,0 +1,104 @@
+#include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/pg/write/commit_resolver.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace fencegate::pg {
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+/// Longest pause between two attempts to find out: the call's time is short.
+constexpr std::chrono::milliseconds pause_max{200};
+
+const std::string landed_sql = "select fencing.write_landed($1::uuid, $2::text)";
+
+/// What is visible may still be on its way to the disk or to a standby: a commit behind it waits for both.
+void commit_marker(write_session& session) {
+    try {
+        session.command("select pg_logical_emit_message(true, 'fencegate', '')");
+    } catch (const statement_failed& e) {
+        // Where the function may not be called, no commit is visible before it is on disk.
+        if (!e.error.sqlstate.starts_with("42")) throw;
+    }
+}
+
+commit_status look_up(write_session& session, const std::string& write_id, const std::string& resource,
+                      deadline until) {
+    auto pause = reconnect_backoff_min;
+    while (!session.was_cut()) {
+        try {
+            session.connect();  // never the session on which the commit was sent
+            const auto rows = run_statement(session, landed_sql, {write_id, resource});
+            const bool landed = rows.text(0, 0)[0] == 't';
+            if (landed) commit_marker(session);
+            spdlog::warn("the connection broke during the commit of write {}; it {}", write_id,
+                         landed ? "landed" : "did not land");
+            return landed ? commit_status::committed : commit_status::not_committed;
+        } catch (const session_lost&) {
+        } catch (const statement_failed&) {
+            // Most likely lock_timeout: the broken transaction has not ended yet.
+        }
+        if (clock::now() + pause >= until + silence_max) break;
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 2, pause_max);
+    }
+    spdlog::error("the connection broke during the commit of write {}; whether it landed is unknown", write_id);
+    return commit_status::unknown;
+}
+
+/// Whatever happens, the commit is no longer under way.
+class commit_phase {
+  public:
+    explicit commit_phase(write_session& session) : session_(session) { session.begin_commit(); }
+    ~commit_phase() { session_.end_commit(); }
+    commit_phase(const commit_phase&) = delete;
+    commit_phase& operator=(const commit_phase&) = delete;
+
+  private:
+    write_session& session_;
+};
+
+}  // namespace
+
+commit_status commit_write(write_session& session, const std::string& write_id, const std::string& resource,
+                           deadline until) {
+    std::optional<commit_phase> phase;
+    try {
+        phase.emplace(session);
+    } catch (const session_lost&) {
+        session.drop();
+        return commit_status::not_committed;
+    }
+    try {
+        // On another session, or after an error, COMMIT would be a success that commits nothing.
+        if (!session.in_transaction()) {
+            session.drop();
+            return commit_status::not_committed;
+        }
+        session.command("commit");
+        return commit_status::committed;
+    } catch (const session_lost&) {
+    }
+    return look_up(session, write_id, resource, until);
+}
+
+std::optional<failure> failure_of(commit_status status) {
+    switch (status) {
+        case commit_status::committed:
+            return std::nullopt;
+        case commit_status::not_committed:
+            return unavailable_because("the connection to PostgreSQL broke during the commit");
+        case commit_status::unknown:
+            break;
+    }
+    failure out =
+        unavailable("The connection to PostgreSQL broke during the commit; whether the write landed is not known.");
+    out.outcome_unknown = true;
+    return out;
+}
+
+}  // namespace fencegate::pg

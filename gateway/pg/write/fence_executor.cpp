@@ -1,0 +1,70 @@
+#include <gateway/pg/executor/reply.hpp>
+#include <gateway/pg/schema/cluster.hpp>
+#include <gateway/pg/write/fence_executor.hpp>
+
+#include <functional>
+#include <utility>
+
+namespace fencegate::pg {
+namespace {
+
+namespace asio = boost::asio;
+
+/// Runs statements that may be repeated.
+template <class T>
+asio::awaitable<result<T>> run_on(worker& chosen, deadline until, std::function<T(session&)> statements) {
+    auto work = [statements = std::move(statements)](session_slot& slot) -> result<T> {
+        if constexpr (std::is_void_v<T>) {
+            retry_once_on_disconnect(slot, statements);
+            return {};
+        } else {
+            return retry_once_on_disconnect(slot, statements);
+        }
+    };
+    return await_work<T>(work_kind::changes, until, std::move(work),
+                         [&chosen](std::unique_ptr<job> made) { chosen.submit(std::move(made)); });
+}
+
+}  // namespace
+
+asio::awaitable<result<std::vector<fence_state>>> fence_executor::raise(std::vector<lockcore::resource_name> resources,
+                                                                        lockcore::fencing_token to, actor acting,
+                                                                        std::string reason, deadline until) {
+    auto& chosen = writes_.worker_of(resources);
+    // Its locks alone make its commit wait for the disk, so that a fence that others have raised is there too.
+    return run_on<std::vector<fence_state>>(
+        chosen, until,
+        [resources = std::move(resources), to, acting = std::move(acting), reason = std::move(reason)](session& open) {
+            return pg::raise(open, resources, to, acting, reason);
+        });
+}
+
+asio::awaitable<result<fence_state>> fence_executor::repair(lockcore::resource_name resource,
+                                                            lockcore::fencing_token to, actor acting,
+                                                            std::string reason, deadline until) {
+    auto& chosen = writes_.worker_of({resource});
+    return run_on<fence_state>(
+        chosen, until,
+        [resource = std::move(resource), to, acting = std::move(acting), reason = std::move(reason)](session& open) {
+            return pg::repair(open, resource, to, acting, reason);
+        });
+}
+
+asio::awaitable<result<lockcore::drawn_epoch>> node_register::draw_epoch(lockcore::epoch_request request,
+                                                                         deadline until) {
+    return run_on<lockcore::drawn_epoch>(writes_.least_loaded_worker(), until,
+                                         [request = std::move(request)](session& open) { return draw(open, request); });
+}
+
+asio::awaitable<result<lockcore::node_record>> node_register::find_node(std::string node_name, deadline until) {
+    return run_on<lockcore::node_record>(
+        writes_.least_loaded_worker(), until,
+        [node_name = std::move(node_name)](session& open) { return find_node_record(open, node_name); });
+}
+
+asio::awaitable<result<void>> node_register::note_unsynced(std::string node_name, deadline until) {
+    return run_on<void>(writes_.least_loaded_worker(), until,
+                        [node_name = std::move(node_name)](session& open) { note_node_unsynced(open, node_name); });
+}
+
+}  // namespace fencegate::pg

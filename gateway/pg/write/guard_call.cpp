@@ -1,0 +1,107 @@
+#include <gateway/pg/connection/array_text.hpp>
+#include <gateway/pg/connection/sql_value.hpp>
+#include <gateway/pg/write/guard_call.hpp>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace fencegate::pg {
+namespace {
+
+std::optional<std::string> null_if_empty(const std::string& text) {
+    return text.empty() ? std::nullopt : std::optional(text);
+}
+
+/// What the history says of a write: the kind and the target of each operation, no values; and whether its token came
+/// without a lease.
+std::string describe(const write_request& request) {
+    struct {
+        std::string operator()(const update_operation& op) const { return "update " + op.table; }
+        std::string operator()(const insert_operation& op) const { return "insert " + op.table; }
+        std::string operator()(const delete_operation& op) const { return "delete " + op.table; }
+        std::string operator()(const call_operation& op) const { return "call " + op.function; }
+    } name;
+    boost::json::array list;
+    for (const auto& op : request.operations)
+        list.emplace_back(std::visit(name, op));
+    boost::json::object detail;
+    detail["operations"] = std::move(list);
+    if (request.bare_token) detail["bare_token"] = true;
+    return boost::json::serialize(detail);
+}
+
+}  // namespace
+
+const std::string& begin_write_sql() {
+    static const std::string sql =
+        "select resource, last_fencing_token, accepted "
+        "from fencing.begin_write($1::text[], $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::jsonb)";
+    return sql;
+}
+
+compat::parameters begin_write_parameters(const write_request& request) {
+    std::vector<std::string> names;
+    for (const auto& resource : request.resources)
+        names.push_back(resource.str());
+    return {array_literal(names), std::to_string(lockcore::value_of(request.token)),
+            request.write_id,     null_if_empty(request.by.owner),
+            request.by.principal, null_if_empty(request.by.trace_id),
+            describe(request)};
+}
+
+const std::string& begin_writes_sql() {
+    static const std::string sql =
+        "select resource, last_fencing_token, accepted from fencing.begin_writes($1::text[], $2::bigint[], "
+        "$3::uuid[], $4::text[], $5::text[], $6::text[], $7::jsonb[], $8::uuid[])";
+    return sql;
+}
+
+compat::parameters begin_writes_parameters(const std::vector<const write_request*>& requests,
+                                           const std::vector<std::string>& turns) {
+    std::array<array_text, 7> columns;
+    for (const auto* request : requests) {
+        auto values = begin_write_parameters(*request);
+        values[0] = request->resources.front().str();
+        for (std::size_t i = 0; i < columns.size(); ++i)
+            columns[i].add_or_null(values[i]);
+    }
+    compat::parameters out;
+    for (auto& column : columns)
+        out.emplace_back(column.take());
+    out.emplace_back(array_literal(turns));
+    return out;
+}
+
+const std::string& turn_sql() {
+    static const std::string sql = "select set_config('fencing.write_id', $1, true)";
+    return sql;
+}
+
+const std::string& raise_fences_sql() {
+    static const std::string sql =
+        "select resource, last_fencing_token, found_token from fencing.raise_fences($1::text[], $2::bigint, $3::text, "
+        "$4::text, "
+        "$5::text, $6::text)";
+    return sql;
+}
+
+compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_name>& resources,
+                                           lockcore::fencing_token to, const actor& by, const std::string& reason) {
+    std::vector<std::string> names;
+    names.reserve(resources.size());
+    for (const auto& resource : resources)
+        names.push_back(resource.str());
+    return {array_literal(names),       std::to_string(lockcore::value_of(to)),
+            null_if_empty(by.owner),    by.principal,
+            null_if_empty(by.trace_id), reason};
+}
+
+}  // namespace fencegate::pg

@@ -1,0 +1,247 @@
+#include <gateway/pg/connection/array_text.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/pg/write/kept_outcome.hpp>
+
+#include <spdlog/spdlog.h>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <boost/json/value_to.hpp>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+namespace fencegate::pg {
+namespace {
+
+namespace json = boost::json;
+
+/// What follows from the request and the data alone. Not stale_fencing_token, resource_not_covered and
+/// fencing_required: they follow from the lease, and under another the same request may pass.
+constexpr std::array kept_refusals{errc::expectation_failed, errc::constraint_violation, errc::unprocessable};
+
+/// What may stand in the database: versions before 4 kept refusals of the lease as well.
+constexpr std::array readable_refusals{errc::expectation_failed,  errc::constraint_violation,
+                                       errc::stale_fencing_token, errc::resource_not_covered,
+                                       errc::fencing_required,    errc::unprocessable};
+
+/// The three lists that name keys.
+class key_columns {
+  public:
+    void add(const std::string& principal, const idempotency& under) {
+        principals_.add(principal);
+        keys_.add(under.key);
+        fingerprints_.add("\\x" + under.fingerprint);
+    }
+    compat::parameters take() { return {principals_.take(), keys_.take(), fingerprints_.take()}; }
+
+  private:
+    array_text principals_;
+    array_text keys_;
+    array_text fingerprints_;
+};
+
+json::value of_failure(const write_request& request, const failure& why) {
+    json::object out;
+    out["refusal"] = slug_of(why.code);
+    out["detail"] = why.detail;
+    json::array errors;
+    for (const auto& one : why.errors)
+        errors.push_back({{"pointer", one.pointer}, {"detail", one.detail}});
+    out["errors"] = std::move(errors);
+    out["facts"] = why.facts;
+    out["facts"].as_object()["write_id"] = request.write_id;
+    return out;
+}
+
+/// Rows and values are kept as strings: read back, not a digit of their numbers is lost.
+json::value of_outcome(const write_outcome& outcome, bool rows_left_out) {
+    json::object out;
+    out["write_id"] = outcome.write_id;
+    out["token"] = lockcore::value_of(outcome.token);
+    json::array fences;
+    for (const auto& fence : outcome.fences)
+        fences.push_back({{"resource", fence.resource}, {"last", fence.last_fencing_token}});
+    out["fences"] = std::move(fences);
+    json::array results;
+    for (const auto& one : outcome.results) {
+        json::object result;
+        if (one.is_call) {
+            result["call"] = true;
+            if (one.is_void) result["void"] = true;
+        } else {
+            result["affected"] = one.rows_affected;
+        }
+        if (!rows_left_out && !one.json.empty()) result["json"] = one.json;
+        results.push_back(std::move(result));
+    }
+    out["results"] = std::move(results);
+    if (outcome.sealed) out["sealed"] = true;
+    if (rows_left_out) out["rows_left_out"] = true;
+    return out;
+}
+
+std::string text_of(const json::value& value) {
+    return json::value_to<std::string>(value);
+}
+
+failure failure_of(const json::object& kept) {
+    const auto& slug = kept.at("refusal").as_string();
+    const auto code = std::ranges::find_if(readable_refusals, [&](errc one) { return slug == slug_of(one); });
+    if (code == readable_refusals.end()) throw std::invalid_argument("an unknown refusal");
+    failure out = make_failure(*code, text_of(kept.at("detail")));
+    for (const auto& one : kept.at("errors").as_array())
+        out.errors.push_back({text_of(one.at("pointer")), text_of(one.at("detail"))});
+    out.facts = kept.at("facts").as_object();
+    out.replayed = out.unproven = true;
+    return out;
+}
+
+write_outcome outcome_of(const json::object& kept) {
+    write_outcome out;
+    out.write_id = text_of(kept.at("write_id"));
+    out.token = lockcore::fencing_token{kept.at("token").to_number<std::uint64_t>()};
+    for (const auto& one : kept.at("fences").as_array())
+        out.fences.push_back({text_of(one.at("resource")), one.at("last").to_number<std::uint64_t>()});
+    for (const auto& one : kept.at("results").as_array()) {
+        const auto& result = one.as_object();
+        auto& read = out.results.emplace_back();
+        read.is_call = result.contains("call");
+        read.is_void = result.contains("void");
+        if (!read.is_call) read.rows_affected = result.at("affected").to_number<std::int64_t>();
+        if (const auto* text = result.if_contains("json")) read.json = text_of(*text);
+    }
+    out.sealed = kept.contains("sealed");
+    out.rows_left_out = kept.contains("rows_left_out");
+    out.replayed = true;
+    return out;
+}
+
+}  // namespace
+
+bool is_kept(const failure& why) {
+    // A name or a type that the database does not know may be one that it is about to have, or just had.
+    const auto* sqlstate = why.facts.if_contains("sqlstate");
+    const bool unknown = sqlstate != nullptr && sqlstate->as_string().starts_with("42");
+    return !why.outcome_unknown && !unknown && std::ranges::find(kept_refusals, why.code) != kept_refusals.end();
+}
+
+std::string kept_text(const write_request& request, const result<write_outcome>& value) {
+    if (!value) return json::serialize(of_failure(request, value.error()));
+    std::size_t size = 0;
+    for (const auto& one : value->results)
+        size += one.json.size();
+    if (size <= kept_bytes_max) {
+        auto whole = json::serialize(of_outcome(*value, false));
+        if (whole.size() <= kept_bytes_max) return whole;
+    }
+    return json::serialize(of_outcome(*value, true));
+}
+
+result<write_outcome> read_kept(std::string_view text) {
+    try {
+        const auto kept = json::parse({text.data(), text.size()});
+        const auto& members = kept.as_object();
+        if (members.contains("refusal")) return failure_of(members);
+        return outcome_of(members);
+    } catch (const std::exception& e) {
+        spdlog::error("a kept outcome can't be read: {}", e.what());
+        return make_failure(errc::internal_error,
+                            "The outcome kept under this Idempotency-Key can't be read; nothing was done.");
+    }
+}
+
+const std::string& claim_keys_sql() {
+    static const std::string sql = "select state, outcome from fencing.claim_keys($1::text[], $2::text[], $3::bytea[])";
+    return sql;
+}
+
+compat::parameters claim_keys_parameters(const std::vector<const write_request*>& requests) {
+    key_columns columns;
+    for (const auto* one : requests)
+        columns.add(one->by.principal, *one->repeatable);
+    return columns.take();
+}
+
+std::optional<result<write_outcome>> read_claim(std::string_view state, std::string_view outcome) {
+    if (state == "new") return std::nullopt;
+    if (state == "kept") return read_kept(outcome);
+    if (state == "other") {
+        failure out = make_failure(errc::idempotency_mismatch,
+                                   "The Idempotency-Key was sent before, with another request; nothing was done.");
+        out.unproven = true;
+        return out;
+    }
+    return make_failure(errc::idempotency_in_progress,
+                        "A call with this Idempotency-Key is still under way; nothing was done by this one.");
+}
+
+const std::string& find_outcomes_sql() {
+    static const std::string sql =
+        "select state, outcome from fencing.find_outcomes($1::text[], $2::text[], $3::bytea[])";
+    return sql;
+}
+
+compat::parameters key_parameters(const std::vector<const key_of*>& keys) {
+    key_columns columns;
+    for (const auto* key : keys)
+        columns.add(key->principal, key->under);
+    return columns.take();
+}
+
+std::size_t forget_outcomes(session& via, std::size_t most) {
+    return via.exec("select fencing.forget_outcomes($1::integer)", {std::to_string(most)})[0][0].as<std::size_t>();
+}
+
+const std::string& keep_outcomes_sql() {
+    static const std::string sql =
+        "select fencing.keep_outcomes($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint)";
+    return sql;
+}
+
+compat::parameters keep_outcomes_parameters(const std::vector<outcome_to_keep>& outcomes) {
+    std::vector<const write_request*> requests;
+    array_text texts;
+    for (const auto& one : outcomes) {
+        requests.push_back(one.request);
+        texts.add(one.text);
+    }
+    auto out = claim_keys_parameters(requests);
+    out.emplace_back(texts.take());
+    out.emplace_back(std::to_string(requests.front()->repeatable->keep_for.count()));
+    return out;
+}
+
+const std::string& seal_sql() {
+    static const std::string sql =
+        "select fencing.seal_writes($1::text[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::text[])";
+    return sql;
+}
+
+compat::parameters seal_parameters(const std::vector<const write_request*>& requests) {
+    std::array<array_text, 6> columns;
+    for (const auto* one : requests) {
+        for (const auto& resource : one->resources) {
+            columns[0].add(resource.str());
+            columns[1].add(lockcore::value_of(one->token));
+            columns[2].add(one->write_id);
+            columns[3].add_unless_empty(one->by.owner);
+            columns[4].add(one->by.principal);
+            columns[5].add_unless_empty(one->by.trace_id);
+        }
+    }
+    compat::parameters out;
+    for (auto& column : columns)
+        out.emplace_back(column.take());
+    return out;
+}
+
+void mark_sealed(write_outcome& outcome) {
+    outcome.sealed = true;
+    for (auto& fence : outcome.fences)
+        fence.last_fencing_token = std::max(fence.last_fencing_token, lockcore::value_of(outcome.token) + 1);
+}
+
+}  // namespace fencegate::pg

@@ -1,0 +1,209 @@
+#include <gateway/pg/history/history_writer.hpp>
+#include <gateway/pg/write/guard_call.hpp>
+#include <gateway/pg/write/transaction_plan.hpp>
+
+#include <map>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace fencegate::pg {
+namespace {
+
+const std::string begin_sql = "begin";
+const std::string savepoint_sql = "savepoint claimed";
+const std::string constraints_sql = "set constraints all immediate";
+const std::string limits_sql = "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)";
+const std::string limits_deferred_sql = limits_sql + ", set_config('synchronous_commit', 'off', true)";
+const compat::parameters no_parameters;
+
+class planner {
+  public:
+    planner(const std::vector<planned_write>& writes, const transaction_options& options)
+        : writes_(writes), options_(options) {
+        plan_.writes.resize(writes.size());
+    }
+
+    transaction_plan plan() {
+        add(step_kind::begin, begin_sql, no_parameters);
+        add(step_kind::limits, options_.defer_flush ? limits_deferred_sql : limits_sql,
+            own({std::to_string(options_.statement_timeout.count()), std::to_string(options_.lock_timeout.count())}));
+        claim_keys();
+        for (std::size_t i = 0; i < writes_.size();) {
+            const auto end = end_of_joined(i);
+            if (end - i > 1) join(i, end);
+            for (; i < end; ++i) {
+                if (!plan_.writes[i].group) add_write(i);
+            }
+        }
+        seal();
+        plan_.steps.back().ends_round_trip = true;
+        if (options_.isolated) {
+            for (auto& step : plan_.steps)
+                step.write = 0;
+        }
+        return std::move(plan_);
+    }
+
+  private:
+    const compat::parameters& own(compat::parameters values) { return plan_.values.emplace_back(std::move(values)); }
+
+    transaction_step& add(step_kind kind, const std::string& sql, const compat::parameters& parameters) {
+        auto& step = plan_.steps.emplace_back();
+        step.kind = kind;
+        step.sql = &sql;
+        step.parameters = &parameters;
+        return step;
+    }
+
+    void claim_keys() {
+        std::vector<const write_request*> requests;
+        for (std::size_t i = 0; i < writes_.size(); ++i) {
+            if (!writes_[i].request->repeatable) continue;
+            plan_.writes[i].claim_row = static_cast<int>(requests.size());
+            requests.push_back(writes_[i].request);
+        }
+        if (requests.empty()) return;
+        plan_.claim = plan_.steps.size();
+        add(step_kind::claim_keys, claim_keys_sql(), own(claim_keys_parameters(requests)));
+        if (!options_.isolated) return;
+        plan_.steps.back().ends_round_trip = true;
+        add(step_kind::savepoint, savepoint_sql, no_parameters);
+    }
+
+    void seal() {
+        std::vector<const write_request*> requests;
+        for (const auto& write : writes_) {
+            if (write.request->seal) requests.push_back(write.request);
+        }
+        if (!requests.empty()) add(step_kind::seal, seal_sql(), own(seal_parameters(requests)));
+    }
+
+    /// The writes from `begin` on whose resources one call can enter: one resource each, none twice. At least one.
+    std::size_t end_of_joined(std::size_t begin) const {
+        auto end = begin;
+        while (options_.join_guards && !options_.isolated && end < writes_.size() &&
+               writes_[end].request->resources.size() == 1 &&
+               (end == begin || writes_[end].resource() != writes_[end - 1].resource())) {
+            ++end;
+        }
+        return std::max(end, begin + 1);
+    }
+
+    /// Enters them by one call, and finds those whose update one statement can do for all.
+    void join(std::size_t begin, std::size_t end) {
+        std::map<std::string_view, std::vector<std::size_t>> by_shape;
+        for (auto i = begin; options_.join_updates && i < end; ++i) {
+            const auto& write = writes_[i];
+            const bool plain = write.statements.operations.size() == 1 && !write.request->return_rows &&
+                               std::holds_alternative<update_operation>(write.request->operations.front());
+            if (plain) by_shape[write.statements.operations.front().sql.sql].push_back(i);
+        }
+        std::vector<std::pair<group_statement, std::vector<std::size_t>>> groups;
+        for (auto& [shape, members] : by_shape) {
+            if (members.size() < group_min || options_.refused->has(std::string(shape))) continue;
+            const auto& first = writes_[members.front()];
+            auto update = group_update(*options_.known, std::get<update_operation>(first.request->operations.front()));
+            if (!update || update->parameters != first.statements.operations.front().sql.parameters.size()) continue;
+            for (const auto i : members)
+                plan_.writes[i].group = plan_.groups.size() + groups.size();
+            groups.emplace_back(std::move(*update), std::move(members));
+        }
+        enter(begin, end, groups);
+        for (auto& [update, members] : groups)
+            add_group(update, members);
+    }
+
+    void enter(std::size_t begin, std::size_t end,
+               const std::vector<std::pair<group_statement, std::vector<std::size_t>>>& groups) {
+        std::vector<const write_request*> requests;
+        std::vector<std::string> turns;
+        for (auto i = begin; i < end; ++i) {
+            auto& place = plan_.writes[i];
+            place.guard = plan_.steps.size();
+            place.guard_row = static_cast<int>(i - begin);
+            requests.push_back(writes_[i].request);
+            const auto turn = place.group ? groups[*place.group - plan_.groups.size()].second.front() : i;
+            turns.push_back(writes_[turn].request->write_id);
+        }
+        add(step_kind::guards, begin_writes_sql(), own(begin_writes_parameters(requests, turns)));
+    }
+
+    void add_group(group_statement& update, const std::vector<std::size_t>& members) {
+        const auto group = plan_.groups.size();
+        const auto& shape = writes_[members.front()].statements.operations.front().sql.sql;
+        group_values columns(update.parameters);
+        for (std::size_t place = 0; place < members.size(); ++place) {
+            const auto& write = writes_[members[place]];
+            auto& steps = plan_.writes[members[place]];
+            steps.place = place + 1;
+            steps.first_operation = plan_.steps.size() + 1;
+            steps.end = plan_.steps.size() + 3;
+            columns.add(write.statements.operations.front().sql.parameters, write.resource());
+        }
+        add(step_kind::turn, turn_sql(), own({writes_[members.front()].request->write_id})).group = group;
+        add(step_kind::operation, plan_.texts.emplace_back(std::move(update.sql)), own(columns.take())).group = group;
+        add(step_kind::recheck, recheck_sql(), own(std::move(update.recheck))).group = group;
+        plan_.groups.push_back({shape, plan_.steps.size() - 2, members.size()});
+    }
+
+    void add_write(std::size_t index) {
+        const auto& write = writes_[index];
+        auto& steps = plan_.writes[index];
+        if (steps.guard_row) {  // entered already
+            add(step_kind::turn, turn_sql(), own({write.request->write_id})).write = index;
+        } else {
+            steps.guard = plan_.steps.size();
+            add(step_kind::guard, begin_write_sql(), own(begin_write_parameters(*write.request))).write = index;
+        }
+        plan_.steps.back().ends_round_trip = options_.isolated;
+        steps.first_operation = plan_.steps.size();
+        for (std::size_t i = 0; i < write.statements.operations.size(); ++i) {
+            const auto& operation = write.statements.operations[i];
+            auto& step = add(step_kind::operation, operation.sql.sql, operation.sql.parameters);
+            step.write = index;
+            step.operation = i;
+            step.planned = &operation;
+            step.runs_user_code = std::holds_alternative<call_operation>(write.request->operations[i]);
+            step.ends_round_trip = options_.isolated;
+        }
+        steps.end = plan_.steps.size();
+    }
+
+    const std::vector<planned_write>& writes_;
+    const transaction_options& options_;
+    transaction_plan plan_;
+};
+
+void add_step(transaction_plan& plan, step_kind kind, const std::string& sql, compat::parameters values) {
+    auto& step = plan.steps.emplace_back();
+    step.kind = kind;
+    step.sql = &sql;
+    step.parameters = &plan.values.emplace_back(std::move(values));
+    step.write = 0;
+}
+
+}  // namespace
+
+transaction_plan plan_transaction(const std::vector<planned_write>& writes, const transaction_options& options) {
+    return planner(writes, options).plan();
+}
+
+transaction_plan plan_kept_outcomes(const std::vector<outcome_to_keep>& outcomes, bool isolated) {
+    transaction_plan plan;
+    if (outcomes.empty()) return plan;
+    if (isolated) add_step(plan, step_kind::constraints, constraints_sql, {});
+    add_step(plan, step_kind::keep, keep_outcomes_sql(), keep_outcomes_parameters(outcomes));
+    plan.steps.back().ends_round_trip = true;
+    return plan;
+}
+
+transaction_plan plan_failure_record(const std::string& item_json, const std::vector<outcome_to_keep>& kept) {
+    transaction_plan plan;
+    add_step(plan, step_kind::record, record_events_sql(), {item_json});
+    if (!kept.empty()) add_step(plan, step_kind::keep, keep_outcomes_sql(), keep_outcomes_parameters(kept));
+    plan.steps.back().ends_round_trip = true;
+    return plan;
+}
+
+}  // namespace fencegate::pg

@@ -1,0 +1,308 @@
+#include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/pg/write/transaction_result.hpp>
+
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+namespace fencegate::pg {
+namespace {
+
+bool is_true(const char* text) {
+    return text[0] == 't';
+}
+
+std::int64_t rows_affected(answer_shape shape, const answer_rows& rows, const text_receiver* text) {
+    if (shape == answer_shape::rows) return std::strtoll(text->column(0).value().c_str(), nullptr, 10);
+    return shape == answer_shape::affected ? rows.affected() : 0;
+}
+
+bool is_wait(std::string_view sqlstate) {
+    return sqlstate == "55P03" || sqlstate == "57014" || sqlstate == "40P01";
+}
+
+failure stale_token(const write_request& request, const std::vector<fence_state>& fences) {
+    failure out = make_failure(errc::stale_fencing_token,
+                               "The fencing token is older than the resource's fence; nothing was changed.");
+    out.facts["fencing_token"] = lockcore::value_of(request.token);
+    for (const auto& fence : fences) {
+        if (fence.last_fencing_token <= lockcore::value_of(request.token)) continue;
+        out.facts["resource"] = fence.resource;
+        out.facts["last_fencing_token"] = fence.last_fencing_token;
+        break;
+    }
+    return out;
+}
+
+failure unexpected_rows(std::int64_t expected, std::int64_t affected) {
+    failure out = make_failure(errc::expectation_failed, "Another number of rows than expected; nothing was changed.");
+    out.facts["expected_rows"] = expected;
+    out.facts["rows_affected"] = affected;
+    return out;
+}
+
+write_refusal refuse(step_kind at, failure why) {
+    return {at, {}, std::move(why)};
+}
+
+write_refusal refuse_operation(std::size_t operation, failure why) {
+    why.facts["operation"] = operation;
+    return refuse(step_kind::operation, std::move(why));
+}
+
+/// Reads what the write's steps answered, as far as they did.
+class evaluation {
+  public:
+    evaluation(const transaction_plan& plan, const planned_write& write, std::size_t index, transcript& seen,
+               const std::vector<group_answer>& groups)
+        : plan_(plan), write_(write), steps_(plan.writes[index]), index_(index), seen_(seen), groups_(groups) {}
+
+    write_verdict perform() {
+        write_verdict out;
+        out.refusal = read_claim_row();
+        if (!out.refusal) out.refusal = read_guard();
+        for (std::size_t i = 0; !out.refusal && i < write_.statements.operations.size(); ++i)
+            out.refusal = read_operation(i);
+        if (!out.refusal) out.refusal = read_stop();
+        if (out.refusal || seen_.error || seen_.answers.size() < steps_.end) return out;
+        outcome_.write_id = write_.request->write_id;
+        outcome_.token = write_.request->token;
+        if (write_.request->seal) mark_sealed(outcome_);
+        out.outcome = std::move(outcome_);
+        return out;
+    }
+
+  private:
+    std::optional<write_refusal> read_claim_row() {
+        if (!steps_.claim_row || plan_.claim >= seen_.answers.size()) return std::nullopt;
+        const auto& rows = seen_.answers[plan_.claim];
+        auto earlier = read_claim(rows.text(*steps_.claim_row, 0), rows.text(*steps_.claim_row, 1));
+        if (!earlier) return std::nullopt;
+        return write_refusal{step_kind::claim_keys, {}, {}, std::move(earlier)};
+    }
+
+    std::optional<write_refusal> read_guard() {
+        if (steps_.guard >= seen_.answers.size()) return std::nullopt;
+        const auto& rows = seen_.answers[steps_.guard];
+        const int first = steps_.guard_row.value_or(0);
+        const int end = steps_.guard_row ? first + 1 : rows.size();
+        bool accepted = true;
+        for (int row = first; row < end; ++row) {
+            auto& fence = outcome_.fences.emplace_back();
+            fence.resource = rows.text(row, 0);
+            fence.last_fencing_token = std::strtoull(rows.text(row, 1), nullptr, 10);
+            accepted = accepted && is_true(rows.text(row, 2));
+        }
+        if (accepted) return std::nullopt;
+        return refuse(step_kind::guard, stale_token(*write_.request, outcome_.fences));
+    }
+
+    std::optional<write_refusal> read_operation(std::size_t i) {
+        const auto at = steps_.first_operation + i;
+        if (at >= seen_.answers.size()) return std::nullopt;
+        const auto& planned = write_.statements.operations[i];
+        operation_result done;
+        if (steps_.group) {
+            const auto changed = groups_[*steps_.group].changed(steps_.place);
+            // Its row went to another resource: what that means shows when it is run by itself.
+            if (!changed) return refuse(step_kind::operation, failure{});
+            done.rows_affected = *changed;
+        } else {
+            const auto text = seen_.texts.find(at);
+            auto read =
+                read_result(planned.shape, seen_.answers[at], text == seen_.texts.end() ? nullptr : &text->second);
+            if (!read) return refuse_operation(i, read.error());
+            done = std::move(*read);
+        }
+        if (planned.expect_rows && *planned.expect_rows != done.rows_affected)
+            return refuse_operation(i, unexpected_rows(*planned.expect_rows, done.rows_affected));
+        outcome_.results.push_back(std::move(done));
+        return std::nullopt;
+    }
+
+    std::optional<write_refusal> read_stop() const {
+        if (seen_.error) {
+            const auto& step = plan_.steps[seen_.failed];
+            if (step.write == index_) return refuse_for_error(*seen_.error, &step);
+        } else if (seen_.out_of_time) {
+            return refuse_operation(plan_.steps[seen_.answers.size()].operation,
+                                    unavailable("PostgreSQL was not done in the time that the call may take; nothing "
+                                                "was changed."));
+        }
+        return std::nullopt;
+    }
+
+    const transaction_plan& plan_;
+    const planned_write& write_;
+    const write_steps& steps_;
+    std::size_t index_;
+    transcript& seen_;
+    const std::vector<group_answer>& groups_;
+    write_outcome outcome_;
+};
+
+/// Whether steps that serve several writes failed, or an update must not have been one: then they are done one by one.
+bool must_separate(const transaction_plan& plan, const transcript& seen, batch_verdict& out) {
+    if (seen.error) {
+        const auto& failed = plan.steps[seen.failed];
+        out.separate_guards = failed.kind == step_kind::guards;
+        out.separate_updates = failed.group.has_value();
+        if (failed.group && failed.kind == step_kind::operation && !seen.sent) {
+            out.refused_shapes.push_back(plan.groups[*failed.group].shape);
+            out.separate_updates = false;  // those of other shapes may still be joined
+            return true;
+        }
+    }
+    for (const auto& group : plan.groups) {
+        const auto recheck = group.update + 1;
+        if (recheck >= seen.answers.size() || is_true(seen.answers[recheck].text(0, 0))) continue;
+        out.refused_shapes.push_back(group.shape);
+        out.separate_updates = true;
+    }
+    return out.separate_guards || out.separate_updates;
+}
+
+history_item failed_item(const write_request& request, const write_refusal& refusal,
+                         std::chrono::system_clock::time_point now) {
+    boost::json::object detail;
+    detail["error"] = slug_of(refusal.why.code);
+    if (!refusal.sqlstate.empty()) detail["sqlstate"] = refusal.sqlstate;
+    if (const auto* resource = refusal.why.facts.if_contains("resource")) detail["resource"] = *resource;
+    if (request.bare_token) detail["bare_token"] = true;
+    if (const auto* operation = refusal.why.facts.if_contains("operation")) detail["operation"] = *operation;
+    history_item item;
+    item.event = refusal.sqlstate.starts_with("FG") ? "write_rejected" : "write_failed";
+    item.at = now;
+    item.resource = request.resources.front().str();
+    item.fencing_token = lockcore::value_of(request.token);
+    item.by = request.by;
+    item.write_id = request.write_id;
+    item.detail = boost::json::serialize(detail);
+    return item;
+}
+
+}  // namespace
+
+bool gives_text(answer_shape shape) {
+    return shape == answer_shape::rows || shape == answer_shape::value;
+}
+
+bool allows_next(const transaction_plan& plan, const transcript& seen, std::size_t index) {
+    const auto& step = plan.steps[index];
+    const auto& rows = seen.answers[index];
+    const auto all_rows = [&rows](int column, auto holds) {
+        for (int row = 0; row < rows.size(); ++row) {
+            if (!holds(rows.text(row, column))) return false;
+        }
+        return true;
+    };
+    if (step.kind == step_kind::claim_keys) return all_rows(0, [](std::string_view state) { return state == "new"; });
+    if (step.kind == step_kind::guard) return all_rows(2, is_true);
+    const auto text = seen.texts.find(index);
+    if (text != seen.texts.end() && text->second.refused()) return false;
+    if (step.planned == nullptr || !step.planned->expect_rows) return true;
+    return *step.planned->expect_rows ==
+           rows_affected(step.planned->shape, rows, text == seen.texts.end() ? nullptr : &text->second);
+}
+
+result<operation_result> read_result(answer_shape shape, const answer_rows& rows, text_receiver* text) {
+    if (gives_text(shape)) return read_text(shape, *text);
+    operation_result out;
+    if (shape == answer_shape::affected) {
+        out.rows_affected = rows.affected();
+    } else {
+        out.is_call = out.is_void = true;
+        out.json = "null";
+    }
+    return out;
+}
+
+write_verdict evaluate_write(const transaction_plan& plan, const planned_write& write, transcript& seen) {
+    return evaluation(plan, write, 0, seen, {}).perform();
+}
+
+batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<planned_write>& writes, transcript& seen) {
+    batch_verdict out;
+    out.changes.assign(writes.size(), batch_change::stays);
+    out.waited = seen.error && is_wait(seen.error->sqlstate);
+    if (must_separate(plan, seen, out)) return out;
+    const auto* failed = seen.error ? &plan.steps[seen.failed] : nullptr;
+    if (failed != nullptr && !failed->write) {
+        out.changes.assign(writes.size(), batch_change::leaves);
+        return out;
+    }
+    std::vector<group_answer> groups;
+    for (const auto& group : plan.groups) {
+        if (group.update < seen.answers.size()) groups.emplace_back(seen.answers[group.update], group.writes);
+    }
+    const std::string* slow = nullptr;
+    out.complete = !seen.error;
+    for (std::size_t i = 0; i < writes.size(); ++i) {
+        auto verdict = evaluation(plan, writes[i], i, seen, groups).perform();
+        out.complete = out.complete && verdict.outcome.has_value();
+        if (verdict.outcome) out.outcomes.push_back(std::move(*verdict.outcome));
+        if (verdict.refusal) out.changes[i] = batch_change::leaves;
+        if (out.waited && failed->write == i) slow = &writes[i].resource();
+        // Those behind it on the same resource would wait for the same.
+        if (slow != nullptr && !verdict.outcome && failed->write <= i && writes[i].resource() == *slow)
+            out.changes[i] = batch_change::exceeds_timeout;
+    }
+    return out;
+}
+
+write_refusal refuse_for_error(const server_error& error, const transaction_step* step) {
+    write_refusal out;
+    out.at = step != nullptr ? step->kind : step_kind::commit;
+    out.sqlstate = error.sqlstate;
+    const auto* planned = step != nullptr ? step->planned : nullptr;
+    if (planned == nullptr) {
+        out.why = to_failure(error);
+        return out;
+    }
+    out.why = to_failure(error, planned->sql);
+    const bool no_index = error.sqlstate == "42P10" && !planned->on_conflict.empty();
+    if (out.why.code == errc::unprocessable && out.why.errors.empty())
+        out.why.errors.push_back({no_index ? planned->on_conflict : planned->pointer, out.why.detail});
+    out.why.facts["operation"] = step->operation;
+    return out;
+}
+
+refusal_handling handle_refusal(const write_request& request, write_refusal& refusal,
+                                std::chrono::system_clock::time_point now) {
+    refusal_handling out;
+    switch (refusal.at) {
+        case step_kind::begin:
+        case step_kind::limits:
+            return out;
+        case step_kind::claim_keys:
+        case step_kind::savepoint:
+        case step_kind::guard:
+            if (refusal.earlier) return out;
+            if (refusal.sqlstate.empty()) {
+                out.end = refusal_end::commit;
+                return out;
+            }
+            // The function itself does not fit any more (a migration under a running gateway): a new session plans it
+            // anew.
+            if (refusal.sqlstate.starts_with("42") || refusal.sqlstate == "0A000") {
+                out.drop_session = true;
+                refusal.why = unavailable("The guard in PostgreSQL does not answer as it should; nothing was changed.");
+                return out;
+            }
+            break;
+        case step_kind::commit:
+            out.end = refusal_end::none;
+            break;
+        default:
+            if (request.repeatable && is_kept(refusal.why)) out.end = refusal_end::rollback_to_savepoint;
+            break;
+    }
+    out.record = failed_item(request, refusal, now);
+    return out;
+}
+
+}  // namespace fencegate::pg

@@ -1,0 +1,423 @@
+#include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/pg/history/history_writer.hpp>
+#include <gateway/pg/write/commit_resolver.hpp>
+#include <gateway/pg/write/transaction_run.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fencegate::pg {
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+/// Writes of one transaction up to COMMIT, shared or isolated.
+class transaction_run {
+  public:
+    transaction_run(write_session& session, memory_budget& answers, transaction_options options, deadline until)
+        : session_(session),
+          answers_(answers),
+          options_(std::move(options)),
+          unusable_(options_.isolated ? unusable_session::answers : unusable_session::throws),
+          until_(until) {}
+
+    /// Sends the plan, once more on a new session where the first was lost: nothing is committed yet. Of an isolated
+    /// write only where it has not begun, for a function may have done what no rollback undoes.
+    transcript send(const std::vector<planned_write>& writes, transaction_plan& plan) {
+        for (;;) {
+            plan = plan_transaction(writes, options_);
+            transcript seen;
+            try {
+                execute(session_, plan, writes, answers_, unusable_, until_, seen);
+                return seen;
+            } catch (const session_lost&) {
+                if (options_.isolated && !seen.answers.empty()) throw;
+                reconnect_once();
+            }
+        }
+    }
+
+    /// While a session_lost is handled, which goes on where there is no new session to be had.
+    void reconnect_once() {
+        if (session_.was_cut() || std::exchange(retried_, true)) throw;
+        session_.connect();
+    }
+
+    /// Keeps the outcomes of writes that have a key. Not empty: what PostgreSQL refused.
+    std::optional<write_refusal> keep(const std::vector<outcome_to_keep>& outcomes) {
+        const auto plan = plan_kept_outcomes(outcomes, options_.isolated);
+        transcript seen;
+        execute(session_, plan, {}, answers_, unusable_, until_, seen);
+        if (!seen.error) return std::nullopt;
+        if (options_.isolated) log_for_operator(*seen.error);
+        return refuse_for_error(*seen.error, &plan.steps[seen.failed]);
+    }
+
+    void roll_back() {
+        try {
+            session_.command("rollback");
+        } catch (const std::exception&) {
+            session_.drop();  // ends the transaction as well
+        }
+    }
+
+    transaction_options& options() { return options_; }
+    deadline until() const { return until_; }
+    write_session& session() { return session_; }
+
+  private:
+    write_session& session_;
+    memory_budget& answers_;
+    transaction_options options_;
+    unusable_session unusable_;
+    deadline until_;
+    bool retried_ = false;
+};
+
+/// The writes of a shared transaction, until those that remain are committed.
+class batch_run {
+  public:
+    batch_run(write_session& session, memory_budget& answers, std::vector<batch_write>& writes, deadline until,
+              const batch_options& options)
+        : writes_(writes), batch_options_(options), run_(session, answers, first_options(options), until) {
+        for (std::size_t i = 0; i < writes.size(); ++i) {
+            planned_.push_back(std::move(writes[i].write));
+            places_.push_back(i);
+        }
+        limit_time(shared_statement_timeout);
+    }
+
+    void perform() {
+        try {
+            while (!planned_.empty()) {
+                transaction_plan plan;
+                auto seen = run_.send(planned_, plan);
+                auto verdict = evaluate_batch(plan, planned_, seen);
+                if (verdict.complete) {
+                    if (finish(verdict.outcomes)) return;
+                    continue;
+                }
+                if (seen.sent) run_.roll_back();
+                apply(verdict);
+                if (seen.error && planned_.empty() && !plan.steps[seen.failed].write)
+                    spdlog::warn("writes can't share a transaction: {} {}", seen.error->sqlstate, seen.error->message);
+            }
+        } catch (const session_lost& lost) {
+            answer_all(unavailable_because(lost.cause));
+        }
+    }
+
+  private:
+    static transaction_options first_options(const batch_options& options) {
+        transaction_options out;
+        out.defer_flush = options.defer_flush;
+        out.known = options.known.get();
+        out.refused = options.refused;
+        return out;
+    }
+
+    void limit_time(std::chrono::milliseconds limit) {
+        const auto& settings = run_.session().settings();
+        run_.options().statement_timeout = std::min(limit, settings.statement_timeout);
+        run_.options().lock_timeout = std::min(limit, settings.lock_timeout);
+    }
+
+    void apply(const batch_verdict& verdict) {
+        if (verdict.waited) limit_time(reduced_statement_timeout);
+        if (verdict.separate_guards) run_.options().join_guards = false;
+        if (verdict.separate_updates) run_.options().join_updates = false;
+        for (const auto& shape : verdict.refused_shapes) {
+            spdlog::warn("updates that could be one statement stay apart: {}", shape);
+            batch_options_.refused->add(shape);
+        }
+        std::vector<planned_write> staying;
+        std::vector<std::size_t> places;
+        for (std::size_t i = 0; i < planned_.size(); ++i) {
+            if (verdict.changes[i] == batch_change::stays) {
+                staying.push_back(std::move(planned_[i]));
+                places.push_back(places_[i]);
+            } else if (verdict.changes[i] == batch_change::exceeds_timeout) {
+                writes_[places_[i]].became = batch_result::exceeded_timeout;
+            }
+        }
+        planned_ = std::move(staying);
+        places_ = std::move(places);
+    }
+
+    /// Keeps outcomes and commits. False: the session was lost before COMMIT; there is a new one.
+    bool finish(std::vector<write_outcome>& outcomes) {
+        try {
+            if (!keep(outcomes)) return true;
+        } catch (const session_lost&) {
+            run_.reconnect_once();
+            return false;
+        }
+        commit();
+        return true;
+    }
+
+    /// False: PostgreSQL refused, and does not say for whom.
+    bool keep(std::vector<write_outcome>& outcomes) {
+        std::vector<outcome_to_keep> kept;
+        for (std::size_t i = 0; i < planned_.size(); ++i) {
+            auto& answer = writes_[places_[i]].answer;
+            answer = std::move(outcomes[i]);
+            const auto* request = planned_[i].request;
+            if (request->repeatable) kept.push_back({request, kept_text(*request, *answer)});
+        }
+        if (kept.empty() || !run_.keep(kept)) return true;
+        run_.roll_back();
+        return false;
+    }
+
+    void commit() {
+        const auto& first = planned_.front();
+        std::optional<failure> failed;
+        try {
+            failed = failure_of(commit_write(run_.session(), first.request->write_id, first.resource(), run_.until()));
+        } catch (const statement_failed&) {
+            return;  // it does not say for whom
+        }
+        if (failed) return answer_all(*failed);
+        for (const auto place : places_)
+            writes_[place].became = batch_options_.defer_flush ? batch_result::committed : batch_result::answered;
+    }
+
+    void answer_all(const failure& why) {
+        for (const auto place : places_) {
+            writes_[place].answer = why;
+            writes_[place].became = batch_result::answered;
+        }
+    }
+
+    std::vector<batch_write>& writes_;
+    const batch_options& batch_options_;
+    transaction_run run_;
+    std::vector<planned_write> planned_;  ///< Those that have not left,
+    std::vector<std::size_t> places_;     ///< and where they are in writes_.
+};
+
+/// One isolated write, with one catalog.
+class isolated_run {
+  public:
+    isolated_run(write_session& session, memory_budget& answers, const write_request& request, deadline until)
+        : session_(session),
+          answers_(answers),
+          request_(request),
+          run_(session, answers, first_options(session, until), until) {}
+
+    result<write_outcome> perform(write_plan statements) {
+        std::vector<planned_write> writes(1);
+        writes.front() = {&request_, std::move(statements)};
+        transaction_plan plan;
+        auto seen = run_.send(writes, plan);
+        auto verdict = evaluate_write(plan, writes.front(), seen);
+        if (verdict.refusal && seen.error) log_for_operator(*seen.error);
+        if (!verdict.refusal && request_.repeatable)
+            verdict.refusal = run_.keep({{&request_, kept_text(request_, *verdict.outcome)}});
+        if (!verdict.refusal) {
+            try {
+                if (auto failed = commit()) return std::move(*failed);
+                return std::move(*verdict.outcome);
+            } catch (const statement_failed& e) {
+                verdict.refusal = refuse_for_error(e.error, nullptr);
+            }
+        }
+        refusal_ = std::move(verdict.refusal);
+        handling_ = handle_refusal(request_, *refusal_, std::chrono::system_clock::now());
+        end_transaction();
+        if (refusal_->earlier) return std::move(*refusal_->earlier);
+        return refusal_->why;
+    }
+
+    /// The code of PostgreSQL's refusal where it may be the statements' fault.
+    std::string_view failed_sqlstate() const {
+        return handling_.record ? std::string_view(refusal_->sqlstate) : std::string_view();
+    }
+
+    /// Writes the row of history that a write needs which failed, and keeps the refusal under the write's key: in the
+    /// transaction that has the key, or else in one of its own. Its commit also shows that what the refusal tells is on
+    /// disk; where it fails `why` is marked unproven.
+    void record(failure& why) {
+        if (!handling_.record) return;
+        const bool keyed = handling_.end == refusal_end::rollback_to_savepoint;
+        try {
+            std::vector<outcome_to_keep> kept;
+            if (keyed) kept.push_back({&request_, kept_text(request_, why)});
+            const auto plan = plan_failure_record(history_json({*handling_.record}), kept);
+            transcript seen;
+            execute(session_, plan, {}, answers_, unusable_session::throws, deadline::max(), seen);
+            if (seen.error) throw statement_failed(*seen.error);
+            if (keyed) session_.command("commit");
+        } catch (const std::exception&) {
+            spdlog::warn("the failure of write {} is missing from the history", request_.write_id);
+            why.unproven = true;
+            if (keyed) session_.drop();
+        }
+    }
+
+  private:
+    static transaction_options first_options(const write_session& session, deadline until) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock::now());
+        transaction_options out;
+        out.isolated = true;
+        out.statement_timeout = std::clamp(left, std::chrono::milliseconds(1), session.settings().statement_timeout);
+        out.lock_timeout = session.settings().lock_timeout;
+        return out;
+    }
+
+    /// Empty: committed.
+    std::optional<failure> commit() {
+        return failure_of(commit_write(session_, request_.write_id, request_.resources.front().str(), run_.until()));
+    }
+
+    void end_transaction() {
+        switch (handling_.end) {
+            case refusal_end::none:
+                break;
+            case refusal_end::commit:
+                try {
+                    session_.command("commit");
+                } catch (const std::exception&) {
+                    refusal_->why.unproven = true;
+                    spdlog::warn("the refusal of write {} may be missing from the history: the commit failed",
+                                 request_.write_id);
+                    session_.drop();
+                }
+                break;
+            case refusal_end::rollback_to_savepoint:
+                try {
+                    session_.command("rollback to savepoint claimed");
+                    break;
+                } catch (const std::exception&) {
+                    handling_.end = refusal_end::rollback;
+                }
+                [[fallthrough]];
+            case refusal_end::rollback:
+                run_.roll_back();
+                break;
+        }
+        if (!handling_.drop_session) return;
+        session_.drop();
+        spdlog::error("the guard can't be called: {}", refusal_->sqlstate);
+    }
+
+    write_session& session_;
+    memory_budget& answers_;
+    const write_request& request_;
+    transaction_run run_;
+    std::optional<write_refusal> refusal_;
+    refusal_handling handling_;
+};
+
+/// What the write's key stands for: the write may have fitted when it was sent first.
+std::optional<result<write_outcome>> find_earlier(write_session& session, const write_request& request) {
+    if (!request.repeatable) return std::nullopt;
+    const key_of key{request.by.principal, *request.repeatable};
+    const auto rows = run_statement(session, find_outcomes_sql(), key_parameters({&key}));
+    return read_claim(rows.text(0, 0), rows.text(0, 1));
+}
+
+/// Whether the catalog has changed since `known` was read.
+bool is_outdated(catalog_source& catalogs, const std::shared_ptr<const catalog>& known) {
+    try {
+        return catalogs.refresh(known)->source != known->source;
+    } catch (const std::exception&) {
+        return false;
+    }
+}
+
+text_receiver* receiver_of(transcript& seen, std::size_t step) {
+    const auto found = seen.texts.find(step);
+    return found == seen.texts.end() ? nullptr : &found->second;
+}
+
+/// Names and prepares the statements of one round trip. Not empty: the step that could not be prepared.
+std::optional<std::size_t> prepare(write_session& session, const transaction_plan& plan, std::size_t begin,
+                                   std::size_t end, std::vector<prepared_call>& calls, transcript& seen) {
+    calls.clear();
+    for (auto i = begin; i < end; ++i) {
+        try {
+            calls.push_back({session.prepare(*plan.steps[i].sql), plan.steps[i].parameters, receiver_of(seen, i)});
+        } catch (const statement_failed& e) {
+            seen.error = e.error;
+            return i;
+        }
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+void execute(write_session& session, const transaction_plan& plan, std::span<const planned_write> writes,
+             memory_budget& answers, unusable_session unusable, deadline until, transcript& seen) {
+    for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+        const auto& step = plan.steps[i];
+        if (step.planned != nullptr && gives_text(step.planned->shape))
+            seen.texts.try_emplace(i, answers, writes[step.write.value()].request->by.principal);
+    }
+    std::vector<prepared_call> calls;
+    for (std::size_t begin = 0; begin < plan.steps.size();) {
+        auto end = begin;
+        bool user_code = false;
+        do {
+            user_code = user_code || plan.steps[end].runs_user_code;
+        } while (!plan.steps[end++].ends_round_trip);
+        if (begin > 0 && plan.steps[begin].kind == step_kind::operation && clock::now() >= until) {
+            seen.out_of_time = true;
+            return;
+        }
+        if (const auto failed = prepare(session, plan, begin, end, calls, seen)) {
+            seen.failed = *failed;
+            return;
+        }
+        if (user_code) session.mark_user_code_executed();
+        seen.sent = true;
+        auto trip = session.run(calls, unusable);
+        std::ranges::move(trip.answers, std::back_inserter(seen.answers));
+        seen.error = std::move(trip.error);
+        seen.failed = seen.answers.size();
+        if (seen.error) return;
+        for (; begin < end; ++begin) {
+            if (end < plan.steps.size() && !allows_next(plan, seen, begin)) return;
+        }
+    }
+}
+
+void run_batch(write_session& session, memory_budget& answers, std::vector<batch_write>& writes, deadline until,
+               const batch_options& options) {
+    batch_run(session, answers, writes, until, options).perform();
+}
+
+result<write_outcome> run_isolated(write_session& session, catalog_source& catalogs, memory_budget& answers,
+                                   const write_request& request, deadline until) {
+    const auto plan_with = [&request](const catalog& known) {
+        return plan_write(known, request.operations, {request.return_rows, request.select});
+    };
+    for (bool first = true;; first = false) {
+        auto known = catalogs.get();
+        auto statements = plan_with(*known);
+        if (statements.unknown_name) {
+            known = catalogs.refresh(known);
+            statements = plan_with(*known);
+        }
+        if (!statements.faults.empty()) {
+            if (auto earlier = find_earlier(session, request)) return std::move(*earlier);
+            return plan_failure(statements);
+        }
+        isolated_run run(session, answers, request, until);
+        auto outcome = run.perform(std::move(statements));
+        if (outcome) return outcome;
+        if (first && may_be_outdated(run.failed_sqlstate()) && is_outdated(catalogs, known)) {
+            session.drop();  // prepared statements keep the types that they were prepared with
+            continue;
+        }
+        failure why = outcome.error();
+        run.record(why);
+        return why;
+    }
+}
+
+}  // namespace fencegate::pg
