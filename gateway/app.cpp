@@ -34,14 +34,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// How long requests under way may take after SIGTERM, and how long the history buffer may take to be written out.
+/// How long requests under way may take after SIGTERM, and how long writing the event buffer to the history may take.
 constexpr auto finish_within = 5s;
 constexpr auto flush_within = 5s;
-/// A larger piece of memory goes back to the system when it is free. Else glibc raises this with the first large
-/// answer, and keeps what answers like it took for ever, in each thread.
+/// Allocations of at least this size return to the system when they are freed. A fixed value stops glibc from raising
+/// the threshold after the first large answer and keeping such memory in each thread for ever.
 constexpr int returned_memory_min = 256 * 1024;
 
-/// The durable register of epochs is a row in PostgreSQL.
+/// Keeps the register of epochs in PostgreSQL.
 class postgres_register final : public lockcore::epoch_register {
   public:
     explicit postgres_register(pg::node_register& nodes) : nodes_(nodes) {}
@@ -66,20 +66,20 @@ class postgres_register final : public lockcore::epoch_register {
 
   private:
     static std::chrono::steady_clock::time_point deadline() { return std::chrono::steady_clock::now() + 5s; }
-    static lockcore::failure unreachable(const failure& why) {
+    static lockcore::failure unreachable(const failure& cause) {
         lockcore::failure f;
         f.code = lockcore::errc::no_quorum;
-        f.detail = why.detail;
+        f.detail = cause.detail;
         return f;
     }
 
     pg::node_register& nodes_;
 };
 
-/// Signals that would end the process by default, blocked in every thread and waited for by one. SIGTERM and SIGINT
-/// stop the gateway. SIGHUP, SIGUSR1 and SIGUSR2 change nothing: many supervisors and log rotations send one to
-/// whatever they run. Timers, descriptors and real-time signals mean nothing to it and are ignored. SIGQUIT keeps its
-/// default, which leaves a core dump, as do the signals of faults and of exceeded limits.
+/// Blocks the signals that end a process by default, in every thread, and waits for them in one. SIGTERM and SIGINT
+/// stop the gateway. SIGHUP, SIGUSR1 and SIGUSR2 change nothing, because many supervisors and log rotations send one to
+/// every process. Signals of timers and descriptors and real-time signals are ignored. SIGQUIT keeps its default, a
+/// core dump, as do the signals of faults and of exceeded limits.
 class process_signals {
   public:
     process_signals() {
@@ -93,7 +93,7 @@ class process_signals {
             std::signal(number, SIG_IGN);
     }
 
-    /// Out: the signal that stops the gateway.
+    /// Waits for a signal that stops the gateway. Out: that signal.
     int wait_for_stop() const {
         for (;;) {
             int number = 0;
@@ -147,30 +147,30 @@ int serve(const config& cfg) {
     audit::expiry_watch expiries(events, database.history(), first);
     audit::history_feed feed(database.history(), first);
     audit::history_keeper keeper(cfg.history, database.history(), first);
-    metrics::registry measured(expiries);
-    node_log node_changes(measured.leases(), first);
+    metrics::registry metric_registry(expiries);
+    node_log node_changes(metric_registry.leases(), first);
     postgres_register epochs(database.nodes());
     const lockcore::hmac_sha256 mac(cfg.lease.signing_key);
     lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, node_changes});
     metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
     metrics::guard_watch guard(database.history(), first);
-    measured.read_from({locks, leaks, database, events, guard, memory, FENCEGATE_VERSION});
+    metric_registry.add_readings({locks, leaks, database, events, guard, memory, FENCEGATE_VERSION});
     api::running_keys keys;
-    const api::services services{cfg,
-                                 locks,
-                                 database,
-                                 database.writes(),
-                                 database.reads(),
-                                 database.history(),
-                                 database.fences(),
-                                 events,
-                                 feed,
-                                 keys,
-                                 measured,
-                                 leaks,
-                                 guard};
+    const api::gateway_services services{cfg,
+                                         locks,
+                                         database,
+                                         database.writes(),
+                                         database.reads(),
+                                         database.history(),
+                                         database.fences(),
+                                         events,
+                                         feed,
+                                         keys,
+                                         metric_registry,
+                                         leaks,
+                                         guard};
     http::server server(http_settings, cfg.api_keys, api::routes(services), threads.contexts(), memory,
-                        measured.requests());
+                        metric_registry.requests());
 
     if (const auto listening = server.listen(); !listening) {
         spdlog::critical("{}", listening.error().detail);
@@ -193,8 +193,7 @@ int serve(const config& cfg) {
 
     spdlog::info("signal {}: stopping", signals.wait_for_stop());
     server.stop_accepting();
-    locks
-        .refuse_new_leases();  // wakes those that wait, so that they get their answer while the server still gives some
+    locks.refuse_new_leases();  // so that callers that wait for a lease get an answer before the server stops
     server.stop(std::chrono::steady_clock::now() + finish_within);
     expiries.stop();
     leaks.stop();

@@ -4,18 +4,20 @@
 
 namespace fencegate {
 
-/// Exit codes of every subcommand. (64 and 78 as in sysexits.h.)
+/// Exit codes of every command; 64, 69 and 78 as in sysexits.h.
 enum exit_code : int {
     exit_ok = 0,
-    exit_failed = 1,        ///< It ran and did not succeed.
+    exit_failed = 1,        ///< The command failed.
     exit_usage = 64,        ///< Wrong arguments.
-    exit_unavailable = 69,  ///< PostgreSQL, Redis or the gateway can't be reached, or does not fit.
+    exit_unavailable = 69,  ///< PostgreSQL, Redis or the gateway cannot be reached, or is incompatible.
     exit_bad_config = 78,   ///< The configuration is faulty.
 };
 
-/// Runs a gateway until SIGTERM or SIGINT: stops accepting, refuses new leases, lets requests under way finish
-/// (bounded), writes out the history buffer, closes. SIGHUP, SIGUSR1 and SIGUSR2 are logged and change nothing. Prints
-/// what it does to the log only.
+/// Runs a gateway until SIGTERM or SIGINT. Then stops accepting, refuses new leases, waits for the requests under way
+/// for a limited time, and writes the event buffer to the history. SIGHUP, SIGUSR1 and SIGUSR2 are logged and change
+/// nothing. Writes only to the log.
+///
+/// Out: an exit code.
 int serve(const config& cfg);
 
 }  // namespace fencegate

@@ -12,7 +12,7 @@
 namespace fencegate {
 namespace {
 
-/// The message as a JSON string, quotes included: spdlog's own %v escapes nothing.
+/// Formats the message as a JSON string with its quotes; spdlog's %v escapes nothing.
 class json_message final : public spdlog::custom_flag_formatter {
   public:
     void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {

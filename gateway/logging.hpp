@@ -4,7 +4,7 @@
 
 namespace fencegate {
 
-/// Sends the log to standard output: one JSON object a line (time, level, thread, message), or plain lines for people.
+/// Sends the log to standard output: one JSON object per line (time, level, thread, message), or plain text.
 void start_logging(const log_config& cfg);
 
 }  // namespace fencegate

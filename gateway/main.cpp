@@ -1,5 +1,4 @@
-// fencegate's command line: reads arguments and configuration, hands over to one of the commands, and turns the
-// outcome into an exit code.
+// The command line of fencegate: reads arguments and configuration, runs a command, and returns its exit code.
 #include <gateway/admin/check.hpp>
 #include <gateway/admin/migrate.hpp>
 #include <gateway/admin/verify.hpp>
@@ -24,7 +23,7 @@ namespace {
 
 using namespace fencegate;
 
-/// The configuration, or empty after its faults were printed.
+/// Reads the configuration. Out: empty after it printed the faults.
 std::optional<config> read_config(const std::filesystem::path& file) {
     config_faults faults;
     config cfg = load_config(file, faults);
@@ -53,10 +52,10 @@ void add_config(CLI::App& command, arguments& given, bool required) {
 }
 
 void describe_dev(CLI::App& command, devstack::options& wanted) {
-    command.add_option("--data-dir", wanted.data_dir, "Where all of it lies; made if missing")
+    command.add_option("--data-dir", wanted.data_dir, "Folder of the stack; created if missing")
         ->type_name("DIR")
         ->capture_default_str();
-    command.add_option("--http", wanted.http, "Where the first gateway listens; port 0: any free one")
+    command.add_option("--http", wanted.http, "Address of the first gateway; port 0: any free port")
         ->type_name("ADDR:PORT")
         ->capture_default_str()
         ->check([](const std::string& text) -> std::string {
@@ -67,47 +66,47 @@ void describe_dev(CLI::App& command, devstack::options& wanted) {
                 return e.what();
             }
         });
-    command.add_option("--nodes", wanted.nodes, "Redis nodes, an odd number; fixed by the first start on DIR")
+    command
+        .add_option("--nodes", wanted.nodes, "Number of Redis nodes, odd; cannot change after the first start with DIR")
         ->capture_default_str()
         ->check(CLI::Range(1U, static_cast<unsigned>(lockcore::nodes_max)))
         ->check([](const std::string& text) -> std::string { return std::stoul(text) % 2 == 1 ? "" : "must be odd"; },
                 "ODD");
     command.add_flag("--auth", wanted.auth,
-                     "API keys admin, orders and auditor; without, every caller is `dev` with all scopes");
-    command.add_option("--gateways", wanted.gateways, "Gateways, each a process and a port of its own")
+                     "Create API keys admin, orders and auditor; without, every caller is `dev` with all scopes");
+    command.add_option("--gateways", wanted.gateways, "Number of gateways, each with its own process and port")
         ->capture_default_str()
         ->check(CLI::Range(1U, devstack::gateways_max));
     command
         .add_option("--appendfsync", wanted.appendfsync,
-                    "Of the Redis nodes; with always a restarted node votes again at once")
+                    "Setting of the Redis nodes; with always a restarted node votes again at once")
         ->capture_default_str()
         ->check(CLI::IsMember({"always", "everysec", "no"}));
     command.footer(
         "Example:\n  fencegate dev --data-dir /var/tmp/fencegate --auth --gateways 2\n"
-        "DIR/stack.json says where everything is. Ctrl-C stops all of it; a second start finds its data again.");
+        "DIR/stack.json says where everything is. Ctrl-C stops everything; the next start uses the same data.");
 }
 
 void describe_verify(CLI::App& command, arguments& given) {
     add_config(command, given, false);
     command.add_option("--conninfo", given.conninfo, "libpq connection string of a role that may read the history");
     admin::verify_options& wanted = given.verify;
-    command.add_option("--from", wanted.from, "Only rows from this time on, as PostgreSQL reads times")
+    command.add_option("--from", wanted.from, "Only rows from this time on, in a format of PostgreSQL")
         ->type_name("TIME");
-    command.add_option("--to", wanted.to, "Only rows before this time; else up to the beginning of the run")
+    command.add_option("--to", wanted.to, "Only rows before this time; default: the start of the command")
         ->type_name("TIME");
-    command.add_option("--resource-prefix", wanted.resource_prefix, "Only resources whose name begins so");
-    command.add_option("--skew-ms", wanted.skew_ms, "How far the clocks of gateways may be apart")
+    command.add_option("--resource-prefix", wanted.resource_prefix, "Only resources whose name begins with this");
+    command.add_option("--skew-ms", wanted.skew_ms, "Largest difference between the clocks of gateways")
         ->capture_default_str()
         ->check(CLI::Range(0, 3'600'000));
-    command.add_flag(
-        "--allow-missing-grants", wanted.allow_missing_grants,
-        "Count writes whose lease_granted is missing, as after a gateway was killed, and call nothing broken");
+    command.add_flag("--allow-missing-grants", wanted.allow_missing_grants,
+                     "Report writes whose lease_granted is missing, as after a gateway was killed, without failing");
     command.add_flag("--json", wanted.json,
-                     "One JSON object in place of the page: names up to 1,000 rows of each promise, the page 6");
+                     "Print one JSON object, with up to 1,000 rows for each promise; the text has 6");
     command.footer(
         "Exit codes: 0 proved, 1 broken, 2 could not run.\n"
         "Example:\n  fencegate verify --config fencegate.yaml --from '2026-11-01' --resource-prefix inventory/\n"
-        "Where old partitions were dropped, --from is a day (lease.max_hold_ms) behind the oldest row.");
+        "If old partitions were dropped, set --from to a day (lease.max_hold_ms) after the oldest row.");
 }
 
 int run(int argc, char** argv) {
@@ -115,10 +114,9 @@ int run(int argc, char** argv) {
     app.set_version_flag("--version", "fencegate " FENCEGATE_VERSION);
     app.require_subcommand(1);
     app.footer(
-        "Exit codes: 0 done, 1 failed, 64 wrong arguments, 69 PostgreSQL, Redis or the gateway can't be reached or "
-        "does "
-        "not fit, 78 faulty configuration; `fencegate lock --help` has its own.\n"
-        "Example:\n  fencegate dev          a whole stack on this machine to try it on");
+        "Exit codes: 0 done, 1 failed, 64 wrong arguments, 69 PostgreSQL, Redis or the gateway cannot be reached or is "
+        "incompatible, 78 faulty configuration; `fencegate lock --help` has its own.\n"
+        "Example:\n  fencegate dev          runs a complete stack on this machine");
     arguments given;
 
     CLI::App* serve_command = app.add_subcommand("serve", "Run a gateway until SIGTERM");
@@ -126,7 +124,7 @@ int run(int argc, char** argv) {
     serve_command->footer("Example:\n  fencegate serve --config fencegate.yaml");
 
     CLI::App* dev_command =
-        app.add_subcommand("dev", "Run Redis nodes, a PostgreSQL and gateways of its own, to develop and test against");
+        app.add_subcommand("dev", "Run Redis nodes, PostgreSQL and gateways on this machine for development and tests");
     describe_dev(*dev_command, given.dev);
 
     CLI::App* migrate_command = app.add_subcommand("migrate", "Install or update the schema fencing in PostgreSQL");
@@ -137,21 +135,21 @@ int run(int argc, char** argv) {
                               "Also install the shop example into the schema public");
     migrate_command->add_flag(
         "--require-proof", given.require_proof,
-        "From now on callers of fencing.enter show a lease_id, which the database checks with the "
+        "From now on callers of fencing.enter have to give a lease_id, which the database verifies with the "
         "signing key of --config");
     migrate_command->footer(
         "Example:\n  fencegate migrate --conninfo 'host=/run/postgresql dbname=shop user=postgres'\n"
-        "--config takes postgres.conninfo of that file; --conninfo goes before it.");
+        "--config takes postgres.conninfo of that file; --conninfo overrides it.");
 
     CLI::App* check_command =
-        app.add_subcommand("check", "Look at a configuration and all that it names, and change nothing");
+        app.add_subcommand("check", "Check a configuration, PostgreSQL and the Redis nodes without changing anything");
     add_config(*check_command, given, true);
     check_command->footer("Example:\n  fencegate check --config fencegate.yaml");
 
     CLI::App* verify_command = app.add_subcommand(
-        "verify", "Replay the history: prove what the guard promises, or name the row that breaks it");
+        "verify", "Replay the history: prove the promises of the guard, or name the row that breaks one");
     describe_verify(*verify_command, given);
-    cli::commands people(app);
+    cli::commands client_commands(app);
 
     const auto is_named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
     if (argc > 1 && *argv[1] != '-' && app.get_subcommands(is_named).empty()) {
@@ -159,11 +157,11 @@ int run(int argc, char** argv) {
         return exit_usage;
     }
     try {
-        app.parse(people.take_command(argc, argv), argv);
+        app.parse(client_commands.extract_program(argc, argv), argv);
     } catch (const CLI::ParseError& e) {
         return app.exit(e) == 0 ? exit_ok : exit_usage;
     }
-    if (const auto code = people.run()) return *code;
+    if (const auto code = client_commands.run()) return *code;
     if (dev_command->parsed()) {
         spdlog::set_level(spdlog::level::warn);
         return devstack::run(given.dev);

@@ -32,15 +32,15 @@ void node_log::on_node_change(const lockcore::node_change& change) {
         return;
     }
     ++lines->written;
-    spdlog::log(level_of(change.to), "node {}: {} -> {}{}", change.name, lockcore::to_string(change.from),
-                lockcore::to_string(change.to), reason(change));
+    spdlog::log(level_of(change.new_state), "node {}: {} -> {}{}", change.name, lockcore::to_string(change.old_state),
+                lockcore::to_string(change.new_state), reason(change));
 }
 
 void node_log::end_window(node_lines& lines) {
     const std::lock_guard hold(mutex_);
     if (lines.left_out > 0) {
         spdlog::warn("node {}: {} more changes within {} s, now {}{}", lines.latest.name, lines.left_out,
-                     window.count(), lockcore::to_string(lines.latest.to), reason(lines.latest));
+                     window.count(), lockcore::to_string(lines.latest.new_state), reason(lines.latest));
     }
     lines.written = lines.left_out = 0;
 }

@@ -12,11 +12,12 @@
 
 namespace fencegate {
 
-/// Writes each change of a node's state to the log, one line a change. Events are passed on to `next`.
+/// Logs each change of a node's state in one line, and passes events on to `next`.
 ///
-/// Threads: safe. Lifetime: outlives the lock_manager; `io` and `next` outlive it.
-/// Limits:  lines_max lines a node in `window`; those left out are counted in one line at its end, with the node's
-///          state by then.
+/// Threads:  any.
+/// Limits:   lines_max lines for each node within `window`. The lines left out are counted in one line at its end, with
+///           the node's state at that time.
+/// Lifetime: outlives the lock_manager; `io` and `next` outlive it.
 class node_log final : public lockcore::event_observer {
   public:
     static constexpr unsigned lines_max = 12;

@@ -1,4 +1,5 @@
-// Precompiled for the gateway's units (see CMakeLists.txt); no unit may rely on it: each includes what it uses.
+// Headers that are precompiled for the gateway's units (see CMakeLists.txt). No unit may depend on it: each includes what
+// it uses.
 #pragma once
 
 #include <spdlog/spdlog.h>

@@ -1,6 +1,6 @@
-# embed_files(TARGET HEADER NAMESPACE FILES...): puts text files into the binary, so that it needs no file at run time.
+# embed_files(TARGET HEADER NAMESPACE FILES...): compiles text files into a target, which then needs no files at run time.
 #
-# HEADER (included as <HEADER>) then has, in NAMESPACE: `files`, an array of {name, text} in the order given, and `file(name)`.
+# It generates HEADER (included as <HEADER>) with, in NAMESPACE, the array `files` of {name, text} in the given order, and `file(name)`.
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   function(embed_files target header namespace)
     set(folder ${CMAKE_CURRENT_BINARY_DIR}/generated)
@@ -13,7 +13,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
-# Run at build time. In hexadecimal: text may hold ; and [ ], which CMake's lists change, and a literal has a longest length.
+# Runs at build time. The text is written as hexadecimal characters: CMake's lists would change ; and [ ], and the length of a string literal is limited.
 set(arrays "")
 set(entries "")
 list(LENGTH INPUTS count)
@@ -39,7 +39,7 @@ constexpr std::string_view file(std::string_view name) {
     for (const embedded_file& f : files) {
         if (f.name == name) return f.text;
     }
-    throw \"no such file\";  // at compile time
+    throw \"no such file\";  // fails at compile time
 }
 }  // namespace ${NAMESPACE}
 ")

@@ -4,10 +4,10 @@
 
 namespace fencegate::admin {
 
-/// Looks at everything that a configuration names, without changing anything, and prints one line a thing: each Redis
-/// node, PostgreSQL, the schema, the cluster's row.
+/// Checks the servers of a configuration without changing anything, and prints one line for each Redis node,
+/// PostgreSQL, the schema, the cluster's row, the guard and the recorder. Blocks until the end.
 ///
-/// Out: exit_ok where all of it fits, else exit_unavailable. Blocking.
+/// Out: exit_ok if everything fits, else exit_unavailable.
 int check(const config& cfg);
 
 }  // namespace fencegate::admin

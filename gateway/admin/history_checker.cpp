@@ -33,16 +33,16 @@ void history_checker::add(const history_evidence& row) {
     }
 }
 
-void history_checker::find(char promise, std::int64_t id, std::string why) {
-    findings_.push_back({promise, id, resource_, std::move(why)});
+void history_checker::report(char promise, std::int64_t id, std::string reason) {
+    findings_.push_back({promise, id, resource_, std::move(reason)});
 }
 
 void history_checker::begin_resource(const std::string& name) {
     resource_ = name;
     ++counts_.resources;
     grants_.clear();
-    fresh_.clear();
-    settled_.reset();
+    recent_grants_.clear();
+    highest_older_grant_.reset();
     overlapped_.clear();
     last_guard_id_ = 0;
     fence_.reset();
@@ -50,46 +50,47 @@ void history_checker::begin_resource(const std::string& name) {
 }
 
 void history_checker::end_resource() {
-    while (!waiting_.empty())
+    while (!reorder_queue_.empty())
         check_next_guard_row();
-    for (auto& [token, write] : unknown_here_)
-        unknown_.push_back(std::move(write));
-    unknown_here_.clear();
+    for (auto& [token, write] : ungranted_by_token_)
+        ungranted_writes_.push_back(std::move(write));
+    ungranted_by_token_.clear();
     if (fence_) fences_.push_back({resource_, *fence_, fence_id_});
     fence_.reset();
 }
 
 void history_checker::add_grant(const history_evidence& row) {
     ++counts_.grants;
-    if (!row.token) return find('a', row.id, "a lease was granted without a token");
+    if (!row.token) return report('a', row.id, "a lease was granted without a token");
     const std::int64_t token = *row.token;
     if (const auto same = grants_.find(token); same != grants_.end())
-        return find('a', row.id, "token " + text(token) + " was granted before, in row " + text(same->second.id));
-    while (!fresh_.empty() && fresh_.front().second.at_us < row.at_us - skew_us_) {
-        if (!settled_ || settled_->first < fresh_.front().first) settled_ = fresh_.front();
-        fresh_.pop_front();
+        return report('a', row.id, "token " + text(token) + " was granted before, in row " + text(same->second.id));
+    while (!recent_grants_.empty() && recent_grants_.front().second.at_us < row.at_us - skew_us_) {
+        if (!highest_older_grant_ || highest_older_grant_->first < recent_grants_.front().first)
+            highest_older_grant_ = recent_grants_.front();
+        recent_grants_.pop_front();
     }
-    if (settled_ && token <= settled_->first)
-        find('a', row.id,
-             "token " + text(token) + " was granted after token " + text(settled_->first) + " of row " +
-                 text(settled_->second.id));
-    grant made;
-    made.id = row.id;
-    made.at_us = row.at_us;
-    made.until_us = row.at_us + row.ttl_ms.value_or(0) * us_per_ms;
-    // The one before it, by token.
+    if (highest_older_grant_ && token <= highest_older_grant_->first)
+        report('a', row.id,
+               "token " + text(token) + " was granted after token " + text(highest_older_grant_->first) + " of row " +
+                   text(highest_older_grant_->second.id));
+    grant added;
+    added.id = row.id;
+    added.at_us = row.at_us;
+    added.expires_us = row.at_us + row.ttl_ms.value_or(0) * us_per_ms;
+    // The grant with the next lower token.
     if (const auto next = grants_.lower_bound(token); next != grants_.begin()) {
         const auto& [older, held] = *std::prev(next);
-        if (held.until_us > row.at_us + skew_us_) {
+        if (held.expires_us > row.at_us + skew_us_) {
             ++counts_.overlaps;
             overlapped_[older] = token;
         }
     }
-    fresh_.emplace_back(token, made);
-    grants_.emplace(token, made);
+    recent_grants_.emplace_back(token, added);
+    grants_.emplace(token, added);
     if (grants_.size() > grants_max) grants_.erase(grants_.begin());
     if (overlapped_.size() > grants_max) overlapped_.erase(overlapped_.begin());
-    unknown_here_.erase(token);
+    ungranted_by_token_.erase(token);
 }
 
 void history_checker::add_lease_event(const history_evidence& row) {
@@ -100,27 +101,27 @@ void history_checker::add_lease_event(const history_evidence& row) {
     const auto held = row.token ? grants_.find(*row.token) : grants_.end();
     if (held == grants_.end()) return;
     if (renewed)
-        held->second.until_us = std::max(held->second.until_us, row.at_us + row.ttl_ms.value_or(0) * us_per_ms);
-    if (ended) held->second.until_us = std::min(held->second.until_us, row.at_us);
+        held->second.expires_us = std::max(held->second.expires_us, row.at_us + row.ttl_ms.value_or(0) * us_per_ms);
+    if (ended) held->second.expires_us = std::min(held->second.expires_us, row.at_us);
 }
 
 void history_checker::add_guard_row(const history_evidence& row) {
-    // What observe mode let through, changes without any token, and other reasons say nothing of the fence.
-    if (row.event == "write_rejected" && (row.observed || !row.token || row.other_refusal)) return;
+    // Refusals in observe mode, of changes without a token and for other reasons do not depend on the fence.
+    if (row.event == "write_rejected" && (row.observed || !row.token || row.refused_otherwise)) return;
     if (row.event == "write_applied" && row.token && !row.bare && !row.direct && !grants_.contains(*row.token))
-        unknown_here_.try_emplace(*row.token, unknown_token{resource_, *row.token, row.id, row.at_us});
-    waiting_.push(row);
-    if (waiting_.size() > reorder_max) check_next_guard_row();
+        ungranted_by_token_.try_emplace(*row.token, ungranted_write{resource_, *row.token, row.id, row.at_us});
+    reorder_queue_.push(row);
+    if (reorder_queue_.size() > reorder_max) check_next_guard_row();
 }
 
 void history_checker::check_next_guard_row() {
-    const history_evidence row = waiting_.top();
-    waiting_.pop();
+    const history_evidence row = reorder_queue_.top();
+    reorder_queue_.pop();
     if (row.id < last_guard_id_)
-        return find(
-            'e', row.id,
-            "it stands by its time far behind row " + text(last_guard_id_) +
-                ", which was recorded later: the server's clock was set back, and what was between is not judged");
+        return report('e', row.id,
+                      "its time is much later than that of row " + text(last_guard_id_) +
+                          ", which was recorded after it: the server's clock was set back, and the rows between were "
+                          "not checked");
     last_guard_id_ = row.id;
     if (row.event == "write_applied") {
         check_write(row);
@@ -135,23 +136,24 @@ void history_checker::check_write(const history_evidence& row) {
     ++counts_.writes;
     counts_.bare_writes += row.bare ? 1 : 0;
     counts_.direct_writes += row.direct ? 1 : 0;
-    if (!row.token) return find('b', row.id, "a write was accepted without a token");
+    if (!row.token) return report('b', row.id, "a write was accepted without a token");
     const std::int64_t token = *row.token;
     if (row.last_token != row.token)
-        find('b', row.id,
-             "a write was accepted with token " + text(token) + ", but left the fence at " +
-                 (row.last_token ? text(*row.last_token) : "nothing"));
+        report('b', row.id,
+               "a write was accepted with token " + text(token) + ", but left the fence at " +
+                   (row.last_token ? text(*row.last_token) : "nothing"));
     if (const auto held = grants_.find(token);
         !row.direct && held != grants_.end() && row.at_us < held->second.at_us - skew_us_)
-        find('b', row.id,
-             "a write was accepted with token " + text(token) + " before row " + text(held->second.id) + " granted it");
+        report(
+            'b', row.id,
+            "a write was accepted with token " + text(token) + " before row " + text(held->second.id) + " granted it");
     if (fence_ && token < *fence_) {
         const auto overlap = overlapped_.find(token);
-        const bool two_at_once = overlap != overlapped_.end() && overlap->second <= *fence_;
-        find(two_at_once ? 'c' : 'b', row.id,
-             "a write was accepted with token " + text(token) + " although row " + text(fence_id_) +
-                 " had raised the fence to " + text(*fence_) +
-                 (two_at_once ? "; its lease overlapped with that of token " + text(overlap->second) : ""));
+        const bool leases_overlap = overlap != overlapped_.end() && overlap->second <= *fence_;
+        report(leases_overlap ? 'c' : 'b', row.id,
+               "a write was accepted with token " + text(token) + " although row " + text(fence_id_) +
+                   " had raised the fence to " + text(*fence_) +
+                   (leases_overlap ? "; its lease overlapped with that of token " + text(overlap->second) : ""));
         return;
     }
     set_fence(token, row.id);
@@ -160,28 +162,28 @@ void history_checker::check_write(const history_evidence& row) {
 void history_checker::check_refusal(const history_evidence& row) {
     ++counts_.refusals;
     if (!row.last_token || *row.token >= *row.last_token)
-        return find('d', row.id,
-                    "a write with token " + text(*row.token) + " was refused by the fence " +
-                        (row.last_token ? text(*row.last_token) : "of nothing") + ", which is not higher");
+        return report('d', row.id,
+                      "a write with token " + text(*row.token) + " was refused by the fence " +
+                          (row.last_token ? text(*row.last_token) : "of nothing") + ", which is not higher");
     if (fence_ && *row.last_token < *fence_)
-        return find('e', row.id,
-                    "the fence that refused was " + text(*row.last_token) + ", although row " + text(fence_id_) +
-                        " had raised it to " + text(*fence_));
-    if (fence_ && *row.last_token > *fence_) ++counts_.raised_unseen;
-    // Of a direct caller it may be a fence that its own transaction had raised, and took back.
-    if (row.of_guard && fence_) set_fence(*row.last_token, row.id);
+        return report('e', row.id,
+                      "the fence that refused was " + text(*row.last_token) + ", although row " + text(fence_id_) +
+                          " had raised it to " + text(*fence_));
+    if (fence_ && *row.last_token > *fence_) ++counts_.unrecorded_raises;
+    // A refusal of direct SQL may name a fence that its own transaction raised and rolled back.
+    if (row.decided_by_guard && fence_) set_fence(*row.last_token, row.id);
 }
 
 void history_checker::check_fence(const history_evidence& row) {
     ++counts_.fences;
-    if (!row.last_token) return find('e', row.id, "a fence was raised to nothing");
+    if (!row.last_token) return report('e', row.id, "a fence was raised to nothing");
     if (row.repair) {
         ++counts_.repairs;
-        if (!row.has_reason) find('e', row.id, "a fence was repaired without a reason");
+        if (!row.has_reason) report('e', row.id, "a fence was repaired without a reason");
     } else if (fence_ && *row.last_token < *fence_) {
-        find('e', row.id,
-             "the fence fell to " + text(*row.last_token) + " without a repair; row " + text(fence_id_) +
-                 " had raised it to " + text(*fence_));
+        report('e', row.id,
+               "the fence fell to " + text(*row.last_token) + " without a repair; row " + text(fence_id_) +
+                   " had raised it to " + text(*fence_));
         return;
     }
     set_fence(*row.last_token, row.id);

@@ -13,78 +13,78 @@
 
 namespace fencegate::admin {
 
-/// A row that breaks a promise.
+/// A row of the history that violates a promise.
 struct finding {
-    char promise = 'a';  ///< Of the list at class history_checker.
+    char promise = 'a';  ///< A letter of the list at class history_checker.
     std::int64_t id = 0;
     std::string resource;
-    std::string why;
+    std::string reason;
 };
 
-/// What was looked at.
-struct tally {
+/// Counts of the rows that were read.
+struct history_counts {
     std::int64_t rows = 0, resources = 0, grants = 0, renewals = 0, ends = 0, writes = 0, bare_writes = 0,
                  direct_writes = 0, refusals = 0, fences = 0, repairs = 0;
-    std::int64_t overlaps = 0;       ///< Pairs of leases that overlapped by their clocks.
-    std::int64_t raised_unseen = 0;  ///< Refusals by a fence that the history does not show rising.
+    std::int64_t overlaps = 0;           ///< Pairs of leases that overlapped by the gateways' clocks.
+    std::int64_t unrecorded_raises = 0;  ///< Refusals by a fence whose rise the history does not record.
     std::optional<std::int64_t> first_us, last_us;
 };
 
-/// A write whose token the rows so far do not grant.
-struct unknown_token {
+/// A write whose token no earlier row grants.
+struct ungranted_write {
     std::string resource;
     std::int64_t token = 0;
-    std::int64_t id = 0;     ///< Of the first such write.
-    std::int64_t at_us = 0;  ///< Of the same.
+    std::int64_t id = 0;     ///< Row of the first such write.
+    std::int64_t at_us = 0;  ///< Time of that row.
 };
 
-/// The fence of a resource as its last row shows it.
+/// The fence of a resource according to its last row.
 struct last_fence {
     std::string resource;
     std::int64_t token = 0;
     std::int64_t id = 0;
 };
 
-/// Replays the history, one resource after the other, and names the rows that break a promise:
+/// Replays the history, one resource after the other, and reports the rows that violate a promise:
 ///   a  tokens grow from grant to grant;
 ///   b  a write was accepted with a token that was granted, and not lower than any accepted before it;
 ///   c  where two leases overlapped, nothing of the older one was accepted after the newer one had written;
 ///   d  a write was refused as stale only with a token lower than the fence;
 ///   e  the fence fell only by an operator's repair with a reason.
 /// Writes, refusals and fences of a resource are recorded under the lock of its guard row, so that their ids have the
-/// order of their commits. The fence is what writes and fences left, and what the guard refused by: only one that a
-/// refusal of direct SQL names need not have been committed. Tokens of another issuer, and those of direct SQL, need no
-/// grant. Events of leases have only their time, by the clock of the gateway that recorded them.
+/// order of their commits. The fence follows from writes, raised fences and refusals by the guard; the fence in a
+/// refusal of direct SQL may not have been committed. Tokens of another issuer, and those of direct SQL, need no grant.
+/// Events of leases have only a time, by the clock of the gateway that recorded them.
 ///
-/// Limits:  of a resource it keeps 4,096 rows, to bring those in the order of their times into that of their ids, and
-///          the 1,024 newest grants; a write with an older token is asked about as unknown_token.
+/// Limits: keeps 4,096 rows of a resource, to sort rows that arrive by time into the order of their ids, and its 1,024
+///         newest grants; reports a write with an older token as ungranted_write.
 class history_checker {
   public:
     /// `skew_us`: how far the clocks of two gateways may be apart.
     explicit history_checker(std::int64_t skew_us) : skew_us_(skew_us) {}
 
-    /// Rows by resource, then at, then id.
+    /// Adds the next row; rows are ordered by resource, then time, then id.
     void add(const history_evidence& row);
-    /// Behind the last row.
+    /// To be called after the last row.
     void finish() { end_resource(); }
 
-    /// Found since the last call.
+    /// Returns the findings since the last call.
     std::vector<finding> take_findings() { return std::exchange(findings_, {}); }
-    std::vector<unknown_token> take_unknown() { return std::exchange(unknown_, {}); }
+    std::vector<ungranted_write> take_ungranted_writes() { return std::exchange(ungranted_writes_, {}); }
     std::vector<last_fence> take_fences() { return std::exchange(fences_, {}); }
-    const tally& counts() const { return counts_; }
+    const history_counts& counts() const { return counts_; }
 
   private:
     struct grant {
         std::int64_t id = 0;
         std::int64_t at_us = 0;
-        std::int64_t until_us = 0;  ///< When it runs out or ran out, by its own clock.
+        std::int64_t expires_us = 0;  ///< End of the lease by its gateway's clock.
     };
     struct later_id {
         bool operator()(const history_evidence& a, const history_evidence& b) const { return a.id > b.id; }
     };
 
-    void find(char promise, std::int64_t id, std::string why);
+    void report(char promise, std::int64_t id, std::string reason);
     void begin_resource(const std::string& name);
     void end_resource();
     void add_grant(const history_evidence& row);
@@ -97,19 +97,19 @@ class history_checker {
     void set_fence(std::int64_t token, std::int64_t id);
 
     std::int64_t skew_us_;
-    tally counts_;
+    history_counts counts_;
     std::vector<finding> findings_;
-    std::vector<unknown_token> unknown_;
+    std::vector<ungranted_write> ungranted_writes_;
     std::vector<last_fence> fences_;
 
-    // Of the resource that is under way.
+    // The state of the current resource.
     std::string resource_;
-    std::map<std::int64_t, grant> grants_;                   ///< By token.
-    std::deque<std::pair<std::int64_t, grant>> fresh_;       ///< Granted within the skew, not settled yet.
-    std::optional<std::pair<std::int64_t, grant>> settled_;  ///< The highest token of those before.
-    std::map<std::int64_t, std::int64_t> overlapped_;        ///< Older token → newer token.
-    std::map<std::int64_t, unknown_token> unknown_here_;     ///< By token.
-    std::priority_queue<history_evidence, std::vector<history_evidence>, later_id> waiting_;
+    std::map<std::int64_t, grant> grants_;                      ///< By token.
+    std::deque<std::pair<std::int64_t, grant>> recent_grants_;  ///< Granted within the clock skew of the last grant.
+    std::optional<std::pair<std::int64_t, grant>> highest_older_grant_;  ///< The highest token of the grants before.
+    std::map<std::int64_t, std::int64_t> overlapped_;                    ///< Older token → newer token.
+    std::map<std::int64_t, ungranted_write> ungranted_by_token_;         ///< By token.
+    std::priority_queue<history_evidence, std::vector<history_evidence>, later_id> reorder_queue_;
     std::int64_t last_guard_id_ = 0;
     std::optional<std::int64_t> fence_;
     std::int64_t fence_id_ = 0;

@@ -16,7 +16,7 @@ namespace {
 
 struct promise {
     char letter;
-    std::string_view words;
+    std::string_view text;
 };
 
 constexpr std::array<promise, 5> promises{{
@@ -33,8 +33,8 @@ std::string time_of(std::int64_t us) {
 
 }  // namespace
 
-std::string render_page(const outcome& found) {
-    const tally& c = found.counts;
+std::string render_text(const verification_result& found) {
+    const history_counts& c = found.counts;
     std::ostringstream out;
     out << "fencegate verify: the history " << (found.from_us ? "from " + time_of(*found.from_us) + " " : "")
         << "up to " << time_of(found.to_us) << "\n\n";
@@ -47,43 +47,43 @@ std::string render_page(const outcome& found) {
         << c.direct_writes << " of direct SQL), " << c.refusals << " refused\n"
         << "  fences         " << c.fences << " raised without a write, " << c.repairs << " of them repairs\n"
         << "  overlaps       " << c.overlaps << " pairs of leases, by their clocks\n";
-    if (c.raised_unseen > 0)
-        out << "  direct SQL     " << c.raised_unseen << " refusals by a fence that no row raised\n";
+    if (c.unrecorded_raises > 0)
+        out << "  direct SQL     " << c.unrecorded_raises << " refusals by a fence that no row raised\n";
     if (found.missing_grants > 0)
         out << "  missing        " << found.missing_grants
-            << " tokens wrote whose grant is not there: a gateway that was killed may have had it in its buffer\n";
+            << " tokens of writes without a recorded grant: a gateway that was killed may have had it in its buffer\n";
     out << "\n";
-    for (const auto& [letter, words] : promises)
+    for (const auto& [letter, text] : promises)
         out << "  " << (found.broken_by_promise.contains(letter) ? "BROKEN" : "holds ") << "  " << letter << "  "
-            << words << "\n";
+            << text << "\n";
     out << "\n";
-    std::map<char, std::int64_t> told;
-    std::int64_t on_page = 0;
+    std::map<char, std::int64_t> counted;
+    std::int64_t printed = 0;
     for (const auto& f : found.findings) {
-        if (++told[f.promise] > findings_on_page_max) continue;
-        ++on_page;
-        out << "  row " << f.id << ", " << f.resource << " (" << f.promise << "): " << f.why << "\n";
+        if (++counted[f.promise] > findings_in_text_max) continue;
+        ++printed;
+        out << "  row " << f.id << ", " << f.resource << " (" << f.promise << "): " << f.reason << "\n";
     }
-    if (found.broken > on_page)
-        out << "  and " << found.broken - on_page << " more; --json names up to " << findings_max
+    if (found.broken > printed)
+        out << "  and " << found.broken - printed << " more; --json names up to " << findings_max
             << " of each promise\n";
     if (found.broken == 0 && c.rows == 0)
-        out << "Nothing to prove: no row of a resource is in that part.\n";
+        out << "Nothing to prove: the selected part has no row of a resource.\n";
     else
         out << (found.broken == 0 ? "Proved.\n" : "\nBroken: " + std::to_string(found.broken) + " findings.\n");
     return out.str();
 }
 
-std::string render_json(const outcome& found) {
+std::string render_json(const verification_result& found) {
     namespace json = boost::json;
-    const tally& c = found.counts;
+    const history_counts& c = found.counts;
     const auto time = [](const std::optional<std::int64_t>& us) {
         return us ? json::value(json::string(time_of(*us))) : json::value(nullptr);
     };
     json::array findings;
     for (const auto& f : found.findings) {
         findings.push_back(json::object{
-            {"promise", std::string(1, f.promise)}, {"id", f.id}, {"resource", f.resource}, {"detail", f.why}});
+            {"promise", std::string(1, f.promise)}, {"id", f.id}, {"resource", f.resource}, {"detail", f.reason}});
     }
     const json::object out{
         {"verdict", found.broken == 0 ? "proved" : "broken"},
@@ -106,7 +106,7 @@ std::string render_json(const outcome& found) {
         {"fences", c.fences},
         {"repairs", c.repairs},
         {"overlaps", c.overlaps},
-        {"raised_by_direct_sql", c.raised_unseen},
+        {"raised_by_direct_sql", c.unrecorded_raises},
         {"missing_grants", found.missing_grants},
         {"took_ms", found.took.count()},
     };

@@ -9,24 +9,26 @@
 
 namespace fencegate::admin {
 
-/// Findings that are told of each promise; more are counted.
+/// The most findings that are reported of each promise; more are only counted.
 inline constexpr std::int64_t findings_max = 1'000;
-/// Those of them that are on the page.
-inline constexpr std::int64_t findings_on_page_max = 6;
+/// The most findings of each promise in the text report.
+inline constexpr std::int64_t findings_in_text_max = 6;
 
-/// What a run found.
-struct outcome {
-    tally counts;
+/// The result of a verification.
+struct verification_result {
+    history_counts counts;
     std::optional<std::int64_t> from_us;
     std::int64_t to_us = 0;
-    std::int64_t broken = 0;  ///< Rows that break a promise.
+    std::int64_t broken = 0;  ///< Rows that violate a promise.
     std::map<char, std::int64_t> broken_by_promise;
     std::vector<finding> findings;    ///< The first findings_max of each promise.
-    std::int64_t missing_grants = 0;  ///< Tokens that wrote, and whose grant is nowhere.
+    std::int64_t missing_grants = 0;  ///< Tokens of writes without a grant in the history.
     std::chrono::milliseconds took{};
 };
 
-std::string render_page(const outcome& found);
-std::string render_json(const outcome& found);
+/// Returns the report as text of one page.
+std::string render_text(const verification_result& found);
+/// Returns the report as one line of JSON.
+std::string render_json(const verification_result& found);
 
 }  // namespace fencegate::admin

@@ -6,13 +6,13 @@
 
 namespace fencegate::admin {
 
-/// A file's name and its text.
+/// The name and the text of a file.
 using sql_script = std::pair<std::string, std::string>;
 using sql_scripts = std::vector<sql_script>;
 
-/// sql/migrations/*.sql and sql/schema/*.sql as they were when the program was built, in the order of their names.
+/// Returns sql/migrations/*.sql and sql/schema/*.sql as of the build of this program, in the order of their names.
 sql_scripts schema_scripts();
-/// sql/examples/shop.sql.
+/// Returns sql/examples/shop.sql.
 sql_script shop_script();
 
 }  // namespace fencegate::admin

@@ -20,7 +20,7 @@ failure not_acceptable(std::string header, std::string detail) {
     return out;
 }
 
-std::string listed(const std::vector<std::string_view>& media_types) {
+std::string join_names(const std::vector<std::string_view>& media_types) {
     std::string out;
     for (std::size_t i = 0; i < media_types.size(); ++i) {
         if (i > 0) out += i + 1 == media_types.size() ? " or " : ", ";
@@ -29,17 +29,18 @@ std::string listed(const std::vector<std::string_view>& media_types) {
     return out;
 }
 
-bool would_change_the_write(const preference& one) {
+bool changes_the_write(const preference& wanted) {
     constexpr std::array<std::string_view, 4> names{"max-affected", "tx", "timezone", "params"};
-    return std::ranges::find(names, one.name) != names.end() && one.text != "tx=commit";
+    return std::ranges::find(names, wanted.name) != names.end() && wanted.text != "tx=commit";
 }
 
-bool is_honoured(const preference& one, const answer_options& options) {
-    return std::ranges::any_of(options.preferences,
-                               [&](std::string_view honoured) { return honoured == one.name || honoured == one.text; });
+bool is_supported(const preference& wanted, const answer_options& options) {
+    return std::ranges::any_of(options.preferences, [&](std::string_view supported) {
+        return supported == wanted.name || supported == wanted.text;
+    });
 }
 
-/// Conditions on the state of what is to be written, and parts of it: passed over, another write would run.
+/// Refuses conditional and range headers: ignoring them would run another write than the caller wants.
 result<void> check_conditions(const http::request& r) {
     constexpr std::array<std::pair<std::string_view, const char*>, 5> conditions{
         {{"if-match", "If-Match"},
@@ -50,8 +51,8 @@ result<void> check_conditions(const http::request& r) {
     for (const auto& [name, shown] : conditions) {
         if (r.has_header(name)) {
             return invalid_field(shown,
-                                 "is not honoured by writes: put the condition into the filter, with the "
-                                 "number of rows that it has to find where that matters");
+                                 "is not supported by writes: put the condition into the filter, and give the "
+                                 "number of rows that it has to match if that matters");
         }
     }
     return {};
@@ -59,15 +60,15 @@ result<void> check_conditions(const http::request& r) {
 
 result<void> check_preferences(const http::request& r, const answer_options& options) {
     const auto header = r.header_list("prefer");
-    const auto wanted = split_preferences(header);
-    const auto handling = std::ranges::find(wanted, std::string_view("handling"), &preference::name);
-    const bool strict = handling != wanted.end() && handling->text == "handling=strict";
-    for (const auto& one : wanted) {
-        if (one.name == "handling" || is_honoured(one, options)) continue;
-        if (strict) return invalid_field("Prefer", one.text + " is not honoured by this address (handling=strict)");
-        if (options.changes_rows && would_change_the_write(one)) {
-            return invalid_field("Prefer",
-                                 one.text + " is not honoured by this address, and without it another write would run");
+    const auto all_wanted = split_preferences(header);
+    const auto handling = std::ranges::find(all_wanted, std::string_view("handling"), &preference::name);
+    const bool strict = handling != all_wanted.end() && handling->text == "handling=strict";
+    for (const auto& wanted : all_wanted) {
+        if (wanted.name == "handling" || is_supported(wanted, options)) continue;
+        if (strict) return invalid_field("Prefer", wanted.text + " is not supported at this address (handling=strict)");
+        if (options.changes_rows && changes_the_write(wanted)) {
+            return invalid_field(
+                "Prefer", wanted.text + " is not supported at this address, and without it another write would run");
         }
     }
     return {};
@@ -78,12 +79,13 @@ result<void> check_preferences(const http::request& r, const answer_options& opt
 result<void> negotiate(http::request& r, const answer_options& options) {
     const std::span<const std::string_view> offers(options.media_types);
     const auto preferred = http::preferred_type(r.header_list("accept"), offers);
-    if (!preferred) return not_acceptable("Accept", "This address answers with " + listed(options.media_types) + ".");
+    if (!preferred)
+        return not_acceptable("Accept", "This address answers with " + join_names(options.media_types) + ".");
     r.media_type = *preferred;
     if (r.has_header("accept-profile") && r.header_list("accept-profile") != only_profile)
-        return not_acceptable("Accept-Profile", "There is one set of names, which is called public.");
+        return not_acceptable("Accept-Profile", "The only profile is public.");
     if (r.has_header("content-profile") && r.header_list("content-profile") != only_profile)
-        return invalid_field("Content-Profile", "has to be public: there is one set of names");
+        return invalid_field("Content-Profile", "has to be public, the only profile");
     if (options.changes_rows) {
         const auto conditions = check_conditions(r);
         if (!conditions) return conditions.error();

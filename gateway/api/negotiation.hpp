@@ -8,22 +8,21 @@
 
 namespace fencegate::api {
 
-/// What an address can do of that which headers ask for.
+/// What a route supports of the media types and preferences that headers may ask for.
 struct answer_options {
-    std::vector<std::string_view> media_types{"application/json"};  ///< The one that is given without Accept first.
-    std::vector<std::string_view>
-        preferences{};  ///< That it honours, by name, or by `name=value` where not every value.
+    std::vector<std::string_view> media_types{"application/json"};  ///< The default, used without Accept, first.
+    /// Supported preferences, as `name`, or as `name=value` if not every value is supported.
+    std::vector<std::string_view> preferences{};
     bool changes_rows = false;
 };
 
-/// Decides what Accept, Prefer, Accept-Profile and Content-Profile ask for, before anything runs; sets
-/// request::media_type.
+/// Checks Accept, Prefer, Accept-Profile and Content-Profile before anything runs, and sets request::media_type.
 ///
-/// A preference that is not honoured is passed over (RFC 7240), but not with handling=strict, and not where the address
-/// changes rows and the preference would have it change others: max-affected, tx, timezone and params.
-/// The names of tables and functions are one set, which both profiles may call `public`.
+/// An unsupported preference is ignored (RFC 7240), except with handling=strict, and except if the route changes rows
+/// and the preference would change which rows: max-affected, tx, timezone and params.
+/// There is one set of table and function names, which both profiles may call `public`.
 ///
-/// Errors:  not_acceptable or invalid_request, naming the header.
+/// Errors: not_acceptable or invalid_request, which name the header.
 result<void> negotiate(http::request& r, const answer_options& options);
 
 }  // namespace fencegate::api

@@ -22,35 +22,37 @@ namespace {
 
 using awaitable_response = boost::asio::awaitable<http::response>;
 
-/// A handler out of a coroutine function that takes the services and the request, both by value.
-http::handler bind(services with, awaitable_response (*handle)(services, http::request)) {
-    return [with, handle](http::request r) { return handle(with, std::move(r)); };
+/// Returns a handler that calls a coroutine function with copies of the services and the request.
+http::handler bind(gateway_services services, awaitable_response (*handle)(gateway_services, http::request)) {
+    return [services, handle](http::request r) { return handle(services, std::move(r)); };
 }
 
 awaitable_response answer(http::response ready) {
     co_return ready;
 }
 
-/// The same behind negotiate(): nothing runs that could not be answered as it was asked for.
-http::handler bind(services with, awaitable_response (*handle)(services, http::request), answer_options options) {
-    return [with, handle, options = std::move(options)](http::request r) {
+/// Returns a handler that calls negotiate() first, so that nothing runs whose answer the caller would not accept.
+http::handler bind(gateway_services services, awaitable_response (*handle)(gateway_services, http::request),
+                   answer_options options) {
+    return [services, handle, options = std::move(options)](http::request r) {
         const auto agreed = negotiate(r, options);
         if (!agreed) return answer(http::problem_response(agreed.error(), r.request_id));
-        return handle(with, std::move(r));
+        return handle(services, std::move(r));
     };
 }
 
 }  // namespace
 
-std::vector<http::route> routes(services with) {
+std::vector<http::route> routes(gateway_services services) {
     using enum http::method;
     std::vector<http::route> out;
-    const auto add_api = [&](http::method verb, const char* path, scope needs, const answer_options& options,
-                             awaitable_response (*handle)(services, http::request), bool long_waiting = false) {
-        out.push_back({verb, path, needs, bind(with, handle, options), long_waiting});
+    const auto add_api = [&](http::method verb, const char* path, scope required_scope, const answer_options& options,
+                             awaitable_response (*handle)(gateway_services, http::request), bool long_waiting = false) {
+        out.push_back({verb, path, required_scope, bind(services, handle, options), long_waiting});
     };
-    const auto add = [&](http::method verb, const char* path, awaitable_response (*handle)(services, http::request)) {
-        out.push_back({verb, path, std::nullopt, bind(with, handle), false});
+    const auto add = [&](http::method verb, const char* path,
+                         awaitable_response (*handle)(gateway_services, http::request)) {
+        out.push_back({verb, path, std::nullopt, bind(services, handle), false});
     };
     const answer_options as_json;
     const answer_options lease{{"application/json", "text/event-stream"}, {}, false};

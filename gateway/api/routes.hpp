@@ -7,7 +7,7 @@
 
 namespace fencegate::api {
 
-/// Everything that this version serves. gateway/api/service/openapi.json describes the same.
-std::vector<http::route> routes(services with);
+/// Returns all routes of the gateway. gateway/api/service/openapi.json describes the same.
+std::vector<http::route> routes(gateway_services services);
 
 }  // namespace fencegate::api

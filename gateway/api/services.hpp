@@ -30,10 +30,10 @@ namespace fencegate::api {
 
 class running_keys;
 
-/// What the handlers work with. A bundle of references, copied freely.
+/// What the handlers use: references, so that a copy is cheap.
 ///
-/// Lifetime: what it refers to outlives the http::server that has the routes.
-struct services {
+/// Lifetime: the referenced objects outlive the http::server that has the routes.
+struct gateway_services {
     const config& settings;
     lockcore::lock_manager& locks;
     pg::database& database;
@@ -44,7 +44,7 @@ struct services {
     audit::event_sink& events;
     audit::history_feed& feed;
     running_keys& keys;
-    const metrics::registry& measured;
+    const metrics::registry& metric_registry;
     const metrics::leak_watch& leaks;
     const metrics::guard_watch& guard;
 };

@@ -16,11 +16,11 @@ bool event_buffer::add(std::vector<history_item> items) {
     return true;
 }
 
-history_batch event_buffer::take(std::size_t most) {
+history_batch event_buffer::take(std::size_t count_max) {
     history_batch out;
     out.stream = stream_;
     const std::lock_guard lock(mutex_);
-    const auto last = items_.begin() + static_cast<std::ptrdiff_t>(std::min(most, items_.size()));
+    const auto last = items_.begin() + static_cast<std::ptrdiff_t>(std::min(count_max, items_.size()));
     out.first_sequence = next_sequence_;
     out.items.assign(std::make_move_iterator(items_.begin()), std::make_move_iterator(last));
     items_.erase(items_.begin(), last);
@@ -28,17 +28,17 @@ history_batch event_buffer::take(std::size_t most) {
     return out;
 }
 
-void event_buffer::lost(std::size_t count) {
-    written(count);
+void event_buffer::mark_lost(std::size_t count) {
+    mark_written(count);
     dropped_.fetch_add(count, std::memory_order_relaxed);
 }
 
-bool event_buffer::nearly_full() const {
+bool event_buffer::is_nearly_full() const {
     return size() >= cfg_.buffer_max - cfg_.buffer_max / 8;
 }
 
 bool event_buffer::full() const {
-    return cfg_.when_full == on_full::refuse && nearly_full();
+    return cfg_.when_full == on_full::refuse && is_nearly_full();
 }
 
 }  // namespace fencegate::audit

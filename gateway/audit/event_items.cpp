@@ -9,8 +9,8 @@
 namespace fencegate::audit {
 namespace {
 
-/// What lockcore's phrase is about.
-const char* name_of_detail(lockcore::event_kind kind) {
+/// Returns the member of the history's detail that holds the event's text.
+const char* detail_member_of(lockcore::event_kind kind) {
     switch (kind) {
         case lockcore::event_kind::node_quarantined:
         case lockcore::event_kind::node_readmitted:
@@ -25,7 +25,7 @@ std::string detail_of(const lockcore::event& e) {
     const auto ttl = e.ttl.count();
     if (e.detail.empty()) return ttl > 0 ? "{\"ttl_ms\":" + std::to_string(ttl) + "}" : std::string();
     boost::json::object detail;
-    detail[name_of_detail(e.kind)] = e.detail;
+    detail[detail_member_of(e.kind)] = e.detail;
     if (ttl > 0) detail["ttl_ms"] = ttl;
     return boost::json::serialize(detail);
 }
@@ -37,9 +37,9 @@ std::vector<history_item> history_items(const lockcore::event& e) {
     item.at = e.at;
     item.event = lockcore::to_string(e.kind);
     if (lockcore::value_of(e.token) != 0) item.fencing_token = lockcore::value_of(e.token);
-    item.by.principal = e.by.principal;
-    item.by.owner = e.by.owner;
-    item.by.trace_id = e.trace_id;
+    item.initiator.principal = e.actor.principal;
+    item.initiator.owner = e.actor.owner;
+    item.initiator.trace_id = e.trace_id;
     item.detail = detail_of(e);
 
     std::vector<history_item> out;

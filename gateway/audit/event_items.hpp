@@ -8,7 +8,8 @@
 
 namespace fencegate::audit {
 
-/// The rows of history for an event of lockcore: one a resource, or one without a resource for events of a node.
+/// Returns the history's rows for an event of lockcore: one for each resource, or one without a resource for an event
+/// of a node.
 std::vector<history_item> history_items(const lockcore::event& e);
 
 }  // namespace fencegate::audit

@@ -14,12 +14,13 @@
 namespace fencegate::audit {
 
 /// Takes lease events from lockcore, keeps them in a bounded buffer, and adds them to the history in batches, in order.
-/// PostgreSQL being away costs nothing but room in the buffer. Where the connection breaks while a batch is written,
-/// the batch is sent again, and PostgreSQL passes over what it has: every event is in the history once.
+/// While PostgreSQL is unreachable events wait in the buffer. Where the connection breaks while a batch is written, the
+/// batch is sent again and PostgreSQL skips the rows that it has, so that every event is in the history once.
 ///
-/// Threads: on_event, add, full and dropped from any thread. Lifetime: outlives the lock_manager; the executor outlives
-/// `io`'s running. Limits:  audit.buffer_max rows (one a resource), batches of 2,000, or of what came
-/// within the 5 ms after the one before, a pause of up to 5 s while PostgreSQL is away.
+/// Threads:  on_event, add, full and dropped from any thread.
+/// Lifetime: outlives the lock_manager; the executor outlives the run of `io`.
+/// Limits:   audit.buffer_max rows (one for each resource); batches of up to 2,000 rows, at least 5 ms apart unless
+///           they are full; pauses of up to 5 s while PostgreSQL is unreachable.
 class event_sink final : public lockcore::event_observer {
   public:
     event_sink(audit_config cfg, pg::history_executor& history, boost::asio::io_context& io);
@@ -29,19 +30,22 @@ class event_sink final : public lockcore::event_observer {
     /// For events that do not come from lockcore (a refused write whose transaction was rolled back, …).
     void add(history_item item);
 
-    /// True while new grants must be refused (audit.on_full: refuse). The last eighth of the buffer is kept for the
-    /// events of leases that are given already; only if those fill it too are events lost.
+    /// Whether new leases must be refused (audit.on_full: refuse). The last eighth of the buffer is reserved for events
+    /// of leases that were granted already; events are lost only if those fill it.
     bool full() const;
-    /// Less than an eighth is left; with audit.on_full: drop events are dropped next.
-    bool nearly_full() const;
-    /// Events lost because the buffer was full, or because PostgreSQL refused them for what they say.
+    /// Whether less than an eighth of the buffer is free; with `audit.on_full: drop` events
+    /// are dropped once it is full.
+    bool is_nearly_full() const;
+    /// Number of events lost because the buffer was full, or because PostgreSQL refused their content.
     std::uint64_t dropped() const;
-    /// Rows that wait to be written.
+    /// Number of rows that wait to be written.
     std::size_t size() const;
 
-    /// Begins to write on `io`.
+    /// Begins to write, on `io`.
     void start();
-    /// Writes out what is buffered; false if `until` came first. Run on `io` while it still runs.
+    /// Waits until all buffered events are written.
+    ///
+    /// Out: false where `until` passed before that. `io` must run.
     boost::asio::awaitable<bool> flush(std::chrono::steady_clock::time_point until);
 
   private:

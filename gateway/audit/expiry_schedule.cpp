@@ -5,36 +5,37 @@
 namespace fencegate::audit {
 namespace {
 
-/// A lease is known by its token and its first resource.
+/// Returns the key of a lease: its token and its first resource.
 std::string key_of(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token) {
     return std::to_string(lockcore::value_of(token)) + ' ' + resources.front().str();
 }
 
 }  // namespace
 
-void expiry_schedule::schedule(const std::string& key, entry& of) {
-    if (of.due) due_.erase({*of.due, key});
-    of.due = of.lease.until;
-    due_.emplace(*of.due, key);
+void expiry_schedule::schedule(const std::string& key, entry& watched) {
+    if (watched.due) due_.erase({*watched.due, key});
+    watched.due = watched.lease.until;
+    due_.emplace(*watched.due, key);
 }
 
-void expiry_schedule::granted(watched lease) {
+void expiry_schedule::add_lease(watched_lease lease) {
     const std::lock_guard lock(mutex_);
-    if (leases_.size() >= watched_max) return;
+    if (leases_.size() >= leases_max) return;
     const auto key = key_of(lease.resources, lease.token);
-    entry& of = leases_[key];
-    of.lease = std::move(lease);
-    schedule(key, of);
+    entry& watched = leases_[key];
+    watched.lease = std::move(lease);
+    schedule(key, watched);
 }
 
-void expiry_schedule::renewed(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token,
-                              time_point until) {
+void expiry_schedule::renew_lease(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token,
+                                  time_point until) {
     const std::lock_guard lock(mutex_);
     const auto found = leases_.find(key_of(resources, token));
-    if (found != leases_.end()) found->second.lease.until = until;  // seen when it is due
+    if (found != leases_.end()) found->second.lease.until = until;  // take_due() schedules it anew
 }
 
-bool expiry_schedule::ended(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token) {
+bool expiry_schedule::remove_lease(const std::vector<lockcore::resource_name>& resources,
+                                   lockcore::fencing_token token) {
     const std::lock_guard lock(mutex_);
     const auto found = leases_.find(key_of(resources, token));
     if (found == leases_.end()) return false;
@@ -43,22 +44,22 @@ bool expiry_schedule::ended(const std::vector<lockcore::resource_name>& resource
     return true;
 }
 
-std::optional<expiry_schedule::watched> expiry_schedule::next(time_point now) {
+std::optional<expiry_schedule::watched_lease> expiry_schedule::take_due(time_point now) {
     const std::lock_guard lock(mutex_);
     while (!due_.empty() && due_.begin()->first <= now) {
         const auto [at, key] = *due_.begin();
-        entry& of = leases_.at(key);
-        if (of.lease.until <= at) {
+        entry& watched = leases_.at(key);
+        if (watched.lease.until <= at) {
             due_.erase(due_.begin());
-            of.due.reset();
-            return of.lease;
+            watched.due.reset();
+            return watched.lease;
         }
-        schedule(key, of);  // it was renewed
+        schedule(key, watched);  // it was renewed since it was scheduled
     }
     return std::nullopt;
 }
 
-void expiry_schedule::look_again(const watched& lease, time_point at) {
+void expiry_schedule::schedule_check(const watched_lease& lease, time_point at) {
     const std::lock_guard lock(mutex_);
     const auto found = leases_.find(key_of(lease.resources, lease.token));
     if (found == leases_.end()) return;

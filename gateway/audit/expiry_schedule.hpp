@@ -15,41 +15,45 @@
 
 namespace fencegate::audit {
 
-/// Which lease runs out next, of those that nobody has given back.
+/// The leases of this gateway that were not released, ordered by the time at which they expire.
 ///
-/// Threads: safe. Limits: watched_max leases; what is granted then is not watched. A lease that ends leaves nothing.
+/// Threads: safe.
+/// Limits:  leases_max leases; leases granted beyond that are not added. Nothing is kept of a lease that was removed.
 class expiry_schedule {
   public:
     using time_point = std::chrono::system_clock::time_point;
-    static constexpr std::size_t watched_max = 1'000'000;
+    static constexpr std::size_t leases_max = 1'000'000;
 
-    struct watched {
+    struct watched_lease {
         std::vector<lockcore::resource_name> resources;
         lockcore::fencing_token token{};
-        actor by;
-        time_point until;  ///< When it runs out, as far as is known here.
+        actor initiator;
+        time_point until;  ///< When it expires, as far as this gateway knows.
     };
 
-    void granted(watched lease);
-    void renewed(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token,
-                 time_point until);
-    /// False: it is not watched (any more).
-    bool ended(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token);
+    void add_lease(watched_lease lease);
+    void renew_lease(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token,
+                     time_point until);
+    /// Removes the lease.
+    ///
+    /// Out: whether it was there.
+    bool remove_lease(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token);
 
-    /// One whose time was over at `now`, if there is any. It does not come again before look_again().
-    std::optional<watched> next(time_point now);
-    /// At `at`, or when it runs out.
-    void look_again(const watched& lease, time_point at);
+    /// Returns a lease that has expired at `now`, if there is one. take_due()
+    /// returns it again only after schedule_check().
+    std::optional<watched_lease> take_due(time_point now);
+    /// Makes the lease due again at `at` or when it expires, whichever is later.
+    void schedule_check(const watched_lease& lease, time_point at);
 
-    /// Leases, and when they are to be looked at.
+    /// Returns the number of leases and the number of scheduled checks.
     std::pair<std::size_t, std::size_t> sizes() const;
 
   private:
     struct entry {
-        watched lease;
-        std::optional<time_point> due;  ///< In due_.
+        watched_lease lease;
+        std::optional<time_point> due;  ///< Its time in due_; empty where it is not there.
     };
-    void schedule(const std::string& key, entry& of);
+    void schedule(const std::string& key, entry& watched);
 
     mutable std::mutex mutex_;
     std::unordered_map<std::string, entry> leases_;

@@ -22,13 +22,13 @@ using namespace std::chrono_literals;
 using std::chrono::system_clock;
 
 constexpr auto sweep_interval = 500ms;
-/// For events of other gateways to arrive.
+/// How long after its expiry a lease is checked, so that events of other gateways can arrive.
 constexpr auto grace = 2s;
 constexpr auto call_timeout = 5s;
-/// Of one lease that ran out, the newest; more where its writes are all that these tell of.
+/// The newest events of an expired lease that are read at a time.
 constexpr std::size_t events_read = 100;
 
-using watched = expiry_schedule::watched;
+using watched_lease = expiry_schedule::watched_lease;
 
 std::chrono::milliseconds ttl_of(const history_item& item) {
     boost::system::error_code fault;
@@ -43,23 +43,25 @@ std::chrono::milliseconds ttl_of(const history_item& item) {
 struct expiry_watch::impl {
     impl(event_sink& s, pg::history_executor& h, asio::io_context& i) : sink(s), history(h), io(i) {}
 
-    void note(const lockcore::event& e) {
+    void track(const lockcore::event& e) {
         if (e.resources.empty()) return;
         switch (e.kind) {
             case lockcore::event_kind::lease_granted:
-                return schedule.granted({e.resources, e.token, {e.by.principal, e.by.owner, e.trace_id}, e.at + e.ttl});
+                return schedule.add_lease(
+                    {e.resources, e.token, {e.actor.principal, e.actor.owner, e.trace_id}, e.at + e.ttl});
             case lockcore::event_kind::lease_renewed:
-                return schedule.renewed(e.resources, e.token, e.at + e.ttl);
+                return schedule.renew_lease(e.resources, e.token, e.at + e.ttl);
             case lockcore::event_kind::lease_released:
             case lockcore::event_kind::lease_revoked:
-                schedule.ended(e.resources, e.token);
+                schedule.remove_lease(e.resources, e.token);
                 return;
             default:
                 return;
         }
     }
 
-    asio::awaitable<void> judge(watched lease) {
+    /// Adds lease_expired if the lease has expired, removes it if it ended, or schedules the next check.
+    asio::awaitable<void> check_lease(watched_lease lease) {
         const auto now = system_clock::now();
         history_query query;
         query.resource = lease.resources.front().str();
@@ -69,10 +71,10 @@ struct expiry_watch::impl {
         for (bool more = true; more && !until;) {
             const auto page = co_await history.read(std::string(), read_cost::cheap, query,
                                                     std::chrono::steady_clock::now() + call_timeout);
-            if (!page) co_return schedule.look_again(lease, now);
+            if (!page) co_return schedule.schedule_check(lease, now);
             for (const history_item& item : page->items) {
                 if (item.event == "lease_released" || item.event == "lease_revoked" || item.event == "lease_expired") {
-                    schedule.ended(lease.resources, lease.token);
+                    schedule.remove_lease(lease.resources, lease.token);
                     co_return;
                 }
                 if (item.event == "lease_granted" || item.event == "lease_renewed")
@@ -81,26 +83,26 @@ struct expiry_watch::impl {
             more = page->more;
             if (more) query.after = position_of(page->items.back());
         }
-        // Its own grant is still on its way, or somebody else has renewed it.
-        if (!until || *until + grace > now) co_return schedule.look_again(lease, until.value_or(now));
-        asking = true;
+        // Its lease_granted has not reached the history yet, or another gateway has renewed it.
+        if (!until || *until + grace > now) co_return schedule.schedule_check(lease, until.value_or(now));
+        querying_nodes = true;
         if (stopping) {
-            asking = false;
+            querying_nodes = false;
             co_return;
         }
-        const auto seen = co_await locks->look(lease.resources.front());
-        asking = false;
-        if (!seen) co_return schedule.look_again(lease, now);
+        const auto seen = co_await locks->find_lease(lease.resources.front());
+        querying_nodes = false;
+        if (!seen) co_return schedule.schedule_check(lease, now);
         if (*seen && (*seen)->claims.token == lease.token)
-            co_return schedule.look_again(lease, now + (*seen)->remaining);
-        if (!schedule.ended(lease.resources, lease.token)) co_return;  // it was given back meanwhile
+            co_return schedule.schedule_check(lease, now + (*seen)->remaining);
+        if (!schedule.remove_lease(lease.resources, lease.token)) co_return;  // it was released meanwhile
         for (const auto& resource : lease.resources) {
             history_item item;
             item.at = *until;
             item.event = "lease_expired";
             item.resource = resource.str();
             item.fencing_token = lockcore::value_of(lease.token);
-            item.by = lease.by;
+            item.initiator = lease.initiator;
             sink.add(std::move(item));
         }
     }
@@ -110,11 +112,11 @@ struct expiry_watch::impl {
         while (!self->stopping) {
             timer.expires_after(sweep_interval);
             co_await timer.async_wait(asio::use_awaitable);
-            // What looks again comes after the grace, so that this ends.
+            // A lease that is scheduled again is due after the grace, so that this loop ends.
             while (!self->stopping) {
-                auto lease = self->schedule.next(system_clock::now() - grace);
+                auto lease = self->schedule.take_due(system_clock::now() - grace);
                 if (!lease) break;
-                co_await self->judge(std::move(*lease));
+                co_await self->check_lease(std::move(*lease));
             }
         }
     }
@@ -124,7 +126,7 @@ struct expiry_watch::impl {
     asio::io_context& io;
     lockcore::lock_manager* locks = nullptr;
     std::atomic<bool> stopping{false};
-    std::atomic<bool> asking{false};  ///< The lock_manager is being asked.
+    std::atomic<bool> querying_nodes{false};  ///< A call of the lock_manager is under way.
     expiry_schedule schedule;
 };
 
@@ -137,12 +139,12 @@ expiry_watch::~expiry_watch() {
 
 void expiry_watch::stop() {
     impl_->stopping = true;
-    while (impl_->asking)
+    while (impl_->querying_nodes)
         std::this_thread::sleep_for(1ms);
 }
 
 void expiry_watch::on_event(lockcore::event e) {
-    impl_->note(e);
+    impl_->track(e);
     sink_.on_event(std::move(e));
 }
 

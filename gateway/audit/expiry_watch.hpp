@@ -12,14 +12,15 @@
 
 namespace fencegate::audit {
 
-/// Stands before the event_sink and adds what lockcore does not see: lease_expired, for a lease that ran out with
-/// nobody giving it back. The gateway that granted it looks two seconds after its time whether the history knows of an
-/// end or a renewal by another gateway, and whether a majority of the nodes still holds it; only then is it over. `at`
-/// is when it ran out.
+/// Passes events to the event_sink and adds the event that lockcore does not report: lease_expired, for a lease that
+/// expired without a release. Two seconds after the expiry the gateway that granted the lease checks whether the
+/// history has an end of the lease or a renewal by another gateway, and whether a majority of the nodes still holds it.
+/// If not, it adds lease_expired, whose `at` is the time of the expiry.
 ///
-/// Threads: on_event from any thread. Lifetime: as event_sink's; the lock_manager outlives `io`'s running.
-/// Limits:  1,000,000 leases; those granted beyond leave no lease_expired, nor do those of a gateway that stopped or
-///          crashed.
+/// Threads:  on_event from any thread.
+/// Lifetime: as event_sink; the lock_manager outlives the run of `io`.
+/// Limits:   1,000,000 leases. Leases granted beyond that, and leases of a gateway that
+///           stopped or crashed, get no lease_expired.
 class expiry_watch final : public lockcore::event_observer {
   public:
     expiry_watch(event_sink& sink, pg::history_executor& history, boost::asio::io_context& io);
@@ -27,16 +28,16 @@ class expiry_watch final : public lockcore::event_observer {
 
     void on_event(lockcore::event e) override;
 
-    /// Begins to look, on `io`.
+    /// Begins to check leases, on `io`.
     void start(lockcore::lock_manager& locks);
-    /// Asks the lock_manager no more; blocks while it is being asked. Before the lock_manager stops, on another thread
-    /// than `io`'s.
+    /// Stops calling the lock_manager; blocks while a call is under way. To be called before the lock_manager stops, on
+    /// another thread than `io`'s.
     void stop();
 
   private:
     struct impl;
     event_sink& sink_;
-    std::shared_ptr<impl> impl_;  ///< Shared with the coroutine that looks.
+    std::shared_ptr<impl> impl_;  ///< Shared with the coroutine that checks.
 };
 
 }  // namespace fencegate::audit

@@ -16,12 +16,12 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-/// While there is something that is not settled yet, while somebody follows, and else. The last is also how long the
-/// first to follow may have to wait.
-constexpr auto look_again_soon = 25ms;
-constexpr auto look_while_followed = 100ms;
-constexpr auto look_else = 1'000ms;
-constexpr auto look_timeout = 5s;
+/// The intervals of polling: while ids are not settled, while there are followers, and else. The last one is also the
+/// longest wait of the first follower.
+constexpr auto interval_while_unsettled = 25ms;
+constexpr auto interval_while_followed = 100ms;
+constexpr auto interval_without_followers = 1'000ms;
+constexpr auto call_timeout = 5s;
 constexpr std::int64_t unknown = -1;
 
 }  // namespace
@@ -29,17 +29,17 @@ constexpr std::int64_t unknown = -1;
 struct history_feed::impl {
     impl(pg::history_executor& h, asio::io_context& i) : history(h), io(i) {}
 
-    static asio::awaitable<void> look(std::shared_ptr<impl> self) {
+    static asio::awaitable<void> poll_tail(std::shared_ptr<impl> self) {
         asio::steady_timer timer(self->io);
         while (!self->stopping) {
-            auto tail = co_await self->history.read_tail(std::chrono::steady_clock::now() + look_timeout);
+            auto tail = co_await self->history.read_tail(std::chrono::steady_clock::now() + call_timeout);
             if (tail) {
                 if (const auto settled = self->horizon.advance(std::move(*tail))) self->settled = *settled;
             }
             const bool followed = self->followers > 0;
-            const auto pause = !tail || !followed       ? look_else
-                               : self->horizon.behind() ? look_again_soon
-                                                        : look_while_followed;
+            const auto pause = !tail || !followed                  ? interval_without_followers
+                               : self->horizon.has_unsettled_ids() ? interval_while_unsettled
+                                                                   : interval_while_followed;
             timer.expires_after(pause);
             co_await timer.async_wait(asio::use_awaitable);
         }
@@ -47,7 +47,7 @@ struct history_feed::impl {
 
     pg::history_executor& history;
     asio::io_context& io;
-    history_horizon horizon;  ///< Of the coroutine that looks.
+    history_horizon horizon;  ///< Used by the polling coroutine alone.
     std::atomic<std::int64_t> settled{unknown};
     std::atomic<std::size_t> followers{0};
     std::atomic<bool> stopping{false};
@@ -61,10 +61,10 @@ history_feed::~history_feed() {
 }
 
 void history_feed::start() {
-    asio::co_spawn(impl_->io, impl::look(impl_), asio::detached);
+    asio::co_spawn(impl_->io, impl::poll_tail(impl_), asio::detached);
 }
 
-std::shared_ptr<void> history_feed::join() {
+std::shared_ptr<void> history_feed::add_follower() {
     if (impl_->followers.fetch_add(1) >= followers_max) {
         impl_->followers.fetch_sub(1);
         return nullptr;

@@ -10,31 +10,32 @@
 
 namespace fencegate::audit {
 
-/// Tells those who follow the history how far they may read: one look at PostgreSQL for all of them, every 100 ms while
-/// anybody follows, every second else. (A NOTIFY of each writing transaction would make all commits of the database
-/// wait for one another.)
+/// Tells streams that follow the history up to which id they may read. It polls PostgreSQL once for all of them: every
+/// 100 ms while there are followers, else every second. (A NOTIFY by each writing transaction would make all commits of
+/// the database wait for one another.)
 ///
-/// Threads: safe. Lifetime: the executor outlives `io`'s running.
+/// Threads:  safe.
+/// Lifetime: the executor outlives the run of `io`.
 class history_feed {
   public:
-    /// Followers at one time.
+    /// Most followers at one time.
     static constexpr std::size_t followers_max = 100;
 
     history_feed(pg::history_executor& history, boost::asio::io_context& io);
     ~history_feed();
 
-    /// Begins to look, on `io`.
+    /// Begins to poll, on `io`.
     void start();
 
-    /// A place for one who follows, as long as it is kept; null if all are taken.
-    std::shared_ptr<void> join();
+    /// Counts a follower as long as the result lives; null where there are followers_max already.
+    std::shared_ptr<void> add_follower();
 
-    /// Rows up to this id are settled (history_horizon.hpp). Empty while PostgreSQL was not reached since the start.
+    /// Returns the id up to which rows are settled (history_horizon.hpp). Empty until PostgreSQL was reached once.
     std::optional<std::int64_t> settled() const;
 
   private:
     struct impl;
-    std::shared_ptr<impl> impl_;  ///< Shared with the coroutine that looks, and with those who follow.
+    std::shared_ptr<impl> impl_;  ///< Shared with the polling coroutine and the followers.
 };
 
 }  // namespace fencegate::audit

@@ -7,25 +7,25 @@
 
 namespace fencegate::audit {
 
-/// Up to which id the history is settled: nothing will ever appear there any more. Ids are given before rows are
-/// committed, so that a row may become visible behind one with a higher id.
+/// Finds the id up to which the history is settled: no further row with such an id will become visible. Ids are
+/// assigned before rows are committed, so that a row may become visible after one with a higher id.
 ///
-/// At some moment the last id and the transactions that may have taken ids up to it are noted. When none of those is
-/// left, every row up to that id is there, or was rolled back. A transaction that stays open holds the horizon where it
-/// is, and nothing that lies behind it is lost.
+/// It remembers the last id of one moment, and the transactions that may have taken ids up to it. When all of those
+/// have ended, every row up to that id is visible or was rolled back. While a transaction stays open the settled id
+/// does not grow, so that readers miss no row.
 class history_horizon {
   public:
-    /// With one look at the tail after the other, in order. Gives settled().
+    /// Takes the next state of the history's end; states are passed in order. Returns settled().
     std::optional<std::int64_t> advance(history_tail seen);
 
-    /// Empty: not known yet.
+    /// Returns the settled id; empty while it is unknown.
     std::optional<std::int64_t> settled() const { return settled_; }
-    /// Whether ids were given out that are not settled.
-    bool behind() const { return noted_.has_value(); }
+    /// Whether ids were assigned that are not settled.
+    bool has_unsettled_ids() const { return pending_.has_value(); }
 
   private:
     std::optional<std::int64_t> settled_;
-    std::optional<history_tail> noted_;  ///< An earlier look whose writers are not all gone.
+    std::optional<history_tail> pending_;  ///< An earlier state whose writers have not all ended.
 };
 
 }  // namespace fencegate::audit

@@ -17,11 +17,11 @@ namespace asio = boost::asio;
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-constexpr steady_clock::duration first_after = 2s;
-constexpr steady_clock::duration next_after = 1h;
-constexpr steady_clock::duration next_partition_after = 1s;
-constexpr steady_clock::duration after_a_lock = 5s;
-constexpr steady_clock::duration after_a_failure = 1min;
+constexpr steady_clock::duration first_delay = 2s;
+constexpr steady_clock::duration interval = 1h;
+constexpr steady_clock::duration delay_after_drop = 1s;
+constexpr steady_clock::duration delay_after_lock = 5s;
+constexpr steady_clock::duration delay_after_failure = 1min;
 constexpr auto call_timeout = 10s;
 
 }  // namespace
@@ -31,27 +31,29 @@ struct history_keeper::impl {
 
     static asio::awaitable<void> keep(std::shared_ptr<impl> self) {
         asio::steady_timer timer(self->io);
-        auto pause = first_after;
+        auto pause = first_delay;
         for (;;) {
             timer.expires_after(pause);
             co_await timer.async_wait(asio::use_awaitable);
             if (self->stopping) co_return;
-            pause = co_await self->once();
+            pause = co_await self->keep_up();
         }
     }
 
-    /// Gives the time until the next.
-    asio::awaitable<steady_clock::duration> once() {
+    /// Makes one call.
+    ///
+    /// Out: the time until the next one.
+    asio::awaitable<steady_clock::duration> keep_up() {
         const auto done = co_await history.keep_up(cfg.keep_days, steady_clock::now() + call_timeout);
         if (!done) {
             const bool locked = done.error().code == errc::write_conflict;
             if (!locked && !stopping) spdlog::warn("the history's partitions: {}", done.error().detail);
-            co_return locked ? after_a_lock : after_a_failure;
+            co_return locked ? delay_after_lock : delay_after_failure;
         }
         if (done->made > 0 || done->dropped > 0)
             spdlog::info("the history's partitions: {} made, {} dropped", done->made, done->dropped);
-        if (done->remaining == 0) co_return next_after;
-        co_return done->dropped > 0 ? next_partition_after : after_a_lock;
+        if (done->remaining == 0) co_return interval;
+        co_return done->dropped > 0 ? delay_after_drop : delay_after_lock;
     }
 
     history_config cfg;

@@ -9,12 +9,11 @@
 
 namespace fencegate::audit {
 
-/// Looks after the history's partitions once an hour: makes those of the weeks to come and drops those that are older
-/// than history.keep_days, one at a time, each with a wait for locks of 100 ms at most, so that writes are not held up
-/// for longer; where a lock is not to be had, again five seconds later. Gateways that come at the same time leave it to
-/// one.
+/// Maintains the history's partitions once an hour: creates those of the next weeks and drops those older than
+/// history.keep_days, one at a time. Each call waits at most 100 ms for a lock, so that writes are delayed no longer;
+/// where the lock is not free it tries again five seconds later. Of several gateways one does the work at a time.
 ///
-/// Lifetime: the executor outlives `io`'s running.
+/// Lifetime: the executor outlives the run of `io`.
 class history_keeper {
   public:
     history_keeper(history_config cfg, pg::history_executor& history, boost::asio::io_context& io);

@@ -12,21 +12,22 @@ namespace fencegate::cli {
 
 using lockcore::boot_clock;
 
-/// Calls back at a time of boot_clock, or as soon as this process runs again behind it.
+/// A timer on boot_clock, which also counts the time for which the machine is suspended. When the process was stopped
+/// at the due time, the callback runs as soon as the process runs again.
 class boot_timer {
   public:
     /// Throws std::system_error.
     explicit boot_timer(boost::asio::io_context& io);
 
-    /// In place of what it was armed for before.
-    void arm(boot_clock::time_point at, std::function<void()> action);
+    /// Calls `action` at `due`; replaces the time and action of an earlier call.
+    void arm(boot_clock::time_point due, std::function<void()> action);
 
     void cancel();
 
   private:
-    void wait();
+    void await_expiry();
 
-    boost::asio::posix::stream_descriptor timer_;  ///< A timerfd.
+    boost::asio::posix::stream_descriptor timer_;  ///< A timerfd(2).
     std::function<void()> action_;
 };
 

@@ -26,74 +26,74 @@ namespace json = boost::json;
 
 constexpr std::size_t page_max = 1'000;
 
-/// Between two attempts to open a stream again: doubled each time.
-constexpr std::chrono::milliseconds again_first{500};
-constexpr std::chrono::milliseconds again_most{15'000};
-constexpr std::size_t authorities_bytes_max = 8 << 20;
-/// A gateway gives a sign of life every 10 s: a stream that is silent for so long is dead.
+/// The pause between two attempts to reconnect to a stream doubles from the first to the longest.
+constexpr std::chrono::milliseconds reconnect_pause_first{500};
+constexpr std::chrono::milliseconds reconnect_pause_max{15'000};
+constexpr std::size_t ca_file_bytes_max = 8 << 20;
+/// A gateway sends a heartbeat every 10 s: a stream that is silent for longer than this is broken.
 constexpr std::chrono::milliseconds silence_max{30'000};
 
 std::string read_key(const std::filesystem::path& file) {
-    std::string fault;
-    const char* given = std::getenv("FENCEGATE_API_KEY");
-    std::string key = given == nullptr ? "" : given;
+    const char* from_environment = std::getenv("FENCEGATE_API_KEY");
+    std::string key = from_environment == nullptr ? "" : from_environment;
     if (!file.empty()) {
+        std::string fault;
         auto read = read_secret(file, fault);
         if (!read) throw usage_error("--api-key-file: " + fault);
         key = std::move(*read);
     }
     if (!std::ranges::all_of(key, [](char c) { return c > 0x20 && c < 0x7f; }))
-        throw usage_error("the API key has a character that no key has (a blank, a line end?)");
+        throw usage_error("the API key contains a character that no key can contain, such as a space or a line end");
     return key;
 }
 
-/// The certificates of a file, read once: it may be a pipe. Throws usage_error.
-std::string read_authorities(const std::filesystem::path& file) {
+/// Reads the certificates of a file. Reads it once, because it may be a pipe. Throws usage_error.
+std::string read_ca_certificates(const std::filesystem::path& file) {
     std::ifstream in(file, std::ios::binary);
-    std::string text(authorities_bytes_max + 1, '\0');
+    std::string text(ca_file_bytes_max + 1, '\0');
     in.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<std::size_t>(in.gcount()));
-    if (text.size() > authorities_bytes_max) throw usage_error("--cacert: " + file.string() + " is too long");
+    if (text.size() > ca_file_bytes_max) throw usage_error("--cacert: " + file.string() + " is too long");
     const std::unique_ptr<BIO, decltype(&BIO_free)> memory(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())),
                                                            &BIO_free);
     const std::unique_ptr<X509, decltype(&X509_free)> first(PEM_read_bio_X509(memory.get(), nullptr, nullptr, nullptr),
                                                             &X509_free);
-    if (!first) throw usage_error("--cacert: " + file.string() + " has no certificates that can be read");
+    if (!first) throw usage_error("--cacert: " + file.string() + " contains no readable PEM certificate");
     return text;
 }
 
-/// A stream of events, over as many connections as it takes.
+/// The state of an event stream, kept from one connection to the next.
 struct stream_state {
-    request what;
-    std::chrono::milliseconds within{};
-    const std::function<bool(const stream_event&)>& take;
-    answer head;
-    bool streamed = false;  ///< This connection did.
-    bool wanted = true;
+    http_request request;
+    std::chrono::milliseconds timeout{};
+    const std::function<bool(const stream_event&)>& handle_event;
+    http_response head;
+    bool connected = false;  ///< The present connection delivered a stream.
+    bool wanted = true;      ///< What `handle_event` returned last.
 };
 
-/// One connection of it. Throws unreachable.
-boost::asio::awaitable<void> follow_once(http_exchange& from, stream_state& state) {
-    state.streamed = false;
-    state.head = co_await from.send(state.what, state.within);
-    state.streamed = state.head.streams();
-    while (state.streamed && state.wanted) {
-        const auto event = co_await from.next_event(silence_max);
-        if (!from.last_event_id().empty()) state.what.last_event_id = from.last_event_id();
+/// Opens one connection and handles its events until it ends. Throws gateway_unreachable.
+boost::asio::awaitable<void> read_event_stream(http_exchange& exchange, stream_state& state) {
+    state.connected = false;
+    state.head = co_await exchange.send(state.request, state.timeout);
+    state.connected = state.head.is_event_stream();
+    while (state.connected && state.wanted) {
+        const auto event = co_await exchange.next_event(silence_max);
+        if (!exchange.last_event_id().empty()) state.request.last_event_id = exchange.last_event_id();
         if (!event) co_return;
-        state.wanted = state.take(*event);
+        state.wanted = state.handle_event(*event);
     }
 }
 
-json::value parse(const answer& got) {
+json::value parse(const http_response& response) {
     json::error_code ec;
-    json::value out = json::parse(got.body, ec);
-    if (ec) throw refused(got);
+    json::value out = json::parse(response.body, ec);
+    if (ec) throw gateway_refusal(response);
     return out;
 }
 
-/// The option or argument by which the user gave the field of a request that the gateway names.
-std::string option_of(std::string_view pointer) {
+/// Returns the option or argument that sets a field of the request, for an error of the gateway that names the field.
+std::string option_name(std::string_view pointer) {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 18> options{{
         {"/ttl_ms", "--ttl, in milliseconds,"},
         {"/wait_ms", "--wait, in milliseconds,"},
@@ -114,10 +114,10 @@ std::string option_of(std::string_view pointer) {
         {"to", "--to"},
         {"limit", "--limit"},
     }};
-    constexpr std::string_view one_of_several = "/resources/";
-    if (pointer.starts_with(one_of_several)) {
+    constexpr std::string_view list_prefix = "/resources/";
+    if (pointer.starts_with(list_prefix)) {
         std::size_t index = 0;
-        const std::string_view digits = pointer.substr(one_of_several.size());
+        const std::string_view digits = pointer.substr(list_prefix.size());
         std::from_chars(digits.data(), digits.data() + digits.size(), index);
         return "RESOURCE " + std::to_string(index + 1);
     }
@@ -128,102 +128,106 @@ std::string option_of(std::string_view pointer) {
 
 }  // namespace
 
-std::string describe(const answer& problem) {
+std::string describe(const http_response& problem) {
     json::error_code ec;
     const json::value parsed = json::parse(problem.body, ec);
     const json::object* document = ec ? nullptr : parsed.if_object();
-    if (document == nullptr || text(*document, "title").empty())
-        return "an answer that is none of a gateway (" + std::to_string(problem.status) + " " + problem.type + ")";
-    std::string out = text(*document, "title");
+    if (document == nullptr || get_text(*document, "title").empty())
+        return "the answer is not from a gateway (status " + std::to_string(problem.status) + ", " + problem.type + ")";
+    std::string out = get_text(*document, "title");
     const json::value* errors = document->if_contains("errors");
     if (errors != nullptr && errors->is_array()) {
         for (const auto& fault : errors->get_array()) {
-            if (const auto* one = fault.if_object())
-                out += "\n  " + option_of(text(*one, "pointer")) + " " + text(*one, "detail");
+            if (const auto* error = fault.if_object())
+                out += "\n  " + option_name(get_text(*error, "pointer")) + " " + get_text(*error, "detail");
         }
-    } else if (const auto detail = text(*document, "detail"); !detail.empty()) {
+    } else if (const auto detail = get_text(*document, "detail"); !detail.empty()) {
         out += ": " + detail;
     }
-    return out + "\n  request_id " + text(*document, "request_id");
+    return out + "\n  request_id " + get_text(*document, "request_id");
 }
 
-refused::refused(const answer& what) : std::runtime_error(describe(what)), status(what.status) {}
+gateway_refusal::gateway_refusal(const http_response& response)
+    : std::runtime_error(describe(response)), status(response.status) {}
 
-client::client(const gateway_options& given) : api_key_(read_key(given.api_key_file)), timeout_(given.timeout) {
+client::client(const gateway_options& options) : api_key_(read_key(options.api_key_file)), timeout_(options.timeout) {
     try {
-        at_ = parse_address(given.url);
+        address_ = parse_address(options.url);
     } catch (const std::invalid_argument& e) {
-        throw usage_error("--url: " + given.url + " " + e.what());
+        throw usage_error("--url: " + options.url + " " + e.what());
     }
-    if (at_.tls && !given.cacert.empty()) authorities_ = read_authorities(given.cacert);
+    if (address_.tls && !options.cacert.empty()) ca_certificates_ = read_ca_certificates(options.cacert);
 }
 
-answer client::call(request what) const {
+http_response client::call(http_request request) const {
     boost::asio::io_context io(1);
-    http_exchange to(io, at_, authorities_);
-    what.api_key = api_key_;
-    answer got;
-    boost::asio::co_spawn(io, to.send(std::move(what), timeout_), [&](std::exception_ptr failed, answer a) {
-        if (failed) std::rethrow_exception(failed);
-        got = std::move(a);
-        io.stop();
-    });
+    http_exchange exchange(io, address_, ca_certificates_);
+    request.api_key = api_key_;
+    http_response response;
+    boost::asio::co_spawn(io, exchange.send(std::move(request), timeout_),
+                          [&](std::exception_ptr failed, http_response received) {
+                              if (failed) std::rethrow_exception(failed);
+                              response = std::move(received);
+                              io.stop();
+                          });
     io.run();
-    return got;
+    return response;
 }
 
 json::value client::get(std::string_view target) const {
-    request what;
-    what.target = target;
-    const answer got = call(std::move(what));
-    if (!got.ok()) throw refused(got);
-    return parse(got);
+    http_request request;
+    request.target = target;
+    const http_response response = call(std::move(request));
+    if (!response.is_success()) throw gateway_refusal(response);
+    return parse(response);
 }
 
-void client::follow(std::string_view target, const std::function<bool(const stream_event&)>& take) const {
-    stream_state state{{}, timeout_, take, {}};
-    state.what.target = target;
-    state.what.accept = "text/event-stream";
-    state.what.api_key = api_key_;
-    auto pause = again_first;
+void client::follow_events(std::string_view target,
+                           const std::function<bool(const stream_event&)>& handle_event) const {
+    stream_state state{{}, timeout_, handle_event, {}};
+    state.request.target = target;
+    state.request.accept = "text/event-stream";
+    state.request.api_key = api_key_;
+    auto pause = reconnect_pause_first;
     for (bool first = true;; first = false) {
         boost::asio::io_context io(1);
-        http_exchange from(io, at_, authorities_);
+        http_exchange exchange(io, address_, ca_certificates_);
         try {
-            boost::asio::co_spawn(io, follow_once(from, state), [&io](std::exception_ptr failed) {
+            boost::asio::co_spawn(io, read_event_stream(exchange, state), [&io](std::exception_ptr failed) {
                 if (failed) std::rethrow_exception(failed);
                 io.stop();
             });
             io.run();
-            const bool passes = state.head.status >= 500 || state.head.status == 429;
-            if (!state.streamed && (first || !passes)) throw refused(state.head);
-        } catch (const unreachable&) {
+            const bool temporary = state.head.status >= 500 || state.head.status == 429;
+            if (!state.connected && (first || !temporary)) throw gateway_refusal(state.head);
+        } catch (const gateway_unreachable&) {
             if (first) throw;
         }
         if (!state.wanted) return;
-        if (state.streamed) {
+        if (state.connected) {
             std::cerr << "(the connection broke; trying again)\n" << std::flush;
-            pause = again_first;
+            pause = reconnect_pause_first;
         }
         std::this_thread::sleep_for(pause);
-        pause = std::min(2 * pause, again_most);
+        pause = std::min(2 * pause, reconnect_pause_max);
     }
 }
 
-bool client::pages(std::string_view path, std::vector<std::pair<std::string, std::string>> parameters,
-                   std::size_t limit, const std::function<void(const json::array&)>& take) const {
-    const auto first = parameters.size();
+bool client::read_pages(std::string_view path, std::vector<std::pair<std::string, std::string>> parameters,
+                        std::size_t limit, const std::function<void(const json::array&)>& handle_page) const {
+    const auto limit_index = parameters.size();
     parameters.emplace_back("limit", "");
+    const auto cursor_index = parameters.size();
     parameters.emplace_back("cursor", "");
     for (std::size_t left = limit; left > 0;) {
-        parameters[first].second = std::to_string(std::min(left, page_max));
-        const json::value page = get(target_of(path, parameters));
+        parameters[limit_index].second = std::to_string(std::min(left, page_max));
+        const json::value page = get(make_target(path, parameters));
         const json::array& items = page.at("items").as_array();
-        take(items);
+        handle_page(items);
         left -= std::min(left, items.size());
         const json::value& next = page.at("next_cursor");
         if (!next.is_string()) return false;
-        parameters[first + 1].second = std::string(next.get_string());
+        parameters[cursor_index].second = std::string(next.get_string());
     }
     return true;
 }

@@ -15,64 +15,66 @@
 
 namespace fencegate::cli {
 
-/// What every command that speaks to a gateway takes.
+/// The options of every command that calls a gateway.
 struct gateway_options {
     std::string url = "http://127.0.0.1:8080";
-    std::filesystem::path api_key_file;  ///< Empty: the environment's FENCEGATE_API_KEY, if any.
-    std::filesystem::path cacert;        ///< Empty: the system's certificates.
+    std::filesystem::path api_key_file;  ///< Empty: the environment variable FENCEGATE_API_KEY.
+    std::filesystem::path cacert;        ///< Empty: the certificates of the system.
     std::chrono::milliseconds timeout{10'000};
 };
 
-/// Wrong arguments, in words for the person who gave them.
+/// Wrong arguments; the text is for the user who gave them.
 class usage_error : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
 };
 
-/// A gateway that answered, but not with what was asked for.
-class refused : public std::runtime_error {
+/// The gateway answered with an error, or with a body that is not JSON.
+class gateway_refusal : public std::runtime_error {
   public:
-    explicit refused(const answer& what);
+    explicit gateway_refusal(const http_response& response);
     unsigned status;
 };
 
-/// A gateway as this program calls it, one call after another.
+/// Calls one gateway, one request after another.
 class client {
   public:
     /// Throws usage_error.
-    explicit client(const gateway_options& given);
+    explicit client(const gateway_options& options);
 
-    /// Throws unreachable.
-    answer call(request what) const;
+    /// Sends the request and returns the response, whatever its status. Throws gateway_unreachable.
+    http_response call(http_request request) const;
 
-    /// The JSON of a 2xx. Throws unreachable, refused.
+    /// Returns the JSON of a 2xx response. Throws gateway_unreachable, gateway_refusal.
     boost::json::value get(std::string_view target) const;
 
-    /// Calls `take` with the items of each page of a list until there are `limit` of them or no more. Throws as get.
+    /// Calls `handle_page` with the items of each page of a list, until `limit` items were read or the list ends.
     ///
-    /// Out: whether the list goes on.
-    bool pages(std::string_view path, std::vector<std::pair<std::string, std::string>> parameters, std::size_t limit,
-               const std::function<void(const boost::json::array&)>& take) const;
+    /// Out:    whether the list has more items.
+    /// Errors: throws as get.
+    bool read_pages(std::string_view path, std::vector<std::pair<std::string, std::string>> parameters,
+                    std::size_t limit, const std::function<void(const boost::json::array&)>& handle_page) const;
 
-    /// Calls `take` with each event of a stream as it comes, until that gives false. Where the connection breaks,
-    /// hangs or the gateway can't answer for a while, it is opened again behind the last event. Throws unreachable
-    /// where there was no first answer, refused.
-    void follow(std::string_view target, const std::function<bool(const stream_event&)>& take) const;
+    /// Calls `handle_event` with each event of a stream as it arrives, until that returns false. When the connection
+    /// breaks, is silent for too long or the gateway fails temporarily (429, 5xx), reconnects after the last event.
+    ///
+    /// Errors: throws gateway_unreachable when the first request got no answer, and gateway_refusal.
+    void follow_events(std::string_view target, const std::function<bool(const stream_event&)>& handle_event) const;
 
-    const gateway_address& at() const { return at_; }
-    /// Certificates (PEM) to trust over https; empty: the system's.
-    const std::string& authorities() const { return authorities_; }
+    const gateway_address& address() const { return address_; }
+    /// Certificates (PEM) that https trusts; empty: those of the system.
+    const std::string& ca_certificates() const { return ca_certificates_; }
     const std::string& api_key() const { return api_key_; }
     std::chrono::milliseconds timeout() const { return timeout_; }
 
   private:
-    gateway_address at_;
-    std::string authorities_;
+    gateway_address address_;
+    std::string ca_certificates_;
     std::string api_key_;
     std::chrono::milliseconds timeout_;
 };
 
-/// A problem document (RFC 9457) as lines for people: title, detail, each fault, request_id.
-std::string describe(const answer& problem);
+/// Renders a problem document (RFC 9457) as lines for a user: title, detail, each error, request_id.
+std::string describe(const http_response& problem);
 
 }  // namespace fencegate::cli

@@ -14,22 +14,23 @@ class App;
 
 namespace fencegate::cli {
 
-/// The subcommands that speak to a running gateway, for people and scripts: status, leases, history, lock; and
-/// completion.
+/// The subcommands that call a running gateway, for people and scripts: status, leases, history, lock; and completion.
 class commands {
   public:
-    /// Adds them to `app`, which outlives this.
+    /// Adds the subcommands to `app`, which outlives this object.
     explicit commands(CLI::App& app);
     commands(const commands&) = delete;
     commands& operator=(const commands&) = delete;
 
-    /// Takes the program of `fencegate lock ... -- PROGRAM...` off the end of the arguments, for it has options of its
-    /// own.
+    /// Keeps the program of `fencegate lock ... -- PROGRAM...` and hides it from the parser, because it has options of
+    /// its own.
     ///
-    /// Out: how many arguments are left to parse.
-    int take_command(int argc, char** argv);
+    /// Out: the number of arguments to parse.
+    int extract_program(int argc, char** argv);
 
-    /// After parsing, runs what was asked for. Out: an exit code; empty where none of these was asked for.
+    /// Runs the subcommand that was parsed.
+    ///
+    /// Out: an exit code; empty when the arguments name none of these subcommands.
     std::optional<int> run();
 
   private:
@@ -42,7 +43,7 @@ class commands {
     int run(const std::string& name);
 
     CLI::App& app_;
-    std::vector<CLI::App*> all_;
+    std::vector<CLI::App*> subcommands_;
     gateway_options gateway_;
     bool json_ = false;
     lease_filter leases_;

@@ -21,11 +21,11 @@ struct subcommand {
     std::string name;
     std::string help;
     std::vector<option> options;
-    std::vector<std::string> words;  ///< That may stand where no option does.
+    std::vector<std::string> words;  ///< Values of a positional argument.
 };
 
-/// `TEXT:{a,b}` gives a and b.
-std::vector<std::string> choices_of(const std::string& type) {
+/// Returns the values of a CLI11 type name: a and b of `TEXT:{a,b}`.
+std::vector<std::string> parse_choices(const std::string& type) {
     const auto open = type.find('{');
     const auto close = type.find('}', open == std::string::npos ? 0 : open);
     std::vector<std::string> out;
@@ -33,48 +33,48 @@ std::vector<std::string> choices_of(const std::string& type) {
     return CLI::detail::split(type.substr(open + 1, close - open - 1), ',');
 }
 
-option describe(const CLI::Option& from) {
+option describe(const CLI::Option& source) {
     option out;
-    for (const auto& name : from.get_snames())
+    for (const auto& name : source.get_snames())
         out.names.push_back("-" + name);
-    for (const auto& name : from.get_lnames())
+    for (const auto& name : source.get_lnames())
         out.names.push_back("--" + name);
-    out.help = from.get_description();
-    out.takes_value = from.get_items_expected_max() > 0;
-    const std::string type = from.get_type_name();
+    out.help = source.get_description();
+    out.takes_value = source.get_items_expected_max() > 0;
+    const std::string type = source.get_type_name();
     out.takes_file = type.find("FILE") != std::string::npos || type.find("DIR") != std::string::npos;
-    out.choices = choices_of(type);
+    out.choices = parse_choices(type);
     return out;
 }
 
 std::vector<subcommand> describe(const CLI::App& app) {
     std::vector<subcommand> out;
-    for (const CLI::App* from : app.get_subcommands([](const CLI::App*) { return true; })) {
-        subcommand one{from->get_name(), from->get_description(), {}, {}};
-        for (const CLI::Option* o : from->get_options()) {
-            if (o->get_positional()) {
-                const auto words = choices_of(o->get_type_name());
-                one.words.insert(one.words.end(), words.begin(), words.end());
+    for (const CLI::App* source : app.get_subcommands([](const CLI::App*) { return true; })) {
+        subcommand described{source->get_name(), source->get_description(), {}, {}};
+        for (const CLI::Option* option : source->get_options()) {
+            if (option->get_positional()) {
+                const auto words = parse_choices(option->get_type_name());
+                described.words.insert(described.words.end(), words.begin(), words.end());
             } else {
-                one.options.push_back(describe(*o));
+                described.options.push_back(describe(*option));
             }
         }
-        out.push_back(std::move(one));
+        out.push_back(std::move(described));
     }
     return out;
 }
 
-std::string join(const std::vector<std::string>& words, std::string_view between = " ") {
+std::string join(const std::vector<std::string>& words, std::string_view separator = " ") {
     std::string out;
     for (const auto& word : words) {
-        if (!out.empty()) out += between;
+        if (!out.empty()) out += separator;
         out += word;
     }
     return out;
 }
 
-/// In single quotes, for any of the three; the characters of `special` with a backslash before them.
-std::string in_quotes(std::string_view text, std::string_view special = "") {
+/// Puts a text into single quotes, for any of the three shells; escapes the characters of `special` with a backslash.
+std::string quote(std::string_view text, std::string_view special = "") {
     std::string out = "'";
     for (const char c : text) {
         if (special.find(c) != std::string_view::npos) out += '\\';
@@ -86,26 +86,26 @@ std::string in_quotes(std::string_view text, std::string_view special = "") {
     return out + "'";
 }
 
-std::string bash_script(const std::vector<subcommand>& all) {
+std::string bash_script(const std::vector<subcommand>& subcommands) {
     std::string names, values, words;
-    for (const auto& one : all) {
+    for (const auto& command : subcommands) {
         std::vector<std::string> offered;
-        for (const auto& option : one.options) {
+        for (const auto& option : command.options) {
             offered.insert(offered.end(), option.names.begin(), option.names.end());
             if (!option.takes_value) continue;
             for (const auto& name : option.names) {
-                values += "    '" + one.name + " " + name + "') ";
+                values += "    '" + command.name + " " + name + "') ";
                 if (option.takes_file) values += "compopt -o default; ";
                 if (!option.choices.empty())
-                    values += "COMPREPLY=($(compgen -W " + in_quotes(join(option.choices)) + " -- \"$cur\")); ";
+                    values += "COMPREPLY=($(compgen -W " + quote(join(option.choices)) + " -- \"$cur\")); ";
                 values += "return ;;\n";
             }
         }
-        names += (names.empty() ? "" : " ") + one.name;
-        words += "    " + one.name + ") words=" + in_quotes(join(offered)) + "; plain=" + in_quotes(join(one.words)) +
+        names += (names.empty() ? "" : " ") + command.name;
+        words += "    " + command.name + ") words=" + quote(join(offered)) + "; plain=" + quote(join(command.words)) +
                  " ;;\n";
     }
-    return R"(# bash completion of fencegate: source it, or put it where bash-completion looks.
+    return R"(# bash completion of fencegate: source it, or save it in a directory that bash-completion reads.
 _fencegate() {
   local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} words plain i
   COMPREPLY=()
@@ -135,33 +135,32 @@ complete -F _fencegate fencegate
 )";
 }
 
-std::string zsh_script(const std::vector<subcommand>& all) {
+std::string zsh_script(const std::vector<subcommand>& subcommands) {
     std::string names, cases;
-    for (const auto& one : all) {
-        names += "    " + in_quotes(one.name + ":" + one.help) + "\n";
-        cases += "    " + one.name + ")";
-        // What follows -- is a command line of its own.
-        if (one.name == "lock")
+    for (const auto& command : subcommands) {
+        names += "    " + quote(command.name + ":" + command.help) + "\n";
+        cases += "    " + command.name + ")";
+        // The words after -- are a command line of their own.
+        if (command.name == "lock")
             cases +=
                 " local mark=${words[(i)--]}\n      if ((mark < CURRENT)); then\n        shift $mark words\n        "
                 "((CURRENT -= mark))\n        _normal\n        return\n      fi\n     ";
         cases += " _arguments";
-        for (const auto& option : one.options) {
+        for (const auto& option : command.options) {
             for (const auto& name : option.names) {
                 std::string value;
                 if (option.takes_value)
                     value = option.takes_file ? ":file:_files" : ":value:(" + join(option.choices) + ")";
-                // A bracket within the help would end it.
-                cases +=
-                    " \\\n      " + in_quotes(name + "[") + in_quotes(option.help, "[]:\\") + in_quotes("]" + value);
+                // An unescaped bracket in the help text would end it.
+                cases += " \\\n      " + quote(name + "[") + quote(option.help, "[]:\\") + quote("]" + value);
             }
         }
-        if (!one.words.empty()) cases += " \\\n      ':word:(" + join(one.words) + ")'";
-        if (one.name == "lock") cases += " \\\n      '*:resource:()'";
+        if (!command.words.empty()) cases += " \\\n      ':word:(" + join(command.words) + ")'";
+        if (command.name == "lock") cases += " \\\n      '*:resource:()'";
         cases += " ;;\n";
     }
-    // Not `commands`: that is the shell's own, of all that can be run.
-    return "#compdef fencegate\n# zsh completion of fencegate: save it as _fencegate in a folder of "
+    // Not named `commands`: zsh has a parameter of that name, which lists all executables.
+    return "#compdef fencegate\n# zsh completion of fencegate: save it as _fencegate in a directory of "
            "$fpath.\n_fencegate() {\n"
            "  local -a subcommands=(\n" +
            names +
@@ -173,10 +172,10 @@ std::string zsh_script(const std::vector<subcommand>& all) {
            "fencegate; fi\n";
 }
 
-std::string fish_script(const std::vector<subcommand>& all) {
+std::string fish_script(const std::vector<subcommand>& subcommands) {
     std::string out =
         "# fish completion of fencegate: save it as ~/.config/fish/completions/fencegate.fish.\n"
-        "# What follows -- is a command line of its own.\n"
+        "# The words after -- are a command line of their own.\n"
         "function __fencegate_command\n"
         "  set -l words (commandline -opc)\n"
         "  set -l mark (contains -i -- -- $words); or return\n"
@@ -186,20 +185,21 @@ std::string fish_script(const std::vector<subcommand>& all) {
         "complete -c fencegate -f\n"
         "complete -c fencegate -n '__fish_seen_subcommand_from lock; and contains -- -- (commandline -opc)' -a "
         "'(__fencegate_command)'\n";
-    for (const auto& one : all) {
-        out +=
-            "complete -c fencegate -n __fish_use_subcommand -a " + one.name + " -d " + in_quotes(one.help, "\\") + "\n";
-        const std::string within = "complete -c fencegate -n " + in_quotes("__fish_seen_subcommand_from " + one.name);
-        for (const auto& option : one.options) {
-            out += within;
+    for (const auto& command : subcommands) {
+        out += "complete -c fencegate -n __fish_use_subcommand -a " + command.name + " -d " +
+               quote(command.help, "\\") + "\n";
+        const std::string condition =
+            "complete -c fencegate -n " + quote("__fish_seen_subcommand_from " + command.name);
+        for (const auto& option : command.options) {
+            out += condition;
             for (const auto& name : option.names)
                 out += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
             if (option.takes_file) out += " -F";
             if (option.takes_value) out += " -r";
-            if (!option.choices.empty()) out += " -a " + in_quotes(join(option.choices));
-            out += " -d " + in_quotes(option.help, "\\") + "\n";
+            if (!option.choices.empty()) out += " -a " + quote(join(option.choices));
+            out += " -d " + quote(option.help, "\\") + "\n";
         }
-        if (!one.words.empty()) out += within + " -a " + in_quotes(join(one.words)) + "\n";
+        if (!command.words.empty()) out += condition + " -a " + quote(join(command.words)) + "\n";
     }
     return out;
 }
@@ -207,9 +207,9 @@ std::string fish_script(const std::vector<subcommand>& all) {
 }  // namespace
 
 std::string completion_script(const CLI::App& app, std::string_view shell) {
-    const auto all = describe(app);
-    if (shell == "zsh") return zsh_script(all);
-    return shell == "fish" ? fish_script(all) : bash_script(all);
+    const auto subcommands = describe(app);
+    if (shell == "zsh") return zsh_script(subcommands);
+    return shell == "fish" ? fish_script(subcommands) : bash_script(subcommands);
 }
 
 }  // namespace fencegate::cli

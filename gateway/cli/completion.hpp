@@ -9,7 +9,7 @@ class App;
 
 namespace fencegate::cli {
 
-/// A script that teaches a shell the subcommands and options of `app`: `bash`, `zsh` or `fish`, no other.
+/// Returns a script that completes the subcommands and options of `app` in a shell: `bash`, `zsh` or `fish`.
 std::string completion_script(const CLI::App& app, std::string_view shell);
 
 }  // namespace fencegate::cli

@@ -54,7 +54,7 @@ curl_transfer::curl_transfer(asio::io_context& io) : io_(io), timer_(io), change
     set(CURLOPT_CLOSESOCKETFUNCTION, &close_socket);
     set(CURLOPT_CLOSESOCKETDATA, this);
     set(CURLOPT_ERRORBUFFER, error_);
-    // Otherwise close() waits for the thread that looks a name up, for as long as the name server takes.
+    // Otherwise close() waits for the thread that resolves a name, for as long as the name server takes.
     set(CURLOPT_QUICK_EXIT, 1L);
 }
 
@@ -67,7 +67,7 @@ void curl_transfer::close() {
         curl_multi_setopt(multi_, CURLMOPT_SOCKETFUNCTION, nullptr);
         curl_multi_setopt(multi_, CURLMOPT_TIMERFUNCTION, nullptr);
     }
-    // Before libcurl closes the sockets, which the descriptors have registered.
+    // The descriptors must be released before libcurl closes the sockets that they have registered.
     for (const auto& [socket, watched] : watched_)
         watched->release();
     watched_.clear();
@@ -108,9 +108,9 @@ bool curl_transfer::is_name_resolved() const {
     return microseconds > 0;
 }
 
-asio::awaitable<bool> curl_transfer::wait(std::chrono::steady_clock::time_point until) {
+asio::awaitable<bool> curl_transfer::wait(std::chrono::steady_clock::time_point deadline) {
     error_code ec;
-    changed_.expires_at(until);
+    changed_.expires_at(deadline);
     co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
     co_return ec == asio::error::operation_aborted;
 }
@@ -129,7 +129,7 @@ void curl_transfer::shut_down_sending() {
 }
 
 curl_socket_t curl_transfer::open_socket(void* self, curlsocktype, curl_sockaddr* address) {
-    // A program that inherits the connection would hold the lease in our place.
+    // A program that inherited the connection would keep the lease after this process has ended.
     const int opened = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     if (opened >= 0) static_cast<curl_transfer*>(self)->open_.push_back(opened);
     return opened < 0 ? CURL_SOCKET_BAD : opened;
@@ -174,7 +174,7 @@ void curl_transfer::watch(curl_socket_t socket, int events) {
 }
 
 void curl_transfer::arm(const std::shared_ptr<watched_socket>& watched) {
-    const auto await = [&](stream_descriptor::wait_type kind, bool watched_socket::*awaits, int event) {
+    const auto await_event = [&](stream_descriptor::wait_type kind, bool watched_socket::*awaits, int event) {
         if (std::exchange(*watched.*awaits, true)) return;
         watched->descriptor.async_wait(kind, [weak = weak_from_this(), watched, awaits, event](const error_code& ec) {
             *watched.*awaits = false;
@@ -185,9 +185,9 @@ void curl_transfer::arm(const std::shared_ptr<watched_socket>& watched) {
         });
     };
     if ((watched->events & CURL_POLL_IN) != 0)
-        await(stream_descriptor::wait_read, &watched_socket::awaits_input, CURL_CSELECT_IN);
+        await_event(stream_descriptor::wait_read, &watched_socket::awaits_input, CURL_CSELECT_IN);
     if ((watched->events & CURL_POLL_OUT) != 0)
-        await(stream_descriptor::wait_write, &watched_socket::awaits_output, CURL_CSELECT_OUT);
+        await_event(stream_descriptor::wait_write, &watched_socket::awaits_output, CURL_CSELECT_OUT);
 }
 
 void curl_transfer::perform(curl_socket_t socket, int events) {

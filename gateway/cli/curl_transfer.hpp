@@ -15,15 +15,15 @@
 
 namespace fencegate::cli {
 
-/// One HTTP transfer of libcurl that runs on an io_context: libcurl names the sockets and the timer that it waits for.
-/// Names are looked up by a thread of libcurl's, so that a name server that is silent blocks nothing.
+/// Runs one HTTP transfer of libcurl on an io_context, which waits for the sockets and the timer that libcurl names.
+/// libcurl resolves host names on a thread of its own, so that a silent name server does not block the io_context.
 ///
-/// Threads: not safe; everything happens on the thread of the io_context.
+/// Threads: not thread-safe; all calls and handlers run on the thread of the io_context.
 class curl_transfer : public std::enable_shared_from_this<curl_transfer> {
   public:
     /// Throws std::runtime_error.
     static std::shared_ptr<curl_transfer> create(boost::asio::io_context& io);
-    /// As create; not to be called otherwise.
+    /// Only for create.
     explicit curl_transfer(boost::asio::io_context& io);
     ~curl_transfer();
     curl_transfer(const curl_transfer&) = delete;
@@ -37,25 +37,27 @@ class curl_transfer : public std::enable_shared_from_this<curl_transfer> {
 
     void start();
 
-    /// Ends it wherever it is; closes its connection. No handler runs afterwards.
+    /// Aborts the transfer and closes its connection. No handler runs afterwards.
     void close();
 
     bool has_ended() const { return ended_; }
-    /// After its end.
+    /// Only after has_ended().
     CURLcode result() const { return result_; }
-    /// Why it failed, in the words of libcurl and OpenSSL.
+    /// Returns why the transfer failed, as libcurl and OpenSSL say it.
     std::string error_text() const;
 
     unsigned status() const;
-    /// As the answer's head has it; may be empty.
+    /// Returns the response header Content-Type; may be empty.
     std::string content_type() const;
     /// Whether the address of the host, or of the proxy, is known.
     bool is_name_resolved() const;
 
     /// Resumes wait().
     void notify() { changed_.cancel(); }
-    /// Waits until notify() or the end of the transfer. Out: whether that came before `until`.
-    boost::asio::awaitable<bool> wait(std::chrono::steady_clock::time_point until);
+    /// Waits until notify() is called or the transfer ends.
+    ///
+    /// Out: false when `deadline` came first.
+    boost::asio::awaitable<bool> wait(std::chrono::steady_clock::time_point deadline);
 
     /// Continues after a callback has paused the transfer. May call callbacks.
     void resume();
@@ -82,7 +84,7 @@ class curl_transfer : public std::enable_shared_from_this<curl_transfer> {
     boost::asio::io_context& io_;
     boost::asio::steady_timer timer_, changed_;
     std::map<curl_socket_t, std::shared_ptr<watched_socket>> watched_;
-    std::vector<curl_socket_t> open_;  ///< Connections; one once the answer's head is there.
+    std::vector<curl_socket_t> open_;  ///< Connections; exactly one after the response header has arrived.
     CURLM* multi_ = nullptr;
     CURL* easy_ = nullptr;
     char error_[CURL_ERROR_SIZE] = {};

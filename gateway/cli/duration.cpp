@@ -9,9 +9,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::chrono::hours longest{1000};
+constexpr std::chrono::hours duration_max{1000};
 
-std::optional<milliseconds> unit_of(std::string_view name) {
+std::optional<milliseconds> parse_unit(std::string_view name) {
     if (name == "ms") return milliseconds{1};
     if (name == "s") return std::chrono::seconds{1};
     if (name == "m") return std::chrono::minutes{1};
@@ -27,8 +27,8 @@ std::optional<milliseconds> parse_duration(std::string_view text) {
     std::uint32_t count = 0;
     const auto [rest, fault] = std::from_chars(text.data(), text.data() + text.size(), count);
     if (fault != std::errc{}) return std::nullopt;
-    const auto unit = unit_of(text.substr(static_cast<std::size_t>(rest - text.data())));
-    if (!unit || count > longest / *unit) return std::nullopt;
+    const auto unit = parse_unit(text.substr(static_cast<std::size_t>(rest - text.data())));
+    if (!unit || count > duration_max / *unit) return std::nullopt;
     return count * *unit;
 }
 

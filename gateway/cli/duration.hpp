@@ -7,11 +7,12 @@
 
 namespace fencegate::cli {
 
-/// `500ms`, `10s`, `2m`, `1h`, `2d`: digits and a unit, nothing else; at most 1000 hours; `0` needs none. Empty for any
-/// other text.
+/// Parses digits and a unit, `500ms`, `10s`, `2m`, `1h` or `2d`, or `0` alone. At most 1000 hours.
+///
+/// Out: empty for any other text.
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 
-/// For people, in the unit that fits: `0.4s`, `12.5s`, `3m20s`, `2h05m`.
+/// Formats a duration for a user, in units that fit its length: `0.4s`, `12.5s`, `3m20s`, `2h05m`.
 std::string format_duration(std::chrono::milliseconds length);
 
 }  // namespace fencegate::cli

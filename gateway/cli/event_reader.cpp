@@ -7,7 +7,7 @@ namespace fencegate::cli {
 
 void event_reader::add(std::string_view piece) {
     if (pending_.size() + current_.data.size() + piece.size() > pending_max)
-        throw std::length_error("the stream of events has one without an end");
+        throw std::length_error("the event stream contains an event of more than 1 MiB");
     pending_ += piece;
 }
 
@@ -17,9 +17,9 @@ std::optional<stream_event> event_reader::next() {
         pending_.erase(0, end + 1);
         if (line.ends_with('\r')) line.pop_back();
         if (line.empty()) {
-            auto whole = std::exchange(current_, {});
+            auto complete = std::exchange(current_, {});
             last_id_ = id_;
-            if (std::exchange(has_data_, false)) return whole;
+            if (std::exchange(has_data_, false)) return complete;
             continue;
         }
         const auto colon = line.find(':');

@@ -7,27 +7,27 @@
 
 namespace fencegate::cli {
 
-/// One event of a stream of events.
+/// One event of a text/event-stream.
 struct stream_event {
     std::string name;
     std::string data;
 };
 
-/// Takes text/event-stream apart (WHATWG HTML, 9.2): `event`, `data` and `id`; comments and other fields are skipped.
-/// Pieces may be cut anywhere.
+/// Parses a text/event-stream (WHATWG HTML, 9.2) that arrives in pieces of any size. Reads the fields `event`, `data`
+/// and `id`; skips comments and other fields.
 class event_reader {
   public:
-    /// Bytes that may wait for their end; more is no stream of a gateway.
+    /// The most bytes of one event.
     static constexpr std::size_t pending_max = 1 << 20;
 
-    /// Throws std::length_error above pending_max.
+    /// Adds the next piece of the stream. Throws std::length_error above pending_max.
     void add(std::string_view piece);
 
-    /// The next whole event; empty until more was added.
+    /// Returns the next complete event; empty when add() has to be called first.
     std::optional<stream_event> next();
 
-    /// The last id that was told, also by one that had nothing else; where the stream is to be resumed. Empty: none
-    /// yet.
+    /// Returns the last event id received, from which the stream can be resumed; empty when there is none yet. An event
+    /// without data counts too.
     const std::string& last_id() const { return last_id_; }
 
   private:

@@ -6,19 +6,19 @@ namespace fencegate::cli {
 
 namespace json = boost::json;
 
-std::string text(const json::object& from, std::string_view name) {
-    const json::value* found = from.if_contains({name.data(), name.size()});
+std::string get_text(const json::object& object, std::string_view name) {
+    const json::value* found = object.if_contains({name.data(), name.size()});
     return found != nullptr && found->is_string() ? std::string(found->get_string()) : std::string();
 }
 
-std::optional<std::int64_t> number(const json::object& from, std::string_view name) {
-    const json::value* found = from.if_contains({name.data(), name.size()});
+std::optional<std::int64_t> get_integer(const json::object& object, std::string_view name) {
+    const json::value* found = object.if_contains({name.data(), name.size()});
     if (found == nullptr || !found->is_int64()) return std::nullopt;
     return found->get_int64();
 }
 
-std::string shown(const json::object& from, std::string_view name) {
-    const json::value* found = from.if_contains({name.data(), name.size()});
+std::string display_text(const json::object& object, std::string_view name) {
+    const json::value* found = object.if_contains({name.data(), name.size()});
     if (found == nullptr || found->is_null()) return "-";
     const std::string out = found->is_string() ? std::string(found->get_string()) : json::serialize(*found);
     return out.empty() ? "-" : out;

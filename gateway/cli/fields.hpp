@@ -9,13 +9,13 @@
 
 namespace fencegate::cli {
 
-/// A member that is text; empty if it is not.
-std::string text(const boost::json::object& from, std::string_view name);
+/// Returns a member that is a string; empty if it is not.
+std::string get_text(const boost::json::object& object, std::string_view name);
 
-/// A member that is an integer; empty if it is not.
-std::optional<std::int64_t> number(const boost::json::object& from, std::string_view name);
+/// Returns a member that is an integer; empty if it is not.
+std::optional<std::int64_t> get_integer(const boost::json::object& object, std::string_view name);
 
-/// A member as people read it: text as it is, `-` for null, empty or missing, else its JSON.
-std::string shown(const boost::json::object& from, std::string_view name);
+/// Returns a member for display: a string as it is, `-` for null, empty or missing, else its JSON.
+std::string display_text(const boost::json::object& object, std::string_view name);
 
 }  // namespace fencegate::cli

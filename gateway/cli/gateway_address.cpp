@@ -15,9 +15,9 @@ gateway_address parse_address(const std::string& url) {
     const auto parsed = urls::parse_uri(url);
     if (!parsed) throw std::invalid_argument("is not a URL such as http://127.0.0.1:8080");
     if (parsed->scheme() != "http" && parsed->scheme() != "https")
-        throw std::invalid_argument("has to begin with http:// or https://");
+        throw std::invalid_argument("must begin with http:// or https://");
     if (parsed->has_userinfo() || parsed->has_query() || parsed->has_fragment() || parsed->host_address().empty())
-        throw std::invalid_argument("has to be http[s]://HOST[:PORT][/BASE], without user, query or fragment");
+        throw std::invalid_argument("must be http[s]://HOST[:PORT][/BASE], without user, query or fragment");
     gateway_address out;
     out.tls = parsed->scheme() == "https";
     out.host = parsed->host_address();
@@ -32,16 +32,16 @@ bool gateway_address::is_loopback() const {
     return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-std::string target_of(std::string_view path, const std::vector<std::pair<std::string, std::string>>& parameters) {
+std::string make_target(std::string_view path, const std::vector<std::pair<std::string, std::string>>& parameters) {
     std::string out(path);
-    char mark = '?';
+    char separator = '?';
     for (const auto& [name, value] : parameters) {
         if (value.empty()) continue;
-        out += mark;
+        out += separator;
         out += name;
         out += '=';
         out += runtime::percent_encode(value);
-        mark = '&';
+        separator = '&';
     }
     return out;
 }

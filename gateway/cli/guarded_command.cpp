@@ -14,14 +14,14 @@
 namespace fencegate::cli {
 namespace {
 
-/// The terminal for another process group, also from the background, where SIGTTOU would stop us.
+/// Gives the terminal to a process group. Blocks SIGTTOU, which would stop a caller in the background.
 void give_terminal(pid_t group) {
-    sigset_t blocked, before;
+    sigset_t blocked, previous_mask;
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGTTOU);
-    sigprocmask(SIG_BLOCK, &blocked, &before);
+    sigprocmask(SIG_BLOCK, &blocked, &previous_mask);
     tcsetpgrp(STDIN_FILENO, group);
-    sigprocmask(SIG_SETMASK, &before, nullptr);
+    sigprocmask(SIG_SETMASK, &previous_mask, nullptr);
 }
 
 std::set<int> open_files() {
@@ -29,17 +29,18 @@ std::set<int> open_files() {
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored))
         out.insert(std::stoi(entry.path().filename().string()));
-    std::erase_if(out, [](int file) { return fcntl(file, F_GETFD) < 0; });  // the one of the listing itself
+    std::erase_if(out, [](int file) { return fcntl(file, F_GETFD) < 0; });  // the descriptor of the listing itself
     return out;
 }
 
-[[noreturn]] void become(const std::vector<char*>& argv, const std::vector<int>& handled, const sigset_t& mask,
-                         bool with_terminal, pid_t parent) {
+/// Runs the program in the forked child.
+[[noreturn]] void exec_program(const std::vector<char*>& argv, const std::vector<int>& handled_signals,
+                               const sigset_t& mask, bool take_terminal, pid_t parent) {
     setpgid(0, 0);
-    if (with_terminal) give_terminal(getpid());
+    if (take_terminal) give_terminal(getpid());
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(127);  // it died before the signal was set
-    for (const int number : handled)
+    if (getppid() != parent) _exit(127);  // the parent died before prctl took effect
+    for (const int number : handled_signals)
         std::signal(number, SIG_DFL);
     sigprocmask(SIG_SETMASK, &mask, nullptr);
     execvp(argv[0], argv.data());
@@ -51,7 +52,7 @@ std::set<int> open_files() {
 
 }  // namespace
 
-guarded_command::guarded_command() : inherited_(open_files()) {}
+guarded_command::guarded_command() : inherited_files_(open_files()) {}
 
 guarded_command::~guarded_command() {
     if (has_terminal_) give_terminal(getpgrp());
@@ -62,9 +63,9 @@ bool guarded_command::owns_terminal() const {
 }
 
 void guarded_command::start(const std::vector<std::string>& argv,
-                            const std::vector<std::pair<std::string, std::string>>& more,
-                            const std::vector<int>& handled) {
-    for (const auto& [name, value] : more)
+                            const std::vector<std::pair<std::string, std::string>>& variables,
+                            const std::vector<int>& handled_signals) {
+    for (const auto& [name, value] : variables)
         setenv(name.c_str(), value.c_str(), 1);
     std::vector<char*> words;
     words.reserve(argv.size() + 1);
@@ -74,40 +75,40 @@ void guarded_command::start(const std::vector<std::string>& argv,
 
     // A library may open files that stay open across exec, as libcurl does.
     for (const int file : open_files()) {
-        if (!inherited_.contains(file)) fcntl(file, F_SETFD, FD_CLOEXEC);
+        if (!inherited_files_.contains(file)) fcntl(file, F_SETFD, FD_CLOEXEC);
     }
     has_terminal_ = owns_terminal();
-    // What comes before the program has our handlers off would be taken for ours.
-    sigset_t all, before;
+    // A signal that reached the child before exec would run this process's handlers there.
+    sigset_t all, previous_mask;
     sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &before);
+    sigprocmask(SIG_SETMASK, &all, &previous_mask);
     const pid_t parent = getpid();
     process_ = fork();
-    if (process_ == 0) become(words, handled, before, has_terminal_, parent);
+    if (process_ == 0) exec_program(words, handled_signals, previous_mask, has_terminal_, parent);
     const int failed = errno;
-    if (process_ > 0) setpgid(process_, process_);  // here too: whoever comes first
-    sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (process_ > 0) setpgid(process_, process_);  // the child does the same: either may run first
+    sigprocmask(SIG_SETMASK, &previous_mask, nullptr);
     if (process_ < 0) throw std::system_error(failed, std::system_category(), "fork");
     running_ = true;
     watchdog_.guard(process_);
 }
 
-void guarded_command::signal(int number) const {
+void guarded_command::send_signal(int number) const {
     if (running_) kill(-process_, number);
 }
 
-void guarded_command::end() const {
-    // Its children that it leaves become ours, so that we see when they are gone and need no init that cleans up.
+void guarded_command::terminate() const {
+    // The program's orphans become children of this process, so that waitpid sees their end without the help of init.
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    signal(SIGTERM);
-    signal(SIGCONT);
+    send_signal(SIGTERM);
+    send_signal(SIGCONT);
 }
 
-std::optional<int> guarded_command::look(const std::function<void()>& resumed) {
+std::optional<int> guarded_command::check_status(const std::function<void()>& before_resuming) {
     int status = 0;
     while (running_ && waitpid(process_, &status, WNOHANG | WUNTRACED) == process_) {
         if (WIFSTOPPED(status)) {
-            if (has_terminal_) stop_with_it(resumed);
+            if (has_terminal_) suspend_with_command(before_resuming);
             continue;
         }
         running_ = false;
@@ -118,26 +119,26 @@ std::optional<int> guarded_command::look(const std::function<void()>& resumed) {
     return std::nullopt;
 }
 
-void guarded_command::stop_with_it(const std::function<void()>& resumed) {
+void guarded_command::suspend_with_command(const std::function<void()>& before_resuming) {
     give_terminal(getpgrp());
     raise(SIGSTOP);
-    resumed();
+    before_resuming();
     if (tcgetpgrp(STDIN_FILENO) == getpgrp()) give_terminal(process_);
-    signal(SIGCONT);
+    send_signal(SIGCONT);
 }
 
-bool guarded_command::left_something() const {
+bool guarded_command::has_remaining_processes() const {
     if (process_ <= 0 || running_) return false;
     while (waitpid(-process_, nullptr, WNOHANG) > 0) {
     }
     return kill(-process_, 0) == 0;
 }
 
-void guarded_command::kill_rest() const {
+void guarded_command::kill_remaining_processes() const {
     if (process_ > 0 && !running_) kill(-process_, SIGKILL);
 }
 
-int exit_code_of(int wait_status) {
+int to_exit_code(int wait_status) {
     return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 

@@ -13,51 +13,56 @@
 
 namespace fencegate::cli {
 
-/// A program that runs in a process group of its own with our standard input, output and error, and that does not
-/// outlive us. While we own the terminal and are in no pipeline, it gets the terminal, as a shell would give it.
+/// Runs a program in a process group of its own, with the standard input, output and error of this process. The program
+/// is killed when this process dies. If this process is in the foreground of a terminal and in no pipeline, the program
+/// gets the terminal, as from a shell.
 class guarded_command {
   public:
-    /// Throws std::system_error. Before any connection is opened.
+    /// To be called before any connection is opened. Throws std::system_error.
     guarded_command();
-    /// Takes the terminal back.
+    /// Takes back the terminal.
     ~guarded_command();
     guarded_command(const guarded_command&) = delete;
     guarded_command& operator=(const guarded_command&) = delete;
 
-    /// Starts it with `more` in its environment and `handled` signals as they are by default. It inherits the files
-    /// that were open when this object was made, and no other. One that is not there ends with 127, one that can't be
-    /// executed with 126. Throws std::system_error.
-    void start(const std::vector<std::string>& argv, const std::vector<std::pair<std::string, std::string>>& more,
-               const std::vector<int>& handled);
+    /// Starts the program with `variables` added to its environment and the default action for `handled_signals`. It
+    /// inherits only the files that were open when this object was made. Exits with 127 if the program is not found,
+    /// with 126 if it can't be executed.
+    ///
+    /// Errors: throws std::system_error.
+    void start(const std::vector<std::string>& argv, const std::vector<std::pair<std::string, std::string>>& variables,
+               const std::vector<int>& handled_signals);
 
-    /// To its process group; nothing before the start and after the end.
-    void signal(int number) const;
+    /// Sends a signal to the process group of the program. Does nothing unless the program runs.
+    void send_signal(int number) const;
 
-    /// Asks it and all of its process group to end.
-    void end() const;
+    /// Sends SIGTERM to the process group of the program.
+    void terminate() const;
 
-    /// To be called on each SIGCHLD: how it ended, as waitpid tells it, once it has. Where it was stopped by the
-    /// terminal (Ctrl-Z), stops us too, and goes on with it after a call of `resumed`.
-    std::optional<int> look(const std::function<void()>& resumed);
+    /// Handles a SIGCHLD; to be called on each. If the terminal stopped the program (Ctrl-Z), stops this process too;
+    /// when this process is continued, calls `before_resuming` and continues the program.
+    ///
+    /// Out: the wait status of waitpid(2) once the program has ended, else empty.
+    std::optional<int> check_status(const std::function<void()>& before_resuming);
 
-    /// After its end: whether others of its process group are left.
-    bool left_something() const;
+    /// Returns whether the program has ended and other processes of its process group still run.
+    bool has_remaining_processes() const;
 
-    /// After its end: kills what is left of its process group.
-    void kill_rest() const;
+    /// Kills the process group after the program has ended.
+    void kill_remaining_processes() const;
 
   private:
-    void stop_with_it(const std::function<void()>& resumed);
+    void suspend_with_command(const std::function<void()>& before_resuming);
     bool owns_terminal() const;
 
     orphan_watchdog watchdog_;
-    std::set<int> inherited_;  ///< Files that were open before we opened any.
+    std::set<int> inherited_files_;  ///< Descriptors that were open when this object was made.
     pid_t process_ = -1;
     bool running_ = false;
     bool has_terminal_ = false;
 };
 
-/// The exit code of a shell for it: its own, or 128 and the signal's number.
-int exit_code_of(int wait_status);
+/// Returns the exit code that a shell reports: the program's own, or 128 plus the number of the signal that killed it.
+int to_exit_code(int wait_status);
 
 }  // namespace fencegate::cli

@@ -16,65 +16,65 @@ namespace fencegate::cli {
 /// Why no lease was granted.
 struct lock_refusal {
     int exit_code;
-    std::string text;  ///< For people.
+    std::string text;  ///< For the user.
 };
 
-/// A lease that a gateway keeps for as long as this listens to its events.
+/// Acquires a lease and reads its events; the gateway renews the lease for as long as the connection is open.
 class lease_stream {
   public:
-    lease_stream(boost::asio::io_context& io, const client& gateway, const lock_options& wanted);
+    lease_stream(boost::asio::io_context& io, const client& gateway, const lock_options& options);
 
-    /// Asks for the lease until it is granted, or refused for another reason than that somebody holds it, or the time
-    /// to wait is over: again and again, for the gateway limits how long one request waits. The first request does not
-    /// wait; what fails behind that (a gateway that restarts) is tried again. Throws unreachable where the first got no
-    /// answer.
+    /// Requests the lease until it is granted, refused for another reason than that another caller holds it, or the
+    /// time to wait is over. Sends several requests, because the gateway limits how long one request waits; the first
+    /// one does not wait. Later ones are repeated after temporary failures, such as a restart of the gateway.
     ///
-    /// Out: nothing once the events of a lease come.
+    /// Out:    empty when the lease was granted and its events can be read.
+    /// Errors: throws gateway_unreachable when the first request got no response.
     boost::asio::awaitable<std::optional<lock_refusal>> open();
 
-    /// Empty at the end, also where the connection breaks.
+    /// Waits for the next event; empty when the stream ended or the connection broke.
     boost::asio::awaitable<std::optional<stream_event>> next_event() { return connection_->next_event(); }
 
-    /// Until when a lease of this stream's first event is ours for certain.
+    /// Returns the time until which the lease of this stream's first event is certainly valid.
     boot_clock::time_point valid_until(const boost::json::object& lease) const;
 
-    /// Asks a majority of the nodes what is left of a lease.
     struct confirmation {
-        boot_clock::time_point valid_until{};
+        boot_clock::time_point valid_until{};  ///< Zero when the gateway gave no answer.
         bool lost = false;
     };
-    boost::asio::awaitable<confirmation> confirm(std::string lease_id, std::chrono::milliseconds within) const;
-    /// The same, and nothing else happens meanwhile.
+    /// Asks a majority of the nodes for the remaining validity of a lease.
+    boost::asio::awaitable<confirmation> confirm(std::string lease_id, std::chrono::milliseconds timeout) const;
+    /// As confirm, but blocks the thread until the answer or the timeout.
     confirmation confirm_now(const std::string& lease_id) const;
 
-    /// Whether time is left to ask again.
+    /// Returns whether time is left to try again.
     bool may_wait() const { return time_left() > std::chrono::milliseconds{0}; }
 
     bool has_unread() { return connection_->has_unread(); }
 
-    /// Tells the gateway that the lease is no longer wanted; its last events can still be read.
+    /// Tells the gateway to release the lease. Its last events can still be read.
     void finish() { connection_->finish(); }
 
   private:
     std::chrono::milliseconds time_left() const;
-    request make_request(std::chrono::milliseconds wait) const;
-    void report_once(const std::string& what);
+    http_request make_request(std::chrono::milliseconds wait) const;
+    void report_once(const std::string& message);
 
     boost::asio::io_context& io_;
     const client& gateway_;
-    const lock_options& wanted_;
-    const std::string idempotency_key_;  ///< Under which the gateway keeps our place from one request to the next.
-    const boot_clock::time_point began_ = boot_clock::now();
+    const lock_options& options_;
+    const std::string idempotency_key_;  ///< Keeps the place in the queue from one request to the next.
+    const boot_clock::time_point started_at_ = boot_clock::now();
     std::unique_ptr<http_exchange> connection_;
-    boot_clock::time_point asked_at_;
-    bool waiting_ = false;  ///< An answer said that somebody holds it.
+    boot_clock::time_point sent_at_;
+    bool waiting_ = false;  ///< A response said that another caller holds the lease.
     bool reported_ = false;
 };
 
-/// A line for people on standard error.
-void say(const std::string& what);
+/// Prints a line for the user on standard error.
+void print_message(const std::string& message);
 
-/// Names of resources, with commas.
-std::string joined(const std::vector<std::string>& names);
+/// Joins names of resources with commas.
+std::string join_names(const std::vector<std::string>& names);
 
 }  // namespace fencegate::cli

@@ -7,27 +7,27 @@
 
 namespace fencegate::cli {
 
-/// Which live leases. Texts are empty where anything will do.
+/// Selects live leases. An empty text selects all.
 struct lease_filter {
     std::string prefix;
     std::size_t limit = 1'000;
 };
 
-/// Which events, as GET /v1/history has it. Texts are empty where anything will do.
+/// Selects events, as GET /v1/history does. An empty text selects all.
 struct history_filter {
     std::string resource, prefix, event, owner, principal, token_min, token_max, trace_id, write_id, from, to;
     bool ascending = false;
     std::size_t limit = 100;
 };
 
-/// Lists the live leases. Throws unreachable, refused.
-void list_leases(const client& gateway, const lease_filter& wanted, bool json);
+/// Prints the live leases. Throws gateway_unreachable, gateway_refusal.
+void list_leases(const client& gateway, const lease_filter& filter, bool json);
 
-/// Lists what the history kept. Throws unreachable, refused.
-void list_history(const client& gateway, const history_filter& wanted, bool json);
+/// Prints events of the history. Throws gateway_unreachable, gateway_refusal.
+void list_history(const client& gateway, const history_filter& filter, bool json);
 
-/// Shows what is still to come, as it comes, whatever happens to the connection meanwhile; ends where the output can't
-/// be written any more. Throws as list_history.
-void follow_history(const client& gateway, const history_filter& wanted, bool json);
+/// Prints new events as they are recorded, and reconnects when the connection breaks. Returns when the output can't be
+/// written any more. Throws as list_history.
+void follow_history(const client& gateway, const history_filter& filter, bool json);
 
 }  // namespace fencegate::cli

@@ -25,145 +25,154 @@ namespace json = boost::json;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-/// How often it is looked whether the last process of an ended command is gone.
-constexpr milliseconds look_again{20};
-/// A timer that is so much too late says that this process or the machine stood still.
-constexpr milliseconds stood_still{250};
-/// How long a command may run on while it is asked whether its lease outlived such a time.
-constexpr milliseconds last_question{1'000};
-/// How long before the end of the longest hold it is announced, at most.
-constexpr milliseconds announce_before{60'000};
+/// The interval of the checks whether the last process of an ended command has exited.
+constexpr milliseconds exit_poll_interval{20};
+/// A timer that fires later than this shows that this process or the machine was suspended.
+constexpr milliseconds suspension_min{250};
+/// How long the command may keep running after a suspension, until the gateway confirms its lease.
+constexpr milliseconds late_confirmation_timeout{1'000};
+/// The longest time from the warning to the end of the longest hold.
+constexpr milliseconds warning_time_max{60'000};
 
-void rethrow(std::exception_ptr failed) {
-    if (failed) std::rethrow_exception(failed);
+void rethrow(std::exception_ptr error) {
+    if (error) std::rethrow_exception(error);
 }
 
-milliseconds until(boot_clock::time_point at) {
-    return std::chrono::ceil<milliseconds>(at - boot_clock::now());
+milliseconds time_until(boot_clock::time_point end) {
+    return std::chrono::ceil<milliseconds>(end - boot_clock::now());
 }
 
-/// One run: everything happens in one thread, one step after another.
+/// The state of one `fencegate lock`. All handlers run on the thread that calls run().
 class lock_run {
   public:
-    lock_run(const client& gateway, guarded_command& command, const lock_options& wanted)
+    lock_run(const client& gateway, guarded_command& command, const lock_options& options)
         : gateway_(gateway),
           command_(command),
-          wanted_(wanted),
-          stream_(io_, gateway, wanted),
+          options_(options),
+          stream_(io_, gateway, options),
           signals_(io_),
-          lease_ends_(io_),
-          hold_ends_(io_),
-          kill_(io_),
-          release_(io_) {}
+          lease_timer_(io_),
+          hold_timer_(io_),
+          kill_timer_(io_),
+          release_timer_(io_) {}
 
     int run() {
         watch_signals();
-        asio::co_spawn(io_, follow(), rethrow);
+        asio::co_spawn(io_, run_lease(), rethrow);
         io_.run();
         return code_;
     }
 
   private:
-    /// ending: the command was asked to end.
-    enum class phase { asking, running, ending, done };
+    enum class phase {
+        acquiring,
+        running,
+        ending,  ///< The command has received SIGTERM.
+        done
+    };
 
-    /// Signals that we were started to ignore (nohup) stay ignored, for the command too.
+    /// Handles the signals, except those that this process was started to ignore (nohup): the command ignores those
+    /// too.
     void watch_signals() {
         for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
-            struct sigaction before {};
-            sigaction(number, nullptr, &before);
-            if (before.sa_handler == SIG_IGN && number != SIGCHLD) continue;
+            struct sigaction current {};
+            sigaction(number, nullptr, &current);
+            if (current.sa_handler == SIG_IGN && number != SIGCHLD) continue;
             signals_.add(number);
-            handled_.push_back(number);
+            handled_signals_.push_back(number);
         }
-        next_signal();
+        await_signal();
     }
 
-    void next_signal() {
+    void await_signal() {
         signals_.async_wait([this](const error_code& ec, int number) {
             if (ec) return;
             if (number == SIGCHLD) {
-                if (const auto status = command_.look([this] { confirm_before_resuming(); })) command_ended(*status);
-            } else if (phase_ == phase::asking) {
-                finish(128 + number);  // the connection closes, and with it our place in the queue
+                if (const auto status = command_.check_status([this] { confirm_before_resuming(); }))
+                    handle_command_exit(*status);
+            } else if (phase_ == phase::acquiring) {
+                finish(128 + number);  // closes the connection, which gives up the place in the queue
             } else {
-                command_.signal(number);
+                command_.send_signal(number);
             }
-            next_signal();
+            await_signal();
         });
     }
 
-    asio::awaitable<void> follow() {
-        while (phase_ == phase::asking) {
+    /// Acquires the lease, starts the command and handles the events of the lease until the stream ends.
+    asio::awaitable<void> run_lease() {
+        while (phase_ == phase::acquiring) {
             const auto refusal = co_await stream_.open();
             if (refusal) {
-                say(refusal->text);
+                print_message(refusal->text);
                 finish(refusal->exit_code);
                 co_return;
             }
             co_await start_command();
         }
         if (phase_ == phase::done) co_return;
-        std::string broken = "the connection to the gateway broke";
+        std::string reason = "the connection to the gateway broke";
         try {
             for (;;) {
                 const auto event = co_await stream_.next_event();
                 if (!event) break;
-                take(*event);
+                handle_event(*event);
             }
         } catch (const std::exception& e) {
-            broken = std::string("what the gateway tells makes no sense: ") + e.what();
+            reason = std::string("the gateway sent an invalid event: ") + e.what();
         }
         stream_ended_ = true;
         if (phase_ == phase::done) io_.stop();
-        lose(broken);
+        handle_lease_loss(reason);
     }
 
-    /// With the stream's first event, unless its lease is over already.
+    /// Reads the stream's first event and starts the command, unless the lease has expired already.
     asio::awaitable<void> start_command() {
         const auto event = co_await stream_.next_event();
-        const bool over = event && (event->name == "lost" || event->name == "released");
-        if (!event || !(over || event->name == "granted"))
-            throw unreachable("the gateway broke the connection before it granted the lease");
+        const bool ended = event && (event->name == "lost" || event->name == "released");
+        if (!event || !(ended || event->name == "granted"))
+            throw gateway_unreachable("the gateway broke the connection before it granted the lease");
         const json::value parsed = json::parse(event->data);
         const json::object& lease = parsed.as_object();
-        lease_id_ = text(lease, "lease_id");
-        valid_until_ = over ? boot_clock::time_point() : stream_.valid_until(lease);
-        // The answer took long: that need not have been the way back. Asking again tells.
-        if (!over && until(valid_until_) < milliseconds(number(lease, "validity_ms").value_or(0)) / 2)
+        lease_id_ = get_text(lease, "lease_id");
+        valid_until_ = ended ? boot_clock::time_point() : stream_.valid_until(lease);
+        // The response took long, perhaps before the gateway granted the lease. A confirmation may prove a longer
+        // validity.
+        if (!ended && time_until(valid_until_) < milliseconds(get_integer(lease, "validity_ms").value_or(0)) / 2)
             co_await confirm(gateway_.timeout());
-        if (phase_ != phase::asking) co_return;
-        if (until(valid_until_) <= milliseconds{0}) {
-            say("the lease was over when it arrived: the gateway, the network or this machine took longer than its "
-                "ttl");
+        if (phase_ != phase::acquiring) co_return;
+        if (time_until(valid_until_) <= milliseconds{0}) {
+            print_message(
+                "the lease had expired when it arrived: the gateway, the network or this machine took longer than "
+                "its ttl");
             if (!stream_.may_wait()) finish(exit_not_granted);
             co_return;
         }
-        command_.start(wanted_.command,
-                       {{"FENCING_TOKEN", shown(lease, "fencing_token")},
+        command_.start(options_.command,
+                       {{"FENCING_TOKEN", display_text(lease, "fencing_token")},
                         {"FENCING_LEASE", lease_id_},
-                        {"FENCING_RESOURCE", joined(wanted_.resources)}},
-                       handled_);
+                        {"FENCING_RESOURCE", join_names(options_.resources)}},
+                       handled_signals_);
         phase_ = phase::running;
         arm_lease_end();
         arm_hold_end(lease);
     }
 
-    void take(const stream_event& event) {
+    void handle_event(const stream_event& event) {
         const json::value parsed = json::parse(event.data);
         const json::object& lease = parsed.as_object();
         if (phase_ != phase::running) return;
         if (event.name == "renewed") {
             confirm_renewal();
-        } else if (event.name == "released" && number(lease, "hold_left_ms") == 0) {
-            end_command(exit_held_too_long, wanted_.kill_after, "the lease was held as long as allowed");
+        } else if (event.name == "released" && get_integer(lease, "hold_left_ms") == 0) {
+            end_command(exit_held_too_long, options_.kill_after, "the lease was held as long as allowed");
         } else if (event.name == "lost" || event.name == "released") {
-            lose(text(lease, "reason"));
+            handle_lease_loss(get_text(lease, "reason"));
         }
     }
 
-    /// How old an event is when it arrives is not known, for it answers nothing that we sent. So what it says is asked
-    /// for, and counted from then.
+    /// Asks the gateway for the validity of the lease. The event of a renewal does not prove it, because the time that
+    /// the event took to arrive is not known; the validity in a response counts from the sending of the request.
     void confirm_renewal() {
         if (std::exchange(confirming_, true)) {
             confirm_again_ = true;
@@ -175,125 +184,127 @@ class lock_run {
     asio::awaitable<void> confirm_renewals() {
         do {
             confirm_again_ = false;
-            const milliseconds left = std::max(until(valid_until_), last_question);
+            const milliseconds left = std::max(time_until(valid_until_), late_confirmation_timeout);
             co_await confirm(std::min(left, gateway_.timeout()));
         } while (confirm_again_ && phase_ == phase::running);
         confirming_ = false;
     }
 
-    asio::awaitable<void> confirm(milliseconds within) {
-        const auto found = co_await stream_.confirm(lease_id_, within);
+    asio::awaitable<void> confirm(milliseconds timeout) {
+        const auto found = co_await stream_.confirm(lease_id_, timeout);
         valid_until_ = std::max(valid_until_, found.valid_until);
-        if (found.lost) lose("a majority of the nodes no longer holds it");
+        if (found.lost) handle_lease_loss("a majority of the nodes no longer holds it");
         if (phase_ == phase::running) arm_lease_end();
     }
 
-    /// The command was stopped together with us (Ctrl-Z) and is to go on.
+    /// Runs before the command continues after it was stopped together with this process (Ctrl-Z).
     void confirm_before_resuming() {
-        if (phase_ != phase::running || until(valid_until_) > milliseconds{0}) return;
+        if (phase_ != phase::running || time_until(valid_until_) > milliseconds{0}) return;
         valid_until_ = std::max(valid_until_, stream_.confirm_now(lease_id_).valid_until);
-        if (until(valid_until_) <= milliseconds{0}) return lose("it ran out while the command was stopped");
+        if (time_until(valid_until_) <= milliseconds{0})
+            return handle_lease_loss("it expired while the command was stopped");
         arm_lease_end();
     }
 
-    /// No news is bad news: a gateway that hangs or is cut off tells nothing.
+    /// Ends the command when the validity of the lease is over: a gateway that hangs or is cut off reports nothing.
     void arm_lease_end() {
-        lease_ends_.arm(valid_until_, [this] {
-            if (until(valid_until_) > milliseconds{0}) return arm_lease_end();
-            const bool late = boot_clock::now() - valid_until_ > stood_still;
+        lease_timer_.arm(valid_until_, [this] {
+            if (time_until(valid_until_) > milliseconds{0}) return arm_lease_end();
+            const bool late = boot_clock::now() - valid_until_ > suspension_min;
             if (phase_ != phase::running || !(late || stream_.has_unread()))
-                return lose("it ran out, and the gateway told nothing");
-            // We were stopped and may have missed renewals.
+                return handle_lease_loss("it expired without a message from the gateway");
+            // This process was suspended and may have missed renewals.
             asio::co_spawn(io_, confirm_late(), rethrow);
         });
     }
 
     asio::awaitable<void> confirm_late() {
-        co_await confirm(std::min(last_question, gateway_.timeout()));
-        if (until(valid_until_) <= milliseconds{0}) lose("it ran out, and the gateway told nothing");
+        co_await confirm(std::min(late_confirmation_timeout, gateway_.timeout()));
+        if (time_until(valid_until_) <= milliseconds{0})
+            handle_lease_loss("it expired without a message from the gateway");
     }
 
-    /// Behind the longest hold the gateway gives the lease to the next: the command has to be gone by then.
+    /// Ends the command before the end of the longest hold, when the gateway grants the lease to the next caller.
     void arm_hold_end(const json::object& lease) {
-        milliseconds longest = wanted_.max_hold.value_or(milliseconds::max());
-        if (const auto left = number(lease, "hold_left_ms")) longest = std::min(longest, milliseconds(*left));
+        milliseconds longest = options_.max_hold.value_or(milliseconds::max());
+        if (const auto left = get_integer(lease, "hold_left_ms")) longest = std::min(longest, milliseconds(*left));
         if (longest == milliseconds::max()) return;
-        const milliseconds grace = std::min(wanted_.kill_after, longest / 10);
-        const auto end_at = boot_clock::now() + longest - grace;
-        hold_ends_.arm(end_at - std::min(announce_before, longest / 10), [this, end_at, longest, grace] {
-            say("the longest hold, " + format_duration(longest) + ", is over soon: the command is ended in " +
-                format_duration(std::max(until(end_at), milliseconds{0})));
-            hold_ends_.arm(end_at, [this, longest, grace] {
+        const milliseconds grace = std::min(options_.kill_after, longest / 10);
+        const auto end_time = boot_clock::now() + longest - grace;
+        hold_timer_.arm(end_time - std::min(warning_time_max, longest / 10), [this, end_time, longest, grace] {
+            print_message("the longest hold, " + format_duration(longest) + ", is over soon: the command is ended in " +
+                          format_duration(std::max(time_until(end_time), milliseconds{0})));
+            hold_timer_.arm(end_time, [this, longest, grace] {
                 end_command(exit_held_too_long, grace, "the longest hold, " + format_duration(longest) + ", is over");
             });
         });
     }
 
-    void lose(const std::string& why) {
-        end_command(exit_lease_lost, wanted_.kill_after,
-                    "the lease on " + joined(wanted_.resources) + " is lost (" + why + ")");
+    void handle_lease_loss(const std::string& reason) {
+        end_command(exit_lease_lost, options_.kill_after,
+                    "the lease on " + join_names(options_.resources) + " is lost (" + reason + ")");
     }
 
-    void end_command(int code, milliseconds grace, const std::string& why) {
+    void end_command(int code, milliseconds grace, const std::string& reason) {
         if (phase_ != phase::running) return;
         phase_ = phase::ending;
         code_ = code;
-        say(why + "; ending the command");
-        command_.end();
-        kill_.expires_after(grace);
-        kill_.async_wait([this](const error_code& ec) {
-            if (!ec) command_.signal(SIGKILL);
+        print_message(reason + "; ending the command");
+        command_.terminate();
+        kill_timer_.expires_after(grace);
+        kill_timer_.async_wait([this](const error_code& ec) {
+            if (!ec) command_.send_signal(SIGKILL);
         });
     }
 
-    void command_ended(int status) {
-        lease_ends_.cancel();
-        hold_ends_.cancel();
-        if (phase_ == phase::ending) return await_rest();
-        code_ = exit_code_of(status);
-        give_back();
+    void handle_command_exit(int status) {
+        lease_timer_.cancel();
+        hold_timer_.cancel();
+        if (phase_ == phase::ending) return await_remaining_processes();
+        code_ = to_exit_code(status);
+        release_lease();
     }
 
-    /// What the command started has as long as the command itself to end.
-    void await_rest() {
-        if (command_.left_something() && kill_.expiry() > std::chrono::steady_clock::now()) {
-            release_.expires_after(look_again);
-            release_.async_wait([this](const error_code& ec) {
-                if (!ec) await_rest();
+    /// Waits until the processes that the command started have exited; kills them at the end of the command's own time.
+    void await_remaining_processes() {
+        if (command_.has_remaining_processes() && kill_timer_.expiry() > std::chrono::steady_clock::now()) {
+            release_timer_.expires_after(exit_poll_interval);
+            release_timer_.async_wait([this](const error_code& ec) {
+                if (!ec) await_remaining_processes();
             });
             return;
         }
-        command_.kill_rest();
+        command_.kill_remaining_processes();
         if (code_ == exit_lease_lost) return finish(code_);
-        give_back();
+        release_lease();
     }
 
-    void give_back() {
+    void release_lease() {
         phase_ = phase::done;
-        if (wanted_.seal) seal();
+        if (options_.seal) seal();
         if (stream_ended_) return finish(code_);
         stream_.finish();
-        // The end of the stream says that the lease is released; otherwise it runs out by itself.
-        release_.expires_after(gateway_.timeout());
-        release_.async_wait([this](const error_code& ec) {
+        // The end of the stream confirms the release; without it the lease expires by itself.
+        release_timer_.expires_after(gateway_.timeout());
+        release_timer_.async_wait([this](const error_code& ec) {
             if (!ec) io_.stop();
         });
     }
 
     void seal() {
-        request what;
-        what.method = "DELETE";
-        what.target = "/v1/leases/" + runtime::percent_encode(lease_id_) + "?seal=true";
-        int otherwise = exit_unavailable;
+        http_request request;
+        request.method = "DELETE";
+        request.target = "/v1/leases/" + runtime::percent_encode(lease_id_) + "?seal=true";
+        int failure_code = exit_unavailable;
         try {
-            const answer got = gateway_.call(std::move(what));
-            if (got.ok()) return;
-            say("not sealed: " + describe(got));
-            if (got.status == 410) otherwise = exit_lease_lost;
-        } catch (const unreachable& e) {
-            say("not sealed: " + std::string(e.what()));
+            const http_response response = gateway_.call(std::move(request));
+            if (response.is_success()) return;
+            print_message("not sealed: " + describe(response));
+            if (response.status == 410) failure_code = exit_lease_lost;
+        } catch (const gateway_unreachable& e) {
+            print_message("not sealed: " + std::string(e.what()));
         }
-        if (code_ == exit_ok) code_ = otherwise;
+        if (code_ == exit_ok) code_ = failure_code;
     }
 
     void finish(int code) {
@@ -304,27 +315,27 @@ class lock_run {
 
     const client& gateway_;
     guarded_command& command_;
-    const lock_options& wanted_;
+    const lock_options& options_;
     asio::io_context io_{1};
     lease_stream stream_;
     asio::signal_set signals_;
-    boot_timer lease_ends_, hold_ends_;
-    asio::steady_timer kill_, release_;
-    std::vector<int> handled_;
+    boot_timer lease_timer_, hold_timer_;
+    asio::steady_timer kill_timer_, release_timer_;
+    std::vector<int> handled_signals_;
     std::string lease_id_;
-    boot_clock::time_point valid_until_;  ///< The lease is ours until then, whatever happens elsewhere.
+    boot_clock::time_point valid_until_;  ///< The lease is certainly valid until then.
     bool confirming_ = false, confirm_again_ = false, stream_ended_ = false;
-    phase phase_ = phase::asking;
+    phase phase_ = phase::acquiring;
     int code_ = exit_failed;
 };
 
 }  // namespace
 
-int run_locked(const gateway_options& at, const lock_options& wanted) {
-    if (wanted.command.empty()) throw usage_error("no command: fencegate lock RESOURCE... -- COMMAND...");
-    const client gateway(at);
+int run_locked(const gateway_options& gateway, const lock_options& options) {
+    if (options.command.empty()) throw usage_error("no command: fencegate lock RESOURCE... -- COMMAND...");
+    const client caller(gateway);
     guarded_command command;
-    return lock_run(gateway, command, wanted).run();
+    return lock_run(caller, command, options).run();
 }
 
 }  // namespace fencegate::cli

@@ -5,11 +5,12 @@
 
 namespace fencegate::cli {
 
-/// Runs a command while a lease is held, which the gateway renews for as long as we listen, and gives it back after.
-/// Until when the lease is ours is counted on boot_clock from our own requests, whatever time an answer takes to
-/// arrive: the command is never started under a lease that is over.
+/// Acquires a lease, runs a command and releases the lease. The gateway renews the lease while the connection to it is
+/// open. The validity of the lease is counted on boot_clock from the sending of each request, however long the response
+/// took, so that the command never starts under an expired lease.
 ///
-/// Out: an exit code. Throws unreachable, usage_error before the command runs.
-int run_locked(const gateway_options& at, const lock_options& wanted);
+/// Out:    an exit code.
+/// Errors: throws gateway_unreachable and usage_error before the command runs.
+int run_locked(const gateway_options& gateway, const lock_options& options);
 
 }  // namespace fencegate::cli

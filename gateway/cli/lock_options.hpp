@@ -9,20 +9,20 @@ namespace fencegate::cli {
 
 /// Exit codes of `fencegate lock` beside the command's own and those of gateway/app.hpp (as in sysexits.h).
 enum lock_exit_code : int {
-    exit_lease_lost = 65,      ///< While the command ran; it was ended.
-    exit_not_granted = 75,     ///< Others hold or want the resource; the command was not started.
+    exit_lease_lost = 65,      ///< The lease was lost while the command ran; the command was ended.
+    exit_not_granted = 75,     ///< Other callers hold or wait for the resource; the command was not started.
     exit_not_allowed = 77,     ///< The API key is missing, unknown, or without the scope `leases`.
-    exit_held_too_long = 124,  ///< The command ran until the longest hold was over; it was ended. As of timeout(1).
+    exit_held_too_long = 124,  ///< The command ran for the longest hold and was ended. The code of timeout(1).
 };
 
 struct lock_options {
     std::vector<std::string> resources;
     std::vector<std::string> command;
     std::string owner;                                  ///< Empty: none.
-    std::optional<std::chrono::milliseconds> wait;      ///< Empty: without limit.
+    std::optional<std::chrono::milliseconds> wait;      ///< Empty: no limit.
     std::optional<std::chrono::milliseconds> ttl;       ///< Empty: the gateway's default.
     std::optional<std::chrono::milliseconds> max_hold;  ///< Empty: as long as the gateway allows (lease.max_hold_ms).
-    std::chrono::milliseconds kill_after{5'000};        ///< From SIGTERM to SIGKILL, where the lease is lost or ends.
+    std::chrono::milliseconds kill_after{5'000};        ///< From SIGTERM to SIGKILL, when the lease is lost or ends.
     bool seal = false;
 };
 

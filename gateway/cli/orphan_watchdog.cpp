@@ -12,17 +12,17 @@ namespace fencegate::cli {
 namespace {
 
 [[noreturn]] void watch_parent(int pipe) {
-    // Out of the reach of the terminal's signals, which are for the command and us.
+    // A process group of its own, so that signals of the terminal do not reach this process.
     setpgid(0, 0);
     if (dup2(pipe, 0) != 0) _exit(1);
     close_range(1, ~0U, 0);
     pid_t group = 0;
     for (;;) {
-        pid_t given = 0;
-        const auto got = read(0, &given, sizeof given);
-        if (got == static_cast<ssize_t>(sizeof given)) group = given;
-        if (got == 0) break;
-        if (got < 0 && errno != EINTR) break;
+        pid_t received = 0;
+        const auto bytes = read(0, &received, sizeof received);
+        if (bytes == static_cast<ssize_t>(sizeof received)) group = received;
+        if (bytes == 0) break;
+        if (bytes < 0 && errno != EINTR) break;
     }
     if (group > 0) kill(-group, SIGKILL);
     _exit(0);

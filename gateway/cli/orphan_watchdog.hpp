@@ -4,17 +4,18 @@
 
 namespace fencegate::cli {
 
-/// A process beside ours that does nothing but wait for our end: if we die without a word (kill -9), it kills the
-/// process group that it guards. It holds none of our files, so that what we had open closes with us.
+/// A child process that waits for the end of this one: if this process dies without cleaning up (kill -9), the child
+/// kills a process group. It closes the files that it inherits, so that they close when this process dies.
 class orphan_watchdog {
   public:
-    /// Throws std::system_error. Before any connection is opened and any thread started.
+    /// To be called before any connection is opened and any thread is started. Throws std::system_error.
     orphan_watchdog();
-    /// Ends it; what it guarded stays.
+    /// Ends the child process; the process group keeps running.
     ~orphan_watchdog();
     orphan_watchdog(const orphan_watchdog&) = delete;
     orphan_watchdog& operator=(const orphan_watchdog&) = delete;
 
+    /// Sets the process group to kill.
     void guard(pid_t group);
 
   private:

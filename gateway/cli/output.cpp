@@ -15,7 +15,7 @@
 namespace fencegate::cli {
 namespace {
 
-std::string_view code_of(colour which) {
+std::string_view escape_code(colour which) {
     switch (which) {
         case colour::red:
             return "\033[31m";
@@ -31,38 +31,40 @@ std::string_view code_of(colour which) {
     return "";
 }
 
-/// As long as it lives, this thread takes texts for UTF-8, whatever the environment says. glibc always has the locale.
-class utf8 {
+/// Sets the locale of this thread to UTF-8 for its lifetime, whatever the environment says. glibc always has the
+/// locale.
+class utf8_scope {
   public:
-    utf8() : before_(uselocale(locale())) {}
-    ~utf8() { uselocale(before_); }
-    utf8(const utf8&) = delete;
-    utf8& operator=(const utf8&) = delete;
+    utf8_scope() : previous_(uselocale(utf8_locale())) {}
+    ~utf8_scope() { uselocale(previous_); }
+    utf8_scope(const utf8_scope&) = delete;
+    utf8_scope& operator=(const utf8_scope&) = delete;
 
   private:
-    static locale_t locale() {
-        static const locale_t made = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
-        return made;
+    static locale_t utf8_locale() {
+        static const locale_t created = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+        return created;
     }
 
-    locale_t before_;
+    locale_t previous_;
 };
 
 struct character {
     std::size_t bytes = 1;
-    wchar_t code = 0;  ///< 0: none that there is.
+    wchar_t code = 0;  ///< 0: not a valid character.
 
-    /// In columns of a terminal: 2 of an ideograph, 0 of an accent that is set on the one before.
+    /// Returns the columns that the character takes on a terminal: 2 for an ideograph, 0 for a combining accent.
     std::size_t width() const { return static_cast<std::size_t>(std::max(0, wcwidth(code))); }
 
-    bool steers() const {
+    /// Returns whether the character is invalid, a control character or changes the direction of writing.
+    bool is_unsafe() const {
         return code == 0 || iswcntrl(static_cast<wint_t>(code)) != 0 || code == 0x061C || code == 0x200E ||
                code == 0x200F || (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
     }
 };
 
-/// The first of a text that is not empty.
-character first_of(std::string_view text) {
+/// Reads the first character of a text that is not empty.
+character read_character(std::string_view text) {
     std::mbstate_t state{};
     wchar_t code = 0;
     const std::size_t bytes = std::mbrtowc(&code, text.data(), text.size(), &state);
@@ -70,26 +72,26 @@ character first_of(std::string_view text) {
     return {bytes, code};
 }
 
-std::size_t width_of(std::string_view text) {
-    const utf8 here;
+std::size_t display_width(std::string_view text) {
+    const utf8_scope utf8;
     std::size_t out = 0;
     while (!text.empty()) {
-        const character next = first_of(text);
+        const character next = read_character(text);
         out += next.width();
         text.remove_prefix(next.bytes);
     }
     return out;
 }
 
-/// As much of it as has room, with a mark where something is left out.
-std::string cut(std::string_view text, std::size_t room) {
-    if (width_of(text) <= room) return std::string(text);
-    const utf8 here;
+/// Returns the text, truncated to `width` columns with `…` at its end if it is longer.
+std::string truncate_text(std::string_view text, std::size_t width) {
+    if (display_width(text) <= width) return std::string(text);
+    const utf8_scope utf8;
     std::size_t end = 0;
     for (std::size_t used = 1; end < text.size();) {
-        const character next = first_of(text.substr(end));
+        const character next = read_character(text.substr(end));
         used += next.width();
-        if (used > room) break;
+        if (used > width) break;
         end += next.bytes;
     }
     return std::string(text.substr(0, end)) + "…";
@@ -97,7 +99,7 @@ std::string cut(std::string_view text, std::size_t room) {
 
 }  // namespace
 
-look look_of_stdout(bool json) {
+output_style detect_output_style(bool json) {
     const bool table = !json && isatty(STDOUT_FILENO) == 1;
     const char* no_colour = std::getenv("NO_COLOR");
     const char* terminal = std::getenv("TERM");
@@ -108,54 +110,54 @@ look look_of_stdout(bool json) {
     return {table, table && !plain, sized ? size.ws_col : std::size_t{0}};
 }
 
-cell::cell(std::string shown, colour painted) : paint(painted) {
-    const utf8 here;
-    for (std::string_view rest = shown; !rest.empty();) {
-        const character next = first_of(rest);
-        text += next.steers() ? "?" : rest.substr(0, next.bytes);
+cell::cell(std::string content, colour content_colour) : text_colour(content_colour) {
+    const utf8_scope utf8;
+    for (std::string_view rest = content; !rest.empty();) {
+        const character next = read_character(rest);
+        text += next.is_unsafe() ? "?" : rest.substr(0, next.bytes);
         rest.remove_prefix(next.bytes);
     }
 }
 
-std::string painted(std::string_view text, colour with, bool colours) {
-    if (!colours || with == colour::none) return std::string(text);
-    return std::string(code_of(with)).append(text).append("\033[0m");
+std::string colourize(std::string_view text, colour text_colour, bool colours) {
+    if (!colours || text_colour == colour::none) return std::string(text);
+    return std::string(escape_code(text_colour)).append(text).append("\033[0m");
 }
 
-table::table(std::vector<column> columns, std::ostream& out, const look& how)
-    : columns_(std::move(columns)), out_(out), how_(how) {
-    for (const auto& one : columns_)
-        widths_.push_back(width_of(one.head));
+table::table(std::vector<column> columns, std::ostream& out, const output_style& style)
+    : columns_(std::move(columns)), out_(out), style_(style) {
+    for (const auto& each : columns_)
+        widths_.push_back(display_width(each.header));
 }
 
 void table::print(const std::vector<std::vector<cell>>& lines) {
     for (const auto& line : lines) {
         for (std::size_t i = 0; i < columns_.size(); ++i)
-            widths_[i] = std::max(widths_[i], width_of(line[i].text));
+            widths_[i] = std::max(widths_[i], display_width(line[i].text));
     }
-    const auto widths = fitting();
-    if (!std::exchange(begun_, true)) {
-        std::vector<cell> heads;
-        for (const auto& one : columns_)
-            heads.emplace_back(one.head, colour::faint);
-        print_line(heads, widths);
+    const auto widths = fit_widths();
+    if (!std::exchange(header_printed_, true)) {
+        std::vector<cell> headers;
+        for (const auto& each : columns_)
+            headers.emplace_back(each.header, colour::faint);
+        print_line(headers, widths);
     }
     for (const auto& line : lines)
         print_line(line, widths);
 }
 
-std::vector<std::size_t> table::fitting() const {
+std::vector<std::size_t> table::fit_widths() const {
     auto out = widths_;
     auto total = std::accumulate(out.begin(), out.end(), 2 * (out.size() - 1));
-    while (how_.width > 0 && total > how_.width) {
-        auto longest = out.end();
+    while (style_.width > 0 && total > style_.width) {
+        auto widest = out.end();
         for (std::size_t i = 0; i < out.size(); ++i) {
-            const auto here = out.begin() + static_cast<std::ptrdiff_t>(i);
-            if (columns_[i].elastic && *here > elastic_min && (longest == out.end() || *here > *longest))
-                longest = here;
+            const auto candidate = out.begin() + static_cast<std::ptrdiff_t>(i);
+            if (columns_[i].elastic && *candidate > elastic_min && (widest == out.end() || *candidate > *widest))
+                widest = candidate;
         }
-        if (longest == out.end()) break;
-        --*longest;
+        if (widest == out.end()) break;
+        --*widest;
         --total;
     }
     return out;
@@ -163,12 +165,12 @@ std::vector<std::size_t> table::fitting() const {
 
 void table::print_line(const std::vector<cell>& line, const std::vector<std::size_t>& widths) {
     for (std::size_t i = 0; i < columns_.size(); ++i) {
-        const std::string text = cut(line[i].text, widths[i]);
-        const std::string gap(widths[i] - width_of(text), ' ');
+        const std::string text = truncate_text(line[i].text, widths[i]);
+        const std::string gap(widths[i] - display_width(text), ' ');
         const bool last = i + 1 == columns_.size();
-        if (columns_[i].right) out_ << gap;
-        out_ << painted(text, line[i].paint, how_.colours);
-        if (!columns_[i].right && !last) out_ << gap;
+        if (columns_[i].align_right) out_ << gap;
+        out_ << colourize(text, line[i].text_colour, style_.colours);
+        if (!columns_[i].align_right && !last) out_ << gap;
         out_ << (last ? "\n" : "  ");
     }
 }

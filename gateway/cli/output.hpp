@@ -9,55 +9,55 @@
 namespace fencegate::cli {
 
 /// How results are shown.
-struct look {
+struct output_style {
     bool table = false;     ///< Else JSON lines.
     bool colours = false;   ///< Only in a table.
-    std::size_t width = 0;  ///< Of the terminal, in characters; 0: not known.
+    std::size_t width = 0;  ///< Columns of the terminal; 0: not known.
 };
 
-/// A table on a terminal, with colours unless NO_COLOR is set (no-color.org) or TERM is dumb; JSON lines elsewhere and
-/// with `json`.
-look look_of_stdout(bool json);
+/// Chooses a table when standard output is a terminal, with colours unless NO_COLOR is set (no-color.org) or TERM is
+/// dumb. Chooses JSON lines elsewhere, and when `json` is true.
+output_style detect_output_style(bool json);
 
 enum class colour { none, red, green, yellow, faint };
 
-/// A text of a table. Control characters, also those that turn the writing around, are shown as `?`: what the gateway
-/// gives must not steer the terminal.
+/// One cell of a table. Control characters and those that change the direction of writing are replaced by `?`, so that
+/// a text from the gateway can't control the terminal.
 struct cell {
-    cell(std::string shown, colour painted = colour::none);
+    cell(std::string content, colour content_colour = colour::none);
     std::string text;
-    colour paint;
+    colour text_colour;
 };
 
-/// The text between the codes of a colour, or as it is.
-std::string painted(std::string_view text, colour with, bool colours);
+/// Returns the text between the escape codes of a colour; unchanged when `colours` is false.
+std::string colourize(std::string_view text, colour text_colour, bool colours);
 
-/// Lines of cells in columns as wide as their widest cell so far. Where that is wider than the terminal, the texts of
-/// elastic columns are cut, the longest first, down to elastic_min.
+/// Prints lines of cells in columns that are as wide as their widest cell so far. When the table is wider than the
+/// terminal, truncates the elastic columns, the widest first, down to elastic_min.
 class table {
   public:
     static constexpr std::size_t elastic_min = 12;
 
     struct column {
-        std::string head;
-        bool right = false;    ///< Numbers.
-        bool elastic = false;  ///< May be cut.
+        std::string header;
+        bool align_right = false;
+        bool elastic = false;  ///< May be truncated.
     };
 
-    table(std::vector<column> columns, std::ostream& out, const look& how);
+    table(std::vector<column> columns, std::ostream& out, const output_style& style);
 
-    /// Prints them, the heads before the first.
+    /// Prints the lines; the first call prints the headers first.
     void print(const std::vector<std::vector<cell>>& lines);
 
   private:
-    std::vector<std::size_t> fitting() const;
+    std::vector<std::size_t> fit_widths() const;
     void print_line(const std::vector<cell>& line, const std::vector<std::size_t>& widths);
 
     std::vector<column> columns_;
     std::vector<std::size_t> widths_;
     std::ostream& out_;
-    look how_;
-    bool begun_ = false;
+    output_style style_;
+    bool header_printed_ = false;
 };
 
 }  // namespace fencegate::cli

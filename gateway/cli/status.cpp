@@ -15,75 +15,75 @@ namespace {
 
 namespace json = boost::json;
 
-/// As the metrics tell it; empty if they do not.
-std::string version_of(const client& gateway) {
-    request what;
-    what.target = "/metrics";
-    what.accept = "text/plain";
-    const answer got = gateway.call(std::move(what));
+/// Reads the gateway's version from its metrics; empty if they do not contain it.
+std::string read_version(const client& gateway) {
+    http_request request;
+    request.target = "/metrics";
+    request.accept = "text/plain";
+    const http_response response = gateway.call(std::move(request));
     constexpr std::string_view label = "fencegate_build_info{version=\"";
-    const auto at = got.body.find(label);
-    if (!got.ok() || at == std::string::npos) return {};
-    const auto begin = at + label.size();
-    return got.body.substr(begin, got.body.find('"', begin) - begin);
+    const auto found = response.body.find(label);
+    if (!response.is_success() || found == std::string::npos) return {};
+    const auto begin = found + label.size();
+    return response.body.substr(begin, response.body.find('"', begin) - begin);
 }
 
-colour colour_of(std::string_view state) {
+colour state_colour(std::string_view state) {
     if (state == "voting") return colour::green;
     return state == "quarantined" ? colour::yellow : colour::red;
 }
 
-std::string latency_of(const json::object& node) {
-    const auto us = number(node, "latency_us");
+std::string format_latency(const json::object& node) {
+    const auto us = get_integer(node, "latency_us");
     if (!us) return "-";
     char text[32];
     std::snprintf(text, sizeof text, "%.2fms", static_cast<double>(*us) / 1000);
     return text;
 }
 
-std::vector<cell> line_of(const json::object& node) {
-    const std::string state = text(node, "state");
-    const auto quarantine = number(node, "quarantine_left_ms").value_or(0);
-    const auto endless = number(node, "keys_without_ttl");
-    return {text(node, "name"),
-            cell(state, colour_of(state)),
-            shown(node, "epoch"),
-            latency_of(node),
+std::vector<cell> make_node_line(const json::object& node) {
+    const std::string state = get_text(node, "state");
+    const auto quarantine = get_integer(node, "quarantine_left_ms").value_or(0);
+    const auto keys_without_ttl = get_integer(node, "keys_without_ttl");
+    return {get_text(node, "name"),
+            cell(state, state_colour(state)),
+            display_text(node, "epoch"),
+            format_latency(node),
             quarantine > 0 ? format_duration(std::chrono::milliseconds(quarantine)) : "-",
-            cell(shown(node, "keys_without_ttl"), endless.value_or(0) > 0 ? colour::red : colour::none),
-            shown(node, "detail")};
+            cell(display_text(node, "keys_without_ttl"), keys_without_ttl.value_or(0) > 0 ? colour::red : colour::none),
+            display_text(node, "detail")};
 }
 
 }  // namespace
 
 int show_status(const client& gateway, bool json_lines) {
-    request probe;
+    http_request probe;
     probe.target = "/readyz";
-    const answer readiness = gateway.call(std::move(probe));
-    const bool ready = readiness.ok();
-    const std::string version = version_of(gateway);
-    const look how = look_of_stdout(json_lines);
-    if (how.table) {
-        std::cout << gateway.at().origin() << gateway.at().base << "  "
-                  << painted(ready ? "ready" : "not ready", ready ? colour::green : colour::red, how.colours)
+    const http_response readiness = gateway.call(std::move(probe));
+    const bool ready = readiness.is_success();
+    const std::string version = read_version(gateway);
+    const output_style style = detect_output_style(json_lines);
+    if (style.table) {
+        std::cout << gateway.address().origin() << gateway.address().base << "  "
+                  << colourize(ready ? "ready" : "not ready", ready ? colour::green : colour::red, style.colours)
                   << (version.empty() ? "" : "  version " + version) << "\n";
     } else {
-        json::object line{{"gateway", gateway.at().origin() + gateway.at().base}, {"ready", ready}};
+        json::object line{{"gateway", gateway.address().origin() + gateway.address().base}, {"ready", ready}};
         line["version"] = version.empty() ? json::value() : json::value(version);
         std::cout << json::serialize(line) << "\n";
     }
     std::cout.flush();
     if (!ready) std::cerr << "fencegate status: " << describe(readiness) << "\n";
 
-    const json::value answered = gateway.get("/v1/nodes");
+    const json::value response = gateway.get("/v1/nodes");
     std::vector<std::vector<cell>> lines;
-    for (const auto& node : answered.at("nodes").as_array()) {
-        if (how.table)
-            lines.push_back(line_of(node.as_object()));
+    for (const auto& node : response.at("nodes").as_array()) {
+        if (style.table)
+            lines.push_back(make_node_line(node.as_object()));
         else
             std::cout << json::serialize(node) << "\n";
     }
-    if (how.table) {
+    if (style.table) {
         table({{"node"},
                {"state"},
                {"epoch", true},
@@ -91,7 +91,7 @@ int show_status(const client& gateway, bool json_lines) {
                {"quarantine", true},
                {"no ttl", true},
                {"detail", false, true}},
-              std::cout, how)
+              std::cout, style)
             .print(lines);
     }
     return ready ? exit_ok : exit_failed;

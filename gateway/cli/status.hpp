@@ -4,9 +4,10 @@
 
 namespace fencegate::cli {
 
-/// Shows whether a gateway is ready, its version and the nodes as it sees them.
+/// Prints whether a gateway is ready, its version and the state of its Redis nodes.
 ///
-/// Out: exit_ok if it is ready, else exit_failed. Throws unreachable, refused.
+/// Out:    exit_ok if the gateway is ready, else exit_failed.
+/// Errors: throws gateway_unreachable, gateway_refusal.
 int show_status(const client& gateway, bool json);
 
 }  // namespace fencegate::cli

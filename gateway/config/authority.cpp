@@ -51,7 +51,7 @@ std::optional<authority> parse_authority(std::string_view text) {
         host = text.substr(0, colon);
         rest = text.substr(colon);
     }
-    // A colon without a port is allowed, and means the scheme's own (RFC 3986, 3.2.3).
+    // A colon without a port is allowed and means the scheme's default port (RFC 3986, 3.2.3).
     if (!rest.empty() && rest != ":") {
         out.port = rest.starts_with(':') ? parse_port(rest.substr(1)) : std::nullopt;
         if (!out.port) return std::nullopt;

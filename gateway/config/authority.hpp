@@ -7,23 +7,24 @@
 
 namespace fencegate {
 
-/// A host and, where one is given, a port: the value of a header Host, of an Origin behind its scheme, or of an entry
-/// of http.allowed_hosts.
+/// A host and an optional port: the value of a header Host, of an Origin without its scheme, or of an entry of
+/// http.allowed_hosts.
 struct authority {
-    std::string
-        host;  ///< Lower case, without a trailing dot; an IP address in its shortest form, IPv6 without brackets.
+    /// Lower case, without a trailing dot; an IP address in its shortest form, IPv6 without brackets.
+    std::string host;
     std::optional<std::uint16_t> port;
     friend bool operator==(const authority&, const authority&) = default;
 };
 
-/// Parses `host`, `host:port`, `[IPv6]` and `[IPv6]:port` (RFC 3986, 3.2.2). Out: empty if the text is none of them,
-/// has user information, or is longer than a host name may be.
+/// Parses `host`, `host:port`, `[IPv6]` and `[IPv6]:port` (RFC 3986, 3.2.2).
+///
+/// Out: empty if the text is none of them, has user information, or is longer than a host name may be.
 std::optional<authority> parse_authority(std::string_view text);
 
-/// True for localhost, the names below it (RFC 6761, 6.3), 127.0.0.0/8 and ::1, also as IPv4 inside IPv6.
+/// Returns whether `host` is localhost, a name below it (RFC 6761, 6.3), in 127.0.0.0/8, or ::1.
 bool is_loopback_host(std::string_view host);
 
-/// An IP address in its shortest form, an IPv4 address inside IPv6 as IPv4; empty if the text is no IP address.
+/// Returns an IP address in its shortest form, an IPv4-mapped address as IPv4; empty if the text is no IP address.
 std::string canonical_address(const std::string& text);
 
 }  // namespace fencegate

@@ -30,8 +30,8 @@ constexpr std::size_t principal_max_bytes = 128;
 constexpr std::size_t allowed_hosts_max = 100;
 constexpr const char* signing_key_variable = "FENCEGATE_SIGNING_KEY";
 
-/// A secret that stands elsewhere: read it into `target`. Relative paths start at the configuration's own folder, so
-/// that the file means the same wherever the gateway is started.
+/// Reads a secret from the file that a value names. Relative paths start at the configuration's folder, so that they do
+/// not depend on where the gateway is started.
 read_value secret_file(std::string& target, const std::filesystem::path& folder) {
     return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
         std::string name, fault;
@@ -67,17 +67,18 @@ bool is_plain_name(const std::string& text, std::size_t bytes_max) {
 }
 
 read_value scope_list(std::set<scope>& target) {
-    const auto one = [&target](std::size_t, const YAML::Node& node, const std::string& path, fault_list& faults) {
+    const auto read_scope = [&target](std::size_t, const YAML::Node& node, const std::string& path,
+                                      fault_list& faults) {
         std::optional<scope> value;
-        one_of<std::optional<scope>>(value, {{"leases", scope::leases},
+        choice<std::optional<scope>>(value, {{"leases", scope::leases},
                                              {"writes", scope::writes},
                                              {"history", scope::history},
                                              {"operate", scope::operate},
                                              {"bare_tokens", scope::bare_tokens}})(node, path, faults);
         if (value) target.insert(*value);
     };
-    return [one](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        list(one)(node, path, faults);
+    return [read_scope](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        list(read_scope)(node, path, faults);
         if (node.IsNull() || (node.IsSequence() && node.size() == 0)) faults.add(path, "must name at least one scope");
     };
 }
@@ -92,21 +93,21 @@ void read_api_key(const YAML::Node& node, const std::string& path, fault_list& f
         {"key_file", secret_file(plain, folder)},
         {"scopes", scope_list(read.scopes), true},
     })(node, path, faults);
-    const bool by_hash = node.IsMap() && node["key_sha256"];
-    const bool by_file = node.IsMap() && node["key_file"];
-    if (by_hash == by_file && !faults.covers(path)) faults.add(path, "needs either key_sha256 or key_file");
+    const bool has_hash = node.IsMap() && node["key_sha256"];
+    const bool has_file = node.IsMap() && node["key_file"];
+    if (has_hash == has_file && !faults.covers(path)) faults.add(path, "needs either key_sha256 or key_file");
     if (!is_plain_name(read.principal, principal_max_bytes)) {
         faults.add(path + ".principal", "must be at most 128 bytes without control characters");
     }
-    if (by_hash && !is_sha256(read.key_sha256))
+    if (has_hash && !is_sha256(read.key_sha256))
         faults.add(path + ".key_sha256", "must be 64 lower-case hexadecimal digits");
-    if (by_file && !plain.empty()) {
+    if (has_file && !plain.empty()) {
         if (plain.size() < api_key_min_bytes) faults.add(path + ".key_file", "the key in it is shorter than 16 bytes");
         read.key_sha256 = sha256_hex(plain);
     }
-    for (const auto& other : keys) {
-        if (!other.key_sha256.empty() && other.key_sha256 == read.key_sha256)
-            faults.add(path, "has the key of " + other.principal + " again");
+    for (const auto& earlier : keys) {
+        if (!earlier.key_sha256.empty() && earlier.key_sha256 == read.key_sha256)
+            faults.add(path, "has the key of " + earlier.principal + " again");
     }
     keys.push_back(std::move(read));
 }
@@ -134,12 +135,12 @@ void read_node(const YAML::Node& node, const std::string& path, fault_list& faul
         {"password_env", secret_variable(read.password)},
     })(node, path, faults);
     if (node.IsMap() && node["password_file"] && node["password_env"]) {
-        faults.add(path + ".password_env", "stands beside password_file; give one of them");
+        faults.add(path + ".password_env", "is given together with password_file; give only one of them");
     }
-    nodes.push_back(std::move(read));  // A faulty one too, so that the number of nodes is judged rightly.
+    nodes.push_back(std::move(read));  // also a faulty one, so that the number of nodes is checked correctly
 }
 
-/// The whole file. The bounds are those of the docstrings in config.hpp and lockcore/config.hpp.
+/// Reads the whole file. The bounds are those of the docstrings in config.hpp and lockcore/config.hpp.
 read_value whole_file(config& cfg, const std::filesystem::path& folder) {
     const auto api_keys = [&cfg, folder](std::size_t i, const YAML::Node& node, const std::string& path,
                                          fault_list& faults) {
@@ -203,13 +204,13 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
         {"audit",
          mapping({
              {"buffer_max", integer(cfg.audit.buffer_max, 1'000, 10'000'000)},
-             {"on_full", one_of<on_full>(cfg.audit.when_full, {{"refuse", on_full::refuse}, {"drop", on_full::drop}})},
+             {"on_full", choice<on_full>(cfg.audit.when_full, {{"refuse", on_full::refuse}, {"drop", on_full::drop}})},
          })},
         {"history", mapping({{"keep_days", integer(cfg.history.keep_days, 0, 36'500)}})},
         {"log",
          mapping({
              {"level",
-              one_of<std::string>(
+              choice<std::string>(
                   cfg.log.level,
                   {{"trace", "trace"}, {"debug", "debug"}, {"info", "info"}, {"warn", "warn"}, {"error", "error"}})},
              {"json", boolean(cfg.log.json)},
@@ -217,7 +218,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
     });
 }
 
-/// Nothing, "loopback" or "other": what inet_pton makes of an address.
+/// The kind of a listen address.
 enum class address_kind { not_an_address, loopback, other };
 
 address_kind kind_of_address(const std::string& text) {
@@ -256,7 +257,7 @@ void check_signing_key(config& cfg, fault_list& faults) {
     }
 }
 
-/// The protocol's own rules, under the names that the file uses for them.
+/// Checks the rules of the lock protocol, and names the file's paths in the faults.
 void check_locks(const lockcore::config& locks, fault_list& faults) {
     static constexpr std::array<std::string_view, 4> of_redis{"nodes", "node_timeout", "node_dead_after",
                                                               "node_queue_max"};
@@ -274,11 +275,11 @@ void check_locks(const lockcore::config& locks, fault_list& faults) {
     }
 }
 
-/// fencing.keep_history refuses less, so that a gateway's role can't wipe what it has just done.
+/// Checks keep_days. fencing.keep_history refuses fewer days too, so that a gateway's role cannot delete recent events.
 void check_history(const history_config& history, fault_list& faults) {
     if (history.keep_days >= 1 && history.keep_days < 7 && !faults.covers("history.keep_days"))
         faults.add("history.keep_days",
-                   "is " + std::to_string(history.keep_days) + "; it is 0 (for ever) or at least 7");
+                   "is " + std::to_string(history.keep_days) + "; it has to be 0 (for ever) or at least 7");
 }
 
 void check_bodies(const http_config& http, fault_list& faults) {
@@ -296,7 +297,7 @@ void check_postgres(const postgres_config& postgres, fault_list& faults) {
     }
 }
 
-/// The file's text, or a fault named after the file.
+/// Returns the file's text; empty after it added a fault with the file's name.
 std::optional<std::string> read_file(const std::filesystem::path& file, fault_list& faults) {
     std::error_code ignored;
     if (std::filesystem::is_directory(file, ignored)) {
@@ -304,14 +305,14 @@ std::optional<std::string> read_file(const std::filesystem::path& file, fault_li
         return std::nullopt;
     }
     errno = 0;
-    std::ifstream in(file, std::ios::binary);
-    if (!in) {
+    std::ifstream input(file, std::ios::binary);
+    if (!input) {
         faults.add(file.string(), std::string("cannot be read: ") + std::strerror(errno == 0 ? EIO : errno));
         return std::nullopt;
     }
     std::string text(file_max_bytes + 1, '\0');
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(in.gcount()));
+    input.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(input.gcount()));
     if (text.size() > file_max_bytes) {
         faults.add(file.string(), "is larger than 1 MiB");
         return std::nullopt;

@@ -23,7 +23,7 @@ enum class scope {
     bare_tokens,  ///< Write with a token of another issuer.
 };
 
-/// One who may call. The key itself is not kept, only its SHA-256.
+/// A principal's API key. Only the SHA-256 of the key is kept.
 struct api_key {
     std::string principal;   ///< Name in history and logs.
     std::string key_sha256;  ///< 64 lower-case hexadecimal digits.
@@ -33,78 +33,82 @@ struct api_key {
 struct http_config {
     std::string address = "127.0.0.1";  ///< Where to listen. Without `auth.api_keys` only loopback is allowed.
     std::uint16_t port = 8080;          ///< 0: any free port; it is logged.
-    unsigned threads =
-        1;  ///< Threads, each with its own loop, connections to Redis and share of the resources. 1 to 64.
+    /// Threads, each with its own event loop, connections to Redis and share of the resources. 1 to 64.
+    unsigned threads = 1;
     std::size_t body_max_bytes = 1 << 20;  ///< Larger bodies: 413. 1 KiB to 64 MiB.
-    std::vector<authority> allowed_hosts;  ///< Hosts that requests may name, beside loopback and the address that they
-                                           ///< arrived at; their origins too. At most 100.
+    /// Hosts and origins that requests may name, beside loopback and the address at which they arrive. At most 100.
+    std::vector<authority> allowed_hosts;
     std::size_t header_max_bytes = 16 << 10;  ///< Larger heads: 431. 1 KiB to 1 MiB.
     std::size_t header_fields_max = 100;      ///< More header fields: 431. 16 to 10,000.
-    std::size_t connections_max = 10'000;  ///< More connections: the oldest idle one is closed for a new one, which is
-                                           ///< answered 503 where none is idle. 1 to 1,000,000. What the process may
-                                           ///< open bounds it too (file_limit).
-    std::size_t connections_per_address_max = 1'000;  ///< The same of one IPv4 address, or one IPv6 network of 64 bits;
-                                                      ///< 429. 0: no such limit. Up to 1,000,000.
-    /// Of all request bodies that are read or handled, with what parsing makes of them. At least twice body_max_bytes.
-    /// 1 MiB to 64 GiB.
+    /// Most open connections. A further one replaces the one that has been idle longest, or is answered 503 if none is
+    /// idle. 1 to 1,000,000. The limit of open files may lower it (file_limit).
+    std::size_t connections_max = 10'000;
+    /// Most connections from one IPv4 address or one IPv6 /64 network; a further one is answered 429 if none is idle.
+    /// 0: no limit. Up to 1,000,000.
+    std::size_t connections_per_address_max = 1'000;
+    /// Memory of all request bodies that are being read or handled, parsed values included. At least twice
+    /// body_max_bytes. 1 MiB to 64 GiB.
     std::size_t bodies_max_bytes = 128 << 20;
-    /// Of all answers that are being made or that callers have not taken yet. 1 MiB to 64 GiB.
+    /// Memory of all answers that are being made or that callers have not read yet. 1 MiB to 64 GiB.
     std::size_t answers_max_bytes = 128 << 20;
-    std::chrono::milliseconds idle_timeout{
-        60'000};  ///< A connection without a request for so long is closed. 1 s to 1 h.
-    std::chrono::milliseconds request_timeout{
-        10'000};  ///< Deadline of a request, on top of what it may wait for a lease. 100 ms to 10 min.
+    /// A connection without a request for this long is closed. 1 s to 1 h.
+    std::chrono::milliseconds idle_timeout{60'000};
+    /// Deadline of a request, in addition to its wait for a lease. 100 ms to 10 min.
+    std::chrono::milliseconds request_timeout{10'000};
 };
 
 struct postgres_config {
-    std::string conninfo;  ///< libpq connection string, `host=… dbname=… user=…`. May hold a password; never logged. No
-                           ///< default.
-    unsigned connections = 4;  ///< Worker threads, one connection each; at most as many beside them, for writes that
-                               ///< call functions or wait for locks, again as many for reads, and one for idempotency
-                               ///< keys. 1 to 64.
-    std::size_t rows_max = 1'000;  ///< Most rows of one read of a table, whatever limit it asks for, and of one insert.
-                                   ///< 1 to 100,000.
-    std::size_t queue_max = 10'000;  ///< Requests waiting for a worker, of writes, of reads and of the history each;
-                                     ///< more: 503 overloaded. 1 to 1,000,000.
-    std::chrono::milliseconds statement_timeout{5'000};  ///< Longest time of one statement. 100 ms to 10 min.
-    std::chrono::milliseconds lock_timeout{
-        2'000};  ///< Longest wait for a guard row or a row lock; then 409 write-conflict. 10 ms to 1 min.
+    /// libpq connection string, `host=… dbname=… user=…`. May contain a password, so it is never logged. No default.
+    std::string conninfo;
+    /// Worker threads, one connection each. Isolated writes have up to as many connections again, as do reads; one more
+    /// connection looks up idempotency keys. 1 to 64.
+    unsigned connections = 4;
+    /// Most rows of one read of a table, also if its limit is higher, and of one insert. 1 to 100,000.
+    std::size_t rows_max = 1'000;
+    /// Requests that may wait for a worker, for writes, reads and the history each; more: 503 overloaded. 1 to
+    /// 1,000,000.
+    std::size_t queue_max = 10'000;
+    /// Longest time of one statement. 100 ms to 10 min.
+    std::chrono::milliseconds statement_timeout{5'000};
+    /// Longest wait for a guard row or a row lock; then 409 write-conflict. 10 ms to 1 min.
+    std::chrono::milliseconds lock_timeout{2'000};
 };
 
 struct writes_config {
-    std::chrono::milliseconds idempotency_ttl{
-        std::chrono::hours(24)};  ///< How long the outcome of a write with an Idempotency-Key is kept. 1 s to 30 days.
+    /// How long the outcome of a write with an Idempotency-Key is kept. 1 s to 30 days.
+    std::chrono::milliseconds idempotency_ttl{std::chrono::hours(24)};
 };
 
 enum class on_full { refuse, drop };
 
 struct audit_config {
-    std::size_t buffer_max = 100'000;     ///< Lease events waiting for PostgreSQL. 1,000 to 10,000,000.
-    on_full when_full = on_full::refuse;  ///< refuse: no new grants (503) while the buffer is full. drop: events are
-                                          ///< dropped and counted.
+    /// Lease events that may wait for PostgreSQL. 1,000 to 10,000,000.
+    std::size_t buffer_max = 100'000;
+    /// While the buffer is full, `refuse` grants no leases (503), `drop` drops and counts events.
+    on_full when_full = on_full::refuse;
 };
 
 struct history_config {
-    unsigned keep_days = 0;  ///< Weekly partitions that are wholly older are dropped. 0: none; else 7 to 36,500.
+    unsigned keep_days = 0;  ///< Weekly partitions that are entirely older are dropped. 0: none; else 7 to 36,500.
 };
 
 struct lease_config {
-    std::chrono::milliseconds leak_scan_interval{
-        60'000};              ///< Pause between two searches for leaked leases on the nodes. 0: none. Up to 1 day.
-    std::string signing_key;  ///< At least 32 bytes, from lease.signing_key_file or FENCEGATE_SIGNING_KEY. Equal on all
-                              ///< gateways. Never logged.
+    /// Pause between two searches for leaked leases on the nodes. 0: no search. Up to 1 day.
+    std::chrono::milliseconds leak_scan_interval{60'000};
+    /// At least 32 bytes, from lease.signing_key_file or FENCEGATE_SIGNING_KEY; equal on all gateways. Never logged.
+    std::string signing_key;
 };
 
 struct log_config {
     std::string level = "info";  ///< trace, debug, info, warn, error.
-    bool json = true;            ///< One JSON object a line; false: for people.
+    bool json = true;            ///< One JSON object per line; false: plain text.
 };
 
 struct config {
     http_config http;
     lease_config lease;
-    lockcore::config
-        locks;  ///< From `redis:` (nodes, node_timeout_ms, node_dead_after_ms) and `lease:` (default_ttl_ms, …).
+    /// From `redis:` (nodes, node_timeout_ms, …) and `lease:` (default_ttl_ms, …).
+    lockcore::config locks;
     postgres_config postgres;
     writes_config writes;
     audit_config audit;
@@ -118,7 +122,7 @@ using config_faults = std::vector<std::string>;
 
 /// Reads and checks a YAML file. Unknown keys are faults. All faults are reported at once.
 ///
-/// Out: the configuration with defaults filled in, or `faults` filled and the returned value unusable.
+/// Out: the configuration with defaults; if `faults` is not empty, the configuration is unusable.
 config load_config(const std::filesystem::path& file, config_faults& faults);
 
 }  // namespace fencegate

@@ -7,25 +7,24 @@
 namespace fencegate {
 namespace {
 
-/// More than any configuration asks for; a limit above it, or none, is the same.
+/// More files than any configuration needs; a higher limit counts as this.
 constexpr rlim_t files_useful = rlim_t{1} << 22U;
-/// Fewer connections of HTTP are no service.
+/// Fewest HTTP connections with which a gateway starts.
 constexpr std::size_t connections_min = 16;
 
 }  // namespace
 
 file_limit divide_files(std::size_t files, const config& cfg) {
-    constexpr std::size_t of_each_worker = 4;  // writes, isolated writes, reads, and one that is being connected anew
-    constexpr std::size_t of_single_purposes =
-        8;                                   // the history, the disk, idempotency keys, what is exposed, start and end
-    constexpr std::size_t of_each_node = 3;  // requests, messages, and one that is being connected anew
-    constexpr std::size_t of_each_thread = 6;   // its loop and its listening socket
-    constexpr std::size_t of_the_process = 32;  // standard streams, name resolution, a connection that is being refused
+    constexpr std::size_t per_worker = 4;       // writes, isolated writes, reads, and one that is reconnecting
+    constexpr std::size_t single_purposes = 8;  // history, group flush, idempotency keys, catalog, start and stop
+    constexpr std::size_t per_node = 3;         // requests, messages, and one that is reconnecting
+    constexpr std::size_t per_thread = 6;       // event loop and listening socket
+    constexpr std::size_t process_itself = 32;  // standard streams, name resolution, a connection that is being refused
     const std::size_t threads = cfg.http.threads;
     file_limit out;
     out.files = files;
-    out.reserved = of_each_worker * cfg.postgres.connections + of_single_purposes +
-                   of_each_node * cfg.locks.nodes.size() * threads + of_each_thread * threads + of_the_process;
+    out.reserved = per_worker * cfg.postgres.connections + single_purposes +
+                   per_node * cfg.locks.nodes.size() * threads + per_thread * threads + process_itself;
     if (files >= out.reserved + connections_min)
         out.connections = std::min(cfg.http.connections_max, files - out.reserved);
     else if (files > out.reserved && files - out.reserved >= cfg.http.connections_max)

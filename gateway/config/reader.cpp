@@ -8,7 +8,7 @@
 namespace fencegate::config_reader {
 namespace {
 
-/// Edits (one letter put in, left out or exchanged) that lead from one word to the other.
+/// Returns the edit distance (Levenshtein) of two words.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> row(b.size() + 1);
     std::iota(row.begin(), row.end(), std::size_t{0});
@@ -24,8 +24,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     return row[b.size()];
 }
 
-/// The known name that was probably meant. A forgotten or wrong unit (`max_ttl`, `max_ttl_s` for `max_ttl_ms`) counts
-/// as near.
+/// Returns the known name that was probably meant; empty if none is similar. A missing or wrong unit (`max_ttl` or
+/// `max_ttl_s` for `max_ttl_ms`) counts as similar.
 std::optional<std::string> nearest(std::string_view written, const std::vector<std::string>& names) {
     const std::string* best = nullptr;
     std::size_t best_distance = std::max<std::size_t>(2, written.size() / 3) + 1;
@@ -56,8 +56,8 @@ std::string child_path(const std::string& path, const std::string& key) {
 
 }  // namespace
 
-void fault_list::add(const std::string& path, const std::string& what) {
-    if (paths_.insert(path).second) faults_.push_back(path + ": " + what);
+void fault_list::add(const std::string& path, const std::string& detail) {
+    if (paths_.insert(path).second) faults_.push_back(path + ": " + detail);
 }
 
 bool fault_list::covers(std::string_view path) const {
@@ -75,7 +75,7 @@ read_value mapping(std::vector<field> fields) {
         if (node.IsMap()) {
             for (const auto& entry : node) {
                 if (!entry.first.IsScalar()) {
-                    faults.add(path.empty() ? "configuration" : path, "has a key that is not a word");
+                    faults.add(path.empty() ? "configuration" : path, "has a key that is not a scalar");
                     continue;
                 }
                 const std::string key = entry.first.Scalar();
@@ -85,12 +85,13 @@ read_value mapping(std::vector<field> fields) {
                     std::vector<std::string> names;
                     for (const auto& each : fields)
                         names.push_back(each.key);
-                    const auto meant = nearest(key, names);
-                    faults.add(child_path(path, key), "unknown key" + (meant ? "; did you mean " + *meant + "?"
-                                                                             : "; known here: " + joined(names)));
+                    const auto suggestion = nearest(key, names);
+                    faults.add(child_path(path, key),
+                               "unknown key" + (suggestion ? "; did you mean " + *suggestion + "?"
+                                                           : "; known here: " + joined(names)));
                 } else if (!seen.insert(key).second) {
                     faults.add(child_path(path, key),
-                               "stands twice (line " + std::to_string(entry.first.Mark().line + 1) + ")");
+                               "is given more than once (line " + std::to_string(entry.first.Mark().line + 1) + ")");
                 } else {
                     known->read(entry.second, child_path(path, key), faults);
                 }
@@ -173,9 +174,9 @@ read_value duration(std::chrono::milliseconds& target, std::chrono::milliseconds
     };
 }
 
-std::string not_one_of(std::string_view written, const std::vector<std::string>& names) {
+std::string describe_unknown_value(std::string_view written, const std::vector<std::string>& names) {
     std::string text = "\"" + std::string(written) + "\" is none of " + joined(names);
-    if (const auto meant = nearest(written, names)) text += "; did you mean " + *meant + "?";
+    if (const auto suggestion = nearest(written, names)) text += "; did you mean " + *suggestion + "?";
     return text;
 }
 

@@ -13,12 +13,12 @@
 
 namespace fencegate::config_reader {
 
-/// Collects faults, at most one a path: a value that is wrong in itself is not also reported as unfit for its
-/// neighbours.
+/// Collects faults, at most one for each path: a value that is wrong in itself is not also reported as inconsistent
+/// with another.
 class fault_list {
   public:
-    void add(const std::string& path, const std::string& what);
-    /// True if `path` or something that contains it is faulty already.
+    void add(const std::string& path, const std::string& detail);
+    /// Returns whether `path` or a path that contains it has a fault already.
     bool covers(std::string_view path) const;
     bool empty() const { return faults_.empty(); }
     const std::vector<std::string>& all() const { return faults_; }
@@ -28,7 +28,7 @@ class fault_list {
     std::set<std::string, std::less<>> paths_;
 };
 
-/// What a value of the file is read by; `path` names it in faults.
+/// Reads one value of the file; `path` names it in faults.
 using read_value = std::function<void(const YAML::Node& node, const std::string& path, fault_list& faults)>;
 
 /// One row of a section's table.
@@ -38,20 +38,20 @@ struct field {
     bool required = false;
 };
 
-/// A mapping with these keys and no others. An unknown key is a fault that suggests the nearest known one; so is a key
-/// that stands twice. Nothing at all (`http:`) is an empty mapping.
+/// Returns a reader for a mapping with these keys and no others. An unknown key is a fault, which suggests the nearest
+/// known key; a repeated key is a fault too. No value (`http:`) is an empty mapping.
 read_value mapping(std::vector<field> fields);
 
-/// A list of anything; `item` is called once an entry with its index and path `…[i]`.
+/// Returns a reader for a list, which calls `item` for each entry with its index and path `…[i]`.
 read_value list(
     std::function<void(std::size_t index, const YAML::Node& node, const std::string& path, fault_list& faults)> item);
 
-/// A string that is not empty. The value never shows in a fault: it may be a secret.
+/// Returns a reader for a string that is not empty. No fault contains the value, which may be a secret.
 read_value text(std::string& target);
 
 read_value boolean(bool& target);
 
-/// The value of `node` as an integer between the two; false and a fault otherwise.
+/// Reads an integer from `least` to `most` into `value`. Out: false after it added a fault.
 bool read_integer(const YAML::Node& node, const std::string& path, fault_list& faults, std::int64_t least,
                   std::int64_t most, std::int64_t& value);
 
@@ -63,36 +63,36 @@ read_value integer(T& target, std::int64_t least, std::int64_t most) {
     };
 }
 
-/// An integer of milliseconds; the bounds are of the same unit.
+/// Returns a reader for an integer of milliseconds.
 read_value duration(std::chrono::milliseconds& target, std::chrono::milliseconds least, std::chrono::milliseconds most);
 
-/// One of a few words.
+/// A name in the file and the value that it means.
 template <class T>
-struct word {
+struct named_value {
     std::string name;
     T value;
 };
 
-/// Says which words there are, and which of them is nearest to what was written.
-std::string not_one_of(std::string_view written, const std::vector<std::string>& names);
+/// Returns the fault for an unknown name: the known names and the nearest of them.
+std::string describe_unknown_value(std::string_view written, const std::vector<std::string>& names);
 
-/// The text of a scalar, or a fault.
+/// Reads the text of a scalar into `value`. Out: false after it added a fault.
 bool read_scalar(const YAML::Node& node, const std::string& path, fault_list& faults, std::string& value);
 
 template <class T>
-read_value one_of(T& target, std::vector<word<T>> words) {
-    return [&target, words = std::move(words)](const YAML::Node& node, const std::string& path, fault_list& faults) {
+read_value choice(T& target, std::vector<named_value<T>> values) {
+    return [&target, values = std::move(values)](const YAML::Node& node, const std::string& path, fault_list& faults) {
         std::string written;
         if (!read_scalar(node, path, faults, written)) return;
         std::vector<std::string> names;
-        for (const auto& each : words) {
+        for (const auto& each : values) {
             if (each.name == written) {
                 target = each.value;
                 return;
             }
             names.push_back(each.name);
         }
-        faults.add(path, not_one_of(written, names));
+        faults.add(path, describe_unknown_value(written, names));
     };
 }
 

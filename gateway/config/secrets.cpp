@@ -19,14 +19,14 @@ std::optional<std::string> read_secret(const std::filesystem::path& file, std::s
         return std::nullopt;
     }
     errno = 0;
-    std::ifstream in(file, std::ios::binary);
-    if (!in) {
+    std::ifstream input(file, std::ios::binary);
+    if (!input) {
         fault = "cannot read " + file.string() + ": " + std::strerror(errno == 0 ? EIO : errno);
         return std::nullopt;
     }
     std::string text(secret_max_bytes + 1, '\0');
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(in.gcount()));
+    input.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(input.gcount()));
     if (text.size() > secret_max_bytes) {
         fault = file.string() + " is longer than " + std::to_string(secret_max_bytes) + " bytes";
         return std::nullopt;

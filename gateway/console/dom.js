@@ -1,8 +1,8 @@
-// Elements made of data. Text goes in as text nodes and nowhere else: names of resources and owners are hostile input.
+// Creates elements. Text is inserted only as text nodes, because names of resources and owners are untrusted input.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-function dress(element, attributes, children) {
+function initialize(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
@@ -13,21 +13,21 @@ function dress(element, attributes, children) {
 }
 
 /** el('button', {type: 'button', onclick: f}, 'text', child) */
-export const el = (name, attributes = {}, ...children) => dress(document.createElement(name), attributes, children);
-export const svg = (name, attributes = {}, ...children) => dress(document.createElementNS(SVG, name), attributes, children);
+export const el = (name, attributes = {}, ...children) => initialize(document.createElement(name), attributes, children);
+export const svg = (name, attributes = {}, ...children) => initialize(document.createElementNS(SVG, name), attributes, children);
 export const byId = id => document.getElementById(id);
 
-/** Sets the text only where it differs, so that nothing is selected away or announced anew. */
+/** Sets the text only if it differs, so that a selection stays and screen readers do not announce it again. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** The same for an attribute. */
+/** Sets the attribute only if it differs. */
 export function setAttribute(element, name, value) {
   if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }
 
-/** Says something to screen readers, once, when they have a moment. */
+/** Makes screen readers announce a text once. */
 export function announce(text) {
   const announcer = byId('announcer');
   announcer.textContent = '';
@@ -35,8 +35,8 @@ export function announce(text) {
 }
 
 /**
- * A table. `columns`: {label, numeric}. With roles of its own, because narrow screens show its rows as cards, and a table
- * that is displayed as blocks is none to a screen reader.
+ * Creates a table. `columns`: {label, numeric, hidden}. Sets explicit roles, because narrow screens show the rows as cards, and screen readers do not
+ * recognize a table with `display: block`.
  */
 export function table(caption, columns) {
   const head = el('tr', {role: 'row'}, columns.map(column => el('th', {scope: 'col', role: 'columnheader', class: column.numeric ? 'number' : null},
@@ -49,31 +49,31 @@ export function table(caption, columns) {
 export const row = attributes => el('tr', {role: 'row', ...attributes});
 export const cell = (column, ...content) => el('td', {role: 'cell', 'data-label': column.label, class: column.numeric ? 'number' : null}, content);
 
-/** A value that may be absent: a dash, which narrow screens leave out. */
-export function optional(column, value) {
-  const made = cell(column, value ?? '–');
+/** A cell whose value may be absent: shows a dash then, which narrow screens leave out. */
+export function optionalCell(column, value) {
+  const element = cell(column, value ?? '–');
   if (value === null || value === undefined || value === '') {
-    made.classList.add('nothing');
-    made.textContent = '–';
+    element.classList.add('no-value');
+    element.textContent = '–';
   }
-  return made;
+  return element;
 }
 
 /**
- * Shows `items` in `body` by key: a row that stays is updated in place, so that focus and selection stay too.
- * `make(item)` gives {row, update(item)}.
+ * Makes the rows of `body` show `items`, matched by key: updates an existing row in place, so that focus and selection stay.
+ * `makeRow(item)` returns {row, update(item)}.
  */
-export function reconcile(body, rows, items, keyOf, make) {
+export function reconcile(body, rows, items, keyOf, makeRow) {
   const seen = new Set();
-  let before = body.firstChild;
+  let next = body.firstChild;
   for (const item of items) {
     const id = keyOf(item);
     seen.add(id);
     let entry = rows.get(id);
-    if (!entry) rows.set(id, entry = make(item));
+    if (!entry) rows.set(id, entry = makeRow(item));
     entry.update(item);
-    if (entry.row === before) before = before.nextSibling;
-    else body.insertBefore(entry.row, before);
+    if (entry.row === next) next = next.nextSibling;
+    else body.insertBefore(entry.row, next);
   }
   for (const [id, entry] of rows) {
     if (seen.has(id)) continue;
@@ -82,14 +82,14 @@ export function reconcile(body, rows, items, keyOf, make) {
   }
 }
 
-/** What a panel says in place of data, or above data that is old: loading, empty, an error with a way out. */
+/** The state of a panel, shown in place of its data or above old data: loading, empty, or an error with a button to retry. */
 export class PanelState {
   constructor(panel) {
     this.panel = panel;
     this.body = panel.querySelector('.panel-body');
     this.note = el('div', {class: 'state'});
     this.body.before(this.note);
-    this.loading();
+    this.showLoading();
   }
 
   #show(kind, ...content) {
@@ -99,24 +99,24 @@ export class PanelState {
     this.note.hidden = content.length === 0;
   }
 
-  loading() { if (!this.loaded) this.#show('loading', el('p', {}, 'Loading…')); }
+  showLoading() { if (!this.loaded) this.#show('loading', el('p', {}, 'Loading…')); }
 
-  ready() {
+  showReady() {
     this.loaded = true;
     if (this.panel.dataset.state !== 'ready') this.#show('ready');
   }
 
-  empty(...words) {
+  showEmpty(...words) {
     this.loaded = true;
     this.#show('empty', el('p', {}, words));
   }
 
-  /** A problem; what was shown before stays, marked as old. */
-  failed(problem, retry) {
-    if (problem.status === 0 && this.loaded) return; // the top of the page says that the gateway is away
-    const told = `${problem.status} ${problem.title} ${problem.detail}`;
-    if (['failed', 'forbidden'].includes(this.panel.dataset.state) && this.told === told) return;
-    this.told = told;
+  /** Shows a problem. The data that was shown before stays. */
+  showProblem(problem, retry) {
+    if (problem.status === 0 && this.loaded) return; // the notice at the top of the page says that the gateway is unreachable
+    const text = `${problem.status} ${problem.title} ${problem.detail}`;
+    if (['failed', 'forbidden'].includes(this.panel.dataset.state) && this.problemText === text) return;
+    this.problemText = text;
     if (problem.status === 403) return this.#show('forbidden', el('p', {}, `This API key may not see this. ${problem.detail}`));
     this.#show('failed', el('p', {}, el('strong', {}, `${problem.title}.`), problem.detail ? ` ${problem.detail}` : ''),
       problem.requestId ? el('p', {class: 'muted small'}, `Request ${problem.requestId}`) : '',

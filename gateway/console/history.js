@@ -1,8 +1,8 @@
-// The history: filters that stand in the address bar, pages, and the whole of it as a file.
+// The history: filters, which the URL contains, pages, and downloads.
 
-import {address, call, json} from './api.js';
-import {byId, cell, el, optional, PanelState, reconcile, row, setText, table} from './dom.js';
-import {details, eventBadge, EVENTS, holder, timeAt} from './words.js';
+import {urlFor, call, fetchJson} from './api.js';
+import {byId, cell, el, optionalCell, PanelState, reconcile, row, setText, table} from './dom.js';
+import {details, eventBadge, EVENTS, holder, absoluteTime} from './words.js';
 import * as url from './url.js';
 
 const PAGE = 50;
@@ -10,24 +10,24 @@ const ROWS_MAX = 1000;
 const COLUMNS = [{label: 'When'}, {label: 'Event'}, {label: 'Resource'}, {label: 'Token', numeric: true}, {label: 'Fence', numeric: true},
   {label: 'Holder'}, {label: 'Detail'}];
 
-/** As the API calls them; `seldom`: behind "More filters". */
+/** Filters by their names in the API; `advanced` ones are below "More filters". */
 const FILTERS = [
   {name: 'resource_prefix', label: 'Resource begins with', placeholder: 'inventory/'},
   {name: 'event', label: 'Event', options: EVENTS},
   {name: 'owner', label: 'Owner'},
   {name: 'from', label: 'From', type: 'datetime-local'},
   {name: 'to', label: 'To', type: 'datetime-local'},
-  {name: 'resource', label: 'Resource is', seldom: true},
-  {name: 'principal', label: 'Principal', seldom: true},
-  {name: 'token_min', label: 'Token from', type: 'number', seldom: true},
-  {name: 'token_max', label: 'Token to', type: 'number', seldom: true},
-  {name: 'write_id', label: 'Write id', seldom: true},
-  {name: 'trace_id', label: 'Trace id', seldom: true},
-  {name: 'order', label: 'Order', options: {asc: {label: 'Oldest first'}}, unset: 'Newest first', seldom: true},
+  {name: 'resource', label: 'Resource is', advanced: true},
+  {name: 'principal', label: 'Principal', advanced: true},
+  {name: 'token_min', label: 'Token from', type: 'number', advanced: true},
+  {name: 'token_max', label: 'Token to', type: 'number', advanced: true},
+  {name: 'write_id', label: 'Write id', advanced: true},
+  {name: 'trace_id', label: 'Trace id', advanced: true},
+  {name: 'order', label: 'Order', options: {asc: {label: 'Oldest first'}}, unset: 'Newest first', advanced: true},
 ];
 const NAMES = FILTERS.map(filter => filter.name);
 
-/** RFC 3339 as the input of the viewer's own time has it, and back. */
+/** Converts between RFC 3339 and the local time of an input of type datetime-local. */
 const toLocal = iso => {
   const at = new Date(iso);
   if (Number.isNaN(at.getTime())) return '';
@@ -36,9 +36,9 @@ const toLocal = iso => {
 const toIso = local => (local ? new Date(local).toISOString() : '');
 
 export class History {
-  /** `show(resource)`: draw its timeline. */
-  constructor({show}) {
-    this.show = show;
+  /** `showTimeline(resource)` shows the timeline of a resource. */
+  constructor({showTimeline}) {
+    this.showTimeline = showTimeline;
     this.state = new PanelState(byId('history'));
     this.form = byId('history-form');
     this.inputs = new Map();
@@ -48,7 +48,7 @@ export class History {
     const {element, body} = table('History', COLUMNS);
     this.table = element;
     this.body = body;
-    this.more = el('button', {type: 'button', onclick: () => this.#older()}, 'Load more');
+    this.more = el('button', {type: 'button', onclick: () => this.#loadMore()}, 'Load more');
     this.foot = el('p', {class: 'muted small'});
     this.state.body.append(element, this.foot, this.more);
     this.more.hidden = this.table.hidden = true;
@@ -65,15 +65,15 @@ export class History {
       this.inputs.set(filter.name, input);
       return {filter, field: el('div', {class: 'field'}, el('label', {for: id}, filter.label), input)};
     });
-    this.seldom = el('details', {class: 'seldom'}, el('summary', {}, 'More filters'),
-      el('div', {class: 'fields'}, fields.filter(({filter}) => filter.seldom).map(({field}) => field)));
-    this.download = ['csv', 'ndjson'].map(kind => el('button', {type: 'button', class: 'quiet', onclick: () => this.#save(kind)}, kind.toUpperCase()));
+    this.advanced = el('details', {class: 'advanced'}, el('summary', {}, 'More filters'),
+      el('div', {class: 'fields'}, fields.filter(({filter}) => filter.advanced).map(({field}) => field)));
+    this.download = ['csv', 'ndjson'].map(kind => el('button', {type: 'button', class: 'quiet', onclick: () => this.#saveFile(kind)}, kind.toUpperCase()));
     this.form.append(
-      el('div', {class: 'fields'}, fields.filter(({filter}) => !filter.seldom).map(({field}) => field)),
-      this.seldom,
+      el('div', {class: 'fields'}, fields.filter(({filter}) => !filter.advanced).map(({field}) => field)),
+      this.advanced,
       el('div', {class: 'buttons'}, el('button', {type: 'submit', class: 'primary'}, 'Search'),
         el('button', {type: 'button', class: 'quiet', onclick: () => this.#clear()}, 'Clear'),
-        el('span', {class: 'spring'}), el('span', {class: 'muted small'}, 'Save all of it:'), this.download));
+        el('span', {class: 'spring'}), el('span', {class: 'muted small'}, 'Download all:'), this.download));
     this.form.addEventListener('submit', event => {
       event.preventDefault();
       url.write(this.#values());
@@ -81,12 +81,12 @@ export class History {
     });
   }
 
-  readAddress() {
+  readUrl() {
     const values = url.read(NAMES);
-    for (const {name, type, seldom} of FILTERS) {
+    for (const {name, type, advanced} of FILTERS) {
       const value = values[name] ?? '';
       this.inputs.get(name).value = type === 'datetime-local' && value ? toLocal(value) : value;
-      if (seldom && value) this.seldom.open = true;
+      if (advanced && value) this.advanced.open = true;
     }
   }
 
@@ -103,41 +103,41 @@ export class History {
     this.refresh();
   }
 
-  /** The first page, by what the address says: what is typed and not yet searched for stays out of it. */
+  /** Loads the first page with the filters of the URL; ignores inputs that were changed since the last search. */
   async refresh() {
-    this.asking?.abort();
-    const asking = this.asking = new AbortController();
+    this.request?.abort();
+    const request = this.request = new AbortController();
     try {
-      const page = await json(address('/v1/history', {...url.read(NAMES), limit: PAGE}), {signal: asking.signal});
+      const page = await fetchJson(urlFor('/v1/history', {...url.read(NAMES), limit: PAGE}), {signal: request.signal});
       this.pages = 1;
       this.#show(page.items, page.next_cursor);
-      if (page.items.length) this.state.ready();
-      else this.state.empty(Object.keys(url.read(NAMES)).length ? 'Nothing in the history is like that.' : 'The history is empty yet.');
+      if (page.items.length) this.state.showReady();
+      else this.state.showEmpty(Object.keys(url.read(NAMES)).length ? 'No event matches these filters.' : 'The history is empty.');
     } catch (problem) {
-      if (problem.name !== 'AbortError' && problem.status !== 401) this.state.failed(problem, () => this.refresh());
+      if (problem.name !== 'AbortError' && problem.status !== 401) this.state.showProblem(problem, () => this.refresh());
     }
   }
 
-  /** New events have come: shown where the first page is shown, newest first. */
-  follow() {
+  /** Shows new events if the first page is shown, newest first. */
+  refreshFirstPage() {
     const isFirst = this.pages === 1 && !('order' in url.read(['order'])) && !('to' in url.read(['to']));
     return isFirst ? this.refresh() : undefined;
   }
 
-  async #older() {
+  async #loadMore() {
     this.more.disabled = true;
     try {
-      const page = await json(address('/v1/history', {...url.read(NAMES), limit: PAGE, cursor: this.cursor}));
+      const page = await fetchJson(urlFor('/v1/history', {...url.read(NAMES), limit: PAGE, cursor: this.cursor}));
       this.pages += 1;
       this.#show([...this.items, ...page.items], page.next_cursor);
     } catch (problem) {
-      if (problem.status !== 401) this.state.failed(problem, () => this.#older());
+      if (problem.status !== 401) this.state.showProblem(problem, () => this.#loadMore());
     } finally {
       this.more.disabled = false;
     }
   }
 
-  /** A row that is there already stays, and with it the focus. */
+  /** Keeps the rows that exist already, so that the focus stays. */
   #show(items, cursor) {
     this.items = items;
     this.cursor = cursor;
@@ -145,25 +145,25 @@ export class History {
     reconcile(this.body, this.rows, items, item => item.id, item => ({row: this.#row(item), update() {}}));
     const shown = items.length;
     this.more.hidden = !this.cursor || shown >= ROWS_MAX;
-    const words = shown >= ROWS_MAX && this.cursor ? `The first ${ROWS_MAX}; narrow the search, or save all of it.` : this.pages > 1 ? `${shown} shown; new events wait until the next search.` : '';
+    const words = shown >= ROWS_MAX && this.cursor ? `The first ${ROWS_MAX}; narrow the search, or download all.` : this.pages > 1 ? `${shown} shown; search again to see new events.` : '';
     setText(this.foot, words);
   }
 
   #row(item) {
     const line = row({class: item.event === 'write_rejected' ? 'bad' : null, 'data-event': item.id});
-    const resource = item.resource && el('button', {type: 'button', class: 'link', title: 'Draw its timeline', onclick: () => this.show(item.resource)}, item.resource);
+    const resource = item.resource && el('button', {type: 'button', class: 'link', title: 'Show its timeline', onclick: () => this.showTimeline(item.resource)}, item.resource);
     const extra = [item.write_id ? `write ${item.write_id}` : '', details(item.detail)].filter(Boolean).join(', ');
-    line.append(cell(COLUMNS[0], timeAt(item.at)), cell(COLUMNS[1], eventBadge(item)), optional(COLUMNS[2], resource),
-      optional(COLUMNS[3], item.fencing_token), optional(COLUMNS[4], item.last_fencing_token),
-      optional(COLUMNS[5], holder(item)), cell(COLUMNS[6], el('span', {class: 'detail small'}, extra)));
+    line.append(cell(COLUMNS[0], absoluteTime(item.at)), cell(COLUMNS[1], eventBadge(item)), optionalCell(COLUMNS[2], resource),
+      optionalCell(COLUMNS[3], item.fencing_token), optionalCell(COLUMNS[4], item.last_fencing_token),
+      optionalCell(COLUMNS[5], holder(item)), cell(COLUMNS[6], el('span', {class: 'detail small'}, extra)));
     return line;
   }
 
-  /** With the API key in a header, which a plain link cannot send. */
-  async #save(kind) {
+  /** Downloads by fetch, because a link cannot send the API key. */
+  async #saveFile(kind) {
     for (const button of this.download) button.disabled = true;
     try {
-      const answer = await call(address('/v1/history', url.read(NAMES)), {accept: kind === 'csv' ? 'text/csv' : 'application/x-ndjson', within: 0});
+      const answer = await call(urlFor('/v1/history', url.read(NAMES)), {accept: kind === 'csv' ? 'text/csv' : 'application/x-ndjson', timeout: 0});
       const link = el('a', {href: URL.createObjectURL(await answer.blob()), download: `history.${kind}`});
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 10_000);

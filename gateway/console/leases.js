@@ -1,13 +1,13 @@
-// Who holds what now, for how long, and how many wait for it.
+// The live leases: holder, time left and number of waiting requests.
 
-import {address, json} from './api.js';
+import {urlFor, fetchJson} from './api.js';
 import {byId, cell, el, PanelState, reconcile, row, setAttribute, setText, table} from './dom.js';
-import {count, duration, holder, now, timeAgo} from './words.js';
+import {count, duration, holder, now, relativeTime} from './words.js';
 import * as url from './url.js';
 
 const PAGE = 100;
-const PAGE_MAX = 1000; // as many as a gateway lists at once
-const LONGEST_REST = 20_000;
+const PAGE_MAX = 1000; // the most that a gateway returns at once
+const POLL_PAUSE_MAX = 20_000;
 const COLUMNS = {
   resource: {label: 'Resource'},
   holder: {label: 'Holder'},
@@ -19,9 +19,12 @@ const COLUMNS = {
 };
 
 export class Leases {
-  /** `show(resource)`: draw its timeline. `revoke(lease, button)`. `told(page)`: each listing that came; null where there was none. */
-  constructor({show, revoke, told}) {
-    Object.assign(this, {show, revoke, told});
+  /**
+   * `showTimeline(resource)` shows the timeline of a resource. `revoke(lease, button)` opens the dialog. `onListed(page)` is called with each list,
+   * or with null after an error.
+   */
+  constructor({showTimeline, revoke, onListed}) {
+    Object.assign(this, {showTimeline, revoke, onListed});
     this.state = new PanelState(byId('leases'));
     this.rows = new Map();
     this.mayRevoke = false;
@@ -49,45 +52,45 @@ export class Leases {
     this.scroller.hidden = true;
   }
 
-  readAddress() { this.filter.value = url.read(['leases']).leases ?? ''; }
+  readUrl() { this.filter.value = url.read(['leases']).leases ?? ''; }
 
-  /** Where the key may not operate, there is no button for it. */
-  allowRevoke(may) {
-    if (this.mayRevoke === may) return;
-    this.mayRevoke = may;
-    for (const {button} of this.rows.values()) button.hidden = !may;
+  /** Shows the buttons to revoke only if the API key has the scope `operate`. */
+  allowRevoke(allowed) {
+    if (this.mayRevoke === allowed) return;
+    this.mayRevoke = allowed;
+    for (const {button} of this.rows.values()) button.hidden = !allowed;
   }
 
-  /** A gateway makes one list at a time, so this asks for one at a time: what is wanted meanwhile is one more. */
+  /** Loads the list, one request at a time, because a gateway makes one list at a time. Calls meanwhile cause one more request. */
   async refresh() {
-    this.again = Boolean(this.asking);
-    if (this.asking) return;
+    this.repeat = Boolean(this.loading);
+    if (this.loading) return;
     do {
-      this.again = false;
-      this.asking = this.#ask();
-      await this.asking;
-    } while (this.again);
-    this.asking = undefined;
+      this.repeat = false;
+      this.loading = this.#load();
+      await this.loading;
+    } while (this.repeat);
+    this.loading = undefined;
   }
 
-  /** As refresh(), by itself: where a list takes the nodes long, it is asked for seldom. */
-  look() { if (performance.now() >= (this.restUntil ?? 0)) this.refresh(); }
+  /** As refresh(), for periodic calls: the slower the last list was, the longer the pause before the next one. */
+  poll() { if (performance.now() >= (this.nextPollAt ?? 0)) this.refresh(); }
 
-  async #ask() {
-    const began = performance.now();
+  async #load() {
+    const startedAt = performance.now();
     try {
-      this.#show(await json(address('/v1/leases', {resource_prefix: this.filter.value.trim(), limit: this.limit})));
-      const took = performance.now() - began;
-      this.restUntil = performance.now() + Math.min(took > 250 ? 4 * took : 0, LONGEST_REST);
+      this.#show(await fetchJson(urlFor('/v1/leases', {resource_prefix: this.filter.value.trim(), limit: this.limit})));
+      const took = performance.now() - startedAt;
+      this.nextPollAt = performance.now() + Math.min(took > 250 ? 4 * took : 0, POLL_PAUSE_MAX);
     } catch (problem) {
       if (problem.status === 401) return;
-      // Another console was first.
+      // The gateway makes a list for another caller.
       if (problem.status === 429) {
         setTimeout(() => this.refresh(), 300);
         return;
       }
-      this.state.failed(problem, () => this.refresh());
-      if (problem.status !== 0) this.told(null);
+      this.state.showProblem(problem, () => this.refresh());
+      if (problem.status !== 0) this.onListed(null);
     }
   }
 
@@ -98,16 +101,16 @@ export class Leases {
     this.live = new Map(items.map(item => [item.resource, item]));
     reconcile(this.body, this.rows, items, item => `${item.resource}\n${item.fencing_token}`, item => this.#makeRow(item));
     this.scroller.hidden = items.length === 0;
-    if (items.length) this.state.ready();
-    else if (this.filter.value.trim()) this.state.empty('No live lease has a resource that begins so.');
-    else this.state.empty('Nobody holds a lease now.');
+    if (items.length) this.state.showReady();
+    else if (this.filter.value.trim()) this.state.showEmpty('No live lease has a resource with this prefix.');
+    else this.state.showEmpty('There are no live leases.');
     const others = [...waiting].filter(([resource]) => !this.live.has(resource));
     const words = [];
-    if (page.next_cursor) words.push(`The first ${count(this.limit)} in order of name; narrow it by the resource's beginning.`);
+    if (page.next_cursor) words.push(`The first ${count(this.limit)} in order of name; enter a prefix to narrow the list.`);
     this.all.hidden = !page.next_cursor || this.limit === PAGE_MAX;
-    if (others.length) words.push(`Also waited for: ${others.map(([resource, waiters]) => `${resource} (${waiters})`).join(', ')}.`);
+    if (others.length) words.push(`Requests also wait for: ${others.map(([resource, waiters]) => `${resource} (${waiters})`).join(', ')}.`);
     setText(this.more, words.join(' '));
-    this.told({...page, items});
+    this.onListed({...page, items});
     this.nextTick = 0;
     this.tick();
   }
@@ -118,7 +121,7 @@ export class Leases {
     const button = el('button', {type: 'button', class: 'quiet danger', 'aria-label': `Revoke the lease on ${first.resource}`,
       onclick: () => this.revoke(lease, button)}, 'Revoke');
     button.hidden = !this.mayRevoke;
-    const name = el('button', {type: 'button', class: 'link', title: 'Draw its timeline', onclick: () => this.show(lease.resource)}, first.resource);
+    const name = el('button', {type: 'button', class: 'link', title: 'Show its timeline', onclick: () => this.showTimeline(lease.resource)}, first.resource);
     const holds = el('span', {class: 'muted'});
     const left = el('span', {class: 'left tabular'});
     const bar = el('progress', {class: 'left-bar', max: '100', value: '100', 'aria-hidden': 'true'});
@@ -129,7 +132,7 @@ export class Leases {
       cell(COLUMNS.resource, name),
       cell(COLUMNS.holder, el('span', {class: 'owner'}, holder(first)), holds),
       cell(COLUMNS.token, el('span', {class: 'tabular'}, String(first.fencing_token))),
-      cell(COLUMNS.since, timeAgo(first.granted_at)),
+      cell(COLUMNS.since, relativeTime(first.granted_at)),
       cell(COLUMNS.left, bar, left),
       waiting,
       cell(COLUMNS.action, button));
@@ -141,18 +144,18 @@ export class Leases {
         setText(holds, item.hold_count > 1 ? ` × ${item.hold_count}` : '');
         setText(waiters, item.waiters ? count(item.waiters) : '–');
         element.classList.toggle('awaited', item.waiters > 0);
-        waiting.classList.toggle('nothing', !item.waiters);
+        waiting.classList.toggle('no-value', !item.waiters);
       },
       tick(at) {
-        const rest = lease.until - at;
-        setText(left, rest > 0 ? duration(rest) : 'ending');
-        setAttribute(bar, 'value', String(Math.round(Math.max(0, Math.min(100, 100 * rest / longest)))));
-        element.classList.toggle('ending', rest < longest / 5);
+        const remaining = lease.until - at;
+        setText(left, remaining > 0 ? duration(remaining) : 'ending');
+        setAttribute(bar, 'value', String(Math.round(Math.max(0, Math.min(100, 100 * remaining / longest)))));
+        element.classList.toggle('ending', remaining < longest / 5);
       },
     };
   }
 
-  /** Time passes between two listings; for a long list in steps of a second. */
+  /** Updates the times left between two lists; only once per second if the list is long. */
   tick() {
     const at = now();
     if (this.rows.size > PAGE && at < this.nextTick) return;

@@ -1,30 +1,29 @@
-// What keeps the page live: the stream of the history while it can be had, a look every two seconds in any case, and
-// nothing at all while nobody looks.
+// Follows the stream of the history while the page is visible, and reconnects when it breaks. main.js polls meanwhile.
 
-import {follow} from './api.js';
+import {followStream} from './api.js';
 
 const STREAM = '/v1/history/stream';
-const AGAIN_FIRST = 1000;
-const AGAIN_MOST = 15_000;
-/** Without a sign of life for so long (the gateway gives one every 15 s) a stream is dead, whatever the network says. */
+const RECONNECT_PAUSE_FIRST = 1000;
+const RECONNECT_PAUSE_MAX = 15_000;
+/** A stream without data for this time is broken: the gateway sends a heartbeat every 10 s. */
 const SILENCE_MAX = 40_000;
 
 export class Live {
-  /** `event(item)` for each that lands; `state(word)`: 'live' or 'polling'. */
-  constructor({event, state}) {
-    Object.assign(this, {event, state, running: false, lastId: ''});
-    document.addEventListener('visibilitychange', () => { if (this.running) this.#adapt(); });
+  /** Calls `onEvent(item)` for each new event and `onState(state)` with 'live' or 'polling'. */
+  constructor({onEvent, onState}) {
+    Object.assign(this, {onEvent, onState, running: false, lastId: ''});
+    document.addEventListener('visibilitychange', () => { if (this.running) this.#applyVisibility(); });
   }
 
   start() {
     if (this.running) return;
     this.running = true;
-    this.#adapt();
+    this.#applyVisibility();
   }
 
-  #adapt() {
+  #applyVisibility() {
     if (document.visibilityState === 'hidden') {
-      this.lastId = ''; // all is asked for anew when somebody looks again
+      this.lastId = ''; // a visible page loads everything again
       return this.stream?.abort();
     }
     if (!this.stream || this.stream.signal.aborted) this.#follow();
@@ -32,32 +31,32 @@ export class Live {
 
   async #follow() {
     const stream = this.stream = new AbortController();
-    let pause = AGAIN_FIRST;
+    let pause = RECONNECT_PAUSE_FIRST;
     while (!stream.signal.aborted) {
       const attempt = new AbortController();
       const end = () => attempt.abort();
       stream.signal.addEventListener('abort', end);
       let silence = setTimeout(end, SILENCE_MAX);
       try {
-        await follow(STREAM, {
+        await followStream(STREAM, {
           signal: attempt.signal, lastId: this.lastId,
-          opened: () => {
-            pause = AGAIN_FIRST;
-            this.state('live');
+          onOpen: () => {
+            pause = RECONNECT_PAUSE_FIRST;
+            this.onState('live');
           },
-          each: message => {
+          onMessage: message => {
             clearTimeout(silence);
             silence = setTimeout(end, SILENCE_MAX);
             if (message.id) this.lastId = message.id;
-            if (message.data) this.event(JSON.parse(message.data));
+            if (message.data) this.onEvent(JSON.parse(message.data));
           },
         });
       } catch (fault) {
         if (stream.signal.aborted) break;
         if (fault.status === 401) return;
-        if (fault.status === 400) this.lastId = ''; // another history than before
+        if (fault.status === 400) this.lastId = ''; // the id is unknown, for example after the database was replaced
         if (fault.status === 403 || fault.status === 404) {
-          this.state('polling');
+          this.onState('polling');
           return;
         }
       } finally {
@@ -65,30 +64,30 @@ export class Live {
         stream.signal.removeEventListener('abort', end);
       }
       if (stream.signal.aborted) break;
-      this.state('polling');
+      this.onState('polling');
       await new Promise(resolve => { setTimeout(resolve, pause); });
-      pause = Math.min(pause * 2, AGAIN_MOST);
+      pause = Math.min(pause * 2, RECONNECT_PAUSE_MAX);
     }
   }
 }
 
-/** Runs `work` soon, not more often than every `ms`, and once at a time; what comes meanwhile is one more run. */
-export function atMostEvery(ms, work) {
+/** Returns a function that runs `work` soon, at most once per `ms` and one run at a time. Calls meanwhile cause one more run. */
+export function throttle(ms, work) {
   let last = -Infinity;
   let busy = false;
-  let again = false;
+  let repeat = false;
   const run = () => {
-    again = busy;
+    repeat = busy;
     if (busy) return;
     busy = true;
     setTimeout(async () => {
       last = performance.now();
-      again = false;
+      repeat = false;
       try {
         await work();
       } finally {
         busy = false;
-        if (again) run();
+        if (repeat) run();
       }
     }, Math.max(50, last + ms - performance.now()));
   };

@@ -1,23 +1,23 @@
-// Puts the panels together: who is signed in, what is asked for how often, and what is said about the gateway itself.
+// Connects the panels: signing in and out, polling, and the state of the gateway.
 
-import {call, json, key, listen} from './api.js';
+import {call, fetchJson, key, addConnectionListener} from './api.js';
 import {announce, byId, el, setText} from './dom.js';
 import {History} from './history.js';
 import {Leases} from './leases.js';
-import {atMostEvery, Live} from './live.js';
+import {throttle, Live} from './live.js';
 import {Nodes} from './nodes.js';
 import {Rates} from './rates.js';
 import {RevokeDialog} from './revoke.js';
 import {SignIn} from './sign_in.js';
 import {startTheme} from './theme.js';
 import {Timeline} from './timeline.js';
-import {count, isStale, learnTime, now, refreshTimes, shortTime} from './words.js';
+import {count, isStale, setServerTime, now, refreshTimes, shortTime} from './words.js';
 
-const LOOK_EVERY = 2000;
-const COUNT_EVERY = 30_000;
-/** A gateway that does not even say so much in this time hangs. */
-const READY_WITHIN = 8000;
-const FAREWELL = 'fencegate.farewell'; // why somebody was signed out, across the reload
+const POLL_INTERVAL = 2000;
+const RATES_INTERVAL = 30_000;
+/** A gateway that does not answer /readyz in this time hangs. */
+const READINESS_TIMEOUT = 8000;
+const SIGN_OUT_REASON = 'fencegate.sign_out_reason'; // in sessionStorage, shown after the reload
 
 const tiles = Object.fromEntries([['leases', 'Live leases'], ['waiting', 'Waiting here'], ['nodes', 'Nodes voting'], ['applied', 'Writes in the last hour'], ['refused', 'Writes refused, last hour']]
   .map(([name, label]) => {
@@ -26,118 +26,118 @@ const tiles = Object.fromEntries([['leases', 'Live leases'], ['waiting', 'Waitin
     return [name, value];
   }));
 
-function tile(name, text, look = '') {
+function setTile(name, text, style = '') {
   setText(tiles[name], text);
-  tiles[name].parentElement.className = `tile ${look}`;
+  tiles[name].parentElement.className = `tile ${style}`;
 }
 
-const show = resource => timeline.open(resource, {focus: true});
+const showTimeline = resource => timeline.open(resource, {focus: true});
 const revokeDialog = new RevokeDialog(() => leases.refresh());
 const leases = new Leases({
-  show,
+  showTimeline,
   revoke: (lease, button) => revokeDialog.open(lease, button),
-  told: page => {
+  onListed: page => {
     if (!page) {
-      tile('leases', '–');
-      return tile('waiting', '–');
+      setTile('leases', '–');
+      return setTile('waiting', '–');
     }
-    tile('leases', `${count(page.items.length)}${page.next_cursor ? '+' : ''}`);
-    tile('waiting', page.waiters === undefined ? '–' : count(page.waiters));
+    setTile('leases', `${count(page.items.length)}${page.next_cursor ? '+' : ''}`);
+    setTile('waiting', page.waiters === undefined ? '–' : count(page.waiters));
   },
 });
 const nodes = new Nodes({
-  allowed: may => leases.allowRevoke(may),
-  told: all => {
-    if (!all) return tile('nodes', '–');
+  onScope: mayOperate => leases.allowRevoke(mayOperate),
+  onListed: all => {
+    if (!all) return setTile('nodes', '–');
     const voting = all.filter(node => node.state === 'voting').length;
-    tile('nodes', `${voting} of ${all.length}`, voting === all.length ? '' : voting * 2 > all.length ? 'warn' : 'bad');
+    setTile('nodes', `${voting} of ${all.length}`, voting === all.length ? '' : voting * 2 > all.length ? 'warn' : 'bad');
   },
 });
 const rates = new Rates({
-  told: totals => {
+  onTotals: totals => {
     const refused = totals.write_rejected ?? 0;
-    tile('applied', count(totals.write_applied ?? 0));
-    tile('refused', count(refused), refused ? 'bad' : '');
+    setTile('applied', count(totals.write_applied ?? 0));
+    setTile('refused', count(refused), refused ? 'bad' : '');
   },
 });
 const timeline = new Timeline({liveLease: resource => leases.live.get(resource)});
-const history = new History({show});
-const signIn = new SignIn(() => enter());
+const history = new History({showTimeline});
+const signIn = new SignIn(() => showPanels());
 
-const leasesSoon = atMostEvery(500, () => leases.look());
-const nodesSoon = atMostEvery(500, () => nodes.refresh());
-const historySoon = atMostEvery(1000, () => history.follow());
-const timelineSoon = atMostEvery(500, () => timeline.refresh());
+const refreshLeasesSoon = throttle(500, () => leases.poll());
+const refreshNodesSoon = throttle(500, () => nodes.refresh());
+const refreshHistorySoon = throttle(1000, () => history.refreshFirstPage());
+const refreshTimelineSoon = throttle(500, () => timeline.refresh());
 
 let streaming = false;
 const live = new Live({
-  event: item => {
+  onEvent: item => {
     rates.add(item);
-    if (item.event.startsWith('lease_')) leasesSoon();
-    if (item.event.startsWith('node_')) nodesSoon();
-    if (item.resource === timeline.resource) timelineSoon();
-    historySoon();
+    if (item.event.startsWith('lease_')) refreshLeasesSoon();
+    if (item.event.startsWith('node_')) refreshNodesSoon();
+    if (item.resource === timeline.resource) refreshTimelineSoon();
+    refreshHistorySoon();
     if (isStale(item)) announce(`Stale write refused on ${item.resource}`);
   },
-  state: word => {
+  onState: state => {
     const badge = byId('live');
-    badge.className = `badge ${word === 'live' ? 'good' : word === 'polling' ? 'warn' : ''}`;
-    setText(badge, {live: 'Live', polling: 'Every 2 s'}[word]);
-    streaming = word === 'live';
+    badge.className = `badge ${state === 'live' ? 'good' : state === 'polling' ? 'warn' : ''}`;
+    setText(badge, {live: 'Live', polling: 'Every 2 s'}[state]);
+    streaming = state === 'live';
   },
 });
 
-let awaySince = 0;
+let unreachableSince = 0;
 
-async function readiness() {
+async function checkReadiness() {
   const badge = byId('readiness');
   try {
-    const answer = await call('/readyz', {bearer: '', within: READY_WITHIN});
-    learnTime(answer.headers.get('date'));
+    const answer = await call('/readyz', {bearer: '', timeout: READINESS_TIMEOUT});
+    setServerTime(answer.headers.get('date'));
     badge.className = 'badge good';
     setText(badge, 'Ready');
     badge.title = '';
   } catch (problem) {
     badge.className = 'badge bad';
-    setText(badge, problem.status === 0 ? 'Away' : 'Not ready');
+    setText(badge, problem.status === 0 ? 'Unreachable' : 'Not ready');
     badge.title = `${problem.title}. ${problem.detail}`;
-    if (problem.status !== 0) outage(`${problem.title}. ${problem.detail}`);
+    if (problem.status !== 0) showOutage(`${problem.title}. ${problem.detail}`);
     return;
   }
-  outage('');
+  showOutage('');
 }
 
-function outage(words) {
+function showOutage(words) {
   const notice = byId('outage');
   if (notice.textContent !== words) notice.textContent = words;
   notice.hidden = words === '';
 }
 
-listen({
-  away: () => {
-    awaySince ||= now();
-    outage(`The gateway cannot be reached since ${shortTime(awaySince)}. What is shown is old; the console tries again by itself.`);
-    document.body.classList.add('away');
+addConnectionListener({
+  unreachable: () => {
+    unreachableSince ||= now();
+    showOutage(`The gateway has been unreachable since ${shortTime(unreachableSince)}. The data shown is old; the console retries automatically.`);
+    document.body.classList.add('unreachable');
   },
   reached: () => {
-    if (!awaySince) return;
-    awaySince = 0;
-    outage('');
-    document.body.classList.remove('away');
-    announce('The gateway is back.');
-    readiness();
-    if (!byId('panels').hidden) everything();
+    if (!unreachableSince) return;
+    unreachableSince = 0;
+    showOutage('');
+    document.body.classList.remove('unreachable');
+    announce('The gateway can be reached again.');
+    checkReadiness();
+    if (!byId('panels').hidden) refreshAll();
   },
   unauthenticated: () => {
-    const words = key.get() ? 'This key is not known any more.' : sessionStorage.getItem(FAREWELL) ?? '';
-    sessionStorage.removeItem(FAREWELL);
-    leave(words);
+    const reason = key.get() ? 'The gateway no longer accepts this key.' : sessionStorage.getItem(SIGN_OUT_REASON) ?? '';
+    sessionStorage.removeItem(SIGN_OUT_REASON);
+    signOut(reason);
   },
 });
 
-const isSeen = () => document.visibilityState === 'visible';
+const isVisible = () => document.visibilityState === 'visible';
 
-function everything() {
+function refreshAll() {
   leases.refresh();
   nodes.refresh();
   rates.refresh();
@@ -145,67 +145,67 @@ function everything() {
   timeline.refresh();
 }
 
-function every(ms, work) {
-  setInterval(() => { if (isSeen()) work(); }, ms);
+function repeatWhileVisible(ms, work) {
+  setInterval(() => { if (isVisible()) work(); }, ms);
 }
 
-/** The panels, for somebody whom the gateway knows. */
-function enter() {
+/** Shows the panels, once the gateway has accepted the caller. */
+function showPanels() {
   signIn.hide();
   byId('panels').hidden = byId('sections').hidden = false;
   byId('sign-out').hidden = !key.get();
-  readAddress();
-  everything();
+  readUrl();
+  refreshAll();
   live.start();
-  every(LOOK_EVERY, () => {
-    leases.look();
-    nodesSoon();
-    readiness();
+  repeatWhileVisible(POLL_INTERVAL, () => {
+    leases.poll();
+    refreshNodesSoon();
+    checkReadiness();
     if (!streaming) {
-      historySoon();
-      timelineSoon();
+      refreshHistorySoon();
+      refreshTimelineSoon();
     }
   });
-  every(COUNT_EVERY, () => rates.refresh());
-  every(250, () => {
+  repeatWhileVisible(RATES_INTERVAL, () => rates.refresh());
+  repeatWhileVisible(250, () => {
     leases.tick();
     nodes.tick();
   });
-  every(1000, () => {
+  repeatWhileVisible(1000, () => {
     refreshTimes();
     timeline.tick();
   });
 }
 
-/** What was shown goes with the page: whoever signs in next may not be allowed to see it. */
-function leave(words = '') {
-  key.forget();
+/** Signs out and reloads the page, because the next user may not be allowed to see what it shows. */
+function signOut(reason = '') {
+  key.remove();
   if (byId('panels').hidden) {
     setText(byId('live'), 'Signed out');
-    return signIn.show(words);
+    return signIn.show(reason);
   }
-  if (words) sessionStorage.setItem(FAREWELL, words);
+  if (reason) sessionStorage.setItem(SIGN_OUT_REASON, reason);
   location.reload();
 }
 
-function readAddress() {
-  leases.readAddress();
-  timeline.readAddress();
-  history.readAddress();
+function readUrl() {
+  leases.readUrl();
+  timeline.readUrl();
+  history.readUrl();
 }
 
 startTheme(byId('theme'));
-readiness();
-byId('sign-out').addEventListener('click', () => leave());
+checkReadiness();
+byId('sign-out').addEventListener('click', () => signOut());
 addEventListener('popstate', () => {
-  readAddress();
-  if (!byId('panels').hidden) everything();
+  readUrl();
+  if (!byId('panels').hidden) refreshAll();
 });
-document.addEventListener('visibilitychange', () => { if (isSeen() && !byId('panels').hidden) everything(); });
+document.addEventListener('visibilitychange', () => { if (isVisible() && !byId('panels').hidden) refreshAll(); });
 
 try {
-  await json('/v1/leases?limit=1');
-  enter();
+  await fetchJson('/v1/leases?limit=1');
+  showPanels();
 } catch (problem) {
-  if (problem.status !== 401) enter(); // the panels say what is wrong
+  if (problem.status !== 401) showPanels(); // the panels show the problem
 }

@@ -1,23 +1,23 @@
-// Grants and refusals by the minute over the last hour: what was let through above the line, what was refused below it.
+// Leases and writes of the last hour, per minute: granted and applied above the axis, refused and failed below it.
 
-import {address, json} from './api.js';
+import {urlFor, fetchJson} from './api.js';
 import {byId, el, PanelState, svg, table, row, cell} from './dom.js';
 import {count, now, shortTime} from './words.js';
 
 const HOUR = 3_600_000;
 const MINUTE = 60_000;
 const CHARTS = [
-  {name: 'Leases', up: ['lease_granted'], down: ['lease_refused'], upWord: 'granted', downWord: 'refused'},
-  {name: 'Writes', up: ['write_applied'], down: ['write_rejected', 'write_failed'], upWord: 'applied', downWord: 'refused or failed'},
+  {name: 'Leases', up: ['lease_granted'], down: ['lease_refused'], upLabel: 'granted', downLabel: 'refused'},
+  {name: 'Writes', up: ['write_applied'], down: ['write_rejected', 'write_failed'], upLabel: 'applied', downLabel: 'refused or failed'},
 ];
 const sum = (counts, events) => events.reduce((total, event) => total + (counts[event] ?? 0), 0);
 
 export class Rates {
-  /** `told(totals)` with each change. */
-  constructor({told}) {
-    this.told = told;
+  /** Calls `onTotals(totals)` after each change. */
+  constructor({onTotals}) {
+    this.onTotals = onTotals;
     this.state = new PanelState(byId('rates'));
-    this.minutes = new Map(); // start of the minute → counts by event
+    this.minutes = new Map(); // start of the minute → counts by event type
     this.charts = el('div', {class: 'charts'});
     this.rows = el('div');
     this.state.body.append(this.charts, el('details', {}, el('summary', {}, 'The same as a table'), this.rows));
@@ -28,17 +28,17 @@ export class Rates {
     const to = now();
     const from = Math.floor((to - HOUR) / MINUTE) * MINUTE + MINUTE;
     try {
-      const summary = await json(address('/v1/history/summary', {from: new Date(from).toISOString(), bucket_ms: MINUTE}));
+      const summary = await fetchJson(urlFor('/v1/history/summary', {from: new Date(from).toISOString(), bucket_ms: MINUTE}));
       this.minutes = new Map(summary.buckets.map(bucket => [Date.parse(bucket.at), bucket.counts]));
       this.state.body.hidden = false;
-      this.state.ready();
+      this.state.showReady();
       this.#show();
     } catch (problem) {
-      if (problem.status !== 401) this.state.failed(problem, () => this.refresh());
+      if (problem.status !== 401) this.state.showProblem(problem, () => this.refresh());
     }
   }
 
-  /** One event that has just landed; counted here until the next refresh. */
+  /** Counts a new event until the next refresh. */
   add(item) {
     const minute = Math.floor(Date.parse(item.at) / MINUTE) * MINUTE;
     const counts = this.minutes.get(minute) ?? {};
@@ -62,43 +62,43 @@ export class Rates {
     }
     this.charts.replaceChildren(...CHARTS.map(chart => this.#chart(chart, bars, totals)));
     this.#table(bars);
-    this.told(totals);
+    this.onTotals(totals);
   }
 
   #chart(chart, bars, totals) {
     const up = sum(totals, chart.up);
     const down = sum(totals, chart.down);
-    const most = Math.max(...bars.map(bar => Math.max(sum(bar.counts, chart.up), sum(bar.counts, chart.down))));
+    const peak = Math.max(...bars.map(bar => Math.max(sum(bar.counts, chart.up), sum(bar.counts, chart.down))));
     const [width, height, middle] = [360, 72, 44];
     const step = width / bars.length;
     const drawing = svg('svg', {viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: 'none', class: 'bars', role: 'img',
-      'aria-label': `${chart.name} in the last hour: ${count(up)} ${chart.upWord}, ${count(down)} ${chart.downWord}; at most ${count(most)} in a minute.`});
+      'aria-label': `${chart.name} in the last hour: ${count(up)} ${chart.upLabel}, ${count(down)} ${chart.downLabel}; at most ${count(peak)} in a minute.`});
     bars.forEach((bar, index) => {
-      const high = sum(bar.counts, chart.up) / (most || 1) * (middle - 2);
-      const low = sum(bar.counts, chart.down) / (most || 1) * (height - middle - 2);
+      const upHeight = sum(bar.counts, chart.up) / (peak || 1) * (middle - 2);
+      const downHeight = sum(bar.counts, chart.down) / (peak || 1) * (height - middle - 2);
       const x = (index * step + 0.75).toFixed(2);
-      const wide = (step - 1.5).toFixed(2);
-      if (high) drawing.append(svg('rect', {class: 'up', x, width: wide, y: (middle - Math.max(1, high)).toFixed(2), height: Math.max(1, high).toFixed(2)}));
-      if (low) drawing.append(svg('rect', {class: 'down', x, width: wide, y: middle + 1, height: Math.max(1, low).toFixed(2)}));
+      const barWidth = (step - 1.5).toFixed(2);
+      if (upHeight) drawing.append(svg('rect', {class: 'up', x, width: barWidth, y: (middle - Math.max(1, upHeight)).toFixed(2), height: Math.max(1, upHeight).toFixed(2)}));
+      if (downHeight) drawing.append(svg('rect', {class: 'down', x, width: barWidth, y: middle + 1, height: Math.max(1, downHeight).toFixed(2)}));
     });
     drawing.append(svg('line', {class: 'axis', x1: 0, x2: width, y1: middle + 0.5, y2: middle + 0.5}));
     return el('figure', {class: 'chart'},
       el('figcaption', {}, el('strong', {}, chart.name), el('span', {class: 'tabular'},
-        el('span', {class: 'key up'}, `${count(up)} ${chart.upWord}`), ' ', el('span', {class: 'key down'}, `${count(down)} ${chart.downWord}`))),
+        el('span', {class: 'key up'}, `${count(up)} ${chart.upLabel}`), ' ', el('span', {class: 'key down'}, `${count(down)} ${chart.downLabel}`))),
       drawing,
       el('div', {class: 'chart-foot muted small tabular', 'aria-hidden': 'true'}, el('span', {}, shortTime(bars[0].at).slice(0, 5)),
-        el('span', {}, `most a minute: ${count(most)}`), el('span', {}, 'now')));
+        el('span', {}, `most per minute: ${count(peak)}`), el('span', {}, 'now')));
   }
 
   #table(bars) {
-    const columns = [{label: 'Minute'}, ...CHARTS.flatMap(chart => [{label: `${chart.name} ${chart.upWord}`, numeric: true}, {label: `${chart.name} ${chart.downWord}`, numeric: true}])];
-    const {element, body} = table('Grants and refusals by the minute', columns);
+    const columns = [{label: 'Minute'}, ...CHARTS.flatMap(chart => [{label: `${chart.name} ${chart.upLabel}`, numeric: true}, {label: `${chart.name} ${chart.downLabel}`, numeric: true}])];
+    const {element, body} = table('Grants and refusals per minute', columns);
     for (const bar of bars.filter(({counts}) => Object.keys(counts).length > 0).reverse()) {
       const line = row({});
       line.append(cell(columns[0], shortTime(bar.at).slice(0, 5)));
       CHARTS.flatMap(chart => [chart.up, chart.down]).forEach((events, index) => line.append(cell(columns[index + 1], count(sum(bar.counts, events)))));
       body.append(line);
     }
-    this.rows.replaceChildren(body.children.length ? element : el('p', {class: 'muted'}, 'Nothing in the last hour.'));
+    this.rows.replaceChildren(body.children.length ? element : el('p', {class: 'muted'}, 'No events in the last hour.'));
   }
 }

@@ -1,22 +1,22 @@
-// Taking a lease away: a dialog that wants a reason, and gives the focus back.
+// The dialog to revoke a lease: requires a reason and restores the focus.
 
-import {json} from './api.js';
+import {fetchJson} from './api.js';
 import {announce, byId, el, setText} from './dom.js';
 import {holder} from './words.js';
 
 export class RevokeDialog {
-  /** `done(lease)` is called when a lease was taken away. */
-  constructor(done) {
+  /** Calls `onRevoked(lease)` when a lease was revoked. */
+  constructor(onRevoked) {
     this.dialog = byId('revoke');
     this.reason = byId('revoke-reason');
     this.error = byId('revoke-error');
-    this.done = done;
+    this.onRevoked = onRevoked;
     this.dialog.querySelector('button[value=cancel]').addEventListener('click', () => this.dialog.close());
     this.dialog.querySelector('form').addEventListener('submit', event => {
       event.preventDefault();
       this.#submit();
     });
-    this.dialog.addEventListener('close', () => this.#giveFocusBack());
+    this.dialog.addEventListener('close', () => this.#restoreFocus());
   }
 
   open(lease, opener) {
@@ -30,21 +30,21 @@ export class RevokeDialog {
       el('dt', {}, 'Token'), el('dd', {class: 'tabular'}, String(lease.fencing_token)));
     this.dialog.showModal();
     this.reason.focus();
-    this.#tellOthers(lease);
+    this.#showOtherResources(lease);
   }
 
-  /** A lease on several resources goes as a whole. */
-  async #tellOthers(lease) {
-    const facts = await json(`/v1/resources/${encodeURIComponent(lease.resource)}`).catch(() => null);
+  /** Names the other resources of the lease: it is revoked on all of them. */
+  async #showOtherResources(lease) {
+    const facts = await fetchJson(`/v1/resources/${encodeURIComponent(lease.resource)}`).catch(() => null);
     const held = facts?.lease;
     if (this.lease !== lease || held?.fencing_token !== lease.fencing_token || !held.resources) return;
-    byId('revoke-lease').append(el('dt', {}, 'Goes with it'), el('dd', {}, held.resources.filter(name => name !== lease.resource).join(', ')));
+    byId('revoke-lease').append(el('dt', {}, 'Also revoked'), el('dd', {}, held.resources.filter(name => name !== lease.resource).join(', ')));
   }
 
   async #submit() {
     const reason = this.reason.value.trim();
     if (!reason) {
-      setText(this.error, 'Say why: the history keeps it.');
+      setText(this.error, 'Enter a reason; the history records it.');
       this.reason.focus();
       return;
     }
@@ -52,23 +52,23 @@ export class RevokeDialog {
     button.disabled = true;
     const {lease} = this;
     try {
-      await json(`/v1/resources/${encodeURIComponent(lease.resource)}/lease`,
+      await fetchJson(`/v1/resources/${encodeURIComponent(lease.resource)}/lease`,
         {method: 'DELETE', body: {reason, expected_token: lease.fencing_token}});
-      this.opener = undefined; // its row is about to go
+      this.opener = undefined; // its row is about to be removed
       this.dialog.close();
-      announce(`The lease on ${lease.resource} was taken away.`);
-      this.done(lease);
+      announce(`The lease on ${lease.resource} was revoked.`);
+      this.onRevoked(lease);
     } catch (problem) {
-      const gone = problem.status === 404 ? 'Nobody holds it any more.' : `${problem.title}. ${problem.detail}`;
-      setText(this.error, gone);
+      const text = problem.status === 404 ? 'The resource has no lease any more.' : `${problem.title}. ${problem.detail}`;
+      setText(this.error, text);
     } finally {
       button.disabled = false;
     }
   }
 
-  /** To the button that opened the dialog, or to the panel where that went away with its lease. */
-  #giveFocusBack() {
-    const to = this.opener?.isConnected ? this.opener : byId('leases-title');
-    to.focus();
+  /** Focuses the button that opened the dialog, or the panel if the button was removed with its lease. */
+  #restoreFocus() {
+    const target = this.opener?.isConnected ? this.opener : byId('leases-title');
+    target.focus();
   }
 }

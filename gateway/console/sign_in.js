@@ -1,17 +1,17 @@
-// The API key: asked for where the gateway wants one, tried before it is kept.
+// The form for the API key, shown if the gateway requires one. Stores a key only after the gateway has accepted it.
 
-import {json, key} from './api.js';
+import {fetchJson, key} from './api.js';
 import {byId, setText} from './dom.js';
 
 export class SignIn {
-  /** `entered` is called once a key has been found good. */
-  constructor(entered) {
+  /** Calls `onSignedIn` when the gateway has accepted a key. */
+  constructor(onSignedIn) {
     this.section = byId('sign-in');
     this.input = byId('api-key');
     this.error = byId('sign-in-error');
     this.section.querySelector('form').addEventListener('submit', event => {
       event.preventDefault();
-      this.#submit(entered);
+      this.#submit(onSignedIn);
     });
   }
 
@@ -24,28 +24,28 @@ export class SignIn {
 
   hide() { this.section.hidden = true; }
 
-  async #submit(entered) {
+  async #submit(onSignedIn) {
     const value = this.input.value.trim();
-    if (!value) return this.#refuse('Enter an API key.');
-    if (!key.isPlain(value)) return this.#refuse('An API key has visible ASCII characters only.');
+    if (!value) return this.#showError('Enter an API key.');
+    if (!key.isValid(value)) return this.#showError('An API key contains only visible ASCII characters.');
     const button = this.section.querySelector('button');
     button.disabled = true;
     try {
-      await json('/v1/leases?limit=1', {bearer: value, quiet: true});
+      await fetchJson('/v1/leases?limit=1', {bearer: value, quiet: true});
     } catch (problem) {
-      // Any other answer came to somebody whom the gateway knows; the panels say what this key may not see.
-      if (problem.status === 401) return this.#refuse('This gateway does not know that key.');
-      if (problem.status === 0) return this.#refuse('The gateway cannot be reached. Try again in a moment.');
+      // Any other status means that the gateway knows the key; the panels show what it lacks the right to see.
+      if (problem.status === 401) return this.#showError('The gateway does not accept this key.');
+      if (problem.status === 0) return this.#showError('The gateway cannot be reached. Try again in a moment.');
     } finally {
       button.disabled = false;
     }
     key.set(value);
     this.input.value = '';
     setText(this.error, '');
-    entered();
+    onSignedIn();
   }
 
-  #refuse(words) {
+  #showError(words) {
     setText(this.error, words);
     this.input.setAttribute('aria-invalid', 'true');
     this.input.select();

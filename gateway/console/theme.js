@@ -1,4 +1,4 @@
-// Light, dark, or as the system has it; remembered in this browser.
+// The colour scheme: light, dark, or that of the system; stored in this browser.
 
 const NAME = 'fencegate.theme';
 const NEXT = {auto: 'dark', dark: 'light', light: 'auto'};

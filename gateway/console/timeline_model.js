@@ -1,18 +1,17 @@
-// A resource's events as lanes: one a lease, in the order of the tokens, with what was done under its token on it, also
-// what was done when the lease was over. No drawing, no clock of its own.
+// Arranges the events of a resource in lanes, one per token, in the order of the tokens. A lane also has the events that used its token after the lease
+// had ended. This module draws nothing and reads no clock.
 
 import {holder, isStale} from './words.js';
 
 const ENDS = {lease_released: 'released', lease_expired: 'expired', lease_revoked: 'revoked'};
 
 /**
- * `events` of one resource, oldest first. `live`: its lease now ({fencing_token, until}), or undefined.
+ * Returns the lanes and marks for `events` of one resource, oldest first. `live`: its lease now ({fencing_token, until}), or undefined.
  *
- * Gives {lanes, marks}. A lane: token (null: writes without one), owner, start, end, ending (released, expired,
- * revoked, live), open (its grant is not among the events). A mark: at, item, lane, stale, against (the lane whose
- * token refused it). Marks are in order of time.
+ * A lane: token (null: writes without one), owner, start, end, ending (released, expired, revoked, live), open (its grant is not among the events).
+ * A mark: at, item, lane, stale, refusedBy (the lane of the token that is the fence). Marks are in order of time.
  */
-export function arrange(events, {live, now}) {
+export function buildLanes(events, {live, now}) {
   const lanes = new Map();
   const laneOf = item => {
     const token = item.fencing_token ?? null;
@@ -25,7 +24,7 @@ export function arrange(events, {live, now}) {
   const marks = [];
   for (const item of events) {
     const at = Date.parse(item.at);
-    // Who was refused a lease has no token: it shows on the lease that stood in its way.
+    // A refused request for a lease has no token; its mark is on the lane of the lease that was held.
     const lane = item.event === 'lease_refused' ? holderAt(at) ?? laneOf(item) : laneOf(item);
     if (item.event === 'lease_granted' || item.event === 'lease_renewed') {
       if (item.event === 'lease_granted') lane.start = Math.min(lane.start ?? at, at);
@@ -41,15 +40,15 @@ export function arrange(events, {live, now}) {
   }
   if (live && !lanes.has(live.fencing_token)) laneOf(live).start = Date.parse(live.granted_at);
   const ordered = [...lanes.values()].sort((a, b) => (a.token ?? Infinity) - (b.token ?? Infinity));
-  for (const lane of ordered) finish(lane, {live, now});
+  for (const lane of ordered) completeLane(lane, {live, now});
   for (const mark of marks) {
-    if (mark.stale) mark.against = lanes.get(mark.item.last_fencing_token);
+    if (mark.stale) mark.refusedBy = lanes.get(mark.item.last_fencing_token);
   }
   return {lanes: ordered, marks};
 }
 
-/** When the lease of a lane ended, where no event says so. */
-function finish(lane, {live, now}) {
+/** Sets start, end and ending of a lane where no event has them. */
+function completeLane(lane, {live, now}) {
   const isLease = lane.token !== null && (lane.start !== undefined || lane.marks.some(mark => mark.item.event.startsWith('lease_')));
   if (!isLease) return;
   if (lane.start === undefined) {
@@ -72,54 +71,55 @@ function finish(lane, {live, now}) {
 const BREAKS_MAX = 5;
 
 /**
- * The stretches of time in which something happened on `lanes`, as [from, to]: the longest times without an event are left
- * out, as few as it takes to have each of them more than twice as long as all that is shown. At most BREAKS_MAX + 1.
+ * Returns the periods to show, as [from, to]: leaves out the longest gaps between events, as few as needed so that each of them is more than twice as
+ * long as everything that is shown. At most BREAKS_MAX + 1 periods.
  */
-export function busyTimes(lanes, now) {
+export function findActivePeriods(lanes, now) {
   const moments = lanes.flatMap(lane => [...lane.marks.map(mark => mark.at), ...(lane.start === undefined ? [] : [lane.start, Math.min(lane.end, now)])]);
   if (!moments.length) return [[now - 1000, now]];
   moments.sort((a, b) => a - b);
   const gaps = moments.slice(1).map((at, index) => ({index: index + 1, ms: at - moments[index]})).sort((a, b) => b.ms - a.ms);
-  let rest = moments.at(-1) - moments[0];
-  const cut = gaps.slice(0, BREAKS_MAX).findIndex(gap => {
-    rest -= gap.ms;
-    return rest > 0 && gap.ms > 2 * rest;
+  let shown = moments.at(-1) - moments[0];
+  const lastBreak = gaps.slice(0, BREAKS_MAX).findIndex(gap => {
+    shown -= gap.ms;
+    return shown > 0 && gap.ms > 2 * shown;
   });
-  const breaks = gaps.slice(0, cut + 1).map(gap => gap.index);
+  const breaks = gaps.slice(0, lastBreak + 1).map(gap => gap.index);
   const edges = [0, ...breaks.sort((a, b) => a - b), moments.length];
   return edges.slice(1).map((end, index) => [moments[edges[index]], moments[end - 1]]);
 }
 
-/** Lays `times` between two places, a break of `gap` between each; every stretch at the same scale. Gives {x, stretches}. */
-export function scaleOf(times, left, right, gap) {
-  const room = right - left - gap * (times.length - 1);
-  // A stretch of one moment is given some room too.
-  const floor = Math.max(200, times.reduce((total, [from, to]) => total + to - from, 0) / times.length / 6);
-  const widened = times.map(([from, to]) => {
-    const pad = Math.max(floor - (to - from), (to - from) * 0.03) / 2;
+/** Maps `periods` to x coordinates between `left` and `right`, with `gap` between them; all periods have the same scale. Returns {x, segments}. */
+export function makeTimeScale(periods, left, right, gap) {
+  const available = right - left - gap * (periods.length - 1);
+  // Gives a period of a single moment some width too.
+  const minimum = Math.max(200, periods.reduce((total, [from, to]) => total + to - from, 0) / periods.length / 6);
+  const widened = periods.map(([from, to]) => {
+    const pad = Math.max(minimum - (to - from), (to - from) * 0.03) / 2;
     return {from: from - pad, to: to + pad};
   });
   const total = widened.reduce((sum, {from, to}) => sum + to - from, 0);
-  let place = left;
-  const stretches = widened.map(({from, to}) => {
-    const begin = place;
-    const end = begin + (to - from) / total * room;
-    place = end + gap;
+  let position = left;
+  const segments = widened.map(({from, to}) => {
+    const begin = position;
+    const end = begin + (to - from) / total * available;
+    position = end + gap;
     return {from, to, begin, end};
   });
   const x = at => {
-    const stretch = stretches.find(({to}) => at <= to) ?? stretches.at(-1);
-    const {from, to, begin, end} = stretch;
+    const segment = segments.find(({to}) => at <= to) ?? segments.at(-1);
+    const {from, to, begin, end} = segment;
     return begin + (Math.min(Math.max(at, from), to) - from) / (to - from) * (end - begin);
   };
-  return {x, stretches};
+  return {x, segments};
 }
 
-/** Round steps for an axis of `span` ms with at most `most` of them. */
+/** Round intervals between two ticks, in ms. */
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 108e5, 216e5, 432e5, 864e5];
-export function ticks(from, to, most) {
-  const step = STEPS.find(candidate => (to - from) / candidate <= most) ?? STEPS.at(-1) * Math.ceil((to - from) / most / STEPS.at(-1));
-  const out = [];
-  for (let at = Math.ceil(from / step) * step; at <= to; at += step) out.push(at);
-  return {step, at: out};
+/** Returns the times of at most `ticksMax` ticks on an axis, and their interval. */
+export function makeTicks(from, to, ticksMax) {
+  const step = STEPS.find(candidate => (to - from) / candidate <= ticksMax) ?? STEPS.at(-1) * Math.ceil((to - from) / ticksMax / STEPS.at(-1));
+  const times = [];
+  for (let at = Math.ceil(from / step) * step; at <= to; at += step) times.push(at);
+  return {step, times};
 }

@@ -1,12 +1,12 @@
-// What is looked at stands in the address bar, so that it survives a reload and can be sent to a colleague. Never the API key.
+// Keeps what the page shows in its URL, so that a reload and a shared link show the same. The URL never contains the API key.
 
-/** The value of each of `names` that the address has. */
+/** The values of those of `names` that the URL contains. */
 export function read(names) {
   const query = new URLSearchParams(location.search);
   return Object.fromEntries(names.filter(name => query.has(name)).map(name => [name, query.get(name)]));
 }
 
-/** Puts `values` there, as a step that Back undoes; an empty value takes its name out. */
+/** Puts `values` into the URL and adds a step to the browser's history. An empty value removes its name. */
 export function write(values) {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(values)) {

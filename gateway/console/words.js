@@ -1,4 +1,4 @@
-// Times, durations and events in words.
+// Formats times, durations, events and holders as text.
 
 import {el, setText} from './dom.js';
 
@@ -6,14 +6,14 @@ const clock = new Intl.DateTimeFormat(undefined, {hour: '2-digit', minute: '2-di
 const date = new Intl.DateTimeFormat(undefined, {month: 'short', day: 'numeric'});
 const day = new Intl.DateTimeFormat(undefined, {year: 'numeric', month: 'short', day: 'numeric'});
 
-/** How the gateway's clock stands against this machine's, so that "3 s ago" is right on a machine whose clock is not. */
-let offset = 0;
-export function learnTime(serverDate) {
+/** The gateway's clock minus this machine's, so that "3 s ago" is correct although this machine's clock is wrong. */
+let clockOffset = 0;
+export function setServerTime(serverDate) {
   const server = Date.parse(serverDate);
-  // The header has whole seconds: only a difference that cannot come of that counts.
-  if (Number.isFinite(server)) offset = Math.abs(server - Date.now()) > 2000 ? server - Date.now() : 0;
+  // The header has whole seconds, so that small differences mean nothing.
+  if (Number.isFinite(server)) clockOffset = Math.abs(server - Date.now()) > 2000 ? server - Date.now() : 0;
 }
-export const now = () => Date.now() + offset;
+export const now = () => Date.now() + clockOffset;
 
 export const absolute = at => `${day.format(at)}, ${clockTime(at)}`;
 export const clockTime = at => `${clock.format(at)}.${String(new Date(at).getMilliseconds()).padStart(3, '0')}`;
@@ -31,18 +31,18 @@ export function duration(ms) {
 }
 
 export function ago(at) {
-  const past = now() - at;
-  return past < 1000 ? 'just now' : `${duration(past).replace(/\.\d/, '')} ago`;
+  const elapsed = now() - at;
+  return elapsed < 1000 ? 'just now' : `${duration(elapsed).replace(/\.\d/, '')} ago`;
 }
 
-/** A <time> that stays relative; the absolute one is its title. */
-export function timeAgo(iso) {
+/** A <time> with a relative text, which refreshTimes() updates; its title is the absolute time. */
+export function relativeTime(iso) {
   const at = Date.parse(iso);
   return el('time', {datetime: iso, title: absolute(at), 'data-ago': at}, ago(at));
 }
 
-/** A <time> to be held against a log: of the viewer's zone, with UTC as its title. */
-export function timeAt(iso) {
+/** A <time> with milliseconds in the viewer's time zone, to compare with logs; its title is in UTC. */
+export function absoluteTime(iso) {
   const at = Date.parse(iso);
   return el('time', {datetime: iso, title: iso, class: 'tabular'}, `${date.format(at)} ${clockTime(at)}`);
 }
@@ -53,24 +53,24 @@ export function refreshTimes(root = document) {
 
 export const count = number => new Intl.NumberFormat().format(number);
 
-/** Each event: how it is called, its look (a class), and the mark that stands for it beside its colour. */
+/** Each event type: its label, its CSS class, and a mark, so that colour is not the only difference. */
 export const EVENTS = {
-  lease_granted: {label: 'Lease granted', look: 'grant', mark: '▸'},
-  lease_renewed: {label: 'Lease renewed', look: 'plain', mark: '↻'},
-  lease_released: {label: 'Lease released', look: 'plain', mark: '◂'},
-  lease_expired: {label: 'Lease expired', look: 'warn', mark: '◌'},
-  lease_refused: {label: 'Lease refused', look: 'warn', mark: '○'},
-  lease_revoked: {label: 'Lease revoked', look: 'bad', mark: '⊘'},
-  fence_raised: {label: 'Fence raised', look: 'plain', mark: '◆'},
-  write_applied: {label: 'Write applied', look: 'good', mark: '●'},
-  write_rejected: {label: 'Write refused', look: 'bad', mark: '✕'},
-  write_failed: {label: 'Write failed', look: 'warn', mark: '▲'},
-  node_quarantined: {label: 'Node quarantined', look: 'warn', mark: '◌'},
-  node_readmitted: {label: 'Node readmitted', look: 'good', mark: '●'},
-  epoch_raised: {label: 'Epoch raised', look: 'plain', mark: '◆'},
+  lease_granted: {label: 'Lease granted', style: 'grant', mark: '▸'},
+  lease_renewed: {label: 'Lease renewed', style: 'plain', mark: '↻'},
+  lease_released: {label: 'Lease released', style: 'plain', mark: '◂'},
+  lease_expired: {label: 'Lease expired', style: 'warn', mark: '◌'},
+  lease_refused: {label: 'Lease refused', style: 'warn', mark: '○'},
+  lease_revoked: {label: 'Lease revoked', style: 'bad', mark: '⊘'},
+  fence_raised: {label: 'Fence raised', style: 'plain', mark: '◆'},
+  write_applied: {label: 'Write applied', style: 'good', mark: '●'},
+  write_rejected: {label: 'Write refused', style: 'bad', mark: '✕'},
+  write_failed: {label: 'Write failed', style: 'warn', mark: '▲'},
+  node_quarantined: {label: 'Node quarantined', style: 'warn', mark: '◌'},
+  node_readmitted: {label: 'Node readmitted', style: 'good', mark: '●'},
+  epoch_raised: {label: 'Epoch raised', style: 'plain', mark: '◆'},
 };
 
-/** Whether a write was refused because its token is older than the fence. */
+/** Whether a write was refused because its token is lower than the fence. */
 export const isStale = item => item.event === 'write_rejected' && item.fencing_token !== null && item.last_fencing_token !== null
   && item.fencing_token < item.last_fencing_token;
 
@@ -80,24 +80,24 @@ export function eventLabel(item) {
 }
 
 export function eventBadge(item) {
-  const known = EVENTS[item.event] ?? {look: 'plain', mark: '·'};
-  return el('span', {class: `event ${known.look}`}, el('span', {class: 'mark', 'aria-hidden': 'true'}, known.mark), eventLabel(item));
+  const known = EVENTS[item.event] ?? {style: 'plain', mark: '·'};
+  return el('span', {class: `event ${known.style}`}, el('span', {class: 'mark', 'aria-hidden': 'true'}, known.mark), eventLabel(item));
 }
 
-/** Without the characters that would turn the letters after them around: an owner must not look like another. */
-const straight = text => text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, '\ufffd');
+/** Replaces characters that change the direction of writing, so that an owner cannot look like another. */
+const replaceDirectionMarks = text => text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, '\ufffd');
 
 /** Owner and principal, in one line. */
 export function holder(item) {
-  const owner = straight(item.owner ?? '');
+  const owner = replaceDirectionMarks(item.owner ?? '');
   if (owner && item.principal) return `${owner} (${item.principal})`;
   return owner || item.principal || '';
 }
 
-/** Flat details as words: "reason: the holder hangs, ttl_ms: 2000". */
+/** The detail of an event as text: "reason: the holder hangs, ttl_ms: 2000". */
 export function details(detail) {
   if (detail === null || detail === undefined) return '';
-  if (typeof detail !== 'object') return straight(String(detail));
-  return straight(Object.entries(detail).filter(([, value]) => value !== '' && value !== null)
+  if (typeof detail !== 'object') return replaceDirectionMarks(String(detail));
+  return replaceDirectionMarks(Object.entries(detail).filter(([, value]) => value !== '' && value !== null)
     .map(([name, value]) => `${name}: ${typeof value === 'object' ? JSON.stringify(value) : value}`).join(', '));
 }

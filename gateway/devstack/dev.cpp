@@ -16,13 +16,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto servers_within = 60s;
-constexpr auto ready_within = 60s;
-constexpr auto stop_within = 8s;
+constexpr auto servers_timeout = 60s;
+constexpr auto readiness_timeout = 60s;
+constexpr auto stop_timeout = 8s;
 
-/// libpq reads PG* from the environment; a PGHOST or PGOPTIONS of the caller's must not lead us or our children to
-/// another server.
-void forget_libpq_environment() {
+/// Removes the variables PG* of libpq: a PGHOST or PGOPTIONS of the caller must not connect this process or its
+/// children to another server.
+void clear_libpq_environment() {
     std::vector<std::string> names;
     for (char** entry = environ; *entry != nullptr; ++entry) {
         const std::string text = *entry;
@@ -32,58 +32,59 @@ void forget_libpq_environment() {
         unsetenv(name.c_str());
 }
 
-/// Starts everything in order; false where it was told to stop meanwhile.
-bool start(stack& all, supervisor& keeper) {
+/// Starts all programs in order.
+///
+/// Out: false when a signal to stop came first.
+bool start(stack& all, supervisor& programs) {
     for (auto& node : all.nodes())
-        keeper.keep(std::move(node));
-    keeper.keep(all.database().server());
-    if (!keeper.run_until([&] { return all.database().install(); }, servers_within, "PostgreSQL")) return false;
+        programs.supervise(std::move(node));
+    programs.supervise(all.database().server());
+    if (!programs.run_until([&] { return all.database().install(); }, servers_timeout, "PostgreSQL")) return false;
     for (auto& gateway : all.gateways())
-        keeper.keep(std::move(gateway));
-    return keeper.run_until([&] { return all.is_ready(); }, ready_within, "a gateway's readiness");
+        programs.supervise(std::move(gateway));
+    return programs.run_until([&] { return all.is_ready(); }, readiness_timeout, "a gateway's readiness");
 }
 
 }  // namespace
 
-int run(const options& wanted) {
+int run(const options& chosen) {
     int exit = exit_ok;
     try {
-        forget_libpq_environment();
+        clear_libpq_environment();
         std::signal(SIGPIPE, SIG_IGN);
-        // A shell without job control starts its background programs with SIGINT ignored, and children would inherit
-        // that.
+        // A shell without job control starts background programs with SIGINT ignored; children would inherit that.
         std::signal(SIGINT, SIG_DFL);
-        const auto began = std::chrono::steady_clock::now();
-        const auto folder = prepare_folder(wanted.data_dir);
+        const auto started_at = std::chrono::steady_clock::now();
+        const auto folder = prepare_folder(chosen.data_dir);
         const folder_lock lock(folder);
         std::cout << "fencegate dev: starting below " << folder.string() << std::endl;
-        supervisor* told = nullptr;
+        supervisor* running = nullptr;
         bool ready = false;
         std::optional<stack> all;
-        supervisor keeper([&] {
-            if (ready) all->write_facts(*told);
+        supervisor programs([&] {
+            if (ready) all->write_stack_file(*running);
         });
-        told = &keeper;
-        all.emplace(folder, wanted);
+        running = &programs;
+        all.emplace(folder, chosen);
         try {
-            if (start(*all, keeper)) {
+            if (start(*all, programs)) {
                 ready = true;
-                all->write_facts(keeper);
-                const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+                all->write_stack_file(programs);
+                const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started_at;
                 std::cout << all->summary(took.count()) << std::flush;
-                keeper.run();
+                programs.run();
             }
         } catch (const stack_error& e) {
             std::cerr << "fencegate dev: " << e.what() << "\n";
             exit = exit_failed;
         }
         ready = false;
-        all->forget_facts();
+        all->remove_stack_file();
         std::cout << "fencegate dev: stopping" << std::endl;
-        // Gateways first, so that they can still release and write what they hold.
-        keeper.stop({"gateway-"}, stop_within);
-        keeper.stop({"redis-", "postgres"}, stop_within);
-        all->database().tidy();
+        // Gateways stop first, so that they can still release their leases and write their events.
+        programs.stop({"gateway-"}, stop_timeout);
+        programs.stop({"redis-", "postgres"}, stop_timeout);
+        all->database().remove_socket_folder();
         std::cout << "fencegate dev: stopped; " << folder.string() << " keeps the data" << std::endl;
     } catch (const std::exception& e) {
         std::cerr << "fencegate dev: " << e.what() << "\n";

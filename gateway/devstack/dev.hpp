@@ -4,11 +4,12 @@
 
 namespace fencegate::devstack {
 
-/// Runs Redis nodes, a PostgreSQL and gateways of its own until SIGTERM or SIGINT, restarting what dies; then stops all
-/// of it. DIR/stack.json says where everything is, from readiness on and after each change.
+/// Runs Redis nodes, a PostgreSQL server and gateways of its own until SIGTERM or SIGINT, and restarts processes that
+/// exit; then stops all of them. Once the stack is ready, and after each restart, writes the addresses and process ids
+/// to DIR/stack.json.
 ///
 /// Out:     an exit code of gateway/app.hpp.
-/// Threads: the process must have one only: children end with the thread that made them.
-int run(const options& wanted);
+/// Threads: the process must have only one: children are killed when the thread that started them ends.
+int run(const options& chosen);
 
 }  // namespace fencegate::devstack

@@ -6,27 +6,26 @@
 
 namespace fencegate::devstack {
 
-/// Writes a file anew beside its place and renames it there: a reader sees the old or the new one, whole. Throws
-/// stack_error.
+/// Writes a new file and renames it to `file`, so that a reader sees the complete old or new text. Throws stack_error.
 void write_atomically(const std::filesystem::path& file, const std::string& text, mode_t mode);
 
-/// The text of a file; empty if there is none.
-std::string read_all(const std::filesystem::path& file);
+/// Returns the text of a file; empty if the file does not exist.
+std::string read_file(const std::filesystem::path& file);
 
-/// A folder with exactly this mode and owner, made if missing. Throws stack_error; also where it is a link or belongs
-/// to someone else.
-void own_folder(const std::filesystem::path& folder, mode_t mode, uid_t owner, gid_t group);
+/// Creates a folder if it is missing, and gives it this mode and owner. Throws stack_error, also if it is a symbolic
+/// link or belongs to another user.
+void ensure_folder(const std::filesystem::path& folder, mode_t mode, uid_t owner, gid_t group);
 
-/// 256 random bits as 64 hexadecimal digits.
+/// Returns 256 random bits as 64 hexadecimal digits.
 std::string random_secret();
 
-/// The text of a secret's file, made with a new secret (mode 0600) where there is none. Throws stack_error.
-std::string kept_secret(const std::filesystem::path& file);
+/// Returns the secret in a file. Creates the file (mode 0600) with a new secret if it is missing. Throws stack_error.
+std::string load_or_create_secret(const std::filesystem::path& file);
 
-/// Holds a lock on DIR/lock as long as it lives; the kernel lets go of it when the process ends, however it ends.
+/// Holds a lock on DIR/lock for its lifetime; the kernel releases the lock when the process ends, however it ends.
 class folder_lock {
   public:
-    /// Throws stack_error where another process holds it.
+    /// Throws stack_error if another process holds the lock.
     explicit folder_lock(const std::filesystem::path& folder);
     ~folder_lock();
     folder_lock(const folder_lock&) = delete;

@@ -12,35 +12,36 @@ struct endpoint {
     std::string address;
     std::uint16_t port = 0;
 
-    /// Where a client on this machine finds it: a wildcard becomes loopback.
+    /// Returns the URL for a client on this machine: a wildcard address becomes loopback.
     std::string url() const;
     bool is_loopback() const;
 };
 
-/// Throws stack_error unless it is ADDR:PORT with an IPv4 or a bracketed IPv6 address.
+/// Parses ADDR:PORT with an IPv4 or a bracketed IPv6 address. Throws stack_error.
 endpoint parse_endpoint(const std::string& text);
 
-/// Whether a server could listen there now.
-bool is_free(const endpoint& where);
+/// Returns whether a server can listen on the endpoint now.
+bool is_free(const endpoint& target);
 
-/// Who listens on which port, kept in a file between starts as long as the ports are still free. Throws stack_error.
-class port_book {
+/// Assigns ports to servers by name and keeps them in a file, so that the next start assigns the same ports if they are
+/// free. Throws stack_error.
+class port_registry {
   public:
-    explicit port_book(std::filesystem::path file);
+    explicit port_registry(std::filesystem::path file);
 
-    /// The port of this name: the one of the last start if it is free, else any free one below the range of outgoing
-    /// connections.
-    std::uint16_t port_for(const std::string& name, const std::string& address = "127.0.0.1");
-    /// How many names begin so.
+    /// Returns the port of the server `name`: that of the last start if it is free, else any free port below the range
+    /// of outgoing connections.
+    std::uint16_t assign_port(const std::string& name, const std::string& address = "127.0.0.1");
+    /// Returns the number of names that begin with `prefix`.
     std::size_t count(const std::string& prefix) const;
     void save() const;
 
   private:
-    bool taken(std::uint16_t port) const;
+    bool is_assigned(std::uint16_t port) const;
 
     std::filesystem::path file_;
     std::map<std::string, std::uint16_t> ports_;
-    std::map<std::string, std::uint16_t> given_;  ///< In this start.
+    std::map<std::string, std::uint16_t> assigned_;  ///< Assigned in this start.
 };
 
 }  // namespace fencegate::devstack

@@ -16,13 +16,13 @@
 namespace fencegate::devstack {
 namespace {
 
-/// sun_path holds 108 bytes with the zero; PostgreSQL adds /.s.PGSQL.65535 to the folder.
+/// sun_path holds 108 bytes with the terminating zero; PostgreSQL appends /.s.PGSQL.65535 to the folder.
 constexpr std::size_t socket_folder_max = 107 - std::string_view("/.s.PGSQL.65535").size();
 
-/// Where Debian keeps the servers' programs, one folder a major version; the one that made the data if there is one,
-/// else the newest.
+/// Finds PostgreSQL's programs in Debian's folders, one per major version: the version that created the data if there
+/// are any, else the newest. Without such folders, searches the PATH.
 std::filesystem::path find_programs(const std::filesystem::path& data) {
-    std::string version = read_all(data / "PG_VERSION");
+    std::string version = read_file(data / "PG_VERSION");
     while (version.ends_with('\n'))
         version.pop_back();
     const std::filesystem::path all = "/usr/lib/postgresql";
@@ -58,8 +58,8 @@ std::filesystem::path find_programs(const std::filesystem::path& data) {
         "postgresql");
 }
 
-/// A value in a configuration file of PostgreSQL, or of a connection string where quotes are escaped by a backslash.
-std::string quoted(const std::string& value) {
+/// Quotes a value for a configuration file of PostgreSQL or for a connection string.
+std::string quote(const std::string& value) {
     std::string text = "'";
     for (const char c : value) {
         if (c == '\'' || c == '\\') text += '\\';
@@ -81,19 +81,18 @@ postgres::postgres(const std::filesystem::path& dir, std::uint16_t port)
     const uid_t owner = user_ ? user_->uid : geteuid();
     const gid_t group = user_ ? user_->gid : getegid();
     if (sockets_.string().size() > socket_folder_max) {
-        // Named after DIR, so that each start finds its own again, and own_folder refuses one that someone else put
-        // there.
+        // The name depends on DIR, so that each start finds the same folder; ensure_folder refuses one of another user.
         sockets_ = "/tmp/fencegate-" + std::to_string(geteuid()) + "-" +
                    std::to_string(std::hash<std::string>{}(dir_.string()));
     }
-    own_folder(sockets_, 0700, owner, group);
-    own_folder(data_, 0700, owner, group);
+    ensure_folder(sockets_, 0700, owner, group);
+    ensure_folder(data_, 0700, owner, group);
     programs_ = find_programs(data_);
-    init_once();
+    initialize_once();
     write_settings();
 }
 
-void postgres::init_once() const {
+void postgres::initialize_once() const {
     if (std::filesystem::exists(data_ / "PG_VERSION")) return;
     program initdb;
     initdb.name = "initdb";
@@ -108,31 +107,30 @@ void postgres::init_once() const {
     initdb.user = user_;
     initdb.folder = data_;
     initdb.log = dir_ / "logs/initdb.log";
-    run_to_end(initdb);
+    run_to_completion(initdb);
 }
 
 void postgres::write_settings() const {
-    // Beside the data and written by us: PostgreSQL's user need not be trusted with the rules of who may come in.
-    write_atomically(
-        dir_ / "pg_hba.conf",
-        "# Made by fencegate dev. The socket's folder is closed to everyone but this stack's user and root.\n"
-        "local all all trust\n"
-        "host  all all 127.0.0.1/32 scram-sha-256\n",
-        0644);
+    // Outside the data folder, so that PostgreSQL's user can't change the rules of authentication.
+    write_atomically(dir_ / "pg_hba.conf",
+                     "# Made by fencegate dev. Only this stack's user and root can enter the socket's folder.\n"
+                     "local all all trust\n"
+                     "host  all all 127.0.0.1/32 scram-sha-256\n",
+                     0644);
     write_atomically(
         dir_ / "postgresql.conf",
         "# Made by fencegate dev at each start. fsync, synchronous_commit and full_page_writes stay as they are: on.\n"
         "data_directory = " +
-            quoted(data_.string()) +
+            quote(data_.string()) +
             "\n"
             "hba_file = " +
-            quoted((dir_ / "pg_hba.conf").string()) +
+            quote((dir_ / "pg_hba.conf").string()) +
             "\n"
             "ident_file = " +
-            quoted((data_ / "pg_ident.conf").string()) +
+            quote((data_ / "pg_ident.conf").string()) +
             "\n"
             "unix_socket_directories = " +
-            quoted(sockets_.string()) +
+            quote(sockets_.string()) +
             "\n"
             "unix_socket_permissions = 0700\n"
             "listen_addresses = '127.0.0.1'\n"
@@ -149,7 +147,7 @@ void postgres::write_settings() const {
         0644);
     std::string pgpass;
     for (const char* role : {superuser, gateway_role}) {
-        const auto password = kept_secret(dir_ / (std::string("postgres-") + role + ".password"));
+        const auto password = load_or_create_secret(dir_ / (std::string("postgres-") + role + ".password"));
         pgpass += "127.0.0.1:" + std::to_string(port_) + ":*:" + role + ":" + password + "\n";
     }
     write_atomically(dir_ / "pgpass", pgpass, 0600);
@@ -162,32 +160,32 @@ program postgres::server() const {
     server.user = user_;
     server.folder = data_;
     server.log = dir_ / "logs/postgres.log";
-    // Fast shutdown: sessions are cut off, and the data is left clean. SIGTERM would wait for every client to leave.
+    // Fast shutdown: terminates sessions and writes a checkpoint. SIGTERM would wait for every client to disconnect.
     server.stop_signal = SIGINT;
     server.orphan_signal = SIGINT;
-    server.answers = [this] { return answers(); };
+    server.is_answering = [this] { return is_answering(); };
     return server;
 }
 
-bool postgres::answers() const {
+bool postgres::is_answering() const {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     const std::string path = (sockets_ / (".s.PGSQL." + std::to_string(port_))).string();
     path.copy(address.sun_path, sizeof address.sun_path - 1);
     const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (probe < 0) return false;
-    const bool does = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    const bool connected = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
     close(probe);
-    return does;
+    return connected;
 }
 
 std::string postgres::conninfo(const std::string& user, const std::string& dbname) const {
-    return "host=" + quoted(sockets_.string()) + " port=" + std::to_string(port_) + " dbname=" + dbname +
+    return "host=" + quote(sockets_.string()) + " port=" + std::to_string(port_) + " dbname=" + dbname +
            " user=" + user;
 }
 
 bool postgres::install() const {
-    if (!answers()) return false;
+    if (!is_answering()) return false;
     try {
         postgres_config cfg;
         cfg.conninfo = conninfo(superuser, "postgres");
@@ -196,14 +194,14 @@ bool postgres::install() const {
             server.command(std::string("create database ") + database);
         }
     } catch (const pg::session_lost&) {
-        return false;  // Still starting: it listens before it lets anyone in.
+        return false;  // the server listens before it accepts sessions
     } catch (const pg::statement_failed& e) {
         throw stack_error(std::string("the database could not be created: ") + e.what());
     }
     admin::sql_scripts scripts = admin::schema_scripts();
     scripts.push_back(admin::shop_script());
     const std::string login = gateway_role;
-    // Passwords are literals of hexadecimal digits.
+    // The passwords consist of hexadecimal digits, so that they need no escaping.
     scripts.emplace_back("dev stack",
                          "do $do$ begin\n"
                          "  if not exists (select from pg_catalog.pg_roles where rolname = '" +
@@ -214,11 +212,12 @@ bool postgres::install() const {
                              login +
                              ";\n"
                              "alter role " +
-                             login + " password '" + kept_secret(dir_ / ("postgres-" + login + ".password")) +
+                             login + " password '" + load_or_create_secret(dir_ / ("postgres-" + login + ".password")) +
                              "';\n"
                              "alter role " +
                              superuser + " password '" +
-                             kept_secret(dir_ / (std::string("postgres-") + superuser + ".password")) + "';\n");
+                             load_or_create_secret(dir_ / (std::string("postgres-") + superuser + ".password")) +
+                             "';\n");
     const auto done = pg::migrate(conninfo(superuser, database), scripts);
     if (done && done->recorder_fault.empty()) return true;
     if (done) throw stack_error("the recorder of refusals does not work: " + done->recorder_fault);
@@ -226,7 +225,7 @@ bool postgres::install() const {
     throw stack_error("the schema could not be installed: " + done.error().detail);
 }
 
-void postgres::tidy() const {
+void postgres::remove_socket_folder() const {
     if (sockets_.parent_path() == dir_) return;
     std::error_code ignored;
     std::filesystem::remove(sockets_, ignored);

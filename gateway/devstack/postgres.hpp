@@ -9,46 +9,49 @@
 
 namespace fencegate::devstack {
 
-/// The stack's own PostgreSQL: made once by initdb below DIR/postgres, run as an unprivileged user where we are root.
+/// The stack's own PostgreSQL server, created once by initdb in DIR/postgres. Runs as an unprivileged user if this
+/// process is root.
 ///
-/// Reached over a Unix socket in a folder that only this user and root may enter, therefore without password; and on
-/// 127.0.0.1 with the passwords of DIR/pgpass. Durability stays as PostgreSQL has it.
+/// Listens on a Unix socket, without password, in a folder that only this user and root may enter; and on 127.0.0.1
+/// with the passwords of DIR/pgpass. Keeps PostgreSQL's default settings for durability.
 class postgres {
   public:
     static constexpr const char* superuser = "postgres";
     static constexpr const char* database = "fencegate";
     static constexpr const char* gateway_role = "fencegate";
 
-    /// Makes what is missing. Throws stack_error.
+    /// Creates the files that are missing. Throws stack_error.
     postgres(const std::filesystem::path& dir, std::uint16_t port);
 
-    /// To be run no longer than this object lives.
+    /// Returns the program to run. It must not run longer than this object lives.
     program server() const;
 
-    /// Whether it takes connections.
-    bool answers() const;
+    /// Returns whether the server accepts connections.
+    bool is_answering() const;
 
-    /// Creates the database and the gateways' login, installs sql/ and the shop example. May be repeated. Throws
-    /// stack_error; false where the server is not yet there.
+    /// Creates the database and the gateways' login role, installs sql/ and the shop example. May be repeated.
+    ///
+    /// Out:    false when the server does not accept connections yet.
+    /// Errors: throws stack_error.
     bool install() const;
 
-    /// libpq connection string of keywords, over the socket.
+    /// Returns a libpq connection string over the socket.
     std::string conninfo(const std::string& user, const std::string& dbname) const;
 
     const std::filesystem::path& socket_folder() const { return sockets_; }
     std::uint16_t port() const { return port_; }
 
-    /// Takes the socket's folder away where it lies outside DIR. After the server has ended.
-    void tidy() const;
+    /// Removes the socket's folder if it is outside DIR. To be called after the server has ended.
+    void remove_socket_folder() const;
 
   private:
-    void init_once() const;
+    void initialize_once() const;
     void write_settings() const;
 
     std::filesystem::path dir_;
     std::filesystem::path data_;
     std::filesystem::path sockets_;
-    std::filesystem::path programs_;  ///< Where initdb and postgres lie.
+    std::filesystem::path programs_;  ///< The folder of initdb and postgres.
     std::uint16_t port_;
     std::optional<account> user_;
 };

@@ -14,9 +14,10 @@ namespace fencegate::devstack {
 
 namespace {
 
-/// A connection with half a second for each step, or -1. A wildcard address means loopback.
-int dial(const endpoint& where) {
-    const bool v6 = where.address.find(':') != std::string::npos;
+/// Opens a connection with a timeout of half a second for each operation; -1 on failure. A wildcard address means
+/// loopback.
+int connect_to(const endpoint& target) {
+    const bool v6 = target.address.find(':') != std::string::npos;
     const int connection = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connection < 0) return -1;
     const timeval limit{0, 500'000};
@@ -24,17 +25,17 @@ int dial(const endpoint& where) {
     setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     bool connected = false;
     if (v6) {
-        sockaddr_in6 to{};
-        to.sin6_family = AF_INET6;
-        to.sin6_port = htons(where.port);
-        inet_pton(AF_INET6, where.address == "::" ? "::1" : where.address.c_str(), &to.sin6_addr);
-        connected = connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+        sockaddr_in6 address{};
+        address.sin6_family = AF_INET6;
+        address.sin6_port = htons(target.port);
+        inet_pton(AF_INET6, target.address == "::" ? "::1" : target.address.c_str(), &address.sin6_addr);
+        connected = connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
     } else {
-        sockaddr_in to{};
-        to.sin_family = AF_INET;
-        to.sin_port = htons(where.port);
-        inet_pton(AF_INET, where.address == "0.0.0.0" ? "127.0.0.1" : where.address.c_str(), &to.sin_addr);
-        connected = connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_port = htons(target.port);
+        inet_pton(AF_INET, target.address == "0.0.0.0" ? "127.0.0.1" : target.address.c_str(), &address.sin_addr);
+        connected = connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
     }
     if (connected) return connection;
     close(connection);
@@ -43,14 +44,14 @@ int dial(const endpoint& where) {
 
 }  // namespace
 
-bool accepts(const endpoint& where) {
-    const int connection = dial(where);
+bool accepts_connections(const endpoint& target) {
+    const int connection = connect_to(target);
     if (connection >= 0) close(connection);
     return connection >= 0;
 }
 
-unsigned get_status(const endpoint& where, const std::string& path) {
-    const int connection = dial(where);
+unsigned get_status(const endpoint& target, const std::string& path) {
+    const int connection = connect_to(target);
     if (connection < 0) return 0;
     unsigned status = 0;
     const std::string request = "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";

@@ -6,10 +6,10 @@
 
 namespace fencegate::devstack {
 
-/// Whether something takes a connection there within half a second.
-bool accepts(const endpoint& where);
+/// Returns whether a server accepts a connection within half a second.
+bool accepts_connections(const endpoint& target);
 
-/// The status of `GET path`; 0 where no answer comes within half a second. Blocking; for readiness only.
-unsigned get_status(const endpoint& where, const std::string& path);
+/// Returns the status of `GET path`; 0 if no response comes within half a second. Blocks; only for readiness checks.
+unsigned get_status(const endpoint& target, const std::string& path);
 
 }  // namespace fencegate::devstack

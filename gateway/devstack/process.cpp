@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::size_t tail_lines = 8;
 
-/// Root's rights are gone for good afterwards. Only calls that are safe after fork in a process of one thread.
-bool become(const account& who) {
-    return initgroups(who.name.c_str(), who.gid) == 0 && setgid(who.gid) == 0 && setuid(who.uid) == 0;
+/// Drops root's privileges for good. Makes only calls that are safe after fork in a process of one thread.
+bool switch_user(const account& user) {
+    return initgroups(user.name.c_str(), user.gid) == 0 && setgid(user.gid) == 0 && setuid(user.uid) == 0;
 }
 
 [[noreturn]] void fail_in_child(const char* step) {
@@ -28,26 +28,26 @@ bool become(const account& who) {
     _exit(127);
 }
 
-[[noreturn]] void become_program(const program& what, pid_t parent, int log) {
+[[noreturn]] void exec_program(const program& to_run, pid_t parent, int log) {
     const int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (input < 0 || dup2(input, STDIN_FILENO) < 0 || dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0)
         _exit(127);
     if (setpgid(0, 0) != 0) fail_in_child("setpgid");
-    if (what.user && !become(*what.user)) fail_in_child("change of user");
-    // After the change of user, which would clear it.
-    if (prctl(PR_SET_PDEATHSIG, what.orphan_signal) != 0) fail_in_child("prctl");
+    if (to_run.user && !switch_user(*to_run.user)) fail_in_child("change of user");
+    // The change of user would reset the signal, so it is set afterwards.
+    if (prctl(PR_SET_PDEATHSIG, to_run.orphan_signal) != 0) fail_in_child("prctl");
     if (getppid() != parent) _exit(127);  // The parent died before the signal was set.
-    if (!what.folder.empty() && chdir(what.folder.c_str()) != 0) fail_in_child(what.folder.c_str());
+    if (!to_run.folder.empty() && chdir(to_run.folder.c_str()) != 0) fail_in_child(to_run.folder.c_str());
     std::signal(SIGPIPE, SIG_DFL);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     std::vector<char*> argv;
-    for (const auto& word : what.argv)
+    for (const auto& word : to_run.argv)
         argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
     execvp(argv[0], argv.data());
-    fail_in_child(what.argv[0].c_str());
+    fail_in_child(to_run.argv[0].c_str());
 }
 
 }  // namespace
@@ -62,39 +62,39 @@ std::optional<account> unprivileged_account() {
     throw stack_error("PostgreSQL does not run as root, and there is neither a user postgres nor a user nobody");
 }
 
-bool can_enter(const account& who, const std::filesystem::path& folder) {
+bool can_enter(const account& user, const std::filesystem::path& folder) {
     const pid_t child = fork();
     if (child < 0) throw stack_error(std::string("fork: ") + std::strerror(errno));
-    if (child == 0) _exit(become(who) && access(folder.c_str(), X_OK) == 0 ? 0 : 1);
+    if (child == 0) _exit(switch_user(user) && access(folder.c_str(), X_OK) == 0 ? 0 : 1);
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-pid_t start(const program& what) {
+pid_t start(const program& to_run) {
     std::error_code ignored;
-    if (std::filesystem::file_size(what.log, ignored) > log_max_bytes && !ignored) {
-        std::filesystem::resize_file(what.log, 0, ignored);
+    if (std::filesystem::file_size(to_run.log, ignored) > log_max_bytes && !ignored) {
+        std::filesystem::resize_file(to_run.log, 0, ignored);
     }
-    const int log = open(what.log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640);
-    if (log < 0) throw stack_error(what.log.string() + ": " + std::strerror(errno));
+    const int log = open(to_run.log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640);
+    if (log < 0) throw stack_error(to_run.log.string() + ": " + std::strerror(errno));
     const pid_t parent = getpid();
     const pid_t child = fork();
-    if (child == 0) become_program(what, parent, log);
+    if (child == 0) exec_program(to_run, parent, log);
     const int error = errno;
     close(log);
-    if (child < 0) throw stack_error("fork for " + what.name + ": " + std::strerror(error));
+    if (child < 0) throw stack_error("fork for " + to_run.name + ": " + std::strerror(error));
     return child;
 }
 
-void run_to_end(const program& what) {
-    const pid_t child = start(what);
+void run_to_completion(const program& to_run) {
+    const pid_t child = start(to_run);
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-    throw stack_error(what.name + " " + describe_end(status) + ":\n" + log_tail(what.log));
+    throw stack_error(to_run.name + " " + describe_exit(status) + ":\n" + log_tail(to_run.log));
 }
 
 std::string log_tail(const std::filesystem::path& log) {
@@ -110,7 +110,7 @@ std::string log_tail(const std::filesystem::path& log) {
     return text;
 }
 
-std::string describe_end(int wait_status) {
+std::string describe_exit(int wait_status) {
     if (WIFSIGNALED(wait_status)) return "was killed by signal " + std::to_string(WTERMSIG(wait_status));
     return "ended with " + std::to_string(WEXITSTATUS(wait_status));
 }

@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2154
-# The functions of gateway/quickstart, which sources this file. They share `root`, the folder of the tree; `once`, `data` and `http`, what was asked
-# for; `dev`, the process of the stack; `output`, a file with what it says.
+# The functions of gateway/quickstart, which sources this file. They share `root`, the folder of the tree; `once`, `data` and `http`, the arguments;
+# `dev`, the process id of the stack; `output`, a file with the stack's output.
 
 usage() {
     cat <<'TEXT'
 usage: gateway/quickstart [--once] [--data-dir DIR] [--http ADDR:PORT]
-  --once            end after the example and leave nothing behind (data in a throwaway folder)
+  --once            end after the example and delete its data, which is in a temporary folder
   --data-dir DIR    where the stack keeps its data; default var/dev
-  --http ADDR:PORT  where the gateway listens; default 127.0.0.1:8080, or any free port if that is taken
+  --http ADDR:PORT  where the gateway listens; default 127.0.0.1:8080, or any free port if that one is in use
 TEXT
 }
 
@@ -40,10 +40,10 @@ read_arguments() {
     done
 }
 
-# Stops the stack and removes what is not to stay, however the script ends.
+# Stops the stack and removes temporary files at exit, however the script ends.
 clean_up_at_exit() {
     dev=
-    throwaway=
+    temporary_folder=
     output=$(mktemp)
     trap clean_up EXIT
     trap 'exit 130' INT
@@ -57,24 +57,24 @@ clean_up() {
         wait "$dev" 2>/dev/null || true
     fi
     rm -f "$output"
-    if [[ -n $throwaway ]]; then rm -rf "$throwaway"; fi
+    if [[ -n $temporary_folder ]]; then rm -rf "$temporary_folder"; fi
 }
 
-# Reads ninja's output: all of it goes to the log; a terminal sees one line that counts, anything else a line each tenth.
+# Reads ninja's output and writes it to the log. Prints the progress: on a terminal as one line that is updated, else as a line for each tenth.
 show_progress() {
-    local line done_files all_files tenth=0
+    local line built_files all_files tenth=0
     while IFS= read -r line; do
         printf '%s\n' "$line" >>"$log"
         [[ $line =~ ^\[([0-9]+)/([0-9]+)\]\  ]] || continue
-        done_files=${BASH_REMATCH[1]} all_files=${BASH_REMATCH[2]}
+        built_files=${BASH_REMATCH[1]} all_files=${BASH_REMATCH[2]}
         if [[ -t 1 ]]; then
-            printf '\r  %d of %d files' "$done_files" "$all_files"
-        elif ((done_files * 10 / all_files > tenth)); then
-            tenth=$((done_files * 10 / all_files))
-            printf '  %d of %d files\n' "$done_files" "$all_files"
+            printf '\r  %d of %d files' "$built_files" "$all_files"
+        elif ((built_files * 10 / all_files > tenth)); then
+            tenth=$((built_files * 10 / all_files))
+            printf '  %d of %d files\n' "$built_files" "$all_files"
         fi
     done
-    if [[ -t 1 && -n ${done_files:-} ]]; then printf '\n'; fi
+    if [[ -t 1 && -n ${built_files:-} ]]; then printf '\n'; fi
 }
 
 run_cmake() { (cd "$root" && cmake --preset release && NINJA_STATUS='[%f/%t] ' cmake --build --preset release --target fencegate -j "$(nproc)") 2>&1; }
@@ -85,28 +85,28 @@ build_fencegate() {
     : >"$log"
     if ! run_cmake | show_progress; then
         tail -n 40 "$log" >&2
-        echo "The build failed; all of its log is in build/quickstart.log" >&2
+        echo "The build failed; the complete log is build/quickstart.log" >&2
         exit 1
     fi
 }
 
-# As root, PostgreSQL runs as another user, which may not be let into the folder of this tree (/root, say).
-postgres_may_enter() {
+# If this script runs as root, PostgreSQL runs as another user, which may not have the right to enter the folder of this tree (for example /root).
+can_postgres_enter() {
     ((EUID != 0)) && return 0
     local user=postgres
     id "$user" >/dev/null 2>&1 || user=nobody
     setpriv --reuid "$user" --regid "$(id -g "$user")" --init-groups test -x "$1"
 }
 
-# Sets `data` and `http` where nothing was asked for.
-choose_places() {
+# Sets `data` and `http` if no argument has set them.
+set_defaults() {
     if [[ $once == yes && -z $data ]]; then
-        throwaway=$(mktemp -d /var/tmp/fencegate-XXXXXX)
-        chmod 755 "$throwaway"
-        data=$throwaway/data
+        temporary_folder=$(mktemp -d /var/tmp/fencegate-XXXXXX)
+        chmod 755 "$temporary_folder"
+        data=$temporary_folder/data
     elif [[ -z $data ]]; then
         data=$root/var/dev
-        postgres_may_enter "$root" || data=/var/tmp/fencegate-dev
+        can_postgres_enter "$root" || data=/var/tmp/fencegate-dev
     fi
     if [[ -z $http ]]; then
         http=127.0.0.1:8080
@@ -115,7 +115,7 @@ choose_places() {
 }
 
 start_stack() {
-    # A session of its own, so that Ctrl-C reaches this script alone, which then stops it; and the signal for the case that this script is killed.
+    # setsid: Ctrl-C reaches only this script, which then stops the stack. setpriv: the stack gets SIGTERM if this script is killed.
     setsid setpriv --pdeathsig TERM "$root/build/release/fencegate" dev --data-dir "$data" --http "$http" >"$output" 2>&1 &
     dev=$!
     until grep -q '^Ready after' "$output"; do
@@ -129,12 +129,12 @@ start_stack() {
     cat "$output"
 }
 
-show_what_to_try() {
+show_examples() {
     local url
     url=$(jq -r .http "$data/stack.json")
     cat <<TEXT
 
-It stays up until Ctrl-C. To try:
+The stack runs until Ctrl-C. Examples:
   curl -s $url/v1/leases -d '{"resource": "inventory/sku-2", "ttl_ms": 30000}' -H 'Content-Type: application/json' | tee lease.json | jq
   jq '{lease_id, operations: [{update: "inventory", where: {sku: "sku-2", stock: {gte: 1}}, add: {stock: -1}, expect_rows: 1}], return: "rows"}' lease.json |
     curl -s $url/v1/writes -d @- -H 'Content-Type: application/json' | jq

@@ -15,11 +15,11 @@
 namespace fencegate::devstack {
 namespace {
 
-struct key_of_stack {
+struct api_key_entry {
     const char* principal;
     const char* scopes;
 };
-constexpr key_of_stack keys_of_stack[] = {
+constexpr api_key_entry api_key_entries[] = {
     {"admin", "[leases, writes, history, operate, bare_tokens]"},
     {"orders", "[leases, writes]"},
     {"auditor", "[history]"},
@@ -32,8 +32,8 @@ std::string gateway_name(std::size_t index) {
     return "gateway-" + std::to_string(index + 1);
 }
 
-/// JSON's strings are YAML's double-quoted ones.
-std::string in_yaml(const std::string& text) {
+/// Quotes a text for YAML, whose double-quoted strings include the strings of JSON.
+std::string quote_yaml(const std::string& text) {
     return boost::json::serialize(boost::json::value(text));
 }
 
@@ -45,52 +45,52 @@ std::filesystem::path prepare_folder(const std::filesystem::path& dir) {
     if (!full.has_filename()) full = full.parent_path();
     std::filesystem::create_directories(full.parent_path(), error);
     if (error) throw stack_error(full.parent_path().string() + ": " + error.message());
-    // Others may pass through, because PostgreSQL may run as another user; what is secret is closed file by file.
-    own_folder(full, 0755, geteuid(), getegid());
-    own_folder(full / "logs", 0755, geteuid(), getegid());
+    // Other users may enter, because PostgreSQL may run as another user; each secret file has a mode of its own.
+    ensure_folder(full, 0755, geteuid(), getegid());
+    ensure_folder(full / "logs", 0755, geteuid(), getegid());
     return full;
 }
 
-stack::stack(const std::filesystem::path& folder, const options& wanted) : dir_(folder), wanted_(wanted) {
-    forget_facts();
-    check_wishes();
+stack::stack(const std::filesystem::path& folder, const options& chosen) : dir_(folder), options_(chosen) {
+    remove_stack_file();
+    check_options();
     choose_ports();
     make_keys();
 }
 
-void stack::check_wishes() const {
-    if (wanted_.auth || parse_endpoint(wanted_.http).is_loopback()) return;
-    throw stack_error("without --auth the stack listens on loopback only; " + wanted_.http + " needs --auth");
+void stack::check_options() const {
+    if (options_.auth || parse_endpoint(options_.http).is_loopback()) return;
+    throw stack_error("without --auth the stack listens on loopback only; " + options_.http + " needs --auth");
 }
 
 void stack::choose_ports() {
-    port_book book(dir_ / "ports");
-    if (const std::size_t before = book.count("redis-"); before != 0 && before != wanted_.nodes) {
-        throw stack_error(dir_.string() + " holds a stack of " + std::to_string(before) +
+    port_registry ports(dir_ / "ports");
+    if (const std::size_t previous = ports.count("redis-"); previous != 0 && previous != options_.nodes) {
+        throw stack_error(dir_.string() + " holds a stack of " + std::to_string(previous) +
                           " nodes, which can't change; choose another --data-dir");
     }
-    for (std::size_t i = 0; i < wanted_.nodes; ++i) {
-        node_ports_.push_back(book.port_for(node_name(i)));
-        own_folder(dir_ / node_name(i), 0700, geteuid(), getegid());
+    for (std::size_t i = 0; i < options_.nodes; ++i) {
+        node_ports_.push_back(ports.assign_port(node_name(i)));
+        ensure_folder(dir_ / node_name(i), 0700, geteuid(), getegid());
     }
-    const std::uint16_t database_port = book.port_for("postgres");
-    endpoint first = parse_endpoint(wanted_.http);
+    const std::uint16_t database_port = ports.assign_port("postgres");
+    endpoint first = parse_endpoint(options_.http);
     if (first.port != 0 && !is_free(first))
-        throw stack_error(wanted_.http + " is in use; choose another with --http, or --http 127.0.0.1:0");
-    for (std::size_t i = 0; i < wanted_.gateways; ++i) {
-        endpoint where = first;
-        if (i > 0 || first.port == 0) where.port = book.port_for(gateway_name(i), first.address);
-        endpoints_.push_back(where);
+        throw stack_error(options_.http + " is in use; choose another with --http, or --http 127.0.0.1:0");
+    for (std::size_t i = 0; i < options_.gateways; ++i) {
+        endpoint address = first;
+        if (i > 0 || first.port == 0) address.port = ports.assign_port(gateway_name(i), first.address);
+        endpoints_.push_back(address);
     }
-    book.save();
+    ports.save();
     database_.emplace(dir_, database_port);
 }
 
 void stack::make_keys() {
-    kept_secret(dir_ / "signing.key");
-    if (!wanted_.auth) return;
-    for (const auto& key : keys_of_stack) {
-        api_keys_[key.principal] = kept_secret(dir_ / (std::string("api-") + key.principal + ".key"));
+    load_or_create_secret(dir_ / "signing.key");
+    if (!options_.auth) return;
+    for (const auto& key : api_key_entries) {
+        api_keys_[key.principal] = load_or_create_secret(dir_ / (std::string("api-") + key.principal + ".key"));
     }
 }
 
@@ -113,10 +113,10 @@ std::vector<program> stack::nodes() const {
                      "--appendonly",
                      "yes",
                      "--appendfsync",
-                     wanted_.appendfsync,
+                     options_.appendfsync,
                      "--maxmemory-policy",
                      "noeviction"};
-        node.answers = [where = endpoint{"127.0.0.1", node_ports_[i]}] { return accepts(where); };
+        node.is_answering = [address = endpoint{"127.0.0.1", node_ports_[i]}] { return accepts_connections(address); };
         all.push_back(std::move(node));
     }
     return all;
@@ -126,7 +126,7 @@ std::string stack::gateway_config(std::size_t index) const {
     std::string text =
         "# Made by fencegate dev at each start.\n"
         "http: {address: " +
-        in_yaml(endpoints_[index].address) + ", port: " + std::to_string(endpoints_[index].port) +
+        quote_yaml(endpoints_[index].address) + ", port: " + std::to_string(endpoints_[index].port) +
         "}\n"
         "lease: {signing_key_file: signing.key}\n"
         "redis:\n"
@@ -135,11 +135,11 @@ std::string stack::gateway_config(std::size_t index) const {
     for (std::size_t i = 0; i < node_ports_.size(); ++i) {
         text += "    - {name: " + node_name(i) + ", host: 127.0.0.1, port: " + std::to_string(node_ports_[i]) + "}\n";
     }
-    text += "postgres: {conninfo: " + in_yaml(database_->conninfo(postgres::gateway_role, postgres::database)) +
+    text += "postgres: {conninfo: " + quote_yaml(database_->conninfo(postgres::gateway_role, postgres::database)) +
             "}\n"
             "log: {level: info, json: false}\n";
     if (!api_keys_.empty()) text += "auth:\n  api_keys:\n";
-    for (const auto& key : keys_of_stack) {
+    for (const auto& key : api_key_entries) {
         const auto found = api_keys_.find(key.principal);
         if (found == api_keys_.end()) continue;
         text += std::string("    - {principal: ") + key.principal + ", key_sha256: \"" + sha256_hex(found->second) +
@@ -159,7 +159,7 @@ std::vector<program> stack::gateways() const {
         const auto file = dir_ / (gateway.name + ".yaml");
         write_atomically(file, gateway_config(i), 0600);
         gateway.argv = {self, "serve", "--config", file};
-        gateway.answers = [where = endpoints_[i]] { return get_status(where, "/healthz") != 0; };
+        gateway.is_answering = [address = endpoints_[i]] { return get_status(address, "/healthz") != 0; };
         all.push_back(std::move(gateway));
     }
     return all;
@@ -170,7 +170,7 @@ bool stack::is_ready() const {
                        [](const endpoint& each) { return get_status(each, "/readyz") == 200; });
 }
 
-void stack::write_facts(const supervisor& running) const {
+void stack::write_stack_file(const supervisor& running) const {
     boost::json::object facts;
     facts["http"] = endpoints_.front().url();
     boost::json::array gateways, redis;
@@ -200,7 +200,7 @@ void stack::write_facts(const supervisor& running) const {
     write_atomically(dir_ / "stack.json", boost::json::serialize(facts) + "\n", 0600);
 }
 
-void stack::forget_facts() const {
+void stack::remove_stack_file() const {
     unlink((dir_ / "stack.json").c_str());
 }
 

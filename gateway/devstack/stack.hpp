@@ -14,41 +14,43 @@
 
 namespace fencegate::devstack {
 
-/// Makes DIR and gives its full name. Throws stack_error.
+/// Creates DIR and returns its absolute path. Throws stack_error.
 std::filesystem::path prepare_folder(const std::filesystem::path& dir);
 
-/// What the stack consists of, and where its parts are: ports, files, keys, and the programs to run.
+/// The parts of the stack: ports, files, keys, and the programs to run.
 class stack {
   public:
-    /// Chooses ports and writes every file that a part needs. Throws stack_error. `folder` as from prepare_folder, and
-    /// locked.
-    stack(const std::filesystem::path& folder, const options& wanted);
+    /// Chooses ports and writes every file that a program needs.
+    ///
+    /// In:     `folder` comes from prepare_folder and is locked.
+    /// Errors: throws stack_error.
+    stack(const std::filesystem::path& folder, const options& chosen);
 
     std::vector<program> nodes() const;
     const postgres& database() const { return *database_; }
-    /// Writes the gateways' configurations.
+    /// Writes the gateways' configurations and returns the programs.
     std::vector<program> gateways() const;
 
-    /// Whether every gateway says that it is ready.
+    /// Returns whether every gateway reports that it is ready.
     bool is_ready() const;
 
-    /// DIR/stack.json. A part that is down keeps its last pid until its next one answers.
-    void write_facts(const supervisor& running) const;
-    void forget_facts() const;
+    /// Writes DIR/stack.json. A program that is down keeps its last pid until its next process accepts connections.
+    void write_stack_file(const supervisor& running) const;
+    void remove_stack_file() const;
 
-    /// For the person who started it.
+    /// Returns a summary for the user who started the stack.
     std::string summary(double seconds) const;
 
   private:
-    void check_wishes() const;
+    void check_options() const;
     void choose_ports();
     void make_keys();
     std::string gateway_config(std::size_t index) const;
 
     std::filesystem::path dir_;
-    options wanted_;
+    options options_;
     std::vector<std::uint16_t> node_ports_;
-    std::vector<endpoint> endpoints_;              ///< Of the gateways.
+    std::vector<endpoint> endpoints_;              ///< Endpoints of the gateways.
     std::map<std::string, std::string> api_keys_;  ///< By principal; empty without --auth.
     std::optional<postgres> database_;
 };

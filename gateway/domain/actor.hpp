@@ -4,10 +4,10 @@
 
 namespace fencegate {
 
-/// Who did it, as the history keeps it.
+/// Who made a call, as the history records it.
 struct actor {
     std::string principal;  ///< The authenticated caller.
-    std::string owner;      ///< The caller's own name for itself, from the lease; may be empty.
+    std::string owner;      ///< The owner of the lease, which the caller chose; may be empty.
     std::string trace_id;   ///< From traceparent, 32 hexadecimal digits; may be empty.
 };
 

@@ -11,7 +11,7 @@
 
 namespace fencegate {
 
-/// Why a call did not do what it was asked: one value a slug of docs/http-api.md's error table.
+/// Why a call failed: one value for each slug of the error table in docs/http-api.md.
 /// gateway/http/codec/problem maps each to slug and status.
 enum class errc {
     invalid_request,
@@ -46,8 +46,8 @@ enum class errc {
     internal_error,
 };
 
-/// A fault of one field of a request. `pointer` is a JSON pointer (RFC 6901) for bodies, a parameter's or header's name
-/// otherwise.
+/// A fault of one field of a request. `pointer` is a JSON pointer (RFC 6901) into the body, or the name of a parameter
+/// or header.
 struct field_error {
     std::string pointer;
     std::string detail;
@@ -60,12 +60,13 @@ struct failure {
     std::vector<field_error> errors;  ///< Faults of single fields, all at once.
     boost::json::object facts;        ///< Further members of the problem document, as docs/http-api.md names them.
     std::optional<std::chrono::milliseconds> retry_after;  ///< Sets Retry-After (rounded up to seconds).
-    bool outcome_unknown = false;  ///< It may have happened. Member "outcome_unknown": true of the problem document.
-    bool replayed = false;         ///< It was kept from an earlier call with the same idempotency key.
-    bool unproven = false;         ///< It tells what PostgreSQL held, and no commit has shown yet that this is on disk.
+    bool outcome_unknown = false;  ///< The call may have taken effect; the problem document says so too.
+    bool replayed = false;         ///< The kept outcome of an earlier call with the same idempotency key.
+    /// The failure follows from data in PostgreSQL of which no commit has shown yet that they are on disk.
+    bool durability_unproven = false;
 };
 
-/// A failure of the caller's input with one faulty field.
+/// Returns the failure of a request with one faulty field.
 inline failure invalid_field(std::string pointer, std::string detail) {
     failure f;
     f.code = errc::invalid_request;

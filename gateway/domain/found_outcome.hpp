@@ -7,9 +7,9 @@
 
 namespace fencegate {
 
-/// What is kept under an idempotency key. Empty: nothing.
+/// The outcome kept under an idempotency key; `value` is empty where none is kept.
 struct found_outcome {
-    found_outcome() = default;  // so that it is not made of a failure by the way
+    found_outcome() = default;  // no aggregate: a failure must not convert to a found_outcome implicitly
     std::optional<result<write_outcome>> value;
 };
 

@@ -13,15 +13,15 @@ struct history_evidence {
     std::string event;
     std::string resource;
     std::optional<std::int64_t> token;       ///< fencing_token
-    std::optional<std::int64_t> last_token;  ///< last_fencing_token: the fence after the event, or that refused.
+    std::optional<std::int64_t> last_token;  ///< last_fencing_token: the fence after the event, or that refused it.
     std::optional<std::int64_t> ttl_ms;      ///< From the detail; leases only.
-    bool repair = false;                     ///< An operator's fence_raised, which may lower.
-    bool has_reason = false;                 ///< The detail tells one.
-    bool observed = false;                   ///< Let through by a table in observe mode.
+    bool repair = false;                     ///< fence_raised by an operator, which may lower the fence.
+    bool has_reason = false;                 ///< The detail has a reason.
+    bool observed = false;                   ///< The table is in observe mode, which let the change pass.
     bool bare = false;                       ///< Written with a token of another issuer (detail.bare_token).
     bool direct = false;                     ///< Written by a caller of enter() (detail.direct).
-    bool other_refusal = false;              ///< Refused for another reason than a fence above its token.
-    bool of_guard = false;  ///< Refused by begin_write, under the guard's lock: that fence is committed.
+    bool refused_otherwise = false;          ///< Refused for another reason than a fence above its token.
+    bool decided_by_guard = false;           ///< begin_write decided it under the guard's lock: the fence is committed.
 };
 
 }  // namespace fencegate

@@ -12,17 +12,17 @@
 
 namespace fencegate {
 
-/// What one request or answer holds is counted when it is larger than this.
+/// A request or answer counts against a budget when it is larger than this.
 inline constexpr std::size_t uncounted_bytes_max = 64 * 1024;
 
-/// A limit on the bytes that all hold together. An owner, which is a principal, holds at most three quarters of it, so
-/// that none takes all.
+/// A limit on the bytes that all requests, or all answers, hold together. An owner (a principal) holds at most three
+/// quarters of it, so that no owner takes all.
 ///
 /// Threads: safe.
 class memory_budget {
   public:
     /// A reservation that was refused.
-    struct demand {
+    struct refused_reservation {
         std::string owner;
         std::size_t bytes = 0;
         std::chrono::steady_clock::time_point refused_at;
@@ -32,17 +32,19 @@ class memory_budget {
     memory_budget(const memory_budget&) = delete;
     memory_budget& operator=(const memory_budget&) = delete;
 
-    /// Out: false if that many bytes do not fit.
+    /// Reserves the bytes if they fit.
+    ///
+    /// Out: whether they fit.
     bool try_reserve(const std::string& owner, std::size_t bytes) {
         const std::lock_guard lock(mutex_);
-        if (!has_room(owner, bytes)) {
-            latest_refusal_ = demand{owner, bytes, std::chrono::steady_clock::now()};
+        if (!is_within_limits(owner, bytes)) {
+            latest_refusal_ = refused_reservation{owner, bytes, std::chrono::steady_clock::now()};
             return false;
         }
         add(owner, bytes);
         return true;
     }
-    /// Counts them in any case.
+    /// Reserves the bytes even if they do not fit.
     void reserve(const std::string& owner, std::size_t bytes) {
         const std::lock_guard lock(mutex_);
         add(owner, bytes);
@@ -57,16 +59,15 @@ class memory_budget {
 
     bool fits(const std::string& owner, std::size_t bytes) const {
         const std::lock_guard lock(mutex_);
-        return has_room(owner, bytes);
+        return is_within_limits(owner, bytes);
     }
-    /// Whether it is the owner's share that lacks room, so that only the owner's own bytes can make any.
+    /// Whether the bytes would exceed the owner's share, so that only the release of the owner's own bytes can help.
     bool exceeds_share(const std::string& owner, std::size_t bytes) const {
         const std::lock_guard lock(mutex_);
         return used_by(owner) + bytes > share_max();
     }
-    /// The latest reservation that was refused; empty where that was longer ago than callers wait before they ask
-    /// again.
-    std::optional<demand> latest_refusal(std::chrono::steady_clock::time_point now) const {
+    /// Returns the latest reservation that was refused; empty where callers have had the time to repeat it.
+    std::optional<refused_reservation> latest_refusal(std::chrono::steady_clock::time_point now) const {
         const std::lock_guard lock(mutex_);
         if (!latest_refusal_ || now - latest_refusal_->refused_at > std::chrono::seconds(2)) return std::nullopt;
         return latest_refusal_;
@@ -84,7 +85,7 @@ class memory_budget {
         const auto found = by_owner_.find(owner);
         return found == by_owner_.end() ? 0 : found->second;
     }
-    bool has_room(const std::string& owner, std::size_t bytes) const {
+    bool is_within_limits(const std::string& owner, std::size_t bytes) const {
         return used_ + bytes <= bytes_max_ && used_by(owner) + bytes <= share_max();
     }
     void add(const std::string& owner, std::size_t bytes) {
@@ -96,20 +97,21 @@ class memory_budget {
     const std::size_t bytes_max_;
     mutable std::mutex mutex_;
     std::size_t used_ = 0;
-    std::map<std::string, std::size_t> by_owner_;  ///< None with nothing.
-    std::optional<demand> latest_refusal_;
+    std::map<std::string, std::size_t> by_owner_;  ///< Only owners that hold bytes.
+    std::optional<refused_reservation> latest_refusal_;
 };
 
-/// What a gateway's requests and answers may hold: http.bodies_max_bytes and http.answers_max_bytes.
+/// The budgets for a gateway's request bodies and answers: http.bodies_max_bytes and http.answers_max_bytes.
 struct memory_budgets {
     memory_budgets(std::size_t bodies_max, std::size_t answers_max) : bodies(bodies_max), answers(answers_max) {}
     memory_budget bodies;
     memory_budget answers;
 };
 
-/// Bytes of a budget, which are given back with it.
+/// Bytes reserved from a budget; the destructor releases them.
 ///
-/// Threads: not safe; may be destroyed by another thread than it was used by. Lifetime: the budget outlives it.
+/// Threads:  not safe; another thread may destroy it.
+/// Lifetime: the budget outlives it.
 class reserved_memory {
   public:
     reserved_memory(memory_budget& budget, std::string owner) : budget_(budget), owner_(std::move(owner)) {}
@@ -119,7 +121,9 @@ class reserved_memory {
     reserved_memory(const reserved_memory&) = delete;
     reserved_memory& operator=(const reserved_memory&) = delete;
 
-    /// Out: false if `more` bytes do not fit.
+    /// Reserves `more` further bytes if they fit.
+    ///
+    /// Out: whether they fit.
     bool try_grow(std::size_t more) {
         if (!budget_.try_reserve(owner_, more)) return false;
         bytes_ += more;
@@ -137,14 +141,14 @@ class reserved_memory {
     std::size_t bytes_ = 0;
 };
 
-inline failure answer_does_not_fit(std::size_t bytes) {
+inline failure answers_budget_failure(std::size_t bytes) {
     return make_failure(errc::overloaded,
                         "Answers that are being made, or that their callers have not taken yet, have used up "
                         "http.answers_max_bytes or this caller's three quarters of it; this one has " +
                             std::to_string(bytes) + " bytes. Nothing was changed. Ask again, or for less at a time.");
 }
 
-inline failure body_does_not_fit() {
+inline failure bodies_budget_failure() {
     return make_failure(errc::overloaded,
                         "Request bodies have used up http.bodies_max_bytes or this caller's three quarters of it. "
                         "Nothing was done; send it again, or less at a time.");

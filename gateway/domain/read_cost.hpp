@@ -2,11 +2,11 @@
 
 namespace fencegate {
 
-/// What a read may cost the database, as far as its kind tells.
+/// What a read may cost the database, judging by its kind.
 enum class read_cost {
     cheap,
-    expensive,  ///< May read much more than it gives: a search, a summary, an export.
-    continued   ///< Expensive, and the next part of one that was let in: it is not refused for others that wait.
+    expensive,  ///< May read many more rows than it returns: a search, a summary, an export.
+    continued   ///< The next part of an expensive read that was admitted: a full queue does not refuse it.
 };
 
 }  // namespace fencegate

@@ -20,37 +20,38 @@ namespace fencegate {
 
 enum class comparison_operator { eq, neq, lt, lte, gt, gte, in, is, like, ilike, all_of, any_of };
 
-/// `column operator value`. `in` takes an array; `is` takes null, true, false or "unknown"; `all_of` and `any_of` have
-/// members in place of column and value.
+/// The condition `column operator value`. `in` takes an array; `is` takes null, true, false or "unknown"; `all_of` and
+/// `any_of` have members instead of column and value.
 struct comparison {
     std::string column;
     comparison_operator op = comparison_operator::eq;
     boost::json::value value;
-    std::string pointer;   ///< Where it stood in the request, for errors.
-    bool negated = false;  ///< Its opposite.
-    bool literal = false;  ///< The value, or each of them, is PostgreSQL's own text, as a query string has it.
+    std::string pointer;   ///< Where the request has the condition, for errors.
+    bool negated = false;  ///< The opposite of the condition is to hold.
+    bool literal = false;  ///< The value, or each of them, is text in PostgreSQL's notation, from a query string.
     std::vector<comparison> members{};
 };
 
-/// A value for a column or an argument; `pointer` is where it stood in the request.
+/// A value for a column or an argument; `pointer` is where the request has it.
 struct assignment {
     std::string name;
     boost::json::value value;
     std::string pointer;
-    bool literal = false;  ///< The value is PostgreSQL's own text.
+    bool literal = false;  ///< The value is text in PostgreSQL's notation.
 };
 
 /// A column in an answer.
 struct selected_column {
     std::string column;
-    std::string alias;  ///< Its name in the answer; no two alike.
+    std::string alias;  ///< Its name in the answer, unique there.
 };
 
-/// What an insert does about a row that is there already.
+/// What an insert does about a row that exists already.
 struct conflict_rule {
-    bool replace = false;                ///< Put the new values into it; else leave it as it is.
-    std::vector<std::string> columns{};  ///< Of the unique index that tells. Empty, where nothing is replaced: any.
-    std::string pointer;                 ///< Where the columns stood in the request.
+    bool replace = false;  ///< True: update the row with the new values. False: leave it unchanged.
+    /// Of the unique index that decides. May be empty without `replace`: any index.
+    std::vector<std::string> columns{};
+    std::string pointer;  ///< Where the request has the columns.
 };
 
 struct update_operation {
@@ -65,7 +66,7 @@ struct insert_operation {
     std::string table;
     std::vector<assignment> values;  ///< May be empty: all defaults.
     std::optional<std::int64_t> expect_rows;
-    /// Several rows in place of `values`, which then are those of the first: objects of the same keys.
+    /// Several rows, as objects with the same keys. `values` then are the values of the first row.
     boost::json::array rows{};
     std::optional<conflict_rule> on_conflict{};
 };
@@ -86,35 +87,37 @@ using operation = std::variant<update_operation, insert_operation, delete_operat
 /// Most operations in one write.
 inline constexpr std::size_t operations_max = 64;
 
-/// Under what the outcome of a write is kept, for repeats of it.
+/// The key under which the outcome of a write is kept, for repetitions of the call.
 struct idempotency {
-    std::string key;          ///< The caller's, 1 to 64 bytes; a principal's keys are its own.
-    std::string fingerprint;  ///< SHA-256 of what was asked for, 64 hexadecimal digits.
+    std::string key;          ///< Idempotency-Key of the call, 1 to 64 bytes; every principal has its own keys.
+    std::string fingerprint;  ///< SHA-256 of the request, 64 hexadecimal digits.
     std::chrono::milliseconds keep_for{};
 };
 
-/// One transaction: the guard, the operations in order, the history row; all or nothing.
+/// A guarded write: the guard, the operations in order and the history row, all or nothing.
 struct write_request {
-    std::string write_id;  ///< A UUID made by the gateway; finds the write in the history, and tells after a broken
-                           ///< commit whether it landed.
+    /// A UUID that the gateway makes. The history names the write by it, and after a connection broke during COMMIT it
+    /// shows whether the write was committed.
+    std::string write_id;
     std::vector<lockcore::resource_name> resources;  ///< What the lease covers, sorted.
     lockcore::fencing_token token{};
-    actor by;
+    actor initiator;
     std::vector<operation> operations;
     bool return_rows = false;               ///< Whether results carry the rows as they are after the operation.
-    std::vector<selected_column> select{};  ///< Of these rows. Empty: every column that is exposed.
-    bool bare_token = false;                ///< The token is another issuer's: the history says so.
-    bool seal = false;  ///< Behind the operations every fence is raised past the token: it writes no more.
+    std::vector<selected_column> select{};  ///< Columns of these rows. Empty: every exposed column.
+    bool bare_token = false;                ///< The token is from another issuer; the history records that.
+    bool seal = false;  ///< After the operations, raise every fence to token + 1, so that the token can write no more.
     std::optional<idempotency> repeatable{};  ///< Empty: the outcome is not kept.
 };
 
 /// What one operation did.
 struct operation_result {
     std::int64_t rows_affected = 0;
-    std::string json;  ///< Already JSON: the array of rows for a table, the value for a call. Empty: not asked for.
+    std::string json;  ///< JSON text: the array of rows for a table, the value for a call. Empty: not asked for.
     bool is_call = false;
-    bool is_void = false;                       ///< A call of a function that returns nothing.
-    std::shared_ptr<reserved_memory> memory{};  ///< Of the answers' budget, for `json`; null where that is small.
+    bool is_void = false;  ///< A call of a function that returns nothing.
+    /// Reserved from the answers' budget for `json`; null if that is small.
+    std::shared_ptr<reserved_memory> memory{};
 };
 
 struct fence_state {
@@ -126,10 +129,10 @@ struct write_outcome {
     std::string write_id;
     lockcore::fencing_token token{};
     std::vector<fence_state> fences;
-    std::vector<operation_result> results;  ///< One an operation, in order.
+    std::vector<operation_result> results;  ///< One for each operation, in order.
     bool sealed = false;
-    bool replayed = false;       ///< It was kept from an earlier call with the same idempotency key,
-    bool rows_left_out = false;  ///< without its rows and values, for they were too large.
+    bool replayed = false;       ///< The kept outcome of an earlier call with the same idempotency key.
+    bool rows_left_out = false;  ///< Kept without its rows and values, because they were too large.
 };
 
 }  // namespace fencegate

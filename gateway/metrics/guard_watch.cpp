@@ -18,8 +18,8 @@ namespace asio = boost::asio;
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-constexpr steady_clock::duration first_after = 1s;
-constexpr steady_clock::duration next_after = 30s;
+constexpr steady_clock::duration first_delay = 1s;
+constexpr steady_clock::duration interval = 30s;
 constexpr auto call_timeout = 10s;
 
 }  // namespace
@@ -29,24 +29,24 @@ struct guard_watch::impl {
 
     static asio::awaitable<void> run(std::shared_ptr<impl> self) {
         asio::steady_timer timer(self->io);
-        auto pause = first_after;
+        auto pause = first_delay;
         for (;;) {
             timer.expires_after(pause);
             co_await timer.async_wait(asio::use_awaitable);
             if (self->stopping) co_return;
             auto faults = co_await self->history.find_guard_faults(steady_clock::now() + call_timeout);
             if (faults)
-                self->keep(std::move(*faults));
+                self->store(std::move(*faults));
             else if (!self->stopping)
                 spdlog::warn("the guard could not be checked: {}", faults.error().detail);
-            pause = next_after;
+            pause = interval;
         }
     }
 
-    void keep(std::vector<std::string> faults) {
+    void store(std::vector<std::string> faults) {
         const std::lock_guard hold(mutex);
-        const auto is_in = [](const std::vector<std::string>& all, const std::string& fault) {
-            return std::ranges::find(all, fault) != all.end();
+        const auto is_in = [](const std::vector<std::string>& faults_found, const std::string& fault) {
+            return std::ranges::find(faults_found, fault) != faults_found.end();
         };
         for (const auto& fault : faults) {
             if (!found || !is_in(found->faults, fault)) spdlog::error("the guard has a fault: {}", fault);

@@ -12,11 +12,12 @@
 
 namespace fencegate::metrics {
 
-/// Asks PostgreSQL every half minute what would let a change past the guard (fencing.guard_faults), and keeps the
-/// latest answer; what is new in it goes to the log.
+/// Asks PostgreSQL every 30 seconds what would let a change past the guard (fencing.guard_faults), keeps the latest
+/// answer, and logs new faults.
 ///
-/// Threads: latest() from any. Limits: one query of some 100 ms at a time, on a connection of the history's.
-/// Lifetime: the executor outlives `io`'s running.
+/// Threads:  latest() from any thread.
+/// Limits:   one query of some 100 ms at a time, on a connection of the history_executor.
+/// Lifetime: the executor outlives the run of `io`.
 class guard_watch {
   public:
     struct finding {
@@ -29,7 +30,7 @@ class guard_watch {
 
     /// Begins, on `io`.
     void start();
-    /// Nothing before the first answer; while PostgreSQL is away, the one before.
+    /// Returns the latest answer; empty before the first one.
     std::optional<finding> latest() const;
 
   private:

@@ -2,7 +2,7 @@
 
 namespace fencegate::metrics {
 
-std::string prefix_labels::of(std::string_view resource) {
+std::string prefix_labels::label_of(std::string_view resource) {
     const auto slash = resource.find('/');
     if (slash == std::string_view::npos) return "-";
     const std::string_view prefix = resource.substr(0, slash);

@@ -8,16 +8,16 @@
 
 namespace fencegate::metrics {
 
-/// The label `resource_prefix`: a resource's name up to its first slash, never the whole name. Whatever callers invent,
-/// there are at most `prefixes_max` of them; what comes then is "other".
+/// Makes the label `resource_prefix`: a resource's name up to its first slash, never the whole name. There are at most
+/// `prefixes_max` of them, whatever names callers use; further prefixes become "other".
 ///
 /// Threads: safe.
 class prefix_labels {
   public:
     static constexpr std::size_t prefixes_max = 50;
 
-    /// "-" for a name without a slash.
-    std::string of(std::string_view resource);
+    /// Returns the label of a resource; "-" for a name without a slash.
+    std::string label_of(std::string_view resource);
 
   private:
     std::mutex mutex_;

@@ -15,10 +15,11 @@
 
 namespace fencegate::metrics {
 
-/// Searches the nodes for leaked leases again and again, slowly, and keeps the latest report; what is new in it goes to
-/// the log. Of a node that is away it keeps what the search before found.
+/// Searches the nodes for leaked leases periodically, keeps the latest report, and logs changes. For a node that can't
+/// be searched it keeps the result of the search before.
 ///
-/// Threads: latest() from any. Lifetime: stop() before the lock_manager stops.
+/// Threads:  latest() from any thread.
+/// Lifetime: stop() has to be called before the lock_manager stops.
 class leak_watch {
   public:
     struct finding {
@@ -26,22 +27,22 @@ class leak_watch {
         std::chrono::system_clock::time_point at;  ///< When the search ended.
     };
 
-    /// `every` 0: never. Runs on `io`.
-    leak_watch(lockcore::lock_manager& locks, std::chrono::milliseconds every, boost::asio::io_context& io)
-        : locks_(locks), every_(every), io_(io), timer_(io) {}
+    /// Searches every `interval`, on `io`; with 0 never.
+    leak_watch(lockcore::lock_manager& locks, std::chrono::milliseconds interval, boost::asio::io_context& io)
+        : locks_(locks), interval_(interval), io_(io), timer_(io) {}
 
     void start();
     /// Blocks until the search under way has ended; `io` must run, in another thread.
     void stop();
-    /// Nothing before the first search has ended.
+    /// Returns the latest report; empty before the first search has ended.
     std::optional<finding> latest() const;
 
   private:
     boost::asio::awaitable<void> run();
-    void keep(lockcore::leak_report report);
+    void store(lockcore::leak_report report);
 
     lockcore::lock_manager& locks_;
-    const std::chrono::milliseconds every_;
+    const std::chrono::milliseconds interval_;
     boost::asio::io_context& io_;
     boost::asio::steady_timer timer_;
     boost::asio::cancellation_signal cancel_;

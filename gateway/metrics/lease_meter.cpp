@@ -31,29 +31,29 @@ lease_meter::lease_meter(prometheus::Registry& registry, lockcore::event_observe
       grants_(BuildCounter().Name("distributed_lock_grants_total").Help("Leases granted.").Register(registry)),
       thin_grants_(BuildCounter()
                        .Name("distributed_lock_thin_grants_total")
-                       .Help("Leases that stood on a bare majority when every node had answered or its time was over.")
+                       .Help("Leases that only a bare majority held when every node had answered or timed out.")
                        .Register(registry)),
       renewals_(BuildCounter().Name("distributed_lock_renewals_total").Help("Leases renewed.").Register(registry)),
       revocations_(
-          BuildCounter().Name("distributed_lock_revocations_total").Help("Leases taken away.").Register(registry)),
+          BuildCounter().Name("distributed_lock_revocations_total").Help("Leases revoked.").Register(registry)),
       node_events_(BuildCounter()
                        .Name("fencegate_node_events_total")
                        .Help("Redis nodes quarantined and readmitted, and epochs raised.")
                        .Register(registry)) {}
 
-lease_meter::of_prefix& lease_meter::counters_of(const lockcore::event& e) {
-    const std::string prefix = prefixes_.of(e.resources.front().str());
+lease_meter::prefix_counters& lease_meter::counters_of(const lockcore::event& e) {
+    const std::string prefix = prefixes_.label_of(e.resources.front().str());
     const std::lock_guard hold(mutex_);
-    of_prefix& found = by_prefix_[prefix];
-    if (found.waited == nullptr) {
+    prefix_counters& found = by_prefix_[prefix];
+    if (found.granted_after == nullptr) {
         const prometheus::Labels label{{"resource_prefix", prefix}};
-        found.waited_in_vain = &waits_.Add({{"resource_prefix", prefix}, {"outcome", "refused"}}, wait_buckets);
+        found.refused_after = &waits_.Add({{"resource_prefix", prefix}, {"outcome", "refused"}}, wait_buckets);
         found.held = &holds_.Add(label, hold_buckets);
         found.granted = &grants_.Add(label);
         found.thin = &thin_grants_.Add(label);
         found.renewed = &renewals_.Add(label);
         found.revoked = &revocations_.Add(label);
-        found.waited = &waits_.Add({{"resource_prefix", prefix}, {"outcome", "granted"}}, wait_buckets);
+        found.granted_after = &waits_.Add({{"resource_prefix", prefix}, {"outcome", "granted"}}, wait_buckets);
     }
     return found;
 }
@@ -63,17 +63,17 @@ void lease_meter::on_event(lockcore::event e) {
         node_events_.Add({{"event", lockcore::to_string(e.kind)}}).Increment();
         return next_.on_event(std::move(e));
     }
-    const of_prefix& count = counters_of(e);
+    const prefix_counters& count = counters_of(e);
     switch (e.kind) {
         case lockcore::event_kind::lease_granted:
             count.granted->Increment();
-            count.waited->Observe(seconds(e.waited));
+            count.granted_after->Observe(seconds(e.waited));
             break;
         case lockcore::event_kind::lease_thin:
             count.thin->Increment();
-            return;  // of no interest to the history: the next renewal mends it
+            return;  // not recorded in the history: the next renewal restores the lease on all nodes
         case lockcore::event_kind::lease_refused:
-            count.waited_in_vain->Observe(seconds(e.waited));
+            count.refused_after->Observe(seconds(e.waited));
             break;
         case lockcore::event_kind::lease_renewed:
             count.renewed->Increment();

@@ -15,9 +15,10 @@
 
 namespace fencegate::metrics {
 
-/// Counts and times leases by the events that lockcore tells, and passes these on.
+/// Counts and times leases by lockcore's events, and passes the events on to `next`.
 ///
-/// Threads: safe. Lifetime: outlives the lock_manager; the registry and `next` outlive it.
+/// Threads:  safe.
+/// Lifetime: outlives the lock_manager; the registry and `next` outlive it.
 class lease_meter final : public lockcore::event_observer {
   public:
     lease_meter(prometheus::Registry& registry, lockcore::event_observer& next);
@@ -25,17 +26,17 @@ class lease_meter final : public lockcore::event_observer {
     void on_event(lockcore::event e) override;
 
   private:
-    /// What is counted of one resource_prefix.
-    struct of_prefix {
-        prometheus::Histogram* waited_in_vain = nullptr;
-        prometheus::Histogram* waited = nullptr;
+    /// The metrics of one resource_prefix.
+    struct prefix_counters {
+        prometheus::Histogram* refused_after = nullptr;
+        prometheus::Histogram* granted_after = nullptr;
         prometheus::Histogram* held = nullptr;
         prometheus::Counter* granted = nullptr;
         prometheus::Counter* thin = nullptr;
         prometheus::Counter* renewed = nullptr;
         prometheus::Counter* revoked = nullptr;
     };
-    of_prefix& counters_of(const lockcore::event& e);
+    prefix_counters& counters_of(const lockcore::event& e);
 
     lockcore::event_observer& next_;
     prefix_labels prefixes_;
@@ -46,8 +47,8 @@ class lease_meter final : public lockcore::event_observer {
     prometheus::Family<prometheus::Counter>& renewals_;
     prometheus::Family<prometheus::Counter>& revocations_;
     prometheus::Family<prometheus::Counter>& node_events_;
-    std::mutex mutex_;  ///< Of the map; its values stay where they are and change no more.
-    std::map<std::string, of_prefix> by_prefix_;
+    std::mutex mutex_;  ///< Guards the map; its values are not moved or changed once they are there.
+    std::map<std::string, prefix_counters> by_prefix_;
 };
 
 }  // namespace fencegate::metrics

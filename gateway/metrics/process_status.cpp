@@ -11,7 +11,7 @@
 namespace fencegate::metrics {
 namespace {
 
-/// Close enough to the process' own start: the first scrape needs this file's statics, and they are made at start-up.
+/// Approximates the start of the process: static variables are initialized at start-up.
 const auto loaded_at = std::chrono::system_clock::now();
 
 std::chrono::duration<double> time_of(const timeval& t) {
@@ -24,8 +24,8 @@ process_status read_process_status() {
     process_status out;
     rusage used{};
     if (getrusage(RUSAGE_SELF, &used) == 0) out.processor_time = time_of(used.ru_utime) + time_of(used.ru_stime);
-    std::size_t pages_in_all = 0, pages_resident = 0;
-    if (std::ifstream statm("/proc/self/statm"); statm >> pages_in_all >> pages_resident)
+    std::size_t pages_total = 0, pages_resident = 0;
+    if (std::ifstream statm("/proc/self/statm"); statm >> pages_total >> pages_resident)
         out.resident_bytes = pages_resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     std::error_code ignored;
     out.open_files = static_cast<std::size_t>(std::distance(

@@ -5,7 +5,7 @@
 
 namespace fencegate::metrics {
 
-/// This process, as /proc has it.
+/// The state of this process, from /proc.
 struct process_status {
     std::chrono::duration<double> processor_time{};
     std::size_t resident_bytes = 0;

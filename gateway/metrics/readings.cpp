@@ -29,7 +29,7 @@ double seconds(auto duration) {
     return std::chrono::duration<double>(duration).count();
 }
 
-/// Families in the making; the names are given once, here.
+/// Builds metric families.
 class families {
   public:
     MetricFamily& begin(std::string name, std::string help, MetricType type) {
@@ -39,16 +39,16 @@ class families {
         out.type = type;
         return out;
     }
-    void gauge(std::string name, std::string help, double value, labels of = {}) {
-        add(begin(std::move(name), std::move(help), MetricType::Gauge), value, std::move(of));
+    void gauge(std::string name, std::string help, double value, labels sample_labels = {}) {
+        add(begin(std::move(name), std::move(help), MetricType::Gauge), value, std::move(sample_labels));
     }
     void counter(std::string name, std::string help, double value) {
         add(begin(std::move(name), std::move(help), MetricType::Counter), value, {});
     }
-    static void add(MetricFamily& to, double value, labels of) {
-        ClientMetric& sample = to.metric.emplace_back();
-        sample.label = std::move(of);
-        (to.type == MetricType::Counter ? sample.counter.value : sample.gauge.value) = value;
+    static void add(MetricFamily& family, double value, labels sample_labels) {
+        ClientMetric& sample = family.metric.emplace_back();
+        sample.label = std::move(sample_labels);
+        (family.type == MetricType::Counter ? sample.counter.value : sample.gauge.value) = value;
     }
     std::vector<MetricFamily> take() { return std::move(made_); }
 
@@ -59,14 +59,16 @@ class families {
 void read_nodes(families& out, const std::vector<lockcore::node_status>& nodes) {
     auto& state = out.begin("fencegate_node_state", "1 for the state that a Redis node is in.", MetricType::Gauge);
     for (const auto& node : nodes) {
-        for (const auto one : node_states)
-            families::add(state, node.state == one ? 1 : 0, {{"node", node.name}, {"state", to_string(one)}});
+        for (const auto candidate : node_states)
+            families::add(state, node.state == candidate ? 1 : 0,
+                          {{"node", node.name}, {"state", to_string(candidate)}});
     }
     auto& latency =
         out.begin("fencegate_node_latency_seconds", "How long the latest answer of a node took.", MetricType::Gauge);
     for (const auto& node : nodes)
         families::add(latency, seconds(node.latency), {{"node", node.name}});
-    auto& left = out.begin("fencegate_node_quarantine_seconds", "How long a node still sits out.", MetricType::Gauge);
+    auto& left =
+        out.begin("fencegate_node_quarantine_seconds", "How long a node's quarantine still lasts.", MetricType::Gauge);
     for (const auto& node : nodes)
         families::add(left, seconds(node.quarantine_left), {{"node", node.name}});
     auto& epoch = out.begin("fencegate_node_epoch", "The epoch under which a node was admitted.", MetricType::Gauge);
@@ -77,12 +79,12 @@ void read_nodes(families& out, const std::vector<lockcore::node_status>& nodes) 
 void read_leaks(families& out, const leak_watch& leaks) {
     const auto found = leaks.latest();
     if (!found) return;
-    auto& keys = out.begin("fencegate_leaked_keys",
-                           "Lease keys that never run out, by node, when it was last searched.", MetricType::Gauge);
+    auto& keys = out.begin("fencegate_leaked_keys", "Lease keys without a ttl, by node, when it was last searched.",
+                           MetricType::Gauge);
     for (const auto& node : found->report.nodes) {
-        if (node.walked) families::add(keys, static_cast<double>(node.without_ttl), {{"node", node.name}});
+        if (node.complete) families::add(keys, static_cast<double>(node.without_ttl), {{"node", node.name}});
     }
-    out.gauge("fencegate_minority_leases", "Leases that stood on a minority of the nodes at the latest search.",
+    out.gauge("fencegate_minority_leases", "Leases that only a minority of the nodes held at the latest search.",
               static_cast<double>(found->report.held_by_minority));
     out.gauge("fencegate_leak_scan_time_seconds",
               "When the latest search for leaked leases ended, in seconds since 1970.",
@@ -93,10 +95,10 @@ void read_database(families& out, const pg::database& database) {
     const pg::executor_status now = database.status();
     const std::string name = "fencegate_postgres_workers";
     auto& workers =
-        out.begin(name, "Workers for PostgreSQL; away: not let in when they last tried.", MetricType::Gauge);
+        out.begin(name, "Workers for PostgreSQL; away: their last attempt to connect failed.", MetricType::Gauge);
     families::add(workers, static_cast<double>(now.workers), {{"state", "all"}});
     families::add(workers, static_cast<double>(now.busy), {{"state", "busy"}});
-    families::add(workers, static_cast<double>(now.away), {{"state", "away"}});
+    families::add(workers, static_cast<double>(now.disconnected), {{"state", "away"}});
     out.gauge("fencegate_postgres_queue", "Calls that wait for a worker.", static_cast<double>(now.queued));
     out.gauge("fencegate_postgres_queue_max", "postgres.queue_max.", static_cast<double>(now.queue_max));
 
@@ -115,7 +117,7 @@ void read_database(families& out, const pg::database& database) {
 void read_memory(families& out, const memory_budgets& memory) {
     const std::array<std::pair<const char*, const memory_budget*>, 2> kinds{
         {{"bodies", &memory.bodies}, {"answers", &memory.answers}}};
-    auto& used = out.begin("fencegate_http_memory_bytes", "What request bodies and answers take of their budgets.",
+    auto& used = out.begin("fencegate_http_memory_bytes", "Bytes that request bodies and answers use of their budgets.",
                            MetricType::Gauge);
     for (const auto& [kind, budget] : kinds)
         families::add(used, static_cast<double>(budget->used()), {{"kind", kind}});
@@ -130,7 +132,7 @@ void read_process(families& out) {
     out.counter("process_cpu_seconds_total", "Processor time used.", seconds(now.processor_time));
     out.gauge("process_resident_memory_bytes", "Memory in use.", static_cast<double>(now.resident_bytes));
     out.gauge("process_open_fds", "Open file descriptors.", static_cast<double>(now.open_files));
-    out.gauge("process_max_fds", "How many may be open.", static_cast<double>(now.open_files_max));
+    out.gauge("process_max_fds", "Most file descriptors that may be open.", static_cast<double>(now.open_files_max));
     out.gauge("process_start_time_seconds", "When it began, in seconds since 1970.",
               seconds(now.started_at.time_since_epoch()));
 }
@@ -139,26 +141,27 @@ void read_process(families& out) {
 
 std::vector<MetricFamily> readings::Collect() const {
     families out;
-    out.gauge("fencegate_build_info", "1; the version is the label.", 1, {{"version", from_.version}});
-    out.gauge("fencegate_quorum", "1 while a majority of the Redis nodes votes.", from_.locks.has_quorum() ? 1 : 0);
-    read_nodes(out, from_.locks.nodes());
-    out.gauge("distributed_lock_waiters", "Callers that wait for a lease.", static_cast<double>(from_.locks.waiters()));
-    read_leaks(out, from_.leaks);
-    read_database(out, from_.database);
+    out.gauge("fencegate_build_info", "1; the version is the label.", 1, {{"version", sources_.version}});
+    out.gauge("fencegate_quorum", "1 while a majority of the Redis nodes votes.", sources_.locks.has_quorum() ? 1 : 0);
+    read_nodes(out, sources_.locks.nodes());
+    out.gauge("distributed_lock_waiters", "Callers that wait for a lease.",
+              static_cast<double>(sources_.locks.waiters()));
+    read_leaks(out, sources_.leaks);
+    read_database(out, sources_.database);
     out.gauge("fencegate_history_buffer_rows", "Lease events that wait to be written to the history.",
-              static_cast<double>(from_.events.size()));
-    out.gauge(
-        "fencegate_history_buffer_full",
-        "1 while less than an eighth of it is left: new leases are refused, or events dropped next (audit.on_full).",
-        from_.events.nearly_full() ? 1 : 0);
+              static_cast<double>(sources_.events.size()));
+    out.gauge("fencegate_history_buffer_full",
+              "1 while less than an eighth of it is free: new leases are refused, or events are dropped soon "
+              "(audit.on_full).",
+              sources_.events.is_nearly_full() ? 1 : 0);
     out.counter("fencegate_history_dropped_total", "Events lost: the buffer was full, or PostgreSQL refused them.",
-                static_cast<double>(from_.events.dropped()));
-    if (const auto guard = from_.guard.latest()) {
+                static_cast<double>(sources_.events.dropped()));
+    if (const auto guard = sources_.guard.latest()) {
         out.gauge("fencegate_guard_faults",
                   "What would let a change past the guard, counted when PostgreSQL was last asked; /v1/nodes names it.",
                   static_cast<double>(guard->faults.size()));
     }
-    read_memory(out, from_.memory);
+    read_memory(out, sources_.memory);
     read_process(out);
     return out.take();
 }

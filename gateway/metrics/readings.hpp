@@ -29,10 +29,10 @@ namespace fencegate::metrics {
 class guard_watch;
 class leak_watch;
 
-/// What is read at the moment of a scrape instead of being counted: the nodes, the queues, the database, the buffer,
-/// the process.
+/// Metrics that are read when they are scraped: the nodes, the queues, the database, the event buffer, the process.
 ///
-/// Threads: Collect() from any thread. Lifetime: what it refers to outlives it.
+/// Threads:  Collect() from any thread.
+/// Lifetime: everything in `sources` outlives it.
 class readings final : public prometheus::Collectable {
   public:
     struct sources {
@@ -44,12 +44,12 @@ class readings final : public prometheus::Collectable {
         const memory_budgets& memory;
         std::string version;
     };
-    explicit readings(sources from) : from_(std::move(from)) {}
+    explicit readings(sources read_sources) : sources_(std::move(read_sources)) {}
 
     std::vector<prometheus::MetricFamily> Collect() const override;
 
   private:
-    sources from_;
+    sources sources_;
 };
 
 }  // namespace fencegate::metrics

@@ -11,20 +11,21 @@
 
 namespace fencegate::metrics {
 
-/// All that Prometheus is told, in one place.
+/// All metrics of the gateway.
 ///
-/// Threads: safe. Lifetime: outlives the lock_manager and the http::server; what it reads from outlives the server.
+/// Threads:  safe.
+/// Lifetime: outlives the lock_manager and the http::server; the sources of its readings outlive the server.
 class registry {
   public:
-    /// `events`: where lease events go after they were counted.
+    /// Lease events are passed on to `events` after they were counted.
     explicit registry(lockcore::event_observer& events) : requests_(registry_), leases_(registry_, events) {}
 
     http::request_observer& requests() { return requests_; }
     lockcore::event_observer& leases() { return leases_; }
-    /// Once, before the first scrape.
-    void read_from(readings::sources from) { readings_.emplace(std::move(from)); }
+    /// Adds the metrics that are read when they are scraped. Called once, before the first scrape.
+    void add_readings(readings::sources sources) { readings_.emplace(std::move(sources)); }
 
-    /// In Prometheus' text format 0.0.4.
+    /// Returns all metrics in Prometheus' text format 0.0.4.
     std::string expose() const;
 
   private:

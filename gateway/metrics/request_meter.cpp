@@ -15,14 +15,14 @@ using prometheus::BuildHistogram;
 
 const prometheus::Histogram::BucketBoundaries buckets{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10};
 
-/// What goes wrong with the lease of a write.
+/// The problems that concern the lease of a write.
 constexpr std::array<std::string_view, 5> lease_slugs{"resource-locked", "no-quorum", "too-many-waiters", "lease-lost",
                                                       "lease-not-authentic"};
 
-bool is_about_leases(const http::served_request& what) {
-    const std::string_view route = what.route_path;
+bool is_about_leases(const http::served_request& request) {
+    const std::string_view route = request.route_path;
     return route.starts_with("/v1/leases") || route == "/v1/resources/{resource}/lease" ||
-           (route.starts_with("/v1/") && std::ranges::find(lease_slugs, what.problem) != lease_slugs.end());
+           (route.starts_with("/v1/") && std::ranges::find(lease_slugs, request.problem) != lease_slugs.end());
 }
 
 }  // namespace
@@ -30,7 +30,7 @@ bool is_about_leases(const http::served_request& what) {
 request_meter::request_meter(prometheus::Registry& registry)
     : requests_(BuildCounter()
                     .Name("fencegate_http_requests_total")
-                    .Help("Requests by route and status; 499: the caller hung up before the answer.")
+                    .Help("Requests by route and status; 499: the caller closed the connection before the answer.")
                     .Register(registry)),
       seconds_(BuildHistogram()
                    .Name("fencegate_http_request_seconds")
@@ -42,52 +42,53 @@ request_meter::request_meter(prometheus::Registry& registry)
                     .Register(registry)),
       lock_failures_(BuildCounter()
                          .Name("distributed_lock_failures_total")
-                         .Help("Calls that failed for a lease, of writes too, by cause: the problem's slug.")
+                         .Help("Calls that failed because of a lease, writes included, by cause: the problem's slug.")
                          .Register(registry)) {
-    // From 0 on: what a counter begins with is no increase to Prometheus, and the first stale write would go unnoticed.
+    // Counters start at 0: Prometheus counts no increase for a counter's first value, so that the first stale write
+    // would not be noticed.
     for (const auto& kind : http::problem_kinds())
         by_problem_.emplace(kind.slug, &problems_.Add({{"slug", std::string(kind.slug)}}));
     for (const auto slug : lease_slugs)
         by_cause_.emplace(slug, &lock_failures_.Add({{"cause", std::string(slug)}}));
 }
 
-void request_meter::on_served(const http::served_request& what) noexcept {
+void request_meter::on_served(const http::served_request& request) noexcept {
     try {
-        count(what);
+        count(request);
     } catch (const std::exception& e) {
         spdlog::error("a request could not be counted: {}", e.what());
     }
 }
 
-void request_meter::count(const http::served_request& what) {
+void request_meter::count(const http::served_request& request) {
     prometheus::Counter* answered = nullptr;
     prometheus::Histogram* seconds = nullptr;
     prometheus::Counter* problem = nullptr;
     prometheus::Counter* cause = nullptr;
     {
         const std::lock_guard hold(mutex_);
-        const std::string route(what.route_path);
-        auto& by_answer = by_answer_[{what.route_path.data(), what.verb, what.status}];
+        const std::string route(request.route_path);
+        auto& by_answer = by_answer_[{request.route_path.data(), request.verb, request.status}];
         if (by_answer == nullptr) {
             by_answer = &requests_.Add({{"route", route},
-                                        {"method", std::string(http::to_string(what.verb))},
-                                        {"status", std::to_string(what.status)}});
+                                        {"method", std::string(http::to_string(request.verb))},
+                                        {"status", std::to_string(request.status)}});
         }
         answered = by_answer;
-        auto& by_route = by_route_[what.route_path.data()];
+        auto& by_route = by_route_[request.route_path.data()];
         if (by_route == nullptr) by_route = &seconds_.Add({{"route", route}}, buckets);
         seconds = by_route;
-        if (!what.problem.empty()) {
-            problem = by_problem_.at(what.problem);
-            if (is_about_leases(what)) {
-                auto& by_cause = by_cause_[what.problem];
-                if (by_cause == nullptr) by_cause = &lock_failures_.Add({{"cause", std::string(what.problem)}});
+        if (!request.problem.empty()) {
+            problem = by_problem_.at(request.problem);
+            if (is_about_leases(request)) {
+                auto& by_cause = by_cause_[request.problem];
+                if (by_cause == nullptr) by_cause = &lock_failures_.Add({{"cause", std::string(request.problem)}});
                 cause = by_cause;
             }
         }
     }
     answered->Increment();
-    seconds->Observe(std::chrono::duration<double>(what.time).count());
+    seconds->Observe(std::chrono::duration<double>(request.time).count());
     if (problem != nullptr) problem->Increment();
     if (cause != nullptr) cause->Increment();
 }

@@ -18,25 +18,25 @@ namespace {
 
 namespace asio = boost::asio;
 
-/// How often queues are searched for work whose time is over.
+/// How often queues are searched for work whose deadline has passed.
 constexpr std::chrono::milliseconds enforcement_interval{100};
 
-/// How often it is looked whether workers have ended.
+/// How often drain() checks whether the workers have ended.
 constexpr std::chrono::milliseconds end_poll_interval{5};
 
 void append(std::vector<worker*>& out, const std::vector<std::unique_ptr<worker>>& workers) {
-    for (const auto& each : workers)
-        out.push_back(each.get());
+    for (const auto& added : workers)
+        out.push_back(added.get());
 }
 
 }  // namespace
 
 struct database::impl {
-    impl(postgres_config c, memory_budget& of_answers) : cfg(std::move(c)), answers(of_answers) {
-        // Workers hand on to the isolated ones and to the flush, never the other way round: those end last.
+    impl(postgres_config c, memory_budget& answers_budget) : cfg(std::move(c)), answers(answers_budget) {
+        // Workers pass work on to the isolated workers and to the flush, never the other way round, so those end last.
         groups.resize(6);
-        append(groups[0], reads.lane().workers());
-        append(groups[1], history.lane().workers());
+        append(groups[0], reads.pool().workers());
+        append(groups[1], history.pool().workers());
         groups[2] = {&writes.lookup_worker()};
         groups[3] = writes.workers();
         append(groups[4], writes.isolated_workers());
@@ -48,17 +48,18 @@ struct database::impl {
         while (!wake.wait_for(lock, enforcement_interval, [this] { return ends; })) {
             const auto now = std::chrono::steady_clock::now();
             for (const auto& group : groups) {
-                for (auto* each : group)
-                    each->enforce_deadlines(now);
+                for (auto* member : group)
+                    member->enforce_deadlines(now);
             }
-            reads.lane().enforce_deadlines(now);
-            history.lane().enforce_deadlines(now);
-            if (auto work = sweep.due(now)) writes.least_loaded_worker().submit(std::move(work));
+            reads.pool().enforce_deadlines(now);
+            history.pool().enforce_deadlines(now);
+            if (auto work = sweep.next_batch(now)) writes.least_loaded_worker().submit(std::move(work));
             listener.enforce_deadlines(now);
         }
     }
 
-    /// After the workers: one that hangs on a silent server needs to be cut.
+    /// Called after the workers have ended, because the connection of one that waits for an unresponsive server has to
+    /// be cut.
     void end_enforcement() {
         listener.stop();
         {
@@ -70,15 +71,15 @@ struct database::impl {
     }
 
     static void end(const std::vector<worker*>& group) {
-        for (auto* each : group)
-            each->abandon();
-        for (auto* each : group)
-            each->join();
+        for (auto* member : group)
+            member->abandon();
+        for (auto* member : group)
+            member->join();
     }
 
-    /// For start-up: work on a connection of its own. Errors carry the server's words.
+    /// Runs work of the start-up on a connection of its own. Errors carry the server's message.
     template <class Work>
-    result<void> at_start(Work work) {
+    result<void> run_at_start(Work work) {
         session_slot slot(cfg);
         try {
             return work(slot.connect());
@@ -118,32 +119,32 @@ database::~database() {
 }
 
 result<void> database::check() {
-    return impl_->at_start([](session& open) { return check_schema(open); });
+    return impl_->run_at_start([](session& session) { return check_schema(session); });
 }
 
 result<void> database::join_cluster(membership m) {
-    return impl_->at_start([&m](session& open) { return join(open, m); });
+    return impl_->run_at_start([&m](session& session) { return pg::join_cluster(session, m); });
 }
 
 void database::start() {
     for (const auto& group : impl_->groups) {
-        for (auto* each : group)
-            each->start();
+        for (auto* member : group)
+            member->start();
     }
     impl_->listener.start();
     impl_->thread = std::thread([state = impl_.get()] { state->enforce_deadlines(); });
 }
 
 void database::drain(deadline until) {
-    const auto wait_while = [until](auto holds) {
-        while (holds() && std::chrono::steady_clock::now() < until)
+    const auto wait_while = [until](auto is_true) {
+        while (is_true() && std::chrono::steady_clock::now() < until)
             std::this_thread::sleep_for(end_poll_interval);
     };
-    wait_while([this] { return impl_->reads.lane().waiting() + impl_->history.lane().waiting() > 0; });
+    wait_while([this] { return impl_->reads.pool().waiting() + impl_->history.pool().waiting() > 0; });
     for (const auto& group : impl_->groups) {
-        for (auto* each : group)
-            each->finish();
-        wait_while([&group] { return !std::ranges::all_of(group, &worker::done); });
+        for (auto* member : group)
+            member->finish();
+        wait_while([&group] { return !std::ranges::all_of(group, &worker::is_done); });
         impl::end(group);
     }
     impl_->end_enforcement();
@@ -167,11 +168,12 @@ node_register& database::nodes() {
 
 asio::awaitable<result<void>> database::ping(deadline until) {
     auto work = [](session_slot& slot) -> result<void> {
-        const bool read_only = retry_once_on_disconnect(slot, [](session& open) {
-            return open.exec("select pg_catalog.current_setting('transaction_read_only') = 'on'", {})[0][0].as<bool>();
+        const bool read_only = retry_once_on_disconnect(slot, [](session& session) {
+            return session.exec("select pg_catalog.current_setting('transaction_read_only') = 'on'", {})[0][0]
+                .as<bool>();
         });
         if (!read_only) return {};
-        slot.drop();  // where the connection string names several servers, another one may have taken over
+        slot.drop();  // where the connection string names several servers, another one may accept writes now
         return unavailable_because(cause_of("25006"));
     };
     auto& chosen = impl_->writes.least_loaded_worker();
@@ -182,12 +184,12 @@ asio::awaitable<result<void>> database::ping(deadline until) {
 executor_status database::status() const {
     executor_status out;
     out.workers = impl_->writes.workers().size();
-    for (const auto* each : impl_->writes.workers()) {
-        if (each->away()) ++out.away;
-        if (each->load() > 0) ++out.busy;
+    for (const auto* member : impl_->writes.workers()) {
+        if (member->is_disconnected()) ++out.disconnected;
+        if (member->load() > 0) ++out.busy;
     }
     out.queued =
-        impl_->queued.load(std::memory_order_relaxed) + impl_->reads.lane().waiting() + impl_->history.lane().waiting();
+        impl_->queued.load(std::memory_order_relaxed) + impl_->reads.pool().waiting() + impl_->history.pool().waiting();
     out.queue_max = impl_->cfg.queue_max;
     return out;
 }

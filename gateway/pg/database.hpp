@@ -16,33 +16,36 @@
 
 namespace fencegate::pg {
 
-/// Builds, starts and ends all that runs on PostgreSQL; the executors do the work.
+/// Builds, starts and stops everything that runs on PostgreSQL; the executors do the work.
 ///
 /// Threads: member functions may be called from any thread; awaitables resume on their caller's executor.
-/// Errors common to all executors: errc::storage_unavailable (nothing changed, unless outcome_unknown says otherwise),
-/// errc::overloaded (queue full).
-/// Timeout: `until`: errc::storage_unavailable. Work that has not begun by then is not begun; work under way is ended
-/// by
-///          statement_timeout; a connection on which PostgreSQL is silent for half a second longer is cut, and its
+/// Errors:  common to all executors: errc::storage_unavailable (nothing was changed, unless outcome_unknown says
+///          otherwise) and errc::overloaded (a queue is full).
+/// Timeout: `until`: errc::storage_unavailable. Work that has not begun by then does not begin; statement_timeout ends
+///          work under way; where PostgreSQL does not answer for half a second longer, the connection is cut and the
 ///          caller is answered.
-/// Limits:  the executors'; one connection that waits for the disk, and one that listens for changes of the catalog.
-///          While PostgreSQL is away no work is queued. Cancel:  not supported.
+/// Limits:  those of the executors; one connection that waits for the disk, and one that listens for changes of the
+///          catalog. While PostgreSQL is unreachable no work is queued.
+/// Cancel:  not supported.
 class database {
   public:
-    /// `answers`: what reads and writes answer is counted there, before it is kept. It outlives the database.
+    /// `answers` is the budget from which the answers of reads and writes are reserved. It outlives the database.
     database(postgres_config cfg, memory_budget& answers);
     ~database();
     database(const database&) = delete;
     database& operator=(const database&) = delete;
 
-    /// Connects one worker and checks the schema, blocking; used at start-up. Errors: storage_unavailable with the
-    /// server's words.
+    /// Connects and checks the schema. Blocks; used at start-up.
+    ///
+    /// Errors: storage_unavailable with the server's message.
     result<void> check();
-    /// Blocking; start-up. Errors: invalid_request with the line that differs from fencing.cluster.
+    /// Compares the configuration with fencing.cluster, or writes it there. Blocks; used at start-up.
+    ///
+    /// Errors: invalid_request with the setting that differs.
     result<void> join_cluster(membership m);
     /// Starts the workers.
     void start();
-    /// Takes no more work, finishes what is queued, ends the threads. Blocking, bounded by `until`.
+    /// Accepts no more work, finishes the queued work and ends the threads. Blocks until `until` at most.
     void drain(deadline until);
 
     write_executor& writes();
@@ -51,7 +54,7 @@ class database {
     fence_executor& fences();
     node_register& nodes();
 
-    /// A round trip, to a server that takes writes. For readiness.
+    /// Makes a round trip to the server and checks that it accepts writes; for readiness.
     boost::asio::awaitable<result<void>> ping(deadline until);
 
     executor_status status() const;

@@ -8,8 +8,8 @@ namespace fencegate::runtime {
 
 io_threads::io_threads(unsigned count) {
     for (unsigned i = 0; i < count; ++i) {
-        // The hint 1 tells Asio that one thread runs it: no wake-up of a second one, cheaper queues. Posting from
-        // outside stays safe.
+        // The hint 1 tells Asio that one thread runs the context, which makes its queues cheaper. Posting from other
+        // threads stays safe.
         contexts_.push_back(std::make_unique<boost::asio::io_context>(1));
         guards_.push_back(boost::asio::make_work_guard(*contexts_.back()));
     }
@@ -28,8 +28,8 @@ std::vector<boost::asio::io_context*> io_threads::contexts() const {
 
 void io_threads::start() {
     for (std::size_t i = 0; i < contexts_.size(); ++i) {
-        // An exception that reaches run() is a broken invariant: it ends the process rather than leave a shard half
-        // alive.
+        // An exception that reaches run() is a broken invariant. It ends the process, because the shard's state is
+        // unknown.
         threads_.emplace_back([context = contexts_[i].get()] { context->run(); });
         const std::string name = "io-" + std::to_string(i);
         pthread_setname_np(threads_.back().native_handle(), name.c_str());

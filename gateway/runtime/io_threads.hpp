@@ -9,10 +9,10 @@
 
 namespace fencegate::runtime {
 
-/// T threads, each running one io_context of its own, so that what lives on one of them needs no locks.
+/// Threads that each run one io_context of their own, so that objects of one thread need no locks.
 ///
-/// Lifetime: everything that has work on a context is destroyed before this, and after stop().
-/// Threads:  start and stop from the thread that made it. The threads inherit its signal mask.
+/// Threads:  start and stop from the thread that constructed it. The threads inherit its signal mask.
+/// Lifetime: objects with work on a context are destroyed after stop() and before the io_threads.
 class io_threads {
   public:
     /// `count`: 1 to 64 (http.threads).
@@ -21,12 +21,11 @@ class io_threads {
     io_threads(const io_threads&) = delete;
     io_threads& operator=(const io_threads&) = delete;
 
-    /// Never empty; valid as long as this is.
+    /// Returns the contexts, one for each thread. Never empty; valid as long as the io_threads.
     std::vector<boost::asio::io_context*> contexts() const;
 
     void start();
-    /// Stops the contexts and joins the threads. Work that has not ended stays in the contexts until they are
-    /// destroyed.
+    /// Stops the contexts and joins the threads. Unfinished work stays in the contexts until they are destroyed.
     void stop();
 
   private:

@@ -5,8 +5,8 @@
 
 namespace fencegate::runtime {
 
-/// The text with everything but letters, digits and `-._~` percent-encoded, for one segment of a path or one value of a
-/// query (RFC 3986, 2.3).
+/// Percent-encodes every character but letters, digits and `-._~`, for one segment of a path or one value of a query
+/// (RFC 3986, 2.3).
 std::string percent_encode(std::string_view text);
 
 }  // namespace fencegate::runtime

@@ -11,7 +11,7 @@
 namespace fencegate::runtime {
 namespace {
 
-/// A block of random bytes that is handed out from front to back.
+/// A block of random bytes, used from front to back.
 struct block {
     std::array<std::byte, 1024> bytes;
     std::size_t used = sizeof(bytes);

@@ -7,15 +7,15 @@
 
 namespace fencegate::runtime {
 
-/// Fills `out` with bytes of the system's cryptographic generator, drawn in blocks a thread so that an identifier costs
-/// no system call. A generator that fails is a broken invariant and ends the process: identifiers would repeat.
+/// Fills `out` with bytes of OpenSSL's cryptographic generator, fetched in blocks for each thread so that an identifier
+/// is cheap. If the generator fails, the process ends, because identifiers could repeat.
 void random_bytes(std::span<std::byte> out);
 
-/// 32 lower-case hexadecimal digits.
+/// Returns 128 random bits as 32 lower-case hexadecimal digits.
 std::string random_hex128();
 
-/// A UUID version 7 (RFC 9562): milliseconds since 1970 first, so that an index over it grows at its end; 74 random
-/// bits.
+/// Returns a UUID version 7 (RFC 9562) with 74 random bits. It begins with the milliseconds since 1970, so that an
+/// index over such values grows at its end.
 std::string uuid_v7();
 
 }  // namespace fencegate::runtime

@@ -18,10 +18,10 @@
 namespace example {
 namespace {
 
-/// Tokens stay below 2^53, so epochs below 2^21.
+/// Tokens are below 2^53, so epochs are below 2^21.
 constexpr std::uint64_t epochs_end = std::uint64_t{1} << 21;
 
-/// An open file or folder. What can't be done throws and names it.
+/// An open file or folder. Every failure throws a std::system_error with its path.
 class descriptor {
   public:
     descriptor(const std::filesystem::path& path, int flags) : path_(path), fd_(::open(path.c_str(), flags, 0600)) {
@@ -55,45 +55,44 @@ class descriptor {
     int fd_;
 };
 
-/// What is kept of a node: its latest epoch, and for which life of it that was drawn.
-struct kept_node {
-    std::uint64_t epoch = 0;  ///< 0: not known.
+/// The record of a node: its latest epoch, and the life that drew it.
+struct node_entry {
+    std::uint64_t epoch = 0;  ///< 0: none.
     bool synced = false;
     std::string life;
 };
 
 struct content {
     std::uint64_t epoch = 0;
-    std::map<std::string, kept_node> nodes;
+    std::map<std::string, node_entry> nodes;
 };
 
-/// "epoch 7", then a line "node NAME" for each node, with a line "life 7 synced LIFE" or "life 7 unsynced LIFE" behind
-/// it where a life of it is known, then "end".
+/// Reads the file: a line "epoch 7"; for each node a line "node NAME", followed by "life 7 synced LIFE" or
+/// "life 7 unsynced LIFE" if it has drawn an epoch; then a line "end".
 content read(const std::filesystem::path& file) {
     content found;
     std::ifstream in(file);
-    if (!in)
-        throw std::runtime_error("can't read " + file.string() + ": a new register is an empty file, made by hand");
+    if (!in) throw std::runtime_error("can't read " + file.string() + ": create an empty file for a new register");
     if (std::filesystem::file_size(file) == 0) return found;
     std::string word, name, synced;
-    bool whole = in >> word >> found.epoch && word == "epoch" && found.epoch > 0 && found.epoch < epochs_end;
-    for (word.clear(); whole && (in >> word) && word != "end";) {
+    bool valid = in >> word >> found.epoch && word == "epoch" && found.epoch > 0 && found.epoch < epochs_end;
+    for (word.clear(); valid && (in >> word) && word != "end";) {
         if (word == "node") {
-            whole = in.get() == ' ' && std::getline(in, name);
+            valid = in.get() == ' ' && std::getline(in, name);
             found.nodes[name];
         } else {
-            kept_node& node = found.nodes[name];
-            whole = word == "life" && !name.empty() && in >> node.epoch >> synced && in.get() == ' ' &&
+            node_entry& node = found.nodes[name];
+            valid = word == "life" && !name.empty() && in >> node.epoch >> synced && in.get() == ' ' &&
                     std::getline(in, node.life) && (synced == "synced" || synced == "unsynced");
             node.synced = synced == "synced";
         }
     }
-    whole = whole && word == "end";
-    if (!whole) throw std::runtime_error(file.string() + " is damaged, or no register of epochs");
+    valid = valid && word == "end";
+    if (!valid) throw std::runtime_error(file.string() + " is damaged, or it is not a register of epochs");
     return found;
 }
 
-std::string text_of(const content& c) {
+std::string format(const content& c) {
     std::ostringstream out;
     out << "epoch " << c.epoch << '\n';
     for (const auto& [name, node] : c.nodes) {
@@ -105,11 +104,12 @@ std::string text_of(const content& c) {
     return out.str();
 }
 
-/// Calls `change` with what the file holds, while no other draws, and brings what that makes of it to the disk.
+/// Calls `change` with the content of the file, and writes the result durably if `change` returns true. Calls are
+/// serialized by a lock on the folder.
 template <class Change>
 void change_content(const std::filesystem::path& file, Change change) {
     const descriptor folder(file.parent_path(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    folder.lock();  // until it is closed
+    folder.lock();  // released when `folder` is closed
     content c = read(file);
     if (!change(c)) return;
 
@@ -117,7 +117,7 @@ void change_content(const std::filesystem::path& file, Change change) {
     next += ".new";
     {
         const descriptor out(next, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
-        out.write(text_of(c));
+        out.write(format(c));
         out.sync();
     }
     std::filesystem::rename(next, file);
@@ -129,13 +129,13 @@ lockcore::drawn_epoch draw_from(const std::filesystem::path& file, const lockcor
     change_content(file, [&](content& c) {
         const auto known = c.nodes.find(request.node_name);
         if (!request.life.empty() && known != c.nodes.end() && known->second.life == request.life) {
-            kept_node& node = known->second;
+            node_entry& node = known->second;
             drawn = {lockcore::epoch{node.epoch}, true};
             return std::exchange(node.synced, node.synced && request.synced) != node.synced;
         }
-        c.epoch = std::max(c.epoch, value_of(request.seen)) + 1;
+        c.epoch = std::max(c.epoch, value_of(request.highest_observed)) + 1;
         if (c.epoch >= epochs_end)
-            throw std::runtime_error("epoch " + std::to_string(c.epoch) + " is past the last one");
+            throw std::runtime_error("epoch " + std::to_string(c.epoch) + " is above the largest possible one");
         drawn.value = lockcore::epoch{c.epoch};
         if (!request.life.empty()) c.nodes[request.node_name] = {c.epoch, request.synced, request.life};
         return true;
@@ -143,7 +143,7 @@ lockcore::drawn_epoch draw_from(const std::filesystem::path& file, const lockcor
     return drawn;
 }
 
-/// The answer, or errc::no_quorum with what was thrown.
+/// Returns the result of `work`, or errc::no_quorum with the text of its exception.
 template <class T, class Work>
 lockcore::result<T> attempt(Work work) {
     try {
@@ -161,7 +161,7 @@ lockcore::result<T> attempt(Work work) {
 file_register::file_register(std::filesystem::path file) : file_(std::filesystem::absolute(file)) {
     const descriptor folder(file_.parent_path(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     (void)read(file_);
-    file_ = std::filesystem::canonical(file_);  // rename replaces a symbolic link, not what it points to
+    file_ = std::filesystem::canonical(file_);  // rename would replace a symbolic link, and not its target
 }
 
 boost::asio::awaitable<lockcore::result<lockcore::node_record>> file_register::find(std::string node_name) {

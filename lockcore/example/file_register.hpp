@@ -6,30 +6,30 @@
 
 namespace example {
 
-/// The register of epochs in a file: for programs on one machine that lose their leases when they lose that machine.
+/// The register of epochs in a file, for programs on one machine.
 ///
-/// A draw writes a new file beside the old one, brings it to the disk (fsync), gives it the old one's name (rename) and
-/// brings the folder to the disk; only then does it answer. A crash at any moment leaves the old file or the new one,
-/// whole. Draws of all processes and threads take turns by a lock on the folder (flock).
+/// A draw writes a new file, syncs it (fsync), renames it over the old one, and syncs the folder before it returns.
+/// After a crash at any moment there is either the old file or the new one. A lock on the folder (flock) serializes the
+/// draws of all processes and threads.
 ///
-/// The file holds the epoch, and of each node that ever drew one the name, the life for which it drew last, and whether
-/// that synced every write. An empty file is a new register; a missing or
-/// damaged one is an error, for a register that begins again at 1 gives tokens out twice.
+/// The file has the latest epoch, and for each node the life that drew last, its epoch, and whether that life synced
+/// every write. An empty file is a new register. A missing or damaged file is an error, for a register that starts
+/// again at 1 would cause tokens to be granted twice.
 ///
-/// Does not protect against:
-/// - The file, or the whole disk, restored from a backup, or lost and made anew: it then forgets what was drawn. Tokens
-///   still grow where nodes remember their epochs, and are given out twice where they forgot too.
-/// - Programs on several machines: each would have a register of its own, and two registers draw the same epochs.
-/// - A network file system: flock may be local to each machine, and a rename may be seen late by the others.
-/// - A disk that says it has written and has not.
+/// It does not protect against:
+/// - A file that is restored from a backup, or lost and created again: it lacks the epochs drawn since. Tokens still
+///   grow if the nodes have their epochs, and are granted twice if the nodes have lost their data too.
+/// - Programs on several machines: each would have its own register, and two registers draw the same epochs.
+/// - A network file system: flock may be local to each machine, and other machines may see a rename late.
+/// - A disk that reports a sync that it has not done.
 ///
-/// Threads: safe. A draw blocks the thread for as long as two fsyncs take.
+/// Threads: safe. A draw blocks the thread for two fsync calls.
 class file_register final : public lockcore::epoch_register {
   public:
-    /// Throws std::runtime_error if the file or its folder can't be read.
+    /// Errors: std::runtime_error if the file or its folder can't be read.
     explicit file_register(std::filesystem::path file);
 
-    // Errors of each: errc::no_quorum, with the file and what is wrong with it.
+    // Errors: errc::no_quorum, with the name of the file and its fault.
     boost::asio::awaitable<lockcore::result<lockcore::node_record>> find(std::string node_name) override;
     boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(lockcore::epoch_request request) override;
     boost::asio::awaitable<lockcore::result<void>> note_unsynced(std::string node_name) override;

@@ -1,4 +1,4 @@
-// Takes a lease, prints its fencing token, gives it back. README.md says how to run it.
+// Acquires a lease, prints its fencing token, and releases it. README.md says how to run it.
 #include <lockcore/hmac_sha256.hpp>
 #include <lockcore/lock_manager.hpp>
 
@@ -11,7 +11,7 @@
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-struct silent final : lockcore::event_observer {
+struct no_history final : lockcore::event_observer {
     void on_event(lockcore::event) override {}
 };
 
@@ -36,7 +36,7 @@ int main(int argc, char** argv) try {
     const char* key = std::getenv("LOCKCORE_KEY");  // signs lease_ids; 32 bytes or more
     if (argc < 4 || !key) throw std::runtime_error("usage: LOCKCORE_KEY=… take_lease RESOURCE REGISTER HOST:PORT…");
     lockcore::config cfg;
-    cfg.default_ttl = cfg.max_ttl = 3s;  // short: a node that may have forgotten leases sits out for max_ttl
+    cfg.default_ttl = cfg.max_ttl = 3s;  // short: it is the length of a node's quarantine
     for (const std::string node : std::vector(argv + 3, argv + argc)) {
         const auto colon = node.rfind(':');
         cfg.nodes.push_back({node, node.substr(0, colon), std::uint16_t(std::atoi(&node[colon + 1])), "", ""});
@@ -45,13 +45,13 @@ int main(int argc, char** argv) try {
     lockcore::acquire_request request{{lockcore::resource_name::parse(argv[1]).value()}, {"example", ""}, 2s, 5s, ""};
     example::file_register epochs(argv[2]);
     const lockcore::hmac_sha256 mac(key);
-    silent events;
+    no_history events;
     asio::io_context io(1);
     lockcore::lock_manager manager(cfg, {&io}, {epochs, mac, events});
     manager.start();
     const std::jthread shard([&] { io.run(); });
     const int status = asio::co_spawn(io, take(manager, request), asio::use_future).get();
-    manager.stop();  // the shard then runs out of work
+    manager.stop();  // io.run() then returns
     return status;
 } catch (const std::exception& e) {
     std::cerr << e.what() << '\n';

@@ -5,12 +5,12 @@
 namespace lockcore {
 namespace {
 
-/// Reads numbers off the front of a reply, a space between each.
+/// Reads the numbers at the beginning of a reply, separated by one space.
 class number_reader {
   public:
     explicit number_reader(std::string_view text) : left_(text) {}
 
-    /// 0 where there is none; then failed() is true.
+    /// Reads the next number. Returns 0 if there is none; failed() is then true.
     std::int64_t next() {
         if (left_.starts_with(' ')) left_.remove_prefix(1);
         std::int64_t n = 0;
@@ -19,17 +19,17 @@ class number_reader {
         left_.remove_prefix(static_cast<std::size_t>(end - left_.data()));
         return n;
     }
-    /// A number that is not negative.
+    /// Reads the next number, which must not be negative.
     std::uint64_t count() {
         const std::int64_t n = next();
         failed_ = failed_ || n < 0;
         return static_cast<std::uint64_t>(n);
     }
-    bool ended() const { return left_.empty(); }
+    bool at_end() const { return left_.empty(); }
     bool failed() const { return failed_; }
-    /// That nothing is left.
-    void end() { failed_ = failed_ || !left_.empty(); }
-    /// All behind the space that follows.
+    /// Requires that the text is used up.
+    void require_end() { failed_ = failed_ || !left_.empty(); }
+    /// Returns the rest of the text after the next space.
     std::string_view take_rest() {
         const std::string_view rest = left_.substr(left_.empty() ? 0 : 1);
         left_ = {};
@@ -45,7 +45,7 @@ void parse_ok(node_reply& out, command_kind kind, number_reader& numbers) {
     switch (kind) {
         case command_kind::acquire:
             out.value = numbers.count();
-            if (!numbers.ended()) out.took_over = numbers.count() == 1;
+            if (!numbers.at_end()) out.took_over = numbers.count() == 1;
             break;
         case command_kind::top_up:
             out.value = numbers.count();
@@ -64,7 +64,7 @@ void parse_ok(node_reply& out, command_kind kind, number_reader& numbers) {
             break;
         case command_kind::release:
         case command_kind::undo:
-            out.told = static_cast<std::uint32_t>(numbers.count());
+            out.notified_waiters = static_cast<std::uint32_t>(numbers.count());
             out.text = numbers.take_rest();
             break;
         case command_kind::close:
@@ -86,17 +86,17 @@ void parse_ok(node_reply& out, command_kind kind, number_reader& numbers) {
 
 node_reply parse_reply(command_kind kind, std::string_view text) {
     number_reader numbers(text);
-    node_reply out, not_understood;
-    not_understood.status = reply_status::error;
+    node_reply out, invalid;
+    invalid.status = reply_status::error;
     const auto status = numbers.count();
-    if (numbers.failed() || status >= script_statuses) return not_understood;
+    if (numbers.failed() || status >= script_statuses) return invalid;
     out.status = static_cast<reply_status>(status);
     switch (out.status) {
         case reply_status::ok:
             parse_ok(out, kind, numbers);
             break;
         case reply_status::held:
-            if (numbers.ended()) break;  // TOP-UP says no more
+            if (numbers.at_end()) break;  // TOP-UP replies no more
             out.remaining = milliseconds{numbers.next()};
             out.value = numbers.count();
             break;
@@ -108,14 +108,14 @@ node_reply parse_reply(command_kind kind, std::string_view text) {
             out.remaining = milliseconds{numbers.next()};
             out.text = numbers.take_rest();
             break;
-        case reply_status::kept:
+        case reply_status::other_holds:
             out.text = numbers.take_rest();
             break;
         default:
             break;
     }
-    numbers.end();
-    return numbers.failed() ? not_understood : out;
+    numbers.require_end();
+    return numbers.failed() ? invalid : out;
 }
 
 }  // namespace lockcore

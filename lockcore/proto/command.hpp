@@ -8,9 +8,11 @@
 
 namespace lockcore {
 
-/// What a node can be asked. One script each in redis/scripts; `undo` is a release that follows an attempt of one's
-/// own, `hold` a renewal that adds a hold. Commands of one turn travel in this order: what carries a hold's id goes
-/// before the release of that hold, and releases go before ACQUIRE, so that who waits finds the lease free.
+/// The commands of the protocol, one script each in redis/scripts. `undo` runs the script of `release` for a failed
+/// attempt, `hold` runs the script of `renew` to add a hold.
+///
+/// The commands of one loop turn are sent in this order: a command with a hold's id before the release of that hold,
+/// and releases before ACQUIRE, so that an ACQUIRE finds the lease released.
 enum class command_kind : std::uint8_t {
     renew,
     hold,
@@ -26,47 +28,49 @@ enum class command_kind : std::uint8_t {
 };
 inline constexpr std::size_t command_kinds = 11;
 
-/// What came of it. The first eight are the scripts' own numbers.
+/// The outcome of a command on one node. The first eight values are the numbers in the scripts' replies.
 enum class reply_status : std::uint8_t {
     ok = 0,
-    held = 1,          ///< Another's lease; `remaining`.
-    lost = 2,          ///< The lease is not (or no longer) the caller's, or its hold is not. LOOK: there is none.
-    stale = 3,         ///< CONFIRM: the counter is past the token; `value` is the counter.
-    overflow = 4,      ///< The epoch's tokens are used up.
-    exhausted = 5,     ///< RENEW: as many renewals as allowed. HOLD: as many holds, or as long, as allowed.
-    own = 6,           ///< ACQUIRE: a lease of this very holder; `text` is that lease.
-    kept = 7,          ///< ACQUIRE that was to take a lease over, CLOSE: the lease has other holds and stays as it is.
-    not_admitted = 8,  ///< UNINIT: nothing was done.
-    unreachable = 9,   ///< Not sent: nothing was done.
-    timeout = 10,      ///< Sent, no answer in time: it may have been done, and an answer may still come.
-    broken = 11,       ///< Sent, the connection broke: it may have been done, and no answer will come.
-    error = 12,        ///< The node refused (out of memory, read-only, …): nothing was done.
-    pending = 13,      ///< No answer yet, and none was needed any more.
+    held = 1,          ///< The lease is another holder's; `remaining` is its ttl.
+    lost = 2,          ///< The lease or its hold is not the caller's (any more). LOOK: there is no lease.
+    stale = 3,         ///< CONFIRM: the counter is above the token; `value` is the counter.
+    overflow = 4,      ///< The tokens of the node's epoch are used up.
+    exhausted = 5,     ///< RENEW: the limit of renewals or of the hold time is reached. HOLD: of holds or of that time.
+    own = 6,           ///< ACQUIRE: the lease belongs to the same holder; `text` is that lease.
+    other_holds = 7,   ///< CLOSE, ACQUIRE with a hand-over: the lease has other holds and lives on.
+    not_admitted = 8,  ///< UNINIT: the command had no effect.
+    unreachable = 9,   ///< Not sent: the command had no effect.
+    timeout = 10,      ///< Sent without an answer in time: it may have had its effect, and the answer may still arrive.
+    broken = 11,       ///< Sent before the connection broke: it may have had its effect, and no answer will arrive.
+    error = 12,        ///< The node refused (out of memory, read-only, …): the command had no effect.
+    pending = 13,      ///< No answer yet.
 };
 inline constexpr unsigned script_statuses = 8;
 const char* to_string(reply_status status);
 
+/// The answer of one node to one command.
 struct node_reply {
     reply_status status = reply_status::unreachable;
-    /// ok: ACQUIRE, TOP-UP the counter, RENEW and INSPECT the renewals. stale: the counter. held: the holder's token.
-    /// exhausted: the renewals; HOLD: the holds, 0 where it is for the time.
+    /// ok of ACQUIRE and TOP-UP: the counter; of RENEW and INSPECT: the renewals. stale: the counter. held: the token
+    /// of the other lease. exhausted of RENEW: the renewals; of HOLD: the holds, 0 if the limit is the time.
     std::uint64_t value = 0;
-    /// held, own, INSPECT's and LOOK's ok: until the lease on this node runs out; negative = never.
+    /// held, own, ok of INSPECT and LOOK: the ttl left on this node; negative: the key has no ttl.
     milliseconds remaining{0};
-    bool took_over = false;  ///< ACQUIRE: the previous lease was there.
-    /// INSPECT: the ttl last given.
+    bool took_over = false;  ///< ACQUIRE: the node had the previous lease and replaced it.
+    /// INSPECT: the ttl that the lease was last given.
     milliseconds ttl{0};
-    /// RENEW, HOLD: how long the lease was held so far.
+    /// RENEW, HOLD: for how long the lease has been held.
     milliseconds held{0};
-    /// RELEASE: how many who wait elsewhere were told.
-    std::uint32_t told = 0;
-    /// own, LOOK: the lease as it stands on the node. LIST: cursor and names. RENEW, HOLD, INSPECT, RELEASE, CLOSE,
-    /// kept: its holds (proto/hold_view).
+    /// RELEASE: how many other managers with waiters were notified.
+    std::uint32_t notified_waiters = 0;
+    /// own, LOOK: the lease as the node stores it. LIST: cursor and names. RENEW, HOLD, INSPECT, RELEASE, CLOSE,
+    /// other_holds: the holds of the lease (proto/hold_view).
     std::string text;
 };
 
-/// The answer that one item of a script's reply stands for, each as its script's head says. Never fails: what it does
-/// not understand is reply_status::error.
+/// Parses one item of a script's reply in the form that the script's head defines.
+///
+/// Errors: reply_status::error for any other text.
 node_reply parse_reply(command_kind kind, std::string_view text);
 
 }  // namespace lockcore

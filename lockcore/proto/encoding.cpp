@@ -17,7 +17,7 @@ constexpr auto base64url_values = [] {
     return values;
 }();
 
-/// -1 for what is none.
+/// Returns the value of a hexadecimal digit; -1 for another character.
 int hex_value(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;

@@ -5,15 +5,15 @@
 namespace lockcore {
 namespace {
 
-void add_id(std::vector<hold_id>& to, const hold_id& id) {
-    if (std::ranges::find(to, id) == to.end()) to.push_back(id);
+void add_id(std::vector<hold_id>& ids, const hold_id& id) {
+    if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
 }
 
-void add_ids(std::vector<hold_id>& to, std::string_view line) {
+void add_ids(std::vector<hold_id>& ids, std::string_view line) {
     while (!line.empty()) {
         const std::string_view word = line.substr(0, line.find(','));
         line.remove_prefix(std::min(word.size() + 1, line.size()));
-        if (const auto id = hold_id::parse(word)) add_id(to, *id);
+        if (const auto id = hold_id::parse(word)) add_id(ids, *id);
     }
 }
 
@@ -26,24 +26,25 @@ void hold_view::add(std::string_view text) {
         return line;
     };
     add_ids(live_, next_line());
-    add_ids(dead_, next_line());
+    add_ids(tombstones_, next_line());
     closed_ = closed_ || !text.empty();
 }
 
 void hold_view::add(const hold_view& other) {
     for (const hold_id& id : other.live_)
         add_id(live_, id);
-    for (const hold_id& id : other.dead_)
-        add_id(dead_, id);
+    for (const hold_id& id : other.tombstones_)
+        add_id(tombstones_, id);
     closed_ = closed_ || other.closed_;
 }
 
 std::size_t hold_view::count() const {
-    return static_cast<std::size_t>(std::ranges::count_if(live_, [this](const hold_id& id) { return !released(id); }));
+    return static_cast<std::size_t>(
+        std::ranges::count_if(live_, [this](const hold_id& id) { return !is_released(id); }));
 }
 
-bool hold_view::released(const hold_id& id) const {
-    return std::ranges::find(dead_, id) != dead_.end();
+bool hold_view::is_released(const hold_id& id) const {
+    return std::ranges::find(tombstones_, id) != tombstones_.end();
 }
 
 }  // namespace lockcore

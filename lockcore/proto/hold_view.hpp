@@ -7,26 +7,27 @@
 
 namespace lockcore {
 
-/// The holds of one lease, as several nodes tell of them: "which does it have, as far as these nodes know?"
+/// The holds of one lease, merged from the replies of several nodes.
 ///
-/// A hold that was answered and not released is live on some node of every majority; one whose release was answered has
-/// a tombstone on some node of every majority. So after a majority the live ids without a tombstone are all of them,
-/// and besides those only holds that are just being asked for or given back.
+/// A hold that was granted and not released is live on some node of every majority; a hold whose release was answered
+/// has a tombstone on some node of every majority. So the replies of a majority contain every granted hold as a live id
+/// without a tombstone; further such ids are holds whose HOLD or RELEASE is not yet answered.
 class hold_view {
   public:
-    /// `text`: live ids, then tombstones, then the id of the hold that closed the lease; a line each, a comma between
-    /// two ids. What is no id is left out.
+    /// Adds the holds that one node reports. `text` has three lines: live ids, tombstones, and the CLOSE mark; commas
+    /// separate ids. Anything that is no id is ignored.
     void add(std::string_view text);
     void add(const hold_view& other);
 
+    /// Returns the number of live holds.
     std::size_t count() const;
-    /// Some node has its tombstone.
-    bool released(const hold_id& id) const;
-    /// Some node refuses further holds.
-    bool closed() const { return closed_; }
+    /// Returns whether some node has a tombstone of the hold.
+    bool is_released(const hold_id& id) const;
+    /// Returns whether some node refuses further holds.
+    bool is_closed() const { return closed_; }
 
   private:
-    std::vector<hold_id> live_, dead_;
+    std::vector<hold_id> live_, tombstones_;
     bool closed_ = false;
 };
 

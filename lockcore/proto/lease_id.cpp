@@ -8,7 +8,7 @@
 namespace lockcore {
 namespace {
 
-/// In time that does not depend on where the first difference is.
+/// Compares in a time that does not depend on the position of the first difference.
 bool equal_in_constant_time(std::string_view a, std::string_view b) {
     if (a.size() != b.size()) return false;
     unsigned difference = 0;
@@ -33,22 +33,22 @@ bool parse_number(std::string_view text, Number& out) {
 failure not_authentic() {
     failure f;
     f.code = errc::lease_not_authentic;
-    f.detail = "The lease_id was not made by this cluster, or was changed.";
+    f.detail = "The lease_id was not made by this cluster, or it was changed.";
     return f;
 }
 
-failure older_form() {
+failure older_version() {
     failure f;
     f.code = errc::lease_not_authentic;
     f.detail =
-        "The lease was given by an older version of fencegate. It can't be used here and runs out by itself: take a "
-        "new one.";
+        "The lease was granted by an older version of fencegate and can't be used here. It expires by itself: acquire "
+        "a new one.";
     return f;
 }
 
 }  // namespace
 
-std::string seal_lease_id(const lease_claims& claims, const authenticator& mac) {
+std::string sign_lease_id(const lease_claims& claims, const authenticator& mac) {
     std::string text = "2\n";
     text += claims.attempt.str();
     text += '\n';
@@ -64,9 +64,9 @@ std::string seal_lease_id(const lease_claims& claims, const authenticator& mac) 
     text += claims.hold.str();
     if (claims.may_be_shared) text += '+';
     text += '\n';
-    text += claims.by.principal;
+    text += claims.holder.principal;
     text += '\n';
-    text += claims.by.owner;
+    text += claims.holder.owner;
 
     std::string id;
     id.reserve(text.size() * 4 / 3 + 48);
@@ -77,7 +77,7 @@ std::string seal_lease_id(const lease_claims& claims, const authenticator& mac) 
     return id;
 }
 
-result<lease_claims> open_lease_id(std::string_view lease_id, const authenticator& mac) {
+result<lease_claims> verify_lease_id(std::string_view lease_id, const authenticator& mac) {
     const std::size_t dot = lease_id.find('.');
     if (lease_id.size() > lease_id_max_bytes || dot == std::string_view::npos) return not_authentic();
     std::string expected;
@@ -88,9 +88,9 @@ result<lease_claims> open_lease_id(std::string_view lease_id, const authenticato
     if (!text) return not_authentic();
     std::string_view rest = *text;
     lease_claims claims;
-    const std::string_view form = next_line(rest);
-    if (form == "1") return older_form();
-    if (form != "2") return not_authentic();
+    const std::string_view version = next_line(rest);
+    if (version == "1") return older_version();
+    if (version != "2") return not_authentic();
     auto attempt = nonce::parse(next_line(rest));
     std::uint64_t token = 0;
     std::int64_t granted_ms = 0;
@@ -113,8 +113,8 @@ result<lease_claims> open_lease_id(std::string_view lease_id, const authenticato
     const auto id = hold_id::parse(hold);
     if (claims.resources.empty() || !id) return not_authentic();
     claims.hold = *id;
-    claims.by.principal = next_line(rest);
-    claims.by.owner = rest;
+    claims.holder.principal = next_line(rest);
+    claims.holder.owner = rest;
     return claims;
 }
 

@@ -23,14 +23,14 @@ bool read(std::string_view text, Number& out) {
     return error == std::errc{} && end == text.data() + text.size() && !text.empty();
 }
 
-std::uint64_t fnv1a(std::uint64_t from, std::string_view text) {
+std::uint64_t fnv1a(std::uint64_t start, std::string_view text) {
     for (const char c : text)
-        from = (from ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-    return (from ^ 0xffU) * 0x100000001b3U;  // an end that no text contains
+        start = (start ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+    return (start ^ 0xffU) * 0x100000001b3U;  // a separator: no text contains this byte
 }
 
-/// FNV-1a alone keeps neighbours together (its last step is a multiplication); this spreads them.
-std::uint64_t mixed(std::uint64_t x) {
+/// Spreads the bits of a hash: FNV-1a gives similar values for texts that differ only in their last bytes.
+std::uint64_t mix(std::uint64_t x) {
     x = (x ^ x >> 33U) * 0xff51afd7ed558ccdU;
     x = (x ^ x >> 33U) * 0xc4ceb9fe1a85ec53U;
     return x ^ x >> 33U;
@@ -48,15 +48,15 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
         !read(cut(head, ' '), ttl_ms) || !read(cut(head, ' '), held_ms) || !read(cut(head, ' '), granted_ms) ||
         head.empty() || head.find(' ') != std::string_view::npos)
         return std::nullopt;
-    if (granted_ms < 0 || granted_ms > year_9999_ms) return std::nullopt;  // no clock of ours, and it could overflow
+    if (granted_ms < 0 || granted_ms > year_9999_ms) return std::nullopt;  // wall_time could overflow
     out.attempt = *attempt;
     out.token = fencing_token{token};
     out.ttl = milliseconds{ttl_ms};
     out.held = milliseconds{held_ms};
     out.granted_at = wall_time{milliseconds{granted_ms}};
     out.keys = head;
-    out.by.principal = cut(text, '\n');
-    out.by.owner = cut(text, '\n');
+    out.holder.principal = cut(text, '\n');
+    out.holder.owner = cut(text, '\n');
     std::string_view names = cut(text, '\n');
     while (!names.empty()) {
         auto name = resource_name::parse(cut(names, ' '));
@@ -92,9 +92,9 @@ std::string lease_tail(const lease_claims& claims, const lease_state& state) {
         out += claims.hold.str();
     }
     out += '\n';
-    out += claims.by.principal;
+    out += claims.holder.principal;
     out += '\n';
-    out += claims.by.owner;
+    out += claims.holder.owner;
     out += '\n';
     if (claims.resources.size() > 1) {
         for (const resource_name& r : claims.resources) {
@@ -106,38 +106,38 @@ std::string lease_tail(const lease_claims& claims, const lease_state& state) {
     out += claims.hold.str();
     out += "\n\n";
     if (state.closed) out.append(claims.hold.str()).append(claims.hold.str());
-    if (!state.mark.empty()) {
+    if (!state.wake_mark.empty()) {
         out += '\1';
-        out += state.mark;
+        out += state.wake_mark;
     }
     return out;
 }
 
-idempotency_mark::finding idempotency_mark::found_in(std::string_view keys) const {
+idempotency_digest::finding idempotency_digest::find_in(std::string_view keys) const {
     if (text.empty()) return {};
     const std::string_view wanted = text;
     while (!keys.empty()) {
         std::string_view entry = cut(keys, ',');
         const std::string_view key = cut(entry, ':');
         const auto hold = hold_id::parse(entry);
-        if (!hold || key.size() != size || key.substr(0, who_size) != wanted.substr(0, who_size)) continue;
+        if (!hold || key.size() != size || key.substr(0, caller_size) != wanted.substr(0, caller_size)) continue;
         return {key == wanted ? match::same : match::other_request, *hold};
     }
     return {};
 }
 
-idempotency_mark make_idempotency_mark(const acquire_request& request) {
+idempotency_digest make_idempotency_digest(const acquire_request& request) {
     if (request.idempotency_key.empty()) return {};
     constexpr std::uint64_t start = 0xcbf29ce484222325U;
-    const std::uint64_t who = fnv1a(fnv1a(start, request.by.principal), request.idempotency_key);
-    std::uint64_t what = fnv1a(start, request.by.owner);
-    what = fnv1a(what, std::to_string(request.ttl.count()));
-    what = fnv1a(what, request.kept ? "kept" : "");
+    const std::uint64_t caller = fnv1a(fnv1a(start, request.holder.principal), request.idempotency_key);
+    std::uint64_t content = fnv1a(start, request.holder.owner);
+    content = fnv1a(content, std::to_string(request.ttl.count()));
+    content = fnv1a(content, request.kept ? "kept" : "");
     for (const resource_name& r : request.resources)
-        what = fnv1a(what, r.str());
-    std::string digits(idempotency_mark::size, '0');
-    write_hex(mixed(who), std::span(digits).first(idempotency_mark::who_size));
-    write_hex(mixed(what), std::span(digits).subspan(idempotency_mark::who_size));
+        content = fnv1a(content, r.str());
+    std::string digits(idempotency_digest::size, '0');
+    write_hex(mix(caller), std::span(digits).first(idempotency_digest::caller_size));
+    write_hex(mix(content), std::span(digits).subspan(idempotency_digest::caller_size));
     return {std::move(digits)};
 }
 

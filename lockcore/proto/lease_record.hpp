@@ -9,60 +9,60 @@
 
 namespace lockcore {
 
-/// A lease as it stands on a node: `nonce token renewals ttl_ms held_ms granted_ms keys`, then each on a line of its
-/// own the principal, the owner, the names of the resources (empty where there is but one), the ids of the live holds,
-/// the tombstones of released ones, and the mark of CLOSE (the id of the hold, 16 digits of the attempt; empty: it is
-/// open); then any number of marks, a
-/// byte 1 before each: the names of those who wait for its end. `keys`: idempotency keys, each with a colon and the id
-/// of its hold, a comma between two; or `-`.
+/// A lease as a node stores it. The first line is `nonce token renewals ttl_ms held_ms granted_ms keys`; then follow,
+/// with a line each, the principal, the owner, the names of the resources (empty if there is only one), the ids of the
+/// live holds, the tombstones, and the CLOSE mark (the id of the hold and 16 digits of the call; empty: not closed).
+/// After that come any number of wake marks, each after a byte 1: the managers to notify when the lease ends. `keys`
+/// has the digests of idempotency keys, each as `digest:hold id`, separated by commas; or it is `-`.
 ///
-/// All behind nonce and token is the lease's *tail*. Older versions wrote another form: to each of the two, the other's
-/// leases are somebody else's.
+/// Everything after nonce and token is the *tail* of the lease. Older versions of fencegate use another form; each
+/// version takes the other's leases for values of a stranger.
 struct lease_record {
     nonce attempt;
     fencing_token token{};
     std::uint32_t renewals = 0;
     hold_view holds;
-    milliseconds ttl{};   ///< As last given.
-    milliseconds held{};  ///< Up to then.
+    milliseconds ttl{};   ///< The ttl that the lease was last given.
+    milliseconds held{};  ///< For how long the lease had been held at that time.
     wall_time granted_at;
     std::string keys = "-";
-    holder by;
-    std::vector<resource_name> resources;  ///< Empty: the one under whose name it stands.
+    lockcore::holder holder;
+    std::vector<resource_name> resources;  ///< Empty: only the resource in the key's name.
 
-    /// Adds the holds and keys that another node tells of the same lease.
+    /// Adds the holds and keys that another node has of the same lease.
     void merge(const lease_record& other);
-    /// Nothing for text that this cluster did not write.
+    /// Parses the value of a lease key; empty for a text of another form.
     static std::optional<lease_record> parse(std::string_view text);
 };
 
-/// What a lease says beyond its claims.
+/// What the tail of a lease has in addition to its claims.
 struct lease_state {
     milliseconds ttl{};
     std::uint64_t renewals = 0;
     milliseconds held{};
-    std::string_view key;   ///< Idempotency key of the hold; empty: none.
-    std::string_view mark;  ///< Of the manager that wants to be told when somebody else ends it; empty: none.
-    bool closed = false;    ///< It refuses further holds.
+    std::string_view key;        ///< The digest of the hold's idempotency key; empty: none.
+    std::string_view wake_mark;  ///< The manager to notify when another one ends the lease; empty: none.
+    bool closed = false;         ///< The lease refuses further holds.
 };
 
-/// The tail of a lease with one hold, that of the claims.
+/// Returns the tail of a lease with one hold, that of the claims.
 std::string lease_tail(const lease_claims& claims, const lease_state& state);
 
-/// What an idempotency key is on the nodes: 16 hexadecimal digits of who and key, 8 of all that was asked for.
-struct idempotency_mark {
-    static constexpr std::size_t who_size = 16, size = 24;
-    std::string text;  ///< `size` digits; empty: none was given.
+/// How a lease on a node names an idempotency key: 16 hexadecimal digits of a hash of principal and key, and 8 of a
+/// hash of the other parts of the request.
+struct idempotency_digest {
+    static constexpr std::size_t caller_size = 16, size = 24;
+    std::string text;  ///< `size` digits; empty: the request has no idempotency key.
 
     bool empty() const { return text.empty(); }
     enum class match { none, same, other_request };
     struct finding {
-        match what = match::none;
-        hold_id hold;  ///< That it took.
+        match result = match::none;
+        hold_id hold;  ///< The hold that was taken with the key.
     };
-    /// Whether `keys` of a lease hold this key, and for the same request.
-    finding found_in(std::string_view keys) const;
+    /// Looks for this key in lease_record::keys, and compares the request.
+    finding find_in(std::string_view keys) const;
 };
-idempotency_mark make_idempotency_mark(const acquire_request& request);
+idempotency_digest make_idempotency_digest(const acquire_request& request);
 
 }  // namespace lockcore

@@ -6,9 +6,10 @@
 namespace lockcore {
 namespace {
 
-/// The node said what it did or did not do; anything else is silence.
+/// Returns whether the status says what the node did; any other status counts as silence.
 constexpr bool is_answer(reply_status s) {
-    return s == reply_status::ok || s == reply_status::lost || s == reply_status::exhausted || s == reply_status::kept;
+    return s == reply_status::ok || s == reply_status::lost || s == reply_status::exhausted ||
+           s == reply_status::other_holds;
 }
 
 }  // namespace
@@ -22,18 +23,18 @@ node_set majority_round::start() const {
 
 majority_round::verdict majority_round::answered(node_index node, const node_reply& reply) {
     const std::size_t n = value_of(node);
-    // An answer that was late, or that another try brought, replaces silence; it counts if the round is still open.
-    if (seen_[n]) {
+    // A late answer, or one to a repeated command, replaces silence; it counts while the round is pending.
+    if (answered_nodes_[n]) {
         if (is_answer(answers_[n])) return verdict_;
         --silent_;
     }
-    seen_.set(n);
+    answered_nodes_.set(n);
     answers_[n] = reply.status;
     switch (reply.status) {
         case reply_status::ok:
             remaining_[n] = reply.remaining;
             holds_.add(reply.text);
-            told_ = std::max(told_, reply.told);
+            notified_waiters_ = std::max(notified_waiters_, reply.notified_waiters);
             ttl_ = std::max(ttl_, reply.ttl);
             held_ = std::max(held_, reply.held);
             value_ = std::max(value_, reply.value);
@@ -46,26 +47,26 @@ majority_round::verdict majority_round::answered(node_index node, const node_rep
             limit_ = std::max(limit_, reply.value);
             ++exhausted_;
             break;
-        case reply_status::kept:
+        case reply_status::other_holds:
             holds_.add(reply.text);
-            ++kept_;
+            ++other_holds_;
             break;
         default:
             ++silent_;
     }
     if (verdict_ != verdict::pending) return verdict_;
-    const std::size_t open = nodes_ - yes_ - lost_ - exhausted_ - kept_ - silent_;
+    const std::size_t open = nodes_ - yes_ - lost_ - exhausted_ - other_holds_ - silent_;
     if (yes_ >= quorum_) {
         verdict_ = verdict::yes;
     } else if (yes_ + open < quorum_) {
-        // No majority can say yes any more. It is lost only if that does not hang on nodes that did not answer.
+        // No majority can say yes any more. The lease is lost only if nodes that did not answer cannot change that.
         if (yes_ + exhausted_ >= quorum_) {
             verdict_ = verdict::exhausted;
         } else if (lost_ >= quorum_) {
             verdict_ = verdict::lost;
-        } else if (kept_ > 0 && yes_ + silent_ + open < quorum_) {
-            verdict_ = verdict::kept;
-        } else if (kept_ == 0 && silent_ == 0 && open == 0) {
+        } else if (other_holds_ > 0 && yes_ + silent_ + open < quorum_) {
+            verdict_ = verdict::other_holds;
+        } else if (other_holds_ == 0 && silent_ == 0 && open == 0) {
             verdict_ = verdict::lost;
         } else if (open == 0) {
             verdict_ = verdict::no_quorum;

@@ -8,20 +8,22 @@
 
 namespace lockcore {
 
-/// One question to every node about a lease that exists: RENEW, HOLD, INSPECT, RELEASE or CLOSE. "Does a majority say
-/// yes, and if not, why?"
+/// The state machine of one command about an existing lease that is sent to every node: RENEW, HOLD, INSPECT, RELEASE
+/// or CLOSE. It decides whether a majority did it, and if not, why.
 ///
-/// Action: send the question to every node, once. Answers come back in any order.
-/// Threads: not safe. Source: docs/protocol.md RENEW, RE-ENTRANT, HOLDS, R7.
+/// The driver sends the command once to every node and passes in the answers in any order.
+///
+/// Threads: not safe.
+/// Source:  docs/protocol.md RENEW, RE-ENTRANT, HOLDS, R7.
 class majority_round {
   public:
     enum class verdict {
         pending,
-        yes,        ///< A majority did it.
-        lost,       ///< A majority answered, and it does not hold the lease.
-        exhausted,  ///< RENEW, HOLD: a majority holds it, and renewals or holds are used up.
-        kept,       ///< CLOSE: no majority can be closed any more, for other holds are left.
-        no_quorum,  ///< Too few nodes can answer. Some may have done it.
+        yes,          ///< A majority did it.
+        lost,         ///< A majority answered, and no majority holds the lease.
+        exhausted,    ///< RENEW, HOLD: a majority holds the lease, and a limit of renewals, holds or time is reached.
+        other_holds,  ///< CLOSE: no majority can be closed any more, for other holds are left.
+        no_quorum,    ///< Too few nodes answered to decide; some of them may have done it.
     };
 
     explicit majority_round(std::size_t nodes) : nodes_(nodes), quorum_(majority_of(nodes)) {}
@@ -31,24 +33,22 @@ class majority_round {
 
     verdict outcome() const { return verdict_; }
     std::size_t yes() const { return yes_; }
-    /// Highest `value` of those that did it: the renewals so far.
+    /// Returns the highest `value` of the nodes that did it: the number of renewals.
     std::uint64_t value() const { return value_; }
-    /// How long a majority still keeps the lease (INSPECT): with five nodes, the third longest. Zero before a majority
-    /// said yes.
+    /// Returns for INSPECT how long a majority still holds the lease: with five nodes, the third longest ttl. Zero
+    /// before a majority did it.
     milliseconds remaining() const;
-    /// The holds of which the nodes told that said yes, or that the lease is kept.
+    /// Returns the number of live holds in the replies `ok` and `other_holds`.
     std::size_t holds() const { return holds_.count(); }
-    /// Some of these nodes refuse further holds.
-    bool closed() const { return holds_.closed(); }
-    /// INSPECT: the ttl that one of them told of.
+    /// Returns whether one of these nodes refuses further holds.
+    bool is_closed() const { return holds_.is_closed(); }
+    /// Returns for INSPECT the ttl that the lease was last given.
     milliseconds ttl() const { return ttl_; }
-    /// RENEW, HOLD: how long the lease was held, as the node said that counted most.
+    /// Returns for RENEW and HOLD the longest time in a reply for which the lease has been held.
     milliseconds held() const { return held_; }
-    /// RELEASE: the most that one node told of its end.
-    std::uint32_t told() const { return told_; }
-    /// No answer is still to come, late ones apart.
-    bool complete() const { return seen_.count() == nodes_; }
-    /// exhausted: the highest `value` that a node gave with it.
+    /// Returns for RELEASE the highest number of managers that one node notified.
+    std::uint32_t notified_waiters() const { return notified_waiters_; }
+    /// Returns for `exhausted` the highest `value` of a node.
     std::uint64_t limit() const { return limit_; }
     reply_status answer_of(node_index node) const { return answers_[value_of(node)]; }
 
@@ -61,10 +61,10 @@ class majority_round {
     }();
     std::array<milliseconds, nodes_max> remaining_{};
     hold_view holds_;
-    std::uint32_t told_ = 0;
+    std::uint32_t notified_waiters_ = 0;
     milliseconds ttl_{}, held_{};
-    node_set seen_;
-    std::size_t yes_ = 0, lost_ = 0, exhausted_ = 0, kept_ = 0, silent_ = 0;
+    node_set answered_nodes_;
+    std::size_t yes_ = 0, lost_ = 0, exhausted_ = 0, other_holds_ = 0, silent_ = 0;
     std::uint64_t value_ = 0, limit_ = 0;
     verdict verdict_ = verdict::pending;
 };

@@ -4,13 +4,14 @@
 
 namespace lockcore {
 
-std::string why_no_node(const node_facts& facts) {
+std::string find_misconfiguration(const node_facts& facts) {
     if (facts.role != "master")
         return "is a " + facts.role +
                ": every node must be an independent primary; point the configuration at a server of its own";
     if (facts.cluster_mode) return "runs in cluster mode: set cluster-enabled no and use an independent server";
-    if (!facts.too_old.empty())
-        return "is Redis " + facts.too_old + ": nodes need 7.0 or newer, which counts CONFIG SET by itself";
+    if (!facts.outdated_version.empty())
+        return "is Redis " + facts.outdated_version +
+               ": nodes need 7.0 or newer, which counts calls of CONFIG SET separately";
     if (facts.maxmemory_policy != "noeviction")
         return "may evict keys (maxmemory-policy " + facts.maxmemory_policy + "): set maxmemory-policy noeviction";
     return {};
@@ -22,22 +23,22 @@ node_supervisor::step node_supervisor::connected() {
     return {action::identify, milliseconds{0}};
 }
 
-node_supervisor::step node_supervisor::disconnected(std::string why) {
+node_supervisor::step node_supervisor::disconnected(std::string reason) {
     state_ = node_state::unreachable;
-    detail_ = std::move(why);
+    detail_ = std::move(reason);
     const step next{action::connect, reconnect_delay_};
     reconnect_delay_ = std::min(reconnect_delay_ * 2, reconnect_max);
     return next;
 }
 
-node_supervisor::step node_supervisor::refuse(std::string why) {
+node_supervisor::step node_supervisor::refuse(std::string reason) {
     state_ = node_state::misconfigured;
-    detail_ = std::move(why);
-    return {action::identify, look_again};
+    detail_ = std::move(reason);
+    return {action::identify, recheck_delay};
 }
 
-std::string node_supervisor::why_forgot() const {
-    if (facts_.marks.lost != facts_.admitted_marks.lost) return "a command ran that replaces or loses data";
+std::string node_supervisor::find_data_loss() const {
+    if (facts_.marks.lost != facts_.admitted_marks.lost) return "a command was called that replaces or removes data";
     if (facts_.marks.evicted != facts_.admitted_marks.evicted) return "keys were evicted";
     return {};
 }
@@ -45,22 +46,22 @@ std::string node_supervisor::why_forgot() const {
 node_supervisor::step node_supervisor::identified(node_facts facts, monotonic_time now) {
     facts_ = std::move(facts);
     reconnect_delay_ = reconnect_min;
-    if (std::string why = why_no_node(facts_); !why.empty()) {
+    if (std::string reason = find_misconfiguration(facts_); !reason.empty()) {
         const bool evicts = facts_.role == "master" && facts_.maxmemory_policy != "noeviction";
-        step next = refuse(std::move(why));
-        if (evicts && facts_.is_admitted()) next = {action::forget, milliseconds{0}};
+        step next = refuse(std::move(reason));
+        if (evicts && facts_.is_admitted()) next = {action::delete_admission, milliseconds{0}};
         return next;
     }
-    if (!facts_.same_as.empty())
-        return refuse("is the same server as " + facts_.same_as + " (one run id): configure different servers");
+    if (!facts_.duplicate_of.empty())
+        return refuse("is the same server as " + facts_.duplicate_of + " (equal run id): configure different servers");
     if (facts_.is_admitted()) return review();
 
-    // Whatever it forgot was given before this moment.
+    // Every lease that the node may have forgotten was granted before this moment.
     if (first_seen_life_ != life()) {
         first_seen_life_ = life();
         first_seen_at_ = now;
     }
-    if (record_for_ != life()) {
+    if (record_life_ != life()) {
         state_ = node_state::identifying;
         detail_ = "waiting for the register of epochs";
         return {action::find_record, milliseconds{0}};
@@ -69,75 +70,76 @@ node_supervisor::step node_supervisor::identified(node_facts facts, monotonic_ti
 }
 
 node_supervisor::step node_supervisor::review() {
-    if (std::string why = why_forgot(); !why.empty()) {
+    if (std::string reason = find_data_loss(); !reason.empty()) {
         state_ = node_state::identifying;
-        detail_ = "has forgotten while it ran: " + std::move(why);
-        return {action::forget, milliseconds{0}};
+        detail_ = "may have forgotten leases while it ran: " + std::move(reason);
+        return {action::delete_admission, milliseconds{0}};
     }
     if (!facts_.syncs_every_write && !facts_.kept_unsynced) {
         state_ = node_state::identifying;
-        detail_ = "does not sync every write: waiting for the register to keep that";
+        detail_ = "does not sync every write: waiting for the register to record that";
         return {action::note_unsynced, milliseconds{0}};
     }
     if (facts_.admitted_marks.text != facts_.marks.text) {
         state_ = node_state::identifying;
-        detail_ = "its settings were changed and have been looked at";
+        detail_ = "its settings were changed and have been checked";
         return {action::readmit, milliseconds{0}};
     }
     state_ = node_state::voting;
     detail_.clear();
     epoch_ = facts_.admitted_epoch;
-    record_for_.clear();
-    drawn_for_.clear();
+    record_life_.clear();
+    drawn_life_.clear();
     first_seen_life_.clear();
     return {action::vote, milliseconds{0}};
 }
 
 node_supervisor::step node_supervisor::record_found(node_record record, monotonic_time now) {
     record_ = record;
-    record_for_ = life();
+    record_life_ = life();
     return quarantine_or_draw(now);
 }
 
 node_supervisor::step node_supervisor::epoch_drawn(epoch drawn) {
     drawn_ = drawn;
-    drawn_for_ = life();
+    drawn_life_ = life();
     state_ = node_state::identifying;
     detail_ = "being admitted";
     return {action::readmit, milliseconds{0}};
 }
 
 node_supervisor::step node_supervisor::unsynced_noted() {
-    return {action::readmit, milliseconds{0}};  // of a node that is admitted: has it remember that, and the marks
+    return {action::readmit, milliseconds{0}};  // of an admitted node READMIT writes only the marks and `sync`
 }
 
-node_supervisor::step node_supervisor::register_failed(std::string why) {
+node_supervisor::step node_supervisor::register_failed(std::string reason) {
     state_ = node_state::identifying;
-    detail_ = "the register of epochs does not answer: " + std::move(why);
-    return {action::identify, look_again};
+    detail_ = "the register of epochs does not answer: " + std::move(reason);
+    return {action::identify, recheck_delay};
 }
 
-node_supervisor::step node_supervisor::forgotten(std::string refusal) {
-    if (!refusal.empty()) return refuse("has forgotten, and its admission can't be deleted: " + std::move(refusal));
-    return {action::identify, state_ == node_state::misconfigured ? look_again : milliseconds{0}};
+node_supervisor::step node_supervisor::admission_deleted(std::string refusal) {
+    if (!refusal.empty())
+        return refuse("may have forgotten leases, and its admission can't be deleted: " + std::move(refusal));
+    return {action::identify, state_ == node_state::misconfigured ? recheck_delay : milliseconds{0}};
 }
 
 node_supervisor::step node_supervisor::quarantine_or_draw(monotonic_time now) {
-    // The process that ran before synced every write as long as it voted, and these are the data that it left.
+    // The previous process synced every write while it voted, and the data are the ones that it wrote.
     const bool data_survived = record_.synced && facts_.syncs_every_write && !facts_.admitted_run_id.empty() &&
-                               facts_.admitted_epoch == record_.drawn && !facts_.marks.lost_any();
+                               facts_.admitted_epoch == record_.latest_epoch && !facts_.marks.has_losses();
     if (record_.known && !data_survived) {
-        // By our own clock: INFO's uptime is a difference of the node's wall clock, which may be set meanwhile.
+        // Measured by this program's clock: the uptime in INFO depends on the node's wall clock, which may be set.
         quarantine_until_ = first_seen_at_ + max_ttl_;
         if (now < quarantine_until_) {
             state_ = node_state::quarantined;
-            detail_ = "may have forgotten leases; sits out until all given before have run out";
-            return {action::identify, std::min(look_again, quarantine_left(now))};
+            detail_ = "may have forgotten leases; does not vote until all older leases have expired";
+            return {action::identify, std::min(recheck_delay, quarantine_left(now))};
         }
     }
     state_ = node_state::identifying;
-    // The draw must follow the sight of the run id (R8b), and is good for as long as that process and its data live.
-    if (drawn_for_ != life()) {
+    // The draw must follow the reading of the run id (R8b), and is valid for the life of that process and its data.
+    if (drawn_life_ != life()) {
         detail_ = "waiting for an epoch";
         return {action::draw_epoch, milliseconds{0}};
     }
@@ -146,25 +148,25 @@ node_supervisor::step node_supervisor::quarantine_or_draw(monotonic_time now) {
 }
 
 node_supervisor::step node_supervisor::readmit_answered(bool admitted) {
-    // GONE: another process answers there by now, its data was wiped, or a setting was changed: what is kept here for
-    // the life that was seen is used only if the next look finds the same one.
-    return {action::identify, admitted ? milliseconds{0} : look_again};  // never a tight loop
+    // GONE: the server was restarted, its data was wiped, or a setting was changed. The record and the epoch of the old
+    // life are used again only if the next identification finds the same life.
+    return {action::identify, admitted ? milliseconds{0} : recheck_delay};
 }
 
-node_supervisor::step node_supervisor::readmit_refused(std::string why) {
+node_supervisor::step node_supervisor::readmit_refused(std::string reason) {
     state_ = node_state::misconfigured;
-    detail_ = "can't be admitted, the node says: " + std::move(why);
-    return {action::identify, look_again};
+    detail_ = "can't be admitted, the node says: " + std::move(reason);
+    return {action::identify, recheck_delay};
 }
 
 node_supervisor::step node_supervisor::found_not_admitted() {
     state_ = node_state::identifying;
-    detail_ = "is not admitted, or commands ran there after which it has to be looked at";
+    detail_ = "is not admitted, or a command was called after which its settings must be checked";
     return {action::identify, milliseconds{0}};
 }
 
-node_supervisor::step node_supervisor::commands_refused(std::string why) {
-    return refuse("refuses commands: " + std::move(why));
+node_supervisor::step node_supervisor::commands_refused(std::string reason) {
+    return refuse("refuses commands: " + std::move(reason));
 }
 
 milliseconds node_supervisor::quarantine_left(monotonic_time now) const {

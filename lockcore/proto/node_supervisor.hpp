@@ -8,54 +8,56 @@
 
 namespace lockcore {
 
-/// What Redis counts of commands by which a node may forget within one life (command_marks.lua).
+/// The counts of Redis of the commands that can remove leases or change how they are stored (command_marks.lua).
 struct command_marks {
-    std::string text = "0 0 0";  ///< 'lost resets set', as the scripts compare it.
-    std::string lost = "0 0";    ///< 'lost resets': where this changed, data may be gone.
-    std::string evicted = "0";   ///< evicted_keys
+    std::string text = "0 0 0";  ///< 'lost resets set', in the form that the scripts compare.
+    std::string lost = "0 0";    ///< 'lost resets': after a change of these, leases may be missing.
+    std::string evicted = "0";   ///< evicted_keys of INFO.
 
-    /// Whether anything of the kind happened since the process began.
-    bool lost_any() const { return lost != "0 0" || evicted != "0"; }
+    /// Returns whether leases may be missing since the process began.
+    bool has_losses() const { return lost != "0 0" || evicted != "0"; }
 };
 
-/// What a node says of itself on a new connection.
+/// What was read from a node on a new connection, or at a check of its settings.
 struct node_facts {
-    std::string run_id;   ///< Of the live process.
-    std::string role;     ///< master, slave, sentinel
-    std::string too_old;  ///< Its version, if it is one that does not count commands as it has to.
+    std::string run_id;            ///< The run id of the live process.
+    std::string role;              ///< master, slave or sentinel.
+    std::string outdated_version;  ///< The version of Redis if it is too old; empty otherwise.
     std::string maxmemory_policy;
     bool cluster_mode = false;
-    bool syncs_every_write = false;  ///< As its configuration and its last write show it.
-    command_marks marks;             ///< Live; read before the configuration.
-    std::string admitted_run_id;     ///< fg:node.run; empty if it has none.
-    command_marks admitted_marks;    ///< Those under which it was admitted, or last looked at.
-    bool kept_unsynced = false;      ///< The register knows that this life did not sync every write.
-    std::string claim;  ///< fg:node.claim: written by the first who looked at these data; gone when they are wiped, or
-                        ///< the admission was deleted.
-    epoch admitted_epoch{};  ///< fg:node.base / 2^32
-    std::string same_as;     ///< Name of another configured node with the same run id; empty if there is none.
+    bool syncs_every_write = false;  ///< By its configuration and by the status of its append-only file.
+    command_marks marks;             ///< The live counts, read before the configuration.
+    std::string admitted_run_id;     ///< fg:node.run; empty if there is none.
+    command_marks admitted_marks;    ///< The counts at the admission or at the last check of the settings.
+    bool kept_unsynced = false;      ///< The register has recorded that this life did not sync every write.
+    /// fg:node.claim: written by the first gateway that read these data; removed with the data or the admission.
+    std::string claim;
+    epoch admitted_epoch{};    ///< fg:node.base / 2^32
+    std::string duplicate_of;  ///< The name of another configured node with the same run id; empty if there is none.
 
     bool is_admitted() const { return !run_id.empty() && admitted_run_id == run_id; }
 };
 
-/// Why a server like this can never be a node, and what to change; empty if it can.
-std::string why_no_node(const node_facts& facts);
+/// Returns why this server cannot be a node with its present settings, and what to change; empty if it can.
+std::string find_misconfiguration(const node_facts& facts);
 
-/// Decides whether a node may vote: "what next for this node?" (docs/protocol.md R8–R10).
+/// The state machine that decides whether a node may vote (docs/protocol.md R8–R10).
 ///
-/// Inputs: what was found (past tense). Actions: what the driver is to do next, with how long to wait before it.
-/// Threads: not safe. Time comes in as an argument.
+/// The driver reports what happened by calls named in the past tense; each returns the next action, with the delay
+/// before it. The machine has no clock: times are arguments.
+///
+/// Threads: not safe.
 class node_supervisor {
   public:
     enum class action {
-        connect,        ///< Open a new connection (after `delay`).
-        identify,       ///< Read node_facts, leaving a claim in fg:node if it has none (after `delay`).
-        find_record,    ///< Read what the register knows of the node.
-        draw_epoch,     ///< Draw an epoch from the register for life().
-        note_unsynced,  ///< Have the register keep that this life does not sync every write.
-        forget,         ///< Delete the node's admission: fg:node.run and the claim.
-        readmit,        ///< Run READMIT with the run id, the drawn epoch and the marks.
-        vote,           ///< Let it vote until something happens.
+        connect,           ///< Open a new connection.
+        identify,          ///< Read node_facts, and write a claim into fg:node if there is none.
+        find_record,       ///< Read what the register knows of the node.
+        draw_epoch,        ///< Draw an epoch from the register for life().
+        note_unsynced,     ///< Have the register record that this life does not sync every write.
+        delete_admission,  ///< Delete the run id and the claim from fg:node.
+        readmit,           ///< Run READMIT with the run id, the drawn epoch and the marks.
+        vote,              ///< Ask the node for leases until the next report.
     };
     struct step {
         action next = action::connect;
@@ -66,46 +68,46 @@ class node_supervisor {
 
     step connected();
     /// The connection failed or broke, or the node did not answer for too long.
-    step disconnected(std::string why);
+    step disconnected(std::string reason);
     step identified(node_facts facts, monotonic_time now);
     step record_found(node_record record, monotonic_time now);
     step epoch_drawn(epoch drawn);
     step unsynced_noted();
-    /// The register could not be reached, or refused.
-    step register_failed(std::string why);
-    /// The admission was deleted; or the node refused that, and `refusal` is what it said.
-    step forgotten(std::string refusal);
-    /// READMIT was refused by the node itself (rights, memory, …): the draw stays good, and is tried again after a
-    /// while.
-    step readmit_refused(std::string why);
-    /// READMIT's answer: OK or ALREADY (`admitted`), or GONE.
+    /// The register could not be reached, or it refused the call.
+    step register_failed(std::string reason);
+    /// The admission was deleted; or the node refused that with the error `refusal`.
+    step admission_deleted(std::string refusal);
+    /// The node refused to run READMIT (rights, memory, …). READMIT is repeated later with the same epoch.
+    step readmit_refused(std::string reason);
+    /// READMIT answered OK or ALREADY (`admitted`), or GONE.
     step readmit_answered(bool admitted);
-    /// A script answered UNINIT: the node forgot that it was admitted.
+    /// A script answered UNINIT: the node is not admitted, or its marks have changed.
     step found_not_admitted();
-    /// A script was refused with another error (out of memory, read-only, loading, …): it does not vote until it is
-    /// looked at again.
-    step commands_refused(std::string why);
+    /// A script was refused with another error (out of memory, read-only, loading, …). The node does not vote until it
+    /// is identified again.
+    step commands_refused(std::string reason);
 
     node_state state() const { return state_; }
     const std::string& detail() const { return detail_; }
     const node_facts& facts() const { return facts_; }
     epoch admitted_epoch() const { return epoch_; }
     milliseconds quarantine_left(monotonic_time now) const;
-    /// The epoch that READMIT is to carry.
+    /// Returns the epoch for READMIT.
     epoch drawn() const { return drawn_; }
-    /// What must not have changed between the look and the readmission: the process and its data.
+    /// Returns the life of the node. Process and data must be the same at the draw of an epoch and at READMIT.
     std::string life() const {
         return facts_.run_id + '/' + facts_.claim + '/' + facts_.marks.lost + '/' + facts_.marks.evicted;
     }
 
-    /// How often a node that can't vote is looked at again.
-    static constexpr milliseconds look_again{500};
+    /// The time after which a node that does not vote is identified again.
+    static constexpr milliseconds recheck_delay{500};
     static constexpr milliseconds reconnect_min{50}, reconnect_max{1'000};
 
   private:
-    step refuse(std::string why);
-    /// Why an admitted node has forgotten within its life; empty if it has not.
-    std::string why_forgot() const;
+    step refuse(std::string reason);
+    /// Returns why an admitted node may have forgotten leases since its admission; empty if it has not.
+    std::string find_data_loss() const;
+    /// Decides about an admitted node.
     step review();
     step quarantine_or_draw(monotonic_time now);
 
@@ -114,11 +116,11 @@ class node_supervisor {
     std::string detail_ = "not connected yet";
     node_facts facts_;
     node_record record_;
-    std::string record_for_;  ///< The life() that was seen before the register was asked; empty: not asked.
+    std::string record_life_;  ///< The life() for which record_ was read; empty: none.
     epoch drawn_{};
-    std::string drawn_for_;  ///< The life() that was seen before the draw; empty: nothing drawn.
+    std::string drawn_life_;  ///< The life() for which drawn_ was drawn; empty: none.
     epoch epoch_{};
-    std::string first_seen_life_;  ///< The life() that was found not admitted.
+    std::string first_seen_life_;  ///< The life() that was not admitted at first_seen_at_.
     monotonic_time first_seen_at_{};
     monotonic_time quarantine_until_{};
     milliseconds reconnect_delay_ = reconnect_min;

@@ -8,12 +8,12 @@ namespace lockcore {
 survey::verdict survey::answered(node_index node, const node_reply& reply) {
     if (verdict_ != verdict::pending || answers_[value_of(node)] != reply_status::pending) return verdict_;
     answers_[value_of(node)] = reply.status;
-    ++heard_;
+    ++received_;
     if (reply.status == reply_status::lost) ++answered_;
     if (reply.status == reply_status::ok) {
         ++answered_;
         if (auto record = lease_record::parse(reply.text)) {
-            const auto same = [&](const seen& s) {
+            const auto same = [&](const reported_lease& s) {
                 return s.record.attempt == record->attempt && s.record.token == record->token;
             };
             auto found = std::find_if(leases_.begin(), leases_.end(), same);
@@ -27,12 +27,12 @@ survey::verdict survey::answered(node_index node, const node_reply& reply) {
             occupied_.set(value_of(node));
         }
     }
-    const std::size_t open = nodes_ - heard_;
-    const std::size_t best = most() ? most()->remaining.size() : 0;
+    const std::size_t open = nodes_ - received_;
+    const std::size_t best = most_reported() ? most_reported()->remaining.size() : 0;
     if (best >= quorum_) {
         verdict_ = verdict::found;
     } else if (best + (nodes_ - answered_) < quorum_) {
-        // Whatever the others may hold. Otherwise a silent one may have been what a majority needs.
+        // No lease is on a majority, whatever the nodes without an answer hold.
         if (occupied_.count() + open < quorum_) {
             verdict_ = verdict::none;
         } else if (open == 0) {
@@ -44,26 +44,28 @@ survey::verdict survey::answered(node_index node, const node_reply& reply) {
     return verdict_;
 }
 
-const survey::seen* survey::most() const {
-    const auto fewer = [](const seen& a, const seen& b) { return a.remaining.size() < b.remaining.size(); };
+const survey::reported_lease* survey::most_reported() const {
+    const auto fewer = [](const reported_lease& a, const reported_lease& b) {
+        return a.remaining.size() < b.remaining.size();
+    };
     const auto found = std::max_element(leases_.begin(), leases_.end(), fewer);
     return found == leases_.end() ? nullptr : &*found;
 }
 
 const lease_record* survey::lease() const {
-    const seen* s = most();
-    return s ? &s->record : nullptr;
+    const reported_lease* found = most_reported();
+    return found ? &found->record : nullptr;
 }
 
 std::size_t survey::nodes_holding() const {
-    const seen* s = most();
-    return s ? s->remaining.size() : 0;
+    const reported_lease* found = most_reported();
+    return found ? found->remaining.size() : 0;
 }
 
 milliseconds survey::remaining() const {
-    const seen* s = most();
-    if (!s) return milliseconds{0};
-    std::vector<milliseconds> sorted = s->remaining;
+    const reported_lease* found = most_reported();
+    if (!found) return milliseconds{0};
+    std::vector<milliseconds> sorted = found->remaining;
     if (std::any_of(sorted.begin(), sorted.end(), [](milliseconds m) { return m < milliseconds{0}; }))
         return milliseconds{-1};
     std::sort(sorted.begin(), sorted.end(), std::greater<>());

@@ -8,49 +8,52 @@
 
 namespace lockcore {
 
-/// What stands on the nodes for one resource: "which lease, if any, does a majority tell of?"
+/// The state machine that finds the lease which a majority has for one resource. Two nodes have the same lease if nonce
+/// and token are equal.
 ///
-/// Action: send LOOK to every node, once. Answers come in any order.
-/// Threads: not safe. Two nodes tell of the same lease if nonce and token agree.
+/// The driver sends LOOK once to every node and passes in the answers in any order.
+///
+/// Threads: not safe.
 class survey {
   public:
     enum class verdict {
         pending,
         found,      ///< A majority holds lease().
-        none,       ///< No lease is on a majority, whatever the silent nodes hold.
-        occupied,   ///< As none, and on a majority a value that is no lease keeps every lease out.
-        no_quorum,  ///< Too few nodes answered to tell.
+        none,       ///< No lease is on a majority, whatever the nodes without an answer hold.
+        occupied,   ///< As none; and a majority has a value that is no lease, so that no lease can be granted.
+        no_quorum,  ///< Too few nodes answered to decide.
     };
 
     explicit survey(std::size_t nodes) : nodes_(nodes), quorum_(majority_of(nodes)) {}
 
     verdict answered(node_index node, const node_reply& reply);
     verdict outcome() const { return verdict_; }
-    /// The lease that most of the nodes told of; nothing where none told of any.
+    /// Returns the lease that most nodes reported; null if no node reported one.
     const lease_record* lease() const;
-    /// How many of the nodes tell of lease().
+    /// Returns how many nodes reported lease().
     std::size_t nodes_holding() const;
-    /// The nodes that have a value under the lease's key that is no lease of this version.
+    /// Returns the nodes that have a value under the lease's key that is no lease of this version.
     const node_set& occupied() const { return occupied_; }
-    /// How long a majority still keeps lease(): with five nodes, the third longest. Negative: a node keeps it for ever.
+    /// Returns how long a majority still holds lease(): with five nodes, the third longest ttl. Negative: the key of
+    /// some node has no ttl.
     milliseconds remaining() const;
     reply_status answer_of(node_index node) const { return answers_[value_of(node)]; }
 
   private:
-    struct seen {
+    struct reported_lease {
         lease_record record;
-        std::vector<milliseconds> remaining;
+        std::vector<milliseconds> remaining;  ///< The ttl on each node that reported the lease.
     };
-    const seen* most() const;
+    const reported_lease* most_reported() const;
 
-    std::size_t nodes_, quorum_, answered_ = 0, heard_ = 0;
+    std::size_t nodes_, quorum_, answered_ = 0, received_ = 0;
     node_set occupied_;
     std::array<reply_status, nodes_max> answers_ = [] {
         std::array<reply_status, nodes_max> a{};
         a.fill(reply_status::pending);
         return a;
     }();
-    std::vector<seen> leases_;
+    std::vector<reported_lease> leases_;
     verdict verdict_ = verdict::pending;
 };
 

@@ -78,8 +78,8 @@ hold_id hold_id::of_grant(const nonce& attempt) {
 
 std::vector<std::string> config::validate() const {
     std::vector<std::string> faults;
-    const auto fault = [&](std::string path, std::string what) {
-        faults.push_back(std::move(path) + ": " + std::move(what));
+    const auto fault = [&](std::string path, std::string message) {
+        faults.push_back(std::move(path) + ": " + std::move(message));
     };
     if (nodes.empty() || nodes.size() > nodes_max || nodes.size() % 2 == 0)
         fault("nodes", "needs an odd number of nodes, 1 to 9");
@@ -203,7 +203,7 @@ const char* to_string(reply_status status) {
             return "exhausted";
         case reply_status::own:
             return "held by the caller";
-        case reply_status::kept:
+        case reply_status::other_holds:
             return "has holds left";
         case reply_status::not_admitted:
             return "not admitted";

@@ -4,8 +4,10 @@
 
 namespace lockcore {
 
-/// What is left of a lease for certain (docs/protocol.md R6): ttl − time spent since before the first send − (1 % of
-/// the ttl + 2 ms). Not above zero: no grant. Source: Redlock, "the algorithm", step 3.
+/// Returns the validity of a lease (docs/protocol.md R6): ttl − time spent since before the first send − allowance for
+/// clock drift (1 % of the ttl + 2 ms). If it is not above zero there is no grant.
+///
+/// Source: Redlock, "the algorithm", step 3.
 constexpr std::chrono::microseconds validity(milliseconds ttl, std::chrono::nanoseconds spent) {
     using std::chrono::microseconds;
     const auto drift = std::chrono::duration_cast<microseconds>(ttl) / 100 + milliseconds{2};

@@ -16,40 +16,39 @@ std::size_t wait_queue::position(ticket t) const {
     return static_cast<std::size_t>(std::distance(waiting_.begin(), waiting_.find(t))) + 1;
 }
 
-milliseconds wait_queue::refused(milliseconds remaining, std::uint64_t chance) {
-    const milliseconds doubled = look_first * (std::int64_t{1} << std::min(refusals_, 10U));
+milliseconds wait_queue::refused(milliseconds remaining, std::uint64_t random) {
+    const milliseconds doubled = retry_delay_min * (std::int64_t{1} << std::min(refusals_, 10U));
     ++refusals_;
-    told_by_.reset();
-    const milliseconds most = std::min(doubled, look_again);
-    const auto half = most / 2;
-    const milliseconds jittered =
-        half +
-        milliseconds{static_cast<std::int64_t>(chance % static_cast<std::uint64_t>(most.count() - half.count() + 1))};
-    if (remaining <= milliseconds{0} || remaining > look_again) return jittered;
-    // The holder's time may be over first; a little spread, for others wait for that moment too.
-    return std::min(jittered, remaining + milliseconds{1 + static_cast<std::int64_t>(chance % 4)});
+    reporting_nodes_.reset();
+    const milliseconds longest = std::min(doubled, retry_delay_max);
+    const auto half = longest / 2;
+    const auto choices = static_cast<std::uint64_t>(longest.count() - half.count() + 1);
+    const milliseconds jittered = half + milliseconds{static_cast<std::int64_t>(random % choices)};
+    if (remaining <= milliseconds{0} || remaining > retry_delay_max) return jittered;
+    // The holder's lease may expire first. A jitter of 1 to 4 ms separates the waiters of several managers.
+    return std::min(jittered, remaining + milliseconds{1 + static_cast<std::int64_t>(random % 4)});
 }
 
-milliseconds wait_queue::told(node_index node, const nonce& ended) {
-    if (!(ended == ended_)) {
-        ended_ = ended;
-        told_by_.reset();
+milliseconds wait_queue::lease_ended(node_index node, const nonce& ended) {
+    if (!(ended == ended_lease_)) {
+        ended_lease_ = ended;
+        reporting_nodes_.reset();
     }
-    told_by_.set(value_of(node));
+    reporting_nodes_.set(value_of(node));
     refusals_ = 0;
-    return told_by_.count() >= limits_.quorum ? milliseconds{0} : rest_of_majority;
+    return reporting_nodes_.count() >= limits_.quorum ? milliseconds{0} : majority_grace;
 }
 
-bool wait_queue::takes_over() {
+bool wait_queue::begin_hand_over() {
     if (waiting_.empty() || handed_over_ >= limits_.handoff_max) return false;
     ++handed_over_;
     return true;
 }
 
-milliseconds wait_queue::given_back(bool others_wait) {
+milliseconds wait_queue::lease_released(bool others_wait) {
     handed_over_ = 0;
     refusals_ = 0;
-    return others_wait ? others_first : milliseconds{0};
+    return others_wait ? yield_time : milliseconds{0};
 }
 
 }  // namespace lockcore

@@ -6,11 +6,13 @@
 
 namespace lockcore {
 
-/// Those who wait for one resource at one manager, in order of arrival. Only the first of them, the head, contends at
-/// the nodes: "when does the head try (again), and who gets the lease that is given back here?"
+/// The waiters for one resource at one manager, in order of arrival. Only the head contends at the nodes. The queue
+/// decides when the head tries again, and whether a lease released here is handed over to it.
 ///
-/// Inputs: who came and went, what the head's try found, which nodes told that the lease ended. Time and chance come in
-/// as arguments. Threads: not safe. Source: docs/protocol.md, "Waiting".
+/// The queue has no clock and no randomness: the driver passes in what happened, and waits as long as the result says.
+///
+/// Threads: not safe.
+/// Source:  docs/protocol.md, "Waiting".
 class wait_queue {
   public:
     using ticket = std::uint64_t;
@@ -19,50 +21,57 @@ class wait_queue {
         std::uint32_t handoff_max = 0;
     };
 
-    /// `handed_over`: how often running, before this queue emptied and began anew.
+    /// `handed_over`: the number of hand-overs in a row before this queue was created.
     explicit wait_queue(limits l, std::uint32_t handed_over = 0) : limits_(l), handed_over_(handed_over) {}
 
-    /// Tickets must grow, but for those of callers that come back.
+    /// Adds a waiter. Each ticket is above those before, except that of a caller that returns to its kept place.
     void join(ticket t) { waiting_.insert(waiting_.end(), t); }
-    /// True if the head left: the next one is to try at once.
+    /// Removes a waiter. Returns true if it was the head and others wait: the new head tries at once.
     bool leave(ticket t);
     bool empty() const { return waiting_.empty(); }
     std::size_t size() const { return waiting_.size(); }
     ticket head() const { return *waiting_.begin(); }
-    /// 1 = the head.
+    /// Returns the place of a waiter; the head has 1.
     std::size_t position(ticket t) const;
 
-    /// The head's try found the resource held. `remaining`: until the holder's lease runs out; zero = not known.
-    /// `chance`: any random number. Out: how long the head sleeps before it looks again by itself.
-    milliseconds refused(milliseconds remaining, std::uint64_t chance);
+    /// The head found the resource held.
+    ///
+    /// In:  `remaining`: the time until the holder's lease expires; zero: unknown. `random`: any random number.
+    /// Out: how long the head waits before its next try.
+    milliseconds refused(milliseconds remaining, std::uint64_t random);
 
-    /// A node told that a lease ended. Out: how long the head still waits: nothing once a majority told of it, a little
-    /// after the first, for the others may be lost.
-    milliseconds told(node_index node, const nonce& ended);
+    /// A node has reported that a lease ended.
+    ///
+    /// Out: how long the head still waits: zero after a majority has reported it; before that majority_grace, for the
+    ///      other messages may be lost.
+    milliseconds lease_ended(node_index node, const nonce& ended);
 
-    /// A lease is given back here. True: the head takes it over, in one round (docs/protocol.md HAND-OVER).
-    bool takes_over();
-    /// How often running leases were handed over.
+    /// Returns whether a lease that is released here is handed over to the head (docs/protocol.md HAND-OVER), and
+    /// counts the hand-over.
+    bool begin_hand_over();
+    /// Returns the number of hand-overs in a row.
     std::uint32_t handed_over() const { return handed_over_; }
-    /// It was given back for all. Out: how long the head lets those who wait at other managers go first.
-    milliseconds given_back(bool others_wait);
+    /// A lease was released here without a hand-over.
+    ///
+    /// Out: how long the head waits so that waiters of other managers can acquire the lease first.
+    milliseconds lease_released(bool others_wait);
 
-    /// Longest sleep of a head that hears nothing: what a lost message costs at most.
-    static constexpr milliseconds look_again{250};
-    /// First sleep after a refusal; each further one doubles, up to look_again.
-    static constexpr milliseconds look_first{4};
-    /// Sleep after the first node told of the end.
-    static constexpr milliseconds rest_of_majority{5};
-    /// How long the head lets others go first.
-    static constexpr milliseconds others_first{15};
+    /// The longest time between two tries: the most that a lost message delays a waiter.
+    static constexpr milliseconds retry_delay_max{250};
+    /// The delay after the first refusal; it doubles with each further refusal, up to retry_delay_max.
+    static constexpr milliseconds retry_delay_min{4};
+    /// The delay after the first node has reported the end of a lease.
+    static constexpr milliseconds majority_grace{5};
+    /// The delay in favour of waiters of other managers.
+    static constexpr milliseconds yield_time{15};
 
   private:
     limits limits_;
     std::set<ticket> waiting_;
-    unsigned refusals_ = 0;  ///< Since somebody told of an end.
+    unsigned refusals_ = 0;  ///< In a row, since the last report of a lease's end.
     std::uint32_t handed_over_;
-    nonce ended_;
-    node_set told_by_;
+    nonce ended_lease_;
+    node_set reporting_nodes_;
 };
 
 }  // namespace lockcore

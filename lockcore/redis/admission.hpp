@@ -15,32 +15,32 @@
 
 namespace lockcore::redis {
 
-struct node_look;
+struct raw_node_facts;
 
-/// What a node's connection needs to know of its neighbours.
+/// What an admission needs of its shard: facts about the other nodes, and a receiver of events.
 class link_observer {
   public:
     virtual ~link_observer() = default;
-    /// The name of another node with this run id; empty if there is none.
-    virtual std::string same_server(node_index asking, const std::string& run_id) const = 0;
-    /// The highest epoch seen on any node, whether it votes or not: the register may have been restored from an old
-    /// backup.
+    /// Returns the name of another voting node with this run id; empty if there is none.
+    virtual std::string find_duplicate(node_index node, const std::string& run_id) const = 0;
+    /// Returns the highest epoch on any node, voting or not: the register may have been restored from an old backup.
     virtual epoch highest_epoch() const = 0;
-    virtual void node_changed(node_index node, event_kind kind, const std::string& detail) = 0;
-    /// The node's state at this link is another: status() says which.
-    virtual void state_changed(node_index node) = 0;
+    virtual void on_node_event(node_index node, event_kind kind, const std::string& detail) = 0;
+    /// The state in admission::status() has changed.
+    virtual void on_state_changed(node_index node) = 0;
 };
 
-/// Has one node connected, identified and admitted before it may vote, and looked at again while it does: performs what
-/// the node_supervisor asks for.
+/// Connects to one node, identifies it and admits it before it votes, and checks its settings while it votes. Performs
+/// the actions of the node_supervisor.
 ///
-/// Threads: everything but status() on the thread of `io`. Lifetime: by shared_ptr; stop() before the io_context ends.
+/// Threads:  everything but status() on the thread of `io`.
+/// Lifetime: by shared_ptr; stop() before the io_context ends.
 class admission : public std::enable_shared_from_this<admission> {
   public:
-    /// A node that nobody asked anything for so long is asked for a sign of life.
-    static constexpr milliseconds silence_max{500};
-    /// A voting node's role and settings are looked at again this often: they can be changed while it runs.
-    static constexpr milliseconds review_every{5'000};
+    /// A voting node without an answer for so long, and without a command in flight, is sent PING.
+    static constexpr milliseconds ping_after{500};
+    /// The role and the settings of a voting node are checked this often, for they can change while it runs.
+    static constexpr milliseconds review_interval{5'000};
 
     struct collaborators {
         epoch_register& epochs;
@@ -48,26 +48,26 @@ class admission : public std::enable_shared_from_this<admission> {
         link_observer& observer;
     };
 
-    admission(boost::asio::io_context& io, node_index index, const config& cfg, collaborators with);
+    admission(boost::asio::io_context& io, node_index index, const config& cfg, collaborators services);
     ~admission();
 
     void start();
     void stop();
 
-    /// Called at a steady pace. `owes`: the node has commands to answer.
-    void tick(monotonic_time now, bool owes);
-    /// The node answered something.
-    void heard(monotonic_time now, std::chrono::microseconds latency);
-    /// It does not answer: the connection is given up.
-    void give_up(const std::string& why) { connection_->drop(why); }
-    /// A script answered UNINIT, or another error: `why` is its text.
-    void refused(const std::string& why);
+    /// Checks deadlines; called at regular intervals. `has_unanswered`: the node has commands in flight.
+    void tick(monotonic_time now, bool has_unanswered);
+    /// The node answered a command.
+    void on_answer(monotonic_time now, std::chrono::microseconds latency);
+    /// Closes the connection to a node that does not answer.
+    void drop_connection(const std::string& reason) { connection_->drop(reason); }
+    /// A script answered with an error (UNINIT or another); `error` is its text.
+    void on_script_error(const std::string& error);
 
-    bool votes() const { return supervisor_.state() == node_state::voting && connection_->is_open(); }
+    bool is_voting() const { return supervisor_.state() == node_state::voting && connection_->is_open(); }
     const std::string& run_id() const { return supervisor_.facts().run_id; }
-    /// As fg:node says, whether admitted or not.
-    epoch epoch_seen() const { return supervisor_.facts().admitted_epoch; }
-    connection& link() { return *connection_; }
+    /// Returns the epoch in fg:node, whether the node is admitted or not.
+    epoch observed_epoch() const { return supervisor_.facts().admitted_epoch; }
+    connection& node_connection() { return *connection_; }
     /// Threads: safe.
     node_status status() const;
 
@@ -75,32 +75,32 @@ class admission : public std::enable_shared_from_this<admission> {
     void perform(node_supervisor::step step);
     void load_missing_scripts();
     void identify();
-    void looked(const node_look& found);
-    void claim(node_facts facts);
-    void identified(node_facts facts);
-    void use_register(node_supervisor::action what);
-    boost::asio::awaitable<result<node_supervisor::step>> call_register(node_supervisor::action what);
-    void report_quarantine(node_state before);
-    void forget();
+    void process_facts(const raw_node_facts& raw);
+    void write_claim(node_facts facts);
+    void finish_identification(node_facts facts);
+    void start_register_query(node_supervisor::action query);
+    boost::asio::awaitable<result<node_supervisor::step>> query_register(node_supervisor::action query);
+    void report_quarantine(node_state old_state);
+    void delete_admission();
     void readmit();
     void ping();
-    /// Calls `then` with the answer, unless it belongs to a connection that is over.
-    void ask(const std::string& command, std::function<void(const redisReply*)> then);
+    /// Sends a command and calls `on_reply` with the answer, unless the connection has changed by then.
+    void send_command(const std::string& command, std::function<void(const redisReply*)> on_reply);
     void publish_status(monotonic_time now);
 
     boost::asio::io_context& io_;
     node_index index_;
     const config& config_;
     const node_address& address_;
-    collaborators with_;
+    collaborators services_;
     node_supervisor supervisor_;
     std::shared_ptr<connection> connection_;
     boost::asio::steady_timer delay_;
-    std::uint64_t steps_ = 0;  ///< Only the latest step is performed.
+    std::uint64_t steps_ = 0;  ///< The number of the latest step; older steps are not performed any more.
     bool stopped_ = true;
-    /// For connecting, identifying, PING; max = none under way.
+    /// Of the connection attempt, the identification or the PING in progress; max: none.
     monotonic_time handshake_deadline_ = monotonic_time::max();
-    monotonic_time heard_at_{}, reviewed_at_{};
+    monotonic_time last_answer_at_{}, reviewed_at_{};
     std::chrono::microseconds latency_{0};
 
     mutable std::mutex status_mutex_;

@@ -11,7 +11,7 @@
 namespace lockcore::redis {
 namespace {
 
-connection& of(const redisAsyncContext* c) {
+connection& connection_of(const redisAsyncContext* c) {
     return *static_cast<connection*>(c->data);
 }
 
@@ -21,8 +21,8 @@ std::string_view text_of(const redisReply* r) {
     return r && r->str ? std::string_view(r->str, static_cast<std::size_t>(r->len)) : std::string_view{};
 }
 
-connection::connection(boost::asio::io_context& io, const node_address& address, events on)
-    : io_(io), address_(address), on_(std::move(on)), resolver_(io) {}
+connection::connection(boost::asio::io_context& io, const node_address& address, event_handlers handlers)
+    : io_(io), address_(address), handlers_(std::move(handlers)), resolver_(io) {}
 
 connection::~connection() = default;
 
@@ -34,17 +34,17 @@ void connection::open() {
     if (!not_an_address) return connect_to({ip, address_.port});
     resolver_.async_resolve(
         address_.host, std::to_string(address_.port),
-        [self = shared_from_this(), mine = generation_](boost::system::error_code e,
-                                                        const boost::asio::ip::tcp::resolver::results_type& found) {
-            if (self->closed_ || mine != self->generation_) return;
+        [self = shared_from_this(), generation = generation_](
+            boost::system::error_code e, const boost::asio::ip::tcp::resolver::results_type& found) {
+            if (self->closed_ || generation != self->generation_) return;
             for (const auto& entry : found)
                 self->candidates_.insert(self->candidates_.begin(), entry.endpoint());
-            self->try_next("its name can't be looked up: " + e.message());
+            self->try_next_address("its host name can't be resolved: " + e.message());
         });
 }
 
-void connection::try_next(const std::string& why_not) {
-    if (candidates_.empty()) return tell_lost(why_not);
+void connection::try_next_address(const std::string& failure_reason) {
+    if (candidates_.empty()) return report_lost(failure_reason);
     const auto next = candidates_.back();
     candidates_.pop_back();
     connect_to(next);
@@ -53,40 +53,40 @@ void connection::try_next(const std::string& why_not) {
 void connection::connect_to(const boost::asio::ip::tcp::endpoint& endpoint) {
     redisAsyncContext* c = redisAsyncConnect(endpoint.address().to_string().c_str(), endpoint.port());
     if (!c || c->err) {
-        const std::string why = c ? c->errstr : "out of memory";
+        const std::string reason = c ? c->errstr : "out of memory";
         if (c) redisAsyncFree(c);
-        return tell_lost(why);
+        return report_lost(reason);
     }
     context_ = c;
     c->data = this;
     attach(*c, io_);
     redisAsyncSetConnectCallback(c, [](const redisAsyncContext* ctx, int status) {
-        connection& self = of(ctx);
+        connection& self = connection_of(ctx);
         if (ctx != self.context_) return;
-        // hiredis frees a context that failed to connect by itself, after this callback.
-        const std::string why = status == REDIS_OK ? "" : ctx->errstr;
+        // hiredis itself frees a context that failed to connect, after this callback.
+        const std::string reason = status == REDIS_OK ? "" : ctx->errstr;
         if (status != REDIS_OK) self.context_ = nullptr;
-        boost::asio::post(self.io_, [link = self.shared_from_this(), why, mine = self.generation_] {
-            if (link->closed_ || mine != link->generation_) return;
-            if (!why.empty()) return link->try_next(why);
-            if (link->context_) link->on_.connected();
+        boost::asio::post(self.io_, [link = self.shared_from_this(), reason, generation = self.generation_] {
+            if (link->closed_ || generation != link->generation_) return;
+            if (!reason.empty()) return link->try_next_address(reason);
+            if (link->context_) link->handlers_.connected();
         });
     });
     redisAsyncSetDisconnectCallback(c, [](const redisAsyncContext* ctx, int status) {
-        connection& self = of(ctx);
+        connection& self = connection_of(ctx);
         if (ctx != self.context_) return;
         self.context_ = nullptr;
-        self.tell_lost(status == REDIS_OK ? "the connection was closed" : ctx->errstr);
+        self.report_lost(status == REDIS_OK ? "the connection was closed" : ctx->errstr);
     });
 }
 
-void connection::drop(const std::string& why) {
+void connection::drop(const std::string& reason) {
     resolver_.cancel();
     ++generation_;
     redisAsyncContext* c = std::exchange(context_, nullptr);
-    // Answers every command in flight with null, at once or, from inside a reply, right after it.
+    // This answers every command in flight with null: at once, or after the running reply handler.
     if (c) redisAsyncFree(c);
-    tell_lost(why);
+    report_lost(reason);
 }
 
 void connection::close() {
@@ -96,19 +96,18 @@ void connection::close() {
     if (c) redisAsyncFree(c);
 }
 
-void connection::tell_lost(std::string why) {
-    boost::asio::post(io_, [self = shared_from_this(), why = std::move(why), mine = generation_] {
-        if (!self->closed_ && mine == self->generation_ && !self->context_) self->on_.lost(why);
+void connection::report_lost(std::string reason) {
+    boost::asio::post(io_, [self = shared_from_this(), reason = std::move(reason), generation = generation_] {
+        if (!self->closed_ && generation == self->generation_ && !self->context_) self->handlers_.lost(reason);
     });
 }
 
 bool connection::send(const std::string& command, reply_handler on_reply) {
     if (!context_) return false;
-    auto* handler =
-        new reply_handler(std::move(on_reply));  // NOLINT(cppcoreguidelines-owning-memory): given to hiredis
+    auto* handler = new reply_handler(std::move(on_reply));  // NOLINT(cppcoreguidelines-owning-memory): hiredis owns it
     const auto callback = [](redisAsyncContext*, void* reply, void* data) {
-        const std::unique_ptr<reply_handler> mine(static_cast<reply_handler*>(data));
-        (*mine)(static_cast<const redisReply*>(reply));
+        const std::unique_ptr<reply_handler> owned(static_cast<reply_handler*>(data));
+        (*owned)(static_cast<const redisReply*>(reply));
     };
     const bool sent =
         redisAsyncFormattedCommand(context_, callback, handler, command.data(), command.size()) == REDIS_OK;
@@ -119,10 +118,11 @@ bool connection::send(const std::string& command, reply_handler on_reply) {
 void connection::subscribe(std::string_view channel) {
     if (!context_) return;
     const std::string command = resp_command().arg("SUBSCRIBE").arg(channel).finish();
-    // hiredis keeps this callback for all messages to come, and calls it once more with null at the end.
+    // hiredis calls this for every message, and at the end of the connection with null.
     const auto callback = [](redisAsyncContext* ctx, void* reply, void*) {
-        connection& self = of(ctx);
-        if (reply && !self.closed_ && self.on_.message) self.on_.message(*static_cast<const redisReply*>(reply));
+        connection& self = connection_of(ctx);
+        if (reply && !self.closed_ && self.handlers_.message)
+            self.handlers_.message(*static_cast<const redisReply*>(reply));
     };
     redisAsyncFormattedCommand(context_, callback, nullptr, command.data(), command.size());
 }

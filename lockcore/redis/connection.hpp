@@ -18,58 +18,58 @@ struct redisReply;
 
 namespace lockcore::redis {
 
-/// The text of a reply that has one; empty otherwise.
+/// Returns the text of a reply; empty if it has none.
 std::string_view text_of(const redisReply* r);
 
-/// One connection to a node at a time. A reconnect is a *new* connection: what was in flight is answered with null, and
-/// nothing is sent again (docs/protocol.md R9).
+/// The connection to a node. A reconnect is a *new* connection: commands in flight are answered with null, and nothing
+/// is sent again (docs/protocol.md R9).
 ///
-/// Threads: the thread of `io`. Lifetime: by shared_ptr; close() before the io_context ends.
+/// Threads:  the thread of `io`.
+/// Lifetime: by shared_ptr; close() before the io_context ends.
 class connection : public std::enable_shared_from_this<connection> {
   public:
-    /// Null: the connection broke before the answer came.
+    /// Gets the reply; null if the connection broke before the reply came.
     using reply_handler = std::function<void(const redisReply*)>;
-    struct events {
+    struct event_handlers {
         std::function<void()> connected;
-        /// It failed or broke: nothing will be answered any more. Never called from inside another call of this class.
-        std::function<void(const std::string& why)> lost;
-        /// Of a subscription: whatever the server sent, an error too.
+        /// The connection failed or broke. Never called from inside another call of this class.
+        std::function<void(const std::string& reason)> lost;
+        /// Gets everything that the server sends to a subscription, errors too.
         std::function<void(const redisReply&)> message;
     };
 
-    connection(boost::asio::io_context& io, const node_address& address, events on);
+    connection(boost::asio::io_context& io, const node_address& address, event_handlers handlers);
     ~connection();
 
-    /// Looks the name up and tries its addresses one after the other.
+    /// Resolves the host name and tries its addresses one after the other.
     void open();
-    /// Gives the connection up, with lost(why) to follow.
-    void drop(const std::string& why);
-    /// As drop, for good and without a word.
+    /// Closes the connection and then calls the handler `lost` with the reason.
+    void drop(const std::string& reason);
+    /// Closes the connection. No handler is called any more.
     void close();
 
     bool is_open() const { return context_ != nullptr; }
-    /// Counts connections, so that what belongs to an older one is told apart.
+    /// Returns the number of the connection; it changes with open() and drop().
     std::uint64_t generation() const { return generation_; }
     const node_address& address() const { return address_; }
 
-    /// Sends one command, as RESP. False: not sent; the handler will not be called.
+    /// Sends one command in RESP. Returns false if it was not sent; the handler is not called then.
     bool send(const std::string& command, reply_handler on_reply);
-    /// Subscribes to a channel; the handler of `events::message` gets all that comes. Nothing else may be sent any
-    /// more.
+    /// Subscribes to a channel, whose messages go to the handler `message`. No other command may follow.
     void subscribe(std::string_view channel);
-    /// AUTH, where the configuration has a password.
+    /// Sends AUTH if the configuration has a password.
     void authenticate();
 
   private:
-    void try_next(const std::string& why_not);
+    void try_next_address(const std::string& failure_reason);
     void connect_to(const boost::asio::ip::tcp::endpoint& endpoint);
-    void tell_lost(std::string why);
+    void report_lost(std::string reason);
 
     boost::asio::io_context& io_;
     const node_address& address_;
-    events on_;
+    event_handlers handlers_;
     boost::asio::ip::tcp::resolver resolver_;
-    std::vector<boost::asio::ip::tcp::endpoint> candidates_;  ///< Still to be tried, the next one last.
+    std::vector<boost::asio::ip::tcp::endpoint> candidates_;  ///< The addresses not yet tried, in reverse order.
     redisAsyncContext* context_ = nullptr;
     std::uint64_t generation_ = 0;
     bool closed_ = false;

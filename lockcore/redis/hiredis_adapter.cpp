@@ -14,24 +14,24 @@ class adapter : public std::enable_shared_from_this<adapter> {
     adapter(redisAsyncContext& context, boost::asio::io_context& io)
         : context_(&context), io_(io), socket_(io, context.c.fd) {}
 
-    void want_read() {
+    void start_reading() {
         reading_ = true;
-        if (read_waits_) return;
-        read_waits_ = true;
+        if (read_pending_) return;
+        read_pending_ = true;
         socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                            [self = shared_from_this()](boost::system::error_code e) {
-                               self->read_waits_ = false;
+                               self->read_pending_ = false;
                                if (e || !self->context_ || !self->reading_) return;
                                redisAsyncHandleRead(self->context_);
-                               if (self->context_ && self->reading_) self->want_read();
+                               if (self->context_ && self->reading_) self->start_reading();
                            });
     }
     void stop_reading() { reading_ = false; }
 
-    void want_write() {
+    void start_writing() {
         writing_ = true;
-        // Not yet connected, or the socket took only a part: wait until it is writable. Otherwise at the end of this
-        // loop turn.
+        // If it is not yet connected, or the socket took only a part, it waits until the socket is writable. Otherwise
+        // it writes at the end of this loop turn.
         if (!(context_->c.flags & REDIS_CONNECTED) || in_write_) return wait_writable();
         if (write_posted_) return;
         write_posted_ = true;
@@ -51,11 +51,11 @@ class adapter : public std::enable_shared_from_this<adapter> {
 
   private:
     void wait_writable() {
-        if (write_waits_) return;
-        write_waits_ = true;
+        if (write_pending_) return;
+        write_pending_ = true;
         socket_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
                            [self = shared_from_this()](boost::system::error_code e) {
-                               self->write_waits_ = false;
+                               self->write_pending_ = false;
                                if (!e) self->write();
                            });
     }
@@ -69,26 +69,26 @@ class adapter : public std::enable_shared_from_this<adapter> {
     redisAsyncContext* context_;
     boost::asio::io_context& io_;
     boost::asio::posix::stream_descriptor socket_;
-    bool reading_ = false, writing_ = false, read_waits_ = false, write_waits_ = false, write_posted_ = false,
+    bool reading_ = false, writing_ = false, read_pending_ = false, write_pending_ = false, write_posted_ = false,
          in_write_ = false;
 };
 
-std::shared_ptr<adapter>& of(void* data) {
+std::shared_ptr<adapter>& adapter_of(void* data) {
     return *static_cast<std::shared_ptr<adapter>*>(data);
 }
 
 }  // namespace
 
 void attach(redisAsyncContext& context, boost::asio::io_context& io) {
-    // hiredis keeps one pointer and gives it back to `cleanup`, which ends this share of the adapter.
+    // hiredis stores this pointer and passes it to `cleanup`, which deletes it.
     context.ev.data = new std::shared_ptr<adapter>(
         std::make_shared<adapter>(context, io));  // NOLINT(cppcoreguidelines-owning-memory)
-    context.ev.addRead = [](void* d) { of(d)->want_read(); };
-    context.ev.delRead = [](void* d) { of(d)->stop_reading(); };
-    context.ev.addWrite = [](void* d) { of(d)->want_write(); };
-    context.ev.delWrite = [](void* d) { of(d)->stop_writing(); };
+    context.ev.addRead = [](void* d) { adapter_of(d)->start_reading(); };
+    context.ev.delRead = [](void* d) { adapter_of(d)->stop_reading(); };
+    context.ev.addWrite = [](void* d) { adapter_of(d)->start_writing(); };
+    context.ev.delWrite = [](void* d) { adapter_of(d)->stop_writing(); };
     context.ev.cleanup = [](void* d) {
-        of(d)->close();
+        adapter_of(d)->close();
         delete static_cast<std::shared_ptr<adapter>*>(d);
     };
 }

@@ -6,11 +6,11 @@ struct redisAsyncContext;
 
 namespace lockcore::redis {
 
-/// Puts a hiredis connection on an io_context: reads when the socket is readable, and writes once a loop turn, so that
-/// all commands of one turn leave in one write() (3–4 times the throughput of writing at each command).
+/// Runs a hiredis connection on an io_context. It reads when the socket is readable, and writes once in each loop turn,
+/// so that one write() sends all commands of a turn (3 to 4 times the throughput of one write() for each command).
 ///
-/// Threads: the context belongs to the thread that runs `io`. Lifetime: hiredis frees the adapter with the context;
-/// handlers that still wait hold it and find it closed.
+/// Threads:  the context belongs to the thread that runs `io`.
+/// Lifetime: hiredis closes the adapter with the context; pending handlers keep the closed adapter alive.
 void attach(redisAsyncContext& context, boost::asio::io_context& io);
 
 }  // namespace lockcore::redis

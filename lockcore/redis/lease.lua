@@ -1,29 +1,30 @@
--- Put before each script that reads a lease: a lease as it stands on a node (docs/protocol.md, "State").
--- A script never fails on what others wrote: any value of any type that has not exactly this form is ANOTHERS, somebody else's lease.
+-- In front of each script that reads leases: parses and writes the value of a lease key (docs/protocol.md, "State").
+-- A script never fails on a value of another writer: a value of any other type or form is FOREIGN, as the lease of another holder.
 local FORM = '^(%x+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)(\n[^\n]*\n[^\n]*\n[^\n\1]*)\n([%x,]*)\n([%x,]*)\n(%x*)(.*)$'
-local ANOTHERS = {}
--- Idempotency keys, and tombstones, that a lease keeps at most: the newest. A tombstone that is gone lets a late HOLD stay until the ttl, no more.
+local FOREIGN = {}
+-- A lease keeps the newest 8 idempotency keys and the newest 64 tombstones. Without its tombstone a released hold that a late HOLD adds again
+-- stays until the ttl, which is its only effect.
 local KEYS_BYTES, TOMBSTONES_BYTES = 8 * 42 - 1, 64 * 17 - 1
 
 local function parse_lease(text)
-  local by, token, renewals, ttl, held, granted, keys, who, ids, dead, closed, marks = string.match(text, FORM)
-  if not by or #by ~= 32 or #token > 16 or #renewals > 9 or #ttl > 13 or #held > 13 or #granted > 15 or #keys > KEYS_BYTES then return ANOTHERS end
-  if marks ~= '' and string.byte(marks) ~= 1 then return ANOTHERS end
-  return {by = by, token = token, renewals = renewals, ttl = ttl, held = held, granted = granted, keys = keys, who = who, ids = ids, dead = dead, closed = closed, marks = marks}
+  local nonce, token, renewals, ttl, held, granted, keys, identity, ids, tombstones, close_mark, wake_marks = string.match(text, FORM)
+  if not nonce or #nonce ~= 32 or #token > 16 or #renewals > 9 or #ttl > 13 or #held > 13 or #granted > 15 or #keys > KEYS_BYTES then return FOREIGN end
+  if wake_marks ~= '' and string.byte(wake_marks) ~= 1 then return FOREIGN end
+  return {nonce = nonce, token = token, renewals = renewals, ttl = ttl, held = held, granted = granted, keys = keys, identity = identity, ids = ids, tombstones = tombstones, close_mark = close_mark, wake_marks = wake_marks}
 end
--- Nil: there is none.
+-- Returns nil if there is no lease.
 local function read_lease(key)
   local text = redis.pcall('GET', key)
   if not text then return nil end
-  return type(text) == 'string' and parse_lease(text) or ANOTHERS
+  return type(text) == 'string' and parse_lease(text) or FOREIGN
 end
--- `ttl` in ms; nil leaves the time that it has.
+-- `ttl` in ms; nil keeps the ttl of the key.
 local function write_lease(key, l, ttl)
-  local text = l.by .. ' ' .. l.token .. ' ' .. l.renewals .. ' ' .. l.ttl .. ' ' .. l.held .. ' ' .. l.granted .. ' ' .. l.keys .. l.who
-    .. '\n' .. l.ids .. '\n' .. l.dead .. '\n' .. l.closed .. l.marks
+  local text = l.nonce .. ' ' .. l.token .. ' ' .. l.renewals .. ' ' .. l.ttl .. ' ' .. l.held .. ' ' .. l.granted .. ' ' .. l.keys .. l.identity
+    .. '\n' .. l.ids .. '\n' .. l.tombstones .. '\n' .. l.close_mark .. l.wake_marks
   if ttl then redis.call('SET', key, text, 'PX', ttl) else redis.call('SET', key, text, 'KEEPTTL') end
 end
--- Nil: the key holds no counter, so this node can neither give nor confirm a token of this bucket.
+-- Returns nil if the value is no counter: this node can then neither grant nor confirm a token of the bucket.
 local function read_counter(key)
   local text = redis.pcall('GET', key)
   if not text then return 0 end
@@ -31,26 +32,26 @@ local function read_counter(key)
   return tonumber(text)
 end
 
--- Ids of holds: 16 digits each, a comma between.
-local function has(list, id) return string.find(list, id, 1, true) ~= nil end
-local function with_id(list, id)
-  if has(list, id) then return list end
+-- Lists of hold ids: 16 digits each, separated by commas.
+local function contains(list, id) return string.find(list, id, 1, true) ~= nil end
+local function add_id(list, id)
+  if contains(list, id) then return list end
   return list == '' and id or list .. ',' .. id
 end
-local function without_id(list, id)
+local function remove_id(list, id)
   if list == id then return '' end
-  if not has(list, id) then return list end
+  if not contains(list, id) then return list end
   return string.sub(string.gsub(',' .. list .. ',', ',' .. id .. ',', ','), 2, -2)
 end
-local function merge(list, more)
+local function merge_ids(list, more)
   if list == '' then return more end
-  for id in string.gmatch(more, '%x+') do list = with_id(list, id) end
+  for id in string.gmatch(more, '%x+') do list = add_id(list, id) end
   return list
 end
-local function holds_of(l) return l.ids .. '\n' .. l.dead .. '\n' .. l.closed end
--- RELEASE(id), in the lists alone.
+local function format_holds(l) return l.ids .. '\n' .. l.tombstones .. '\n' .. l.close_mark end
+-- Removes the hold from the live ids and adds its tombstone; changes only the table.
 local function release_id(l, id)
-  l.ids = without_id(l.ids, id)
-  l.dead = l.dead == '' and id or string.sub(with_id(l.dead, id), -TOMBSTONES_BYTES)
-  if string.sub(l.closed, 1, 16) == id then l.closed = '' end
+  l.ids = remove_id(l.ids, id)
+  l.tombstones = l.tombstones == '' and id or string.sub(add_id(l.tombstones, id), -TOMBSTONES_BYTES)
+  if string.sub(l.close_mark, 1, 16) == id then l.close_mark = '' end
 end

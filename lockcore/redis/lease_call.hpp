@@ -10,41 +10,42 @@
 
 namespace lockcore::redis {
 
-/// What RELEASE gives back. The script's own numbers.
+/// What RELEASE releases. The values are the numbers of the script.
 enum class release_scope : std::uint8_t {
     hold = 0,
     whole_lease = 1,
-    undone_hold = 2,  ///< As if it had never been asked for: its idempotency key is forgotten too.
+    undone_hold = 2,  ///< The hold, and its idempotency key is removed from the lease.
 };
 
-/// What every command of one call carries. Equal for all nodes.
+/// The arguments of the commands of one call, equal for all nodes.
 struct lease_call {
     std::vector<resource_name> resources;
     nonce attempt;
     milliseconds ttl{0};
-    std::string tail;                           ///< ACQUIRE, TOP-UP: what stands behind nonce and token in the lease.
-    wall_time granted_at{};                     ///< As the tail says.
-    std::string mark;                           ///< ACQUIRE, RELEASE: the name under which this shard is told of ends.
-    fencing_token hint{};                       ///< ACQUIRE: lowest counter to use; 0 = none.
+    std::string tail;                           ///< ACQUIRE, TOP-UP: the lease without nonce and token.
+    wall_time granted_at{};                     ///< The same time as in the tail.
+    std::string wake_mark;                      ///< ACQUIRE, RELEASE: names the channel that this shard subscribes to.
+    fencing_token hint{};                       ///< ACQUIRE: the lowest counter to use; 0: none.
     std::optional<nonce> previous;              ///< ACQUIRE: the lease that is handed over.
-    hold_id previous_hold;                      ///< ACQUIRE: the hold of it that is given back.
-    hold_id hold;                               ///< RENEW, HOLD, INSPECT, TOP-UP, RELEASE, CLOSE: the caller's.
-    std::uint32_t renewals_max = 0;             ///< RENEW
-    milliseconds hold_max{0};                   ///< RENEW, HOLD
-    release_scope scope = release_scope::hold;  ///< RELEASE
-    std::string close_mark;                     ///< CLOSE: of this attempt, behind the id of the hold.
-    bool lift = false;                          ///< CLOSE: lifts that mark.
-    std::string key;                            ///< HOLD: idempotency key; empty = none.
-    std::string cursor, pattern;                ///< LIST
+    hold_id previous_hold;                      ///< ACQUIRE: the hold of that lease that is released.
+    hold_id hold;                               ///< RENEW, HOLD, INSPECT, TOP-UP, RELEASE, CLOSE: the caller's hold.
+    std::uint32_t renewals_max = 0;             ///< RENEW: config::max_renewals.
+    milliseconds hold_max{0};                   ///< RENEW, HOLD: config::max_hold.
+    release_scope scope = release_scope::hold;  ///< RELEASE: what is released.
+    std::string close_mark;                     ///< CLOSE: the second half of the mark; the first is the hold's id.
+    bool lift = false;                          ///< CLOSE: removes that mark.
+    std::string key;                            ///< HOLD: the digest of the idempotency key; empty: none.
+    std::string cursor, pattern;                ///< LIST: the arguments of SCAN.
 };
 
-/// Whoever waits for the answers to a call. Told once for each command sent, and once more if an answer comes after
-/// `timeout`.
+/// Receives the answers to a call: one for each command sent, and a second one if an answer arrives after `timeout`.
 class reply_target {
   public:
     virtual ~reply_target() = default;
     virtual const lease_call& call() const = 0;
-    /// `token`: what the command carried. Runs on the shard; must not throw.
+    /// Takes the answer of a node to the command that was sent with `token`. Must not throw.
+    ///
+    /// Threads: the thread of the shard.
     virtual void on_reply(node_index node, command_kind kind, fencing_token token, const node_reply& reply) = 0;
 };
 

@@ -9,27 +9,27 @@
 
 namespace lockcore::redis {
 
-/// What was read from a node, as text.
-struct node_look {
-    std::vector<std::string> record;  ///< IDENTIFY's answer; empty where it was not asked.
-    std::string info;                 ///< INFO
-    /// `name value` of each of sync_settings, with a space behind; empty where CONFIG is forbidden.
+/// What was read from a node, as text that is not yet parsed.
+struct raw_node_facts {
+    std::vector<std::string> record;  ///< The reply to IDENTIFY; empty if it was not sent.
+    std::string info;                 ///< The reply to INFO.
+    /// `name value ` for each of sync_settings; empty if CONFIG is not allowed.
     std::string persistence;
 };
 
-/// How many fields IDENTIFY answers.
+/// The number of fields in the reply to IDENTIFY.
 inline constexpr std::size_t record_fields = 7;
 
 /// The settings that decide whether a node syncs every write.
 inline constexpr std::array<const char*, 3> sync_settings = {"appendonly", "appendfsync", "no-appendfsync-on-rewrite"};
 
-/// The facts in it; without a record the fields that come from fg:node stay empty.
-node_facts facts_from(const node_look& look);
+/// Parses what was read. Without a record the fields that come from fg:node stay empty.
+node_facts parse_node_facts(const raw_node_facts& raw);
 
-/// The value of `key:value` in INFO's text; empty if it is not there.
-std::string_view info_field(std::string_view info, std::string_view key);
+/// Returns the value of `key:value` in the reply to INFO; empty if there is none.
+std::string_view find_info_field(std::string_view info, std::string_view key);
 
-/// 0 for what is no number.
-std::uint64_t number_from(std::string_view text);
+/// Returns the number at the beginning of the text; 0 if there is none.
+std::uint64_t parse_number(std::string_view text);
 
 }  // namespace lockcore::redis

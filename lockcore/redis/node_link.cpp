@@ -7,17 +7,18 @@
 
 namespace lockcore::redis {
 
-node_link::node_link(boost::asio::io_context& io, node_index index, const config& cfg, admission::collaborators with)
-    : io_(io), index_(index), config_(cfg), admission_(std::make_shared<admission>(io, index, cfg, with)) {}
+node_link::node_link(boost::asio::io_context& io, node_index index, const config& cfg,
+                     admission::collaborators services)
+    : io_(io), index_(index), config_(cfg), admission_(std::make_shared<admission>(io, index, cfg, services)) {}
 
 reply_status node_link::send(command_kind kind, std::shared_ptr<reply_target> target, fencing_token token) {
-    if (!admission_->link().is_open()) return reply_status::unreachable;
-    if (!votes()) return reply_status::not_admitted;
-    const bool gives_back = kind == command_kind::release || kind == command_kind::undo || kind == command_kind::close;
-    // A node that owes answers gets nothing new but what gives leases back.
-    if (!gives_back && !in_flight_.empty() && in_flight_.front()->overdue) return reply_status::timeout;
+    if (!admission_->node_connection().is_open()) return reply_status::unreachable;
+    if (!is_voting()) return reply_status::not_admitted;
+    const bool ends_lease = kind == command_kind::release || kind == command_kind::undo || kind == command_kind::close;
+    // A node that has missed a timeout gets only commands that end leases.
+    if (!ends_lease && !in_flight_.empty() && in_flight_.front()->overdue) return reply_status::timeout;
     if (unanswered_ >= config_.node_queue_max) return reply_status::unreachable;
-    lanes_[static_cast<std::size_t>(kind)].push_back({std::move(target), token});
+    queued_[static_cast<std::size_t>(kind)].push_back({std::move(target), token});
     ++unanswered_;
     if (!flush_posted_) {
         flush_posted_ = true;
@@ -28,29 +29,31 @@ reply_status node_link::send(command_kind kind, std::shared_ptr<reply_target> ta
 
 void node_link::flush() {
     flush_posted_ = false;
-    // Lanes go in the order of command_kind; undo last, behind its own ACQUIRE.
+    // In the order of command_kind; `undo` is the last, after the ACQUIRE that it undoes.
     for (std::size_t k = 0; k < command_kinds; ++k) {
-        std::vector<batch_item> lane = std::exchange(lanes_[k], {});
-        for (std::size_t at = 0; at < lane.size(); at += batch_max) {
+        std::vector<batch_item> commands = std::exchange(queued_[k], {});
+        for (std::size_t at = 0; at < commands.size(); at += batch_max) {
             auto b = std::make_shared<batch>();
             b->kind = static_cast<command_kind>(k);
-            const auto first = lane.begin() + static_cast<std::ptrdiff_t>(at);
-            const auto last = lane.begin() + static_cast<std::ptrdiff_t>(std::min(at + batch_max, lane.size()));
+            const auto first = commands.begin() + static_cast<std::ptrdiff_t>(at);
+            const auto last = commands.begin() + static_cast<std::ptrdiff_t>(std::min(at + batch_max, commands.size()));
             b->items.assign(std::make_move_iterator(first), std::make_move_iterator(last));
-            // TOP-UP must not be sent again, behind a RELEASE of the same hold: it would put the lease back.
-            const bool with_text = b->kind == command_kind::top_up;
-            submit(std::move(b), with_text);
+            // TOP-UP must not be repeated (NOSCRIPT): after a RELEASE of the same hold it would restore the lease.
+            const bool with_source = b->kind == command_kind::top_up;
+            submit(std::move(b), with_source);
         }
     }
 }
 
-void node_link::submit(std::shared_ptr<batch> b, bool with_text) {
+void node_link::submit(std::shared_ptr<batch> b, bool with_source) {
     b->sent_at = std::chrono::steady_clock::now();
     b->sent_in_tick = ticks_;
-    // What was queued before the node lost its vote is not sent any more.
-    const bool sent = votes() && admission_->link().send(format_batch(b->kind, b->items, run_id(), with_text),
-                                                         [self = shared_from_this(), b, with_text](
-                                                             const redisReply* r) { self->answered(b, r, with_text); });
+    // Commands that were queued before the node lost its vote are not sent.
+    auto on_reply = [self = shared_from_this(), b, with_source](const redisReply* r) {
+        self->process_reply(b, r, with_source);
+    };
+    const bool sent = is_voting() && admission_->node_connection().send(
+                                         format_batch(b->kind, b->items, run_id(), with_source), std::move(on_reply));
     if (sent) {
         in_flight_.push_back(std::move(b));
     } else {
@@ -59,28 +62,28 @@ void node_link::submit(std::shared_ptr<batch> b, bool with_text) {
     }
 }
 
-void node_link::answered(const std::shared_ptr<batch>& b, const redisReply* reply, bool with_text) {
-    // Answers come in the order of sending, so it is the front but where a resent batch mixes them.
-    const auto mine = std::find(in_flight_.begin(), in_flight_.end(), b);
-    if (mine != in_flight_.end()) in_flight_.erase(mine);
+void node_link::process_reply(const std::shared_ptr<batch>& b, const redisReply* reply, bool with_source) {
+    // Answers arrive in the order of sending, so the batch is the first one, unless a batch was sent again.
+    const auto found = std::find(in_flight_.begin(), in_flight_.end(), b);
+    if (found != in_flight_.end()) in_flight_.erase(found);
 
     if (!reply) {
         unanswered_ -= b->items.size();
         return answer_all(*b, reply_status::broken);
     }
-    if (reply->type == REDIS_REPLY_ERROR && text_of(reply).starts_with("NOSCRIPT") && !with_text && !b->overdue) {
-        // Had no effect; the same connection and process, so this is no replay (R9).
+    if (reply->type == REDIS_REPLY_ERROR && text_of(reply).starts_with("NOSCRIPT") && !with_source && !b->overdue) {
+        // The command had no effect. Connection and process are the same, so sending it again is no replay (R9).
         return submit(b, true);
     }
     unanswered_ -= b->items.size();
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != b->items.size()) {
-        // Whatever made the node refuse will show when it is looked at again; until then it does not vote.
-        const std::string why(text_of(reply));
-        answer_all(*b, why.starts_with("UNINIT") ? reply_status::not_admitted : reply_status::error);
-        return admission_->refused(why);
+        // The node does not vote until it is identified again, which shows the cause of the refusal.
+        const std::string error(text_of(reply));
+        answer_all(*b, error.starts_with("UNINIT") ? reply_status::not_admitted : reply_status::error);
+        return admission_->on_script_error(error);
     }
     const auto now = std::chrono::steady_clock::now();
-    admission_->heard(now, std::chrono::duration_cast<std::chrono::microseconds>(now - b->sent_at));
+    admission_->on_answer(now, std::chrono::duration_cast<std::chrono::microseconds>(now - b->sent_at));
     for (std::size_t i = 0; i < b->items.size(); ++i)
         b->items[i].target->on_reply(index_, b->kind, b->items[i].token,
                                      parse_reply(b->kind, text_of(reply->element[i])));
@@ -93,7 +96,7 @@ void node_link::answer_all(const batch& b, reply_status status) {
         item.target->on_reply(index_, b.kind, item.token, common);
 }
 
-milliseconds node_link::silence(const batch& b) const {
+milliseconds node_link::unanswered_time(const batch& b) const {
     const auto whole_ticks = std::max<std::uint64_t>(ticks_ - b.sent_in_tick, 1) - 1;
     return tick_length(config_) * static_cast<milliseconds::rep>(whole_ticks);
 }
@@ -102,11 +105,12 @@ void node_link::tick(monotonic_time now) {
     ++ticks_;
     admission_->tick(now, !in_flight_.empty());
     if (in_flight_.empty()) return;
-    if (silence(*in_flight_.front()) >= config_.node_dead_after) return admission_->give_up("does not answer");
-    // Being told of a timeout may queue more commands, which leave after this turn: the list does not change meanwhile.
+    if (unanswered_time(*in_flight_.front()) >= config_.node_dead_after)
+        return admission_->drop_connection("does not answer");
+    // on_reply may queue more commands; they are sent after this turn, so in_flight_ does not change in this loop.
     for (const auto& b : in_flight_) {
         if (b->overdue) continue;
-        if (silence(*b) < config_.node_timeout) break;
+        if (unanswered_time(*b) < config_.node_timeout) break;
         b->overdue = true;
         answer_all(*b, reply_status::timeout);
     }

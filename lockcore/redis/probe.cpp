@@ -11,13 +11,13 @@ namespace lockcore {
 namespace {
 
 using connection = std::unique_ptr<redisContext, decltype(&redisFree)>;
-using answer = std::unique_ptr<redisReply, decltype(&freeReplyObject)>;
+using reply_ptr = std::unique_ptr<redisReply, decltype(&freeReplyObject)>;
 
 timeval timeval_of(std::chrono::milliseconds ms) {
     return {ms.count() / 1000, (ms.count() % 1000) * 1000};
 }
 
-answer ask(redisContext& c, const std::vector<std::string>& words) {
+reply_ptr send_command(redisContext& c, const std::vector<std::string>& words) {
     std::vector<const char*> texts;
     std::vector<std::size_t> sizes;
     for (const std::string& w : words) {
@@ -47,33 +47,33 @@ node_report probe(const node_address& address, std::chrono::milliseconds timeout
         std::vector<std::string> auth{"AUTH"};
         if (!address.username.empty()) auth.push_back(address.username);
         auth.push_back(address.password);
-        (void)ask(*c, auth);
+        (void)send_command(*c, auth);
     }
-    redis::node_look look;
-    const answer info = ask(*c, {"INFO"});
+    redis::raw_node_facts raw;
+    const reply_ptr info = send_command(*c, {"INFO"});
     if (!info || info->type == REDIS_REPLY_ERROR) {
         report.detail = "does not answer INFO: " + (info ? text(info.get()) : std::string(c->errstr));
         return report;
     }
-    look.info = text(info.get());
+    raw.info = text(info.get());
     for (const char* setting : redis::sync_settings) {
-        const answer value = ask(*c, {"CONFIG", "GET", setting});
+        const reply_ptr value = send_command(*c, {"CONFIG", "GET", setting});
         if (value && value->type == REDIS_REPLY_ARRAY && value->elements == 2)
-            look.persistence += std::string(setting) + ' ' + text(value->element[1]) + ' ';
+            raw.persistence += std::string(setting) + ' ' + text(value->element[1]) + ' ';
     }
-    const node_facts facts = redis::facts_from(look);
-    const auto [first, is_new] = run_ids.emplace(facts.run_id, address.name);
-    report.detail = "Redis " + std::string(redis::info_field(look.info, "redis_version")) + ", " + facts.role +
+    const node_facts facts = redis::parse_node_facts(raw);
+    const auto [first_node, is_new] = run_ids.emplace(facts.run_id, address.name);
+    report.detail = "Redis " + std::string(redis::find_info_field(raw.info, "redis_version")) + ", " + facts.role +
                     ", maxmemory-policy " + facts.maxmemory_policy + ", " +
-                    (look.persistence.empty() ? "appendonly unknown" : look.persistence);
+                    (raw.persistence.empty() ? "appendonly unknown" : raw.persistence);
     if (report.detail.ends_with(' ')) report.detail.pop_back();
-    if (const std::string why = why_no_node(facts); !why.empty()) {
-        report.detail += "; " + why;
+    if (const std::string fault = find_misconfiguration(facts); !fault.empty()) {
+        report.detail += "; " + fault;
     } else if (!is_new) {
-        report.detail += "; is the same server as " + first->second;
+        report.detail += "; is the same server as " + first_node->second;
     } else {
         report.ok = true;
-        if (!facts.syncs_every_write) report.detail += " (sits out lease.max_ttl_ms after a restart)";
+        if (!facts.syncs_every_write) report.detail += " (after a restart it does not vote for lease.max_ttl_ms)";
     }
     return report;
 }

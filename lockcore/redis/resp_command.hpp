@@ -7,21 +7,21 @@
 
 namespace lockcore::redis {
 
-/// Writes one Redis command in RESP, argument by argument, into one string. The number of arguments is set at the end.
+/// Formats one Redis command in RESP, argument by argument.
 class resp_command {
   public:
     resp_command() { text_.reserve(512); }
 
     resp_command& arg(std::string_view a) {
-        head('$', a.size());
+        append_header('$', a.size());
         text_ += a;
         text_ += "\r\n";
         ++count_;
         return *this;
     }
-    /// An argument of two pieces, such as a key of prefix and name.
+    /// Adds one argument of two parts, such as a key of prefix and name.
     resp_command& arg(std::string_view a, std::string_view b) {
-        head('$', a.size() + b.size());
+        append_header('$', a.size() + b.size());
         text_ += a;
         text_ += b;
         text_ += "\r\n";
@@ -39,15 +39,15 @@ class resp_command {
         return arg(prefix, std::string_view(digits, static_cast<std::size_t>(end - digits)));
     }
 
-    /// The whole command.
+    /// Returns the command with the number of its arguments in front.
     std::string finish() const {
-        std::string whole = "*" + std::to_string(count_) + "\r\n";
-        whole += text_;
-        return whole;
+        std::string command = "*" + std::to_string(count_) + "\r\n";
+        command += text_;
+        return command;
     }
 
   private:
-    void head(char type, std::size_t n) {
+    void append_header(char type, std::size_t n) {
         text_ += type;
         char digits[20];
         text_.append(digits, std::to_chars(digits, digits + sizeof digits, n).ptr);

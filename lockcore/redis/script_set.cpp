@@ -13,8 +13,8 @@
 namespace lockcore::redis {
 namespace {
 
-/// Without lines that are nothing but a comment: nodes get what they run, also over slow connections.
-std::string without_comment_lines(std::string_view text) {
+/// Removes the lines that have only a comment, so that less is sent to the nodes.
+std::string remove_comment_lines(std::string_view text) {
     std::string out;
     out.reserve(text.size());
     while (!text.empty()) {
@@ -28,7 +28,7 @@ std::string without_comment_lines(std::string_view text) {
 }
 
 script make_script(std::string_view source) {
-    std::string text = without_comment_lines(source);
+    std::string text = remove_comment_lines(source);
     std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
     unsigned size = 0;
     if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha1(), nullptr) != 1)
@@ -36,20 +36,20 @@ script make_script(std::string_view source) {
     return {std::move(text), to_hex(std::as_bytes(std::span(digest).first(size)))};
 }
 
-/// A script about the node itself.
+/// Makes a script about the node itself, with command_marks.lua in front.
 script make_node_script(std::string_view name) {
     std::string text(scripts::file("command_marks.lua"));
     return make_script(text.append(scripts::file(name)));
 }
 
-/// A script that reads leases, behind what all of these share.
+/// Makes a script that reads leases, with lease.lua in front.
 script make_lease_script(std::string_view name) {
     std::string text(scripts::file("lease.lua"));
     return make_script(text.append(scripts::file(name)));
 }
 
-/// A script that gives or prolongs a lease, or says that it lives or takes no more holds: it has no effect on a node
-/// where the marks are others than those looked at.
+/// Makes a script that grants, extends, inspects or closes a lease: it has no effect on a node whose command marks have
+/// changed since the last check of its settings (unchanged.lua).
 script make_compared_lease_script(std::string_view name) {
     std::string text(scripts::file("command_marks.lua"));
     return make_script(
@@ -73,7 +73,7 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
                 .arg(call.previous ? call.previous->str() : std::string_view{})
                 .arg(call.previous_hold.str())
                 .arg(call.tail)
-                .arg(call.mark);
+                .arg(call.wake_mark);
             break;
         case command_kind::confirm:
             out.arg(ttl).arg(value_of(token));
@@ -105,7 +105,7 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
             break;
         case command_kind::release:
         case command_kind::undo:
-            out.arg(call.mark).arg(static_cast<std::uint64_t>(call.scope)).arg(call.hold.str());
+            out.arg(call.wake_mark).arg(static_cast<std::uint64_t>(call.scope)).arg(call.hold.str());
             break;
         case command_kind::look:
         case command_kind::list:
@@ -142,16 +142,16 @@ const script& readmit_script() {
 }
 
 std::string format_batch(command_kind kind, std::span<const batch_item> items, std::string_view run_id,
-                         bool with_text) {
-    const bool with_counters =
+                         bool with_source) {
+    const bool has_counters =
         kind == command_kind::acquire || kind == command_kind::confirm || kind == command_kind::top_up;
     std::uint64_t keys = 1;
     for (const batch_item& item : items)
-        keys += item.target->call().resources.size() * (with_counters ? 2 : 1);
+        keys += item.target->call().resources.size() * (has_counters ? 2 : 1);
 
     const script& s = script_for(kind);
     resp_command out;
-    if (with_text) {
+    if (with_source) {
         out.arg("EVAL").arg(s.text);
     } else {
         out.arg("EVALSHA").arg(s.sha1);
@@ -160,7 +160,7 @@ std::string format_batch(command_kind kind, std::span<const batch_item> items, s
     for (const batch_item& item : items) {
         for (const resource_name& r : item.target->call().resources)
             out.arg("fg:lease:", r.str());
-        if (!with_counters) continue;
+        if (!has_counters) continue;
         for (const resource_name& r : item.target->call().resources)
             out.arg("fg:token:", std::uint64_t{r.bucket()});
     }

@@ -10,24 +10,25 @@
 
 namespace lockcore::redis {
 
-/// A script and the name under which Redis keeps it.
+/// A Lua script, and the SHA-1 under which Redis caches it.
 struct script {
     std::string text;
     std::string sha1;
 };
 
-/// The script that answers a command.
+/// Returns the script of a command.
 const script& script_for(command_kind kind);
 const script& identify_script();
 const script& readmit_script();
 
-/// One command of a batch: the call and the token it carries (CONFIRM, RENEW, INSPECT).
+/// One command of a batch: the call, and the token for CONFIRM, RENEW, HOLD, TOP-UP and INSPECT.
 struct batch_item {
     std::shared_ptr<reply_target> target;
     fencing_token token{};
 };
 
-/// The whole EVALSHA (or EVAL, where the node has lost the script) for a batch of equal commands, as RESP.
-std::string format_batch(command_kind kind, std::span<const batch_item> items, std::string_view run_id, bool with_text);
+/// Formats the script call for a batch of commands of one kind, as RESP: EVALSHA, or EVAL if `with_source`.
+std::string format_batch(command_kind kind, std::span<const batch_item> items, std::string_view run_id,
+                         bool with_source);
 
 }  // namespace lockcore::redis

@@ -7,15 +7,15 @@ constexpr node_index at(std::size_t n) {
     return static_cast<node_index>(n);
 }
 
-/// The node may not have done what it was asked, and will not do it by itself any more.
-constexpr bool may_be_unheard(reply_status s) {
+/// Returns whether the node may not have run the command, and will not run it later.
+constexpr bool may_not_have_run(reply_status s) {
     return s == reply_status::unreachable || s == reply_status::not_admitted || s == reply_status::broken ||
            s == reply_status::error;
 }
 
 template <class Machine>
-std::vector<node_answer> name_answers(const Machine& machine,
-                                      const std::vector<std::shared_ptr<redis::node_link>>& links) {
+std::vector<node_answer> collect_answers(const Machine& machine,
+                                         const std::vector<std::shared_ptr<redis::node_link>>& links) {
     std::vector<node_answer> out;
     out.reserve(links.size());
     for (std::size_t n = 0; n < links.size(); ++n)
@@ -27,24 +27,24 @@ std::vector<node_answer> name_answers(const Machine& machine,
 
 void round_repeater::add(std::shared_ptr<round_attempt> round) {
     if (rounds_.size() >= rounds_max) return;
-    const monotonic_time until = std::chrono::steady_clock::now() + longest_;
+    const monotonic_time until = std::chrono::steady_clock::now() + duration_;
     rounds_.push_back({std::move(round), until});
 }
 
 void round_repeater::tick(monotonic_time now) {
-    if (now < next_) return;
-    next_ = now + pause;
-    // A node that can't be asked answers at once; nothing is added meanwhile, for what repeats is here already.
+    if (now < next_tick_) return;
+    next_tick_ = now + interval;
+    // repeat() adds no entry to rounds_: a round that is repeated is in it already.
     std::erase_if(rounds_, [now](const entry& e) { return now >= e.until || !e.round->repeat(); });
 }
 
-acquire_attempt::acquire_attempt(redis::lease_call call, link_span links, std::shared_ptr<token_memory> heard,
+acquire_attempt::acquire_attempt(redis::lease_call call, link_span links, std::shared_ptr<token_memory> observed_tokens,
                                  std::shared_ptr<round_attempt> release_previous)
     : call_(std::move(call)),
       links_(links.begin(), links.end()),
-      heard_(std::move(heard)),
+      observed_tokens_(std::move(observed_tokens)),
       machine_(links.size()),
-      previous_(links.size()),
+      previous_round_(links.size()),
       release_previous_(std::move(release_previous)) {}
 
 void acquire_attempt::start() {
@@ -52,57 +52,57 @@ void acquire_attempt::start() {
     perform(machine_.start());
 }
 
-void acquire_attempt::perform(acquire::step step) {
-    // A node that can't be asked answers at once, which may ask for more; hence the loop.
-    while (step.to.any()) {
+void acquire_attempt::perform(acquire_machine::step step) {
+    // A node that can't be reached answers at once, and its answer may lead to the next step.
+    while (step.targets.any()) {
         node_set refused;
-        std::array<reply_status, nodes_max> why{};
+        std::array<reply_status, nodes_max> statuses{};
         for (std::size_t n = 0; n < links_.size(); ++n) {
-            if (!step.to[n]) continue;
-            why[n] = links_[n]->send(step.kind, shared_from_this(), step.token);
-            refused[n] = why[n] != reply_status::ok;
+            if (!step.targets[n]) continue;
+            statuses[n] = links_[n]->send(step.kind, shared_from_this(), step.token);
+            refused[n] = statuses[n] != reply_status::ok;
         }
-        acquire::step next;
+        acquire_machine::step next;
         for (std::size_t n = 0; n < links_.size(); ++n) {
             if (!refused[n]) continue;
             node_reply reply;
-            reply.status = why[n];
-            if (step.kind == command_kind::acquire) note_previous(at(n), reply);
-            const acquire::step s = step.kind == command_kind::acquire
-                                        ? machine_.acquire_answered(at(n), reply)
-                                        : machine_.confirm_answered(at(n), step.token, reply);
-            if (s.to.any())
-                next = s;  // all steps that follow a failed send carry the same token: the latest covers them
+            reply.status = statuses[n];
+            if (step.kind == command_kind::acquire) record_previous(at(n), reply);
+            const acquire_machine::step s = step.kind == command_kind::acquire
+                                                ? machine_.acquire_answered(at(n), reply)
+                                                : machine_.confirm_answered(at(n), step.token, reply);
+            if (s.targets.any())
+                next = s;  // all steps after failed sends have the same token: the last step includes the others
         }
         step = next;
     }
-    if (machine_.outcome() != acquire::verdict::pending) done.fire();
+    if (machine_.outcome() != acquire_machine::verdict::pending) done.fire();
 }
 
 void acquire_attempt::on_reply(node_index node, command_kind kind, fencing_token token, const node_reply& reply) {
     switch (kind) {
         case command_kind::acquire:
-            note_previous(node, reply);
+            record_previous(node, reply);
             perform(machine_.acquire_answered(node, reply));
             break;
         case command_kind::confirm:
             perform(machine_.confirm_answered(node, token, reply));
             break;
         default:
-            return;  // an undo's answer changes nothing
+            return;  // the answer to `undo` has no effect
     }
-    heard_->heard(call_.resources, machine_.highest_heard());
-    if (thin_to_) report_thin();
+    observed_tokens_->observe(call_.resources, machine_.highest_observed_token());
+    if (thin_observer_) report_thin();
 }
 
-void acquire_attempt::watch_thin(event_observer& events) {
-    thin_to_ = &events;
+void acquire_attempt::report_if_thin(event_observer& events) {
+    thin_observer_ = &events;
     report_thin();
 }
 
 void acquire_attempt::report_thin() {
-    if (!machine_.settled()) return;
-    event_observer& events = *std::exchange(thin_to_, nullptr);
+    if (!machine_.is_settled()) return;
+    event_observer& events = *std::exchange(thin_observer_, nullptr);
     if (machine_.stamps() != majority_of(links_.size()) || machine_.stamps() == links_.size()) return;
     event e;
     e.kind = event_kind::lease_thin;
@@ -115,23 +115,23 @@ void acquire_attempt::report_thin() {
     events.on_event(std::move(e));
 }
 
-void acquire_attempt::note_previous(node_index node, const node_reply& reply) {
+void acquire_attempt::record_previous(node_index node, const node_reply& reply) {
     if (!call_.previous) return;
-    node_reply about;
-    about.status = reply.status;
-    if (reply.status == reply_status::kept) {
-        about.status = reply_status::ok;
-        about.text = reply.text;
+    node_reply release;
+    release.status = reply.status;
+    if (reply.status == reply_status::other_holds) {
+        release.status = reply_status::ok;
+        release.text = reply.text;
     } else if ((reply.status == reply_status::ok && !reply.took_over) || reply.status == reply_status::held ||
                reply.status == reply_status::own) {
-        about.status = reply_status::lost;
+        release.status = reply_status::lost;
     }
-    if (previous_.answered(node, about) != majority_round::verdict::pending) given_back.fire();
-    // Behind the attempt: where that was not done, or may not have been, the lease would stay until its ttl.
-    if (reply.status == reply_status::ok || reply.status == reply_status::kept) return;
-    node_set there;
-    there.set(value_of(node));
-    release_previous_->start_on(there);
+    if (previous_round_.answered(node, release) != majority_round::verdict::pending) previous_released.fire();
+    // On a node that did not release the previous lease, or may not have done so, the lease would stay until its ttl.
+    if (reply.status == reply_status::ok || reply.status == reply_status::other_holds) return;
+    node_set target;
+    target.set(value_of(node));
+    release_previous_->start_on(target);
 }
 
 void acquire_attempt::undo() {
@@ -142,10 +142,10 @@ void acquire_attempt::undo() {
 }
 
 std::vector<node_answer> acquire_attempt::answers() const {
-    return name_answers(machine_, links_);
+    return collect_answers(machine_, links_);
 }
 
-bool acquire_attempt::overflowed() const {
+bool acquire_attempt::has_overflow() const {
     for (std::size_t n = 0; n < links_.size(); ++n) {
         if (machine_.answer_of(at(n)) == reply_status::overflow) return true;
     }
@@ -165,10 +165,10 @@ void round_attempt::start() {
     start_on(machine_.start());
 }
 
-void round_attempt::start_on(node_set to) {
+void round_attempt::start_on(node_set targets) {
     started_at_ = boot_clock::now();
     for (std::size_t n = 0; n < links_.size(); ++n) {
-        if (!to[n]) continue;
+        if (!targets[n]) continue;
         node_reply refused;
         refused.status = links_[n]->send(kind_, shared_from_this(), claims_.token);
         if (refused.status != reply_status::ok) on_reply(at(n), kind_, claims_.token, refused);
@@ -176,31 +176,31 @@ void round_attempt::start_on(node_set to) {
 }
 
 bool round_attempt::repeat() {
-    const node_set to = std::exchange(unheard_, {});
+    const node_set targets = std::exchange(unconfirmed_, {});
     for (std::size_t n = 0; n < links_.size(); ++n) {
-        if (!to[n]) continue;
-        unheard_[n] =
-            !links_[n]->votes() || links_[n]->send(kind_, shared_from_this(), claims_.token) != reply_status::ok;
+        if (!targets[n]) continue;
+        unconfirmed_[n] =
+            !links_[n]->is_voting() || links_[n]->send(kind_, shared_from_this(), claims_.token) != reply_status::ok;
     }
-    repeats_ = unheard_.any();
+    repeats_ = unconfirmed_.any();
     return repeats_;
 }
 
 void round_attempt::on_reply(node_index node, command_kind kind, fencing_token, const node_reply& reply) {
-    if (kind != kind_) return;  // the answer to a top-up changes nothing: the next renewal asks again
+    if (kind != kind_) return;  // the answer to TOP-UP has no effect: the next renewal reads the lease again
     const auto verdict = machine_.answered(node, reply);
     if (verdict == majority_round::verdict::yes && kind_ == command_kind::renew) top_up();
-    if (repeater_ && may_be_unheard(reply.status)) {
-        unheard_.set(value_of(node));
+    if (repeater_ && may_not_have_run(reply.status)) {
+        unconfirmed_.set(value_of(node));
         if (!std::exchange(repeats_, true)) repeater_->add(shared_from_this());
     }
     if (verdict != majority_round::verdict::pending) done.fire();
 }
 
 void round_attempt::top_up() {
-    // An answer that comes after a good part of the ttl must not put back a lease that may be over by now.
+    // After a longer part of the ttl the lease may have ended meanwhile, and must not be restored.
     if (!may_top_up_ || boot_clock::now() - started_at_ >= call_.ttl / 4) return;
-    call_.tail = lease_tail(claims_, {call_.ttl, machine_.value(), machine_.held(), {}, {}, machine_.closed()});
+    call_.tail = lease_tail(claims_, {call_.ttl, machine_.value(), machine_.held(), {}, {}, machine_.is_closed()});
     for (std::size_t n = 0; n < links_.size(); ++n) {
         if (topped_up_[n] || machine_.answer_of(at(n)) != reply_status::lost) continue;
         topped_up_.set(n);
@@ -209,7 +209,7 @@ void round_attempt::top_up() {
 }
 
 std::vector<node_answer> round_attempt::answers() const {
-    return name_answers(machine_, links_);
+    return collect_answers(machine_, links_);
 }
 
 survey_attempt::survey_attempt(resource_name resource, link_span links)
@@ -230,7 +230,7 @@ void survey_attempt::on_reply(node_index node, command_kind, fencing_token, cons
 }
 
 std::vector<node_answer> survey_attempt::answers() const {
-    return name_answers(machine_, links_);
+    return collect_answers(machine_, links_);
 }
 
 namespace {
@@ -245,8 +245,8 @@ list_part parse_list_part(std::string_view text) {
     out.cursor = next_word();
     while (!text.empty()) {
         const std::string_view word = next_word();
-        const bool never_runs_out = word.starts_with('!');
-        out.names.push_back({std::string(word.substr(never_runs_out ? 1 : 0)), never_runs_out});
+        const bool without_ttl = word.starts_with('!');
+        out.names.push_back({std::string(word.substr(without_ttl ? 1 : 0)), without_ttl});
     }
     return out;
 }
@@ -264,7 +264,7 @@ void list_attempt::start() {
 }
 
 void list_attempt::on_reply(node_index, command_kind, fencing_token, const node_reply& reply) {
-    if (done.fired()) return;
+    if (done.has_fired()) return;
     if (reply.status == reply_status::ok) part_ = parse_list_part(reply.text);
     done.fire();
 }

@@ -31,9 +31,9 @@ struct lock_manager::impl {
                 std::make_unique<shard>(cfg, *ios[i], deps, i == 0, [this](node_index node) { report_state(node); }));
         }
     }
-    shard& of(const resource_name& r) { return *shards[r.hash() % shards.size()]; }
+    shard& shard_of(const resource_name& r) { return *shards[r.hash() % shards.size()]; }
 
-    /// The worst view that any shard has of a node: states are ordered so.
+    /// Returns the worst status of a node over all shards; node_state is ordered from worst to best.
     node_status status_of(node_index node) const {
         node_status worst = shards.front()->status_of(node);
         for (std::size_t i = 1; i < shards.size(); ++i) {
@@ -43,33 +43,33 @@ struct lock_manager::impl {
         return worst;
     }
 
-    /// Reports a node's state if it is another than the one reported last.
+    /// Reports a node's state if it differs from the one reported last.
     void report_state(node_index node) {
         const std::lock_guard lock(reported_mutex);
-        const node_status now = status_of(node);
-        node_state& last = reported[value_of(node)];
-        if (now.state == last) return;
-        const node_state before = std::exchange(last, now.state);
-        deps.events.on_node_change({now.name, before, now.state, now.detail});
+        const node_status status = status_of(node);
+        node_state& reported_state = reported[value_of(node)];
+        if (status.state == reported_state) return;
+        const node_state old_state = std::exchange(reported_state, status.state);
+        deps.events.on_node_change({status.name, old_state, status.state, status.detail});
     }
 
     config cfg;
     dependencies deps;
     std::vector<std::unique_ptr<shard>> shards;
-    std::mutex reported_mutex;  ///< Held while a change is reported, so that changes come in order.
+    std::mutex reported_mutex;  ///< Held during a report, so that reports are in order.
     std::vector<node_state> reported;
 };
 
 namespace {
 
-/// Runs `work` on the shard's thread and comes back. A caller's cancellation is carried over to that thread.
+/// Runs `work` on the thread of `io` and returns to the caller's executor. A cancellation of the caller is passed on.
 template <class T>
-asio::awaitable<T> run_on(asio::io_context& io, asio::awaitable<T> work) {
-    const asio::any_io_executor here = co_await asio::this_coro::executor;
-    if (here == asio::any_io_executor(io.get_executor())) co_return co_await std::move(work);
+asio::awaitable<T> run_on_thread(asio::io_context& io, asio::awaitable<T> work) {
+    const asio::any_io_executor caller_executor = co_await asio::this_coro::executor;
+    if (caller_executor == asio::any_io_executor(io.get_executor())) co_return co_await std::move(work);
 
     auto start = [&io, &work](auto handler) {
-        // Signals are not safe across threads: the shard's coroutine gets one of its own, emitted on its own thread.
+        // A signal is not safe across threads: the coroutine on the shard gets its own, emitted on its own thread.
         auto signal = std::make_shared<asio::cancellation_signal>();
         auto slot = asio::get_associated_cancellation_slot(handler);
         if (slot.is_connected()) {
@@ -90,32 +90,33 @@ asio::awaitable<T> run_on(asio::io_context& io, asio::awaitable<T> work) {
         std::move(start), asio::use_awaitable);
 }
 
-/// As run_on, without a frame where the caller is on the shard's thread already.
+/// Does the same as run_on_thread; if the caller is on the shard's thread, it adds no coroutine frame.
 template <class T>
-asio::awaitable<T> on(shard& s, asio::awaitable<T> work) {
+asio::awaitable<T> run_on_shard(shard& s, asio::awaitable<T> work) {
     if (s.io().get_executor().running_in_this_thread()) return work;
-    return run_on(s.io(), std::move(work));
+    return run_on_thread(s.io(), std::move(work));
 }
 
 template <class T>
-asio::awaitable<result<T>> refused(std::string why) {
-    co_return fail(errc::invalid_argument, std::move(why));
+asio::awaitable<result<T>> reject(std::string reason) {
+    co_return make_failure(errc::invalid_argument, std::move(reason));
 }
 
 constexpr const char* no_resource = "a lease covers at least one resource";
+constexpr const char* ttl_bounds = "ttl must be 100 ms to max_ttl";
 
 bool is_plain(std::string_view text) {
     return text.size() <= holder_bytes_max &&
            std::ranges::none_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
-std::string what_is_wrong(const acquire_request& request, const config& cfg) {
+std::string find_invalid_argument(const acquire_request& request, const config& cfg) {
     const auto& names = request.resources;
     if (names.empty() || names.size() > resources_max) return "a lease covers 1 to 16 resources";
-    if (std::ranges::adjacent_find(names) != names.end()) return "a resource is named twice";
-    if (request.ttl < ttl_min || request.ttl > cfg.max_ttl) return "ttl is out of bounds";
-    if (request.wait < milliseconds{0} || request.wait > cfg.max_wait) return "wait is out of bounds";
-    if (!is_plain(request.by.principal) || !is_plain(request.by.owner))
+    if (std::ranges::adjacent_find(names) != names.end()) return "resources must not name a resource twice";
+    if (request.ttl < ttl_min || request.ttl > cfg.max_ttl) return ttl_bounds;
+    if (request.wait < milliseconds{0} || request.wait > cfg.max_wait) return "wait must be 0 to max_wait";
+    if (!is_plain(request.holder.principal) || !is_plain(request.holder.owner))
         return "principal and owner have at most 128 bytes and no control characters";
     return {};
 }
@@ -152,99 +153,100 @@ void lock_manager::stop() {
     }
 }
 
-// Plain functions: a call may wait for long, and many may; each coroutine on the way costs a frame.
+// These functions are no coroutines: many calls may wait at the same time, and each coroutine would add a frame.
 
 asio::awaitable<result<lease>> lock_manager::acquire(acquire_request request) {
     std::ranges::sort(request.resources);
     if (request.ttl == milliseconds{0}) request.ttl = impl_->cfg.default_ttl;
-    if (std::string wrong = what_is_wrong(request, impl_->cfg); !wrong.empty()) return refused<lease>(std::move(wrong));
-    shard& s = impl_->of(request.resources.front());
-    return on(s, s.acquire(std::move(request)));
+    if (std::string fault = find_invalid_argument(request, impl_->cfg); !fault.empty())
+        return reject<lease>(std::move(fault));
+    shard& s = impl_->shard_of(request.resources.front());
+    return run_on_shard(s, s.acquire(std::move(request)));
 }
 
 asio::awaitable<result<lease>> lock_manager::renew(lease_claims claims, milliseconds ttl, std::string trace_id) {
-    if (claims.resources.empty()) return refused<lease>(no_resource);
-    if (ttl < ttl_min || ttl > impl_->cfg.max_ttl) return refused<lease>("ttl is out of bounds");
-    shard& s = impl_->of(claims.resources.front());
-    return on(s, s.renew(std::move(claims), ttl, std::move(trace_id)));
+    if (claims.resources.empty()) return reject<lease>(no_resource);
+    if (ttl < ttl_min || ttl > impl_->cfg.max_ttl) return reject<lease>(ttl_bounds);
+    shard& s = impl_->shard_of(claims.resources.front());
+    return run_on_shard(s, s.renew(std::move(claims), ttl, std::move(trace_id)));
 }
 
 asio::awaitable<result<lease>> lock_manager::inspect(lease_claims claims) {
-    if (claims.resources.empty()) return refused<lease>(no_resource);
-    shard& s = impl_->of(claims.resources.front());
-    return on(s, s.inspect(std::move(claims)));
+    if (claims.resources.empty()) return reject<lease>(no_resource);
+    shard& s = impl_->shard_of(claims.resources.front());
+    return run_on_shard(s, s.inspect(std::move(claims)));
 }
 
 asio::awaitable<result<release_outcome>> lock_manager::release(lease_claims claims, std::string trace_id) {
-    if (claims.resources.empty()) return refused<release_outcome>(no_resource);
-    shard& s = impl_->of(claims.resources.front());
-    return on(s, s.release(std::move(claims), std::move(trace_id)));
+    if (claims.resources.empty()) return reject<release_outcome>(no_resource);
+    shard& s = impl_->shard_of(claims.resources.front());
+    return run_on_shard(s, s.release(std::move(claims), std::move(trace_id)));
 }
 
-asio::awaitable<result<closing>> lock_manager::close_to_holds(lease_claims claims) {
-    if (claims.resources.empty()) return refused<closing>(no_resource);
-    shard& s = impl_->of(claims.resources.front());
-    return on(s, s.close_to_holds(std::move(claims)));
+asio::awaitable<result<close_outcome>> lock_manager::close_to_new_holds(lease_claims claims) {
+    if (claims.resources.empty()) return reject<close_outcome>(no_resource);
+    shard& s = impl_->shard_of(claims.resources.front());
+    return run_on_shard(s, s.close_to_new_holds(std::move(claims)));
 }
 
-void lock_manager::reopen(lease_claims claims, closing closed) {
+void lock_manager::reopen(lease_claims claims, close_outcome closed) {
     if (claims.resources.empty()) return;
-    shard& s = impl_->of(claims.resources.front());
+    shard& s = impl_->shard_of(claims.resources.front());
     asio::post(s.io(), [&s, claims = std::move(claims), closed] { s.reopen(claims, closed); });
 }
 
-asio::awaitable<result<release_outcome>> lock_manager::revoke(lease_claims claims, revocation why) {
-    if (claims.resources.empty()) return refused<release_outcome>(no_resource);
-    shard& s = impl_->of(claims.resources.front());
-    return on(s, s.revoke(std::move(claims), std::move(why)));
+asio::awaitable<result<release_outcome>> lock_manager::revoke(lease_claims claims, revocation request) {
+    if (claims.resources.empty()) return reject<release_outcome>(no_resource);
+    shard& s = impl_->shard_of(claims.resources.front());
+    return run_on_shard(s, s.revoke(std::move(claims), std::move(request)));
 }
 
 asio::awaitable<result<keep_step>> lock_manager::keep(kept_lease kept, std::string trace_id) {
-    if (kept.current.claims.resources.empty()) return refused<keep_step>(no_resource);
-    shard& s = impl_->of(kept.current.claims.resources.front());
-    return on(s, s.keep(std::move(kept), std::move(trace_id)));
+    if (kept.current.claims.resources.empty()) return reject<keep_step>(no_resource);
+    shard& s = impl_->shard_of(kept.current.claims.resources.front());
+    return run_on_shard(s, s.keep(std::move(kept), std::move(trace_id)));
 }
 
-asio::awaitable<result<std::optional<live_lease>>> lock_manager::look(resource_name resource) {
-    shard& s = impl_->of(resource);
-    return on(s, s.look(std::move(resource)));
+asio::awaitable<result<std::optional<live_lease>>> lock_manager::find_lease(resource_name resource) {
+    shard& s = impl_->shard_of(resource);
+    return run_on_shard(s, s.find_lease(std::move(resource)));
 }
 
-asio::awaitable<result<lease_page>> lock_manager::list(lease_query query) {
+asio::awaitable<result<lease_page>> lock_manager::list_leases(lease_query query) {
     shard& s = *impl_->shards.front();
-    return on(s, s.list(std::move(query)));
+    return run_on_shard(s, s.list_leases(std::move(query)));
 }
 
 asio::awaitable<result<leak_report>> lock_manager::find_leaks() {
     shard& s = *impl_->shards.front();
-    return on(s, s.find_leaks());
+    return run_on_shard(s, s.find_leaks());
 }
 
-asio::awaitable<waiting_overview> lock_manager::waiting(std::string prefix, std::size_t limit) {
-    waiting_overview all;
+asio::awaitable<waiting_overview> lock_manager::list_waiters(std::string prefix, std::size_t limit) {
+    waiting_overview out;
     for (const auto& s : impl_->shards) {
-        waiting_overview part = co_await on(*s, s->waiting(prefix));
-        all.waiters += part.waiters;
-        std::ranges::move(part.resources, std::back_inserter(all.resources));
+        waiting_overview part = co_await run_on_shard(*s, s->list_waiters(prefix));
+        out.waiters += part.waiters;
+        std::ranges::move(part.resources, std::back_inserter(out.resources));
     }
-    // A resource may be waited for at several shards: beside others, it queues at the shard of the first of them.
-    std::ranges::sort(all.resources, {}, &waiting_count::resource);
+    // Several shards may have waiters for one resource: a request for several is on the shard of its first resource.
+    std::ranges::sort(out.resources, {}, &waiting_count::resource);
     std::vector<waiting_count> merged;
-    for (waiting_count& one : all.resources) {
-        if (!merged.empty() && merged.back().resource == one.resource) {
-            merged.back().waiters += one.waiters;
+    for (waiting_count& count : out.resources) {
+        if (!merged.empty() && merged.back().resource == count.resource) {
+            merged.back().waiters += count.waiters;
         } else {
-            merged.push_back(std::move(one));
+            merged.push_back(std::move(count));
         }
     }
     std::ranges::stable_sort(merged, std::ranges::greater{}, &waiting_count::waiters);
     if (merged.size() > limit) merged.erase(merged.begin() + static_cast<std::ptrdiff_t>(limit), merged.end());
-    all.resources = std::move(merged);
-    co_return all;
+    out.resources = std::move(merged);
+    co_return out;
 }
 
-result<lease_claims> lock_manager::open(std::string_view lease_id) const {
-    return open_lease_id(lease_id, impl_->deps.mac);
+result<lease_claims> lock_manager::verify_lease_id(std::string_view lease_id) const {
+    return lockcore::verify_lease_id(lease_id, impl_->deps.mac);
 }
 
 std::vector<node_status> lock_manager::nodes() const {
@@ -262,10 +264,9 @@ std::size_t lock_manager::waiters() const {
 }
 
 bool lock_manager::has_quorum() const {
-    const auto all = nodes();
-    const auto voting =
-        std::count_if(all.begin(), all.end(), [](const node_status& n) { return n.state == node_state::voting; });
-    return static_cast<std::size_t>(voting) >= majority_of(all.size());
+    const auto statuses = nodes();
+    const auto voting = std::ranges::count(statuses, node_state::voting, &node_status::state);
+    return static_cast<std::size_t>(voting) >= majority_of(statuses.size());
 }
 
 }  // namespace lockcore

@@ -16,12 +16,12 @@ namespace lockcore {
 namespace asio = boost::asio;
 namespace {
 
-live_lease seen_by_all(const survey& found, const resource_name& resource) {
+live_lease make_live_lease(const survey& found, const resource_name& resource) {
     live_lease out;
     const lease_record& record = *found.lease();
     out.claims.attempt = record.attempt;
     out.claims.token = record.token;
-    out.claims.by = record.by;
+    out.claims.holder = record.holder;
     out.claims.granted_at = record.granted_at;
     out.claims.resources = record.resources.empty() ? std::vector{resource} : record.resources;
     out.hold_count = static_cast<std::uint32_t>(record.holds.count());
@@ -38,24 +38,25 @@ std::uint64_t shard::system_random::next() {
 }
 
 shard::shard(const config& cfg, asio::io_context& io, lock_manager::dependencies deps, bool reports_nodes,
-             std::function<void(node_index)> on_state)
+             std::function<void(node_index)> on_state_change)
     : config_(cfg),
       io_(io),
       deps_(deps),
       reports_nodes_(reports_nodes),
-      on_state_(std::move(on_state)),
-      mark_(nonce::from_bits(random_.next(), 0).str().substr(0, 16)),
+      on_state_change_(std::move(on_state_change)),
+      wake_mark_(nonce::from_bits(random_.next(), 0).str().substr(0, 16)),
       ticker_(io),
       repeater_(std::make_shared<round_repeater>(cfg.max_ttl)) {
-    chance_.seed(static_cast<std::uint32_t>(random_.next()));
+    jitter_.seed(static_cast<std::uint32_t>(random_.next()));
     for (std::size_t n = 0; n < cfg.nodes.size(); ++n) {
         const auto index = static_cast<node_index>(n);
-        const redis::admission::collaborators with{deps.epochs, random_, *this};
-        links_.push_back(std::make_shared<redis::node_link>(io, index, cfg, with));
-        auto on_end = [this, index](const nonce& ended, std::string_view resource) {
-            ended_elsewhere(index, ended, resource);
+        const redis::admission::collaborators services{deps.epochs, random_, *this};
+        links_.push_back(std::make_shared<redis::node_link>(io, index, cfg, services));
+        auto on_lease_end = [this, index](const nonce& ended, std::string_view resource) {
+            on_remote_release(index, ended, resource);
         };
-        feeds_.push_back(std::make_shared<redis::wake_feed>(io, cfg.nodes[n], mark_, std::move(on_end)));
+        subscriptions_.push_back(
+            std::make_shared<redis::release_subscription>(io, cfg.nodes[n], wake_mark_, std::move(on_lease_end)));
     }
 }
 
@@ -63,8 +64,8 @@ void shard::open() {
     open_ = true;
     for (const auto& link : links_)
         link->open();
-    for (const auto& feed : feeds_)
-        feed->start();
+    for (const auto& subscription : subscriptions_)
+        subscription->start();
     ticker_.expires_after(milliseconds{0});
     ticker_.async_wait([this](boost::system::error_code e) { tick(e); });
 }
@@ -74,8 +75,8 @@ void shard::close() {
     ticker_.cancel();
     for (const auto& link : links_)
         link->close();
-    for (const auto& feed : feeds_)
-        feed->stop();
+    for (const auto& subscription : subscriptions_)
+        subscription->stop();
 }
 
 void shard::tick(boost::system::error_code e) {
@@ -83,20 +84,20 @@ void shard::tick(boost::system::error_code e) {
     for (const auto& link : links_)
         link->tick(now());
     repeater_->tick(now());
-    forget_turns();
+    remove_expired_turns();
     std::erase_if(renewing_, [](const auto& entry) { return entry.second.expired(); });
     ticker_.expires_after(redis::node_link::tick_length(config_));
     ticker_.async_wait([this](boost::system::error_code next) { tick(next); });
 }
 
-// --- leases given
+// --- live leases
 
 redis::lease_call shard::call_for(const lease_claims& claims) const {
     redis::lease_call call;
     call.resources = claims.resources;
     call.attempt = claims.attempt;
     call.hold = claims.hold;
-    call.mark = mark_;
+    call.wake_mark = wake_mark_;
     call.renewals_max = config_.max_renewals;
     call.hold_max = config_.max_hold;
     return call;
@@ -104,12 +105,12 @@ redis::lease_call shard::call_for(const lease_claims& claims) const {
 
 asio::awaitable<std::shared_ptr<round_attempt>> shard::run_round(command_kind kind, redis::lease_call call,
                                                                  lease_claims claims) {
-    const bool repeated = kind == command_kind::release;
+    const bool repeats = kind == command_kind::release;
     auto round = std::make_shared<round_attempt>(kind, std::move(call), std::move(claims), links_,
-                                                 repeated ? repeater_ : nullptr);
+                                                 repeats ? repeater_ : nullptr);
     if (kind == command_kind::renew) renewing_.emplace(std::string(round->claims().attempt.str()), round);
     round->start();
-    if (!round->done.fired()) co_await round->done.wait();
+    if (!round->done.has_fired()) co_await round->done.wait();
     co_return round;
 }
 
@@ -118,28 +119,29 @@ asio::awaitable<result<lease>> shard::renew(lease_claims claims, milliseconds tt
     call.ttl = ttl;
     if (kept) {
         call.renewals_max = std::numeric_limits<std::uint32_t>::max();
-        // The last renewal before the bound reaches behind it; keep() ends the lease at the bound.
+        // The last renewal before the limit exceeds it by up to a ttl; keep() ends the lease at the limit.
         call.hold_max += ttl;
     }
     const auto round = co_await run_round(command_kind::renew, std::move(call), claims);
     switch (round->machine().outcome()) {
         case majority_round::verdict::yes: {
             const validity_time valid_until = end_of_validity(ttl, round->started_at());
-            if (left_until(valid_until) <= milliseconds{0})
-                co_return fail(errc::lease_lost, "The nodes took longer to answer than the lease lasts.");
+            if (remaining_until(valid_until) <= milliseconds{0})
+                co_return make_failure(errc::lease_lost, "The nodes took longer to answer than the ttl of the lease.");
             emit(event_kind::lease_renewed, claims, trace_id, {}, ttl);
             if (const auto t = turns_.find(claims.resources.front().str()); t != turns_.end())
-                t->second.forget_handed = now() + ttl;
+                t->second.hand_over_expires_at = now() + ttl;
             co_return make_lease(std::move(claims), ttl, valid_until, round->machine());
         }
         case majority_round::verdict::lost:
-            co_return fail(errc::lease_lost, "A majority of the nodes no longer holds this lease.");
+            co_return make_failure(errc::lease_lost, "A majority of the nodes no longer holds this lease.");
         case majority_round::verdict::exhausted:
-            co_return fail(errc::renewals_exhausted,
-                           "The lease was renewed as often, or held as long, as max_renewals and max_hold allow.");
+            co_return make_failure(
+                errc::renewals_exhausted,
+                "The lease was renewed as often, or held as long, as max_renewals and max_hold allow.");
         default:
-            co_return no_quorum("Too few Redis nodes answered; the lease may have been renewed on some.",
-                                round->answers());
+            co_return make_no_quorum("Too few Redis nodes answered; the lease may have been renewed on some.",
+                                     round->answers());
     }
 }
 
@@ -148,106 +150,107 @@ asio::awaitable<result<lease>> shard::inspect(lease_claims claims) {
     switch (round->machine().outcome()) {
         case majority_round::verdict::yes: {
             const milliseconds on_nodes = round->machine().remaining();
-            // Not lost yet, even where nothing of it is certain any more.
+            // The lease is live even if its validity is zero.
             const validity_time valid_until = end_of_validity(on_nodes, round->started_at());
             co_return make_lease(std::move(claims), round->machine().ttl(), valid_until, round->machine());
         }
         case majority_round::verdict::lost:
-            co_return fail(errc::lease_lost, "A majority of the nodes no longer holds this lease.");
+            co_return make_failure(errc::lease_lost, "A majority of the nodes no longer holds this lease.");
         default:
-            co_return no_quorum("Too few Redis nodes answered.", round->answers());
+            co_return make_no_quorum("Too few Redis nodes answered.", round->answers());
     }
 }
 
-void shard::tell_keepers(const nonce& ended) {
-    ends_.push_back(ended);
-    if (ends_.size() > ends_max) ends_.pop_front();
+void shard::notify_keepers(const nonce& ended) {
+    ended_leases_.push_back(ended);
+    if (ended_leases_.size() > ended_leases_max) ended_leases_.pop_front();
     const auto [first, last] = keepers_.equal_range(std::string(ended.str()));
     for (auto k = first; k != last; ++k)
         wake(*k->second);
 }
 
 asio::awaitable<result<keep_step>> shard::keep(kept_lease kept, std::string trace_id) {
-    const bool threw = co_await asio::this_coro::throw_if_cancelled();
+    const bool throws_if_cancelled = co_await asio::this_coro::throw_if_cancelled();
     co_await asio::this_coro::throw_if_cancelled(false);
     const lease_claims claims = kept.current.claims;
     const milliseconds ttl = kept.current.ttl;
 
-    sleeper me(io_);
+    sleeper keeper(io_);
     const validity_time hold_until = kept.hold_until;
-    const auto place = keepers_.emplace(std::string(claims.attempt.str()), &me);
-    me.woken = std::ranges::find(ends_, claims.attempt) != ends_.end();
-    // The timer runs by another clock than validity: its end is looked at whenever the wait is over.
-    const auto in_time = [&kept, hold_until](milliseconds pause) {
+    const auto entry = keepers_.emplace(std::string(claims.attempt.str()), &keeper);
+    keeper.woken = std::ranges::find(ended_leases_, claims.attempt) != ended_leases_.end();
+    // Timer and validity use different clocks, so the validity is tested after each wait.
+    const auto limit_delay = [&kept, hold_until](milliseconds delay) {
         const validity_time end = std::min(kept.current.valid_until, hold_until);
-        return now() + std::min<std::chrono::nanoseconds>(pause, end - boot_clock::now());
+        return now() + std::min<std::chrono::nanoseconds>(delay, end - boot_clock::now());
     };
-    monotonic_time renew_at = in_time(ttl / 3);
-    result<keep_step> outcome = fail(errc::cancelled, "The caller went away; the lease stands.");
-    const auto ends = [&](keep_step::outcome what, std::string why) {
-        outcome = keep_step{what, kept, std::move(why)};
+    monotonic_time renew_at = limit_delay(ttl / 3);
+    result<keep_step> outcome =
+        make_failure(errc::cancelled, "The caller cancelled the request; the lease is still live.");
+    const auto finish = [&](keep_step::outcome result, std::string reason) {
+        outcome = keep_step{result, kept, std::move(reason)};
     };
     for (;;) {
-        me.until = renew_at;
-        co_await sleep(me);
-        if (co_await caller_gone()) break;
+        keeper.until = renew_at;
+        co_await sleep(keeper);
+        if (co_await is_cancelled()) break;
         if (boot_clock::now() >= kept.current.valid_until) {
-            ends(keep_step::outcome::lost, "It ran out: it could not be renewed in time.");
+            finish(keep_step::outcome::lost, "It expired: it could not be renewed in time.");
             break;
         }
         if (boot_clock::now() >= hold_until) {
-            ends(keep_step::outcome::exhausted, "It was held as long as its max_hold_ms allows.");
+            finish(keep_step::outcome::exhausted, "It was held for as long as max_hold_ms allows.");
             break;
         }
-        if (std::exchange(me.woken, false)) {
-            const auto seen = co_await inspect(claims);
-            if (seen || seen.error().code == errc::no_quorum) continue;
-            ends(keep_step::outcome::lost, "It was taken away or released.");
+        if (std::exchange(keeper.woken, false)) {
+            const auto live = co_await inspect(claims);
+            if (live || live.error().code == errc::no_quorum) continue;
+            finish(keep_step::outcome::lost, "It was revoked or released.");
             break;
         }
         const auto renewed = co_await renew(claims, ttl, trace_id, true);
         if (renewed) {
             kept = kept_lease(*renewed);
             kept.hold_until = hold_until;
-            ends(keep_step::outcome::renewed, {});
+            finish(keep_step::outcome::renewed, {});
             break;
         }
         if (renewed.error().code == errc::no_quorum) {
-            renew_at = in_time(std::clamp(ttl / 10, milliseconds{20}, milliseconds{1'000}));
+            renew_at = limit_delay(std::clamp(ttl / 10, milliseconds{20}, milliseconds{1'000}));
             continue;
         }
         const bool lost = renewed.error().code == errc::lease_lost;
-        ends(lost ? keep_step::outcome::lost : keep_step::outcome::exhausted, renewed.error().detail);
+        finish(lost ? keep_step::outcome::lost : keep_step::outcome::exhausted, renewed.error().detail);
         break;
     }
-    keepers_.erase(place);
-    co_await asio::this_coro::throw_if_cancelled(threw);
+    keepers_.erase(entry);
+    co_await asio::this_coro::throw_if_cancelled(throws_if_cancelled);
     co_return outcome;
 }
 
-// --- leases seen
+// --- reading leases
 
-asio::awaitable<result<std::optional<live_lease>>> shard::look(resource_name resource) {
-    const auto asked = std::make_shared<survey_attempt>(resource, links_);
-    asked->start();
-    if (!asked->done.fired()) co_await asked->done.wait();
-    switch (asked->machine().outcome()) {
+asio::awaitable<result<std::optional<live_lease>>> shard::find_lease(resource_name resource) {
+    const auto attempt = std::make_shared<survey_attempt>(resource, links_);
+    attempt->start();
+    if (!attempt->done.has_fired()) co_await attempt->done.wait();
+    switch (attempt->machine().outcome()) {
         case survey::verdict::found:
-            co_return std::optional(seen_by_all(asked->machine(), resource));
+            co_return std::optional(make_live_lease(attempt->machine(), resource));
         case survey::verdict::none:
             co_return std::optional<live_lease>{};
         case survey::verdict::occupied:
-            co_return occupied_by_another_value(asked->answers(), asked->machine().occupied(), "");
+            co_return occupied_by_another_value(attempt->answers(), attempt->machine().occupied(), "");
         default:
-            co_return no_quorum("Too few Redis nodes answered.", asked->answers());
+            co_return make_no_quorum("Too few Redis nodes answered.", attempt->answers());
     }
 }
 
 failure shard::occupied_by_another_value(std::vector<node_answer> answers, const node_set& nodes,
                                          const std::string& bound) {
-    failure f = fail(errc::resource_locked, "A value that is no lease of this version occupies the resource's key on " +
-                                                bound + std::to_string(nodes.count()) + " of " +
-                                                std::to_string(answers.size()) + " nodes.");
+    failure f = make_failure(errc::resource_locked,
+                             "A value that is no lease of this version occupies the resource's key on " + bound +
+                                 std::to_string(nodes.count()) + " of " + std::to_string(answers.size()) + " nodes.");
     for (std::size_t n = 0; n < answers.size(); ++n) {
         if (nodes.test(n)) answers[n].answer = "occupied by another value";
     }
@@ -255,55 +258,55 @@ failure shard::occupied_by_another_value(std::vector<node_answer> answers, const
     return f;
 }
 
-asio::awaitable<result<lease_page>> shard::list(lease_query query) {
-    if (listing_) co_return fail(errc::busy, "Another listing of the leases is under way.");
+asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
+    if (listing_) co_return make_failure(errc::busy, "Another listing of the leases is in progress.");
     listing_ = true;
     struct done {
         bool& flag;
         ~done() { flag = false; }
     } const reset{listing_};
 
-    // So many nodes share one with every majority. The names behind `after`, the lowest `limit` of them and one more.
+    // Every majority includes one of so many nodes. `names` has the first `limit` + 1 names after query.after.
     const std::size_t enough = links_.size() - majority_of(links_.size()) + 1;
     std::set<std::string> names;
-    std::size_t walked = 0;
+    std::size_t scanned = 0;
     for (const auto& link : links_) {
-        if (walked == enough) break;
+        if (scanned == enough) break;
         std::string cursor = "0";
         do {
-            const auto asked = std::make_shared<list_attempt>(cursor, "fg:lease:" + query.prefix + "*", link);
-            asked->start();
-            if (!asked->done.fired()) co_await asked->done.wait();
+            const auto listing = std::make_shared<list_attempt>(cursor, "fg:lease:" + query.prefix + "*", link);
+            listing->start();
+            if (!listing->done.has_fired()) co_await listing->done.wait();
             cursor.clear();
-            if (!asked->part() || now() >= query.until) break;
-            cursor = asked->part()->cursor;
-            for (const auto& name : asked->part()->names) {
+            if (!listing->part() || now() >= query.until) break;
+            cursor = listing->part()->cursor;
+            for (const auto& name : listing->part()->names) {
                 if (name.text <= query.after) continue;
                 names.insert(name.text);
                 if (names.size() > query.limit + 1) names.erase(std::prev(names.end()));
             }
         } while (cursor != "0" && !cursor.empty());
-        if (!cursor.empty()) ++walked;
+        if (!cursor.empty()) ++scanned;
     }
-    if (walked < enough) co_return no_quorum("Too few Redis nodes let their keys be listed in time.", {});
+    if (scanned < enough) co_return make_no_quorum("Too few Redis nodes listed their keys in time.", {});
 
     lease_page page;
     if (names.size() > query.limit) {
         names.erase(std::prev(names.end()));
         page.next = *names.rbegin();
     }
-    std::vector<std::shared_ptr<survey_attempt>> asked;
+    std::vector<std::shared_ptr<survey_attempt>> surveys;
     for (const std::string& name : names) {
         auto resource = resource_name::parse(name);
-        if (!resource) continue;  // somebody else's key
-        asked.push_back(std::make_shared<survey_attempt>(std::move(*resource), links_));
-        asked.back()->start();
+        if (!resource) continue;  // not a key of lockcore
+        surveys.push_back(std::make_shared<survey_attempt>(std::move(*resource), links_));
+        surveys.back()->start();
     }
-    for (const auto& one : asked) {
-        if (!one->done.fired()) co_await one->done.wait();
-        const resource_name& resource = one->call().resources.front();
-        if (one->machine().outcome() == survey::verdict::found) {
-            page.leases.push_back(seen_by_all(one->machine(), resource));
+    for (const auto& attempt : surveys) {
+        if (!attempt->done.has_fired()) co_await attempt->done.wait();
+        const resource_name& resource = attempt->call().resources.front();
+        if (attempt->machine().outcome() == survey::verdict::found) {
+            page.leases.push_back(make_live_lease(attempt->machine(), resource));
             page.leases.back().claims.resources = {resource};
         }
     }
@@ -311,7 +314,7 @@ asio::awaitable<result<lease_page>> shard::list(lease_query query) {
 }
 
 asio::awaitable<result<leak_report>> shard::find_leaks() {
-    if (finding_leaks_) co_return fail(errc::busy, "Another search for leaks is under way.");
+    if (finding_leaks_) co_return make_failure(errc::busy, "Another search for leaked leases is in progress.");
     finding_leaks_ = true;
     struct done {
         bool& flag;
@@ -324,7 +327,7 @@ asio::awaitable<result<leak_report>> shard::find_leaks() {
 lease shard::make_lease(lease_claims claims, milliseconds ttl, validity_time valid_until,
                         const majority_round& round) const {
     lease out;
-    out.id = seal_lease_id(claims, deps_.mac);
+    out.id = sign_lease_id(claims, deps_.mac);
     out.claims = std::move(claims);
     out.hold_count = std::max(static_cast<std::uint32_t>(round.holds()), 1U);
     out.ttl = ttl;
@@ -347,10 +350,10 @@ std::vector<node_status> shard::status() const {
     return out;
 }
 
-std::string shard::same_server(node_index asking, const std::string& run_id) const {
+std::string shard::find_duplicate(node_index node, const std::string& run_id) const {
     for (std::size_t n = 0; n < links_.size(); ++n) {
-        // The one that stands first keeps its vote.
-        if (n != value_of(asking) && !run_id.empty() && links_[n]->run_id() == run_id && links_[n]->votes())
+        // Of two nodes that are one server, the one that already votes stays a voter.
+        if (n != value_of(node) && !run_id.empty() && links_[n]->run_id() == run_id && links_[n]->is_voting())
             return links_[n]->name();
     }
     return {};
@@ -359,12 +362,12 @@ std::string shard::same_server(node_index asking, const std::string& run_id) con
 epoch shard::highest_epoch() const {
     epoch highest{};
     for (const auto& link : links_)
-        highest = std::max(highest, link->epoch_seen());
+        highest = std::max(highest, link->observed_epoch());
     return highest;
 }
 
-void shard::node_changed(node_index node, event_kind kind, const std::string& detail) {
-    // Every shard sees a quarantine; draws and readmissions are each done by one.
+void shard::on_node_event(node_index node, event_kind kind, const std::string& detail) {
+    // Every shard sees a quarantine, so one of them reports it. A draw or a readmission is done by one shard only.
     if (kind == event_kind::node_quarantined && !reports_nodes_) return;
     emit(kind, {}, {}, links_[value_of(node)]->name() + ": " + detail, {});
 }
@@ -376,7 +379,7 @@ event shard::make_event(event_kind kind, const lease_claims& claims, const std::
     e.at = std::chrono::system_clock::now();
     e.resources = claims.resources;
     e.token = claims.token;
-    e.by = claims.by;
+    e.actor = claims.holder;
     e.trace_id = trace_id;
     e.detail = std::move(detail);
     e.ttl = ttl;
@@ -389,12 +392,12 @@ void shard::emit(event_kind kind, const lease_claims& claims, const std::string&
     deps_.events.on_event(make_event(kind, claims, trace_id, std::move(detail), ttl));
 }
 
-asio::awaitable<waiting_overview> shard::waiting(std::string prefix) {
+asio::awaitable<waiting_overview> shard::list_waiters(std::string prefix) {
     waiting_overview out;
     std::unordered_map<std::string_view, std::size_t> by_name;
-    for (const auto& [ticket, who] : waiters_) {
+    for (const auto& [ticket, caller] : waiters_) {
         bool counts = false;
-        for (const resource_name& name : who->request.resources) {
+        for (const resource_name& name : caller->request.resources) {
             if (!name.str().starts_with(prefix)) continue;
             ++by_name[name.str()];
             counts = true;

@@ -10,49 +10,50 @@
 
 namespace lockcore {
 
-/// Gives each caller that waits its ticket, and keeps those of callers that waited in vain and may ask again: one that
-/// has to wait longer than one call may would otherwise go to the end of the queue each time, where those who come
-/// later could overtake it for ever.
+/// Gives each waiter a ticket, and keeps the tickets of callers whose wait ended without a lease. Such a caller may
+/// repeat its call; with a new ticket it would go to the end of the queue, and later callers could always overtake it.
 ///
-/// Limits: keeps those of callers with an idempotency key, `places_max` of them, for `keep_for`. Threads: not safe.
+/// Limits:  keeps tickets of callers with an idempotency key only, `kept_max` of them, for `keep_for`.
+/// Threads: not safe.
 class ticket_counter {
   public:
     static constexpr std::chrono::seconds keep_for{5};
 
-    explicit ticket_counter(std::size_t places_max) : places_max_(places_max) {}
+    explicit ticket_counter(std::size_t kept_max) : kept_max_(kept_max) {}
 
-    /// A ticket of its own, or the one that was kept for this caller.
+    /// Returns a new ticket, or the one that was kept for this caller.
     wait_queue::ticket draw(const acquire_request& request, monotonic_time now) {
         if (!request.idempotency_key.empty()) {
-            const auto found = places_.extract(name_of(request));
-            if (found && now < found.mapped().forget_at) return found.mapped().ticket;
+            const auto found = kept_.extract(key_of(request));
+            if (found && now < found.mapped().expires_at) return found.mapped().ticket;
         }
         return ++last_;
     }
 
+    /// Keeps the ticket of a caller whose wait has ended.
     void keep(const acquire_request& request, wait_queue::ticket ticket, monotonic_time now) {
         if (request.idempotency_key.empty()) return;
         if (now >= sweep_at_) {
-            std::erase_if(places_, [now](const auto& entry) { return entry.second.forget_at <= now; });
+            std::erase_if(kept_, [now](const auto& entry) { return entry.second.expires_at <= now; });
             sweep_at_ = now + keep_for;
         }
-        if (places_.size() < places_max_) places_[name_of(request)] = {ticket, now + keep_for};
+        if (kept_.size() < kept_max_) kept_[key_of(request)] = {ticket, now + keep_for};
     }
 
   private:
-    struct place {
+    struct kept_ticket {
         wait_queue::ticket ticket = 0;
-        monotonic_time forget_at{};
+        monotonic_time expires_at{};
     };
 
-    static std::string name_of(const acquire_request& request) {
-        return request.resources.front().str() + '\n' + request.by.principal + '\n' + request.by.owner + '\n' +
+    static std::string key_of(const acquire_request& request) {
+        return request.resources.front().str() + '\n' + request.holder.principal + '\n' + request.holder.owner + '\n' +
                request.idempotency_key;
     }
 
     wait_queue::ticket last_ = 0;
-    std::size_t places_max_;
-    std::unordered_map<std::string, place> places_;
+    std::size_t kept_max_;
+    std::unordered_map<std::string, kept_ticket> kept_;
     monotonic_time sweep_at_{};
 };
 

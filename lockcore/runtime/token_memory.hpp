@@ -7,15 +7,17 @@
 
 namespace lockcore {
 
-/// The highest token heard of, by bucket: 512 KiB, whatever the number of resources. From it comes the hint that keeps
-/// the nodes counting in step (docs/protocol.md R1); it is no promise, and forgetting it costs a second round at most.
+/// The highest token observed in each bucket. The hint for the next ACQUIRE is made from it, so that the counters of
+/// the nodes stay equal (docs/protocol.md R1). It need not be exact: without it a grant takes a second round at most.
+///
+/// Limits: 512 KiB for any number of resources.
 class token_memory {
   public:
-    void heard(const std::vector<resource_name>& resources, fencing_token token) {
+    void observe(const std::vector<resource_name>& resources, fencing_token token) {
         for (const resource_name& r : resources)
             highest_[r.bucket()] = std::max(highest_[r.bucket()], value_of(token));
     }
-    /// `floor`: the highest token that no new one may fall below, as far as is known.
+    /// Returns a counter above every token observed for the resources. `floor`: the highest known base of a node.
     fencing_token hint_for(const std::vector<resource_name>& resources, fencing_token floor) const {
         std::uint64_t highest = value_of(floor);
         for (const resource_name& r : resources)

@@ -1,6 +1,6 @@
--- The example: a shop whose stock must never be sold twice. Plain SQL, safe to run again; needs the schema fencing.
+-- The example: a shop that must never sell the same piece twice. Plain SQL, may be run again; needs the schema fencing.
 --
--- inventory is protected as inventory/{sku}, orders and their events as orders/{id}. An order touches both and takes one lease on both.
+-- inventory is protected as inventory/{sku}, orders and their events as orders/{id}. An order changes both and needs one lease on both.
 
 create table if not exists public.inventory (
   sku           text primary key,
@@ -9,10 +9,10 @@ create table if not exists public.inventory (
   note          text,
   price         numeric(12,2) not null default 1.00 check (price >= 0)
 ) with (fillfactor = 70);
-comment on table public.inventory is 'What the shop has. Invariant: initial_stock - stock = the quantities of the orders that stand.';
+comment on table public.inventory is 'The stock of the shop. Invariant: initial_stock - stock = the sum of the quantities of all orders that are placed.';
 comment on column public.inventory.sku is 'The article; its resource is inventory/{sku}.';
 comment on column public.inventory.stock is 'Pieces left.';
-comment on column public.inventory.initial_stock is 'Pieces at the beginning, so that what was sold can be counted.';
+comment on column public.inventory.initial_stock is 'Pieces at the beginning, so that the pieces sold can be counted.';
 comment on column public.inventory.note is 'Free text.';
 comment on column public.inventory.price is 'Price of a piece.';
 
@@ -28,7 +28,7 @@ comment on table public.orders is 'Orders; the resource is orders/{id}.';
 comment on column public.orders.id is 'The order, numbered by the caller.';
 comment on column public.orders.sku is 'The article.';
 comment on column public.orders.quantity is 'Pieces.';
-comment on column public.orders.status is 'placed, or cancelled and given back.';
+comment on column public.orders.status is 'placed, or cancelled (its pieces are in the stock again).';
 comment on column public.orders.placed_at is 'When it was placed.';
 
 create table if not exists public.order_events (
@@ -56,7 +56,7 @@ begin
 end
 $$;
 comment on function public.place_order(bigint, text, integer) is
-  'Places an order and takes the pieces from the stock. Enter inventory/{sku} and orders/{order_id} first. Gives the order''s id. '
+  'Places an order and takes the pieces from the stock. Enter inventory/{sku} and orders/{order_id} first. Returns the order''s id. '
   'SQLSTATE 23514: the stock is too small or the quantity not positive; 23505: the order exists; 23503: no such article. Locks: the order, then the article.';
 
 create or replace function public.cancel_order(order_id bigint) returns integer
@@ -76,7 +76,7 @@ begin
 end
 $$;
 comment on function public.cancel_order(bigint) is
-  'Cancels an order and gives the pieces back. Enter inventory/{sku} and orders/{order_id} first. Gives the quantity given back, 0 where no order stands. '
+  'Cancels an order and returns its pieces to the stock. Enter inventory/{sku} and orders/{order_id} first. Returns the quantity, 0 where no such order is placed. '
   'Locks: the order, then the article.';
 
 create or replace function public.shop_check() returns table (skus bigint, sold bigint, ordered bigint, below_zero bigint, mismatched bigint, holds boolean)
@@ -112,7 +112,7 @@ begin
 end
 $$;
 comment on function public.shop_stock(text, integer, integer) is
-  'For the operator: adds the articles {prefix}1 to {prefix}n with that stock, leaves those that exist, gives how many it added. Locks: the guard rows in order, then the articles.';
+  'For the operator: adds the articles {prefix}1 to {prefix}n with that stock, except those that exist, and returns how many it added. Locks: the guard rows in order, then the articles.';
 
 revoke all on function public.place_order(bigint, text, integer), public.cancel_order(bigint), public.shop_check(), public.shop_stock(text, integer, integer) from public;
 

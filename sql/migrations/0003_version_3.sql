@@ -1,7 +1,7 @@
--- Version 3: proofs of leases. Brings versions 1 and 2 to where the schema files can go on; does nothing in a database that is new or done.
+-- Version 3: proofs of leases. Prepares versions 1 and 2 for the schema files; does nothing in a database that is new or has version 3 already.
 
--- Two installations go one after the other: the lock is one that only the owner can take, so that nobody else can hold up an installation.
--- An installation never continues what another role has begun: functions with the rights of one role would then work on tables of the other.
+-- Two installations run one after the other: only the owner can take the lock, so that no other role can delay an installation.
+-- An installation never continues that of another role: functions with the rights of one role would then work on tables of the other.
 do $$
 declare
   other text;

@@ -1,13 +1,25 @@
 -- Version 4. Changes to objects of version 3 that `create or replace` and `create table if not exists` cannot make;
 -- does nothing in a database that is new or already has version 4.
 
--- What an owner can set, what is known of a protected table, and functions with an argument more.
+-- Plainer names for two domain constraints, a domain and a function.
+do $$
+begin
+  if pg_catalog.to_regtype('fencing.event_word') is not null then
+    alter domain fencing.resource_name rename constraint resource_word to resource_name;
+    alter domain fencing.event_word rename constraint event_word to event_type;
+    alter domain fencing.event_word rename to event_type;
+    drop function fencing.require_words(text[], bigint);
+  end if;
+end
+$$;
+
+-- Settings of the owner, columns of the tables `node` and `protected`, and functions whose arguments changed.
 do $$
 begin
   if pg_catalog.to_regclass('fencing.schema_version') is null then
     return;
   elsif (select pg_catalog.max(version) from fencing.schema_version) < 4 then
-    -- The register keeps for which life of a node an epoch was drawn, and whether that life synced every write.
+    -- The register records for which life of a node an epoch was drawn, and whether that life synced every write.
     alter table fencing.node add column if not exists life text, add column if not exists synced boolean not null default false;
     alter table fencing.protected add column relation_name text, add column expression_objects text[], add column row_expression text;
     update fencing.protected set relation_name = relation::text;
@@ -28,7 +40,7 @@ begin
 end
 $$;
 
--- Refusals of the lease are no longer kept under an Idempotency-Key: under a newer lease the same request may pass.
+-- Refusals that follow from the lease are no longer kept under an Idempotency-Key: with a newer lease the same request may succeed.
 do $$
 begin
   if pg_catalog.to_regclass('fencing.kept_outcome') is null then

@@ -1,4 +1,4 @@
--- The roles. They belong to the whole cluster of databases, the rest to this database: a role that exists already is taken as it is.
+-- The roles. They belong to the whole database cluster, everything else to this database: a role that exists already is used as it is.
 
 do $$
 declare
@@ -9,14 +9,14 @@ begin
       begin
         execute format('create role %I nologin', wanted);
       exception when duplicate_object or unique_violation then
-        null;  -- made by an installation in another database, which has committed meanwhile
+        null;  -- an installation in another database has created it meanwhile
       end;
     end if;
   end loop;
 end
 $$;
 
--- Comments on roles need the right to create roles; whoever re-runs the installation may have lost it.
+-- Comments on roles need the right to create roles, which a role that repeats the installation may have lost.
 do $$
 begin
   comment on role fencing_gateway is

@@ -1,4 +1,4 @@
--- The schema, its version, its settings, and the two words of the contract that every other file checks: resource and token.
+-- The schema, its version, its settings, and the checks of resources and tokens that all other files use.
 
 do $$
 begin
@@ -6,17 +6,17 @@ begin
     create schema fencing;
   end if;
 exception when unique_violation or duplicate_schema then
-  null;  -- another installation of a new database was first, and has committed
+  null;  -- another installation in this new database created it and committed
 end
 $$;
 comment on schema fencing is
-  'The guard of fencegate: a write whose fencing token is lower than the fence does not land. Nothing here is granted to public.';
+  'The guard of fencegate: a write whose fencing token is lower than the fence is refused. Nothing here is granted to public.';
 
 create table if not exists fencing.schema_version (
   version    integer primary key check (version > 0),
   applied_at timestamptz not null default clock_timestamp()
 );
-comment on table fencing.schema_version is 'The versions of this schema that were applied: migrations/ has what each needed beyond the schema files.';
+comment on table fencing.schema_version is 'The versions of this schema that were applied; migrations/ has what each needed beyond the schema files.';
 comment on column fencing.schema_version.version is 'From 1 on; a migration''s file name begins with it.';
 comment on column fencing.schema_version.applied_at is 'When it was applied.';
 lock table fencing.schema_version in share update exclusive mode;  -- one installation at a time, also of a new database
@@ -38,7 +38,7 @@ create table if not exists fencing.settings (
   constraint settings_history_keep_days_min_is_days check (key <> 'history_keep_days_min' or value ~ '^[1-9][0-9]{0,4}$')
 );
 comment on table fencing.settings is 'Settings of the operator; no role is granted anything on it.';
-comment on column fencing.settings.key is 'require_proof: whether enter() demands a proof. history_keep_days_min: how long gateways have to keep the history.';
+comment on column fencing.settings.key is 'require_proof: whether enter() requires a proof. history_keep_days_min: how long gateways have to keep the history.';
 comment on column fencing.settings.value is 'For require_proof: on or off. For history_keep_days_min: days, 1 to 99999.';
 
 create or replace function fencing.is_resource(resource text) returns boolean
@@ -58,7 +58,7 @@ as $$  -- no search_path of its own, so that it is inlined; therefore every name
               else pg_catalog.left(value, max_length) operator(pg_catalog.||) '... (' operator(pg_catalog.||) pg_catalog.octet_length(value)::text operator(pg_catalog.||) ' bytes)' end;
 $$;
 comment on function fencing.bound_text(text, integer) is
-  'The text, or its first characters and its length in bytes where it has more bytes than that: nothing that a caller sends is stored without a limit. Locks: none.';
+  'The text; where it has more bytes than max_length, its first characters and its length in bytes. Nothing that a caller sends is stored without a limit. Locks: none.';
 
 create or replace function fencing.bound_detail(detail jsonb) returns jsonb
 language sql immutable parallel safe
@@ -66,7 +66,7 @@ as $$  -- as above
   select case when pg_catalog.pg_column_size(detail) operator(pg_catalog.>) 65536 then pg_catalog.jsonb_build_object('left_out_bytes', pg_catalog.pg_column_size(detail))
               else detail end;
 $$;
-comment on function fencing.bound_detail(jsonb) is 'The detail of an event, or left_out_bytes, its size, in its place where it has more than 64 KiB. Locks: none.';
+comment on function fencing.bound_detail(jsonb) is 'The detail of an event; where it has more than 64 KiB, left_out_bytes (its size) in its place. Locks: none.';
 
 create or replace function fencing.revoke_from_others(kind text, object text, acl aclitem[], owner oid) returns void
 language plpgsql
@@ -83,27 +83,27 @@ begin
 end
 $$;
 comment on function fencing.revoke_from_others(text, text, aclitem[], oid) is
-  'Leaves the owner alone with what was just made: default privileges may have granted it to others. Locks: none.';
+  'Revokes every privilege on a new object from all but the owner: default privileges may have granted some. Locks: none.';
 
--- Words of the contract are domains and not check constraints of tables: a domain's check is compiled once a session, a table's once a statement,
--- which would cost every write some 10 us.
+-- Resources and event types are domains instead of check constraints of tables: a domain's check is compiled once a session, a table's once a statement,
+-- which would cost every write about 10 us.
 do $$
 begin
   if to_regtype('fencing.resource_name') is null then
     create domain fencing.resource_name as text collate "C"
-      constraint resource_word check (octet_length(value) <= 200 and value ~ '^[A-Za-z0-9._:@-]+(/[A-Za-z0-9._:@-]+)*$');
+      constraint resource_name check (octet_length(value) <= 200 and value ~ '^[A-Za-z0-9._:@-]+(/[A-Za-z0-9._:@-]+)*$');
   end if;
-  if to_regtype('fencing.event_word') is null then
-    create domain fencing.event_word as text constraint event_word check (value in (
+  if to_regtype('fencing.event_type') is null then
+    create domain fencing.event_type as text constraint event_type check (value in (
       'lease_granted', 'lease_renewed', 'lease_released', 'lease_expired', 'lease_refused', 'lease_revoked', 'fence_raised',
       'write_applied', 'write_rejected', 'write_failed', 'node_quarantined', 'node_readmitted', 'epoch_raised'));
   end if;
 end
 $$;
 comment on domain fencing.resource_name is 'The name of a resource: 1 to 200 bytes of A-Z a-z 0-9 . _ : @ / - without an empty segment; compared by bytes.';
-comment on domain fencing.event_word is 'The events of the HTTP contract.';
+comment on domain fencing.event_type is 'The events of the HTTP contract.';
 
-create or replace function fencing.require_words(resources text[], fencing_token bigint) returns void
+create or replace function fencing.validate_fence_arguments(resources text[], fencing_token bigint) returns void
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -126,5 +126,5 @@ begin
   end loop;
 end
 $$;
-comment on function fencing.require_words(text[], bigint) is
+comment on function fencing.validate_fence_arguments(text[], bigint) is
   'Raises 22023 unless every name is a resource and the token is from 1 to 2^53 - 1. Locks: none.';

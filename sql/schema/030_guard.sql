@@ -1,4 +1,4 @@
--- The guard: one row a resource. Locking this row is what puts the writers of one resource in order.
+-- The guard: one row for each resource. Its row lock orders the writers of a resource.
 
 create table if not exists fencing.guard (
   resource            fencing.resource_name not null,
@@ -11,18 +11,18 @@ create table if not exists fencing.guard (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
 comment on table fencing.guard is
-  'One row a resource: the fence, and which transaction has the resource open. Written only by functions of this schema; '
-  'there is no second index, so that raising a fence stays a heap-only update.';
+  'One row for each resource: the fence, and which transaction has the resource open. Written only by functions of this schema. '
+  'It has no second index, so that raising a fence is a heap-only update.';
 comment on column fencing.guard.resource is 'The name of the thing protected, inventory/sku-1; compared by bytes.';
 comment on column fencing.guard.last_fencing_token is
-  'The fence: the highest token seen, 0 where none was. 2^53 shuts out every token. It goes down by repair_fence alone.';
-comment on column fencing.guard.found_fencing_token is 'The fence that the transaction which entered last found.';
+  'The fence: the highest token seen; 0 where none was seen. At 2^53 it refuses every token. Only repair_fence lowers it.';
+comment on column fencing.guard.found_fencing_token is 'The fence before the transaction that entered last.';
 comment on column fencing.guard.entered_xid is
-  'The transaction that entered last. The resource is open for that transaction and no other; a savepoint rolled back takes this value back with it.';
+  'The transaction that entered last. The resource is open for that transaction alone; a rollback to a savepoint restores the value before.';
 comment on column fencing.guard.entered_at is
-  'That transaction''s timestamp. Compared together with entered_xid, so that a dump restored into a cluster whose transaction numbers start again opens nothing.';
+  'That transaction''s timestamp. Compared together with entered_xid, so that a dump restored into a cluster whose transaction ids start again opens nothing.';
 comment on column fencing.guard.entered_for is
-  'The write for which it was entered, empty for a caller of enter(). Keeps the writes of one batch out of each other''s resources.';
+  'The write for which it was entered; empty for a caller of enter(). Keeps the writes of one batch from changing each other''s resources.';
 
 create or replace function fencing.fence(resource text) returns bigint
 language sql stable security definer
@@ -31,5 +31,5 @@ as $$
   select coalesce((select g.last_fencing_token from fencing.guard g where g.resource = $1), 0);
 $$;
 comment on function fencing.fence(text) is
-  'The fence of a resource: the highest token that this database has seen for it, 0 where none was seen. Waits for nobody; what it says may be '
-  'old by the time it is read: only enter() keeps it. Locks: none.';
+  'The fence of a resource: the highest token that this database has seen for it; 0 where none was seen. It does not wait for other transactions, so the fence may '
+  'be higher by the time the result is used: only enter() locks it. Locks: none.';

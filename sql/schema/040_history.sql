@@ -1,4 +1,4 @@
--- The history: rows are added, never changed. Weekly partitions are made by 050_rotation.sql.
+-- The history: rows are added, never changed. 050_rotation.sql creates its weekly partitions.
 
 create sequence if not exists fencing.history_id_seq as bigint;
 comment on sequence fencing.history_id_seq is 'Numbers the rows of the history over all partitions.';
@@ -6,7 +6,7 @@ comment on sequence fencing.history_id_seq is 'Numbers the rows of the history o
 create table if not exists fencing.history (
   id                 bigint not null default nextval('fencing.history_id_seq'::regclass),
   at                 timestamptz not null default clock_timestamp(),
-  event              fencing.event_word not null,
+  event              fencing.event_type not null,
   resource           text collate "C",
   fencing_token      bigint,
   last_fencing_token bigint,
@@ -22,18 +22,18 @@ comment on table fencing.history is
   'What happened to leases, fences, writes and nodes. A write''s row commits together with the write. Update, delete and truncate are refused for everyone; '
   'rotate_history() drops whole partitions.';
 comment on column fencing.history.id is 'From one sequence: the order in which rows reached this table. A transaction that commits late may show an id lower than one already seen.';
-comment on column fencing.history.at is 'When it happened, by the clock of whoever recorded it: the server''s for fences and writes, the gateway''s for leases. The partition key, and with id the order of GET /v1/history.';
-comment on column fencing.history.event is 'One of the words of the HTTP contract.';
+comment on column fencing.history.at is 'When it happened: by the server''s clock for fences and writes, by the gateway''s for leases. The partition key, and with id the order of GET /v1/history.';
+comment on column fencing.history.event is 'The type of the event, as in the HTTP contract.';
 comment on column fencing.history.resource is 'The resource, null for events of nodes and epochs.';
 comment on column fencing.history.fencing_token is 'The token that the caller carried.';
 comment on column fencing.history.last_fencing_token is 'The fence after the event; for write_rejected the fence that refused.';
-comment on column fencing.history.owner is 'The lease''s owner as the caller named it.';
-comment on column fencing.history.principal is 'Who: the gateway''s authenticated caller, or session_user for direct SQL.';
+comment on column fencing.history.owner is 'The owner of the lease, which the caller chose.';
+comment on column fencing.history.principal is 'The gateway''s authenticated caller, or session_user for direct SQL.';
 comment on column fencing.history.trace_id is 'The trace that the request belonged to.';
 comment on column fencing.history.write_id is 'The guarded write; one write on several resources has a row for each.';
-comment on column fencing.history.detail is 'Whatever else is known; observed = true marks what observe mode let through.';
+comment on column fencing.history.detail is 'Further facts; observed = true marks a change that observe mode allowed.';
 
--- What version 1 had: everything in the order of id, although the events of leases reach the table after the writes made under them.
+-- Version 1 had the order of id, although the events of leases reach the table after the writes made under them.
 do $$
 begin
   if exists (select from pg_catalog.pg_index i join pg_catalog.pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
@@ -45,11 +45,11 @@ $$;
 drop index if exists fencing.history_resource_idx, fencing.history_trace_id_idx, fencing.history_owner_idx, fencing.history_event_idx, fencing.history_at_idx,
   fencing.history_owner_at_idx, fencing.history_trace_id_at_idx;
 
--- For the filters of GET /v1/history. Those that are asked for alone and over long times stand in its order, (at, id), which the primary key serves
--- where there is no filter. The others hold the bare value: what is rare is found and sorted, what is frequent is met soon by going through time, and an index
--- of values that repeat is small and cheap. Microseconds that each costs a row (tests/bench/README.md): resource 3, owner 2, principal 2, trace_id 3, id 1, token 1, event 0.5.
--- The one on id is for those who follow the history as it grows (GET /v1/history/stream): rows arrive at its right edge.
--- Asked for by name first: CREATE INDEX IF NOT EXISTS would lock out writers before it finds that there is nothing to do.
+-- Indexes for the filters of GET /v1/history. Filters that are used alone and over long times have an index in the order of the answer, (at, id); without a filter the primary key
+-- serves that order. The other indexes hold only the value: rows with a rare value are found by it and sorted, rows with a frequent value are found soon by reading in order of time, and an index
+-- of repeated values is small and cheap. Cost of each per row in microseconds (tests/bench/README.md): resource 3, owner 2, principal 2, trace_id 3, id 1, token 1, event 0.5.
+-- The index on id serves readers that follow the history (GET /v1/history/stream); new rows are added at its right edge.
+-- The name is looked up first: CREATE INDEX IF NOT EXISTS would lock out writers before it finds that the index exists.
 do $$
 declare
   item record;
@@ -81,11 +81,11 @@ create table if not exists fencing.event_stream (
   appended_at       timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 comment on table fencing.event_stream is
-  'How far the events of each gateway have come into the history, so that what is sent again after a broken connection is not added twice. rotate_history() forgets the old ones.';
-comment on column fencing.event_stream.stream is 'One start of a gateway, by an id that it made up.';
+  'Up to which number the events of each gateway are in the history, so that events sent again after a broken connection are not added twice. rotate_history() deletes old streams.';
+comment on column fencing.event_stream.stream is 'An id that a gateway makes each time it starts.';
 comment on column fencing.event_stream.last_sequence is 'The number of the last event that is in the history.';
 comment on column fencing.event_stream.previous_sequence is 'The same before the last batch.';
-comment on column fencing.event_stream.appended_at is 'When the last batch came.';
+comment on column fencing.event_stream.appended_at is 'When the last batch was added.';
 
 create or replace function fencing.refuse_history_change() returns trigger
 language plpgsql
@@ -100,7 +100,7 @@ comment on function fencing.refuse_history_change() is 'Trigger: raises 42501 fo
 
 create table if not exists fencing.history_default partition of fencing.history default;
 comment on table fencing.history_default is
-  'Takes rows for whose time there is no partition, so that no event is lost where rotate_history() was not run; it moves them on.';
+  'Holds rows for whose time there is no partition, so that no event is lost where rotate_history() was not run; rotate_history() moves them to their partitions.';
 
 -- Row triggers are cloned to every partition, also to those made later; triggers of truncate are not, so each partition gets its own.
 do $$
@@ -128,7 +128,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   select case when s.is_called then s.last_value else s.last_value - 1 end into last_id from fencing.history_id_seq s;
-  -- Only now: whoever was given an id up to last_id had locked the history before, and holds the lock until its transaction ends.
+  -- After last_id was read: a transaction that got an id up to last_id had locked the history before, and holds the lock until it ends.
   writers := array(
     select distinct l.virtualtransaction from pg_locks l
      where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
@@ -138,5 +138,5 @@ begin
 end
 $$;
 comment on function fencing.history_tail() is
-  'For readers that follow the history by id, although ids are given before rows are committed: the last id given, and the transactions that may still commit rows with ids up to it. '
-  'Once none of those is among the writers of a later call, every row up to that last_id that will ever be there is visible to statements begun after that call. Locks: none.';
+  'For readers that follow the history by id, although ids are assigned before rows are committed: the last id assigned, and the transactions that may still commit rows with ids up to it. '
+  'Once none of those is among the writers of a later call, statements begun after that call see every row up to that last_id that will ever exist. Locks: none.';

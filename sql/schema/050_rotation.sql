@@ -1,4 +1,4 @@
--- Partitions of the history: one a week, made ahead; old ones dropped whole.
+-- Partitions of the history: one for each week, created ahead; old ones are dropped whole.
 
 create or replace function fencing.make_history_partition(day timestamptz) returns boolean
 language plpgsql
@@ -30,7 +30,7 @@ begin
 end
 $$;
 comment on function fencing.make_history_partition(timestamptz) is
-  'Makes the partition of that moment''s week (Monday, UTC), moving rows that the default partition had taken in; false if it is there already. '
+  'Creates the partition of that moment''s week (Monday, UTC) and moves rows there from the default partition; false if it exists already. '
   'For the role that installed the schema. Locks: history share update exclusive, history_default access exclusive, in this order.';
 
 create or replace function fencing.make_history_partitions() returns integer
@@ -54,8 +54,8 @@ begin
 end
 $$;
 comment on function fencing.make_history_partitions() is
-  'Makes this week''s and the next eight weeks'' partitions, and those for what the default partition had taken in. For the role that installed the schema. '
-  'Locks: as make_history_partition, where it makes any.';
+  'Creates the partitions of this week and the next eight, and those for rows in the default partition. For the role that installed the schema. '
+  'Locks: as make_history_partition, where it creates any.';
 
 create or replace function fencing.old_history_partitions(keep interval) returns setof text
 language sql stable
@@ -66,7 +66,7 @@ as $$
      and to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' + interval '168 hours' <= now() - keep
    order by 1;
 $$;
-comment on function fencing.old_history_partitions(interval) is 'The partitions whose every row is older than keep, oldest first. Locks: none.';
+comment on function fencing.old_history_partitions(interval) is 'The partitions that have only rows older than keep, oldest first. Locks: none.';
 
 create or replace function fencing.forget_event_streams() returns void
 language sql
@@ -74,7 +74,7 @@ set search_path = pg_catalog, pg_temp
 as $$
   delete from fencing.event_stream s where s.appended_at < now() - interval '168 hours';  -- much longer than a gateway tries to repeat a batch
 $$;
-comment on function fencing.forget_event_streams() is 'Forgets streams of events a week after their last. Locks: the rows that it deletes.';
+comment on function fencing.forget_event_streams() is 'Deletes streams of events a week after their last batch. Locks: the rows that it deletes.';
 
 create or replace function fencing.rotate_history(keep interval) returns table (made integer, dropped integer)
 language plpgsql
@@ -97,9 +97,9 @@ begin
 end
 $$;
 comment on function fencing.rotate_history(interval) is
-  'Makes this week''s and the next eight weeks'' partitions, moves what the default partition had taken in, and drops the partitions whose every row is older than keep. '
-  'To be run by the role that installed the schema, where no gateway does it (keep_history); run again it does nothing. SQLSTATE 22023: keep is not positive. '
-  'Locks: history_default access exclusive where partitions are made, history access exclusive where some are dropped; set lock_timeout.';
+  'Creates the partitions of this week and the next eight, moves rows there from the default partition, and drops the partitions that have only rows older than keep. '
+  'For the role that installed the schema, where no gateway does it (keep_history); a repetition does nothing. SQLSTATE 22023: keep is not positive. '
+  'Locks: history_default access exclusive where partitions are created, history access exclusive where some are dropped; set lock_timeout.';
 
 create or replace function fencing.keep_history(keep_days integer) returns table (made integer, dropped integer, remaining integer)
 language plpgsql security definer
@@ -116,7 +116,7 @@ begin
   made := 0;
   dropped := 0;
   remaining := 0;
-  perform from fencing.schema_version v where v.version = 1 for update skip locked;  -- one call at a time; nobody but the owner can lock this row otherwise
+  perform from fencing.schema_version v where v.version = 1 for update skip locked;  -- one call at a time; apart from this function only the owner can lock this row
   if found then
     made := fencing.make_history_partitions();
     if keep_days > 0 then
@@ -130,7 +130,7 @@ begin
         dropped := 1;
         remaining := remaining - 1;
       exception when lock_not_available then
-        null;  -- somebody reads; what was made stands
+        null;  -- a reader holds a lock; the partitions created above stay
       end;
     end if;
   end if;
@@ -138,9 +138,9 @@ begin
 end
 $$;
 comment on function fencing.keep_history(integer) is
-  'For gateways: makes partitions ahead as rotate_history does, and drops the oldest one whose every row is older than keep_days (0: none), one a call; remaining says how many are left to drop, also where a lock for the drop was not to be had within 100 ms, which is as long as writes can be held up. '
-  'Where another call is under way it does nothing. What the owner wants kept (settings, history_keep_days_min) is kept, whatever keep_days says. Not fewer than 7 days, so that a gateway''s role can''t be used to wipe what it has just done. '
-  'SQLSTATE 22023: keep_days; 55P03: partitions were to be made and a lock was not to be had within 100 ms; nothing was done, call again later. '
+  'For gateways: creates partitions ahead as rotate_history does, and drops the oldest partition that has only rows older than keep_days (0: drops none), one in each call. remaining: how many are left to drop, also where a lock for the drop was not free within 100 ms; that is the longest that writes are delayed. '
+  'Where another call is under way it does nothing. The owner''s minimum (settings, history_keep_days_min) is kept, whatever keep_days is. keep_days is at least 7, so that a gateway''s role can''t be used to delete traces of what it has just done. '
+  'SQLSTATE 22023: keep_days; 55P03: partitions had to be created and a lock was not free within 100 ms; nothing was done, call again later. '
   'Locks: as rotate_history, each waited for 100 ms at most, and a row of schema_version.';
 
 do $$

@@ -1,4 +1,4 @@
--- What all gateways must agree on, and the epochs that bring a restarted Redis node back.
+-- The settings that all gateways share, and the epochs with which Redis nodes are admitted.
 
 create table if not exists fencing.cluster (
   singleton  boolean primary key default true check (singleton),
@@ -8,12 +8,12 @@ create table if not exists fencing.cluster (
   max_ttl_ms bigint not null check (max_ttl_ms > 0),
   buckets    integer not null default 65536 check (buckets > 0)
 );
-comment on table fencing.cluster is 'One row, written by the first gateway that joins: what a gateway''s configuration must agree with.';
+comment on table fencing.cluster is 'One row, written by the first gateway that joins: the settings that every gateway''s configuration must equal.';
 comment on column fencing.cluster.singleton is 'Keeps the table at one row.';
 comment on column fencing.cluster.epoch is 'The highest epoch drawn; below 2^21, because a token holds epoch * 2^32 and stays below 2^53.';
 comment on column fencing.cluster.node_names is 'The names of the Redis nodes, sorted.';
 comment on column fencing.cluster.quorum is 'How many of them make a majority.';
-comment on column fencing.cluster.max_ttl_ms is 'The longest lease in milliseconds, which is how long a restarted node stays out.';
+comment on column fencing.cluster.max_ttl_ms is 'The longest ttl of a lease in milliseconds, which is also how long a restarted node is quarantined.';
 comment on column fencing.cluster.buckets is 'How many token counters a node keeps; resources are hashed onto them.';
 
 create table if not exists fencing.node (
@@ -24,13 +24,13 @@ create table if not exists fencing.node (
   life           text,
   synced         boolean not null default false
 );
-comment on table fencing.node is 'The Redis nodes for which an epoch was ever drawn.';
+comment on table fencing.node is 'The Redis nodes for which an epoch was drawn.';
 comment on column fencing.node.name is 'The node''s name in the configuration.';
 comment on column fencing.node.first_drawn_at is 'When it was first admitted.';
 comment on column fencing.node.last_drawn_at is 'When an epoch was last drawn for it.';
 comment on column fencing.node.epoch is 'The epoch last drawn for it.';
-comment on column fencing.node.life is 'For which process and data it was drawn; null where a gateway of version 3 drew it.';
-comment on column fencing.node.synced is 'That life was never seen without syncing every write: if its data are still there after a restart, it has forgotten nothing.';
+comment on column fencing.node.life is 'The life (process and data) of the node for which it was drawn; null where a gateway of version 3 drew it.';
+comment on column fencing.node.synced is 'Whether the node was always seen syncing every write in that life: if its data are still there after a restart, it has lost nothing.';
 
 create or replace function fencing.join_cluster(node_names text[], quorum integer, max_ttl_ms bigint, buckets integer) returns void
 language plpgsql security definer
@@ -64,11 +64,10 @@ begin
 end
 $$;
 comment on function fencing.join_cluster(text[], integer, bigint, integer) is
-  'The first call fixes the configuration, every later one is compared with it; the order of the names does not matter. '
-  'SQLSTATE FG500: the line named in the message differs (DETAIL: line, cluster, gateway), 23502 or 23514: a value is missing or not positive. '
+  'The first call stores the configuration, every later one is compared with it; the order of the names does not matter. '
+  'SQLSTATE FG500: the setting named in the message differs (DETAIL: line, cluster, gateway); 23502, 23514: a value is missing or not positive. '
   'Locks: the cluster row, by the first call only.';
 
--- The epoch alone, for draw_epoch.
 create or replace function fencing.next_epoch(seen_epoch bigint) returns bigint
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
@@ -91,7 +90,7 @@ begin
   return drawn;
 end
 $$;
-comment on function fencing.next_epoch(bigint) is 'One more than the highest epoch ever drawn and than seen_epoch. For draw_epoch alone. Locks until the end of the transaction: the cluster row.';
+comment on function fencing.next_epoch(bigint) is 'Draws the next epoch: one more than the highest epoch drawn before and than seen_epoch. For draw_epoch alone. Locks until the end of the transaction: the cluster row.';
 
 create or replace function fencing.draw_epoch(node_name text, node_life text, syncs boolean, seen_epoch bigint)
   returns table (epoch bigint, repeated boolean)
@@ -109,7 +108,7 @@ begin
   if node_name is null or node_name = '' or syncs is null or seen_epoch < 0 then
     raise exception using errcode = '22023', message = 'an epoch is drawn for a node by name, which syncs or does not, and no epoch seen is negative';
   end if;
-  perform from fencing.cluster for update;  -- before the node's row, as every draw
+  perform from fencing.cluster for update;  -- always locked before the node's row
   update fencing.node n set synced = n.synced and syncs
   where n.name = node_name and n.life = node_life returning n.epoch into drawn;
   if found then
@@ -124,8 +123,8 @@ begin
 end
 $$;
 comment on function fencing.draw_epoch(text, text, boolean, bigint) is
-  'The epoch of one life of a node: drawn at the first call, one more than the highest ever drawn and than seen_epoch, and the same again (repeated) at every later call for the life that drew last. '
-  'Keeps whether that life syncs every write: no once is no for good. Without a life: the next epoch, for no node. The caller commits before it uses it. '
+  'The epoch of one life of a node. The first call draws it: one more than the highest epoch drawn before and than seen_epoch. Later calls for the life that drew last return the same epoch (repeated). '
+  'Records whether the node syncs every write in that life; once false it stays false. Without a life: draws the next epoch, for no node. The caller commits before it uses the epoch. '
   'SQLSTATE FG500: no cluster joined, or 2^21 reached; 22023: bad argument. Locks until the end of the transaction: the cluster row, then the node''s row.';
 
 create or replace function fencing.note_unsynced(node_name text) returns void
@@ -135,7 +134,7 @@ as $$
   update fencing.node n set synced = false where n.name = note_unsynced.node_name and n.synced;
 $$;
 comment on function fencing.note_unsynced(text) is
-  'Keeps that the node was seen without syncing every write in the life for which it drew last. Without effect on a node that never drew. Locks until the end of the transaction: the node''s row.';
+  'Records that the node was seen not syncing every write in the life for which an epoch was drawn last. No effect on a node for which none was drawn. Locks until the end of the transaction: the node''s row.';
 
 create or replace function fencing.draw_epoch(node_name text, seen_epoch bigint) returns table (epoch bigint, first_admission boolean)
 language plpgsql security definer
@@ -158,6 +157,6 @@ begin
 end
 $$;
 comment on function fencing.draw_epoch(text, bigint) is
-  'For gateways of version 3: draws the next epoch at every call, and the node counts as one that does not sync. '
-  'first_admission: no committed call had drawn for this node before. SQLSTATE FG500: no cluster joined, or 2^21 reached; 22023: bad argument. '
+  'For gateways of version 3: draws the next epoch at every call; the node counts as not synced. '
+  'first_admission: no committed call drew an epoch for this node before. SQLSTATE FG500: no cluster joined, or 2^21 reached; 22023: bad argument. '
   'Locks until the end of the transaction: the cluster row, then the node''s row.';

@@ -1,4 +1,4 @@
--- Events that the gateway records, and refusals of direct SQL callers, which must be in the history although their transaction rolls back.
+-- Events that the gateway records, and refusals of direct SQL, which have to be in the history although their transaction rolls back.
 
 create or replace function fencing.record_events(events jsonb) returns void
 language plpgsql security definer
@@ -20,7 +20,7 @@ end
 $$;
 comment on function fencing.record_events(jsonb) is
   'Adds events to the history in one insert: objects with event and any of at, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail. '
-  'All of them or none. SQLSTATE 22023: not an array, or write_applied among them; 23502, 23514: an event is missing or unknown. Locks: none that anyone waits for.';
+  'All of them or none. SQLSTATE 22023: not an array, or write_applied among them; 23502, 23514: an event is missing or unknown. Locks: none that others wait for.';
 
 create or replace function fencing.append_events(
   stream uuid, first_sequence bigint, at_us bigint[], event text[], resource text[], fencing_token bigint[], last_fencing_token bigint[],
@@ -31,7 +31,7 @@ as $$
 #variable_conflict use_column
 declare
   events constant integer := coalesce(cardinality(append_events.event), 0);
-  already bigint;
+  already_added bigint;
   added integer;
 begin
   if append_events.stream is null or coalesce(append_events.first_sequence, 0) < 1 then
@@ -43,27 +43,27 @@ begin
   if events = 0 then
     return 0;
   end if;
-  -- Waits for the same batch on a connection that the gateway has given up, and then sees how far it came.
+  -- Waits until the same batch on an abandoned connection of the gateway has committed or rolled back.
   insert into fencing.event_stream as s (stream, last_sequence)
   values (append_events.stream, append_events.first_sequence + events - 1)
   on conflict on constraint event_stream_pkey do update
     set previous_sequence = s.last_sequence, last_sequence = greatest(s.last_sequence, excluded.last_sequence), appended_at = clock_timestamp()
-  returning s.previous_sequence into already;
+  returning s.previous_sequence into already_added;
   insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
   select coalesce(to_timestamp(e.at_us::float8 / 1e6), clock_timestamp()), e.event, fencing.bound_text(e.resource, 200), e.fencing_token, e.last_fencing_token,
          fencing.bound_text(e.owner, 200), fencing.bound_text(e.principal, 200), fencing.bound_text(e.trace_id, 200), e.write_id, fencing.bound_detail(e.detail)
     from unnest(append_events.at_us, append_events.event, append_events.resource, append_events.fencing_token, append_events.last_fencing_token,
                 append_events.owner, append_events.principal, append_events.trace_id, append_events.write_id, append_events.detail)
          with ordinality as e (at_us, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail, position)
-   where append_events.first_sequence + e.position - 1 > already;
+   where append_events.first_sequence + e.position - 1 > already_added;
   get diagnostics added = row_count;
   return added;
 end
 $$;
 comment on function fencing.append_events(uuid, bigint, bigint[], text[], text[], bigint[], bigint[], text[], text[], text[], uuid[], jsonb[]) is
-  'For gateways: adds a batch of events, each once. A gateway numbers its events from 1 on in a stream of its own (stream: an id made up at its start); the first of the batch has '
-  'first_sequence, and those that the stream has delivered before are passed over, so that a batch whose answer was lost is simply sent again. One array a column, null where the '
-  'batch has nothing to say there; at_us in microseconds since 1970. Gives the number of rows added; all of them or none. '
+  'For gateways: adds a batch of events, each once. A gateway numbers its events from 1 on in a stream of its own (stream: an id that it makes when it starts); the first of the batch has '
+  'the number first_sequence, and events that the stream has delivered before are skipped, so that a batch whose answer was lost can be sent again. One array for each column, null where no '
+  'event has a value; at_us is in microseconds since 1970. Returns the number of rows added; all of them or none. '
   'SQLSTATE 22023: no stream or number, or write_applied among the events; 23502, 23514: an event is missing or unknown. Locks until the end of the transaction: the stream''s row.';
 
 create or replace function fencing.is_gateway_session() returns boolean
@@ -74,7 +74,7 @@ as $$
      and not exists (select from pg_roles r where r.rolname = session_user and r.rolsuper);
 $$;
 comment on function fencing.is_gateway_session() is
-  'Whether the session logged in as a member of fencing_gateway: a gateway records its own refusals. Superusers are members of nothing here. Locks: none.';
+  'Whether the session logged in as a member of fencing_gateway: gateways record their refusals themselves. False for superusers. Locks: none.';
 
 create or replace function fencing.append_refusal(database name, refusal jsonb) returns void
 language plpgsql security definer
@@ -87,12 +87,12 @@ begin
   insert into fencing.history (event, resource, fencing_token, last_fencing_token, principal, detail)
   select 'write_rejected', fencing.bound_text(r.resource, 250), r.fencing_token, r.last_fencing_token, fencing.bound_text(r.principal, 200), fencing.bound_detail(r.detail)
     from jsonb_to_record(refusal) as r (resource text, fencing_token bigint, last_fencing_token bigint, principal text, detail jsonb)
-   where refusal <> '{}';  -- which a test of the connection sends
+   where refusal <> '{}';  -- an empty refusal only tests the connection
 end
 $$;
 comment on function fencing.append_refusal(name, jsonb) is
-  'For the recorder, all that it may do: adds one refusal to the history. database: where the refused transaction was, so that a copy of a database records nothing in the original. '
-  'SQLSTATE 22023: the recorder leads to another database. Locks: none that anyone waits for.';
+  'For the recorder, which may do nothing else: adds one refusal to the history. database: the database of the refused transaction, so that a copy of a database records nothing in the original. '
+  'SQLSTATE 22023: the recorder leads to another database. Locks: none that others wait for.';
 
 create or replace function fencing.recorder_schema() returns name
 language sql stable
@@ -115,7 +115,7 @@ declare
   connections text[];
   done text;
 begin
-  -- A connection that the caller has opened under this name would be used in place of the server.
+  -- dblink would use a connection that the caller has opened under this name instead of the foreign server.
   execute format('select %I.dblink_get_connections()', dblink_schema) into connections;
   if 'fencing_recorder' = any (connections) then
     execute format('select %I.dblink_disconnect(''fencing_recorder'')', dblink_schema) into done;
@@ -125,7 +125,7 @@ begin
 end
 $$;
 comment on function fencing.call_recorder(name, jsonb) is
-  'Has the recorder add a refusal, in a connection of its own. No statement, parameter or plan holds the connection''s password: dblink reads it from the user mapping. '
+  'Adds a refusal through the recorder''s connection. No statement, parameter or plan contains the connection''s password: dblink reads it from the user mapping. '
   'Raises what dblink raises. Locks in the caller''s transaction: none.';
 
 create or replace function fencing.record_refusal(refusal jsonb) returns void
@@ -150,8 +150,8 @@ exception when query_canceled or assert_failure or others then
 end
 $$;
 comment on function fencing.record_refusal(jsonb) is
-  'Writes a refusal to the history over a connection of its own (150_recorder.sql), so that it outlives the rollback. '
-  'Never raises: what fails here goes to the server''s log. Bounded by 2 s to connect and 2 s to write. Locks in the caller''s transaction: none.';
+  'Writes a refusal to the history over a connection of its own (150_recorder.sql), so that the row stays when the transaction rolls back. '
+  'Never raises: errors go to the server''s log. Takes at most 2 s to connect and 2 s to write. Locks in the caller''s transaction: none.';
 
 create or replace function fencing.describe_change(relation oid, operation text, resource text) returns jsonb
 language sql stable
@@ -163,7 +163,7 @@ as $$
                      then 'FG428' else 'FG403' end);
 $$;
 comment on function fencing.describe_change(oid, text, text) is
-  'What is known of a change that is not covered. Which of the two codes it gets rests on settings that a caller could forge; that it is refused does not. Locks: none.';
+  'The facts about a change that is not covered. A caller could forge the settings that decide which of the two SQLSTATEs it gets, but not that it is refused. Locks: none.';
 
 create or replace function fencing.refuse_change(relation oid, operation text, resource text) returns void
 language plpgsql
@@ -210,7 +210,7 @@ begin
 end
 $$;
 comment on function fencing.observe_change(oid, text, text) is
-  'Records what enforce mode would have refused, in the caller''s own transaction: at most 1,000 of one transaction, the last with and_more = true. Locks: none.';
+  'Records a change that enforce mode would have refused, in the caller''s own transaction: at most 1,000 in one transaction, the last with and_more = true. Locks: none.';
 
 create or replace function fencing.refuse_answer(bytes bigint) returns text
 language plpgsql
@@ -220,4 +220,4 @@ begin
   raise exception using errcode = '54000', message = format('the answer would have %s bytes, more than a gateway gives: ask for fewer rows or columns, or for none', bytes);
 end
 $$;
-comment on function fencing.refuse_answer(bigint) is 'For gateways, whose statements call it in place of an answer that is too large: raises 54000, so that the write is undone. Locks: none.';
+comment on function fencing.refuse_answer(bigint) is 'For gateways, whose statements call it instead of returning an answer that is too large: raises 54000, so that the write is rolled back. Locks: none.';

@@ -1,4 +1,4 @@
--- Proofs: a caller of enter() shows the lease_id that a gateway gave it, and the database checks the signature on it.
+-- Proofs: a caller of enter() passes the lease_id that a gateway gave it, and the database verifies its signature.
 
 create table if not exists fencing.proof_key (
   name       text primary key check (name <> ''),
@@ -8,12 +8,12 @@ create table if not exists fencing.proof_key (
   expires_at timestamptz
 );
 comment on table fencing.proof_key is
-  'The keys with which gateways sign lease ids. Whoever reads them can forge leases: no role is granted anything on this table, and a dump that holds it is a secret.';
+  'The keys with which gateways sign lease ids. Whoever reads them can forge leases: no role is granted anything on this table, and a dump that contains it is a secret.';
 comment on column fencing.proof_key.name is 'What the operator calls the key; by default made from a hash of it.';
 comment on column fencing.proof_key.inner_pad is 'The key in the form in which HMAC-SHA256 uses it first: padded to 64 bytes, each xor 0x36.';
 comment on column fencing.proof_key.outer_pad is 'The same for its second step: each byte xor 0x5c.';
 comment on column fencing.proof_key.added_at is 'When add_proof_key() was last called for it.';
-comment on column fencing.proof_key.expires_at is 'From then on the key proves nothing; null: never.';
+comment on column fencing.proof_key.expires_at is 'From then on proofs signed with the key are refused; null: never.';
 
 create or replace function fencing.add_proof_key(key bytea, expires_at timestamptz default null, name text default null) returns text
 language plpgsql
@@ -42,8 +42,8 @@ begin
 end
 $$;
 comment on function fencing.add_proof_key(bytea, timestamptz, text) is
-  'For the role that installed the schema: from the commit on, lease ids signed with this key are proofs; gives its name. The bytes are those of the gateways'' signing key '
-  '(the file without a line''s end). Known by that name already: replaced. `fencegate migrate --require-proof` calls it. SQLSTATE 22023: shorter than 32 bytes. '
+  'For the role that installed the schema: from the commit on, lease ids signed with this key are proofs. Returns the key''s name. key: the bytes of the gateways'' signing key '
+  '(the file without the newline at its end). Replaces a key of the same name. `fencegate migrate --require-proof` calls it. SQLSTATE 22023: shorter than 32 bytes. '
   'Locks until the end of the transaction: the key''s row.';
 
 create or replace function fencing.retire_proof_key(name text, at timestamptz default clock_timestamp()) returns boolean
@@ -61,7 +61,7 @@ begin
 end
 $$;
 comment on function fencing.retire_proof_key(text, timestamptz) is
-  'For the role that installed the schema: the key proves nothing any more from that moment on; in the past or now, it is deleted. False: there is no such key. '
+  'For the role that installed the schema: from that time on, proofs signed with the key are refused; if the time has come, the key is deleted. False: there is no such key. '
   'Locks until the end of the transaction: the key''s row.';
 
 create or replace function fencing.require_proof(required boolean) returns void
@@ -78,7 +78,7 @@ begin
 end
 $$;
 comment on function fencing.require_proof(boolean) is
-  'For the role that installed the schema: whether enter() demands a proof from everyone, from the commit on. A proof that is given is checked in any case. '
+  'For the role that installed the schema: sets whether enter() requires a proof of every caller, from the commit on. A proof that is passed is always verified. '
   'SQLSTATE 22023: there is no key; 23502: null. Locks until the end of the transaction: the setting''s row.';
 
 create or replace function fencing.proof_fault(resource text, fencing_token bigint, proof text) returns text
@@ -99,9 +99,9 @@ begin
                 sha256(k.outer_pad || sha256(k.inner_pad || convert_to(claims, 'UTF8'))), 'base64'), '+/=', '-_')) then
     return 'not_authentic';
   end if;
-  -- Only now are the claims known to be a gateway's own. Their first five lines are ASCII; "escape" leaves those as they are, in any encoding.
+  -- The signature shows that a gateway wrote the claims. Their first five lines are ASCII, which "escape" leaves unchanged in any encoding.
   lines := string_to_array(encode(decode(translate(claims, '-_', '+/') || repeat('=', -length(claims) & 3), 'base64'), 'escape'), E'\n');
-  -- "1" was the form of leases whose holds were counted; both have the token and the resources in the same place.
+  -- "1" is the older form of a lease, whose holds were counted; both forms have the token and the resources in the same lines.
   if lines[1] in ('1', '2') is not true then
     return 'not_authentic';
   elsif lines[3] is distinct from fencing_token::text then
@@ -114,7 +114,7 @@ end
 $$;
 comment on function fencing.proof_fault(text, bigint, text) is
   'Null where the proof, a whole lease_id, was signed with one of the keys and names this token and this resource; else missing, not_authentic, other_token or other_resource. '
-  'It says nothing of time: that the lease is over shows in the fence. Locks: none.';
+  'It does not check the time: the fence refuses the token of a lease that has ended. Locks: none.';
 
 create or replace function fencing.refuse_proof(resource text, fencing_token bigint, fault text) returns void
 language plpgsql

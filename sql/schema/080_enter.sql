@@ -1,4 +1,4 @@
--- enter: how a caller with its own connection opens a resource for its transaction.
+-- enter: opens a resource for the transaction of a caller with its own connection.
 
 create or replace function fencing.enter(resource text, fencing_token bigint, proof text default null) returns bigint
 language plpgsql security definer
@@ -11,7 +11,7 @@ declare
   fault text;
 begin
   if (enter.fencing_token between 1 and 9007199254740991 and fencing.is_resource(enter.resource)) is not true then
-    perform fencing.require_words(array[enter.resource], enter.fencing_token);
+    perform fencing.validate_fence_arguments(array[enter.resource], enter.fencing_token);
   end if;
   if proof is not null or exists (select from fencing.settings s where s.key = 'require_proof' and s.value = 'on') then
     fault := fencing.proof_fault(enter.resource, enter.fencing_token, proof);
@@ -20,7 +20,7 @@ begin
     end if;
   end if;
 
-  with mine as (  -- what this transaction has entered, only it could have changed
+  with mine as (  -- no row unless this transaction has entered the resource before
     select from fencing.guard g
      where g.resource = enter.resource and g.entered_xid = pg_current_xact_id() and g.entered_at = transaction_timestamp()
   ), entered as (
@@ -39,7 +39,7 @@ begin
   )
   select e.found_fencing_token into found_token from entered e;
   if found then
-    perform set_config('fencing.entered', pg_current_xact_id()::text, true);  -- chooses a message, opens nothing
+    perform set_config('fencing.entered', pg_current_xact_id()::text, true);  -- only selects the error message of a later refusal
     return found_token;
   end if;
 
@@ -54,8 +54,8 @@ begin
 end
 $$;
 comment on function fencing.enter(text, bigint, text) is
-  'Raises the fence of the resource to the token, opens the resource for this transaction, gives the fence that it found (0: none). '
-  'Equal tokens pass. Adds a write_applied row with detail.direct = true, which commits with the caller''s changes: one a transaction, and one more where it enters again with a higher token. Open until the transaction ends or the savepoint in which it was called is rolled back; may be called for several resources, in the order of their names. '
+  'Raises the fence of the resource to the token, opens the resource for this transaction, and returns the fence before the call (0: none). '
+  'An equal token is accepted. Adds a write_applied row with detail.direct = true, which commits with the caller''s changes: one in each transaction, and one more if it enters again with a higher token. The resource is open until the transaction ends or the savepoint in which enter was called is rolled back. May be called for several resources, in the order of their names. '
   'SQLSTATE FG412: the token is stale, DETAIL is JSON with resource, fencing_token, last_fencing_token; 22023: not a resource or a token from 1 to 2^53 - 1; '
-  'FG401: proof, the lease_id, is demanded and missing (require_proof) or does not hold; 40001 above read committed where the fence moved; 55P03: lock_timeout passed. '
+  'FG401: the proof (the lease_id) is required and missing (require_proof), or not valid; 40001 above read committed where another transaction raised the fence; 55P03: lock_timeout. '
   'Locks until the end of the transaction: the guard row.';

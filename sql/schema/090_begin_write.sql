@@ -1,4 +1,4 @@
--- begin_write: the gateway's way in. The fence, the opening and the history row in one call; the change follows in the same transaction.
+-- begin_write: the gateway's form of enter. One call checks the fence, opens the resources and adds the history's row; the change follows in the same transaction.
 
 create or replace function fencing.lock_guards(resources text[]) returns void
 language sql
@@ -6,10 +6,10 @@ set search_path = pg_catalog, pg_temp
 as $$
   insert into fencing.guard as g (resource, last_fencing_token)
   select distinct r collate "C", 0 from unnest(resources) as t (r) order by 1
-  on conflict on constraint guard_pkey do update set resource = excluded.resource where false;  -- locks, writes nothing
+  on conflict on constraint guard_pkey do update set resource = excluded.resource where false;  -- locks the row and writes nothing
 $$;
 comment on function fencing.lock_guards(text[]) is
-  'Locks the guard rows in the order of their names by bytes, adding missing ones with the fence 0. Waits also for a transaction that is just adding one. '
+  'Locks the guard rows in the order of their names by bytes, and adds missing ones with the fence 0. Also waits for a transaction that is adding one. '
   'Locks until the end of the transaction: those rows.';
 
 create or replace function fencing.begin_write_on_many(resources text[], fencing_token bigint, write_id uuid, owner text, principal text, trace_id text, detail jsonb)
@@ -49,7 +49,7 @@ begin
 end
 $$;
 comment on function fencing.begin_write_on_many(text[], bigint, uuid, text, text, text, jsonb) is
-  'The part of begin_write that can''t be one statement: several resources, or a refusal. Locks: the guard rows in the order of their names.';
+  'The part of begin_write that needs several statements: several resources, or a refusal. Locks: the guard rows in the order of their names.';
 
 create or replace function fencing.begin_write(resources text[], fencing_token bigint, write_id uuid, owner text, principal text, trace_id text, detail jsonb)
 returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
@@ -62,11 +62,11 @@ begin
     raise exception using errcode = '22004', message = 'a write has a write_id';
   end if;
   if cardinality(resources) = 1 and begin_write.fencing_token between 1 and 9007199254740991 and fencing.is_resource(resources[1]) then
-    null;  -- the common case, without a call
+    null;  -- the common case saves a call
   else
-    perform fencing.require_words(resources, begin_write.fencing_token);
+    perform fencing.validate_fence_arguments(resources, begin_write.fencing_token);
   end if;
-  perform set_config('fencing.write_id', begin_write.write_id::text, true);  -- narrows what is open, opens nothing
+  perform set_config('fencing.write_id', begin_write.write_id::text, true);  -- selects among the open resources, opens none
   if cardinality(resources) = 1 then
     return query
       with entered as (
@@ -93,16 +93,16 @@ begin
 end
 $$;
 comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb) is
-  'For gateways. Locks the guards; if the token is lower than any fence, opens none, adds a write_rejected row for each stale resource and answers accepted = false '
-  'on all rows (the caller commits, so that the refusal is kept). Else raises the fences, opens the resources for this write, and adds a write_applied row for each. '
-  'One row a resource, in the order of the names: found_token is the fence before, last_fencing_token the fence now. From here on the transaction''s changes are checked against '
-  'this write''s resources alone: an earlier write of the same batch is closed. A caller that undoes the write rolls back to a savepoint taken before this call. '
-  'SQLSTATE 22023: not a resource or not a token; 22004: no write_id; 55P03: lock_timeout passed. '
+  'For gateways. Locks the guard rows. If the token is lower than any fence, opens no resource, adds a write_rejected row for each stale resource and returns accepted = false '
+  'in all rows (the caller commits, so that the refusal is kept). Else raises the fences, opens the resources for this write, and adds a write_applied row for each. '
+  'One row for each resource, in the order of the names: found_token is the fence before, last_fencing_token the fence now. From now on the transaction''s changes are checked against '
+  'the resources of this write alone, no longer against those of an earlier write of the batch. To undo the write, the caller rolls back to a savepoint taken before this call. '
+  'SQLSTATE 22023: not a resource or not a token; 22004: no write_id; 55P03: lock_timeout. '
   'Locks until the end of the transaction: the guard rows in the order of their names by bytes.';
 
 create or replace function fencing.begin_writes(
   resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[], details jsonb[],
-  turns uuid[] default null)
+  open_for uuid[] default null)
 returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -110,22 +110,22 @@ as $$
 #variable_conflict use_column
 declare
   count constant integer := cardinality(resources);
-  turns constant uuid[] := coalesce(begin_writes.turns, begin_writes.write_ids);
+  open_for constant uuid[] := coalesce(begin_writes.open_for, begin_writes.write_ids);
 begin
   if (cardinality(fencing_tokens) = count and cardinality(write_ids) = count and cardinality(owners) = count and cardinality(principals) = count
-      and cardinality(trace_ids) = count and cardinality(details) = count and cardinality(turns) = count) is not true
-     or exists (select from unnest(resources, fencing_tokens, write_ids, turns) as t (r, token, write_id, turn)
-                 where (t.token between 1 and 9007199254740991 and fencing.is_resource(t.r) and t.write_id is not null and t.turn is not null) is not true) then
+      and cardinality(trace_ids) = count and cardinality(details) = count and cardinality(open_for) = count) is not true
+     or exists (select from unnest(resources, fencing_tokens, write_ids, open_for) as t (r, token, write_id, opened_write)
+                 where (t.token between 1 and 9007199254740991 and fencing.is_resource(t.r) and t.write_id is not null and t.opened_write is not null) is not true) then
     raise exception using errcode = '22023', message = 'begin_writes takes lists of one length, with a resource, a token and a write_id each';
   end if;
-  perform set_config('fencing.write_id', '', true);  -- none of them is open before the caller says whose turn it is
+  perform set_config('fencing.write_id', '', true);  -- none of the resources is open before the caller selects a write_id
   return query
     with given as (
-      select t.* from unnest(resources, fencing_tokens, write_ids, owners, principals, trace_ids, details, turns) with ordinality
-                      as t (resource, token, write_id, owner, principal, trace_id, detail, turn, place)
+      select t.* from unnest(resources, fencing_tokens, write_ids, owners, principals, trace_ids, details, open_for) with ordinality
+                      as t (resource, token, write_id, owner, principal, trace_id, detail, opened_write, place)
     ), entered as (
       insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
-      select n.resource, n.token, pg_current_xact_id(), transaction_timestamp(), n.turn::text from given n order by n.resource collate "C"
+      select n.resource, n.token, pg_current_xact_id(), transaction_timestamp(), n.opened_write::text from given n order by n.resource collate "C"
       on conflict on constraint guard_pkey do update
         set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
             entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
@@ -142,9 +142,9 @@ begin
 end
 $$;
 comment on function fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[], uuid[]) is
-  'begin_write for many writes at once, each on one resource, no resource twice: the lists'' n-th items are one write. Raises the fences, opens the resources and adds a write_applied row '
-  'for each. None can change anything before set_config(''fencing.write_id'', its turn, true) says that it is its turn: its own write_id (turns not given), or that of one of them for several, '
-  'which are then not kept apart here: the caller answers for what each of them reaches. One row a write, in the lists'' order. A stale one has accepted = false '
-  'and is not in the history: the caller rolls back, leaves it out, and gives it to begin_write, which records it. '
-  'SQLSTATE 22023: not a resource, not a token, no write_id, or lists of different lengths; 21000: a resource twice; 55P03: lock_timeout passed. '
+  'begin_write for many writes at once, each on one resource, no resource twice: the n-th items of the lists are one write. Raises the fences, opens the resources and adds a write_applied row '
+  'for each. A resource can be changed only after set_config(''fencing.write_id'', open_for, true) has selected the write_id for which it is open: that of its own write (open_for not given), or that of one write for '
+  'several; the guard then does not separate those, and the caller has to make sure that each changes only its own resource. One row for each write, in the order of the lists. A stale write has accepted = false '
+  'and no row in the history: the caller rolls back, leaves it out, and passes it to begin_write, which records it. '
+  'SQLSTATE 22023: not a resource, not a token, no write_id, or lists of different lengths; 21000: a resource twice; 55P03: lock_timeout. '
   'Locks until the end of the transaction: the guard rows in the order of their names by bytes.';

@@ -1,4 +1,4 @@
--- Outcomes kept under the caller's Idempotency-Key: a write sent again gets the first one's outcome in place of a second execution.
+-- Outcomes kept under the caller's Idempotency-Key: a write that is sent again gets the outcome of the first one instead of being executed again.
 
 create table if not exists fencing.kept_outcome (
   principal   text collate "C" not null,
@@ -10,7 +10,7 @@ create table if not exists fencing.kept_outcome (
 );
 do $$
 begin
-  -- Not `if not exists`, which locks the table against writers before it looks.
+  -- Not `create index if not exists`, which locks the table against writers before it looks for the index.
   if to_regclass('fencing.kept_outcome_expires_at_idx') is null then
     create index kept_outcome_expires_at_idx on fencing.kept_outcome (expires_at);
   end if;
@@ -18,11 +18,11 @@ end
 $$;
 comment on table fencing.kept_outcome is
   'The first outcome of each write that came with an Idempotency-Key, committed together with the write, or with the record of its refusal. Written only by functions of this schema, granted to no one.';
-comment on column fencing.kept_outcome.principal is 'Whose key it is: two principals may use the same one.';
-comment on column fencing.kept_outcome.key is 'The key as the caller chose it.';
-comment on column fencing.kept_outcome.fingerprint is 'SHA-256 of what was asked for, so that the key is of no use for anything else.';
-comment on column fencing.kept_outcome.outcome is 'What the gateway answers from, as it wrote it down.';
-comment on column fencing.kept_outcome.expires_at is 'From then on the key is as if it had never been used; forget_outcomes() deletes the row.';
+comment on column fencing.kept_outcome.principal is 'The principal that used the key; two principals may use the same key.';
+comment on column fencing.kept_outcome.key is 'The key that the caller chose.';
+comment on column fencing.kept_outcome.fingerprint is 'SHA-256 of the request, so that the key can''t be used for another request.';
+comment on column fencing.kept_outcome.outcome is 'The outcome, in the gateway''s own format.';
+comment on column fencing.kept_outcome.expires_at is 'From then on the key counts as unused; forget_outcomes() deletes the row.';
 
 create or replace function fencing.find_outcomes(principals text[], keys text[], fingerprints bytea[]) returns table (state text, outcome text)
 language sql stable security definer
@@ -31,13 +31,13 @@ as $$
   select case when o.fingerprint = t.fingerprint then 'kept' when o.fingerprint is not null then 'other' else 'new' end,
          case when o.fingerprint = t.fingerprint then o.outcome end
     from unnest($1, $2, $3) with ordinality as t (principal, key, fingerprint, place)
-    left join lateral (  -- by the index, one by one, also where the plan was made while the table was small
+    left join lateral (  -- makes the planner use the index for each key, also for a plan made while the table was small
       select k.fingerprint, k.outcome from fencing.kept_outcome k
        where k.principal = t.principal collate "C" and k.key = t.key collate "C" and k.expires_at > statement_timestamp() offset 0) o on true
    order by t.place;
 $$;
 comment on function fencing.find_outcomes(text[], text[], bytea[]) is
-  'For gateways: as claim_keys, but only looks: a new key is nobody''s, and one that is under way is new. To write, claim_keys comes first. Locks: none.';
+  'For gateways: looks up outcomes as claim_keys does, without claiming the keys; a key that another transaction has claimed is new. Before a write the keys have to be claimed. Locks: none.';
 
 create or replace function fencing.claim_keys(principals text[], keys text[], fingerprints bytea[]) returns table (state text, outcome text)
 language plpgsql security definer
@@ -56,7 +56,7 @@ begin
   locks := array(select hashtextextended(t.principal || E'\n' || t.key, 0) from unnest(principals, keys) with ordinality as t (principal, key, place) order by t.place);
   locked := array(select pg_try_advisory_xact_lock(t.lock) from unnest(locks) with ordinality as t (lock, place) order by t.place);
   if false = any (locked) then
-    -- Any login can take an advisory lock, and could keep a key from being used: only what a gateway holds counts. Without the lock keep_outcomes() still lets one write through alone.
+    -- Any login can take an advisory lock and could so block a key: only locks of gateways count. Without the lock keep_outcomes() still lets only one write commit.
     locked := array(
       select t.locked or pg_try_advisory_xact_lock(t.lock) or not exists (
                select from pg_locks l join pg_stat_activity a on a.pid = l.pid
@@ -64,7 +64,7 @@ begin
                   and l.classid = ((t.lock >> 32) & 4294967295)::oid and l.objid = (t.lock & 4294967295)::oid and pg_has_role(a.usesysid, 'fencing_gateway', 'member'))
         from unnest(locks, locked) with ordinality as t (lock, locked, place) order by t.place);
   end if;
-  -- A statement of its own: whatever was committed before a lock came free is seen.
+  -- A separate statement, whose snapshot includes everything committed before a lock was released.
   return query
     select case when o.fingerprint = t.fingerprint then 'kept' when o.fingerprint is not null then 'other'
                 when t.locked and t.nth = 1 then 'new' else 'running' end,
@@ -78,9 +78,9 @@ begin
 end
 $$;
 comment on function fencing.claim_keys(text[], text[], bytea[]) is
-  'For gateways, first thing in the transaction of writes that have keys; the lists'' n-th items are one write. One row each, in order. new: the key is this transaction''s, and nobody else gets it until '
-  'the transaction ends; kept: outcome is what the first write with this key came to; other: the key was used for another request; running: another transaction has it, or an earlier item of '
-  'the lists. Never waits. An advisory lock that others than gateways hold counts for nothing. Read committed only; elsewhere keep_outcomes raises. SQLSTATE 22023: not such lists. Locks until the end of the transaction: an advisory lock a key.';
+  'For gateways, at the beginning of a transaction of writes that have keys; the n-th items of the lists are one write. One row each, in order. new: this transaction has claimed the key until '
+  'it ends; kept: outcome is that of the first write with this key; other: the key was used for another request; running: another transaction, or an earlier item of the lists, has claimed it. '
+  'Never waits. Advisory locks of sessions that are not gateways are ignored. Read committed only; at other levels keep_outcomes raises. SQLSTATE 22023: lists of another form. Locks until the end of the transaction: an advisory lock for each key.';
 
 create or replace function fencing.keep_outcomes(principals text[], keys text[], fingerprints bytea[], outcomes text[], keep_for_ms bigint) returns void
 language plpgsql security definer
@@ -105,8 +105,8 @@ begin
 end
 $$;
 comment on function fencing.keep_outcomes(text[], text[], bytea[], text[], bigint) is
-  'For gateways: keeps the outcomes of writes whose keys this transaction has claimed, for keep_for_ms. SQLSTATE 40001: an outcome is kept there already (the key was not claimed, or not at read '
-  'committed); 22023: an outcome has more than 1 MiB; 23502: something is null. Locks until the end of the transaction: the rows.';
+  'For gateways: keeps the outcomes of writes whose keys this transaction has claimed, for keep_for_ms. SQLSTATE 40001: an outcome is kept under the key already (the key was not claimed, or not at read '
+  'committed); 22023: an outcome has more than 1 MiB; 23502: a value is null. Locks until the end of the transaction: the rows.';
 
 create or replace function fencing.forget_outcomes(most integer) returns integer
 language plpgsql security definer
@@ -123,5 +123,5 @@ begin
 end
 $$;
 comment on function fencing.forget_outcomes(integer) is
-  'For gateways: deletes outcomes whose time is over, the oldest first and at most so many, and gives how many. Passes over what another transaction has locked, and locks nothing that a write waits '
-  'for but a key whose time is over. Locks until the end of the transaction: the deleted rows.';
+  'For gateways: deletes expired outcomes, the oldest first and at most that many, and returns their number. Skips rows that another transaction has locked. A write waits for it only if it uses '
+  'an expired key. Locks until the end of the transaction: the deleted rows.';

@@ -1,4 +1,4 @@
--- Raising a fence without writing (fenced reads, fence_on_grant, seals), repairing one, and finding out whether a write landed.
+-- Raising a fence without writing (fenced reads, fence_on_grant, seals), repairing a fence, and finding out whether a write was committed.
 
 create or replace function fencing.raise_fences(resources text[], to_token bigint, owner text, principal text, trace_id text, reason text)
 returns table (resource text, found_token bigint, last_fencing_token bigint)
@@ -11,7 +11,7 @@ begin
     raise exception using errcode = '22023',
       message = format('a fence is raised to an integer from 1 to 2^53, the seal of the last token, not to %s', coalesce(to_token::text, 'null'));
   end if;
-  perform fencing.require_words(resources, 1);
+  perform fencing.validate_fence_arguments(resources, 1);
   perform fencing.lock_guards(resources);
   return query
     with found as (
@@ -30,8 +30,8 @@ begin
 end
 $$;
 comment on function fencing.raise_fences(text[], bigint, text, text, text, text) is
-  'For gateways. Raises each fence to to_token (a seal: token + 1) and adds fence_raised where it raised something; never lowers one, opens nothing. '
-  'One row a resource, in the order of the names: the fence before and now. SQLSTATE 22023: not a resource, or to_token not from 1 to 2^53; 55P03: lock_timeout passed. '
+  'For gateways. Raises each fence to to_token (for a seal: token + 1) and adds fence_raised for each that it raised; never lowers a fence and opens no resource. '
+  'One row for each resource, in the order of the names: the fence before and now. SQLSTATE 22023: not a resource, or to_token not from 1 to 2^53; 55P03: lock_timeout. '
   'Locks until the end of the transaction: the guard rows in the order of their names by bytes.';
 
 create or replace function fencing.repair_fence(resource text, to_token bigint, principal text, trace_id text, reason text)
@@ -46,7 +46,7 @@ begin
   if to_token is null or to_token not between 0 and 9007199254740992 or coalesce(btrim(reason), '') = '' then
     raise exception using errcode = '22023', message = 'a fence is repaired for a reason, and to an integer from 0 to 2^53';
   end if;
-  perform fencing.require_words(array[repair_fence.resource], 1);
+  perform fencing.validate_fence_arguments(array[repair_fence.resource], 1);
   perform fencing.lock_guards(array[repair_fence.resource]);
   select g.last_fencing_token into found_fence from fencing.guard g where g.resource = repair_fence.resource;
   update fencing.guard g set last_fencing_token = to_token where g.resource = repair_fence.resource;
@@ -57,8 +57,8 @@ begin
 end
 $$;
 comment on function fencing.repair_fence(text, bigint, text, text, text) is
-  'For gateways, on behalf of an operator: sets the fence to any value, the only way down. Adds fence_raised with detail.repair = true, the fence before and the reason. '
-  'Whoever lowers a fence lets older holders write again. SQLSTATE 22023: no reason, not a resource, not a token. Locks until the end of the transaction: the guard row.';
+  'For gateways, on behalf of an operator: sets the fence to any value; nothing else can lower a fence. Adds fence_raised with detail.repair = true, the fence before and the reason. '
+  'A lower fence lets older holders write again. SQLSTATE 22023: no reason, not a resource, not a token. Locks until the end of the transaction: the guard row.';
 
 create or replace function fencing.write_landed(write_id uuid, resource text) returns boolean
 language plpgsql security definer
@@ -66,13 +66,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  perform fencing.require_words(array[write_landed.resource], 1);
+  perform fencing.validate_fence_arguments(array[write_landed.resource], 1);
   perform fencing.lock_guards(array[write_landed.resource]);
   return exists (select from fencing.history h
                   where h.write_id = write_landed.write_id and h.resource = write_landed.resource and h.event = 'write_applied');
 end
 $$;
 comment on function fencing.write_landed(uuid, text) is
-  'For gateways whose connection broke during commit: waits until the transaction that has the resource''s guard ends, then says whether the write is in the history. '
-  'The answer false is final only if begin_write had answered on the broken connection: a statement that the server has not yet read holds no lock. '
-  'Read committed only. SQLSTATE 55P03: lock_timeout passed, nothing is known. Locks until the end of the transaction: the guard row.';
+  'For gateways whose connection broke during COMMIT: waits until the transaction that has locked the resource''s guard row ends, then returns whether the write is in the history. '
+  'False is final only if begin_write had answered on the broken connection: a statement that the server has not read yet holds no lock. '
+  'Read committed only. SQLSTATE 55P03: lock_timeout; the outcome is unknown. Locks until the end of the transaction: the guard row.';

@@ -1,4 +1,4 @@
--- Sealing the tokens of writes in the transaction that they are made in.
+-- Seals the tokens of writes in the transaction of the writes.
 
 create or replace function fencing.seal_writes(resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[]) returns void
 language plpgsql security definer
@@ -22,6 +22,6 @@ begin
 end
 $$;
 comment on function fencing.seal_writes(text[], bigint[], uuid[], text[], text[], text[]) is
-  'For gateways: seals tokens in the transaction of the writes that were their last, behind those writes: raises the fence of each resource from its token to token + 1, and adds fence_raised, with the '
-  'write_id. The lists'' n-th items are one resource of one write. Touches only resources that this transaction has entered with that token: a fence that stands higher shuts the token out already. '
-  'Waits for nobody. Locks until the end of the transaction: the guard rows, which the transaction has.';
+  'For gateways: seals tokens after their last writes, in the same transaction: raises the fence of each resource from its token to token + 1, and adds fence_raised with the '
+  'write_id. The n-th items of the lists are one resource of one write. Changes only resources that this transaction has entered with that token: a higher fence refuses the token already. '
+  'Does not wait. Locks until the end of the transaction: the guard rows, which the transaction has locked before.';

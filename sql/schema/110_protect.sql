@@ -1,7 +1,7 @@
--- protect and unprotect: from now on the rows of a table change only in a transaction that entered their resource.
+-- protect and unprotect: the rows of a protected table change only in a transaction that entered their resource.
 
 create sequence if not exists fencing.check_id_seq as bigint;
-comment on sequence fencing.check_id_seq is 'Numbers the check functions, so that a name is never used twice, not even after a dump was restored.';
+comment on sequence fencing.check_id_seq is 'Numbers the check functions, so that no name is used twice, even after a dump was restored.';
 
 create table if not exists fencing.protected (
   relation            regclass primary key,
@@ -14,15 +14,15 @@ create table if not exists fencing.protected (
   expression_objects  text[],
   row_expression      text
 );
-comment on table fencing.protected is 'What is protected, and how. The triggers on the tables do the work; this is the operator''s list.';
+comment on table fencing.protected is 'The protected tables. The triggers on the tables do the checks; this is the list for the operator and for guard_faults().';
 comment on column fencing.protected.relation is 'The table, or the root of a partitioned table.';
-comment on column fencing.protected.resource_expression is 'Gives the resource of a row from its columns.';
-comment on column fencing.protected.mode is 'enforce refuses; observe records what it would have refused and lets it through.';
+comment on column fencing.protected.resource_expression is 'Computes the resource of a row from its columns.';
+comment on column fencing.protected.mode is 'enforce refuses changes that are not covered; observe allows and records them.';
 comment on column fencing.protected.check_function is 'The trigger function in this schema that protect() generated for the table.';
 comment on column fencing.protected.protected_at is 'When protect() was last called.';
 comment on column fencing.protected.protected_by is 'Who called it.';
-comment on column fencing.protected.relation_name is 'The table''s name then, with its schema: a table made anew under it is another one, and not protected.';
-comment on column fencing.protected.expression_objects is 'Functions, operators and types that the expression uses and PostgreSQL did not bring, as kind and identity.';
+comment on column fencing.protected.relation_name is 'The table''s name at that time, with its schema: a new table of the same name is not protected.';
+comment on column fencing.protected.expression_objects is 'Functions, operators and types that the expression uses, except PostgreSQL''s own, as kind and identity.';
 comment on column fencing.protected.row_expression is 'The expression as PostgreSQL prints it, over a row called fencing_row: what the check function evaluates.';
 
 create or replace function fencing.require_protectable(relation regclass) returns void
@@ -64,8 +64,8 @@ as $$
    where r.oid not in (select n.nspowner from pg_namespace n where n.nspname = 'fencing' union all select c.relowner from pg_class c where c.oid = relation);
 $$;
 comment on function fencing.foreign_owner(text, regclass) is
-  'Who owns what an expression uses (a line of expression_objects), where that is neither the owner of the schema nor of the table nor a superuser: it could change what the expression gives, and run code '
-  'with the rights of whoever writes. Locks: none.';
+  'The owner of an object that an expression uses (an item of expression_objects), unless that is the owner of the schema, the owner of the table or a superuser: such an owner could change the result of the expression, and run code '
+  'with the rights of the writing role. Locks: none.';
 
 create or replace function fencing.expression_objects(probe regclass) returns text[]
 language sql stable
@@ -102,7 +102,7 @@ as $$
    where o.oid >= 16384;  -- the server's own are below
 $$;
 comment on function fencing.expression_objects(regclass) is
-  'The functions, operators and types that a view''s expression uses, also as conversions of its columns'' types, but for PostgreSQL''s own: kind and identity. Locks: none.';
+  'The functions, operators and types that a view''s expression uses, including the conversions of its columns'' types, except PostgreSQL''s own: kind and identity. Locks: none.';
 
 create or replace function fencing.require_resource_expression(relation regclass, resource_expression text, out objects text[], out row_expression text)
 language plpgsql
@@ -149,8 +149,8 @@ begin
 end
 $$;
 comment on function fencing.require_resource_expression(regclass, text) is
-  'Raises 22023 with the reason unless the expression is immutable, over the table''s own columns, of type text, and uses nothing that others own than the owners of the schema and of the table, and superusers. '
-  'Gives what it uses, and the expression over a row called fencing_row. Locks: the table, access share.';
+  'Raises 22023 with the reason unless the expression is immutable, uses only the table''s own columns, is of type text, and uses only objects of the owners of the schema and of the table and of superusers. '
+  'Returns those objects, and the expression over a row called fencing_row. Locks: the table, access share.';
 
 create or replace function fencing.code_rights(relation regclass) returns table (target regclass, privilege text, grantee text)
 language sql stable
@@ -164,8 +164,8 @@ as $$
    where a.privilege_type in ('TRIGGER', 'REFERENCES') and a.grantee <> c.relowner;
 $$;
 comment on function fencing.code_rights(regclass) is
-  'Who but the owner has TRIGGER or REFERENCES on the table or its partitions. Triggers, and those of tables that a foreign key''s cascade reaches, run with the rights of whoever writes, '
-  'and a gateway may lower fences. Locks: none.';
+  'The roles other than the owner that have TRIGGER or REFERENCES on the table or its partitions. Triggers on the table, and on tables that a foreign key''s cascade reaches, run with the rights of the writing role, '
+  'and a gateway''s role may lower fences. Locks: none.';
 
 create or replace function fencing.take_code_rights(relation regclass) returns void
 language plpgsql
@@ -180,7 +180,7 @@ begin
   end loop;
 end
 $$;
-comment on function fencing.take_code_rights(regclass) is 'Takes what code_rights() names. Locks: none.';
+comment on function fencing.take_code_rights(regclass) is 'Revokes the privileges that code_rights() returns. Locks: none.';
 
 create or replace function fencing.remove_checks(relation regclass) returns void
 language plpgsql
@@ -212,7 +212,7 @@ begin
   end loop;
 end
 $$;
-comment on function fencing.remove_checks(regclass) is 'Drops the triggers that protect() made and their function. Locks: the table and its partitions, access exclusive.';
+comment on function fencing.remove_checks(regclass) is 'Drops the triggers that protect() created, and their function. Locks: the table and its partitions, access exclusive.';
 
 create or replace function fencing.protect(relation regclass, resource_expression text, mode text default 'enforce') returns void
 language plpgsql
@@ -249,11 +249,11 @@ begin
 end
 $$;
 comment on function fencing.protect(regclass, text, text) is
-  'From the commit on, rows of the table change only in a transaction that entered their resource, old and new row alike; TRUNCATE is refused. Whoever connects, '
-  'also where session_replication_role = replica. Mode observe lets all through and records it as write_rejected with detail.observed = true. '
-  'Takes the privileges TRIGGER and REFERENCES from everyone but the owner. To be called again after a change of the expression, the mode or a column''s name. A partitioned table is protected at its root: every partition is covered, also against direct writes, '
-  'also those attached later; only TRUNCATE of a partition attached later is not refused until protect() is called again. '
-  'The expression is evaluated with the rights of whoever writes. '
+  'From the commit on, rows of the table change only in a transaction that entered their resource (that of the old and of the new row); TRUNCATE is refused. This holds for every role, '
+  'also with session_replication_role = replica. Mode observe allows such changes and records them as write_rejected with detail.observed = true. '
+  'Revokes the privileges TRIGGER and REFERENCES of all roles but the owner. Has to be called again after a change of the expression, the mode or a column''s name. A partitioned table is protected at its root: every partition is covered, also against direct writes '
+  'and if it is attached later; only TRUNCATE of a partition attached later is allowed until protect() is called again. '
+  'The expression is evaluated with the rights of the writing role. '
   'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used, also for what others own in it, or the mode is unknown; 42809, 0A000: not a table that can be protected. '
   'Locks until the end of the transaction: the table and its partitions, access exclusive.';
 
@@ -272,4 +272,4 @@ begin
 end
 $$;
 comment on function fencing.unprotect(regclass) is
-  'Removes all that protect() made. The fences stay. SQLSTATE 42704: the table is not protected. Locks until the end of the transaction: the table and its partitions, access exclusive.';
+  'Removes everything that protect() created. The fences stay. SQLSTATE 42704: the table is not protected. Locks until the end of the transaction: the table and its partitions, access exclusive.';

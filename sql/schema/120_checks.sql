@@ -1,9 +1,9 @@
--- What protect() generates. Ordinary tables get statement triggers, which check a whole batch at once; partitioned tables get row triggers,
--- because PostgreSQL clones those to every partition, also to those attached later, and so covers writes that name a partition.
+-- The triggers that protect() creates. Ordinary tables have statement triggers, which check all rows of a statement at once; partitioned tables have row triggers,
+-- because PostgreSQL clones those to every partition, also to those attached later, so that writes that name a partition are checked too.
 --
--- Two triggers, one right behind the other. The first, fencing_check_*, finds the resources of the changed rows. It evaluates the expression, and with it what others may have made (functions, conversions of
--- types), so it has the rights of whoever writes and no more. The second, fencing_verify_*, has the owner's rights, which it needs to read the guard, and evaluates nothing of anybody's: it gets the
--- resources as text, in a setting that it empties. A trigger whose name sorts between theirs could set it: protect() refuses one, as do the event triggers, and guard_faults() names it.
+-- Two triggers run one after the other. The first, fencing_check_*, finds the resources of the changed rows. It evaluates the expression, and so code that others may have written (functions, conversions of
+-- types), so it has only the rights of the writing role. The second, fencing_verify_*, has the owner's rights, which it needs to read the guard, and evaluates no code of others: it gets the
+-- resources as text, in a setting that it empties. A trigger whose name sorts between theirs could change that setting: protect() and the event triggers refuse one, and guard_faults() names it.
 
 create or replace function fencing.bounded_text_of(expression text) returns text
 language sql immutable
@@ -12,7 +12,7 @@ as $$
   select format($e$case when octet_length(%1$s) > 200 then left(%1$s, 200) || '... (' || octet_length(%1$s)::text || ' bytes)' else %1$s end$e$, expression)
 $$;
 comment on function fencing.bounded_text_of(text) is
-  'The text of an expression that does what bound_text does, for check functions: whoever writes may call none of this schema. Locks: none.';
+  'The text of an expression that does what bound_text does, for check functions: the writing role may call no function of this schema. Locks: none.';
 
 create or replace function fencing.check_body(row_expression text, by_row boolean) returns text
 language sql immutable
@@ -87,7 +87,7 @@ as $$  -- in the form of pg_proc.proconfig
                 'IntervalStyle=postgres', 'TimeZone=utc'])
 $$;
 comment on function fencing.check_settings() is
-  'The settings under which a resource expression is evaluated: all that change the text of an immutable expression, so that no caller''s setting makes one resource look like another. Locks: none.';
+  'The settings with which a resource expression is evaluated: all settings that change the text of an immutable expression, so that no caller''s setting makes one resource look like another. Locks: none.';
 
 create or replace function fencing.create_check_function(check_function name, row_expression text, by_row boolean) returns void
 language plpgsql
@@ -147,7 +147,7 @@ begin
 end
 $$;
 comment on function fencing.verify_change() is
-  'Trigger: refuses changes of rows whose resource this transaction has not entered, or records them in mode observe. The resources come from the trigger before it, as text. '
+  'Trigger: refuses changes of rows whose resource this transaction has not entered, or records them in mode observe. The trigger before it passes the resources as text. '
   'SQLSTATE FG428, FG403. Locks: none.';
 
 create or replace function fencing.expected_triggers(by_row boolean, mode text, check_function name) returns table (name name, function name, kind integer, argument text, tables text)
@@ -170,7 +170,7 @@ as $$  -- kind as in pg_trigger.tgtype: 1 a row, 2 before, 4 insert, 8 delete, 1
   union all
   select 'fencing_check_truncate', 'check_truncate', 34, mode, null;
 $$;
-comment on function fencing.expected_triggers(boolean, text, name) is 'The triggers of a protected table, of each partition too where they go by row. Locks: none.';
+comment on function fencing.expected_triggers(boolean, text, name) is 'The triggers that a protected table must have; row triggers also on each partition. Locks: none.';
 
 create or replace function fencing.triggers_between(relation regclass) returns setof name
 language sql stable
@@ -181,7 +181,7 @@ as $$
      and t.tgname not in (select x.name from fencing.expected_triggers(false, '', '') x union all select x.name from fencing.expected_triggers(true, '', '') x);
 $$;
 comment on function fencing.triggers_between(regclass) is
-  'Triggers of others that would run between the two of protect(), which fire in the order of their names, and so could change what the first hands to the second. Locks: none.';
+  'Other triggers that would run between the two of protect() (triggers fire in the order of their names) and so could change what the first passes to the second. Locks: none.';
 
 create or replace function fencing.create_checks(relation regclass, by_row boolean, mode text, check_function name) returns void
 language plpgsql
@@ -201,7 +201,7 @@ begin
   end loop;
 end
 $$;
-comment on function fencing.create_checks(regclass, boolean, text, name) is 'The checks of a table: by row for a partitioned one, else by statement. Locks: the table and its partitions, access exclusive.';
+comment on function fencing.create_checks(regclass, boolean, text, name) is 'Creates the check triggers of a table: row triggers for a partitioned table, else statement triggers. Locks: the table and its partitions, access exclusive.';
 
 create or replace function fencing.check_truncate() returns trigger
 language plpgsql security definer
@@ -216,7 +216,7 @@ begin
   return null;
 end
 $$;
-comment on function fencing.check_truncate() is 'Trigger: refuses TRUNCATE of a protected table, for it touches every resource at once. SQLSTATE FG403. Locks: none.';
+comment on function fencing.check_truncate() is 'Trigger: refuses TRUNCATE of a protected table, because it changes every resource at once. SQLSTATE FG403. Locks: none.';
 
 create or replace function fencing.create_truncate_checks(relation regclass, mode text) returns void
 language plpgsql
@@ -233,4 +233,4 @@ begin
   end loop;
 end
 $$;
-comment on function fencing.create_truncate_checks(regclass, text) is 'The refusal of TRUNCATE, on the table and on every partition. Locks: those, access exclusive.';
+comment on function fencing.create_truncate_checks(regclass, text) is 'Creates the triggers that refuse TRUNCATE of the table and of every partition. Locks: those, access exclusive.';

@@ -1,5 +1,5 @@
--- How a protected table comes open without unprotect(): checks taken away or replaced by others, a parent or child that is not checked, a table made anew under the name. Each is named (guard_faults), and refused
--- by event triggers where the installing role may create some, which only a superuser may.
+-- Changes that would open a protected table without unprotect(): checks dropped or replaced, a parent or child that is not checked, a new table of the same name. guard_faults() names each, and event triggers
+-- refuse it if the installing role is a superuser, because only a superuser may create event triggers.
 
 create or replace function fencing.table_faults() returns table (relation oid, other oid, about text, fault text)
 language sql stable
@@ -46,7 +46,7 @@ as $$
    where c.oid not in (select g.oid from tables g);
 $$;
 comment on function fencing.table_faults() is
-  'What keeps the checks of a protected table from being reached. relation: the table; other: a second one that takes part; about: trigger, parent, name, or history, whose triggers are the guard''s own. Locks: none.';
+  'The states in which changes of a protected table are not checked. relation: the table; other: a second table that is involved; about: trigger, parent, name, or history, whose triggers belong to the guard itself. Locks: none.';
 
 create or replace function fencing.refuse_openings() returns event_trigger
 language plpgsql security definer
@@ -72,7 +72,7 @@ begin
   if touched = '{}' then
     return;
   end if;
-  -- Checks may be switched off and on by a superuser, who can do it in any case: pg_restore --data-only --disable-triggers needs it.
+  -- A superuser may disable and enable the checks, and could do so in any case: pg_restore --data-only --disable-triggers needs it.
   select f.fault into found_fault from fencing.table_faults() f
    where (f.relation = any (touched) or f.other = any (touched))
      and f.about <> 'history' and case f.about when 'trigger' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER', 'DROP TRIGGER')
@@ -85,5 +85,5 @@ begin
 end
 $$;
 comment on function fencing.refuse_openings() is
-  'Event trigger: refuses what table_faults() would name afterwards, and the dropping of a protected table. protect() and unprotect() are not concerned: they take the table off the list before they begin. '
+  'Event trigger: refuses a command after which table_faults() would name a fault, and the dropping of a protected table. protect() and unprotect() are not affected: they first remove the table from the list. '
   'SQLSTATE 55000. Locks: none.';

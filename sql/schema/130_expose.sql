@@ -1,4 +1,4 @@
--- What the HTTP interface may touch, and under which name.
+-- The tables and functions of the HTTP interface, and their names there.
 
 create table if not exists fencing.exposed (
   name       text primary key check (name ~ '^[A-Za-z_][A-Za-z0-9_]{0,62}$'),
@@ -14,7 +14,7 @@ comment on column fencing.exposed.name is 'The name in /v1/tables/{name} and /v1
 comment on column fencing.exposed.relation is 'The table or view, null for a function.';
 comment on column fencing.exposed.function is 'The function as name(argument types) with its schema, null for a table; as text, because pg_upgrade accepts no regprocedure.';
 comment on column fencing.exposed.operations is 'Which of select, insert, update, delete.';
-comment on column fencing.exposed.columns is 'The columns that can be read and written, null: all, also those added later.';
+comment on column fencing.exposed.columns is 'The columns that can be read and written; null: all, also columns added later.';
 comment on column fencing.exposed.exposed_at is 'When it was exposed.';
 
 create or replace function fencing.grant_table(relation regclass) returns void
@@ -43,7 +43,7 @@ begin
   end loop;
 end
 $$;
-comment on function fencing.grant_table(regclass) is 'Grants fencing_gateway exactly what is exposed of the table, under whatever names. Locks: none.';
+comment on function fencing.grant_table(regclass) is 'Grants fencing_gateway exactly what is exposed of the table, under all names together. Locks: none.';
 
 create or replace function fencing.base_type(type oid) returns oid
 language sql stable
@@ -56,7 +56,7 @@ as $$
   )
   select b.oid from base b where b.typbasetype = 0;
 $$;
-comment on function fencing.base_type(oid) is 'What a domain is made of, also through other domains; of every other type the type itself. Locks: none.';
+comment on function fencing.base_type(oid) is 'The base type of a domain, also through other domains; for every other type the type itself. Locks: none.';
 
 create or replace function fencing.operator_schema(type oid) returns regnamespace
 language sql stable
@@ -73,8 +73,8 @@ as $$
    limit 1;
 $$;
 comment on function fencing.operator_schema(oid) is
-  'Where the type, or what its domain is made of, brings comparisons of its own (citext, hstore, ltree): the schema of its =; null where those of pg_catalog apply. '
-  'Gateways have no such schema in their search_path and would compare otherwise than psql does. Locks: none.';
+  'The schema of the operator = of the type, or of its base type, if it has comparison operators of its own (citext, hstore, ltree); null where those of pg_catalog apply. '
+  'Gateways do not have that schema in their search_path, and would else compare in another way than psql. Locks: none.';
 
 create or replace function fencing.grant_types(types oid[]) returns void
 language plpgsql
@@ -93,7 +93,7 @@ begin
 end
 $$;
 comment on function fencing.grant_types(oid[]) is
-  'Grants fencing_gateway usage of the schemas of these types and of their operators, where it has none. Locks: none.';
+  'Grants fencing_gateway usage of the schemas of these types and of their operators, where it does not have it. Locks: none.';
 
 create or replace function fencing.require_name(name text, target text, replace boolean) returns void
 language plpgsql stable
@@ -111,7 +111,7 @@ begin
 end
 $$;
 comment on function fencing.require_name(text, text, boolean) is
-  'Raises 42710 where the name in the HTTP interface stands for something else that still exists, unless that is to be replaced. Locks: none.';
+  'Raises 42710 if another table or function that still exists is exposed under the name, unless replace is true. Locks: none.';
 
 create or replace function fencing.expose_table(
   relation regclass, name text default null, operations text[] default '{select,insert,update,delete}', columns text[] default null, replace boolean default false) returns void
@@ -149,9 +149,9 @@ begin
 end
 $$;
 comment on function fencing.expose_table(regclass, text, text[], text[], boolean) is
-  'Lets gateways serve the table or view under that name (its own by default) with these operations and columns (null: all), and grants fencing_gateway just that, '
-  'with usage of the schemas of table and types; takes the privileges TRIGGER and REFERENCES from everyone but the owner. Update and delete need select too, for their conditions. '
-  'Called again for the same table, it replaces what was exposed; a name that stands for something else it takes only with replace => true. Running gateways hear of it when the transaction commits. The caller installed the schema and owns the table. '
+  'Lets gateways serve the table or view under that name (its own by default) with these operations and columns (null: all), and grants fencing_gateway exactly these privileges, '
+  'with usage of the schemas of table and types. Revokes the privileges TRIGGER and REFERENCES of all roles but the owner. Update and delete need select too, for their conditions. '
+  'Another call for the same table replaces what was exposed; a name that is used for something else is taken only with replace => true. Running gateways are notified when the transaction commits. The caller installed the schema and owns the table. '
   'SQLSTATE 42809: not a table; 0A000: one of fencing''s or PostgreSQL''s own; 42703: no such column; 42710: the name is taken; 23514: a bad name or operation. Locks: none that writers wait for.';
 
 create or replace function fencing.expose_function(function regprocedure, name text default null, replace boolean default false) returns void
@@ -187,7 +187,7 @@ begin
 end
 $$;
 comment on function fencing.expose_function(regprocedure, text, boolean) is
-  'Lets gateways call the function under that name (its own by default) and grants fencing_gateway execute. Arguments are passed by name. A name that stands for something else it takes only with replace => true. '
+  'Lets gateways call the function under that name (its own by default) and grants fencing_gateway execute. Arguments are passed by name. A name that is used for something else is taken only with replace => true. '
   'SQLSTATE 42809: not a function; 0A000: an argument without a name, variadic, or one of fencing''s or PostgreSQL''s own; 42710: the name is taken; 23514: a bad name. Locks: none that writers wait for.';
 
 create or replace function fencing.hide(name text) returns void
@@ -210,6 +210,6 @@ begin
 end
 $$;
 comment on function fencing.hide(text) is
-  'Takes back what expose_table or expose_function gave under this name, and the privileges that no other name needs; usage of the schema stays. '
+  'Removes what expose_table or expose_function exposed under this name, and the privileges that no other name needs; usage of the schema stays. '
   'SQLSTATE 42704: nothing is exposed under this name. Locks: none that writers wait for.';
 

@@ -1,9 +1,9 @@
--- Which tables may be updated for several writes of a batch by one statement.
+-- Which tables one statement may update for several writes of a batch.
 
 create or replace function fencing.shared_resource_expression(relation regclass) returns text
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
-as $$  -- in plpgsql because that keeps the plan
+as $$  -- plpgsql, because it caches the plan
 begin
   return (
     select p.resource_expression
@@ -15,6 +15,6 @@ begin
 end
 $$;
 comment on function fencing.shared_resource_expression(regclass) is
-  'For gateways: the resource expression of a protected table, if one update for several writes of a batch can reach no more than those writes could one by one; else null. '
-  'That is an ordinary table in mode enforce on which an update sets off nothing else: no triggers but those of protect(), no rules, no row security, no cascades. '
-  'Asked again behind such an update, whose lock keeps all of that as it is, the answer holds for the transaction. Locks: none.';
+  'For gateways: the resource expression of a protected table, if one update for several writes of a batch can change no more rows than those writes could one by one; else null. '
+  'Such a table is an ordinary table in mode enforce on which an update triggers nothing else: no triggers but those of protect(), no rules, no row security, no cascades. '
+  'A second call after such an update, whose lock prevents changes of all this, is valid for the transaction. Locks: none.';

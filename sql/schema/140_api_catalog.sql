@@ -1,4 +1,4 @@
--- What is exposed, in the form in which a gateway builds its statements from it.
+-- What is exposed, in the form from which a gateway builds its statements.
 
 create or replace function fencing.type_name(type oid, modifier integer) returns text
 language sql stable
@@ -7,7 +7,7 @@ as $$
   select format_type(type, modifier);
 $$;
 comment on function fencing.type_name(oid, integer) is
-  'The type as a cast writes it, with its schema unless that is pg_catalog, whatever the caller''s search_path. Locks: none.';
+  'The name of the type for a cast, with its schema unless that is pg_catalog, independent of the caller''s search_path. Locks: none.';
 
 create or replace view fencing.api_catalog as
 select e.name,
@@ -48,14 +48,14 @@ select e.name,
   join pg_catalog.pg_proc p on p.oid = pg_catalog.to_regprocedure(e.function)
   join pg_catalog.pg_namespace n on n.oid = p.pronamespace;
 
-comment on view fencing.api_catalog is 'What is exposed; a table or function that was dropped is no longer here. NOTIFY fencing_catalog says when to read it again.';
+comment on view fencing.api_catalog is 'What is exposed, without tables and functions that were dropped. NOTIFY fencing_catalog announces changes.';
 comment on column fencing.api_catalog.name is 'The name in the HTTP interface.';
 comment on column fencing.api_catalog.kind is 'table (also a view) or function.';
 comment on column fencing.api_catalog.target is 'The identifier, quoted and with its schema, ready for use in SQL.';
 comment on column fencing.api_catalog.operations is 'Tables: which of select, insert, update, delete.';
-comment on column fencing.api_catalog.columns is 'Tables: [{"name", "type", "base", "operators"}] in the table''s order; base: what a domain is made of; operators: the schema of the type''s own comparisons, where it has some.';
-comment on column fencing.api_catalog.arguments is 'Functions: [{"name", "type", "has_default"}] in order, those that go in.';
+comment on column fencing.api_catalog.columns is 'Tables: [{"name", "type", "base", "operators"}] in the table''s order; base: the base type of a domain; operators: the schema of the type''s own comparison operators, if it has some.';
+comment on column fencing.api_catalog.arguments is 'Functions: [{"name", "type", "has_default"}] of the input arguments, in order.';
 comment on column fencing.api_catalog.returns_set is 'Functions: whether it returns a set of rows.';
 comment on column fencing.api_catalog.returns_void is 'Functions: whether it returns nothing.';
-comment on column fencing.api_catalog.shared_resource_expression is 'Tables: what shared_resource_expression() says.';
+comment on column fencing.api_catalog.shared_resource_expression is 'Tables: the result of shared_resource_expression().';
 comment on column fencing.api_catalog.changes_nothing is 'Functions: whether it is declared stable or immutable, so that gateways call it without a lease, in a read-only transaction.';

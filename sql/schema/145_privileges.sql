@@ -1,4 +1,4 @@
--- Who may do what, object by object: the whole list. Nothing to public; on what is not here, nobody but the owner has any privilege.
+-- The complete list of privileges, object by object. Nothing is granted to public; on objects that are not listed only the owner has privileges.
 
 create or replace function fencing.expected_privileges() returns table (kind text, object text, role text, privilege text)
 language sql immutable
@@ -52,7 +52,7 @@ as $$
     ('function', 'fencing.base_type(oid)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.operator_schema(oid)', 'fencing_gateway', 'execute');
 $$;
-comment on function fencing.expected_privileges() is 'The privileges on the schema and what is in it, but for the owner''s. The installation grants them and takes all others. Locks: none.';
+comment on function fencing.expected_privileges() is 'The privileges on the schema and its objects, except the owner''s. The installation grants them and revokes all others. Locks: none.';
 
 create or replace function fencing.granted_privileges() returns table (kind text, object text, role text, privilege text)
 language sql stable
@@ -79,7 +79,7 @@ as $$
    where a.grantee <> o.owner;
 $$;
 comment on function fencing.granted_privileges() is
-  'The privileges that there are on the schema and what is in it, but for the owner''s; one that may be handed on has a second row, "grant option for …". Locks: none.';
+  'The privileges that exist on the schema and its objects, except the owner''s; a privilege with grant option has a second row, "grant option for …". Locks: none.';
 
 create or replace function fencing.apply_privileges() returns void
 language plpgsql
@@ -101,4 +101,4 @@ begin
 end
 $$;
 comment on function fencing.apply_privileges() is
-  'For the installation: takes every privilege on the schema that is not expected, whoever granted it, such as the default privileges of the owner, and grants those that are missing. Locks: none.';
+  'For the installation: revokes every privilege on the schema that is not expected, whatever granted it (for example the owner''s default privileges), and grants those that are missing. Locks: none.';

@@ -1,7 +1,7 @@
--- The recorder: a connection of its own for each refusal of direct SQL, so that its row in the history outlives the refused transaction. Needs the extension dblink.
+-- The recorder: a separate connection for each refusal of direct SQL, so that the history's row stays although the refused transaction rolls back. It needs the extension dblink.
 --
--- The connection is a foreign server with a user mapping of the owner's. Nobody but the owner and superusers reads the password in the mapping, and no statement carries it. The login role
--- belongs to this database alone, is a member of fencing_recorder, and can add refusals and do nothing else.
+-- The connection is defined by a foreign server and a user mapping of the owner. Only the owner and superusers can read the password in the mapping, and no statement contains it. The login role
+-- is used for this database alone, is a member of fencing_recorder, and can add refusals and do nothing else.
 
 create or replace function fencing.set_up_recorder() returns text
 language plpgsql
@@ -16,7 +16,7 @@ begin
        select from pg_foreign_server s cross join pg_options_to_table(s.srvoptions) o join pg_user_mappings m on m.srvid = s.oid
                    cross join pg_options_to_table(m.umoptions) u join pg_roles r on r.rolname = u.option_value
         where s.srvname = 'fencing_recorder' and o.option_name = 'dbname' and o.option_value = current_database() and u.option_name = 'user') then
-    return null;  -- as the operator may have changed it
+    return null;  -- it exists; the operator may have changed it, so it stays as it is
   end if;
   if not exists (select from pg_extension e where e.extname = 'dblink') then
     if not exists (select from pg_available_extensions e where e.name = 'dblink') then
@@ -30,7 +30,7 @@ begin
     execute 'create extension dblink schema fencing_recorder';
   end if;
   execute 'drop server if exists fencing_recorder cascade';
-  -- TCP on the loopback interface asks for a password wherever sockets are bound to users of the operating system; the socket is for servers that do not listen there.
+  -- First TCP on the loopback interface, which usually accepts a password where the socket requires an operating system user (peer); the socket is for servers that do not listen on TCP.
   hosts := concat_ws(',',
     case when exists (select from unnest(string_to_array(replace(current_setting('listen_addresses'), ' ', ''), ',')) as t (address) where t.address in ('*', '0.0.0.0', 'localhost', '127.0.0.1')) then '127.0.0.1' end,
     case when pg_has_role('pg_read_all_settings', 'usage') then nullif(btrim(split_part(current_setting('unix_socket_directories'), ',', 1)), '') end);
@@ -52,8 +52,8 @@ exception when others then
 end
 $$;
 comment on function fencing.set_up_recorder() is
-  'For the role that installed the schema, and called by the installation: creates what the recorder needs and is missing, the extension dblink (by a superuser), the foreign server fencing_recorder, a login '
-  'role and the user mapping; a server of this database that has a mapping is left as it is. Null, or what could not be done; then nothing of it is. Locks: none that writers wait for.';
+  'For the role that installed the schema, and called by the installation: creates the missing parts of the recorder: the extension dblink (as a superuser), the foreign server fencing_recorder, a login '
+  'role and the user mapping. A foreign server for this database that has a mapping stays as it is. Null, or the error; then nothing was created. Locks: none that writers wait for.';
 
 create or replace function fencing.recorder_fault() returns text
 language plpgsql security definer
@@ -77,4 +77,4 @@ exception when query_canceled or others then
 end
 $$;
 comment on function fencing.recorder_fault() is
-  'Why refusals of direct SQL do not get into the history, found by connecting as the recorder does; null where they do. `fencegate check` and `migrate` ask it. Bounded by 2 s to connect and 2 s to answer. Locks: none.';
+  'Why refusals of direct SQL are not recorded in the history, found by connecting as the recorder does; null where they are. `fencegate check` and `migrate` call it. Takes at most 2 s to connect and 2 s for the answer. Locks: none.';

@@ -1,12 +1,12 @@
--- What each function of the schema was when it was installed, so that guard_faults() can name one that was replaced since.
+-- A digest of each function of the schema as it was installed, so that guard_faults() can name a function that was replaced since.
 
 create table if not exists fencing.installed_function (
   function text  primary key,
   digest   bytea not null
 );
-comment on table fencing.installed_function is 'The functions that this version installs, but for those that protect() generates. The installation writes it anew.';
+comment on table fencing.installed_function is 'The functions that this version installs, except those that protect() generates. Every installation writes the table again.';
 comment on column fencing.installed_function.function is 'Name and argument types.';
-comment on column fencing.installed_function.digest is 'SHA-256 of all that decides what it does.';
+comment on column fencing.installed_function.digest is 'SHA-256 of the body, the language, the settings and the arguments.';
 
 create or replace function fencing.function_digests() returns table (function text, digest bytea)
 language sql stable
@@ -18,4 +18,4 @@ as $$
    where p.pronamespace = 'fencing'::regnamespace and p.proname !~ '^check_[0-9]+_';
 $$;
 comment on function fencing.function_digests() is
-  'The functions of the schema as they are now, in the form of installed_function. What protect() generates is compared with what it would generate now (table_faults). Locks: none.';
+  'The current functions of the schema, in the form of installed_function. Functions that protect() generated are compared with what it would generate now (table_faults). Locks: none.';

@@ -50,6 +50,6 @@ as $$
   order by 1;
 $$;
 comment on function fencing.guard_faults() is
-  'What would let a change past the guard although protect() was called: checks that are missing, replaced or not always on (a restore of data alone with --disable-triggers leaves them so), TRUNCATE of '
-  'partitions attached since, tables made anew, parents and children that are not checked, expressions over what others own, functions of this schema that were replaced, every privilege on this schema that is not expected, and who but the owner may '
-  'have triggers run. Nothing where all is well. `fencegate check` and running gateways ask it. Locks: none.';
+  'What would let a change past the guard although protect() was called: checks that are missing, replaced or not always enabled (as after pg_restore --data-only --disable-triggers), TRUNCATE of '
+  'partitions attached since, new tables of the same name, parents and children that are not checked, expressions that use objects of other owners, functions of this schema that were replaced, every privilege on this schema that is not expected, and roles '
+  'other than the owner that can make triggers run. No row where there is no fault. `fencegate check` and running gateways call it. Locks: none.';

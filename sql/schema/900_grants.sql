@@ -1,13 +1,13 @@
--- What is done once all objects are there. Each step does nothing where it is done.
+-- The last steps, once all objects exist. A step that was done before does nothing.
 
 select fencing.apply_privileges();
 
--- What guard_faults() compares the functions with.
+-- The digests with which guard_faults() compares the functions.
 delete from fencing.installed_function;
 insert into fencing.installed_function select * from fencing.function_digests();
--- What was exposed before a re-run is untouched: those are grants on the application's own objects.
+-- Exposed tables and functions stay as they are: their privileges are on the application's own objects.
 
--- Checks that an earlier version made evaluate the expression with the owner's rights: made anew. One that can't be stays as it was, and guard_faults() names it.
+-- Checks that an earlier version created evaluate the expression with the owner's rights, so they are created again. Where that fails the old check stays, and guard_faults() names it.
 do $$
 declare
   item record;
@@ -25,7 +25,7 @@ begin
 end
 $$;
 
--- Only a superuser may create event triggers; without them guard_faults() names what they would have refused.
+-- Only a superuser may create event triggers; without them guard_faults() still names what they would have refused.
 do $$
 declare
   item record;
@@ -41,7 +41,7 @@ begin
   loop
     execute format('create event trigger %I on %s%s execute function fencing.refuse_openings()', item.name, item.event, item.condition);
     execute format('alter event trigger %I enable always', item.name);
-    execute format('comment on event trigger %I is %L', item.name, 'Keeps protected tables from being opened in other ways than fencing.unprotect().');
+    execute format('comment on event trigger %I is %L', item.name, 'Refuses commands that would open a protected table without fencing.unprotect().');
   end loop;
 end
 $$;

@@ -1,11 +1,11 @@
 #!/bin/bash
-# compare.sh PEERS [rounds=3] [seconds=4]   fencegate beside the peers that a team would otherwise use, in one run.
+# compare.sh PEERS [rounds=3] [seconds=4]   Measures fencegate and the peers that a team would otherwise use, in one run.
 #
-# PEERS is a folder with servers.sh, peers/*.js, drive/ and package.json (tests/bench/README.md says what is expected of it); it is
+# PEERS is a folder with servers.sh, peers/*.js, drive/ and package.json (tests/bench/README.md says the requirements); it is
 # copied, never written to. What is missing on this machine is named before anything begins.
 # LOAD and FENCEGATE name the programs (default: the release build). Only ratios inside one run mean anything.
 set -euo pipefail
-export LC_ALL=C # initdb fails where LANG names a locale that was not generated
+export LC_ALL=C # initdb fails if LANG names a locale that does not exist
 
 missing=()
 while read -r program package; do
@@ -66,7 +66,7 @@ for fsync in no always; do
     done
 done
 
-# The last JSON line of a command's output, under the name and workload of its row.
+# Runs a command and stores the last JSON line of its output with the name and workload of its row.
 measure() { # name workload clients command...
     local name=$1 workload=$2 clients=$3 line
     shift 3
@@ -74,14 +74,14 @@ measure() { # name workload clients command...
     /usr/bin/python3 - "$results" "$name" "$workload" "$clients" "$line" <<'END'
 import json, sys
 file, name, workload, clients, line = sys.argv[1:]
-got = json.loads(line) if line else {"fatal": True}
+result = json.loads(line) if line else {"fatal": True}
 with open(file, "a") as out:
-    out.write(json.dumps({**got, "row": name, "workload": workload, "clients": int(clients)}) + "\n")
-print(f"{name:28} {workload:5} {clients:>3}  {got.get('ops_per_s', '-')}/s  p50 {got.get('p50_ms', '-')}  p99 {got.get('p99_ms', '-')}  errors {got.get('errors', '-')}", flush=True)
+    out.write(json.dumps({**result, "row": name, "workload": workload, "clients": int(clients)}) + "\n")
+print(f"{name:28} {workload:5} {clients:>3}  {result.get('ops_per_s', '-')}/s  p50 {result.get('p50_ms', '-')}  p99 {result.get('p99_ms', '-')}  errors {result.get('errors', '-')}", flush=True)
 END
 }
 
-ours() { # workload clients mode...
+fencegate() { # workload clients mode...
     local workload=$1 clients=$2 sales=$work/sales.json fsync name
     shift 2
     for fsync in no always; do
@@ -89,11 +89,11 @@ ours() { # workload clients mode...
         [ "$fsync" = no ] || name="fencegate (fsync $fsync)"
         measure "$name" "$workload" "$clients" "$LOAD" --stack "$work/$fsync/stack.json" --clients "$clients" --seconds "$seconds" --sales "$sales" --mode "$@"
         /usr/bin/python3 "$here/verify.py" --stack "$work/$fsync/stack.json" --sales "$sales" >>"$work/verify.jsonl" ||
-            { echo "what was sold does not agree" >&2; exit 1; }
+            { echo "verify.py found violations" >&2; exit 1; }
     done
 }
 
-# The peers' tables as they were: their guarded writes need the tokens of the rows at 0.
+# Resets the peers' tables: their guarded writes need token 0 in all rows.
 reset() {
     case $1 in W3 | W4) psql -qh 127.0.0.1 -p 24001 -U postgres -f "$peers/sql/reset.sql" >>"$work/reset.log" 2>&1 ;; esac
 }
@@ -117,19 +117,19 @@ pgbench_job() { # name workload script clients
 for round in $(seq "$rounds"); do
     echo "round $round of $rounds"
     for clients in 1 16 64; do
-        ours pair "$clients" pair
+        fencegate pair "$clients" pair
         library redlock5 W1 "$clients"; library redlock4 W1 "$clients"; library redlock-universal W1 "$clients"; library redis-semaphore W1 "$clients"
         service W1 "$clients" unique svc-pair
-        ours job "$clients" job --skus 1000
-        ours shot "$clients" shot --skus 1000
+        fencegate job "$clients" job --skus 1000
+        fencegate shot "$clients" shot --skus 1000
         library redlock5 W3 "$clients"; library redis-semaphore W3 "$clients"
         service W3 "$clients" rows svc-job3; service W3 "$clients" rows svc-job1
         pgbench_job pgbench-rowlock W3 w3_rowlock "$clients"
-        ours write "$clients" write
+        fencegate write "$clients" write
         service W4 "$clients" rows svc-write
         pgbench_job pgbench-tx W4 w4_tx "$clients"
     done
-    ours hot 32 hot
+    fencegate hot 32 hot
     library redlock5 W2 32; library redis-semaphore W2 32; service W2 32 hot svc-pair
 done
 

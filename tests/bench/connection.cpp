@@ -16,18 +16,19 @@
 namespace bench {
 namespace {
 
-constexpr std::string_view end_of_head = "\r\n\r\n";
+constexpr std::string_view end_of_header = "\r\n\r\n";
 
-/// The value of Content-Length in a head, 0 if it is not there.
-std::size_t content_length(std::string_view head) {
+/// Returns the value of Content-Length in a response header; 0 if it is missing.
+std::size_t content_length(std::string_view header) {
     static constexpr std::string_view name = "\r\ncontent-length:";
-    for (std::size_t at = head.find("\r\n"); at != std::string_view::npos; at = head.find("\r\n", at + 2)) {
-        if (head.size() - at <= name.size() || strncasecmp(head.data() + at, name.data(), name.size()) != 0) continue;
+    for (std::size_t at = header.find("\r\n"); at != std::string_view::npos; at = header.find("\r\n", at + 2)) {
+        if (header.size() - at <= name.size() || strncasecmp(header.data() + at, name.data(), name.size()) != 0)
+            continue;
         std::size_t begin = at + name.size();
-        while (begin < head.size() && head[begin] == ' ')
+        while (begin < header.size() && header[begin] == ' ')
             ++begin;
         std::size_t length = 0;
-        std::from_chars(head.data() + begin, head.data() + head.size(), length);
+        std::from_chars(header.data() + begin, header.data() + header.size(), length);
         return length;
     }
     return 0;
@@ -36,9 +37,9 @@ std::size_t content_length(std::string_view head) {
 }  // namespace
 
 connection::connection(connection&& other) noexcept
-    : where_(std::move(other.where_)),
+    : gateway_(std::move(other.gateway_)),
       socket_(std::exchange(other.socket_, -1)),
-      in_(std::move(other.in_)),
+      received_(std::move(other.received_)),
       answer_(std::move(other.answer_)) {}
 
 bool connection::open() {
@@ -46,8 +47,8 @@ bool connection::open() {
     socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_port = htons(where_.port);
-    if (socket_ < 0 || inet_pton(AF_INET, where_.host.c_str(), &address.sin_addr) != 1) return false;
+    address.sin_port = htons(gateway_.port);
+    if (socket_ < 0 || inet_pton(AF_INET, gateway_.host.c_str(), &address.sin_addr) != 1) return false;
     if (connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return false;
     const int on = 1;
     setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -57,48 +58,48 @@ bool connection::open() {
 void connection::close() {
     if (socket_ >= 0) ::close(socket_);
     socket_ = -1;
-    in_.clear();
+    received_.clear();
     answer_.reset();
 }
 
 bool connection::send(std::string_view method, std::string_view path, std::string_view body,
-                      std::string_view more_headers) {
+                      std::string_view extra_headers) {
     std::string out;
     out.reserve(256 + body.size());
-    out.append(method).append(" ").append(path).append(" HTTP/1.1\r\nHost: ").append(where_.host).append("\r\n");
-    out.append(more_headers);
+    out.append(method).append(" ").append(path).append(" HTTP/1.1\r\nHost: ").append(gateway_.host).append("\r\n");
+    out.append(extra_headers);
     if (!body.empty()) {
         out.append("Content-Type: application/json\r\nContent-Length: ")
             .append(std::to_string(body.size()))
             .append("\r\n");
     }
     out.append("\r\n").append(body);
-    // A request is small against a socket's buffer, which is empty here: one call takes all of it or the connection is
-    // broken.
+    // A request is much smaller than the socket's buffer, which is empty here: one call sends all of it, or the
+    // connection is broken.
     return ::send(socket_, out.data(), out.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(out.size());
 }
 
 connection::progress connection::receive() {
     std::array<char, 16 << 10> part{};
-    const ssize_t got = recv(socket_, part.data(), part.size(), 0);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return progress::more;
-    if (got <= 0) return progress::broken;
-    in_.append(part.data(), static_cast<std::size_t>(got));
-    return parse() ? progress::complete : progress::more;
+    const ssize_t bytes = recv(socket_, part.data(), part.size(), 0);
+    if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return progress::incomplete;
+    if (bytes <= 0) return progress::broken;
+    received_.append(part.data(), static_cast<std::size_t>(bytes));
+    return parse() ? progress::complete : progress::incomplete;
 }
 
 bool connection::parse() {
-    const auto head_size = in_.find(end_of_head);
-    if (head_size == std::string::npos) return false;
-    const std::string_view head(in_.data(), head_size);
-    const std::size_t body_at = head_size + end_of_head.size();
-    const std::size_t length = content_length(head);
-    if (in_.size() < body_at + length) return false;
-    answer got;
-    if (head.size() >= 12) std::from_chars(head.data() + 9, head.data() + 12, got.status);
-    got.body = in_.substr(body_at, length);
-    in_.erase(0, body_at + length);
-    answer_ = std::move(got);
+    const auto header_size = received_.find(end_of_header);
+    if (header_size == std::string::npos) return false;
+    const std::string_view header(received_.data(), header_size);
+    const std::size_t body_offset = header_size + end_of_header.size();
+    const std::size_t length = content_length(header);
+    if (received_.size() < body_offset + length) return false;
+    answer response;
+    if (header.size() >= 12) std::from_chars(header.data() + 9, header.data() + 12, response.status);
+    response.body = received_.substr(body_offset, length);
+    received_.erase(0, body_offset + length);
+    answer_ = std::move(response);
     return true;
 }
 

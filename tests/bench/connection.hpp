@@ -10,7 +10,7 @@ namespace bench {
 
 using clock = std::chrono::steady_clock;
 
-/// Where a gateway listens.
+/// The address of a gateway.
 struct endpoint {
     std::string host;
     std::uint16_t port = 0;
@@ -21,40 +21,41 @@ struct answer {
     std::string body;
 };
 
-/// One keep-alive HTTP/1.1 connection with at most one request under way; non-blocking after `open`.
-/// Just enough HTTP for a server that sends Content-Length, so that the client costs little beside what it measures.
+/// One keep-alive HTTP/1.1 connection with at most one pending request; non-blocking after `open`. Parses only
+/// responses with Content-Length, so that the client costs little CPU compared with the server.
 class connection {
   public:
-    explicit connection(endpoint where) : where_(std::move(where)) {}
+    explicit connection(endpoint gateway) : gateway_(std::move(gateway)) {}
     ~connection() { close(); }
     connection(connection&& other) noexcept;
     connection(const connection&) = delete;
     connection& operator=(const connection&) = delete;
     connection& operator=(connection&&) = delete;
 
-    /// Connects, blocking. False if nobody listens.
+    /// Connects and blocks until then. Returns false if the connection fails.
     bool open();
     void close();
     int socket() const { return socket_; }
 
-    /// Sends a request; the answer is due now. False if the connection broke.
-    bool send(std::string_view method, std::string_view path, std::string_view body, std::string_view more_headers);
+    /// Sends a request. Returns false if the connection broke.
+    bool send(std::string_view method, std::string_view path, std::string_view body, std::string_view extra_headers);
 
-    enum class progress { more, complete, broken };
-    /// Reads what is there. `complete`: `take` gives the answer.
+    enum class progress { incomplete, complete, broken };
+    /// Reads what has arrived. After `complete`, take_answer() returns the answer.
     progress receive();
-    answer take() { return std::move(*answer_); }
+    answer take_answer() { return std::move(*answer_); }
 
   private:
     bool parse();
 
-    endpoint where_;
+    endpoint gateway_;
     int socket_ = -1;
-    std::string in_;
+    std::string received_;
     std::optional<answer> answer_;
 };
 
-/// The text of a string member or the digits of a number member of a flat place in `json`; empty if it is not there.
+/// Returns the text of the first string member, or the digits of the first number member, with this name in `json`;
+/// empty if there is none.
 std::string_view member(std::string_view json, std::string_view name);
 
 }  // namespace bench

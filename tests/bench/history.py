@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""How fast the history takes in lease events, and what a row costs the server: without gateway and Redis.
+"""Measures how fast the history records lease events and the CPU that a row costs the server, without gateway and Redis.
 
     tests/bench/history.py --stack DIR/stack.json [--rows 200000] [--sql sql/install.sql]
 
-Ways: `record_events` (one JSON document a batch), `append_events` (one array a column, each event once), and `copy` into the bare table by its owner,
-which nobody may do: the ceiling. Each way gets a database of its own, made by `--sql` and dropped afterwards. One connection, one batch at a time, each
-committed before the next. The CPU is that of the server's process for this connection, from /proc.
+Methods: `record_events` (one JSON document per batch), `append_events` (one array per column, each event once), and `copy` into the table by its owner,
+as an upper bound: no role may do that in operation. Each method uses a database of its own, created by `--sql` and dropped afterwards. One connection
+sends one batch at a time and commits it before the next. The CPU is that of the server process of this connection, from /proc.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def event(number: int) -> dict[str, object]:
             "detail": '{"ttl_ms":10000}' if number % 2 == 0 else None}
 
 
-class Way:
+class Recorder:
     def __init__(self, cursor: psycopg2.extensions.cursor) -> None:
         self.cursor = cursor
         self.stream, self.sequence = str(uuid.uuid4()), 1
@@ -65,30 +65,30 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(arguments: argparse.Namespace, connect, way: str, size: int) -> str:
+def measure(arguments: argparse.Namespace, connect, method: str, size: int) -> str:
     admin = connect("postgres")
     name = f"history_bench_{os.getpid()}"
     admin.cursor().execute(f"create database {name}")
     try:
         with connect(name) as connection:
-            parts = connection.get_dsn_parameters()
-            subprocess.run(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", parts["host"], "-p", parts["port"], "-U", parts["user"], "-d", name, "-f", arguments.sql],
+            parameters = connection.get_dsn_parameters()
+            subprocess.run(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", parameters["host"], "-p", parameters["port"], "-U", parameters["user"], "-d", name, "-f", arguments.sql],
                            check=True, stdout=subprocess.DEVNULL)
             cursor = connection.cursor()
             pid = connection.get_backend_pid()
             events = [event(number) for number in range(arguments.rows)]
-            run = getattr(Way(cursor), way)
-            taken, cpu = 0.0, cpu_seconds(pid)
+            record = getattr(Recorder(cursor), method)
+            seconds, cpu = 0.0, cpu_seconds(pid)
             for first in range(0, arguments.rows, size):
-                began = time.monotonic()
-                run(events[first:first + size])
-                taken += time.monotonic() - began
+                started_at = time.monotonic()
+                record(events[first:first + size])
+                seconds += time.monotonic() - started_at
             cpu = cpu_seconds(pid) - cpu
         connection.close()
     finally:
         admin.cursor().execute(f"drop database {name} with (force)")
         admin.close()
-    return f"{way:14} {size:5} a batch  {arguments.rows / taken:9.0f} rows/s  {cpu / arguments.rows * 1e6:6.1f} us of the server's CPU a row"
+    return f"{method:14} {size:5} per batch  {arguments.rows / seconds:9.0f} rows/s  {cpu / arguments.rows * 1e6:6.1f} us of server CPU per row"
 
 
 def main() -> None:
@@ -96,8 +96,8 @@ def main() -> None:
     parser.add_argument("--stack", type=pathlib.Path, required=True)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--sql", type=pathlib.Path, default=ROOT / "sql" / "install.sql")
-    parser.add_argument("ways", nargs="*", default=["record_events:500", "append_events:10", "append_events:100", "append_events:500", "append_events:2000", "copy:2000"],
-                        metavar="WAY:BATCH")
+    parser.add_argument("methods", nargs="*", default=["record_events:500", "append_events:10", "append_events:100", "append_events:500", "append_events:2000", "copy:2000"],
+                        metavar="METHOD:BATCH")
     arguments = parser.parse_args()
     postgres = json.loads(arguments.stack.read_text())["postgres"]
 
@@ -106,8 +106,8 @@ def main() -> None:
         connection.autocommit = True
         return connection
 
-    for way in arguments.ways:
-        name, _, size = way.partition(":")
+    for method in arguments.methods:
+        name, _, size = method.partition(":")
         print(measure(arguments, connect, name, int(size)), flush=True)
 
 

@@ -1,5 +1,5 @@
-// load: keep-alive clients that take leases, sell stock and release through HTTP, in one thread.
-// Prints one line for people and one JSON line; with --sales also a file that tests/bench/verify.py compares with
+// load: runs keep-alive HTTP clients in one thread that acquire leases, sell stock and release.
+// Prints a line of text and a line of JSON; --sales also writes a file that tests/bench/verify.py compares with
 // PostgreSQL.
 
 #include "connection.hpp"
@@ -36,17 +36,17 @@ constexpr const char* usage =
     "  --sales FILE     what was sold, for verify.py     --key KEY        API key   --prefix NAME   --seed N\n"
     "  --keyed 0|1      each write with an Idempotency-Key of its own (0)\n";
 
-/// Beyond the end of the measured time: how long the operations under way may take.
+/// The time that pending operations may take after the end of the measured time.
 constexpr auto drain_max = 30s;
 constexpr auto reopen_after = 50ms;
 
 struct arguments {
-    options how;
+    load_options options;
     std::vector<endpoint> gateways;
     std::string sales_file;
 };
 
-endpoint endpoint_of(const std::string& url) {
+endpoint parse_endpoint(const std::string& url) {
     constexpr std::string_view scheme = "http://";
     const auto colon = url.rfind(':');
     if (url.rfind(scheme, 0) != 0 || colon < scheme.size())
@@ -55,7 +55,7 @@ endpoint endpoint_of(const std::string& url) {
             static_cast<std::uint16_t>(std::stoi(url.substr(colon + 1)))};
 }
 
-/// Every gateway of a stack.json, and the key of its principal `orders` where it has keys.
+/// Reads the addresses of all gateways of a stack.json, and the key of its principal `orders` if it has keys.
 void read_stack(const std::string& file, arguments& out) {
     std::ifstream in(file);
     std::stringstream text;
@@ -65,10 +65,10 @@ void read_stack(const std::string& file, arguments& out) {
     if (begin == std::string::npos) throw std::invalid_argument("no stack in " + file);
     const auto end = json.find(']', begin);
     for (auto at = json.find("\"http\"", begin); at < end; at = json.find("\"http\"", at + 1)) {
-        out.gateways.push_back(endpoint_of(std::string(member(std::string_view(json).substr(at), "http"))));
+        out.gateways.push_back(parse_endpoint(std::string(member(std::string_view(json).substr(at), "http"))));
     }
     if (const auto keys = json.find("\"api_keys\""); keys != std::string::npos) {
-        out.how.headers +=
+        out.options.headers +=
             "Authorization: Bearer " + std::string(member(std::string_view(json).substr(keys), "orders")) + "\r\n";
     }
 }
@@ -82,184 +82,185 @@ std::string random_prefix() {
 
 arguments read_arguments(int count, char** values) {
     arguments out;
-    out.how.prefix = random_prefix();
-    out.how.seed = std::random_device{}();
+    out.options.prefix = random_prefix();
+    out.options.seed = std::random_device{}();
     for (int i = 1; i < count; i += 2) {
         const std::string name = values[i];
         if (i + 1 == count) throw std::invalid_argument(name + " needs a value");
         const std::string value = values[i + 1];
-        auto& how = out.how;
+        auto& options = out.options;
         if (name == "--stack")
             read_stack(value, out);
         else if (name == "--http") {
             std::stringstream urls(value);
             for (std::string url; std::getline(urls, url, ',');)
-                out.gateways.push_back(endpoint_of(url));
+                out.gateways.push_back(parse_endpoint(url));
         } else if (name == "--mode") {
-            const auto found = mode_named(value);
+            const auto found = find_workload(value);
             if (!found) throw std::invalid_argument("no mode " + value);
-            how.what = *found;
+            options.mode = *found;
         } else if (name == "--clients")
-            how.clients = std::stoul(value);
+            options.clients = std::stoul(value);
         else if (name == "--seconds")
-            how.seconds = std::stod(value);
+            options.seconds = std::stod(value);
         else if (name == "--warm-seconds")
-            how.warm_seconds = std::stod(value);
+            options.warm_seconds = std::stod(value);
         else if (name == "--skus")
-            how.skus = std::stoul(value);
+            options.skus = std::stoul(value);
         else if (name == "--stock")
-            how.stock = std::stoull(value);
+            options.stock = std::stoull(value);
         else if (name == "--ttl-ms")
-            how.ttl_ms = std::stoi(value);
+            options.ttl_ms = std::stoi(value);
         else if (name == "--wait-ms")
-            how.wait_ms = std::stoi(value);
+            options.wait_ms = std::stoi(value);
         else if (name == "--pause-share")
-            how.pause_share = std::stod(value);
+            options.pause_share = std::stod(value);
         else if (name == "--pause-ms")
-            how.pause_ms = std::stoi(value);
+            options.pause_ms = std::stoi(value);
         else if (name == "--prefix")
-            how.prefix = value;
+            options.prefix = value;
         else if (name == "--seed")
-            how.seed = std::stoull(value);
+            options.seed = std::stoull(value);
         else if (name == "--keyed")
-            how.keyed = value == "1";
+            options.keyed = value == "1";
         else if (name == "--key")
-            how.headers += "Authorization: Bearer " + value + "\r\n";
+            options.headers += "Authorization: Bearer " + value + "\r\n";
         else if (name == "--sales")
             out.sales_file = value;
         else
             throw std::invalid_argument("unknown option " + name);
     }
     if (out.gateways.empty()) throw std::invalid_argument("--stack or --http is needed");
-    if (out.how.clients == 0 || out.how.skus == 0 || out.how.seconds <= 0)
+    if (out.options.clients == 0 || out.options.skus == 0 || out.options.seconds <= 0)
         throw std::invalid_argument("clients, skus and seconds are above 0");
-    if (out.how.what == mode::write) out.how.skus = out.how.clients;
+    if (out.options.mode == workload::write) out.options.skus = out.options.clients;
     return out;
 }
 
-/// The one thread: connections, clients, and who is due when.
+/// Runs all clients and their connections in one thread.
 class driver {
   public:
     explicit driver(const arguments& args) : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-        run_.how = args.how;
-        run_.stocking = sells(args.how.what);
-        if (run_.stocking) run_.sold.resize(args.how.skus);
-        run_.next_order = (std::mt19937_64(args.how.seed)() >> 24) << 20;
-        seats_.reserve(args.how.clients);
-        for (std::size_t i = 0; i < args.how.clients; ++i) {
-            seats_.push_back({connection(args.gateways[i % args.gateways.size()]), client(run_, i), {}, false});
+        run_.options = args.options;
+        run_.creating_articles = sells_articles(args.options.mode);
+        if (run_.creating_articles) run_.sold.resize(args.options.skus);
+        run_.next_order = (std::mt19937_64(args.options.seed)() >> 24) << 20;
+        sessions_.reserve(args.options.clients);
+        for (std::size_t i = 0; i < args.options.clients; ++i) {
+            sessions_.push_back({connection(args.gateways[i % args.gateways.size()]), client(run_, i), {}, false});
         }
     }
     ~driver() { close(epoll_); }
     driver(const driver&) = delete;
     driver& operator=(const driver&) = delete;
 
-    /// False if no gateway listens.
+    /// Connects all clients. Returns false if a gateway does not listen.
     bool open() {
-        return std::all_of(seats_.begin(), seats_.end(), [this](seat& s) { return open(s); });
+        return std::all_of(sessions_.begin(), sessions_.end(), [this](session& s) { return open(s); });
     }
 
-    /// Makes the articles. False if one could not be made.
-    bool stock_up() {
-        if (!run_.stocking) return true;
-        until_idle(clock::now() + 120s);
-        run_.stocking = false;
-        const bool good = run_.counts.errors() == 0 && run_.next_to_stock == run_.sold.size();
+    /// Creates the articles. Returns false if one could not be created.
+    bool create_articles() {
+        if (!run_.creating_articles) return true;
+        run_until_idle(clock::now() + 120s);
+        run_.creating_articles = false;
+        const bool good = run_.counts.errors() == 0 && run_.next_article_to_create == run_.sold.size();
         run_.counts = tally{};
         return good;
     }
 
-    /// Gives the measured seconds.
+    /// Runs the workload and returns the measured seconds.
     double measure() {
         const auto seconds = [](double s) {
             return std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(s));
         };
-        turn_until(clock::now() + seconds(run_.how.warm_seconds));
+        run_until(clock::now() + seconds(run_.options.warm_seconds));
         run_.counts.begin_window();
         const auto begin = clock::now();
-        turn_until(begin + seconds(run_.how.seconds));
+        run_until(begin + seconds(run_.options.seconds));
         run_.counts.end_window();
         const double measured = std::chrono::duration<double>(clock::now() - begin).count();
         run_.stopping = true;
-        until_idle(clock::now() + drain_max);
+        run_until_idle(clock::now() + drain_max);
         return measured;
     }
 
     run& result() { return run_; }
 
   private:
-    struct seat {
-        connection wire;
-        client who;
+    struct session {
+        connection transport;
+        client actor;
         clock::time_point reopen_at;
-        bool waiting = false;  ///< A request is under way.
+        bool waiting = false;  ///< A request is pending.
     };
 
-    bool open(seat& s) {
-        if (!s.wire.open()) return false;
+    bool open(session& s) {
+        if (!s.transport.open()) return false;
         epoll_event event{};
         event.events = EPOLLIN;
         event.data.ptr = &s;
-        return epoll_ctl(epoll_, EPOLL_CTL_ADD, s.wire.socket(), &event) == 0;
+        return epoll_ctl(epoll_, EPOLL_CTL_ADD, s.transport.socket(), &event) == 0;
     }
 
-    void lose(seat& s) {
-        s.who.on_broken();
-        s.wire.close();
+    void handle_disconnect(session& s) {
+        s.actor.on_broken();
+        s.transport.close();
         s.waiting = false;
         s.reopen_at = clock::now() + reopen_after;
     }
 
-    /// Lets the client send what it has to say.
-    void kick(seat& s, clock::time_point now) {
-        if (s.waiting || (s.wire.socket() < 0 && (now < s.reopen_at || !open(s)))) return;
-        const auto todo = s.who.next(now);
-        if (!todo) return;
-        s.waiting = s.wire.send(todo->method, todo->path, todo->body, run_.how.headers + todo->headers);
-        if (!s.waiting) lose(s);
+    /// Sends the client's next request, if there is one.
+    void send_next(session& s, clock::time_point now) {
+        if (s.waiting || (s.transport.socket() < 0 && (now < s.reopen_at || !open(s)))) return;
+        const auto request = s.actor.next(now);
+        if (!request) return;
+        s.waiting =
+            s.transport.send(request->method, request->path, request->body, run_.options.headers + request->headers);
+        if (!s.waiting) handle_disconnect(s);
     }
 
-    void turn(clock::time_point until) {
+    void poll_once(clock::time_point deadline) {
         std::array<epoll_event, 256> events{};
         auto now = clock::now();
-        auto wake = until;
-        for (auto& s : seats_) {
+        auto next_wake = deadline;
+        for (auto& s : sessions_) {
             if (s.waiting) continue;
-            kick(s, now);
-            if (const auto at = s.who.asleep_until()) wake = std::min(wake, *at);
+            send_next(s, now);
+            if (const auto at = s.actor.asleep_until()) next_wake = std::min(next_wake, *at);
         }
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake - now).count();
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_wake - now).count();
         const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()),
                                      static_cast<int>(std::clamp<long>(left, 0, 20)));
         for (int i = 0; i < count; ++i) {
-            auto& s = *static_cast<seat*>(events[static_cast<std::size_t>(i)].data.ptr);
-            const auto got = s.wire.receive();
+            auto& s = *static_cast<session*>(events[static_cast<std::size_t>(i)].data.ptr);
+            const auto progress = s.transport.receive();
             now = clock::now();
-            if (got == connection::progress::complete) {
+            if (progress == connection::progress::complete) {
                 s.waiting = false;
-                s.who.on_answer(s.wire.take(), now);
-                kick(s, now);
-            } else if (got == connection::progress::broken) {
-                lose(s);
+                s.actor.on_answer(s.transport.take_answer(), now);
+                send_next(s, now);
+            } else if (progress == connection::progress::broken) {
+                handle_disconnect(s);
             }
         }
     }
 
-    void turn_until(clock::time_point end) {
+    void run_until(clock::time_point end) {
         while (clock::now() < end)
-            turn(end);
+            poll_once(end);
     }
 
-    void until_idle(clock::time_point end) {
+    void run_until_idle(clock::time_point end) {
         do {
-            turn(end);
-        } while (clock::now() < end &&
-                 std::any_of(seats_.begin(), seats_.end(), [](const seat& s) { return s.waiting || !s.who.idle(); }));
+            poll_once(end);
+        } while (clock::now() < end && std::any_of(sessions_.begin(), sessions_.end(),
+                                                   [](const session& s) { return s.waiting || !s.actor.is_idle(); }));
     }
 
     int epoll_;
     run run_;
-    std::vector<seat> seats_;
+    std::vector<session> sessions_;
 };
 
 double cpu_seconds() {
@@ -273,64 +274,64 @@ double cpu_seconds() {
 
 std::string totals(const std::vector<sales>& sold) {
     sales sum;
-    for (const auto& one : sold) {
-        sum.accepted += one.accepted;
-        sum.unknown += one.unknown;
-        sum.ordered += one.ordered;
-        sum.orders_unknown += one.orders_unknown;
+    for (const auto& article : sold) {
+        sum.accepted += article.accepted;
+        sum.unknown += article.unknown;
+        sum.ordered += article.ordered;
+        sum.orders_unknown += article.orders_unknown;
     }
     return "\"sold\":" + std::to_string(sum.accepted) + ",\"sold_unknown\":" + std::to_string(sum.unknown) +
            ",\"ordered\":" + std::to_string(sum.ordered) + ",\"ordered_unknown\":" + std::to_string(sum.orders_unknown);
 }
 
 void write_sales(const std::string& file, const run& done, const std::string& mode_name) {
-    const auto& how = done.how;
+    const auto& options = done.options;
     const auto& sold = done.sold;
     std::ofstream out(file);
-    out << "{\"mode\":\"" << mode_name << "\",\"prefix\":\"" << how.prefix << "\",\"stock\":" << how.stock
+    out << "{\"mode\":\"" << mode_name << "\",\"prefix\":\"" << options.prefix << "\",\"stock\":" << options.stock
         << ",\"granted\":" << done.granted << "," << totals(sold) << ",\"skus\":[";
     for (std::size_t i = 0; i < sold.size(); ++i) {
-        const auto& one = sold[i];
-        out << (i == 0 ? "\n" : ",\n") << "{\"sku\":\"" << how.prefix << i << "\",\"accepted\":" << one.accepted
-            << ",\"unknown\":" << one.unknown << ",\"ordered\":" << one.ordered
-            << ",\"orders_unknown\":" << one.orders_unknown << "}";
+        const auto& article = sold[i];
+        out << (i == 0 ? "\n" : ",\n") << "{\"sku\":\"" << options.prefix << i << "\",\"accepted\":" << article.accepted
+            << ",\"unknown\":" << article.unknown << ",\"ordered\":" << article.ordered
+            << ",\"orders_unknown\":" << article.orders_unknown << "}";
     }
     out << "]}\n";
     if (!out.flush()) throw std::runtime_error("could not write " + file);
 }
 
-std::string name_of(mode m) {
+std::string workload_name(workload mode) {
     for (const char* name : {"pair", "hot", "write", "job", "shot", "order", "stale"}) {
-        if (mode_named(name) == m) return name;
+        if (find_workload(name) == mode) return name;
     }
     return "?";
 }
 
 int load(const arguments& args) {
-    driver all(args);
-    if (!all.open()) {
-        std::cerr << "load: nobody listens at " << args.gateways.front().host << ":" << args.gateways.front().port
+    driver load_driver(args);
+    if (!load_driver.open()) {
+        std::cerr << "load: no gateway listens at " << args.gateways.front().host << ":" << args.gateways.front().port
                   << "\n";
         return 69;
     }
-    if (!all.stock_up()) {
-        std::cerr << "load: the articles could not be made: " << all.result().counts.for_people("", 1) << "\n";
+    if (!load_driver.create_articles()) {
+        std::cerr << "load: the articles could not be created: " << load_driver.result().counts.summary("", 1) << "\n";
         return 1;
     }
     const double cpu = cpu_seconds();
     const auto began = clock::now();
-    const double seconds = all.measure();
+    const double seconds = load_driver.measure();
     const double cores = (cpu_seconds() - cpu) / std::chrono::duration<double>(clock::now() - began).count();
-    auto& result = all.result();
-    const std::string mode_name = name_of(args.how.what);
-    const std::string operation = operation_of(args.how.what);
+    auto& result = load_driver.result();
+    const std::string mode_name = workload_name(args.options.mode);
+    const std::string operation = operation_name(args.options.mode);
     if (!args.sales_file.empty()) write_sales(args.sales_file, result, mode_name);
     char cores_text[32];
     std::snprintf(cores_text, sizeof cores_text, "%.2f", cores);
-    std::cout << mode_name << " " << args.how.clients << " clients: " << result.counts.for_people(operation, seconds)
+    std::cout << mode_name << " " << args.options.clients << " clients: " << result.counts.summary(operation, seconds)
               << "\n"
-              << "{\"mode\":\"" << mode_name << "\",\"clients\":" << args.how.clients << ",\"prefix\":\""
-              << args.how.prefix << "\"," << result.counts.json(operation, seconds) << "," << totals(result.sold)
+              << "{\"mode\":\"" << mode_name << "\",\"clients\":" << args.options.clients << ",\"prefix\":\""
+              << args.options.prefix << "\"," << result.counts.json(operation, seconds) << "," << totals(result.sold)
               << ",\"client_cores\":" << cores_text << "}" << std::endl;
     return result.counts.operations() > 0 && result.counts.errors() == 0 && result.counts.violations() == 0 ? 0 : 1;
 }
@@ -340,11 +341,11 @@ int load(const arguments& args) {
 int main(int count, char** values) {
     try {
         return load(read_arguments(count, values));
-    } catch (const std::invalid_argument& wrong) {
-        std::cerr << "load: " << wrong.what() << "\n" << usage;
+    } catch (const std::invalid_argument& error) {
+        std::cerr << "load: " << error.what() << "\n" << usage;
         return 64;
-    } catch (const std::exception& failure) {
-        std::cerr << "load: " << failure.what() << "\n";
+    } catch (const std::exception& error) {
+        std::cerr << "load: " << error.what() << "\n";
         return 1;
     }
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What a gateway needs in memory: idle connections, then callers that wait, then resources never seen before.
+"""Measures the memory of a gateway: with idle connections, then with waiting callers, then after many resources.
 
 usage: memory.py STACK_JSON [--connections 1000] [--waiters 10000] [--resources 100000]
-Prints the gateway's resident memory after each step, in MiB. The gateway must allow so many connections (http.connections_max)
-and so many waiters in a thread (lease.waiters_max).
+Prints the gateway's resident memory after each step, in MiB. The gateway must allow as many connections (http.connections_max)
+and waiters per thread (lease.waiters_max).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def request(body: dict[str, object]) -> bytes:
 
 async def connect(host: str, port: int, count: int) -> list[socket.socket]:
     loop = asyncio.get_running_loop()
-    made = []
+    sockets = []
     for number in range(count):
-        # 127.0.0.x in turns: a gateway takes 1,000 connections of one address (http.connections_per_address_max).
-        one = socket.socket()
-        one.setblocking(False)
-        one.bind((f"127.0.0.{2 + number % 16}", 0))
-        await loop.sock_connect(one, (host, port))
-        made.append(one)
-    return made
+        # Uses 16 loopback addresses in turn: a gateway accepts 1,000 connections of one address (http.connections_per_address_max).
+        connection = socket.socket()
+        connection.setblocking(False)
+        connection.bind((f"127.0.0.{2 + number % 16}", 0))
+        await loop.sock_connect(connection, (host, port))
+        sockets.append(connection)
+    return sockets
 
 
 async def run(stack: dict, connections: int, waiters: int, resources: int) -> None:
@@ -65,15 +65,15 @@ async def run(stack: dict, connections: int, waiters: int, resources: int) -> No
 
     held = call("POST", "/v1/leases", {"resource": "memory/held", "ttl_ms": 60_000})
     waiting = await connect(host, port, waiters)
-    for one in waiting:
-        await loop.sock_sendall(one, request({"resource": "memory/held", "ttl_ms": 1_000, "wait_ms": 30_000}))
+    for connection in waiting:
+        await loop.sock_sendall(connection, request({"resource": "memory/held", "ttl_ms": 1_000, "wait_ms": 30_000}))
     await asyncio.sleep(3)
     print(f"{f'and {waiters} waiters':<40} {resident_mib(pid):8.1f} MiB")
-    for one in waiting + idle:
-        one.close()
+    for connection in waiting + idle:
+        connection.close()
     await asyncio.sleep(3)
     call("DELETE", f"/v1/leases/{held['lease_id']}")
-    print(f"{'after they hung up':<40} {resident_mib(pid):8.1f} MiB")
+    print(f"{'after all have disconnected':<40} {resident_mib(pid):8.1f} MiB")
     for number in range(resources):
         lease = call("POST", "/v1/leases", {"resource": f"memory/new-{number}", "ttl_ms": 1_000})
         call("DELETE", f"/v1/leases/{lease['lease_id']}")
@@ -86,11 +86,11 @@ def main() -> None:
     options.add_argument("--connections", type=int, default=1_000)
     options.add_argument("--waiters", type=int, default=10_000)
     options.add_argument("--resources", type=int, default=20_000)
-    given = options.parse_args()
-    files = given.connections + given.waiters + 100
+    arguments = options.parse_args()
+    files = arguments.connections + arguments.waiters + 100
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, files)), hard))
-    asyncio.run(run(json.loads(given.stack.read_text()), given.connections, given.waiters, given.resources))
+    asyncio.run(run(json.loads(arguments.stack.read_text()), arguments.connections, arguments.waiters, arguments.resources))
 
 
 if __name__ == "__main__":

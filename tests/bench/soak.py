@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Everything at once on a stack of `fencegate dev --gateways 2`, while its servers fail all the time; then what must hold is checked.
+"""Runs several workloads on a stack of `fencegate dev --gateways 2` while its servers fail, then checks the results.
 
     tests/bench/soak.py --stack DIR/stack.json [--seconds 200] [--seed 1] [--load build/release/load] [--fencegate build/release/fencegate]
 
-Jobs, orders, jobs in one call and callers that sleep past their lease run beside each other. Meanwhile Redis nodes are killed (the stack starts them again)
-or stopped, sessions of PostgreSQL terminated, PostgreSQL and gateways stopped for a moment, one fault every 1 to 5 s. In the end verify.py counts what was sold, and
-`fencegate verify` replays the history. Exit code 0: all of it holds. A call may have failed (the lines of `load` tell how many), but only with 503.
+Jobs, orders, jobs in one call and callers that sleep past the end of their lease run at the same time. Every 1 to 5 s one fault: a Redis node is killed (the
+stack restarts it) or stopped, sessions of PostgreSQL are terminated, PostgreSQL or a gateway is stopped for a moment. In the end verify.py compares the sales with
+PostgreSQL, and `fencegate verify` replays the history. Exit code 0: both succeed. Calls may fail (`load` prints how many), but only with 503.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import time
 from typing import Any, Callable
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-WORK = {
+WORKLOADS = {
     "job": ["--clients", "8", "--skus", "20"],
     "order": ["--clients", "4", "--skus", "10"],
     "shot": ["--clients", "8", "--skus", "3"],
@@ -32,24 +32,24 @@ TERMINATE = "select pg_terminate_backend(pid) from pg_stat_activity where applic
 
 
 class Faults:
-    """What goes wrong; the stack's file is read each time, for what was started again has another pid."""
+    """Injects faults. Reads the stack's file each time, because a restarted process has another pid."""
 
-    def __init__(self, stack: pathlib.Path, chance: random.Random) -> None:
-        self.stack, self.chance = stack, chance
-        self.all: list[Callable[[], None]] = [self.node_killed, self.node_stopped, self.sessions_terminated, self.postgres_stopped, self.gateway_stopped]
+    def __init__(self, stack: pathlib.Path, generator: random.Random) -> None:
+        self.stack, self.generator = stack, generator
+        self.injections: list[Callable[[], None]] = [self.kill_node, self.suspend_node, self.terminate_sessions, self.suspend_postgres, self.suspend_gateway]
 
-    def facts(self) -> dict[str, Any]:
+    def read_stack(self) -> dict[str, Any]:
         return json.loads(self.stack.read_text())
 
-    def one(self) -> str:
-        fault = self.chance.choice(self.all)
+    def inject_one(self) -> str:
+        fault = self.generator.choice(self.injections)
         try:
             fault()
         except ProcessLookupError:
             return f"{fault.__name__}, which was down"
         return fault.__name__
 
-    def stopped(self, pids: list[int], seconds: float) -> None:
+    def suspend(self, pids: list[int], seconds: float) -> None:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         time.sleep(seconds)
@@ -59,26 +59,26 @@ class Faults:
             except ProcessLookupError:
                 pass
 
-    def node_killed(self) -> None:
-        os.kill(self.chance.choice(self.facts()["redis"])["pid"], signal.SIGKILL)
+    def kill_node(self) -> None:
+        os.kill(self.generator.choice(self.read_stack()["redis"])["pid"], signal.SIGKILL)
 
-    def node_stopped(self) -> None:
-        self.stopped([self.chance.choice(self.facts()["redis"])["pid"]], self.chance.uniform(0.3, 3))
+    def suspend_node(self) -> None:
+        self.suspend([self.generator.choice(self.read_stack()["redis"])["pid"]], self.generator.uniform(0.3, 3))
 
-    def gateway_stopped(self) -> None:
-        self.stopped([self.chance.choice(self.facts()["gateways"])["pid"]], self.chance.uniform(0.2, 1.5))
+    def suspend_gateway(self) -> None:
+        self.suspend([self.generator.choice(self.read_stack()["gateways"])["pid"]], self.generator.uniform(0.2, 1.5))
 
-    def postgres_stopped(self) -> None:
-        pid = self.facts()["postgres"]["pid"]
-        self.stopped([int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()], self.chance.uniform(0.2, 1))
+    def suspend_postgres(self) -> None:
+        pid = self.read_stack()["postgres"]["pid"]
+        self.suspend([int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()], self.generator.uniform(0.2, 1))
 
-    def sessions_terminated(self) -> None:
-        postgres = self.facts()["postgres"]
+    def terminate_sessions(self) -> None:
+        postgres = self.read_stack()["postgres"]
         subprocess.run(["psql", "-qAt", "-h", postgres["host"], "-p", str(postgres["port"]), "-U", postgres["superuser"], "-d", postgres["database"], "-c", TERMINATE],
                        check=True, capture_output=True)
 
 
-def only_503(line: dict[str, Any]) -> bool:
+def has_only_503(line: dict[str, Any]) -> bool:
     failed = sum(statuses.get("503", 0) for statuses in line["statuses"].values())
     return line["errors"] <= failed and line["overlaps"] == line["tokens_fallen"] == 0
 
@@ -90,27 +90,27 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--load", type=pathlib.Path, default=ROOT / "build/release/load")
     parser.add_argument("--fencegate", type=pathlib.Path, default=ROOT / "build/release/fencegate")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp())
-    running = {mode: subprocess.Popen([given.load, "--stack", given.stack, "--mode", mode, "--seconds", str(given.seconds), "--prefix", f"soak-{mode}-{given.seed}-",
-                                       "--sales", folder / mode, *more], stdout=subprocess.PIPE, text=True) for mode, more in WORK.items()}
-    faults = Faults(given.stack, random.Random(given.seed))
-    end = time.monotonic() + given.seconds - 5
+    running = {mode: subprocess.Popen([arguments.load, "--stack", arguments.stack, "--mode", mode, "--seconds", str(arguments.seconds), "--prefix", f"soak-{mode}-{arguments.seed}-",
+                                       "--sales", folder / mode, *more], stdout=subprocess.PIPE, text=True) for mode, more in WORKLOADS.items()}
+    faults = Faults(arguments.stack, random.Random(arguments.seed))
+    end = time.monotonic() + arguments.seconds - 5
     while time.monotonic() < end:
-        time.sleep(faults.chance.uniform(1, 4))
-        print(faults.one(), flush=True)
-    holds = True
+        time.sleep(faults.generator.uniform(1, 4))
+        print(faults.inject_one(), flush=True)
+    succeeded = True
     for mode, process in running.items():
-        people, line = process.communicate(timeout=60)[0].splitlines()[:2]
-        print(people)
-        holds = only_503(json.loads(line)) and holds
-        counted = subprocess.run([ROOT / "tests/bench/verify.py", "--stack", given.stack, "--sales", folder / mode], text=True, capture_output=True)
-        print(counted.stdout, end="")
-        holds = counted.returncode == 0 and holds
-    time.sleep(3)  # until the last leases of those who slept are over and in the history
-    data = given.stack.parent
-    replayed = subprocess.run([given.fencegate, "verify", "--config", data / "gateway-1.yaml"], env={**os.environ, "PGPASSFILE": str(data / "pgpass")})
-    raise SystemExit(0 if holds and replayed.returncode == 0 else 1)
+        summary, line = process.communicate(timeout=60)[0].splitlines()[:2]
+        print(summary)
+        succeeded = has_only_503(json.loads(line)) and succeeded
+        verified = subprocess.run([ROOT / "tests/bench/verify.py", "--stack", arguments.stack, "--sales", folder / mode], text=True, capture_output=True)
+        print(verified.stdout, end="")
+        succeeded = verified.returncode == 0 and succeeded
+    time.sleep(3)  # until the last leases have expired and are in the history
+    data = arguments.stack.parent
+    replayed = subprocess.run([arguments.fencegate, "verify", "--config", data / "gateway-1.yaml"], env={**os.environ, "PGPASSFILE": str(data / "pgpass")})
+    raise SystemExit(0 if succeeded and replayed.returncode == 0 else 1)
 
 
 if __name__ == "__main__":

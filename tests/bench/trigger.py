@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What the guard's trigger adds to a row changed by plain SQL, in microseconds of the server's CPU: the same statements on a table with and without it, in turn.
+"""Measures the server CPU, in microseconds per row, that the guard's trigger adds to plain SQL: runs the same statements on a table with and without it, in turn.
 
     tests/bench/trigger.py "host=/run/postgresql dbname=shop user=postgres" [rounds]
 
-Needs the schema fencing and a superuser; works in a schema of its own, which it drops. Medians of the rounds; exit code 1 where a row costs more than
-BOUND_US more.
+Needs the schema fencing and a superuser; creates and drops a schema of its own. Prints medians of the rounds. Exit code 1 if the trigger adds more than
+BOUND_US to a row.
 """
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def loop(statement: str) -> str:
     return f"do $$ begin for i in 1..{SINGLES} loop {statement}; end loop; end $$"
 
 
-# What is done, how many rows that changes.
-WORK = {
+# Title, statement and number of rows that it changes.
+STATEMENTS = {
     "update, one row a statement": (loop("update {0} set n = n + 1 where id = i % 1000"), SINGLES),
     "update, 1,000 rows a statement": ("update {0} set n = n + 1 where id < 1000", ROWS),
     "insert, one row a statement": (loop("insert into {0} values (1000 + i)"), SINGLES),
@@ -53,8 +53,8 @@ WORK = {
 }
 
 
-def spent(connection: psycopg2.extensions.connection) -> float:
-    """Seconds of CPU of the server's process, so that others on the machine count little; of the clock where it runs elsewhere."""
+def server_cpu_seconds(connection: psycopg2.extensions.connection) -> float:
+    """CPU seconds of the server process, so that other load on the machine matters little; wall-clock time if the server runs on another machine."""
     try:
         return int(Path(f"/proc/{connection.info.backend_pid}/schedstat").read_text().split()[0]) / 1e9
     except OSError:
@@ -62,18 +62,18 @@ def spent(connection: psycopg2.extensions.connection) -> float:
 
 
 def measure(connection: psycopg2.extensions.connection, table: str, statement: str, rows: int) -> float:
-    """Microseconds a row, without begin, entering and rollback."""
+    """Microseconds per row, without begin, fencing.enter and rollback."""
     with connection.cursor() as cursor:
         cursor.execute("set search_path = bench_trigger, public;" + FILL.format(table))
         lines = io.StringIO("".join(f"{number}\n" for number in range(1_000, 1_000 + rows)))
-        began = spent(connection)
+        before = server_cpu_seconds(connection)
         if statement == "copy":
             cursor.copy_expert(f"copy {table} (id) from stdin", lines)
         else:
             cursor.execute(statement.format(table))
-        took = spent(connection) - began
+        seconds = server_cpu_seconds(connection) - before
     connection.rollback()
-    return took * 1e6 / rows
+    return seconds * 1e6 / rows
 
 
 def main() -> int:
@@ -84,18 +84,18 @@ def main() -> int:
     connection.commit()
     worst = 0.0
     for plain, guarded in (("plain", "guarded"), ("plain_parts", "guarded_parts")):
-        for name, (statement, rows) in WORK.items():
+        for name, (statement, rows) in STATEMENTS.items():
             times: dict[str, list[float]] = {plain: [], guarded: []}
             for _ in range(rounds):
                 for table in (plain, guarded):
                     times[table].append(measure(connection, table, statement, rows))
-            without, with_it = statistics.median(times[plain]), statistics.median(times[guarded])
-            worst = max(worst, with_it - without)
-            print(f"{guarded:13} {name:32} {without:7.1f} us a row, guarded {with_it:7.1f}: {with_it - without:6.1f} more", flush=True)
+            unguarded, protected = statistics.median(times[plain]), statistics.median(times[guarded])
+            worst = max(worst, protected - unguarded)
+            print(f"{guarded:13} {name:32} {unguarded:7.1f} us per row, guarded {protected:7.1f}: {protected - unguarded:6.1f} more", flush=True)
     with connection.cursor() as cursor:
         cursor.execute(f"{UNPROTECT}; drop schema bench_trigger cascade")
     connection.commit()
-    print(f"at most {worst:.1f} us more a row; the bound is {BOUND_US:.0f}")
+    print(f"at most {worst:.1f} us more per row; the bound is {BOUND_US:.0f}")
     return 0 if worst <= BOUND_US else 1
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""The write path beside the same write by hand, in turn: ratios of one run, and where the CPU goes.
+"""Measures guarded writes and the same write as plain SQL, in turn: the ratio of their rates, and the CPU of each process.
 
     tests/bench/writes.py --stack DIR/stack.json [--rounds 3] [--seconds 3] [--load build/release/load] [case …]
 
-By hand: pgbench with prepared statements against the stack's own server, over its socket as the gateway; one statement that tests a token in the row, changes it and
-adds a row to a log. No lease, no fence that outlives the row, no history with indexes. CPU is that of whole processes, from /proc; PostgreSQL's is all of
-its processes together.
+Plain SQL ("by hand"): pgbench with prepared statements against the stack's own server, over its socket as the gateway; one statement that tests a token in the row,
+changes it and adds a row to a log. It has no lease, no fence that outlives the row and no indexed history. The CPU is that of whole processes, from /proc; PostgreSQL's
+is the sum over all its processes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ insert into log (article, fencing_token, holder, accepted) select :id, 1, 'bench
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table: clients, and what they do on either side."""
+    """One row of the report: the number of clients and the workload on both sides."""
 
     clients: int
     mode: str
@@ -56,12 +56,12 @@ CASES = {"write-64": Case(64, "write", 1000), "write-16": Case(16, "write", 1000
          "shot-64": Case(64, "shot", 1000), "hot-64": Case(64, "shot", 1)}
 
 
-def cpu_of(pid: int, with_ended: bool = False) -> float:
+def cpu_of(pid: int, include_ended_children: bool = False) -> float:
     try:
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):  # ended a moment ago: its time is its parent's now
+    except (FileNotFoundError, ProcessLookupError):  # the process has ended, and its CPU time counts for its parent
         return 0.0
-    return sum(int(field) for field in fields[11:15 if with_ended else 13]) / os.sysconf("SC_CLK_TCK")
+    return sum(int(field) for field in fields[11:15 if include_ended_children else 13]) / os.sysconf("SC_CLK_TCK")
 
 
 def children(pid: int) -> list[int]:
@@ -94,13 +94,13 @@ class Bench:
 
     def server_cpu(self) -> float:
         postmaster = self.postgres["pid"]
-        return sum(map(cpu_of, children(postmaster))) + cpu_of(postmaster, with_ended=True)
+        return sum(map(cpu_of, children(postmaster))) + cpu_of(postmaster, include_ended_children=True)
 
     def commits(self) -> tuple[int, float]:
         ((commits, wal),) = self.sql("postgres", "select (select xact_commit from pg_stat_database where datname = 'fencegate'), (select wal_bytes from pg_stat_wal)")
         return int(commits), float(wal)
 
-    def by_hand(self, case: Case) -> dict[str, float]:
+    def measure_by_hand(self, case: Case) -> dict[str, float]:
         script, prefix = pathlib.Path(self.folder.name, "by_hand.sql"), pathlib.Path(self.folder.name, "latency")
         script.write_text(BY_HAND.format(articles=case.articles))
         command = ["pgbench", "-h", self.postgres["host"], "-p", str(self.postgres["port"]), "-U", self.postgres["superuser"], "-n", "-M", "prepared", "-f", script, "-c",
@@ -116,28 +116,28 @@ class Bench:
                 "client": (ended.ru_utime + ended.ru_stime - client.ru_utime - client.ru_stime) / len(times) * 1e6}
 
     @staticmethod
-    def articles_of(case: Case) -> int:
-        """Each keeps the lease on an article of its own; or all take one in turn; or any."""
+    def count_articles(case: Case) -> int:
+        """The number of articles: one per client, one for all clients, or many."""
         if case.mode == "write":
             return case.clients
         return 1 if case.articles == 1 else max(case.articles, case.clients)
 
-    def ours(self, case: Case) -> dict[str, float]:
+    def measure_gateway(self, case: Case) -> dict[str, float]:
         gateway = self.stack["gateways"][0]["pid"]
         command = [self.arguments.load, "--stack", self.arguments.stack, "--mode", case.mode, "--clients", str(case.clients), "--seconds",
-                   str(self.arguments.seconds), "--warm-seconds", "0", "--skus", str(self.articles_of(case))]
-        # What was spent before the first write (stocking up) is measured by a run of no length and taken off.
-        empty = self.account([*command, "--seconds", "0.05"], gateway)
-        full = self.account(command, gateway)
-        got = full["got"]
-        operation = next(name for name in got if name.endswith("_per_s"))
-        count = got[operation] * self.arguments.seconds
-        less = empty["got"][operation] * 0.05
-        each = {key: (full[key] - empty[key]) / (count - less) * 1e6 for key in ("gateway", "server", "client", "redis")}
-        return {"rate": got[operation], "p50": got["p50_ms"], **each, "batch": (count - less) / max(full["commits"] - empty["commits"], 1),
-                "wal": (full["wal"] - empty["wal"]) / (count - less)}
+                   str(self.arguments.seconds), "--warm-seconds", "0", "--skus", str(self.count_articles(case))]
+        # The CPU before the first write, for creating the articles, is measured by a very short run and subtracted.
+        empty = self.run_and_measure([*command, "--seconds", "0.05"], gateway)
+        full = self.run_and_measure(command, gateway)
+        result = full["result"]
+        operation = next(name for name in result if name.endswith("_per_s"))
+        count = result[operation] * self.arguments.seconds
+        skipped = empty["result"][operation] * 0.05
+        cpu_us = {key: (full[key] - empty[key]) / (count - skipped) * 1e6 for key in ("gateway", "server", "client", "redis")}
+        return {"rate": result[operation], "p50": result["p50_ms"], **cpu_us, "batch": (count - skipped) / max(full["commits"] - empty["commits"], 1),
+                "wal": (full["wal"] - empty["wal"]) / (count - skipped)}
 
-    def account(self, command: list[Any], gateway: int) -> dict[str, Any]:
+    def run_and_measure(self, command: list[Any], gateway: int) -> dict[str, Any]:
         nodes = [node["pid"] for node in self.stack["redis"]]
         before = self.server_cpu(), cpu_of(gateway), sum(map(cpu_of, nodes)), resource.getrusage(resource.RUSAGE_CHILDREN), self.commits()
         done = subprocess.run([*command, "--prefix", f"w{uuid.uuid4().hex[:8]}-"], capture_output=True, text=True)
@@ -145,21 +145,21 @@ class Bench:
             raise SystemExit(f"{done.stdout}\n{done.stderr}")
         client = resource.getrusage(resource.RUSAGE_CHILDREN)
         commits, wal = self.commits()
-        return {"got": json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1]), "server": self.server_cpu() - before[0],
+        return {"result": json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1]), "server": self.server_cpu() - before[0],
                 "gateway": cpu_of(gateway) - before[1], "redis": sum(map(cpu_of, nodes)) - before[2],
                 "client": client.ru_utime + client.ru_stime - before[3].ru_utime - before[3].ru_stime,
                 "commits": commits - before[4][0], "wal": wal - before[4][1]}
 
 
-def medians(measure: Callable[[], dict[str, float]], into: list[dict[str, float]]) -> dict[str, float]:
-    into.append(measure())
-    return {key: statistics.median(one[key] for one in into) for key in into[0]}
+def add_and_take_medians(measure: Callable[[], dict[str, float]], results: list[dict[str, float]]) -> dict[str, float]:
+    results.append(measure())
+    return {key: statistics.median(result[key] for result in results) for key in results[0]}
 
 
-def report(name: str, one: dict[str, float]) -> str:
-    parts = [f"  {name:8} {one['rate']:8.0f}/s  p50 {one['p50']:7.2f} ms  CPU of a write, us: PostgreSQL {one['server']:5.0f}  client {one['client']:4.0f}"]
-    if "gateway" in one:
-        parts.append(f"  gateway {one['gateway']:4.0f}  Redis {one['redis']:4.0f}  writes a commit {one['batch']:5.1f}  WAL {one['wal']:6.0f} B")
+def report(name: str, values: dict[str, float]) -> str:
+    parts = [f"  {name:8} {values['rate']:8.0f}/s  p50 {values['p50']:7.2f} ms  CPU per write, us: PostgreSQL {values['server']:5.0f}  client {values['client']:4.0f}"]
+    if "gateway" in values:
+        parts.append(f"  gateway {values['gateway']:4.0f}  Redis {values['redis']:4.0f}  writes per commit {values['batch']:5.1f}  WAL {values['wal']:6.0f} B")
     return "".join(parts)
 
 
@@ -176,15 +176,15 @@ def main() -> None:
     bench = Bench(arguments)
     try:
         for case in (CASES[name] for name in arguments.cases):
-            hand: list[dict[str, float]] = []
-            ours: list[dict[str, float]] = []
+            by_hand_results: list[dict[str, float]] = []
+            gateway_results: list[dict[str, float]] = []
             for _ in range(arguments.rounds):
-                theirs = medians(lambda: bench.by_hand(case), hand)
-                mine = medians(lambda: bench.ours(case), ours)
+                by_hand = add_and_take_medians(lambda: bench.measure_by_hand(case), by_hand_results)
+                gateway = add_and_take_medians(lambda: bench.measure_gateway(case), gateway_results)
             print(case)
-            print(report("by hand", theirs))
-            print(report("gateway", mine))
-            print(f"  rate x{mine['rate'] / theirs['rate']:.2f}, p50 x{mine['p50'] / theirs['p50']:.2f}", flush=True)
+            print(report("by hand", by_hand))
+            print(report("gateway", gateway))
+            print(f"  rate x{gateway['rate'] / by_hand['rate']:.2f}, p50 x{gateway['p50'] / by_hand['p50']:.2f}", flush=True)
     finally:
         bench.close()
 

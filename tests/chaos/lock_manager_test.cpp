@@ -1,4 +1,4 @@
-// lockcore against real Redis servers that are killed, paused and restarted; on one thread and on two.
+// Tests lock_manager with real Redis servers that are killed, paused and restarted, on one thread and on two.
 #include <support/lock_host.hpp>
 #include <support/redis_nodes.hpp>
 
@@ -26,7 +26,7 @@ using namespace fencegate::testing;
 class lock_manager_test : public ::testing::TestWithParam<unsigned> {
   protected:
     lock_manager_test() : host_(settings(nodes_), epochs_, GetParam()) {
-        EXPECT_TRUE(eventually([&] { return voting() == nodes_.size(); }));
+        EXPECT_TRUE(eventually([&] { return voting_count() == nodes_.size(); }));
     }
     static config settings(const redis_nodes& nodes) {
         config cfg = nodes.config();
@@ -34,9 +34,9 @@ class lock_manager_test : public ::testing::TestWithParam<unsigned> {
         cfg.default_ttl = 1s;
         return cfg;
     }
-    std::size_t voting() const { return host_.voting(); }
+    std::size_t voting_count() const { return host_.voting_count(); }
     static acquire_request request(const std::string& resource, milliseconds ttl = 1s, milliseconds wait = 0ms) {
-        return lease_of({resource}, ttl, wait);
+        return make_request({resource}, ttl, wait);
     }
     template <class T>
     T run(asio::awaitable<T> work) {
@@ -56,7 +56,7 @@ class lock_manager_test : public ::testing::TestWithParam<unsigned> {
 
 INSTANTIATE_TEST_SUITE_P(threads, lock_manager_test, ::testing::Values(1U, 2U));
 
-TEST_P(lock_manager_test, gives_a_resource_to_one_caller_at_a_time_under_growing_tokens) {
+TEST_P(lock_manager_test, acquire_grants_one_caller_at_a_time_with_growing_tokens) {
     const auto a = acquire("inventory/sku-1");
     ASSERT_TRUE(a);
     EXPECT_GT(a->validity, 900ms);
@@ -70,7 +70,7 @@ TEST_P(lock_manager_test, gives_a_resource_to_one_caller_at_a_time_under_growing
     EXPECT_GT(c->claims.token, a->claims.token);
 }
 
-TEST_P(lock_manager_test, finds_a_lease_lost_after_its_time_for_every_operation) {
+TEST_P(lock_manager_test, expired_lease_is_lost_for_every_operation) {
     const auto a = acquire("inventory/sku-1", 150ms);
     ASSERT_TRUE(a);
     // Real time: longer than the ttl.
@@ -78,10 +78,10 @@ TEST_P(lock_manager_test, finds_a_lease_lost_after_its_time_for_every_operation)
     EXPECT_EQ(run(manager_->renew(a->claims, 1s, "")).error().code, errc::lease_lost);
     EXPECT_EQ(run(manager_->inspect(a->claims)).error().code, errc::lease_lost);
     EXPECT_EQ(release(*a).error().code, errc::lease_lost);
-    EXPECT_EQ(nodes_.lease_keys(0), 0U) << "renewing must not bring it back";
+    EXPECT_EQ(nodes_.lease_keys(0), 0U) << "a renewal must not create the lease again";
 }
 
-TEST_P(lock_manager_test, keeps_the_token_through_renewals) {
+TEST_P(lock_manager_test, renewal_keeps_the_token) {
     const auto a = acquire("inventory/sku-1", 300ms);
     ASSERT_TRUE(a);
     for (int i = 0; i < 4; ++i) {
@@ -94,7 +94,7 @@ TEST_P(lock_manager_test, keeps_the_token_through_renewals) {
     }
 }
 
-TEST_P(lock_manager_test, serves_waiters_in_the_order_in_which_they_came) {
+TEST_P(lock_manager_test, waiters_are_granted_in_order_of_arrival) {
     auto held = acquire("inventory/sku-1", 2s);
     ASSERT_TRUE(held);
     std::mutex mutex;
@@ -121,24 +121,24 @@ TEST_P(lock_manager_test, serves_waiters_in_the_order_in_which_they_came) {
     EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5}));
 }
 
-TEST_P(lock_manager_test, leaves_no_place_and_no_key_when_a_waiting_caller_goes_away) {
+TEST_P(lock_manager_test, cancelled_waiter_leaves_no_queue_entry_and_no_key) {
     const auto held = acquire("inventory/sku-1", 2s);
     ASSERT_TRUE(held);
-    auto gone = std::make_shared<asio::cancellation_signal>();
+    auto cancellation = std::make_shared<asio::cancellation_signal>();
     std::promise<errc> outcome;
     asio::post(host_.io(), [&] {
-        asio::co_spawn(
-            host_.io(), manager_->acquire(request("inventory/sku-1", 1s, 10s)),
-            asio::bind_cancellation_slot(gone->slot(), [&](const std::exception_ptr& e, const result<lease>& r) {
-                outcome.set_value(e || r ? errc::invalid_argument : r.error().code);
-            }));
+        asio::co_spawn(host_.io(), manager_->acquire(request("inventory/sku-1", 1s, 10s)),
+                       asio::bind_cancellation_slot(
+                           cancellation->slot(), [&](const std::exception_ptr& e, const result<lease>& r) {
+                               outcome.set_value(e || r ? errc::invalid_argument : r.error().code);
+                           }));
     });
     ASSERT_TRUE(eventually([&] { return manager_->waiters() == 1; }));
-    asio::post(host_.io(), [gone] { gone->emit(asio::cancellation_type::terminal); });
+    asio::post(host_.io(), [cancellation] { cancellation->emit(asio::cancellation_type::terminal); });
     EXPECT_EQ(outcome.get_future().get(), errc::cancelled);
     ASSERT_TRUE(release(*held));
     const auto next = acquire("inventory/sku-1");
-    ASSERT_TRUE(next) << "nobody is in the way";
+    ASSERT_TRUE(next) << "the queue is empty";
     ASSERT_TRUE(release(*next));
     EXPECT_TRUE(eventually([&] {
         for (std::size_t n = 0; n < nodes_.size(); ++n) {
@@ -148,7 +148,7 @@ TEST_P(lock_manager_test, leaves_no_place_and_no_key_when_a_waiting_caller_goes_
     }));
 }
 
-TEST_P(lock_manager_test, works_on_with_one_node_hung_and_one_killed_and_says_no_quorum_with_three_gone) {
+TEST_P(lock_manager_test, acquire_works_without_two_of_five_nodes_but_not_three) {
     nodes_.pause(0);
     nodes_.kill(1);
     fencing_token last{};
@@ -170,13 +170,13 @@ TEST_P(lock_manager_test, works_on_with_one_node_hung_and_one_killed_and_says_no
     nodes_.resume(0);
     nodes_.start(1);
     nodes_.start(2);
-    EXPECT_TRUE(eventually([&] { return voting() == 5; })) << "restarted nodes come back when their quarantine is over";
+    EXPECT_TRUE(eventually([&] { return voting_count() == 5; })) << "restarted nodes vote again after their quarantine";
     const auto after = acquire("inventory/sku-1");
     ASSERT_TRUE(after);
     EXPECT_GT(after->claims.token, last);
 }
 
-TEST_P(lock_manager_test, gives_growing_tokens_although_every_node_forgets_everything) {
+TEST_P(lock_manager_test, tokens_grow_although_all_nodes_lose_all_data) {
     fencing_token last{};
     for (int round = 0; round < 2; ++round) {
         const auto a = acquire("inventory/sku-1", 200ms);
@@ -187,14 +187,14 @@ TEST_P(lock_manager_test, gives_growing_tokens_although_every_node_forgets_every
             nodes_.kill(n);
         for (std::size_t n = 0; n < nodes_.size(); ++n)
             nodes_.start(n);
-        EXPECT_TRUE(eventually([&] { return voting() == 0; }));
-        ASSERT_TRUE(eventually([&] { return voting() == 5; })) << "after the quarantine";
+        EXPECT_TRUE(eventually([&] { return voting_count() == 0; }));
+        ASSERT_TRUE(eventually([&] { return voting_count() == 5; })) << "after the quarantine";
     }
     EXPECT_GT(acquire("inventory/sku-1")->claims.token, last);
     EXPECT_GE(observer_.count(event_kind::node_quarantined), 5);
 }
 
-TEST_P(lock_manager_test, never_lets_two_callers_in_at_once_under_contention) {
+TEST_P(lock_manager_test, contention_never_grants_two_callers_at_once) {
     std::atomic<int> inside{0}, most{0}, granted{0};
     std::atomic<std::uint64_t> last{0};
     std::atomic<bool> grew{true};
@@ -224,7 +224,7 @@ TEST_P(lock_manager_test, never_lets_two_callers_in_at_once_under_contention) {
     EXPECT_TRUE(grew);
 }
 
-TEST_P(lock_manager_test, refuses_new_leases_and_wakes_all_waiters_when_told_to) {
+TEST_P(lock_manager_test, refuse_new_leases_ends_all_waits_and_allows_release) {
     const auto held = acquire("inventory/sku-1", 2s);
     ASSERT_TRUE(held);
     auto waiting = asio::co_spawn(host_.io(), manager_->acquire(request("inventory/sku-1", 1s, 10s)), asio::use_future);
@@ -232,7 +232,7 @@ TEST_P(lock_manager_test, refuses_new_leases_and_wakes_all_waiters_when_told_to)
     manager_->refuse_new_leases();
     EXPECT_EQ(waiting.get().error().code, errc::shutting_down);
     EXPECT_EQ(acquire("inventory/sku-9").error().code, errc::shutting_down);
-    EXPECT_TRUE(release(*held)) << "what is held can still be given back";
+    EXPECT_TRUE(release(*held)) << "a held lease can still be released";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The Lua scripts on a real Redis against the simulation's node: the same random commands, the same answers and the
-// same data after each of them.
+// Sends the same random commands to the Lua scripts on a real Redis server and to the node of tests/sim, and compares
+// answers and data after each.
 #include <chaos/real_node.hpp>
 #include <proto/lease_record.hpp>
 #include <redis/resp_command.hpp>
@@ -28,7 +28,7 @@ using namespace std::chrono_literals;
 constexpr std::uint32_t resources = 5;
 constexpr std::uint64_t epoch_size = std::uint64_t{1} << 32;
 
-/// Both nodes, and what was done to them.
+/// The two nodes under comparison.
 class two_nodes {
   public:
     two_nodes(std::uint64_t seed, std::uint16_t port, const std::vector<lockcore::resource_name>& names)
@@ -37,49 +37,49 @@ class two_nodes {
           check_(ctx_),
           simulated_(ctx_, check_, 0, false, drifting_clock()),
           real_(port),
-          told_(port) {
+          subscriber_(port) {
         real_.ask(lockcore::redis::resp_command().arg("FLUSHALL").finish());
-        told_.ask(lockcore::redis::resp_command().arg("PSUBSCRIBE").arg("fg:wake:*").finish());
+        subscriber_.ask(lockcore::redis::resp_command().arg("PSUBSCRIBE").arg("fg:wake:*").finish());
         const auto info = real_.ask(lockcore::redis::resp_command().arg("INFO").arg("server").finish());
         const std::string all = text(info.get());
         live_ = all.substr(all.find("run_id:") + 7, 40);
         simulated_.start(++run_);
-        compare();  // leaves a claim
+        compare();  // writes a claim
         readmit(run_, 0, 1);
         compare();
     }
 
-    random& chance() { return ctx_.chance; }
+    random& rng() { return ctx_.rng; }
 
-    /// One turn: a command, or something that happens to the node.
-    void turn() {
-        const std::uint32_t drawn = chance().below(1'000);
+    /// Runs one random command or causes one event of the node.
+    void step() {
+        const std::uint32_t drawn = rng().below(1'000);
         if (drawn < 8) return flush();
         if (drawn < 20) return restart();
         if (drawn < 50) {
-            stale_marks_ = chance().chance(100);
-            return readmit(chance().chance(800) ? run_ : 1, chance().below(3), epoch_ + chance().below(2));
+            stale_marks_ = rng().chance(100);
+            return readmit(rng().chance(800) ? run_ : 1, rng().below(3), epoch_ + rng().below(2));
         }
-        if (drawn < 55) return forget();
-        if (drawn < 60) return run_losing_command();
-        if (drawn < 250) return let_time_pass();
-        ask(draw_kind());
+        if (drawn < 55) return delete_admission();
+        if (drawn < 60) return run_data_losing_command();
+        if (drawn < 250) return advance_time();
+        run_commands(draw_kind());
     }
 
-    /// Compares all that both store.
+    /// Compares the data of both nodes.
     void compare() {
         const auto found = real_.ask(state_command());
         ASSERT_EQ(found->elements, resources * 3) << text(found.get());
         for (std::uint32_t r = 0; r < resources; ++r) {
-            const pieces here = split(simulated_.lease_text(r), names_);
-            const pieces there = split(text(found->element[r * 3]), names_);
+            const lease_parts here = split_lease(simulated_.lease_text(r), names_);
+            const lease_parts there = split_lease(text(found->element[r * 3]), names_);
             ASSERT_EQ(here.head, there.head) << last_;
             ASSERT_EQ(here.rest, there.rest) << last_;
-            ASSERT_TRUE(near(here.given, there.given)) << last_ << here.given.count() << " " << there.given.count();
-            ASSERT_TRUE(near(here.held, there.held)) << last_ << here.held.count() << " " << there.held.count();
+            ASSERT_TRUE(is_close(here.ttl, there.ttl)) << last_ << here.ttl.count() << " " << there.ttl.count();
+            ASSERT_TRUE(is_close(here.held, there.held)) << last_ << here.held.count() << " " << there.held.count();
             const milliseconds left{found->element[r * 3 + 1]->integer};
             if (!here.head.empty()) {
-                ASSERT_TRUE(near(simulated_.time_left(r), left))
+                ASSERT_TRUE(is_close(simulated_.time_left(r), left))
                     << last_ << simulated_.time_left(r).count() << " " << left.count();
             }
             const std::string counter = text(found->element[r * 3 + 2]);
@@ -118,7 +118,7 @@ class two_nodes {
         claim_ = facts.claim;
         admitted_ = facts.admitted_run;
         base_ = facts.base;
-        bring_clocks_together();
+        synchronize_expiry();
     }
 
     std::array<std::uint64_t, lockcore::script_statuses> seen{};  ///< Answers by status.
@@ -134,20 +134,22 @@ class two_nodes {
     }
     std::string name_of(run_number run) const { return run == run_ ? live_ : "run-" + std::to_string(run); }
 
-    // --- what happens to a node
+    // --- events of a node
 
     void flush() {
         last_ = "flush ";
         simulated_.flush();
         real_.ask(lockcore::redis::resp_command().arg("FLUSHALL").finish());
     }
-    /// The same data under another process: the real one keeps its id, so the one that it noted becomes another.
+    /// Simulates a restart that keeps the data. The real server does not restart: its `fg:node` gets
+    /// another run id instead.
     void restart() {
         last_ = "restart ";
         simulated_.crash(sim_node::restart::keeping);
         simulated_.start(++run_);
         if (admitted_ == 0) return;
-        // The real one goes on counting: what it has noted is as far ahead of that as it is of the new process' count.
+        // The counts of the real server continue, so its recorded marks are raised by the difference
+        // that a restart makes.
         request q;
         q.kind = request_kind::identify;
         const reply facts = simulated_.execute(q);
@@ -171,7 +173,7 @@ class two_nodes {
         q.claim = claim_ + off_claim / 2;
         q.marks = marks_;
         if (stale_marks_) ++q.marks.set;
-        q.syncs = chance().chance(500);
+        q.syncs = rng().chance(500);
         q.base = epoch * epoch_size;
         epoch_ = std::max(epoch_, epoch);
         const reply here = simulated_.execute(q);
@@ -189,16 +191,16 @@ class two_nodes {
         constexpr const char* words[] = {"OK", "ALREADY", "GONE"};
         ASSERT_EQ(words[static_cast<std::size_t>(here.readmitted)], text(there.get()));
     }
-    void forget() {
+    void delete_admission() {
         last_ = "forget ";
         request q;
-        q.kind = request_kind::forget;
+        q.kind = request_kind::delete_admission;
         simulated_.execute(q);
         real_.ask(lockcore::redis::resp_command().arg("HDEL").arg("fg:node").arg("run").arg("claim").finish());
     }
-    void run_losing_command() {
+    void run_data_losing_command() {
         last_ = "losing command ";
-        simulated_.count_losing_command();
+        simulated_.count_data_losing_command();
         real_.ask(lockcore::redis::resp_command().arg("SWAPDB").arg("1").arg("2").finish());
     }
     std::string live_marks() {
@@ -210,22 +212,22 @@ class two_nodes {
                                           .finish());
         return text(record->element[0]);
     }
-    void let_time_pass() {
+    void advance_time() {
         last_ = "time passes ";
-        milliseconds by = chance().between(milliseconds{1s}, milliseconds{200s});
-        // Never so that it is a matter of milliseconds whether a lease still stands.
+        milliseconds span = rng().between(milliseconds{1s}, milliseconds{200s});
+        // Avoids an end within milliseconds of the expiry of a lease.
         for (bool close = true; close;) {
             close = false;
             for (std::uint32_t r = 0; r < resources; ++r)
-                close = close || (simulated_.holder_of(r) != 0 && near(simulated_.time_left(r), by));
-            if (close) by += 7s;
+                close = close || (simulated_.holder_of(r) != 0 && is_close(simulated_.time_left(r), span));
+            if (close) span += 7s;
         }
-        ctx_.events.in(by, {});
+        ctx_.events.schedule_in(span, {});
         ctx_.events.next();
-        bring_clocks_together();
+        synchronize_expiry();
     }
-    /// What the real node does by itself, and how far its clock is.
-    void bring_clocks_together() {
+    /// Sets the ttl of the real leases to those of the simulated ones.
+    void synchronize_expiry() {
         lockcore::redis::resp_command c;
         c.arg("EVAL")
             .arg("for i, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[i]) end")
@@ -258,86 +260,86 @@ class two_nodes {
             command_kind::inspect, command_kind::top_up,  command_kind::look,    command_kind::release,
             command_kind::release, command_kind::undo,    command_kind::close,
         };
-        return chance().pick(drawn);
+        return rng().pick(drawn);
     }
-    resource_set some_resources() {
-        auto set = static_cast<resource_set>(1U << chance().below(resources));
-        while (chance().chance(300))
-            set |= static_cast<resource_set>(1U << chance().below(resources));
+    resource_set draw_resources() {
+        auto set = static_cast<resource_set>(1U << rng().below(resources));
+        while (rng().chance(300))
+            set |= static_cast<resource_set>(1U << rng().below(resources));
         return set;
     }
     request draw(command_kind kind) {
         request q;
         q.kind = request_kind::lease;
         q.command = kind;
-        q.run = admitted_ != 0 && chance().chance(980) ? admitted_ : 77;
+        q.run = admitted_ != 0 && rng().chance(980) ? admitted_ : 77;
         q.resources =
-            kind == command_kind::look ? static_cast<resource_set>(1U << chance().below(resources)) : some_resources();
+            kind == command_kind::look ? static_cast<resource_set>(1U << rng().below(resources)) : draw_resources();
         std::uint32_t first = 0;
         while (!(q.resources >> first & 1))
             ++first;
-        // Mostly about a lease that stands there, and as it stands there.
+        // Mostly uses the values of a lease that exists.
         if (const auto there = lockcore::lease_record::parse(simulated_.lease_text(first));
-            there && chance().chance(800)) {
+            there && rng().chance(800)) {
             q.nonce = simulated_.holder_of(first);
             q.token = lockcore::value_of(there->token);
-            q.hold = chance().chance(500) ? q.nonce : 1 + chance().below(4);
-            if (!there->resources.empty() && chance().chance(900)) {
+            q.hold = rng().chance(500) ? q.nonce : 1 + rng().below(4);
+            if (!there->resources.empty() && rng().chance(900)) {
                 q.resources = 0;
                 for (const auto& r : there->resources)
                     q.resources |= static_cast<resource_set>(1U << (r.str()[1] - '0'));
                 if (kind == command_kind::look) q.resources = static_cast<resource_set>(1U << first);
             }
-            q.by.principal = static_cast<std::uint16_t>(there->by.principal[1] - '0');
-            if (!there->by.owner.empty()) q.by.owner = static_cast<std::uint16_t>(there->by.owner[1] - '0');
+            q.holder.principal = static_cast<std::uint16_t>(there->holder.principal[1] - '0');
+            if (!there->holder.owner.empty()) q.holder.owner = static_cast<std::uint16_t>(there->holder.owner[1] - '0');
         } else {
-            q.nonce = q.hold = 1 + chance().below(1'000'000);
+            q.nonce = q.hold = 1 + rng().below(1'000'000);
             q.token = simulated_.counter(first);
         }
-        if (kind == command_kind::confirm || chance().chance(50)) q.token += chance().below(3);
-        if (chance().chance(50) && q.token > 1) q.token -= 1;
+        if (kind == command_kind::confirm || rng().chance(50)) q.token += rng().below(3);
+        if (rng().chance(50) && q.token > 1) q.token -= 1;
         if (kind == command_kind::acquire) {
-            if (chance().chance(350)) q.previous = q.nonce;
+            if (rng().chance(350)) q.previous = q.nonce;
             q.previous_hold = q.hold;
-            if (q.previous != 0 || chance().chance(850)) q.nonce = 1 + chance().below(1'000'000);
+            if (q.previous != 0 || rng().chance(850)) q.nonce = 1 + rng().below(1'000'000);
             q.hold = q.nonce;
-            q.closed = chance().chance(50);
+            q.closed = rng().chance(50);
         }
-        q.whole_lease = kind == command_kind::undo && chance().chance(300);
-        q.undone = !q.whole_lease && chance().chance(300);
-        q.lift = chance().chance(500);
-        q.close_mark = 1 + chance().below(3);
-        if (chance().chance(200))
-            q.by = {static_cast<std::uint16_t>(chance().below(2)), static_cast<std::uint16_t>(chance().below(3))};
-        if (chance().chance(300)) q.key = {1 + chance().below(12), chance().below(2)};
+        q.whole_lease = kind == command_kind::undo && rng().chance(300);
+        q.undone = !q.whole_lease && rng().chance(300);
+        q.lift = rng().chance(500);
+        q.close_mark = 1 + rng().below(3);
+        if (rng().chance(200))
+            q.holder = {static_cast<std::uint16_t>(rng().below(2)), static_cast<std::uint16_t>(rng().below(3))};
+        if (rng().chance(300)) q.key = {1 + rng().below(12), rng().below(2)};
         constexpr milliseconds ttls[] = {60s, 100s, 300s, 900s};
-        q.ttl = chance().pick(ttls);
-        if (chance().chance(300)) q.hint = simulated_.counter(first) + chance().below(5);
-        if (chance().chance(10)) q.hint = (base_ / epoch_size + 1) * epoch_size;  // the epoch is used up
-        if (chance().chance(600)) q.mark = 1 + chance().below(chance().chance(900) ? 4 : 40);
-        if (chance().chance(300)) q.left_mark = 1 + chance().below(4);
-        q.renewals_max = chance().below(6);
-        q.hold_max = chance().chance(800) ? 24h : milliseconds(chance().below(2'000'000));
+        q.ttl = rng().pick(ttls);
+        if (rng().chance(300)) q.hint = simulated_.counter(first) + rng().below(5);
+        if (rng().chance(10)) q.hint = (base_ / epoch_size + 1) * epoch_size;  // the epoch is used up
+        if (rng().chance(600)) q.mark = 1 + rng().below(rng().chance(900) ? 4 : 40);
+        if (rng().chance(300)) q.initial_mark = 1 + rng().below(4);
+        q.renewals_max = rng().below(6);
+        q.hold_max = rng().chance(800) ? 24h : milliseconds(rng().below(2'000'000));
         if (kind == command_kind::top_up) {
             q.key = {};
-            q.left_mark = 0;
-            q.renewals = chance().below(3);
-            q.closed = chance().chance(200);
-            q.held = milliseconds(chance().below(100'000));
+            q.initial_mark = 0;
+            q.renewals = rng().below(3);
+            q.closed = rng().chance(200);
+            q.held = milliseconds(rng().below(100'000));
         }
         return q;
     }
-    /// One to three of a kind, in one call of the script.
-    void ask(command_kind kind) {
+    /// Runs one to three commands of a kind in one call of the script.
+    void run_commands(command_kind kind) {
         std::vector<request> asked{draw(kind)};
-        while (asked.size() < 3 && chance().chance(200)) {
+        while (asked.size() < 3 && rng().chance(200)) {
             asked.push_back(draw(kind));
             asked.back().run = asked.front().run;
         }
         std::vector<lockcore::redis::batch_item> items;
         last_ = "command " + std::to_string(static_cast<int>(kind)) + " ";
         for (const request& q : asked) {
-            items.push_back({std::make_shared<call_of_one>(make_call(q, names_)), fencing_token{q.token}});
+            items.push_back({std::make_shared<single_call>(make_call(q, names_)), fencing_token{q.token}});
             last_ += "nonce " + std::to_string(q.nonce) + " previous " + std::to_string(q.previous) + " set " +
                      std::to_string(q.resources) + " tail " + items.back().target->call().tail + "; ";
         }
@@ -359,32 +361,33 @@ class two_nodes {
             compare_answers(q, here, real, text(there->element[i]));
             if (testing::Test::HasFatalFailure()) return;
         }
-        compare_wakes();
+        compare_release_messages();
     }
     void compare_answers(const request& asked, const node_reply& here, const node_reply& there,
                          const std::string& said) const {
         ASSERT_EQ(here.status, there.status) << last_ << said;
-        // Of several leases in the way the node names the one that lasts longest, by its own clock: leases that last
-        // equally long on one side do not on the other.
+        // If several leases refuse the request, the node reports the one that lives longest by its own clock. Leases
+        // that end at the same time on one node may not on the other.
         const bool several = here.status == reply_status::held && std::popcount(asked.resources) > 1;
         if (!several) {
             ASSERT_EQ(here.value, there.value) << last_ << said;
         }
         ASSERT_EQ(here.took_over, there.took_over) << last_ << said;
-        ASSERT_EQ(here.told, there.told) << last_ << said;
-        ASSERT_TRUE(near(here.remaining, there.remaining)) << last_ << said;
-        ASSERT_TRUE(near(here.ttl, there.ttl)) << last_ << said;
-        ASSERT_TRUE(near(here.held, there.held)) << last_ << said;
-        const pieces one = split(here.text, names_), other = split(there.text, names_);  // a lease, or its holds
-        ASSERT_EQ(one.head, other.head) << last_ << said;
-        ASSERT_EQ(one.rest, other.rest) << last_ << said;
+        ASSERT_EQ(here.notified_waiters, there.notified_waiters) << last_ << said;
+        ASSERT_TRUE(is_close(here.remaining, there.remaining)) << last_ << said;
+        ASSERT_TRUE(is_close(here.ttl, there.ttl)) << last_ << said;
+        ASSERT_TRUE(is_close(here.held, there.held)) << last_ << said;
+        const lease_parts simulated = split_lease(here.text, names_),
+                          actual = split_lease(there.text, names_);  // a lease or its holds
+        ASSERT_EQ(simulated.head, actual.head) << last_ << said;
+        ASSERT_EQ(simulated.rest, actual.rest) << last_ << said;
     }
-    void compare_wakes() {
+    void compare_release_messages() {
         std::vector<std::string> here, there;
-        for (const wake& w : simulated_.take_wakes()) {
+        for (const release_message& w : simulated_.take_release_messages()) {
             here.push_back("fg:wake:" + hex16(w.mark) + ' ' +
                            std::string(lockcore::nonce::from_bits(0, w.ended).str()) + ' ' + names_[w.resource].str());
-            const auto message = told_.next();  // pattern, channel, text
+            const auto message = subscriber_.next();  // pattern, channel, text
             there.push_back(text(message->element[2]) + ' ' + text(message->element[3]));
         }
         std::sort(here.begin(), here.end());
@@ -394,26 +397,26 @@ class two_nodes {
 
     const std::vector<lockcore::resource_name>& names_;
     context ctx_;
-    checkers check_;  ///< Not asked: commands are drawn without regard to the protocol.
+    checkers check_;  ///< Its findings are ignored: random commands do not follow the protocol.
     sim_node simulated_;
-    wire real_, told_;
+    redis_connection real_, subscriber_;
     std::string live_, last_;
     run_number run_ = 0, admitted_ = 0;
     std::uint32_t claim_ = 0, claims_ = 0;
     node_marks marks_;
     std::string live_marks_ = "0 0 0";
-    bool stale_marks_ = false;  ///< The next READMIT carries marks that are not live.
+    bool stale_marks_ = false;  ///< The next READMIT carries outdated marks.
     std::uint64_t base_ = 0, epoch_ = 1;
 };
 
-TEST(node_differential, simulated_node_answers_and_stores_what_the_scripts_do_when_both_get_the_same_commands) {
+TEST(node_differential, simulated_node_matches_scripts_on_same_commands) {
     const fencegate::testing::redis_nodes redis(1);
     const auto names = make_names();
     std::array<std::uint64_t, lockcore::script_statuses> seen{};
     for (std::uint64_t seed = 1; seed <= 40; ++seed) {
         two_nodes both(seed, redis.config().nodes[0].port, names);
         for (int i = 0; i < 400; ++i) {
-            both.turn();
+            both.step();
             if (!HasFatalFailure()) both.compare();
             if (HasFatalFailure()) FAIL() << "seed " << seed << ", turn " << i;
         }
@@ -421,7 +424,7 @@ TEST(node_differential, simulated_node_answers_and_stores_what_the_scripts_do_wh
             seen[s] += both.seen[s];
     }
     for (std::size_t s = 0; s < seen.size(); ++s)
-        EXPECT_GT(seen[s], 0U) << "no script said " << to_string(static_cast<reply_status>(s));
+        EXPECT_GT(seen[s], 0U) << "no script answered " << to_string(static_cast<reply_status>(s));
 }
 
 }  // namespace

@@ -30,28 +30,28 @@ std::string text(const redisReply* r) {
     return r && r->str ? std::string(r->str, r->len) : std::string();
 }
 
-pieces split(const std::string& lease, const std::vector<lockcore::resource_name>& names) {
-    pieces out;
+lease_parts split_lease(const std::string& lease, const std::vector<lockcore::resource_name>& names) {
+    lease_parts out;
     const auto record = lockcore::lease_record::parse(lease);
     if (!record) return {lease, {}, {}, {}};
     out.head = std::string(record->attempt.str()) + ' ' + std::to_string(lockcore::value_of(record->token)) + ' ' +
-               std::to_string(record->renewals) + ' ' + record->keys + ' ' + record->by.principal + ' ' +
-               record->by.owner;
+               std::to_string(record->renewals) + ' ' + record->keys + ' ' + record->holder.principal + ' ' +
+               record->holder.owner;
     for (const auto& r : record->resources) {
         const auto known = std::find(names.begin(), names.end(), r);
         out.head += known == names.end() ? ' ' + r.str() : " r" + std::to_string(known - names.begin());
     }
-    std::size_t holds = 0;  // behind the line of the resources: holds, tombstones, CLOSE's mark, marks
+    std::size_t holds = 0;  // after the line of resources: holds, tombstones, CLOSE mark, marks
     for (int line = 0; line < 4; ++line)
         holds = lease.find('\n', holds) + 1;
     out.rest = lease.substr(holds);
-    out.given = record->ttl;
+    out.ttl = record->ttl;
     out.held = record->held;
     return out;
 }
 
-bool near(milliseconds a, milliseconds b) {
-    return a - b < alike && b - a < alike;
+bool is_close(milliseconds a, milliseconds b) {
+    return a - b < clock_tolerance && b - a < clock_tolerance;
 }
 
 lockcore::redis::lease_call make_call(const request& q, const std::vector<lockcore::resource_name>& names) {
@@ -61,13 +61,13 @@ lockcore::redis::lease_call make_call(const request& q, const std::vector<lockco
     call.ttl = q.ttl;
     lockcore::lease_claims claims;
     claims.resources = call.resources;
-    claims.by.principal = "p" + std::to_string(q.by.principal);
-    if (q.by.owner != 0) claims.by.owner = "o" + std::to_string(q.by.owner);
-    const std::string key = q.key.who == 0 ? "" : hex16(q.key.who) + hex16(q.key.what).substr(8);
-    const std::string left_mark = q.left_mark == 0 ? "" : hex16(q.left_mark);
+    claims.holder.principal = "p" + std::to_string(q.holder.principal);
+    if (q.holder.owner != 0) claims.holder.owner = "o" + std::to_string(q.holder.owner);
+    const std::string key = q.key.key_hash == 0 ? "" : hex16(q.key.key_hash) + hex16(q.key.request_hash).substr(8);
+    const std::string initial_mark = q.initial_mark == 0 ? "" : hex16(q.initial_mark);
     claims.hold = call.hold = lockcore::hold_id::from_bits(q.hold);
-    call.tail = lockcore::lease_tail(claims, {q.ttl, q.renewals, q.held, key, left_mark, q.closed});
-    if (q.mark != 0) call.mark = hex16(q.mark);
+    call.tail = lockcore::lease_tail(claims, {q.ttl, q.renewals, q.held, key, initial_mark, q.closed});
+    if (q.mark != 0) call.wake_mark = hex16(q.mark);
     call.hint = lockcore::fencing_token{q.hint};
     if (q.previous != 0) call.previous = lockcore::nonce::from_bits(0, q.previous);
     call.previous_hold = lockcore::hold_id::from_bits(q.previous_hold);

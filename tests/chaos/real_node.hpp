@@ -12,19 +12,19 @@
 
 namespace sim {
 
-// A real Redis node in the terms of the simulated one: what it is asked, and how the data of both are compared.
+// Helpers that send the requests of the simulated node to a real Redis node and compare the data of both.
 
-/// Two clocks are compared, and one of them runs; all other spans are a minute and more.
-constexpr milliseconds alike{2'000};
+/// The tolerance for times on the two nodes: the real clock runs, and all drawn spans are a minute or longer.
+constexpr milliseconds clock_tolerance{2'000};
 
 std::string hex16(std::uint64_t n);
-/// Names of resources: the first two share a counter, the next two another.
+/// Returns resource names: the first two share a counter, the next two another, and the last has its own.
 std::vector<lockcore::resource_name> make_names();
 
-/// One connection, and answers in the order of the questions.
-class wire {
+/// A connection that reads the answers in the order of the commands.
+class redis_connection {
   public:
-    explicit wire(std::uint16_t port) : redis_(redisConnect("127.0.0.1", port), redisFree) {
+    explicit redis_connection(std::uint16_t port) : redis_(redisConnect("127.0.0.1", port), redisFree) {
         redisSetTimeout(redis_.get(), {5, 0});
     }
     using answer = std::unique_ptr<redisReply, void (*)(redisReply*)>;
@@ -42,27 +42,27 @@ class wire {
     std::unique_ptr<redisContext, void (*)(redisContext*)> redis_;
 };
 
-struct call_of_one final : lockcore::redis::reply_target {
-    explicit call_of_one(lockcore::redis::lease_call c) : call_(std::move(c)) {}
+struct single_call final : lockcore::redis::reply_target {
+    explicit single_call(lockcore::redis::lease_call c) : call_(std::move(c)) {}
     const lockcore::redis::lease_call& call() const override { return call_; }
     void on_reply(lockcore::node_index, lockcore::command_kind, lockcore::fencing_token,
                   const lockcore::node_reply&) override {}
     lockcore::redis::lease_call call_;
 };
 
-/// The text of a reply; empty if it has none.
+/// Returns the text of a reply; empty if it has none.
 std::string text(const redisReply* r);
 
-/// A lease as it stands on a node, in pieces that can be compared.
-struct pieces {
+/// A stored lease, split into parts that are compared separately.
+struct lease_parts {
     std::string head, rest;
-    milliseconds given{0}, held{0};
+    milliseconds ttl{0}, held{0};
 };
-pieces split(const std::string& lease, const std::vector<lockcore::resource_name>& names);
+lease_parts split_lease(const std::string& lease, const std::vector<lockcore::resource_name>& names);
 
-bool near(milliseconds a, milliseconds b);
+bool is_close(milliseconds a, milliseconds b);
 
-/// The call of the product that asks what the simulated node is asked by `q`.
+/// Converts a request for the simulated node to a call of the product.
 lockcore::redis::lease_call make_call(const request& q, const std::vector<lockcore::resource_name>& names);
 
 }  // namespace sim

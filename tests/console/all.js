@@ -1,4 +1,4 @@
-// All tests in one process, so that they share a stack and a browser.
+// Runs all tests in one process, so that they share a stack and a browser.
 import './serving.js';
 import './signing_in.js';
 import './panels.js';

@@ -1,20 +1,20 @@
-// What an operator sees at a glance, at both widths and in both schemes.
+// The panels at two widths and in both colour schemes.
 
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
-import {accessibilityFaults, screenshot, sideways} from './support/browser.js';
-import {browser, HOSTILE, scene, stack, STORY} from './support/scene.js';
+import {accessibilityErrors, screenshot, horizontalOverflow} from './support/browser.js';
+import {browser, HOSTILE, scene, stack, STALE_RESOURCE} from './support/scene.js';
 import {eventually} from './support/stack.js';
 
 for (const {width, scheme} of [{width: 1440, scheme: 'light'}, {width: 390, scheme: 'dark'}, {width: 1440, scheme: 'dark'}, {width: 390, scheme: 'light'}]) {
-  test(`panels when ${width} px wide and ${scheme} then everything is there, fits, and axe finds nothing`, async () => {
+  test(`panels at ${width} px, ${scheme}, are complete, fit and are accessible`, async () => {
     await stack.quarantine(2);
-    const {page, seen, close} = await browser.open(stack, {width, scheme, query: `?timeline=${STORY}`});
-    const lease = page.locator(`#leases [data-resource="${STORY}"]`);
+    const {page, observed, close} = await browser.open(stack, {width, scheme, query: `?timeline=${STALE_RESOURCE}`});
+    const lease = page.locator(`#leases [data-resource="${STALE_RESOURCE}"]`);
     await lease.waitFor();
-    const words = await lease.innerText();
-    for (const word of [STORY, 'client-b (admin)', String(scene.b.fencing_token)]) assert.ok(words.includes(word), `${word} in ${words}`);
-    assert.match(words, /\d+(\.\d)? s|min/);
+    const text = await lease.innerText();
+    for (const word of [STALE_RESOURCE, 'client-b (admin)', String(scene.b.fencing_token)]) assert.ok(text.includes(word), `${word} in ${text}`);
+    assert.match(text, /\d+(\.\d)? s|min/);
     assert.match(await page.locator('#leases [data-resource="jobs/awaited"] [data-label=Waiting]').innerText(), /3/);
     assert.match(await page.locator('[data-tile=waiting]').innerText(), /3$/);
     assert.match(await page.locator('[data-tile=nodes]').innerText(), /4 of 5/);
@@ -24,16 +24,16 @@ for (const {width, scheme} of [{width: 1440, scheme: 'light'}, {width: 390, sche
     assert.match(await page.locator('#rates').innerText(), /[1-9]\d* granted[\s\S]*[1-9]\d* refused[\s\S]*[1-9]\d* applied/);
     await page.locator('#timeline .stale-write').first().waitFor();
     await page.locator('#history tbody tr.bad').first().waitFor();
-    assert.equal(await sideways(page), 0);
-    assert.deepEqual(await accessibilityFaults(page), []);
+    assert.equal(await horizontalOverflow(page), 0);
+    assert.deepEqual(await accessibilityErrors(page), []);
     await screenshot(page, `panels-${width}-${scheme}`);
-    assert.deepEqual([seen.faults, seen.outside], [[], []]);
+    assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
     await close();
   });
 }
 
-test('names when they are markup then text and nothing else', async () => {
-  const {page, seen, close} = await browser.open(stack, {query: '?timeline=jobs/nightly'});
+test('names with markup are shown as text', async () => {
+  const {page, observed, close} = await browser.open(stack, {query: '?timeline=jobs/nightly'});
   await page.locator('#leases [data-resource="jobs/nightly"]').getByText(HOSTILE).waitFor();
   await page.locator('#history').getByText(HOSTILE).first().waitFor();
   await page.locator('#timeline svg .lane-label').filter({hasText: HOSTILE.slice(0, 20)}).waitFor();
@@ -41,15 +41,15 @@ test('names when they are markup then text and nothing else', async () => {
   await page.locator('dialog').getByText(HOSTILE).waitFor();
   await page.keyboard.press('Escape');
   assert.equal(await page.locator('img').count(), 0);
-  assert.equal(await page.evaluate(() => globalThis.struck), undefined);
-  assert.deepEqual([seen.faults, seen.outside], [[], []]);
+  assert.equal(await page.evaluate(() => globalThis.executed), undefined);
+  assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
   await close();
 });
 
-test('owner when it would turn the letters after it around then it cannot', async () => {
-  const lease = await stack.take('names/turned', {owner: 'evil \u202enimda'});
-  const {page, close} = await browser.open(stack, {query: '?timeline=names/turned'});
-  await page.locator('#leases [data-resource="names/turned"]').getByText('evil \ufffdnimda (admin)').waitFor();
+test('owner cannot change the direction of writing', async () => {
+  const lease = await stack.acquire('names/direction', {owner: 'evil \u202enimda'});
+  const {page, close} = await browser.open(stack, {query: '?timeline=names/direction'});
+  await page.locator('#leases [data-resource="names/direction"]').getByText('evil \ufffdnimda (admin)').waitFor();
   await page.locator('#timeline .lane-label', {hasText: 'evil \ufffdnimda'}).waitFor();
   await page.locator('#history').getByText('evil \ufffdnimda (admin)').waitFor();
   assert.doesNotMatch(await page.evaluate(() => document.documentElement.textContent), /\u202e/);
@@ -57,20 +57,20 @@ test('owner when it would turn the letters after it around then it cannot', asyn
   await close();
 });
 
-test('leases when more than a hundred then the first, and up to a thousand on request', async () => {
-  const taken = await Promise.all(Array.from({length: 110}, (_, number) => stack.take(`crowd/${number}`)));
-  const {page, close} = await browser.open(stack, {query: '?leases=crowd/'});
+test('leases above 100 are shown on request, up to 1000', async () => {
+  const leases = await Promise.all(Array.from({length: 110}, (_, number) => stack.acquire(`many/${number}`)));
+  const {page, close} = await browser.open(stack, {query: '?leases=many/'});
   const rows = page.locator('#leases tbody tr');
   await eventually(async () => await rows.count() === 100, 'the first hundred');
   await page.locator('[data-tile=leases]', {hasText: '100+'}).waitFor();
   await page.getByRole('button', {name: 'Show up to 1,000'}).click();
   await eventually(async () => await rows.count() === 110, 'all of them');
   await page.locator('[data-tile=leases]', {hasText: '110'}).waitFor();
-  await Promise.all(taken.map(lease => stack.release(lease)));
+  await Promise.all(leases.map(lease => stack.release(lease)));
   await close();
 });
 
-test('sections when jumped to then the focus is there, past a hundred leases', async () => {
+test('section links move the focus', async () => {
   const {page, close} = await browser.open(stack);
   await page.getByRole('navigation', {name: 'Sections'}).getByRole('link', {name: 'History'}).press('Enter');
   await page.keyboard.press('Tab');
@@ -78,24 +78,24 @@ test('sections when jumped to then the focus is there, past a hundred leases', a
   await close();
 });
 
-test('time left and quarantine when a second passes then they count down without a word to screen readers', async () => {
+test('countdowns are not announced to screen readers', async () => {
   await stack.quarantine(2);
   const {page, close} = await browser.open(stack);
   const left = page.locator('#leases [data-resource="jobs/nightly"] .left');
   const quarantine = page.locator('#nodes li').nth(2).locator('.quarantine');
   const before = [await left.innerText(), await quarantine.innerText()];
   await page.evaluate(() => {
-    globalThis.said = 0;
-    for (const region of document.querySelectorAll('[aria-live]')) new MutationObserver(() => { globalThis.said += 1; }).observe(region, {childList: true, characterData: true, subtree: true});
+    globalThis.announcements = 0;
+    for (const region of document.querySelectorAll('[aria-live]')) new MutationObserver(() => { globalThis.announcements += 1; }).observe(region, {childList: true, characterData: true, subtree: true});
   });
   await page.waitForTimeout(1300);
   const after = [await left.innerText(), await quarantine.innerText()];
   assert.ok(before.every((text, index) => text !== after[index]), `${before} ${after}`);
-  assert.equal(await page.evaluate(() => globalThis.said), 0);
+  assert.equal(await page.evaluate(() => globalThis.announcements), 0);
   await close();
 });
 
-test('theme when chosen then it stands against the system and survives a reload', async () => {
+test('theme overrides the system and survives a reload', async () => {
   const {page, close} = await browser.open(stack, {scheme: 'light'});
   const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   const light = await background();
@@ -108,16 +108,16 @@ test('theme when chosen then it stands against the system and survives a reload'
   await close();
 });
 
-test('leases when narrowed by the beginning of the name then only those, and the address has it', async () => {
+test('leases filter by prefix, which is in the URL', async () => {
   const {page, close} = await browser.open(stack);
   await page.getByLabel('Resource begins with').first().fill('jobs/a');
-  await page.locator(`#leases [data-resource="${STORY}"]`).waitFor({state: 'detached'});
+  await page.locator(`#leases [data-resource="${STALE_RESOURCE}"]`).waitFor({state: 'detached'});
   assert.equal(await page.locator('#leases tbody tr').count(), 1);
   assert.match(page.url(), /leases=jobs\/a/);
   await page.reload();
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
   assert.equal(await page.locator('#leases tbody tr').count(), 1);
   await page.getByLabel('Resource begins with').first().fill('nobody/');
-  await page.getByText('No live lease has a resource that begins so.').waitFor();
+  await page.getByText('No live lease has a resource with this prefix.').waitFor();
   await close();
 });

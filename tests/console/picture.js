@@ -1,13 +1,13 @@
-// Makes docs/images/timeline.png, the picture of the README: `tests/console/run picture.js`.
-// A's lease expires while A pauses, B writes under a newer one, and A's late write is refused.
+// Makes docs/images/timeline.png, the picture in the README: `tests/console/run picture.js`.
+// A's lease expires while A pauses, B writes with a newer token, and A's late write is refused.
 
 import {mkdirSync} from 'node:fs';
 import {join} from 'node:path';
 import {Browser} from './support/browser.js';
-import {eventually, pause, ROOT, Stack} from './support/stack.js';
+import {eventually, sleep, ROOT, Stack} from './support/stack.js';
 
 const FILE = join(ROOT, 'docs/images/timeline.png');
-const SKU = 'sku-11'; // not of the example, so that nothing but these clients is in the picture
+const SKU = 'sku-11'; // the example does not use it, so that the picture shows only these clients
 const RESOURCE = `inventory/${SKU}`;
 const stack = new Stack();
 const browser = new Browser();
@@ -16,32 +16,32 @@ async function expectStatus(expected, status) {
   if (await status !== expected) throw new Error(`expected ${expected}, got ${await status}`);
 }
 
-async function play() {
-  const a = await stack.take(RESOURCE, {ttl_ms: 3000, owner: 'client-a', as: 'orders'});
-  await pause(800);
-  const made = await stack.call('POST', '/v1/writes', {lease_id: a.lease_id, operations: [{insert: 'inventory', values: {sku: SKU, stock: 10, initial_stock: 10}}]}, 'orders');
-  await expectStatus(200, made.status);
-  const b = await stack.take(RESOURCE, {ttl_ms: 20_000, wait_ms: 10_000, owner: 'client-b', as: 'orders'});
-  await pause(700);
+async function makeEvents() {
+  const a = await stack.acquire(RESOURCE, {ttl_ms: 3000, owner: 'client-a', as: 'orders'});
+  await sleep(800);
+  const inserted = await stack.call('POST', '/v1/writes', {lease_id: a.lease_id, operations: [{insert: 'inventory', values: {sku: SKU, stock: 10, initial_stock: 10}}]}, 'orders');
+  await expectStatus(200, inserted.status);
+  const b = await stack.acquire(RESOURCE, {ttl_ms: 20_000, wait_ms: 10_000, owner: 'client-b', as: 'orders'});
+  await sleep(700);
   await expectStatus(200, stack.write(b, SKU, 'orders'));
-  await pause(900);
+  await sleep(900);
   await expectStatus(412, stack.write(a, SKU, 'orders'));
-  await pause(900);
+  await sleep(900);
   await expectStatus(200, stack.write(b, SKU, 'orders'));
-  await pause(600);
+  await sleep(600);
   await stack.release(b, 'orders');
-  await pause(300);
-  const c = await stack.take(RESOURCE, {owner: 'client-c', as: 'orders'});
-  await pause(700);
+  await sleep(300);
+  const c = await stack.acquire(RESOURCE, {owner: 'client-c', as: 'orders'});
+  await sleep(700);
   await expectStatus(200, stack.write(c, SKU, 'orders'));
-  await pause(600);
+  await sleep(600);
   await stack.release(c, 'orders');
   await eventually(async () => (await stack.history({resource: RESOURCE, event: 'lease_released'})).length === 2, 'the history has the releases');
 }
 
 await Promise.all([stack.start(), browser.start()]);
 try {
-  await play();
+  await makeEvents();
   const {page, close} = await browser.open(stack, {width: 920, scale: 2, query: `?timeline=${RESOURCE}`});
   await page.locator('#timeline .stale-write').click();
   await page.locator('#timeline .inspector', {hasText: 'Stale write refused'}).waitFor();

@@ -1,17 +1,17 @@
-// Taking a lease away: with a reason, by those who may, and with the focus given back.
+// Revoking a lease: the reason, the scope `operate`, and the focus afterwards.
 
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
-import {accessibilityFaults, screenshot} from './support/browser.js';
+import {accessibilityErrors, screenshot} from './support/browser.js';
 import {browser, stack} from './support/scene.js';
 import {eventually} from './support/stack.js';
 
 const focused = page => page.evaluate(() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.id);
 
-test('lease when revoked with a reason then gone, its holder sealed out, and the history says why', async () => {
+test('lease revoked with a reason blocks its holder', async () => {
   const resource = 'inventory/sku-2';
-  const lease = await stack.take(resource, {owner: 'stuck', as: 'orders'});
-  const {page, seen, close} = await browser.open(stack, {width: 390, scheme: 'dark'});
+  const lease = await stack.acquire(resource, {owner: 'stuck', as: 'orders'});
+  const {page, observed, close} = await browser.open(stack, {width: 390, scheme: 'dark'});
   const button = page.getByRole('button', {name: `Revoke the lease on ${resource}`});
   await button.focus();
   await page.keyboard.press('Enter');
@@ -22,12 +22,12 @@ test('lease when revoked with a reason then gone, its holder sealed out, and the
   assert.equal(await focused(page), `Revoke the lease on ${resource}`);
 
   await page.keyboard.press('Enter');
-  await page.getByRole('button', {name: 'Take it away'}).click();
-  await page.getByText('Say why: the history keeps it.').waitFor();
-  assert.deepEqual(await accessibilityFaults(page), []);
+  await page.getByRole('button', {name: 'Revoke lease'}).click();
+  await page.getByText('Enter a reason; the history records it.').waitFor();
+  assert.deepEqual(await accessibilityErrors(page), []);
   await screenshot(page, 'revoke-390-dark');
   await page.getByLabel('Reason, for the history').fill('the holder hängt');
-  await page.getByRole('button', {name: 'Take it away'}).click();
+  await page.getByRole('button', {name: 'Revoke lease'}).click();
   await page.locator(`#leases [data-resource="${resource}"]`).waitFor({state: 'detached', timeout: 3000});
   await page.getByRole('dialog').waitFor({state: 'hidden'});
   assert.equal(await focused(page), 'leases-title');
@@ -35,47 +35,47 @@ test('lease when revoked with a reason then gone, its holder sealed out, and the
   const [revoked] = await eventually(async () => {
     const items = await stack.history({resource, event: 'lease_revoked'});
     return items.length && items;
-  }, 'it is in the history');
+  }, 'the revocation is in the history');
   assert.equal(revoked.principal, 'admin');
   assert.match(JSON.stringify(revoked.detail), /the holder hängt/);
-  assert.deepEqual([seen.faults, seen.outside], [[], []]);
+  assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
   await close();
 });
 
-test('lease when it covers several resources then the dialog names what goes with it', async () => {
+test('revoke dialog names the other resources of the lease', async () => {
   const {body: lease} = await stack.call('POST', '/v1/leases', {resources: ['set/a', 'set/b', 'set/c'], ttl_ms: 60_000});
-  const {page, seen, close} = await browser.open(stack);
+  const {page, observed, close} = await browser.open(stack);
   await page.getByRole('button', {name: 'Revoke the lease on set/b'}).click();
   await page.getByRole('dialog').getByText('set/a, set/c').waitFor();
-  await page.getByRole('button', {name: 'Keep it'}).click();
+  await page.getByRole('button', {name: 'Cancel'}).click();
   await Promise.all([page.waitForResponse(/v1\/resources\/jobs%2Fawaited/), page.getByRole('button', {name: 'Revoke the lease on jobs/awaited'}).click()]);
-  assert.doesNotMatch(await page.getByRole('dialog').innerText(), /Goes with it/);
+  assert.doesNotMatch(await page.getByRole('dialog').innerText(), /Also revoked/);
   await stack.release(lease);
-  assert.deepEqual([seen.faults, seen.outside], [[], []]);
+  assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
   await close();
 });
 
-test('lease when another holds it by now then it is left alone, and the dialog says so', async () => {
+test('revoke dialog keeps the lease of a newer holder', async () => {
   const resource = 'inventory/sku-3';
-  const first = await stack.take(resource);
+  const first = await stack.acquire(resource);
   const {page, close} = await browser.open(stack, {expected: [/409 \(Conflict\)/]});
   await page.getByRole('button', {name: `Revoke the lease on ${resource}`}).click();
   await stack.release(first);
-  const second = await stack.take(resource);
+  const second = await stack.acquire(resource);
   await page.getByLabel('Reason, for the history').fill('too late');
-  await page.getByRole('button', {name: 'Take it away'}).click();
-  await page.getByText('it was not taken away').waitFor();
+  await page.getByRole('button', {name: 'Revoke lease'}).click();
+  await page.getByText('it was not revoked').waitFor();
   assert.equal((await stack.call('GET', `/v1/leases/${encodeURIComponent(second.lease_id)}`)).status, 200);
-  await page.getByRole('button', {name: 'Keep it'}).click();
+  await page.getByRole('button', {name: 'Cancel'}).click();
   await close();
 });
 
-test('revoking when the key may not operate then refused, and the dialog says which scope it lacks', async () => {
+test('revoke dialog names the missing scope', async () => {
   const {page, close} = await browser.open(stack, {expected: [/403 \(Forbidden\)/]});
   await page.getByRole('button', {name: 'Revoke the lease on jobs/awaited'}).click();
   await page.evaluate(key => sessionStorage.setItem('fencegate.api_key', key), stack.key('auditor'));
   await page.getByLabel('Reason, for the history').fill('may I?');
-  await page.getByRole('button', {name: 'Take it away'}).click();
+  await page.getByRole('button', {name: 'Revoke lease'}).click();
   await page.locator('dialog').getByText("lacks the scope 'operate'").waitFor();
   const held = (await stack.call('GET', '/v1/leases?resource_prefix=jobs/awaited')).body.items;
   assert.equal(held.length, 1);

@@ -1,10 +1,10 @@
-// What the gateway sends: the page and its files, with headers that let nothing else in.
+// The files of the console as the gateway serves them, with headers that restrict what the page may load.
 
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import {stack} from './support/scene.js';
 
-test('console when asked for without a key then the page, with headers that let nothing else in', async () => {
+test('console needs no key and has a strict content policy', async () => {
   const answer = await fetch(`${stack.url}/console`);
   assert.equal(answer.status, 200);
   assert.equal(answer.headers.get('content-type'), 'text/html; charset=utf-8');
@@ -17,7 +17,7 @@ test('console when asked for without a key then the page, with headers that let 
   assert.equal(answer.headers.get('cache-control'), 'no-cache');
 });
 
-test('console when it is known already then 304; every file that it names is there', async () => {
+test('console files exist and answer 304 to a known ETag', async () => {
   const page = await (await fetch(`${stack.url}/console?timeline=x`)).text();
   const names = [...page.matchAll(/"(\/console\/[^"]+)"/g)].map(match => match[1]);
   assert.ok(names.length >= 2);
@@ -37,7 +37,7 @@ test('console when it is known already then 304; every file that it names is the
   assert.ok(modules.size > 10);
 });
 
-test('console file when there is none of the name then 404', async () => {
+test('console file unknown gives 404', async () => {
   for (const name of ['no.js', '..%2Fopenapi.json', 'index.html%00'])
     assert.ok([400, 404].includes((await fetch(`${stack.url}/console/${name}`)).status), name);
 });

@@ -1,14 +1,14 @@
-// The API key: asked for, tried, kept in the tab, forgotten.
+// Signing in and out with an API key, which only the tab stores.
 
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
-import {accessibilityFaults, screenshot, sideways} from './support/browser.js';
-import {browser, stack, STORY} from './support/scene.js';
+import {accessibilityErrors, screenshot, horizontalOverflow} from './support/browser.js';
+import {browser, stack, STALE_RESOURCE} from './support/scene.js';
 
 const unauthorized = [/401 \(Unauthorized\)/];
 
-test('sign-in when the key is wrong then it says so and keeps nothing', async () => {
-  const {page, seen, close} = await browser.open(stack, {width: 390, key: '', expected: unauthorized});
+test('sign-in with a wrong key shows an error, stores nothing', async () => {
+  const {page, observed, close} = await browser.open(stack, {width: 390, key: '', expected: unauthorized});
   await page.getByRole('heading', {name: 'Sign in'}).waitFor();
   assert.equal(await page.evaluate(() => document.activeElement.id), 'api-key');
   assert.ok(!await page.locator('#panels').isVisible());
@@ -16,21 +16,21 @@ test('sign-in when the key is wrong then it says so and keeps nothing', async ()
   await page.getByText('Enter an API key.').waitFor();
   await page.getByLabel('API key').fill('schlüssel');
   await page.keyboard.press('Enter');
-  await page.getByText('visible ASCII characters only').waitFor();
+  await page.getByText('only visible ASCII characters').waitFor();
   await page.getByLabel('API key').fill('not-a-key');
   await page.keyboard.press('Enter');
-  await page.getByText('This gateway does not know that key.').waitFor();
+  await page.getByText('The gateway does not accept this key.').waitFor();
   assert.equal(await page.evaluate(() => sessionStorage.length + localStorage.length), 0);
   assert.equal(await page.evaluate(() => document.activeElement.id), 'api-key');
-  assert.deepEqual(await accessibilityFaults(page), []);
-  assert.equal(await sideways(page), 0);
+  assert.deepEqual(await accessibilityErrors(page), []);
+  assert.equal(await horizontalOverflow(page), 0);
   await screenshot(page, 'sign-in-390-light');
-  assert.deepEqual([seen.faults, seen.outside], [[], []]);
+  assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
   await close();
 });
 
-test('sign-in when the key is good then the panels; kept for a reload, in the tab only, until signed out', async () => {
-  const {page, seen, close} = await browser.open(stack, {key: '', expected: unauthorized});
+test('sign-in stores the key in the tab until signed out', async () => {
+  const {page, observed, close} = await browser.open(stack, {key: '', expected: unauthorized});
   await page.getByLabel('API key').fill(stack.key());
   await page.keyboard.press('Enter');
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
@@ -42,12 +42,12 @@ test('sign-in when the key is good then the panels; kept for a reload, in the ta
   await page.getByRole('heading', {name: 'Sign in'}).waitFor();
   assert.equal(await page.evaluate(() => sessionStorage.length), 0);
   assert.ok(!await page.locator('#panels').isVisible());
-  assert.deepEqual([seen.faults, seen.outside], [[], []]);
+  assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
   await close();
 });
 
-test('key when another is signed in with after it then nothing is left of what the first one was shown', async () => {
-  const {page, close} = await browser.open(stack, {expected: [...unauthorized, /403 \(Forbidden\)/], query: `?timeline=${STORY}`});
+test('sign-out removes all data of the first key', async () => {
+  const {page, close} = await browser.open(stack, {expected: [...unauthorized, /403 \(Forbidden\)/], query: `?timeline=${STALE_RESOURCE}`});
   await page.locator('#history tbody tr').first().waitFor();
   await page.locator('#timeline .lane').first().waitFor();
   await page.getByRole('button', {name: 'Sign out'}).click();
@@ -61,12 +61,12 @@ test('key when another is signed in with after it then nothing is left of what t
   await close();
 });
 
-test('key when it may only read the history then what it may not see says so, and nothing can be revoked', async () => {
-  const {page, seen, close} = await browser.open(stack, {key: stack.key('auditor'), expected: [/403 \(Forbidden\)/]});
+test('key without scopes sees why panels are empty', async () => {
+  const {page, observed, close} = await browser.open(stack, {key: stack.key('auditor'), expected: [/403 \(Forbidden\)/]});
   await page.locator('#nodes').getByText('This API key may not see this').waitFor();
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
   await page.locator('#history tbody tr').first().waitFor();
   assert.equal(await page.getByRole('button', {name: /^Revoke/}).count(), 0);
-  assert.deepEqual([seen.faults, seen.outside], [[], []]);
+  assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
   await close();
 });

@@ -1,4 +1,4 @@
-"""Fixtures of the integration tests: real Redis, real PostgreSQL, the real program, spoken to over HTTP."""
+"""Fixtures of the integration tests: real Redis nodes, a real PostgreSQL, and the program under test, called over HTTP."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from support.api import Api  # noqa: E402
 from support.cluster import Cluster, Gateway  # noqa: E402
 from support.cluster import running as running_cluster  # noqa: E402
 from support.polling import eventually  # noqa: E402
-from support.shop import SAMPLES, Sample, Sku, stock_up  # noqa: E402
+from support.shop import SAMPLES, Sample, Sku, create_sku  # noqa: E402
 from support.stack import Stack  # noqa: E402
 from support.stack import running as running_stack  # noqa: E402
 
 
-# Where several processes share the files, those that last longest begin first: at the end no process is left alone with one of them.
+# Where several processes share the files, the longest ones begin first, so that none of them runs alone at the end.
 LONGEST = ["test_write_batches", "test_http_limits", "test_metrics", "test_nodes_forgetting", "test_storage_exactly_once", "test_dev", "test_commit_flush", "test_history_delivery",
            "test_faults_network", "test_failing_nodes", "test_verify", "test_snapshot_durability", "test_cli_lock_time", "test_faults_process", "test_lease_answers"]
 
@@ -31,46 +31,46 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
-    """The stack that most tests share. Whoever stops a part of it starts it again."""
+    """The stack that most tests share. A test that stops a part of it starts that part again."""
     with running_stack() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def own_stack() -> Iterator[Stack]:
-    """A stack of one module, for tests that leave scars."""
+    """A stack for one module, for tests that kill or replace parts of it."""
     with running_stack() as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def guarded_pair() -> Iterator[Stack]:
-    """Two gateways on the same nodes, and three API keys: what the tests of leases share. Nobody stops a part of it."""
+    """Two gateways on the same nodes, with three API keys, shared by the tests of leases. No test stops a part of it."""
     with running_stack("--auth", "--gateways", "2") as made:
         yield made
 
 
 @pytest.fixture
-def here(guarded_pair: Stack) -> Api:
-    """One gateway of the pair, as its principal admin."""
+def api_a(guarded_pair: Stack) -> Api:
+    """The first gateway of the pair, as principal admin."""
     return guarded_pair.api(0)
 
 
 @pytest.fixture
-def there(guarded_pair: Stack) -> Api:
-    """The other."""
+def api_b(guarded_pair: Stack) -> Api:
+    """The second gateway of the pair, as principal admin."""
     return guarded_pair.api(1)
 
 
 @pytest.fixture
 def orders(guarded_pair: Stack) -> Api:
-    """Another principal, at the first gateway."""
+    """The first gateway of the pair, as principal orders."""
     return guarded_pair.api(0, "orders")
 
 
 @pytest.fixture(scope="module")
 def cluster(stack: Stack, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Nodes that the test kills and starts itself, with a database of the module's own."""
+    """Nodes that a test kills and starts itself, with a database for the module."""
     with running_cluster(stack, f"{request.module.__name__}_{uuid.uuid4().hex[:6]}") as made:
         yield made
 
@@ -86,45 +86,45 @@ def gateway(cluster: Cluster) -> Iterator[Gateway]:
 
 @pytest.fixture
 def api(stack: Stack) -> Api:
-    """The shared stack's gateway, and a check that the test found it whole."""
+    """The gateway of the shared stack, once it is ready."""
     made = stack.api()
-    eventually(lambda: made.get("/readyz").status == 200, 30, what="the shared stack is ready")
+    eventually(lambda: made.get("/readyz").status == 200, 30, goal="the shared stack is ready")
     return made
 
 
 @pytest.fixture
-def fresh() -> Callable[[str], str]:
-    """Makes names that no other test uses: `fresh("inventory/sku")`."""
+def unique_name() -> Callable[[str], str]:
+    """Makes names that no other test uses: `unique_name("inventory/sku")`."""
     return lambda stem="test/thing": f"{stem}-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture
-def resource(fresh: Callable[[str], str]) -> str:
-    return fresh("test/thing")
+def resource(unique_name: Callable[[str], str]) -> str:
+    return unique_name("test/thing")
 
 
 @pytest.fixture
-def sku(stack: Stack, api: Api, fresh: Callable[[str], str]) -> Sku:
-    """Ten pieces of something, and nobody else selling it."""
-    return stock_up(stack, fresh("sku"))
+def sku(stack: Stack, api: Api, unique_name: Callable[[str], str]) -> Sku:
+    """An article with ten pieces in stock that no other test sells."""
+    return create_sku(stack, unique_name("sku"))
 
 
 @pytest.fixture(scope="session")
 def samples_table(stack: Stack) -> None:
-    """Made while the gateway runs: it learns of it by itself."""
+    """Creates the sample table and functions, and waits until the running gateway knows them."""
     stack.query(SAMPLES)
     api = stack.api()
-    lease = api.take("samples/none")
-    eventually(lambda: api.write(lease, {"delete": "samples", "where": {"id": "none"}}).status == 200, 10, what="the gateway knows the new table")
-    eventually(lambda: api.write(lease, {"call": "sample_double", "args": {"id": "none"}}).status == 200, 10, what="and the new functions")
-    api.give_back(lease)
+    lease = api.must_acquire("samples/none")
+    eventually(lambda: api.write(lease, {"delete": "samples", "where": {"id": "none"}}).status == 200, 10, goal="the gateway knows the new table")
+    eventually(lambda: api.write(lease, {"call": "sample_double", "args": {"id": "none"}}).status == 200, 10, goal="the gateway knows the new functions")
+    api.must_release(lease)
 
 
 @pytest.fixture
-def sample(stack: Stack, api: Api, samples_table: None, fresh: Callable[[str], str]) -> Sample:
-    """A row of samples that is there, with small = 5."""
-    made = Sample(fresh("s"), stack)
-    lease = api.take(made.resource)
-    api.wrote(lease, made.insert())
-    api.give_back(lease)
+def sample(stack: Stack, api: Api, samples_table: None, unique_name: Callable[[str], str]) -> Sample:
+    """An existing row of samples with small = 5."""
+    made = Sample(unique_name("s"), stack)
+    lease = api.must_acquire(made.resource)
+    api.must_write(lease, made.insert())
+    api.must_release(lease)
     return made

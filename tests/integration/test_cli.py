@@ -1,4 +1,4 @@
-"""The subcommands for people that look: status, leases, history; on a terminal, in a pipe, refused, and completion."""
+"""The subcommands that show state (status, leases, history), on a terminal, in a pipe and refused; and shell completion."""
 
 from __future__ import annotations
 
@@ -15,70 +15,70 @@ from support.api import Api
 from support.cli import Cli, Terminal
 from support.polling import eventually
 from support.stack import Stack
-from support.tcp_gate import gates_before
+from support.tcp_gate import open_gates
 
 GREEN = "\x1b[32m"
 
 
 @pytest.fixture
-def cli(guarded_pair: Stack, here: Api) -> Cli:
-    return Cli(here.url, guarded_pair.key("admin"))
+def cli(guarded_pair: Stack, api_a: Api) -> Cli:
+    return Cli(api_a.url, guarded_pair.key("admin"))
 
 
 def lines(text: str) -> list[Any]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-# status
+# Status
 
 
-def test_status_when_in_a_pipe_then_a_json_line_for_the_gateway_and_each_node(cli: Cli, here: Api) -> None:
+def test_status_in_pipe_prints_json_line_per_gateway_and_node(cli: Cli, api_a: Api) -> None:
     done = cli.run("status")
     assert (done.returncode, done.stderr) == (0, "")
     first, *nodes = lines(done.stdout)
     version = subprocess.run([str(processes.fencegate_binary()), "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
-    assert first == {"gateway": here.url, "ready": True, "version": version}
-    told = here.get("/v1/nodes").json()["nodes"]
-    assert [set(node) for node in nodes] == [set(node) for node in told]
-    assert [(node["name"], node["epoch"], node["state"]) for node in nodes] == [(node["name"], node["epoch"], "voting") for node in told]
+    assert first == {"gateway": api_a.url, "ready": True, "version": version}
+    reported = api_a.get("/v1/nodes").json()["nodes"]
+    assert [set(node) for node in nodes] == [set(node) for node in reported]
+    assert [(node["name"], node["epoch"], node["state"]) for node in nodes] == [(node["name"], node["epoch"], "voting") for node in reported]
 
 
-def test_status_when_on_a_terminal_then_a_table_with_colours_unless_no_color(cli: Cli) -> None:
-    terminal = cli.on_terminal("status")
+def test_status_on_terminal_is_coloured_table_unless_no_color(cli: Cli) -> None:
+    terminal = cli.run_on_terminal("status")
     assert terminal.end() == 0
     assert f"{GREEN}ready" in terminal.shown and terminal.shown.count(f"{GREEN}voting") == 5
-    plain = cli.on_terminal("status", NO_COLOR="1")
+    plain = cli.run_on_terminal("status", NO_COLOR="1")
     assert plain.end() == 0
     assert "\x1b" not in plain.shown
     heads, *nodes = plain.shown.splitlines()[1:]
     assert heads.split() == ["node", "state", "epoch", "latency", "quarantine", "no", "ttl", "detail"]
     assert len(nodes) == 5 and len({line.index("voting") for line in nodes} | {heads.index("state")}) == 1, plain.shown
-    forced = cli.on_terminal("status", "--json")
+    forced = cli.run_on_terminal("status", "--json")
     assert forced.end() == 0 and len(lines(forced.shown)) == 6
 
 
-def test_status_when_the_key_lacks_the_scope_then_1_and_the_problem_on_stderr(guarded_pair: Stack, here: Api) -> None:
+def test_status_without_scope_exits_1_with_problem_on_stderr(guarded_pair: Stack, api_a: Api) -> None:
     key = guarded_pair.key("auditor")
-    done = Cli(here.url, key).run("status")
+    done = Cli(api_a.url, key).run("status")
     assert done.returncode == 1
     assert lines(done.stdout)[0]["ready"] is True
     assert "request_id" in done.stderr and "operate" in done.stderr and str(key) not in done.stderr + done.stdout
 
 
-def test_cli_when_no_gateway_answers_then_69_within_the_timeout() -> None:
-    nobody = Cli(f"http://127.0.0.1:{processes.free_port()}")
+def test_cli_without_gateway_exits_69_within_timeout() -> None:
+    unreachable = Cli(f"http://127.0.0.1:{processes.free_port()}")
     for command in ("status", "leases", "history"):
-        done = nobody.run(command, "--timeout", "500ms", within=5)
-        assert (done.returncode, done.stdout) == (69, "") and nobody.url in done.stderr
-    done = nobody.run("lock", "a", "--", "true", within=5)
-    assert (done.returncode, done.stdout) == (69, "") and nobody.url in done.stderr
+        done = unreachable.run(command, "--timeout", "500ms", timeout=5)
+        assert (done.returncode, done.stdout) == (69, "") and unreachable.url in done.stderr
+    done = unreachable.run("lock", "a", "--", "true", timeout=5)
+    assert (done.returncode, done.stdout) == (69, "") and unreachable.url in done.stderr
 
 
-def test_cli_when_the_gateway_hangs_then_69_when_the_time_is_up(stack: Stack, api: Api) -> None:
+def test_cli_with_hanging_gateway_exits_69_at_timeout(stack: Stack, api: Api) -> None:
     gateway = stack.read()["gateways"][0]["pid"]
     with stack.frozen([gateway]):
-        done = Cli(api.url).run("status", "--timeout", "300ms", within=5)
-    assert done.returncode == 69 and "the time is up" in done.stderr
+        done = Cli(api.url).run("status", "--timeout", "300ms", timeout=5)
+    assert done.returncode == 69 and "timed out" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [("status", "--url", "https://localhost", "--cacert", "/nowhere"), ("status", "--url", "localhost"), ("leases", "--timeout", "10"),
@@ -87,49 +87,49 @@ def test_cli_when_the_gateway_hangs_then_69_when_the_time_is_up(stack: Stack, ap
                                        ("leases", "--api-key-file", "/nowhere/key"),
                                        ("history", "--follow", "--limit", "3"), ("history", "--follow", "--asc")],
                          ids=" ".join)
-def test_arguments_when_wrong_then_64_and_a_reason(cli: Cli, arguments: tuple[str, ...]) -> None:
+def test_arguments_wrong_exit_64_with_reason(cli: Cli, arguments: tuple[str, ...]) -> None:
     done = cli.run(*arguments)
     assert done.returncode == 64 and done.stderr and not done.stdout
 
 
-def test_command_when_there_is_none_of_the_name_then_64_and_the_name(cli: Cli) -> None:
+def test_unknown_command_exits_64_and_is_named(cli: Cli) -> None:
     done = cli.run("histroy", "--limit", "3")
     assert done.returncode == 64 and "histroy" in done.stderr and not done.stdout
 
 
-def test_key_when_from_a_file_then_used_before_the_environment(guarded_pair: Stack, here: Api, tmp_path: Path) -> None:
+def test_key_file_takes_precedence_over_environment(guarded_pair: Stack, api_a: Api, tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text(f"{guarded_pair.key('admin')}\n")
-    wrong = Cli(here.url, "wrong-key")
+    wrong = Cli(api_a.url, "wrong-key")
     refused = wrong.run("leases")
     assert refused.returncode == 1 and "wrong-key" not in refused.stderr
     assert wrong.run("leases", "--api-key-file", str(file)).returncode == 0
 
 
-# leases
+# Leases
 
 
-def test_leases_when_listed_then_each_with_holder_token_and_time_left(cli: Cli, here: Api, fresh: Callable[[str], str]) -> None:
-    stem = fresh("cli/listed")
-    taken = [here.take(f"{stem}/{number}", owner=f"owner-{number}") for number in range(3)]
+def test_leases_lists_holder_token_and_remaining_time(cli: Cli, api_a: Api, unique_name: Callable[[str], str]) -> None:
+    stem = unique_name("cli/listed")
+    taken = [api_a.must_acquire(f"{stem}/{number}", owner=f"owner-{number}") for number in range(3)]
     done = cli.run("leases", "--prefix", stem)
     assert done.returncode == 0, done.stderr
     assert {(item["resource"], item["owner"], item["fencing_token"]) for item in lines(done.stdout)} == {
         (lease["resource"], lease["owner"], lease["fencing_token"]) for lease in taken}
     limited = cli.run("leases", "--prefix", stem, "--limit", "2")
     assert len(lines(limited.stdout)) == 2 and "there are more" in limited.stderr
-    terminal = cli.on_terminal("leases", "--prefix", stem)
+    terminal = cli.run_on_terminal("leases", "--prefix", stem)
     assert terminal.end() == 0
     assert f"admin/{taken[0]['owner']}" in terminal.shown and str(taken[0]["fencing_token"]) in terminal.shown
     for lease in taken:
-        here.give_back(lease)
+        api_a.must_release(lease)
 
 
-# history
+# History
 
 
-def test_history_when_longer_than_a_page_then_followed_to_the_limit(cli: Cli, guarded_pair: Stack, fresh: Callable[[str], str]) -> None:
-    resource = fresh("cli/long")
+def test_history_longer_than_page_is_followed_to_limit(cli: Cli, guarded_pair: Stack, unique_name: Callable[[str], str]) -> None:
+    resource = unique_name("cli/long")
     guarded_pair.query("insert into fencing.history (event, resource, detail) select 'fence_raised', %s, jsonb_build_object('n', n) from generate_series(1, 1500) n",
                        (resource,))
     everything = lines(cli.run("history", "--resource", resource, "--limit", "5000", "--asc").stdout)
@@ -139,10 +139,10 @@ def test_history_when_longer_than_a_page_then_followed_to_the_limit(cli: Cli, gu
     assert len(lines(limited.stdout)) == 1200 and "there are more" in limited.stderr
 
 
-def test_history_when_filtered_then_only_that(cli: Cli, here: Api, resource: str) -> None:
-    lease = here.take(resource, owner="o 1&2+3")
-    here.give_back(lease)
-    eventually(lambda: len(here.history(resource=resource)) == 2, what="both events are there")
+def test_history_filters_select_events(cli: Cli, api_a: Api, resource: str) -> None:
+    lease = api_a.must_acquire(resource, owner="o 1&2+3")
+    api_a.must_release(lease)
+    eventually(lambda: len(api_a.history(resource=resource)) == 2, goal="both events are there")
 
     def events(*filters: str) -> list[str]:
         done = cli.run("history", "--prefix", resource, *filters)
@@ -162,31 +162,31 @@ def test_history_when_filtered_then_only_that(cli: Cli, here: Api, resource: str
     assert wrong.returncode == 1 and "--write-id has" in wrong.stderr and "request_id" in wrong.stderr
 
 
-def test_history_when_on_a_terminal_then_a_table(cli: Cli, here: Api, resource: str) -> None:
-    here.give_back(here.take(resource))
-    eventually(lambda: len(here.history(resource=resource)) == 2, what="both events are there")
-    terminal = cli.on_terminal("history", "--resource", resource)
+def test_history_on_terminal_is_table(cli: Cli, api_a: Api, resource: str) -> None:
+    api_a.must_release(api_a.must_acquire(resource))
+    eventually(lambda: len(api_a.history(resource=resource)) == 2, goal="both events are there")
+    terminal = cli.run_on_terminal("history", "--resource", resource)
     assert terminal.end() == 0
     assert "lease_granted" in terminal.shown and "token" in terminal.shown.splitlines()[0]
 
 
-def test_history_when_wider_than_the_terminal_then_the_longest_texts_are_cut(cli: Cli, here: Api, resource: str) -> None:
-    here.give_back(here.take(resource, owner="o" * 128))
-    eventually(lambda: len(here.history(resource=resource)) == 2, what="both events are there")
-    terminal = cli.on_terminal("history", "--resource", resource, columns=110, NO_COLOR="1")
+def test_history_wider_than_terminal_cuts_longest_texts(cli: Cli, api_a: Api, resource: str) -> None:
+    api_a.must_release(api_a.must_acquire(resource, owner="o" * 128))
+    eventually(lambda: len(api_a.history(resource=resource)) == 2, goal="both events are there")
+    terminal = cli.run_on_terminal("history", "--resource", resource, columns=110, NO_COLOR="1")
     assert terminal.end() == 0
     heads, *rows = terminal.shown.splitlines()
     assert len(rows) == 2 and all(len(line) <= 110 and "ooo…" in line for line in rows), terminal.shown
 
 
-def test_history_when_followed_and_the_connection_breaks_then_each_event_once(guarded_pair: Stack, here: Api, fresh: Callable[[str], str]) -> None:
-    stem = fresh("cli/followed")
+def test_history_follow_after_reconnect_shows_each_event_once(guarded_pair: Stack, api_a: Api, unique_name: Callable[[str], str]) -> None:
+    stem = unique_name("cli/followed")
 
     def happen(number: int) -> None:
-        here.give_back(here.take(f"{stem}/{number}"))
+        api_a.must_release(api_a.must_acquire(f"{stem}/{number}"))
 
-    with gates_before([int(here.url.rsplit(":", 1)[1])]) as gates:
-        gate = gates.all[0]
+    with open_gates([int(api_a.url.rsplit(":", 1)[1])]) as gates:
+        gate = gates.members[0]
         following = Cli(f"http://127.0.0.1:{gate.port}", guarded_pair.key("admin")).begin("history", "--follow", "--prefix", stem)
         assert following.stdout is not None
         os.set_blocking(following.stdout.fileno(), False)
@@ -198,15 +198,15 @@ def test_history_when_followed_and_the_connection_breaks_then_each_event_once(gu
             return shown.count(b"\n") >= count
 
         try:
-            eventually(lambda: gate.replies.passed > 0, what="the stream is open")
+            eventually(lambda: gate.replies.passed > 0, goal="the stream is open")
             happen(1)
-            eventually(lambda: has_shown(2), what="the first is shown")
+            eventually(lambda: has_shown(2), goal="the first is shown")
             gate.refuse()
             gate.cut()
             happen(2)
             gate.accept()
             happen(3)
-            eventually(lambda: has_shown(6), 15, what="all are shown")
+            eventually(lambda: has_shown(6), 15, goal="all are shown")
         finally:
             following.terminate()
             words = following.stderr.read() if following.stderr else ""
@@ -218,54 +218,54 @@ def test_history_when_followed_and_the_connection_breaks_then_each_event_once(gu
     assert gate.cuts == 1 and len({item["id"] for item in seen}) == 6
 
 
-def test_history_when_followed_and_refused_then_as_without(cli: Cli, here: Api) -> None:
-    wrong = cli.run("history", "--follow", "--write-id", "x", within=5)
+def test_history_follow_refused_exits_as_without_follow(cli: Cli, api_a: Api) -> None:
+    wrong = cli.run("history", "--follow", "--write-id", "x", timeout=5)
     assert wrong.returncode == 1 and "--write-id has" in wrong.stderr
-    assert Cli(here.url, "wrong-key").run("history", "--follow", within=5).returncode == 1
-    nobody = Cli(f"http://127.0.0.1:{processes.free_port()}").run("history", "--follow", within=5)
-    assert nobody.returncode == 69
+    assert Cli(api_a.url, "wrong-key").run("history", "--follow", timeout=5).returncode == 1
+    unreachable = Cli(f"http://127.0.0.1:{processes.free_port()}").run("history", "--follow", timeout=5)
+    assert unreachable.returncode == 69
 
 
-# https
+# HTTPS
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of localhost by name alone, signed by itself; its key lies beside it."""
+    """A self-signed certificate for the name localhost; its key is in the same folder."""
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "certificate.pem", "-days", "2", "-subj", "/CN=localhost",
                     "-addext", "subjectAltName=DNS:localhost"], cwd=folder, check=True, capture_output=True)
     return folder / "certificate.pem"
 
 
-def test_https_when_the_certificate_is_good_for_the_host_then_as_over_http(guarded_pair: Stack, here: Api, certificate: Path, resource: str) -> None:
+def test_https_with_trusted_certificate_works_as_http(guarded_pair: Stack, api_a: Api, certificate: Path, resource: str) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, certificate.with_name("key.pem"))
-    with gates_before([int(here.url.rsplit(":", 1)[1])], tls) as gates:
-        port = gates.all[0].port
+    with open_gates([int(api_a.url.rsplit(":", 1)[1])], tls) as gates:
+        port = gates.members[0].port
         secured = Cli(f"https://localhost:{port}", guarded_pair.key("admin"))
         done = secured.run("status", "--cacert", str(certificate))
         assert done.returncode == 0 and lines(done.stdout)[0]["gateway"] == f"https://localhost:{port}", done.stderr
         locked = secured.run("lock", "--cacert", str(certificate), resource, "--", "sh", "-c", "echo $FENCING_TOKEN")
         assert locked.returncode == 0 and int(locked.stdout) > 0, locked.stderr
-        eventually(lambda: not here.get("/v1/leases", resource_prefix=resource).json()["items"], what="the lease is given back")
+        eventually(lambda: not api_a.get("/v1/leases", resource_prefix=resource).json()["items"], goal="the lease is released")
 
         unknown = secured.run("status")
         assert (unknown.returncode, unknown.stdout) == (69, "") and "self-signed certificate" in unknown.stderr
         other = Cli(f"https://127.0.0.1:{port}", guarded_pair.key("admin")).run("status", "--cacert", str(certificate))
-        assert (other.returncode, other.stdout) == (69, "") and "not to be trusted" in other.stderr
+        assert (other.returncode, other.stdout) == (69, "") and "not trusted" in other.stderr
 
 
-# completion
+# Completion
 
 
 def completed(script: Path, words: str) -> list[str]:
-    """What bash offers for the last of the words."""
+    """Returns what bash offers for the last of the words."""
     asked = f'source {script}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _fencegate; printf "%s\\n" "${{COMPREPLY[@]}}"'
     return subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True).stdout.split()
 
 
-def test_completion_when_for_bash_then_it_completes_commands_options_and_choices(cli: Cli, tmp_path: Path) -> None:
+def test_completion_bash_offers_commands_options_and_choices(cli: Cli, tmp_path: Path) -> None:
     script = tmp_path / "fencegate.bash"
     script.write_text(cli.run("completion", "bash").stdout)
     subprocess.run(["bash", "-n", str(script)], check=True)
@@ -278,7 +278,7 @@ def test_completion_when_for_bash_then_it_completes_commands_options_and_choices
     assert "true" in completed(script, "fencegate lock a -- tru")
 
 
-def test_completion_when_for_fish_then_it_completes_commands_options_choices_and_what_is_run(cli: Cli, tmp_path: Path) -> None:
+def test_completion_fish_offers_options_choices_and_programs(cli: Cli, tmp_path: Path) -> None:
     script = tmp_path / "fencegate.fish"
     script.write_text(cli.run("completion", "fish").stdout)
 
@@ -296,7 +296,7 @@ def test_completion_when_for_fish_then_it_completes_commands_options_choices_and
 
 @pytest.mark.parametrize("words, completed", [("leas", "leases "), ("leases --pre", "leases --prefix "), ("history --event write_r", "history --event write_rejected "),
                                               ("completion f", "completion fish "), ("lock --kill", "lock --kill-after "), ("lock a -- dirnam", "lock a -- dirname ")])
-def test_completion_when_for_zsh_then_it_completes_commands_options_choices_and_what_is_run(cli: Cli, tmp_path: Path, words: str, completed: str) -> None:
+def test_completion_zsh_offers_options_choices_and_programs(cli: Cli, tmp_path: Path, words: str, completed: str) -> None:
     (tmp_path / "_fencegate").write_text(cli.run("completion", "zsh").stdout)
     (tmp_path / ".zshrc").write_text(f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; unset zle_bracketed_paste; PS1='ready> '\n")
     terminal = Terminal(["/bin/zsh", "-d", "-i"], {"PATH": os.environ["PATH"], "ZDOTDIR": str(tmp_path), "TERM": "dumb"})
@@ -308,7 +308,7 @@ def test_completion_when_for_zsh_then_it_completes_commands_options_choices_and_
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_when_printed_then_names_every_command(cli: Cli, shell: str) -> None:
+def test_completion_names_every_command(cli: Cli, shell: str) -> None:
     done = cli.run("completion", shell)
     assert done.returncode == 0
     for word in ("serve", "status", "leases", "history", "lock", "kill-after"):

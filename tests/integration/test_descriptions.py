@@ -1,4 +1,4 @@
-"""What a gateway says of itself and of its nodes: /v1/nodes, /openapi.json, /problems/{slug}."""
+"""The pages that describe a gateway and its nodes: /v1/nodes, /openapi.json, /problems/{slug}."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLUGS = ["invalid-request", "unauthenticated", "forbidden", "resource-not-covere
          "storage-unavailable", "overloaded", "shutting-down"]
 
 
-def test_nodes_when_all_is_well_then_each_votes_and_is_the_one_it_says(stack: Stack, api: Api) -> None:
+def test_nodes_healthy_vote_with_run_id_and_own_epoch(stack: Stack, api: Api) -> None:
     def all_voting() -> list[dict[str, Any]]:
         found = api.get("/v1/nodes").json()["nodes"]
         return found if all(node["state"] == "voting" for node in found) else []
@@ -29,16 +29,16 @@ def test_nodes_when_all_is_well_then_each_votes_and_is_the_one_it_says(stack: St
     assert len({node["epoch"] for node in nodes}) == 5, "no two admissions share an epoch"
 
 
-def test_nodes_when_one_hangs_then_it_is_unreachable_and_votes_again_later(stack: Stack, api: Api) -> None:
+def test_node_hanging_is_unreachable_until_it_answers(stack: Stack, api: Api) -> None:
     def state() -> str:
         return api.get("/v1/nodes").json()["nodes"][3]["state"]
 
     with stack.frozen(stack.node_pids()[3:4]):
-        eventually(lambda: state() == "unreachable", 15, what="it is seen")
-    eventually(lambda: state() == "voting", 15, what="it votes again")
+        eventually(lambda: state() == "unreachable", 15, goal="the gateway notices")
+    eventually(lambda: state() == "voting", 15, goal="it votes again")
 
 
-def test_openapi_when_asked_then_it_describes_every_path_of_this_version(api: Api) -> None:
+def test_openapi_describes_every_path_of_this_version(api: Api) -> None:
     document = api.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
     described = {(path, method) for path, methods in document["paths"].items() for method in methods if method != "parameters"}
@@ -47,13 +47,13 @@ def test_openapi_when_asked_then_it_describes_every_path_of_this_version(api: Ap
                          ("/v1/rpc/{function}", "get"), ("/v1/rpc/{function}", "post"), ("/v1/history", "get"), ("/v1/history/summary", "get"), ("/v1/history/stream", "get"),
                          ("/v1/resources/{resource}", "get"), ("/v1/nodes", "get"), ("/healthz", "get"), ("/readyz", "get")]:
         assert (path, method) in described
-    for path, method in described:  # and nothing that is not served
-        # The Last-Event-ID is none, so that no stream begins, which would not end by itself.
+    for path, method in described:  # the document has no path that is not served
+        # An invalid Last-Event-ID, so that no stream begins: it would not end by itself.
         answer = api.call(method.upper(), re.sub(r"\{\w+\}", "x", path), {} if method in ("post", "patch", "put") else None, {"Last-Event-ID": "x"})
         assert answer.status not in (404, 405) or path in ("/problems/{slug}", "/console/{file}") or b"x is exposed" in answer.body, f"{method} {path}: {answer}"
 
 
-def test_openapi_when_its_references_are_followed_then_each_leads_somewhere(api: Api) -> None:
+def test_openapi_references_resolve(api: Api) -> None:
     document = api.get("/openapi.json").json()
     references = set(re.findall(r'"\$ref": ?"#/([^"]+)"', api.get("/openapi.json").body.decode()))
     for reference in references:
@@ -64,12 +64,12 @@ def test_openapi_when_its_references_are_followed_then_each_leads_somewhere(api:
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_problem_page_when_opened_then_it_explains(api: Api, slug: str) -> None:
+def test_problem_page_explains_its_slug(api: Api, slug: str) -> None:
     answer = api.get(f"/problems/{slug}", {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
     assert answer.status == 200 and answer.headers.get_content_type() in ("text/html", "text/plain"), answer
     assert slug in answer.body.decode() and len(answer.body) > 100
 
 
-def test_problem_page_when_there_is_no_such_problem_then_404(api: Api) -> None:
+def test_problem_page_of_unknown_slug_404(api: Api) -> None:
     assert api.get("/problems/no-such-problem").status == 404
     assert api.get("/problems/%3Cscript%3E").status == 404

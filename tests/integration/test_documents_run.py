@@ -1,4 +1,5 @@
-"""Every command of README.md, CONTRIBUTING.md and docs/*.md does what its page says, pasted in the order of the page beside a running stack."""
+"""Runs every command of README.md, CONTRIBUTING.md and docs/*.md in the order of its page, next to a running stack, and checks the result
+that the page shows."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ BLOCKS = {str(page.relative_to(ROOT)): blocks_of(page, ROOT) for page in PAGES}
 NOT_RUN_AT_MOST = 2
 
 
-# What a page needs
+# Preparation of pages
 
 
 class Page:
-    """A folder like that of the tree, a shell in it, and where the stack is."""
+    """The environment of one page: a folder like the repository, and the addresses of the stack."""
 
     def __init__(self, stack: Stack, folder: Path) -> None:
         self.stack, self.folder, self.home = stack, folder, folder / "home"
@@ -42,12 +43,12 @@ class Page:
         postgres = stack.facts["postgres"]
         self.variables = {"PGHOST": postgres["host"], "PGPORT": str(postgres["port"]), "PGUSER": postgres["superuser"], "PGDATABASE": postgres["database"],
                           "FENCEGATE_URL": stack.facts["http"]}
-        # What a reader has at another place.
+        # Addresses and paths that differ from those in the pages.
         self.places = {"localhost:8080": stack.facts["http"].removeprefix("http://"), "/run/postgresql": postgres["host"], "fencegate dev ": "fencegate dev --http 127.0.0.1:0 ",
                        "/var/tmp/fencegate": str(folder / "dev")}
 
     def put_stock(self, stock: int) -> None:
-        """Of sku-1, whatever other pages sold."""
+        """Sets the stock of sku-1, independently of what other pages sold."""
         self.stack.query("begin; select fencing.enter('inventory/sku-1', greatest(fencing.fence('inventory/sku-1'), 1));"
                          f"update inventory set stock = {stock}, initial_stock = {stock} where sku = 'sku-1'; commit")
 
@@ -57,7 +58,7 @@ class Page:
         return self.databases[-1]
 
     def configure(self) -> None:
-        """fencegate.yaml and signing.key: one more gateway on the nodes and the database of the stack."""
+        """Writes fencegate.yaml and signing.key of another gateway for the nodes and the database of the stack."""
         settings = {"http": {"address": "127.0.0.1", "port": processes.free_port()}, "lease": {"signing_key_file": "signing.key"},
                     "redis": {"nodes": [{name: node[name] for name in ("name", "host", "port")} for node in self.stack.facts["redis"]]},
                     "postgres": {"conninfo": self.stack.conninfo()}}
@@ -65,15 +66,15 @@ class Page:
         shutil.copy(self.stack.data / "signing.key", self.home)
 
     def refuse_a_write(self) -> None:
-        """Something that happens: a write of a lease that was given back."""
-        lease = self.api.take("inventory/sku-5")
+        """Causes an event: a write under a lease that was released."""
+        lease = self.api.must_acquire("inventory/sku-5")
         self.api.call("DELETE", f"/v1/leases/{lease['lease_id']}?seal=true")
         assert self.api.write(lease, {"update": "inventory", "where": {"sku": "sku-5"}, "set": {"note": "late"}}).status == 412
 
     def text_of(self, block: Block) -> str:
         text = block.text
-        for ours, there in self.places.items():
-            text = text.replace(ours, there)
+        for ours, theirs in self.places.items():
+            text = text.replace(ours, theirs)
         return text
 
 
@@ -97,7 +98,7 @@ def prepare_guard(page: Page) -> None:
 
 def prepare_operations(page: Page) -> None:
     page.configure()
-    (page.home / "signing.key").unlink()  # the page makes it
+    (page.home / "signing.key").unlink()  # the page creates it
 
 
 PREPARE: dict[str, Callable[[Page], None]] = {
@@ -111,20 +112,20 @@ PREPARE: dict[str, Callable[[Page], None]] = {
 
 
 @pytest.fixture(scope="module")
-def stack_of_pages() -> Iterator[Stack]:
+def pages_stack() -> Iterator[Stack]:
     with running_stack() as made:
         yield made
 
 
 @pytest.fixture
-def page(stack_of_pages: Stack) -> Iterator[Page]:
+def page(pages_stack: Stack) -> Iterator[Page]:
     folder = make_folder()
-    made = Page(stack_of_pages, folder)
+    made = Page(pages_stack, folder)
     try:
         yield made
     finally:
         for name in made.databases:
-            stack_of_pages.query(f'drop database if exists "{name}" with (force)')
+            pages_stack.query(f'drop database if exists "{name}" with (force)')
         shutil.rmtree(folder)
 
 
@@ -165,11 +166,11 @@ def run_blocks(page: Page, shell: Shell, blocks: list[Block]) -> None:
 
 
 def send(page: Page, block: Block) -> None:
-    """The answer is what the next JSON block of the page shows."""
+    """Sends the block; the next JSON block of the page shows the answer."""
     body = json.loads(block.text)
-    (method, path, *under) = block.words.split()
-    if under:
-        answer = page.api.call("POST", "/v1/leases", {"resources": under[1:]})
+    (method, path, *lease_words) = block.words.split()
+    if lease_words:
+        answer = page.api.call("POST", "/v1/leases", {"resources": lease_words[1:]})
         assert answer.status == 201, answer
         body["lease_id"] = answer.json()["lease_id"]
     sent = page.api.call(method, path, body)
@@ -180,7 +181,7 @@ def send(page: Page, block: Block) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, blocks in BLOCKS.items() if any(block.is_run for block in blocks)])
-def test_page_when_pasted_then_commands_do_as_shown(page: Page, name: str) -> None:
+def test_page_commands_have_the_results_shown(page: Page, name: str) -> None:
     PREPARE[name](page)
     clean = {name: value for name, value in os.environ.items() if not re.match(r"(FENCEGATE|FENCING|PG)", name)}
     shell = Shell(page.folder, {**clean, **page.variables})
@@ -190,10 +191,10 @@ def test_page_when_pasted_then_commands_do_as_shown(page: Page, name: str) -> No
         shell.end()
 
 
-# What is not run
+# Blocks that are not run
 
 
-def test_blocks_when_collected_then_each_has_a_runner_or_a_reason() -> None:
+def test_blocks_all_have_runner_or_reason() -> None:
     assert not [fault for blocks in BLOCKS.values() for fault in faults_of(blocks)]
     left_out = [f"{block.where}: {block.words}" for blocks in BLOCKS.values() for block in blocks if block.directive == "not run"]
     run = sum(block.is_run for blocks in BLOCKS.values() for block in blocks)
@@ -230,7 +231,7 @@ an output without its command
 """
 
 
-def test_blocks_when_without_a_runner_then_found(tmp_path: Path) -> None:
+def test_blocks_without_runner_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     blocks = blocks_of(page, tmp_path)
@@ -242,7 +243,7 @@ def test_blocks_when_without_a_runner_then_found(tmp_path: Path) -> None:
         blocks_of(page, tmp_path)
 
 
-def test_commands_when_split_then_whole_with_what_they_show() -> None:
+def test_commands_are_split_with_the_results_shown() -> None:
     text = "# words\necho a \\\n  b  # => a b\n\nsql <<SQL  # => ERROR: no\nselect 1;\n# no comment\nSQL\nf() {\n  curl x; }\nserve  # => ready; until Ctrl-C\ncurl y  # => 204; words\ntrue  # words\n"
     assert list(commands_of(text)) == [
         Command("echo a \\\n  b  # => a b\n", "a b", False), Command("sql <<SQL  # => ERROR: no\nselect 1;\n# no comment\nSQL\n", "ERROR: no", False),
@@ -250,7 +251,7 @@ def test_commands_when_split_then_whole_with_what_they_show() -> None:
         Command("true  # words\n", "", False)]
 
 
-def test_outputs_when_compared_then_by_their_form() -> None:
+def test_outputs_are_compared_by_form() -> None:
     shown = "A< 201 {\"id\":\"MQo4N2UyOWM4MDgz…\",\"token\":21474836481,…}\n  2026-11-21T05:11:39.172Z  granted  21474836481"
     real = "more\nA< 201 {\"id\":\"MQo0N2M0ZDA3MTNk…\",\"token\":21474836499,\"more\":1}\nmore\n2026-12-01T00:00:00.000Z granted 21474836499\n"
     assert missing_lines(shown, real) == []
@@ -262,7 +263,7 @@ def test_outputs_when_compared_then_by_their_form() -> None:
 
 
 @pytest.mark.parametrize("command", ["false", "curl -s localhost:8080/v1/nothing", "echo a  # => b", "curl -s localhost:8080/healthz  # => 404"])
-def test_command_when_it_does_otherwise_then_found(page: Page, command: str) -> None:
+def test_command_that_differs_from_page_is_found(page: Page, command: str) -> None:
     shell = Shell(page.folder, dict(os.environ))
     try:
         with pytest.raises(AssertionError, match="page.md:1"):

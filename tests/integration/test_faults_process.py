@@ -1,4 +1,4 @@
-"""Processes that stop, die and come back with other data: gateways, holders, nodes. Each test ends in recovery."""
+"""Gateways, holders and nodes that are suspended, killed, or restarted with other data. Each test ends with recovery."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Callable, Iterator
 
 import pytest
 from support import processes
-from support.api import Api, expect_problem
+from support.api import expect_problem
 from support.cluster import MAX_TTL_MS, Cluster, Gateway
 from support.cluster import running as running_cluster
-from support.faults import count_out_of_step, counted_up_to, granted_again, holders, lease_on, nobody_else_gets, open_shop, sale, stock_of, take_on_all
-from support.polling import eventually, stays
+from support.faults import set_counters_apart, majority_counter, wait_for_grant_above, count_holders, lease_values, expect_exclusive_until, install_shop, sale_operation, read_stock, acquire_on_all_nodes
+from support.polling import eventually, remains
 from support.stack import Stack
-from support.tcp_gate import Gates, gates_before
+from support.tcp_gate import Gates, open_gates
 
 LONG_MS = 10_000  # a node timeout that no test reaches
 
 
 @contextmanager
 def stopped(*pids: int) -> Iterator[None]:
-    """SIGSTOP while the block lasts."""
+    """Suspends the processes (SIGSTOP) while the block lasts."""
     processes.signal_all(pids, signal.SIGSTOP)
     try:
         yield
@@ -34,197 +34,194 @@ def stopped(*pids: int) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def line(cluster: Cluster) -> Iterator[Gates]:
-    with gates_before([node.port for node in cluster.nodes]) as made:
-        yield made
+def module_gates(cluster: Cluster) -> Iterator[Gates]:
+    with open_gates([node.port for node in cluster.nodes]) as gateway:
+        yield gateway
 
 
 @pytest.fixture(scope="module")
-def patient(cluster: Cluster, line: Gates) -> Iterator[Gateway]:
-    """A gateway behind gates that waits long for its nodes, so that a test can keep a request under way for as long as it wants."""
-    settings = cluster.settings(ports=[gate.port for gate in line.all])
+def slow_gateway(cluster: Cluster, module_gates: Gates) -> Iterator[Gateway]:
+    """A gateway behind gates with a long node timeout, so that a test can delay a request as long as it needs."""
+    settings = cluster.settings(ports=[gate.port for gate in module_gates.members])
     settings["redis"].update(node_timeout_ms=LONG_MS, node_dead_after_ms=LONG_MS)
-    made = cluster.gateway(settings)
-    made.start()
-    yield made
-    made.kill()
+    gateway = cluster.gateway(settings)
+    gateway.start()
+    yield gateway
+    gateway.kill()
 
 
 @pytest.fixture(scope="module")
-def steady(cluster: Cluster) -> Iterator[Gateway]:
-    """The other gateway, to which nothing happens."""
-    made = cluster.gateway()
-    made.start()
-    yield made
-    made.kill()
+def other_gateway(cluster: Cluster) -> Iterator[Gateway]:
+    """Another gateway, without faults."""
+    gateway = cluster.gateway()
+    gateway.start()
+    yield gateway
+    gateway.kill()
 
 
 @pytest.fixture
-def gates(line: Gates, patient: Gateway, steady: Gateway) -> Iterator[Gates]:
-    """All of them open, before the test and after it."""
-    patient.wait_until_whole()
-    steady.wait_until_whole()
-    yield line
-    line.heal()
+def gates(module_gates: Gates, slow_gateway: Gateway, other_gateway: Gateway) -> Iterator[Gates]:
+    """The gates, without faults before the test and after it."""
+    slow_gateway.wait_until_all_vote()
+    other_gateway.wait_until_all_vote()
+    yield module_gates
+    module_gates.clear_faults()
 
 
 def nonce_of(value: str | None) -> str | None:
     return value.split()[0] if value else None
 
 
-# A gateway that stops
+# A gateway that is suspended
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_gateway_when_stopped_past_the_ttl_with_a_grant_under_way_then_it_grants_nothing_that_is_over(
-        cluster: Cluster, gates: Gates, patient: Gateway, steady: Gateway, resource: str, rounds: int) -> None:
-    """All five nodes say yes, and the gateway reads it when the time is over and another holds the resource. Proves that
-    validity is tested last (one round: the nodes' counts agree, the grant is complete), that no node confirms what it has
-    given to another (two rounds), and that the undo of the dead grant leaves the next holder alone."""
+def test_gateway_stopped_during_grant_grants_nothing_expired(
+        cluster: Cluster, gates: Gates, slow_gateway: Gateway, other_gateway: Gateway, resource: str, rounds: int) -> None:
+    """All five nodes grant, and the gateway reads the replies when the lease has expired and another caller holds the resource.
+    Validity is checked last (one round: counters agree and the grant is complete), no node confirms a lease that it has granted
+    to another caller (two rounds), and the undo of the expired grant does not change the next lease."""
     nodes = cluster.clients()
     if rounds == 1:
-        patient.api.give_back(take_on_all(patient.api, nodes, resource, MAX_TTL_MS))
-        eventually(lambda: holders(nodes, resource) == 0, what="released everywhere")
+        slow_gateway.api.must_release(acquire_on_all_nodes(slow_gateway.api, nodes, resource, MAX_TTL_MS))
+        eventually(lambda: count_holders(nodes, resource) == 0, goal="released everywhere")
     else:
-        count_out_of_step(nodes, resource)
-    for gate in gates.all:
-        gate.replies.hold = True
-    call = patient.api.begin_ask(resource, ttl_ms=500)
-    eventually(lambda: holders(nodes, resource) == 5, what="executed on every node")
-    with stopped(patient.pid):
-        for gate in gates.all:
-            gate.replies.hold = False
-        eventually(lambda: holders(nodes, resource) == 0, what="it ran out")
-        executed = counted_up_to(nodes, resource)
-        after = steady.api.take(resource, ttl_ms=MAX_TTL_MS)
+        set_counters_apart(nodes, resource)
+    for gate in gates.members:
+        gate.replies.stalled = True
+    call = slow_gateway.api.begin_acquire(resource, ttl_ms=500)
+    eventually(lambda: count_holders(nodes, resource) == 5, goal="executed on every node")
+    with stopped(slow_gateway.pid):
+        for gate in gates.members:
+            gate.replies.stalled = False
+        eventually(lambda: count_holders(nodes, resource) == 0, goal="it expired")
+        executed = majority_counter(nodes, resource)
+        after = other_gateway.api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
         assert after["fencing_token"] > executed
     if rounds == 1:
         expect_problem(call.answer(), 503, "no-quorum")
     else:
         expect_problem(call.answer(), 423, "resource-locked")
-    assert steady.api.look(after).status == 200
-    assert holders(nodes, resource) == 5
-    steady.api.give_back(after)
-    granted_again(patient.api, resource, after["fencing_token"])
+    assert other_gateway.api.read_lease(after).status == 200
+    assert count_holders(nodes, resource) == 5
+    other_gateway.api.must_release(after)
+    wait_for_grant_above(slow_gateway.api, resource, after["fencing_token"])
 
 
 @pytest.mark.parametrize("way", ["requests", "replies"])
-def test_gateway_when_stopped_past_the_ttl_with_a_release_under_way_then_the_next_holder_keeps_his_lease(
-        cluster: Cluster, gates: Gates, patient: Gateway, steady: Gateway, resource: str, way: str) -> None:
-    """A release that reaches the nodes (requests) or is answered (replies) when another holds the resource. Proves that
-    it takes nothing from him and that no answer to it claims a lease that is over."""
+def test_gateway_stopped_during_release_keeps_next_holder(
+        cluster: Cluster, gates: Gates, slow_gateway: Gateway, other_gateway: Gateway, resource: str, way: str) -> None:
+    """A release that reaches the nodes (requests) or is answered (replies) when another caller holds the resource does not
+    change that caller's lease, and its answer is true."""
     nodes = cluster.clients()
-    held = patient.api.take(resource, ttl_ms=500)
-    for gate in gates.all:
-        getattr(gate, way).hold = True
-    passed = sum(gate.requests.passed for gate in gates.all)
-    release = patient.api.begin("DELETE", f"/v1/leases/{held['lease_id']}")
+    held = slow_gateway.api.must_acquire(resource, ttl_ms=500)
+    for gate in gates.members:
+        getattr(gate, way).stalled = True
+    passed = sum(gate.requests.passed for gate in gates.members)
+    release = slow_gateway.api.begin("DELETE", f"/v1/leases/{held['lease_id']}")
     release.join(0.1)
-    assert release.is_alive(), release.got
+    assert release.is_alive(), release.received
     if way == "replies":
-        eventually(lambda: sum(gate.requests.passed for gate in gates.all) > passed, what="the nodes were asked")
-    with stopped(patient.pid):
-        eventually(lambda: holders(nodes, resource) == 0, what="released, or it ran out")
-        after = steady.api.take(resource, ttl_ms=MAX_TTL_MS)
-        for gate in gates.all:
-            getattr(gate, way).hold = False
+        eventually(lambda: sum(gate.requests.passed for gate in gates.members) > passed, goal="the requests have reached the nodes")
+    with stopped(slow_gateway.pid):
+        eventually(lambda: count_holders(nodes, resource) == 0, goal="it is released or expired")
+        after = other_gateway.api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
+        for gate in gates.members:
+            getattr(gate, way).stalled = False
     answer = release.answer()
     if way == "requests":
         expect_problem(answer, 410, "lease-lost")
     else:
         assert answer.status == 204, answer
-    expect_problem(patient.api.look(held), 410, "lease-lost")
-    expect_problem(patient.api.renew(held, 500), 410, "lease-lost")
-    assert steady.api.look(after).status == 200
-    assert holders(nodes, resource) == 5
+    expect_problem(slow_gateway.api.read_lease(held), 410, "lease-lost")
+    expect_problem(slow_gateway.api.renew(held, 500), 410, "lease-lost")
+    assert other_gateway.api.read_lease(after).status == 200
+    assert count_holders(nodes, resource) == 5
     assert after["fencing_token"] > held["fencing_token"]
-    steady.api.give_back(after)
-    granted_again(patient.api, resource, after["fencing_token"])
+    other_gateway.api.must_release(after)
+    wait_for_grant_above(slow_gateway.api, resource, after["fencing_token"])
 
 
-def test_write_when_its_gateway_was_stopped_past_the_ttl_then_412_and_only_the_newer_one_landed(
-        cluster: Cluster, fresh: Callable[[str], str]) -> None:
-    """The write lies in the stopped gateway's socket while the lease ends and the next holder sells. Proves that the
-    guard, not the gateway's own idea of time, decides."""
-    sku = open_shop(cluster, fresh("stopped"))
+def test_gateway_stopped_before_write_412_for_older_token(cluster: Cluster, unique_name: Callable[[str], str]) -> None:
+    """The write waits in the socket of the suspended gateway while the lease ends and the next holder writes. The guard refuses it,
+    whatever the gateway's clock says."""
+    sku = install_shop(cluster, unique_name("stopped"))
     resource = f"inventory/{sku}"
-    one, other = cluster.gateway(), cluster.gateway()
+    first_gateway, second_gateway = cluster.gateway(), cluster.gateway()
     try:
-        one.start()
-        other.start()
-        old = one.api.take(resource, ttl_ms=500)
-        with stopped(one.pid):
-            write = one.api.begin("POST", "/v1/writes", {"lease_id": old["lease_id"], "operations": [sale(sku, 3)]})
-            new = other.api.take(resource, ttl_ms=MAX_TTL_MS, wait_ms=5_000)
-            other.api.wrote(new, sale(sku, 2))
+        first_gateway.start()
+        second_gateway.start()
+        old = first_gateway.api.must_acquire(resource, ttl_ms=500)
+        with stopped(first_gateway.pid):
+            write = first_gateway.api.begin("POST", "/v1/writes", {"lease_id": old["lease_id"], "operations": [sale_operation(sku, 3)]})
+            new = second_gateway.api.must_acquire(resource, ttl_ms=MAX_TTL_MS, wait_ms=5_000)
+            second_gateway.api.must_write(new, sale_operation(sku, 2))
         refused = expect_problem(write.answer(), 412, "stale-fencing-token")
         assert (refused["fencing_token"], refused["last_fencing_token"]) == (old["fencing_token"], new["fencing_token"])
-        assert stock_of(cluster, sku) == 8
-        other.api.give_back(new)
-        again = granted_again(one.api, resource, new["fencing_token"], give_back=False)
-        one.api.wrote(again, sale(sku))
-        assert stock_of(cluster, sku) == 7
+        assert read_stock(cluster, sku) == 8
+        second_gateway.api.must_release(new)
+        again = wait_for_grant_above(first_gateway.api, resource, new["fencing_token"], release=False)
+        first_gateway.api.must_write(again, sale_operation(sku))
+        assert read_stock(cluster, sku) == 7
     finally:
-        one.kill()
-        other.kill()
+        first_gateway.kill()
+        second_gateway.kill()
 
 
 HOLDER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from support.api import Api
-from support.faults import sale
+from support.faults import sale_operation
 api = Api(sys.argv[2])
-lease = api.take(sys.argv[3], ttl_ms=500)
+lease = api.must_acquire(sys.argv[3], ttl_ms=500)
 print(lease["fencing_token"], flush=True)
 sys.stdin.readline()
-answer = api.write(lease, sale(sys.argv[4], 3))
+answer = api.write(lease, sale_operation(sys.argv[4], 3))
 print(answer.status, answer.json().get("type"), flush=True)
 """
 
 
-def test_holder_when_its_process_is_stopped_past_its_ttl_then_its_write_is_refused(
-        cluster: Cluster, gateway: Gateway, fresh: Callable[[str], str]) -> None:
-    """A holder that pauses and knows nothing of it when it goes on. Proves the promise for a real process and SIGSTOP."""
-    sku = open_shop(cluster, fresh("paused"))
+def test_holder_stopped_past_ttl_write_is_refused(cluster: Cluster, gateway: Gateway, unique_name: Callable[[str], str]) -> None:
+    """A real holder process that is suspended past its lease and does not notice: the guard refuses its write."""
+    sku = install_shop(cluster, unique_name("paused"))
     resource = f"inventory/{sku}"
     eventually(lambda: gateway.api.get("/readyz").status == 200)
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(processes.repository() / "tests"), gateway.api.url, resource, sku],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=processes.ended_with_parent)
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=processes.terminate_with_parent)
     try:
         assert holder.stdin and holder.stdout
         token = int(holder.stdout.readline())
         with stopped(holder.pid):
             holder.stdin.write("go on\n")
             holder.stdin.flush()
-            new = gateway.api.take(resource, ttl_ms=MAX_TTL_MS, wait_ms=5_000)
+            new = gateway.api.must_acquire(resource, ttl_ms=MAX_TTL_MS, wait_ms=5_000)
             assert new["fencing_token"] > token
-            eventually(lambda: gateway.api.write(new, sale(sku, 2)).status == 200, 10, what="the shop is known, and it sells")
+            eventually(lambda: gateway.api.write(new, sale_operation(sku, 2)).status == 200, 10, goal="the gateway knows the shop and sells")
         assert holder.stdout.readline().split() == ["412", "/problems/stale-fencing-token"]
         assert holder.wait(10) == 0
     finally:
         holder.kill()
         holder.wait()
-    assert stock_of(cluster, sku) == 8
-    gateway.api.give_back(new)
-    granted_again(gateway.api, resource, new["fencing_token"])
+    assert read_stock(cluster, sku) == 8
+    gateway.api.must_release(new)
+    wait_for_grant_above(gateway.api, resource, new["fencing_token"])
 
 
-def test_gateway_when_killed_with_waiters_and_leases_then_they_run_out_and_the_other_gateway_grants(
-        cluster: Cluster, steady: Gateway, fresh: Callable[[str], str]) -> None:
-    """Proves that a queue dies with its gateway, that what it held lasts as long as its ttl and not longer, and that the
-    other gateway's waiters are served then."""
+def test_gateway_killed_its_leases_expire_for_other_waiters(cluster: Cluster, other_gateway: Gateway, unique_name: Callable[[str], str]) -> None:
+    """The queue of a killed gateway is lost, its leases last until their ttl and not longer, and then the waiters of the other
+    gateway are served."""
     nodes = cluster.clients()
-    resources = [fresh("test/orphan") for _ in range(3)]
-    doomed = cluster.gateway()
-    doomed.start()
+    resources = [unique_name("test/orphan") for _ in range(3)]
+    killed_gateway = cluster.gateway()
+    killed_gateway.start()
     began = time.monotonic()
-    held = {resource: doomed.api.take(resource, ttl_ms=MAX_TTL_MS, owner="orphan") for resource in resources}
-    lost = [doomed.api.begin_ask(resource, wait_ms=20_000, owner="lost") for resource in resources for _ in range(2)]
-    waiting = {resource: steady.api.begin_ask(resource, ttl_ms=MAX_TTL_MS, wait_ms=20_000, owner="heir") for resource in resources}
+    held = {resource: killed_gateway.api.must_acquire(resource, ttl_ms=MAX_TTL_MS, owner="orphan") for resource in resources}
+    lost = [killed_gateway.api.begin_acquire(resource, wait_ms=20_000, owner="lost") for resource in resources for _ in range(2)]
+    waiting = {resource: other_gateway.api.begin_acquire(resource, ttl_ms=MAX_TTL_MS, wait_ms=20_000, owner="heir") for resource in resources}
     waiting[resources[0]].join(0.2)
     assert all(call.is_alive() for call in [*lost, *waiting.values()])
-    doomed.kill()
+    killed_gateway.kill()
     for call in lost:
         with pytest.raises(OSError):
             call.answer()
@@ -232,86 +229,82 @@ def test_gateway_when_killed_with_waiters_and_leases_then_they_run_out_and_the_o
         answer = call.answer()
         assert answer.status == 201 and answer.json()["owner"] == "heir", answer
         assert answer.json()["fencing_token"] > held[resource]["fencing_token"]
-        assert MAX_TTL_MS / 1000 - 0.2 < call.ended - began < MAX_TTL_MS / 1000 + 3, "not before the ttl is over, and soon then"
-        steady.api.give_back(answer.json())
-        stays(lambda: holders(nodes, resource) == 0, 0.1, what="nobody takes it for a waiter who is gone")
-        granted_again(steady.api, resource, answer.json()["fencing_token"])
+        assert MAX_TTL_MS / 1000 - 0.2 < call.ended - began < MAX_TTL_MS / 1000 + 3, "not before the ttl has passed, and soon after"
+        other_gateway.api.must_release(answer.json())
+        remains(lambda: count_holders(nodes, resource) == 0, 0.1, goal="it is not granted to a waiter of the killed gateway")
+        wait_for_grant_above(other_gateway.api, resource, answer.json()["fencing_token"])
 
 
-# Nodes that stop
+# Nodes that are suspended
 
 
-def test_nodes_when_two_stopped_and_go_on_after_the_ttl_then_their_late_commands_revive_nothing(
-        cluster: Cluster, steady: Gateway, resource: str) -> None:
-    """A grant's request lies in two stopped nodes until its lease is over and another holds the resource. Proves that the
-    lease which it then writes there counts for nothing, is not renewed, and runs out."""
-    steady.wait_until_whole()
-    api, nodes = steady.api, cluster.clients()
+def test_nodes_resuming_after_ttl_restore_no_lease(cluster: Cluster, other_gateway: Gateway, resource: str) -> None:
+    """A grant's request waits in two suspended nodes until its lease has expired and another caller holds the resource. The lease
+    that it writes there then is neither valid nor renewed, and expires."""
+    other_gateway.wait_until_all_vote()
+    api, nodes = other_gateway.api, cluster.clients()
     with stopped(*(node.pid for node in cluster.nodes[:2])):
-        old = api.take(resource, ttl_ms=500)
-        written = nonce_of(lease_on(nodes[2:], resource)[0])
+        old = api.must_acquire(resource, ttl_ms=500)
+        written = nonce_of(lease_values(nodes[2:], resource)[0])
         assert written
-        eventually(lambda: holders(nodes[2:], resource) == 0, what="it ran out")
-        new = api.take(resource, ttl_ms=MAX_TTL_MS)
-    eventually(lambda: any(nonce_of(value) == written for value in lease_on(nodes[:2], resource)), 2, every=0.005, what="the late command ran")
-    expect_problem(api.look(old), 410, "lease-lost")
+        eventually(lambda: count_holders(nodes[2:], resource) == 0, goal="it expired")
+        new = api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
+    eventually(lambda: any(nonce_of(value) == written for value in lease_values(nodes[:2], resource)), 2, interval=0.005, goal="the late command ran")
+    expect_problem(api.read_lease(old), 410, "lease-lost")
     expect_problem(api.renew(old, 500), 410, "lease-lost")
     assert api.renew(new, MAX_TTL_MS).json()["fencing_token"] == new["fencing_token"] > old["fencing_token"]
-    expect_problem(api.ask(resource), 423, "resource-locked")
-    eventually(lambda: written not in map(nonce_of, lease_on(nodes, resource)), 2.5, what="the late lease ran out")
-    api.release(new)  # its own time may be over by now
-    granted_again(api, resource, counted_up_to(nodes, resource))
-    steady.wait_until_whole(15)
+    expect_problem(api.acquire(resource), 423, "resource-locked")
+    eventually(lambda: written not in map(nonce_of, lease_values(nodes, resource)), 2.5, goal="the late lease expired")
+    api.release(new)  # it may have expired by now
+    wait_for_grant_above(api, resource, majority_counter(nodes, resource))
+    other_gateway.wait_until_all_vote(15)
 
 
-def test_nodes_when_three_stopped_and_the_gateway_died_then_their_late_grant_runs_out_by_itself(
-        cluster: Cluster, steady: Gateway, resource: str) -> None:
-    """A majority executes a grant when its gateway is dead: nobody will ever undo it. Proves that it blocks for its ttl
-    and no longer, and that its token is passed over."""
-    steady.wait_until_whole()
+def test_late_grant_of_dead_gateway_expires(cluster: Cluster, other_gateway: Gateway, resource: str) -> None:
+    """A majority executes a grant after its gateway was killed, so that nothing undoes it. It blocks the resource for its ttl and no
+    longer, and the next token is above its own."""
+    other_gateway.wait_until_all_vote()
     nodes = cluster.clients()
     settings = cluster.settings()
     settings["redis"].update(node_timeout_ms=LONG_MS, node_dead_after_ms=LONG_MS)
-    doomed = cluster.gateway(settings)
-    doomed.start()
-    doomed.wait_until_whole()
+    killed_gateway = cluster.gateway(settings)
+    killed_gateway.start()
+    killed_gateway.wait_until_all_vote()
     with stopped(*(node.pid for node in cluster.nodes[:3])):
-        call = doomed.api.begin_ask(resource, ttl_ms=MAX_TTL_MS)
-        eventually(lambda: holders(nodes[3:], resource) == 2, what="the others have executed it")
-        doomed.kill()
+        call = killed_gateway.api.begin_acquire(resource, ttl_ms=MAX_TTL_MS)
+        eventually(lambda: count_holders(nodes[3:], resource) == 2, goal="the others have executed it")
+        killed_gateway.kill()
     with pytest.raises(OSError):
         call.answer()
-    eventually(lambda: holders(nodes[:3], resource) == 3, what="the late grant was executed by all three")
-    late = counted_up_to(nodes, resource)
-    granted_again(steady.api, resource, late, within=MAX_TTL_MS / 1000 + 5)
-    steady.wait_until_whole(15)
+    eventually(lambda: count_holders(nodes[:3], resource) == 3, goal="the late grant was executed by all three")
+    late = majority_counter(nodes, resource)
+    wait_for_grant_above(other_gateway.api, resource, late, timeout=MAX_TTL_MS / 1000 + 5)
+    other_gateway.wait_until_all_vote(15)
 
 
-# Nodes that die together
+# Nodes that are killed together
 
 
 @pytest.mark.parametrize("data, fsync", [("kept", "everysec"), ("kept", "always"), ("older", "everysec"), ("older", "always"), ("none", None)])
-def test_everything_when_killed_and_the_nodes_come_back_with_other_data_then_tokens_only_grow(
-        stack: Stack, fresh: Callable[[str], str], resource: str, data: str, fsync: str | None) -> None:
-    """kill -9 of all five nodes and of the gateway, so that no memory of a hint helps; the nodes start with their data, a
-    copy from before the last grants, or none. Proves that tokens rest on the epochs in PostgreSQL, and that a held lease
-    is waited for wherever Redis' own word on its persistence is true (a copy put back under `always` is a lie that only
-    the token survives)."""
-    with running_cluster(stack, fresh("fg").replace("-", "_"), max_ttl_ms=1_500, fsync=fsync) as cluster:
+def test_all_killed_and_data_replaced_tokens_only_grow(stack: Stack, unique_name: Callable[[str], str], resource: str, data: str, fsync: str | None) -> None:
+    """SIGKILL of all five nodes and of the gateway, so that no process remembers a token. The nodes start with their data, a copy from
+    before the last grants, or none. Tokens grow because of the epochs in PostgreSQL, and the end of a held lease is waited for if
+    Redis' settings of persistence are true (with an older copy under appendfsync always they are not: there only tokens are safe)."""
+    with running_cluster(stack, unique_name("fg").replace("-", "_"), max_ttl_ms=1_500, fsync=fsync) as cluster:
         nodes = cluster.nodes
         first = cluster.gateway()
         first.start()
-        first.wait_until_whole()
+        first.wait_until_all_vote()
         for _ in range(3):
-            first.api.give_back(first.api.take(resource, ttl_ms=1_000))
+            first.api.must_release(first.api.must_acquire(resource, ttl_ms=1_000))
         copies = {node.name: cluster.folder / f"{node.name}.copy" for node in nodes}
         if data == "older":
             for node in nodes:
                 shutil.copytree(node.folder, copies[node.name])
         for _ in range(3):
-            first.api.give_back(first.api.take(resource, ttl_ms=1_000))
+            first.api.must_release(first.api.must_acquire(resource, ttl_ms=1_000))
         asked = time.monotonic()
-        held = first.api.take(resource, ttl_ms=1_500)
+        held = first.api.must_acquire(resource, ttl_ms=1_500)
         until = asked + held["validity_ms"] / 1000
         first.kill()
         for node in nodes:
@@ -322,40 +315,39 @@ def test_everything_when_killed_and_the_nodes_come_back_with_other_data_then_tok
                 shutil.copytree(copies[node.name], node.folder)
             node.start()
         if data != "none":
-            kept = counted_up_to(cluster.clients(), resource)
-            assert (kept == held["fencing_token"]) == (data == "kept") and kept > 0, "the data are not those that the test wants"
+            kept = majority_counter(cluster.clients(), resource)
+            assert (kept == held["fencing_token"]) == (data == "kept") and kept > 0, "the nodes do not have the data that the test needs"
         second = cluster.gateway()
         second.start(wait=False)
-        eventually(lambda: processes.accepts(second.api.port), 10, what="it listens")
+        eventually(lambda: processes.accepts(second.api.port), 10, goal="it listens")
         if (data, fsync) != ("older", "always"):
-            nobody_else_gets(second.api, resource, until)
-        granted_again(second.api, resource, held["fencing_token"])
-        second.wait_until_whole(15)
+            expect_exclusive_until(second.api, resource, until)
+        wait_for_grant_above(second.api, resource, held["fencing_token"])
+        second.wait_until_all_vote(15)
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_nodes_when_flushed_while_a_lease_is_held_then_nobody_else_gets_it_before_its_end(
-        cluster: Cluster, steady: Gateway, resource: str, count: int) -> None:
-    """FLUSHALL on a minority, a majority and all. Proves that wiped nodes sit out until what they forgot is over, also for
-    a gateway that never heard of the resource's tokens, and that tokens go on above them."""
-    steady.wait_until_whole()
-    other = cluster.gateway()
-    other.start()
+def test_nodes_flushed_held_lease_stays_exclusive(cluster: Cluster, other_gateway: Gateway, resource: str, count: int) -> None:
+    """FLUSHALL on a minority, a majority and all. Flushed nodes are quarantined until the leases they lost have expired, also for a gateway
+    that has observed no token of the resource, and later tokens are higher."""
+    other_gateway.wait_until_all_vote()
+    second_gateway = cluster.gateway()
+    second_gateway.start()
     try:
-        other.wait_until_whole()
-        held = take_on_all(steady.api, cluster.clients(), resource, MAX_TTL_MS)
+        second_gateway.wait_until_all_vote()
+        held = acquire_on_all_nodes(other_gateway.api, cluster.clients(), resource, MAX_TTL_MS)
         until = held["valid_until"]
         for node in cluster.clients()[:count]:
             node.flushall()
-        assert nobody_else_gets(other.api, resource, until - 0.5 * MAX_TTL_MS / 1000) > 3
-        renewed = steady.api.renew(held, MAX_TTL_MS)
+        assert expect_exclusive_until(second_gateway.api, resource, until - 0.5 * MAX_TTL_MS / 1000) > 3
+        renewed = other_gateway.api.renew(held, MAX_TTL_MS)
         if count < 3:
             assert renewed.status == 200 and renewed.json()["fencing_token"] == held["fencing_token"], renewed
             until = time.monotonic() + renewed.json()["validity_ms"] / 1000 - renewed.seconds
         else:
             assert renewed.status in (410, 503), renewed
-        nobody_else_gets(other.api, resource, until)
-        granted_again(other.api, resource, held["fencing_token"])
-        other.wait_until_whole(15)
+        expect_exclusive_until(second_gateway.api, resource, until)
+        wait_for_grant_above(second_gateway.api, resource, held["fencing_token"])
+        second_gateway.wait_until_all_vote(15)
     finally:
-        other.kill()
+        second_gateway.kill()

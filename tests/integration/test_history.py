@@ -1,4 +1,4 @@
-"""GET /v1/history: all that happened is there, once, and can be found."""
+"""GET /v1/history: every event is recorded once and can be found."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from support.stack import Stack
 MEMBERS = {"id", "at", "event", "resource", "fencing_token", "last_fencing_token", "owner", "principal", "write_id", "detail"}
 
 
-def instant(text: str) -> dt.datetime:
+def parse_time(text: str) -> dt.datetime:
     return dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
-def settled(api: Api, count: int, **filters: object) -> list[Json]:
-    """The items oldest first, once there are `count` of them; the lease events arrive a moment after their answers."""
-    eventually(lambda: len(api.history(**filters)) >= count, what=f"{count} events of {filters}")
+def wait_for_items(api: Api, count: int, **filters: object) -> list[Json]:
+    """Returns the items, oldest first, once there are `count` of them; lease events are recorded shortly after their answers."""
+    eventually(lambda: len(api.history(**filters)) >= count, goal=f"{count} events of {filters}")
     items = api.history(order="asc", **filters)
     assert len(items) == count, [(item["event"], item["fencing_token"]) for item in items]
     return items
@@ -30,7 +30,7 @@ def settled(api: Api, count: int, **filters: object) -> list[Json]:
 
 @pytest.fixture(scope="module")
 def busy(stack: Stack) -> str:
-    """A prefix of resources under which 60 events happened, of three owners and four traces."""
+    """A prefix of resources with 60 events, of three owners and four traces."""
     api = stack.api()
     prefix = f"history/{random.randrange(10**9)}"
     for number in range(30):
@@ -39,19 +39,19 @@ def busy(stack: Stack) -> str:
         answer = api.call("POST", "/v1/leases", body, headers)
         assert answer.status == 201, answer
         assert api.call("DELETE", answer.headers["Location"], headers=headers).status == 204
-    settled(api, 60, resource_prefix=prefix)
+    wait_for_items(api, 60, resource_prefix=prefix)
     return prefix
 
 
-def test_history_when_a_lease_lives_then_everything_is_there_in_order(api: Api, sku: Sku) -> None:
-    a = api.take(sku.resource, ttl_ms=1_000, owner="a")
-    expect_problem(api.ask(sku.resource, owner="b"), 423, "resource-locked")
+def test_history_of_lease_is_complete_and_in_order(api: Api, sku: Sku) -> None:
+    a = api.must_acquire(sku.resource, ttl_ms=1_000, owner="a")
+    expect_problem(api.acquire(sku.resource, owner="b"), 423, "resource-locked")
     assert api.renew(a, ttl_ms=1_200).status == 200
-    b = api.take(sku.resource, wait_ms=3_000, owner="b")
-    write = api.wrote(b, sku.sell())
+    b = api.must_acquire(sku.resource, wait_ms=3_000, owner="b")
+    write = api.must_write(b, sku.sell())
     expect_problem(api.write(a, sku.sell()), 412, "stale-fencing-token")
-    api.give_back(b)
-    eventually(lambda: api.history(resource=sku.resource, event="lease_released"), what="the release is there")
+    api.must_release(b)
+    eventually(lambda: api.history(resource=sku.resource, event="lease_released"), goal="the release is there")
     items = [item for item in api.history(resource=sku.resource, order="asc") if item["event"] != "lease_expired"]
     x, y = a["fencing_token"], b["fencing_token"]
     assert [(item["event"], item["owner"]) for item in items] == [
@@ -62,52 +62,52 @@ def test_history_when_a_lease_lives_then_everything_is_there_in_order(api: Api, 
     assert (applied["write_id"], applied["last_fencing_token"]) == (write["write_id"], y)
 
 
-def test_items_when_looked_at_then_every_member_of_the_contract(api: Api, sku: Sku) -> None:
-    lease = api.take(sku.resource, owner="looker")
+def test_history_items_have_every_member_of_contract(api: Api, sku: Sku) -> None:
+    lease = api.must_acquire(sku.resource, owner="looker")
     before = dt.datetime.now(dt.timezone.utc)
-    api.wrote(lease, sku.sell())
+    api.must_write(lease, sku.sell())
     after = dt.datetime.now(dt.timezone.utc)
-    items = settled(api, 2, resource=sku.resource)
+    items = wait_for_items(api, 2, resource=sku.resource)
     for item in items:
         assert MEMBERS <= set(item)
         assert isinstance(item["id"], int) and isinstance(item["fencing_token"], int)
         assert (item["resource"], item["principal"], item["owner"]) == (sku.resource, "dev", "looker")
-    assert before - dt.timedelta(milliseconds=5) <= instant(items[-1]["at"]) <= after + dt.timedelta(milliseconds=5)
+    assert before - dt.timedelta(milliseconds=5) <= parse_time(items[-1]["at"]) <= after + dt.timedelta(milliseconds=5)
     assert items[-1]["at"].endswith("Z")
 
 
-def test_write_when_it_is_answered_then_it_is_in_the_history_already(api: Api, sku: Sku) -> None:
-    """The write and its row are one transaction: no waiting here."""
-    lease = api.take(sku.resource)
+def test_history_has_write_once_it_is_answered(api: Api, sku: Sku) -> None:
+    """The write and its event are in one transaction, so that the test need not wait."""
+    lease = api.must_acquire(sku.resource)
     for count in range(1, 6):
-        write = api.wrote(lease, sku.sell())
+        write = api.must_write(lease, sku.sell())
         (item,) = api.history(write_id=write["write_id"])
         assert (item["event"], item["resource"], item["fencing_token"]) == ("write_applied", sku.resource, lease["fencing_token"])
         assert len(api.history(resource=sku.resource, event="write_applied")) == count
 
 
-def test_write_when_undone_then_not_in_the_history_as_applied(api: Api, sku: Sku) -> None:
-    lease = api.take(sku.resource)
+def test_history_has_no_write_that_was_undone(api: Api, sku: Sku) -> None:
+    lease = api.must_acquire(sku.resource)
     expect_problem(api.write(lease, sku.sell(11)), 409, "expectation-failed")
-    api.wrote(lease, sku.sell())
+    api.must_write(lease, sku.sell())
     assert len(api.history(resource=sku.resource, event="write_applied")) == 1
 
 
-def test_order_when_asked_for_then_newest_first_unless_asc(api: Api, busy: str) -> None:
+def test_order_is_newest_first_unless_asc(api: Api, busy: str) -> None:
     newest_first = [item["id"] for item in api.history(resource_prefix=busy)]
     assert newest_first == sorted(newest_first, reverse=True)
     assert [item["id"] for item in api.history(resource_prefix=busy, order="desc")] == newest_first
     assert [item["id"] for item in api.history(resource_prefix=busy, order="asc")] == newest_first[::-1]
 
 
-def test_filter_resource_when_given_then_exactly_that_one(api: Api, busy: str) -> None:
+def test_filter_resource_selects_exactly_that_name(api: Api, busy: str) -> None:
     items = api.history(resource=f"{busy}/r-2")
     assert len(items) == 12 and {item["resource"] for item in items} == {f"{busy}/r-2"}
     assert api.history(resource=f"{busy}/r-") == []
     assert api.history(resource=busy) == []
 
 
-def test_filter_prefix_when_given_then_all_below_and_no_pattern(api: Api, busy: str) -> None:
+def test_filter_prefix_selects_names_without_patterns(api: Api, busy: str) -> None:
     assert len(api.history(resource_prefix=f"{busy}/r-2")) == 12
     assert len(api.history(resource_prefix=f"{busy}/")) == 60
     assert api.history(resource_prefix=f"{busy[:-1]}_/") == []
@@ -116,29 +116,29 @@ def test_filter_prefix_when_given_then_all_below_and_no_pattern(api: Api, busy: 
 
 
 @pytest.mark.parametrize("event, count", [("lease_granted", 30), ("lease_released", 30), ("write_applied", 0)])
-def test_filter_event_when_given_then_only_those(api: Api, busy: str, event: str, count: int) -> None:
+def test_filter_event_selects_only_that_type(api: Api, busy: str, event: str, count: int) -> None:
     items = api.history(resource_prefix=busy, event=event)
     assert len(items) == count and all(item["event"] == event for item in items)
 
 
-def test_filter_owner_when_given_then_only_theirs(api: Api, busy: str) -> None:
+def test_filter_owner_selects_only_that_owner(api: Api, busy: str) -> None:
     items = api.history(resource_prefix=busy, owner="owner-1")
     assert len(items) == 20 and {item["owner"] for item in items} == {"owner-1"}
     assert api.history(resource_prefix=busy, owner="owner") == []
 
 
-def test_filter_principal_when_given_then_only_theirs(api: Api, busy: str) -> None:
+def test_filter_principal_selects_only_that_principal(api: Api, busy: str) -> None:
     assert len(api.history(resource_prefix=busy, principal="dev")) == 60
     assert api.history(resource_prefix=busy, principal="nobody") == []
 
 
-def test_filter_trace_when_given_then_only_that_one(api: Api, busy: str) -> None:
+def test_filter_trace_selects_only_that_trace(api: Api, busy: str) -> None:
     items = api.history(resource_prefix=busy, trace_id=f"{2:032x}")
     assert len(items) == 16
     assert {int(item["resource"][-1]) for item in items} == {number % 5 for number in range(30) if number % 4 == 1}
 
 
-def test_filter_tokens_when_given_then_both_ends_are_included(api: Api, busy: str) -> None:
+def test_filter_tokens_includes_both_bounds(api: Api, busy: str) -> None:
     tokens = sorted({item["fencing_token"] for item in api.history(resource=f"{busy}/r-0")})
     assert len(tokens) == 6
     low, high = tokens[1], tokens[4]
@@ -153,7 +153,7 @@ def test_filter_tokens_when_given_then_both_ends_are_included(api: Api, busy: st
     assert between(token_min=2**53 - 1) == []
 
 
-def test_filter_times_when_given_then_from_is_included_and_to_is_not(api: Api, busy: str) -> None:
+def test_filter_times_include_from_and_exclude_to(api: Api, busy: str) -> None:
     items = api.history(resource_prefix=busy, order="asc")
     middle = items[30]["at"]
     first_half = api.history(resource_prefix=busy, to=middle)
@@ -161,19 +161,19 @@ def test_filter_times_when_given_then_from_is_included_and_to_is_not(api: Api, b
     assert {item["id"] for item in first_half} | {item["id"] for item in second_half} == {item["id"] for item in items}
     assert not {item["id"] for item in first_half} & {item["id"] for item in second_half}
     assert items[30]["id"] in {item["id"] for item in second_half}
-    assert all(instant(item["at"]) < instant(middle) for item in first_half)
+    assert all(parse_time(item["at"]) < parse_time(middle) for item in first_half)
     far = {"from": "2200-01-01T00:00:00Z"}
     assert api.history(resource_prefix=busy, **far) == []
 
 
-def test_filter_times_when_with_an_offset_then_the_same_moment(api: Api, busy: str) -> None:
-    middle = instant(api.history(resource_prefix=busy, order="asc")[30]["at"])
+def test_filter_times_with_offset_select_the_same_events(api: Api, busy: str) -> None:
+    middle = parse_time(api.history(resource_prefix=busy, order="asc")[30]["at"])
     shifted = middle.astimezone(dt.timezone(dt.timedelta(hours=5, minutes=30))).isoformat()
     utc = middle.isoformat().replace("+00:00", "Z")
     assert api.history(resource_prefix=busy, to=shifted) == api.history(resource_prefix=busy, to=utc) != []
 
 
-def test_filters_when_together_then_all_must_hold(api: Api, busy: str) -> None:
+def test_filters_together_must_all_match(api: Api, busy: str) -> None:
     items = api.history(resource_prefix=busy, resource=f"{busy}/r-1", event="lease_granted", owner="owner-1", principal="dev")
     assert {(item["resource"], item["event"], item["owner"]) for item in items} == {(f"{busy}/r-1", "lease_granted", "owner-1")}
     assert len(items) == 2
@@ -181,7 +181,7 @@ def test_filters_when_together_then_all_must_hold(api: Api, busy: str) -> None:
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("limit", [1, 7, 60, 100])
-def test_pages_when_followed_then_each_item_once_and_in_order(api: Api, busy: str, order: str, limit: int) -> None:
+def test_pages_have_each_item_once_in_order(api: Api, busy: str, order: str, limit: int) -> None:
     everything = [item["id"] for item in api.history(resource_prefix=busy, order=order)]
     seen: list[int] = []
     cursor: dict[str, str] = {}
@@ -196,29 +196,29 @@ def test_pages_when_followed_then_each_item_once_and_in_order(api: Api, busy: st
     assert seen == everything
 
 
-def test_pages_when_events_are_added_meanwhile_then_nothing_twice_and_nothing_missed(api: Api, resource: str) -> None:
+def test_pages_while_events_are_added_repeat_and_miss_nothing(api: Api, resource: str) -> None:
     for _ in range(10):
-        api.give_back(api.take(resource))
-    settled(api, 20, resource=resource)
+        api.must_release(api.must_acquire(resource))
+    wait_for_items(api, 20, resource=resource)
     everything = [item["id"] for item in api.history(resource=resource)]
     seen: list[int] = []
     cursor: dict[str, str] = {}
     while True:
         page = api.get("/v1/history", resource=resource, limit=6, **cursor).json()
         seen += [item["id"] for item in page["items"]]
-        api.give_back(api.take(resource))
+        api.must_release(api.must_acquire(resource))
         if not page.get("next_cursor"):
             break
         cursor = {"cursor": page["next_cursor"]}
     assert seen == everything
 
 
-def test_limit_when_left_out_then_100(api: Api, resource: str) -> None:
+def test_limit_default_is_100(api: Api, resource: str) -> None:
     with api.connection() as connection:
         for _ in range(51):
             answer = connection.call("POST", "/v1/leases", {"resource": resource, "ttl_ms": 10_000})
             assert connection.call("DELETE", answer.headers["Location"]).status == 204
-    settled(api, 102, resource=resource)
+    wait_for_items(api, 102, resource=resource)
     page = api.get("/v1/history", resource=resource).json()
     assert len(page["items"]) == 100 and page["next_cursor"]
 
@@ -230,39 +230,39 @@ def test_limit_when_left_out_then_100(api: Api, resource: str) -> None:
     ({"cursor": "forged"}, "cursor"), ({"cursor": "-1"}, "cursor"), ({"cursor": "1; drop table"}, "cursor"), ({"write_id": "no-uuid"}, "write_id"),
     ({"event": "lease_stolen"}, "event"), ({"limit": 5, "colour": "red"}, "colour"), ({"owner": b"\xff"}, "owner"), ({"resource": b"\xed\xa0\x80"}, "resource"),
 ])
-def test_query_when_wrong_then_400_naming_the_parameter(api: Api, query: dict[str, Any], parameter: str) -> None:
+def test_query_wrong_400_names_parameter(api: Api, query: dict[str, Any], parameter: str) -> None:
     assert pointers_of(api.get("/v1/history", **query)) == [parameter]
 
 
 @pytest.mark.parametrize("value", ["' or 1=1 --", "x'; drop table inventory; --", "%", "\\", "\u00fc"])
-def test_filter_when_it_looks_like_sql_then_it_is_a_value(api: Api, busy: str, value: str) -> None:
+def test_filter_with_sql_text_is_a_value(api: Api, busy: str, value: str) -> None:
     assert api.history(resource_prefix=busy, owner=value) == []
     assert len(api.history(resource_prefix=busy)) == 60
 
 
-def test_parameter_when_percent_encoded_then_decoded(api: Api, fresh: Callable[[str], str]) -> None:
-    name = fresh("history/enc")
-    api.take(name, owner="a b&c=d+ü")
-    eventually(lambda: api.history(resource=name, owner="a b&c=d+ü"), what="found by the owner's name")
+def test_parameter_percent_encoded_is_decoded(api: Api, unique_name: Callable[[str], str]) -> None:
+    name = unique_name("history/enc")
+    api.must_acquire(name, owner="a b&c=d+ü")
+    eventually(lambda: api.history(resource=name, owner="a b&c=d+ü"), goal="found by the owner's name")
 
 
-def test_no_quorum_and_locked_when_refused_then_lease_refused(api: Api, resource: str) -> None:
-    api.take(resource)
+def test_history_records_lease_refused_for_locked_resource(api: Api, resource: str) -> None:
+    api.must_acquire(resource)
     for _ in range(3):
-        expect_problem(api.ask(resource, owner="refused"), 423, "resource-locked")
+        expect_problem(api.acquire(resource, owner="refused"), 423, "resource-locked")
     items = eventually(lambda: [item for item in api.history(resource=resource, event="lease_refused") if item["owner"] == "refused"][2:] and
-                       api.history(resource=resource, event="lease_refused"), what="three refusals")
+                       api.history(resource=resource, event="lease_refused"), goal="three refusals")
     assert len(items) == 3
 
 
 @pytest.mark.parametrize("statement", [
     "update fencing.history set owner = 'forged'", "delete from fencing.history", "truncate fencing.history",
 ])
-def test_history_when_someone_would_change_it_then_refused_even_for_a_superuser(stack: Stack, api: Api, busy: str, statement: str) -> None:
+def test_history_change_is_refused_even_for_superuser(stack: Stack, api: Api, busy: str, statement: str) -> None:
     with pytest.raises(psycopg2.errors.InsufficientPrivilege):
         stack.query(statement)
     assert len(api.history(resource_prefix=busy)) == 60
 
 
-def test_nodes_when_first_admitted_then_their_epochs_are_in_the_history(api: Api) -> None:
+def test_history_has_epoch_of_each_admitted_node(api: Api) -> None:
     assert len(api.history(event="epoch_raised")) + len(api.history(event="node_readmitted")) >= 5

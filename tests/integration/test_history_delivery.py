@@ -1,4 +1,4 @@
-"""Lease events on their way into the history: each arrives once and at its place, whatever happens to PostgreSQL meanwhile."""
+"""Delivery of lease events to the history: each arrives once and in its order, whatever happens to PostgreSQL meanwhile."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ import pytest
 from support import processes
 from support.api import Api, Json, expect_problem
 from support.cluster import Cluster, Gateway
-from support.polling import eventually, let_pass
-from support.tcp_gate import Gate, between, gates_before
+from support.polling import eventually, pause
+from support.tcp_gate import Gate, random_limits, open_gates
 from test_load import load_binary
 
 
 @contextmanager
-def gateway_behind_a_gate(cluster: Cluster, **audit: object) -> Iterator[tuple[Gateway, Gate]]:
-    """A gateway of its own, whose way to PostgreSQL leads through the gate."""
+def gateway_behind_gate(cluster: Cluster, **audit: object) -> Iterator[tuple[Gateway, Gate]]:
+    """Runs a gateway that connects to PostgreSQL through a gate."""
     postgres = cluster.stack.facts["postgres"]
-    with gates_before([f"{postgres['host']}/.s.PGSQL.{postgres['port']}"]) as gates:
+    with open_gates([f"{postgres['host']}/.s.PGSQL.{postgres['port']}"]) as gates:
         settings: dict[str, Any] = cluster.settings()
-        settings["postgres"]["conninfo"] = (f"host=127.0.0.1 port={gates.all[0].port} dbname={cluster.database} user={postgres['superuser']} "
+        settings["postgres"]["conninfo"] = (f"host=127.0.0.1 port={gates.members[0].port} dbname={cluster.database} user={postgres['superuser']} "
                                             "sslmode=disable gssencmode=disable")
         settings["audit"] = audit
         gateway = cluster.gateway(settings)
         gateway.start()
         try:
-            gateway.wait_until_whole()
-            yield gateway, gates.all[0]
+            gateway.wait_until_all_vote()
+            yield gateway, gates.members[0]
         finally:
             gateway.kill()
 
 
 class Taker(threading.Thread):
-    """Takes and releases one lease after the other on a connection of its own, and remembers what it was promised."""
+    """Acquires and releases one lease after the other on its own connection, and records the tokens."""
 
     def __init__(self, api: Api, resource: str) -> None:
         super().__init__(daemon=True)
@@ -45,27 +45,27 @@ class Taker(threading.Thread):
         self.granted: list[int] = []
         self.released: list[int] = []
         self.others: Counter[int] = Counter()
-        self.enough = threading.Event()
+        self.stop_requested = threading.Event()
 
     def run(self) -> None:
         try:
             with self.api.connection() as connection:
-                while not self.enough.is_set():
+                while not self.stop_requested.is_set():
                     answer = connection.call("POST", "/v1/leases", {"resource": self.resource, "ttl_ms": 1_000})
                     if answer.status != 201:
                         self.others[answer.status] += 1
-                        self.enough.wait(0.05)
+                        self.stop_requested.wait(0.05)
                         continue
                     token = answer.json()["fencing_token"]
                     self.granted.append(token)
                     if connection.call("DELETE", answer.headers["Location"]).status == 204:
                         self.released.append(token)
-        except Exception:  # the gateway was stopped: what was answered until then counts
+        except Exception:  # the gateway was stopped: the answers until then count
             pass
 
 
 @contextmanager
-def taking(api: Api, prefix: str, count: int = 8) -> Iterator[list[Taker]]:
+def running_takers(api: Api, prefix: str, count: int = 8) -> Iterator[list[Taker]]:
     takers = [Taker(api, f"{prefix}/{number}") for number in range(count)]
     for taker in takers:
         taker.start()
@@ -73,12 +73,12 @@ def taking(api: Api, prefix: str, count: int = 8) -> Iterator[list[Taker]]:
         yield takers
     finally:
         for taker in takers:
-            taker.enough.set()
+            taker.stop_requested.set()
         for taker in takers:
             taker.join(20)
 
 
-def in_history(cluster: Cluster, resource: str, event: str) -> Counter[int]:
+def count_in_history(cluster: Cluster, resource: str, event: str) -> Counter[int]:
     rows = cluster.stack.query("select fencing_token from fencing.history where resource = %s and event = %s", (resource, event), dbname=cluster.database)
     return Counter(token for (token,) in rows)
 
@@ -87,117 +87,117 @@ def check_each_once(cluster: Cluster, takers: list[Taker]) -> None:
     for taker in takers:
         assert taker.granted
         for event, promised in (("lease_granted", taker.granted), ("lease_released", taker.released)):
-            found = in_history(cluster, taker.resource, event)
+            found = count_in_history(cluster, taker.resource, event)
             assert not [token for token in promised if token not in found], f"{event}s of {taker.resource} are lost"
             assert not [token for token, count in found.items() if count > 1], f"{event}s of {taker.resource} are there twice"
 
 
-def test_events_when_the_connection_breaks_hundreds_of_times_then_each_is_there_once(cluster: Cluster) -> None:
-    """Cut on the way up, in the middle of a batch, and on the way down, when the batch is in the history and its answer is not here.
+def test_events_over_broken_connections_arrive_once_each(cluster: Cluster) -> None:
+    """Connections are reset in the middle of a batch, and after a batch was recorded but before its reply arrived.
 
-    A busy machine may let too few Redis nodes answer in time: such a call is a 503, promises nothing and must leave no event of a grant or a release.
+    On a busy machine too few Redis nodes may answer in time: such a call is a 503 and must leave no event of a grant or a release.
     """
     counted = ("select count(*) filter (where event = 'lease_granted'), count(*) filter (where event = 'lease_released'), "
                "count(distinct (event, resource, fencing_token)) filter (where event in ('lease_granted', 'lease_released')) "
                "from fencing.history where starts_with(resource, %s)")
-    with gateway_behind_a_gate(cluster, buffer_max=1_000_000) as (gateway, gate):
-        gate.replies.cut_after = between(600, 1_000, seed=1)
-        gate.requests.cut_after = between(2_000, 2_000_000, seed=2)
+    with gateway_behind_gate(cluster, buffer_max=1_000_000) as (gateway, gate):
+        gate.replies.cut_after = random_limits(600, 1_000, seed=1)
+        gate.requests.cut_after = random_limits(2_000, 2_000_000, seed=2)
         granted = released = runs = 0
         while gate.cuts < 200 and runs < 6:
             runs += 1
             done = subprocess.run([str(load_binary()), "--http", gateway.api.url, "--mode", "pair", "--clients", "2", "--seconds", "8", "--ttl-ms", "2000",
                                    "--prefix", f"cut-{runs}-"],
-                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, preexec_fn=processes.ended_with_parent)
+                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, preexec_fn=processes.terminate_with_parent)
             assert done.stdout, done.stderr
-            told = json.loads(done.stdout.splitlines()[-1])
-            statuses = told["statuses"]
+            reported = json.loads(done.stdout.splitlines()[-1])
+            statuses = reported["statuses"]
             late = statuses["acquire"].get("503", 0) + statuses["release"].get("503", 0)
-            assert told["errors"] == late <= 20 and told["overlaps"] == 0, done.stdout
+            assert reported["errors"] == late <= 20 and reported["overlaps"] == 0, done.stdout
             granted += statuses["acquire"]["201"]
             released += statuses["release"]["204"]
         cuts = gate.cuts
-        gate.heal()
+        gate.clear_faults()
 
         def count() -> tuple[Any, ...]:
             return cluster.stack.query(counted, ("load/cut-",), dbname=cluster.database)[0]
 
-        eventually(lambda: sum(count()[:2]) >= granted + released, 40, every=0.5, what="the history has caught up")
+        eventually(lambda: sum(count()[:2]) >= granted + released, 40, interval=0.5, goal="the history has all events")
         assert gateway.stop() == 0, gateway.log.read_text()[-2000:]
     print(f"{cuts} cuts, {granted} granted, {released} released")
     assert count() == (granted, released, granted + released)
     assert cuts >= 100, cuts
 
 
-def test_events_when_postgresql_is_away_for_ten_seconds_under_load_then_all_come_afterwards(cluster: Cluster, resource: str) -> None:
-    with gateway_behind_a_gate(cluster) as (gateway, gate):
-        with taking(gateway.api, resource) as takers:
-            eventually(lambda: all(taker.granted for taker in takers), 20, what="all are at work")
+def test_events_during_postgresql_outage_all_arrive_later(cluster: Cluster, resource: str) -> None:
+    with gateway_behind_gate(cluster) as (gateway, gate):
+        with running_takers(gateway.api, resource) as takers:
+            eventually(lambda: all(taker.granted for taker in takers), 20, goal="each has a grant")
             gate.refuse()
             gate.cut()
             before = sum(len(taker.granted) for taker in takers)
-            let_pass(10, "as long as PostgreSQL is away")
+            pause(10, "PostgreSQL is unreachable for as long")
             assert sum(len(taker.granted) for taker in takers) > before + 100, "leases go on"
-            gate.heal()
+            gate.clear_faults()
         assert all(set(taker.others) <= {503} for taker in takers), [taker.others for taker in takers]
-        eventually(lambda: all(len(in_history(cluster, taker.resource, "lease_released")) >= len(taker.released) for taker in takers), 10,
-                   what="the history has caught up")
+        eventually(lambda: all(len(count_in_history(cluster, taker.resource, "lease_released")) >= len(taker.released) for taker in takers), 10,
+                   goal="the history has all events")
         check_each_once(cluster, takers)
 
 
-def test_gateway_when_stopped_under_load_then_every_event_is_in_the_history(cluster: Cluster, resource: str) -> None:
+def test_events_before_gateway_stop_all_arrive(cluster: Cluster, resource: str) -> None:
     gateway = cluster.gateway()
     gateway.start()
-    gateway.wait_until_whole()
-    with taking(gateway.api, resource) as takers:
-        eventually(lambda: all(len(taker.granted) > 50 for taker in takers), 30, what="all take leases")
+    gateway.wait_until_all_vote()
+    with running_takers(gateway.api, resource) as takers:
+        eventually(lambda: all(len(taker.granted) > 50 for taker in takers), 30, goal="all take leases")
         assert gateway.stop() == 0, gateway.log.read_text()[-2000:]
     check_each_once(cluster, takers)
 
 
-def test_buffer_when_full_and_refusing_then_no_new_grants_and_nothing_is_lost(cluster: Cluster, resource: str) -> None:
-    with gateway_behind_a_gate(cluster, buffer_max=1_000, on_full="refuse") as (gateway, gate):
+def test_buffer_full_with_refuse_stops_grants_and_loses_nothing(cluster: Cluster, resource: str) -> None:
+    with gateway_behind_gate(cluster, buffer_max=1_000, on_full="refuse") as (gateway, gate):
         gate.refuse()
         gate.cut()
-        with taking(gateway.api, resource) as takers:
-            eventually(lambda: all(taker.others[503] > 2 for taker in takers), 30, what="each is refused")
-            expect_problem(gateway.api.ask(resource), 503, "storage-unavailable")
+        with running_takers(gateway.api, resource) as takers:
+            eventually(lambda: all(taker.others[503] > 2 for taker in takers), 30, goal="each is refused")
+            expect_problem(gateway.api.acquire(resource), 503, "storage-unavailable")
             expect_problem(gateway.api.get("/readyz/leases"), 503, "storage-unavailable")
-            gate.heal()
+            gate.clear_faults()
             counts = [len(taker.granted) for taker in takers]
-            eventually(lambda: all(len(taker.granted) > count for taker, count in zip(takers, counts)), 20, what="leases are granted again")
+            eventually(lambda: all(len(taker.granted) > count for taker, count in zip(takers, counts)), 20, goal="leases are granted again")
         assert {status for taker in takers for status in taker.others} == {503}
         assert gateway.stop() == 0
         assert "events are lost" not in gateway.log.read_text()
         check_each_once(cluster, takers)
 
 
-def test_buffer_when_full_and_dropping_then_grants_go_on_and_the_newest_are_lost(cluster: Cluster, resource: str) -> None:
-    with gateway_behind_a_gate(cluster, buffer_max=1_000, on_full="drop") as (gateway, gate):
+def test_buffer_full_with_drop_continues_and_drops_newest(cluster: Cluster, resource: str) -> None:
+    with gateway_behind_gate(cluster, buffer_max=1_000, on_full="drop") as (gateway, gate):
         gate.refuse()
         gate.cut()
-        with taking(gateway.api, resource) as takers:
-            eventually(lambda: sum(len(taker.granted) for taker in takers) > 1_000, 30, what="more than fit")
+        with running_takers(gateway.api, resource) as takers:
+            eventually(lambda: sum(len(taker.granted) for taker in takers) > 1_000, 30, goal="more events than fit")
         assert all(not taker.others for taker in takers)
         assert gateway.api.get("/readyz/leases").status == 200
         assert b"\nfencegate_history_buffer_full 1\n" in gateway.api.get("/metrics").body
-        gate.heal()
-        eventually(lambda: b"\nfencegate_history_buffer_full 0\n" in gateway.api.get("/metrics").body, 20, what="there is room again")
-        eventually(lambda: sum(in_history(cluster, taker.resource, "lease_released").total() for taker in takers) > 100, 20, what="it writes again")
-        later = gateway.api.take(f"{resource}/later", ttl_ms=1_000)
+        gate.clear_faults()
+        eventually(lambda: b"\nfencegate_history_buffer_full 0\n" in gateway.api.get("/metrics").body, 20, goal="the buffer is no longer full")
+        eventually(lambda: sum(count_in_history(cluster, taker.resource, "lease_released").total() for taker in takers) > 100, 20, goal="it writes again")
+        later = gateway.api.must_acquire(f"{resource}/later", ttl_ms=1_000)
         assert gateway.stop() == 0
         kept = 0
         for taker in takers:
             for event, promised in (("lease_granted", taker.granted), ("lease_released", taker.released)):
-                found = in_history(cluster, taker.resource, event)
+                found = count_in_history(cluster, taker.resource, event)
                 assert list(found.elements()) == promised[:len(found)], "the oldest, each once"
                 kept += len(found)
         assert 900 < kept <= 1_000
-        assert in_history(cluster, f"{resource}/later", "lease_granted") == {later["fencing_token"]: 1}
+        assert count_in_history(cluster, f"{resource}/later", "lease_granted") == {later["fencing_token"]: 1}
         assert gateway.log.read_text().count("events are lost") == 1
 
 
-def pages(api: Api, limit: int, **filters: object) -> list[Json]:
+def read_all_pages(api: Api, limit: int, **filters: object) -> list[Json]:
     items: list[Json] = []
     cursor: dict[str, str] = {}
     while True:
@@ -210,7 +210,7 @@ def pages(api: Api, limit: int, **filters: object) -> list[Json]:
 
 @pytest.fixture
 def slow_events(cluster: Cluster, gateway: Gateway) -> Iterator[Any]:
-    """The events of leases can't be added until the fixture's value is called."""
+    """Blocks the recording of lease events until the fixture's value is called."""
     with cluster.stack.sql(dbname=cluster.database) as connection:
         connection.autocommit = False
         with connection.cursor() as cursor:
@@ -221,21 +221,20 @@ def slow_events(cluster: Cluster, gateway: Gateway) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 100])
-def test_order_when_the_events_come_late_then_grants_stand_before_the_writes_made_under_them(
-        cluster: Cluster, gateway: Gateway, slow_events: Any, resource: str, limit: int) -> None:
+def test_late_events_are_ordered_grant_before_its_writes(cluster: Cluster, gateway: Gateway, slow_events: Any, resource: str, limit: int) -> None:
     statement = "select fencing.begin_write(%s, %s, gen_random_uuid(), 'o', 'p', null, null)"
     expected = []
     for _ in range(3):
-        lease = gateway.api.take(resource, ttl_ms=1_000)
+        lease = gateway.api.must_acquire(resource, ttl_ms=1_000)
         for _ in range(2):
             cluster.stack.query(statement, ([resource], lease["fencing_token"]), dbname=cluster.database)
-        gateway.api.give_back(lease)
+        gateway.api.must_release(lease)
         expected += [(event, lease["fencing_token"]) for event in ("lease_granted", "write_applied", "write_applied", "lease_released")]
     assert [item["event"] for item in gateway.api.history(resource=resource)] == ["write_applied"] * 6
     slow_events()
-    eventually(lambda: len(gateway.api.history(resource=resource)) == 12, 10, what="the events have come")
-    ascending = pages(gateway.api, limit, resource=resource, order="asc")
+    eventually(lambda: len(gateway.api.history(resource=resource)) == 12, 10, goal="the events have come")
+    ascending = read_all_pages(gateway.api, limit, resource=resource, order="asc")
     assert [(item["event"], item["fencing_token"]) for item in ascending] == expected
-    assert pages(gateway.api, limit, resource=resource) == ascending[::-1]
+    assert read_all_pages(gateway.api, limit, resource=resource) == ascending[::-1]
     ids = [item["id"] for item in ascending]
-    assert ids != sorted(ids), "they came late, or this test shows nothing"
+    assert ids != sorted(ids), "the events came late, else the test checks nothing"

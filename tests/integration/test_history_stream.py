@@ -1,4 +1,4 @@
-"""GET /v1/history/stream: every event that lands, once, in the order of id, also where transactions commit out of that order."""
+"""GET /v1/history/stream: every committed event once, in the order of ids, also if transactions commit in another order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Callable
 import pytest
 from support.api import Api, expect_problem, pointers_of
 from support.events import EventStream
-from support.polling import eventually, let_pass
+from support.polling import eventually, pause
 from support.stack import Stack
 
 ADD = "insert into fencing.history (event, resource, fencing_token) values ('lease_granted', %s, %s)"
@@ -18,7 +18,7 @@ ADD = "insert into fencing.history (event, resource, fencing_token) values ('lea
 
 @pytest.fixture
 def listen(api: Api) -> Any:
-    """Opens streams and hangs up in the end: `listen(resource=…)`; `last_id` is Last-Event-ID."""
+    """Opens streams, and closes them after the test: `listen(resource=…)`; `last_id` is sent as Last-Event-ID."""
     opened: list[EventStream] = []
 
     def begin(last_id: object = None, at: Api = api, **filters: object) -> EventStream:
@@ -26,57 +26,57 @@ def listen(api: Api) -> Any:
         path = f"/v1/history/stream?{urllib.parse.urlencode(filters)}"
         opened.append(EventStream(at, None, headers, "GET", path))
         if opened[-1].refused is None:
-            eventually(lambda: opened[-1].last_id or opened[-1].ended, 5, every=0.005, what="the stream begins")
+            eventually(lambda: opened[-1].last_id or opened[-1].ended, 5, interval=0.005, goal="the stream begins")
         return opened[-1]
 
     yield begin
     for stream in opened:
-        stream.hang_up()
+        stream.disconnect()
 
 
-def tokens(stream: EventStream) -> list[int]:
+def tokens_of(stream: EventStream) -> list[int]:
     return [event.data["fencing_token"] for event in stream.events]
 
 
-def test_stream_when_a_lease_lives_then_its_events_come_as_they_land(api: Api, listen: Callable[..., EventStream], resource: str) -> None:
+def test_stream_sends_events_of_lease_as_they_commit(api: Api, listen: Callable[..., EventStream], resource: str) -> None:
     stream = listen(resource=resource)
-    lease = api.take(resource, owner="o")
-    api.give_back(lease)
-    stream.next("lease_released")
+    lease = api.must_acquire(resource, owner="o")
+    api.must_release(lease)
+    stream.wait_for("lease_released")
     assert stream.names() == ["lease_granted", "lease_released"]
     assert [event.data for event in stream.events] == api.history(resource=resource, order="asc"), "the same items as in pages"
     assert [event.id for event in stream.events] == [str(event.data["id"]) for event in stream.events]
 
 
-def test_stream_when_filtered_then_only_what_matches(stack: Stack, listen: Callable[..., EventStream], resource: str) -> None:
+def test_stream_filters_select_events(stack: Stack, listen: Callable[..., EventStream], resource: str) -> None:
     stream, rest = listen(resource=resource, event="lease_released", token_min=5), listen(resource_prefix=resource)
     for token in range(10):
         stack.query("insert into fencing.history (event, resource, fencing_token) values ('lease_granted', %s, %s), ('lease_released', %s, %s)",
                     (resource, token, resource, token))
     eventually(lambda: len(rest.events) == 20, 5)
-    eventually(lambda: tokens(stream) == [5, 6, 7, 8, 9], 5)
+    eventually(lambda: tokens_of(stream) == [5, 6, 7, 8, 9], 5)
 
 
-def test_stream_when_a_transaction_commits_late_then_what_it_wrote_is_not_lost(stack: Stack, api: Api, listen: Callable[..., EventStream], resource: str) -> None:
-    """Ids are given before rows are committed: 1 stands in the table below 2 to 4, and appears after them."""
+def test_stream_sends_late_commit_without_loss(stack: Stack, api: Api, listen: Callable[..., EventStream], resource: str) -> None:
+    """Ids are assigned before rows are committed: the row of token 1 has the lowest id and is committed last."""
     stream = listen(resource=resource)
     held = stack.sql()
     held.autocommit = False
     held.cursor().execute(ADD, (resource, 1))
     for token in (2, 3, 4):
         stack.query(ADD, (resource, token))
-    eventually(lambda: len(api.history(resource=resource)) == 3, what="the others are there")
-    let_pass(1, "what must not come is given time to come")
-    assert tokens(stream) == [], "nothing may overtake it"
-    late_comer = listen(resource=resource)
+    eventually(lambda: len(api.history(resource=resource)) == 3, goal="the others are there")
+    pause(1, "time for an event that must not arrive")
+    assert tokens_of(stream) == [], "no later event may be sent before it"
+    later_stream = listen(resource=resource)
     held.commit()
     held.close()
-    eventually(lambda: len(stream.events) == 4, 5, what="all have come")
-    assert tokens(stream) == [1, 2, 3, 4]
-    eventually(lambda: tokens(late_comer)[:1] == [1], 5, what="it landed after that stream had begun")
+    eventually(lambda: len(stream.events) == 4, 5, goal="all have come")
+    assert tokens_of(stream) == [1, 2, 3, 4]
+    eventually(lambda: tokens_of(later_stream)[:1] == [1], 5, goal="it was committed after that stream had begun")
 
 
-def test_stream_when_a_transaction_is_rolled_back_then_the_rest_comes(stack: Stack, listen: Callable[..., EventStream], resource: str) -> None:
+def test_stream_sends_rest_after_rollback(stack: Stack, listen: Callable[..., EventStream], resource: str) -> None:
     stream = listen(resource=resource)
     held = stack.sql()
     held.autocommit = False
@@ -84,11 +84,11 @@ def test_stream_when_a_transaction_is_rolled_back_then_the_rest_comes(stack: Sta
     stack.query(ADD, (resource, 2))
     held.rollback()
     held.close()
-    eventually(lambda: tokens(stream) == [2], 5)
+    eventually(lambda: tokens_of(stream) == [2], 5)
 
 
-def test_stream_when_many_write_at_once_and_it_is_resumed_then_each_once(stack: Stack, api: Api, listen: Callable[..., EventStream], resource: str) -> None:
-    """Six writers, each transaction as long as it likes; one stream stays, the other hangs up and resumes again and again."""
+def test_stream_resumed_under_load_sends_each_event_once(stack: Stack, api: Api, listen: Callable[..., EventStream], resource: str) -> None:
+    """Six writers with transactions of random length; one stream stays open, the other is closed and resumed repeatedly."""
     whole = listen(resource_prefix=resource)
     total, writers = 40, 6
 
@@ -99,7 +99,7 @@ def test_stream_when_many_write_at_once_and_it_is_resumed_then_each_once(stack: 
         for count in range(total):
             with connection.cursor() as cursor:
                 cursor.execute(ADD, (f"{resource}/{number}", count))
-                let_pass(rng.choice([0.001, 0.01, 0.3]), "transactions of different lengths")
+                pause(rng.choice([0.001, 0.01, 0.3]), "transactions of different lengths")
                 cursor.execute(ADD, (f"{resource}/{number}", total + count))
             connection.rollback() if rng.random() < 0.2 else connection.commit()
         connection.close()
@@ -111,56 +111,56 @@ def test_stream_when_many_write_at_once_and_it_is_resumed_then_each_once(stack: 
     pieces: list[int] = []
     while any(thread.is_alive() for thread in threads) or len(pieces) < 1:
         part = listen(position, resource_prefix=resource)
-        let_pass(random.random() * 0.3, "streams of different lengths")
-        part.hang_up()
+        pause(random.random() * 0.3, "streams of different lengths")
+        part.disconnect()
         pieces += [event.data["id"] for event in part.events]
         position = part.last_id or position
     for thread in threads:
         thread.join()
     (expected,) = zip(*stack.query("select id from fencing.history where starts_with(resource, %s) order by id", (resource,)))
-    eventually(lambda: len(whole.events) >= len(expected), 10, what="the stream has caught up")
+    eventually(lambda: len(whole.events) >= len(expected), 10, goal="the stream has sent all events")
     assert [event.data["id"] for event in whole.events] == list(expected)
     rest = listen(position, resource_prefix=resource)
     eventually(lambda: len(pieces) + len(rest.events) >= len(expected), 5)
     assert pieces + [event.data["id"] for event in rest.events] == list(expected)
 
 
-def test_stream_when_resumed_from_far_behind_then_all_since_then(stack: Stack, listen: Callable[..., EventStream], resource: str) -> None:
+def test_stream_resumed_far_behind_sends_all_since(stack: Stack, listen: Callable[..., EventStream], resource: str) -> None:
     ((first,),) = stack.query("insert into fencing.history (event, resource) values ('lease_granted', %s) returning id", (resource,))
     stack.query("insert into fencing.history (event, resource, fencing_token) select 'lease_renewed', %s, n from generate_series(1, 3500) as t (n)", (resource,))
     stream = listen(first, resource=resource)
     eventually(lambda: len(stream.events) == 3500, 10)
-    assert tokens(stream) == list(range(1, 3501))
+    assert tokens_of(stream) == list(range(1, 3501))
 
 
-def test_stream_when_nothing_matches_then_its_position_moves_all_the_same(stack: Stack, listen: Callable[..., EventStream], resource: str) -> None:
+def test_stream_without_match_advances_position(stack: Stack, listen: Callable[..., EventStream], resource: str) -> None:
     stream = listen(resource="nobody/writes-this")
     ((row,),) = stack.query("insert into fencing.history (event, resource) values ('lease_granted', %s) returning id", (resource,))
-    eventually(lambda: int(stream.last_id) >= row, 20, what="a heartbeat with the position")
+    eventually(lambda: int(stream.last_id) >= row, 20, goal="a heartbeat with the position")
     assert stream.events == []
 
 
 @pytest.mark.parametrize("last_id", ["x", "-1", "", "1e3", "99999999999999999999", "900000000000000000"])
-def test_stream_when_last_event_id_is_none_then_400(api: Api, last_id: str) -> None:
+def test_stream_invalid_last_event_id_400(api: Api, last_id: str) -> None:
     assert pointers_of(api.get("/v1/history/stream", {"Last-Event-ID": last_id})) == ["Last-Event-ID"]
 
 
 @pytest.mark.parametrize("query, pointer", [({"limit": 5}, "limit"), ({"order": "asc"}, "order"), ({"cursor": "x"}, "cursor"), ({"event": "x"}, "event")])
-def test_stream_when_the_query_is_wrong_then_400(api: Api, query: dict[str, Any], pointer: str) -> None:
+def test_stream_with_wrong_query_400(api: Api, query: dict[str, Any], pointer: str) -> None:
     assert pointers_of(api.get("/v1/history/stream", **query)) == [pointer]
 
 
-def test_stream_when_another_type_is_wanted_then_406(api: Api) -> None:
+def test_stream_of_another_type_406(api: Api) -> None:
     expect_problem(api.get("/v1/history/stream", {"Accept": "application/json"}), 406, "not-acceptable")
 
 
-def test_streams_when_too_many_then_429_until_one_hangs_up(api: Api, listen: Callable[..., EventStream]) -> None:
+def test_streams_above_limit_429_until_one_disconnects(api: Api, listen: Callable[..., EventStream]) -> None:
     streams = [EventStream(api, None, {}, "GET", "/v1/history/stream?resource=nobody/writes-this") for _ in range(100)]
     try:
-        eventually(lambda: all(stream.head for stream in streams), 20, what="all have begun")
+        eventually(lambda: all(stream.head for stream in streams), 20, goal="all have begun")
         expect_problem(api.get("/v1/history/stream", resource="a/b"), 429, "too-many-requests")
-        streams[0].hang_up()
-        eventually(lambda: listen(resource="a/b").refused is None, 10, every=0.3, what="there is a place again")
+        streams[0].disconnect()
+        eventually(lambda: listen(resource="a/b").refused is None, 10, interval=0.3, goal="a stream is accepted again")
     finally:
         for stream in streams:
-            stream.hang_up()
+            stream.disconnect()

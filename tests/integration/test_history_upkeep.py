@@ -1,4 +1,4 @@
-"""The history's partitions: made ahead, dropped by age, and never in the way of a write."""
+"""The partitions of the history: created ahead, dropped by age, without blocking writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def query(cluster: Cluster):  # type: ignore[no-untyped-def]
     return lambda statement, arguments=(): cluster.stack.query(statement, arguments, dbname=cluster.database)
 
 
-def test_partitions_when_a_gateway_runs_then_made_ahead_and_old_ones_dropped_while_writes_go_on(cluster: Cluster, query) -> None:  # type: ignore[no-untyped-def]
+def test_partitions_are_made_ahead_and_dropped_during_writes(cluster: Cluster, query) -> None:  # type: ignore[no-untyped-def]
     query(OLD)
     query("drop table fencing.history_" + query("select to_char(date_trunc('week', now() + interval '49 days', 'UTC') at time zone 'UTC', 'YYYYMMDD')")[0][0])
     slowest, stop = [0.0], threading.Event()
@@ -42,9 +42,9 @@ def test_partitions_when_a_gateway_runs_then_made_ahead_and_old_ones_dropped_whi
     gateway = cluster.gateway(settings)
     gateway.start()
     try:
-        eventually(lambda: query("select not exists (select from fencing.history where at < now() - interval '38 days')") == [(True,)], 120, what="old ones are gone")
+        eventually(lambda: query("select not exists (select from fencing.history where at < now() - interval '38 days')") == [(True,)], 120, goal="old ones are gone")
         eventually(lambda: query("select to_regclass('fencing.history_' || to_char(date_trunc('week', now() + interval '49 days', 'UTC') at time zone 'UTC', 'YYYYMMDD')) is not null")
-                   == [(True,)], 10, what="the missing one is made")
+                   == [(True,)], 10, goal="the missing one is made")
     finally:
         stop.set()
         writer.join()
@@ -53,7 +53,7 @@ def test_partitions_when_a_gateway_runs_then_made_ahead_and_old_ones_dropped_whi
     assert slowest[0] < 1.0
 
 
-def test_partition_when_it_is_missing_then_no_write_is_refused_and_its_rows_are_moved_on(query) -> None:  # type: ignore[no-untyped-def]
+def test_partition_missing_refuses_no_write_and_rows_move_later(query) -> None:  # type: ignore[no-untyped-def]
     query("drop table fencing.history_" + query("select to_char(date_trunc('week', now(), 'UTC') at time zone 'UTC', 'YYYYMMDD')")[0][0])
     query(WRITE, ("upkeep/2",))
     assert query("select resource from fencing.history_default where resource = 'upkeep/2'") == [("upkeep/2",)]
@@ -62,11 +62,11 @@ def test_partition_when_it_is_missing_then_no_write_is_refused_and_its_rows_are_
     assert query("select resource from fencing.history where resource = 'upkeep/2'") == [("upkeep/2",)]
 
 
-def test_partition_when_somebody_reads_it_then_it_is_left_for_later_and_writes_wait_a_moment_at_most(cluster: Cluster, query) -> None:  # type: ignore[no-untyped-def]
+def test_partition_in_use_is_dropped_later_without_blocking(cluster: Cluster, query) -> None:  # type: ignore[no-untyped-def]
     query(OLD)
     reader = cluster.stack.sql(dbname=cluster.database)
     reader.autocommit = False
-    query("select fencing.keep_history(0)")  # what is to be made is made
+    query("select fencing.keep_history(0)")  # creates the partitions that are missing
     reader.cursor().execute("select count(*) from fencing.history")
     before = query(PARTITIONS)
     began = time.monotonic()
@@ -80,6 +80,6 @@ def test_partition_when_somebody_reads_it_then_it_is_left_for_later_and_writes_w
 
 
 @pytest.mark.parametrize("days", [1, 6, -1])
-def test_upkeep_when_told_to_keep_less_than_a_week_then_refused(query, days: int) -> None:  # type: ignore[no-untyped-def]
+def test_upkeep_of_less_than_a_week_is_refused(query, days: int) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(psycopg2.errors.InvalidParameterValue):
         query("select fencing.keep_history(%s)", (days,))

@@ -1,4 +1,4 @@
-"""HTTP itself: methods, media types, limits, connections, and clients that misbehave."""
+"""HTTP: methods, media types, limits, connections, and clients that violate the protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def wire(api: Api) -> Wire:
 
 @pytest.mark.parametrize("path", ["/", "/nope", "/v1", "/v1/", "/v1/lease", "/v1/leases/", "/v1/leases/x/y", "/v2/leases", "/v1//leases", "/V1/leases",
                                   "/healthz/", "/../etc/passwd", "/v1/leases/a/renew/b"])
-def test_path_when_unknown_then_404(api: Api, path: str) -> None:
+def test_path_unknown_404(api: Api, path: str) -> None:
     for method in ("GET", "POST"):
         expect_problem(api.call(method, path, {} if method == "POST" else None), 404, "not-found")
 
@@ -32,7 +32,7 @@ def test_path_when_unknown_then_404(api: Api, path: str) -> None:
     ("POST", "/v1/leases/x", {"GET", "DELETE"}), ("GET", "/v1/leases/x/renew", {"POST"}), ("POST", "/healthz", {"GET"}), ("DELETE", "/readyz", {"GET"}),
     ("BREW", "/v1/leases", {"POST"}),
 ])
-def test_method_when_not_for_this_path_then_405_with_allow(api: Api, method: str, path: str, allowed: set[str]) -> None:
+def test_method_not_of_this_path_405_with_allow(api: Api, method: str, path: str, allowed: set[str]) -> None:
     answer = api.call(method, path)
     expect_problem(answer, 405, "method-not-allowed")
     listed = {name.strip() for name in answer.headers["Allow"].split(",")}
@@ -40,39 +40,39 @@ def test_method_when_not_for_this_path_then_405_with_allow(api: Api, method: str
 
 
 @pytest.mark.parametrize("accept", ["image/png", "text/html", "application/xml;q=0.9, text/plain", "application/json;q=0"])
-def test_accept_when_nothing_fits_then_406(api: Api, accept: str) -> None:
+def test_accept_of_no_available_type_406(api: Api, accept: str) -> None:
     expect_problem(api.get("/v1/history", {"Accept": accept}), 406, "not-acceptable")
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/*", "application/json", "text/html, application/json;q=0.1", "text/html,*/*;q=0.1", "APPLICATION/JSON",
                                     "application/json; charset=utf-8"])
-def test_accept_when_json_is_among_it_then_200(api: Api, accept: str) -> None:
+def test_accept_that_includes_json_200(api: Api, accept: str) -> None:
     assert api.get("/v1/history", {"Accept": accept}).status == 200
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "application/xml", "application/jsonx", "multipart/form-data; boundary=x"])
-def test_content_type_when_not_json_then_415(api: Api, media_type: str) -> None:
+def test_content_type_other_than_json_415(api: Api, media_type: str) -> None:
     expect_problem(api.call("POST", "/v1/leases", LEASE, {"Content-Type": media_type}), 415, "unsupported-media-type")
 
 
 @pytest.mark.parametrize("media_type", ["application/json", "application/json; charset=utf-8", "APPLICATION/JSON", "application/json;charset=UTF-8"])
-def test_content_type_when_json_then_served(api: Api, media_type: str) -> None:
+def test_content_type_json_is_accepted(api: Api, media_type: str) -> None:
     assert api.call("POST", "/v1/leases", LEASE, {"Content-Type": media_type}).status == 201
 
 
-def test_body_when_larger_than_allowed_then_413_and_the_gateway_lives(api: Api) -> None:
+def test_body_too_large_413_and_gateway_survives(api: Api) -> None:
     body = b'{"resource": "' + b"x" * (1 << 20) + b'"}'
     expect_problem(api.call("POST", "/v1/leases", raw=body), 413, "too-large")
     assert api.get("/healthz").status == 200
 
 
-def test_body_when_only_announced_as_too_large_then_413_at_once(wire: Wire) -> None:
+def test_body_announced_too_large_413_at_once(wire: Wire) -> None:
     with wire:
         wire.send(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n")
         assert wire.receive().status == 413
 
 
-def test_body_when_chunked_beyond_the_limit_then_413(wire: Wire) -> None:
+def test_body_chunked_beyond_limit_413(wire: Wire) -> None:
     with wire:
         wire.send(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
         try:
@@ -83,12 +83,12 @@ def test_body_when_chunked_beyond_the_limit_then_413(wire: Wire) -> None:
         assert wire.receive().status == 413
 
 
-def test_body_when_just_within_the_limit_then_read(api: Api) -> None:
+def test_body_at_limit_is_read(api: Api) -> None:
     body = json.dumps(LEASE).encode()
     assert api.call("POST", "/v1/leases", raw=body + b" " * ((1 << 20) - len(body))).status == 201
 
 
-def test_body_when_chunked_then_read(wire: Wire) -> None:
+def test_body_chunked_is_read(wire: Wire) -> None:
     body = json.dumps(LEASE).encode()
     with wire:
         wire.send(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -98,14 +98,14 @@ def test_body_when_chunked_then_read(wire: Wire) -> None:
         assert wire.receive().status == 201
 
 
-def test_request_when_it_comes_byte_by_byte_then_answered(wire: Wire) -> None:
+def test_request_sent_byte_by_byte_is_answered(wire: Wire) -> None:
     with wire:
         for byte in request("POST", "/v1/leases", json.dumps(LEASE).encode()):
             wire.send(bytes([byte]))
         assert wire.receive().status == 201
 
 
-def test_continue_when_expected_then_given_before_the_body(wire: Wire) -> None:
+def test_expect_100_continue_is_answered_before_body(wire: Wire) -> None:
     body = json.dumps(LEASE).encode()
     with wire:
         wire.send(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
@@ -114,7 +114,7 @@ def test_continue_when_expected_then_given_before_the_body(wire: Wire) -> None:
         assert wire.receive().status == 201
 
 
-def test_head_of_the_request_when_too_large_then_431_and_closed(wire: Wire, api: Api) -> None:
+def test_request_head_too_large_431_and_closed(wire: Wire, api: Api) -> None:
     with wire:
         wire.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 20_000 + b"\r\n\r\n")
         assert wire.receive().status == 431
@@ -129,7 +129,7 @@ def test_head_of_the_request_when_too_large_then_431_and_closed(wire: Wire, api:
     b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
 ], ids=["words", "no-path", "version", "tls", "header", "negative", "two-lengths", "length-and-chunks", "chunk"])
-def test_bytes_when_they_are_no_request_then_400_or_closed_and_the_gateway_lives(wire: Wire, api: Api, bytes_: bytes) -> None:
+def test_bytes_that_are_no_request_400_or_closed(wire: Wire, api: Api, bytes_: bytes) -> None:
     with wire:
         wire.send(bytes_)
         if not wire.is_closed():
@@ -138,29 +138,29 @@ def test_bytes_when_they_are_no_request_then_400_or_closed_and_the_gateway_lives
     assert api.get("/healthz").status == 200
 
 
-def test_request_id_when_sent_then_echoed(api: Api) -> None:
+def test_request_id_sent_is_echoed(api: Api) -> None:
     for path in ("/healthz", "/nope"):
         assert api.get(path, {"X-Request-Id": "my-id-42"}).headers["X-Request-Id"] == "my-id-42"
 
 
-def test_request_id_when_not_sent_then_made_and_never_the_same(api: Api) -> None:
+def test_request_id_absent_is_made_unique(api: Api) -> None:
     ids = [api.get("/healthz").headers["X-Request-Id"] for _ in range(20)]
     assert all(ids) and len(set(ids)) == 20
 
 
 @pytest.mark.parametrize("strange", ["x" * 5_000, "a b", 'quote"', "<script>", "caf\u00e9"])
-def test_request_id_when_strange_then_the_answer_stays_well_formed(api: Api, strange: str) -> None:
+def test_request_id_strange_keeps_answer_well_formed(api: Api, strange: str) -> None:
     answer = api.get("/nope", {"X-Request-Id": strange})
     problem = expect_problem(answer, 404, "not-found")
     assert len(problem["request_id"]) <= 200 or problem["request_id"] == strange
 
 
-def test_problem_when_its_type_is_looked_up_then_it_is_a_relative_reference(api: Api) -> None:
+def test_problem_type_is_relative_reference(api: Api) -> None:
     problem = expect_problem(api.get("/nope"), 404, "not-found")
     assert re.fullmatch(r"/problems/[a-z-]+", problem["type"])
 
 
-def test_connection_when_kept_alive_then_many_requests_on_one(api: Api) -> None:
+def test_connection_kept_alive_serves_many_requests(api: Api) -> None:
     with api.connection() as connection:
         connection.wire.connect()
         port = connection.wire.sock.getsockname()[1]
@@ -171,21 +171,21 @@ def test_connection_when_kept_alive_then_many_requests_on_one(api: Api) -> None:
             assert connection.wire.sock and connection.wire.sock.getsockname()[1] == port, f"closed after round {number}"
 
 
-def test_connection_when_asked_to_close_then_closed_after_the_answer(wire: Wire) -> None:
+def test_connection_close_requested_closes_after_answer(wire: Wire) -> None:
     with wire:
         wire.send(request("GET", "/healthz", b"", "Connection: close"))
         assert wire.receive().status == 200
         assert wire.is_closed()
 
 
-def test_connection_when_http_1_0_then_closed_after_the_answer(wire: Wire) -> None:
+def test_connection_of_http_1_0_closes_after_answer(wire: Wire) -> None:
     with wire:
         wire.send(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert wire.receive().status == 200
         assert wire.is_closed()
 
 
-def test_requests_when_pipelined_then_answered_in_their_order(wire: Wire) -> None:
+def test_requests_pipelined_are_answered_in_order(wire: Wire) -> None:
     ids = [f"pipelined-{number}" for number in range(30)]
     with wire:
         wire.send(b"".join(request("GET", ["/healthz", "/nope", "/readyz"][number % 3], b"", f"X-Request-Id: {name}") for number, name in enumerate(ids)))
@@ -194,19 +194,19 @@ def test_requests_when_pipelined_then_answered_in_their_order(wire: Wire) -> Non
     assert [answer.status for answer in answers] == [200, 404, 200] * 10
 
 
-def test_requests_when_pipelined_behind_one_that_waits_then_still_in_order(api: Api, wire: Wire, resource: str) -> None:
-    held = api.take(resource)
+def test_requests_pipelined_behind_waiting_one_keep_order(api: Api, wire: Wire, resource: str) -> None:
+    held = api.must_acquire(resource)
     body = json.dumps({"resource": resource, "ttl_ms": 1_000, "wait_ms": 10_000}).encode()
     with wire:
         wire.send(request("POST", "/v1/leases", body) + request("GET", "/healthz"))
         api.await_waiters(resource, 1)
-        api.give_back(held)
+        api.must_release(held)
         assert wire.receive().status == 201
         assert wire.receive().status == 200
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/nope"])
-def test_head_when_sent_then_as_get_without_the_body(wire: Wire, path: str) -> None:
+def test_head_answers_as_get_without_body(wire: Wire, path: str) -> None:
     with wire:
         wire.send(request("GET", path, b"", "X-Request-Id: same"))
         get = wire.receive()
@@ -219,30 +219,30 @@ def test_head_when_sent_then_as_get_without_the_body(wire: Wire, path: str) -> N
     assert again.body == get.body
 
 
-def test_head_when_of_the_leases_then_that_of_the_list_and_nothing_is_taken(api: Api, resource: str) -> None:
+def test_head_of_leases_answers_as_list_and_takes_nothing(api: Api, resource: str) -> None:
     answer = api.call("HEAD", "/v1/leases", {"resource": resource})
     assert answer.status == 200 and answer.body == b"" and answer.headers.get_content_type() == "application/json"
-    assert api.call("HEAD", "/v1/leases", {"resource": resource}, {"Accept": "text/event-stream"}).status == 406, "the list is no stream"
-    assert api.ask(resource).status == 201
+    assert api.call("HEAD", "/v1/leases", {"resource": resource}, {"Accept": "text/event-stream"}).status == 406, "the list has no event stream"
+    assert api.acquire(resource).status == 201
 
 
-def test_head_when_the_address_only_takes_posts_then_405(api: Api, resource: str) -> None:
-    lease = api.take(resource)
+def test_head_of_path_for_post_only_405(api: Api, resource: str) -> None:
+    lease = api.must_acquire(resource)
     answer = api.call("HEAD", f"{lease_path(lease)}/renew")
     assert answer.status == 405 and answer.body == b""
-    assert api.look(lease).json()["renewals_left"] == lease["renewals_left"]
+    assert api.read_lease(lease).json()["renewals_left"] == lease["renewals_left"]
 
 
-def test_health_when_asked_then_200_quickly(api: Api) -> None:
+def test_health_200_quickly(api: Api) -> None:
     answer = api.get("/healthz")
     assert answer.status == 200 and answer.seconds < 0.5
 
 
-def test_readiness_when_all_is_well_then_200(api: Api) -> None:
+def test_readiness_200_on_healthy_stack(api: Api) -> None:
     assert api.get("/readyz").status == 200
 
 
-def test_connections_when_hundreds_are_open_and_silent_then_others_are_served(api: Api) -> None:
+def test_connections_idle_by_hundreds_do_not_block_others(api: Api) -> None:
     silent = [Wire(api.host, api.port) for _ in range(300)]
     try:
         for wire in silent[::2]:
@@ -254,12 +254,12 @@ def test_connections_when_hundreds_are_open_and_silent_then_others_are_served(ap
             wire.socket.close()
 
 
-def test_client_when_it_never_reads_then_others_are_served(stack: Stack, api: Api) -> None:
-    with Wire(api.host, api.port) as deaf:
-        deaf.socket.settimeout(0.3)
+def test_client_that_never_reads_does_not_block_others(stack: Stack, api: Api) -> None:
+    with Wire(api.host, api.port) as stalled:
+        stalled.socket.settimeout(0.3)
         try:
             for _ in range(2_000):
-                deaf.send(request("GET", "/v1/history?limit=1000"))
+                stalled.send(request("GET", "/v1/history?limit=1000"))
         except TimeoutError:
             pass
         assert eventually(lambda: api.get("/healthz").seconds < 1 and api.get("/readyz").status == 200, 10)

@@ -1,4 +1,4 @@
-"""What a gateway holds in memory and in open files, while callers do their worst."""
+"""Limits of memory and open files of a gateway under hostile callers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from support import processes
 from support.api import Api, expect_problem
 from support.cluster import Cluster, Gateway
 from support.events import EventStream
-from support.polling import eventually, let_pass
+from support.polling import eventually, pause
 from support.shop import Sku
-from support.stack import Stack
 from support.wire import RawAnswer, Wire
 
 MIB = 1 << 20
 HEAD = b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def resident(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found
     return int(found[1]) * 1024
@@ -43,7 +42,7 @@ def processor_seconds(pid: int) -> float:
 
 @pytest.fixture
 def make(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
-    """Starts a gateway with these keys of its section http."""
+    """Returns a function that starts a gateway with these keys in its section http."""
     made: list[Gateway] = []
 
     def start(soft_files: int | None = None, **settings: Any) -> Gateway:
@@ -65,15 +64,15 @@ def make(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
 
 
 def send_without_end(wire: Wire, piece: bytes, most: int = 64 * MIB) -> None:
-    """Until `most`, or until the gateway has had enough."""
+    """Sends the piece repeatedly, up to `most` bytes or until the gateway closes the connection."""
     with contextlib.suppress(OSError):
         for _ in range(most // len(piece)):
             wire.send(piece)
 
 
 @pytest.mark.parametrize("path, key, status", [("/v1/leases", "nobodys", 401), ("/v1/history/summary", "the-key", 405), ("/v1/nothing", "the-key", 404)])
-def test_head_when_refused_then_told_before_the_body_is_read(make: Callable[..., Gateway], cluster: Cluster, path: str, key: str, status: int) -> None:
-    """So that nobody without a key has bodies kept in memory."""
+def test_refusal_of_request_head_precedes_reading_of_body(make: Callable[..., Gateway], cluster: Cluster, path: str, key: str, status: int) -> None:
+    """A caller without a key must not make the gateway buffer a body."""
     settings = cluster.settings()
     settings["auth"] = {"api_keys": [{"principal": "x", "key_sha256": hashlib.sha256(b"the-key").hexdigest(), "scopes": ["leases"]}]}
     gateway = cluster.gateway(settings)
@@ -89,18 +88,18 @@ def test_head_when_refused_then_told_before_the_body_is_read(make: Callable[...,
 @pytest.mark.parametrize("begin, piece", [(b"5;", b"x" * 65_536), (b"5;a=\"", b"\t" * 65_536), (b"0\r\nX-Long: ", b"x" * 65_536), (b"0\r\n", b"X-Trailer: y\r\n" * 5_000),
                                           (b"", b"1;" + b"x" * 8_000 + b"\r\n \r\n"), (b"0" * 60_000, b"0" * 65_536)],
                          ids=["extension", "quoted", "trailer", "trailers", "extensions", "zeros"])
-def test_chunks_when_without_end_then_refused_in_little_memory(make: Callable[..., Gateway], begin: bytes, piece: bytes) -> None:
+def test_chunks_without_end_are_refused_in_little_memory(make: Callable[..., Gateway], begin: bytes, piece: bytes) -> None:
     gateway = make()
-    before = resident(gateway.pid)
+    before = resident_bytes(gateway.pid)
     with Wire("127.0.0.1", gateway.api.port) as wire:
         wire.send(HEAD + begin)
         send_without_end(wire, piece)
-        assert resident(gateway.pid) - before < 8 * MIB
+        assert resident_bytes(gateway.pid) - before < 8 * MIB
         assert wire.receive().status in (400, 431)
     assert gateway.api.get("/healthz").status == 200
 
 
-def test_header_when_of_many_fields_then_431_at_little_cost(make: Callable[..., Gateway]) -> None:
+def test_header_of_many_fields_431_at_little_cost(make: Callable[..., Gateway]) -> None:
     gateway = make(header_max_bytes=MIB)
     many = b"".join(b"a%x: \r\n" % number for number in range(2_690))
 
@@ -120,7 +119,7 @@ def test_header_when_of_many_fields_then_431_at_little_cost(make: Callable[..., 
 
 @pytest.fixture(scope="module")
 def large_rows(cluster: Cluster) -> str:
-    """A table of ten groups of rows, each of 8 MiB."""
+    """A table with ten groups of rows of 8 MiB each."""
     name = "edge_large"
     cluster.stack.query(f"create table {name} (id int, part int, body text, primary key (id, part))", dbname=cluster.database)
     cluster.stack.query(f"insert into {name} select n, part, repeat('x', {8 * MIB} / 128) from generate_series(1, 10) n, generate_series(1, 128) part",
@@ -129,10 +128,10 @@ def large_rows(cluster: Cluster) -> str:
     return name
 
 
-def test_answers_when_nobody_takes_them_then_within_the_budget(make: Callable[..., Gateway], large_rows: str) -> None:
+def test_answers_unread_stay_within_budget(make: Callable[..., Gateway], large_rows: str) -> None:
     gateway = make(answers_max_bytes=20 * MIB)
-    eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, what="the gateway knows the table")
-    before = resident(gateway.pid)
+    eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table")
+    before = resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:
         wires = []
         for number in range(10):
@@ -140,52 +139,52 @@ def test_answers_when_nobody_takes_them_then_within_the_budget(make: Callable[..
             wires[-1].send(f"GET /v1/tables/{large_rows}?id=eq.{number + 1} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             first = wires[-1].socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL)
             assert first in (b"HTTP/1.1 200", b"HTTP/1.1 503")
-        assert resident(gateway.pid) - before < 48 * MIB, "80 MiB of answers"
+        assert resident_bytes(gateway.pid) - before < 48 * MIB, "80 MiB of answers"
         for refused in [wire for wire in wires if wire.socket.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 503"]:
             assert b"/problems/overloaded" in refused.receive().body
     fits = gateway.api.get(f"/v1/tables/{large_rows}?id=eq.1")
     assert fits.status == 200 and len(fits.body) > 8 * MIB
 
 
-def test_answers_when_one_does_not_fit_then_who_takes_nothing_is_cut_off(make: Callable[..., Gateway], large_rows: str) -> None:
+def test_answers_over_budget_close_stalled_reader(make: Callable[..., Gateway], large_rows: str) -> None:
     gateway = make(answers_max_bytes=24 * MIB)
-    eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, what="the gateway knows the table")
+    eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table")
     with contextlib.ExitStack() as stack:
         for number in range(2):
-            deaf = stack.enter_context(Wire("127.0.0.1", gateway.api.port))
-            deaf.send(f"GET /v1/tables/{large_rows}?id=eq.{number + 1} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            assert deaf.socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL) == b"HTTP/1.1 200"
+            stalled = stack.enter_context(Wire("127.0.0.1", gateway.api.port))
+            stalled.send(f"GET /v1/tables/{large_rows}?id=eq.{number + 1} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert stalled.socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL) == b"HTTP/1.1 200"
         taken = eventually(lambda: [answer] if (answer := gateway.api.get(f"/v1/tables/{large_rows}?id=eq.3")).status == 200 else [], 10,
-                           what="the stalled ones are cut off for it")
+                           goal="the stalled connections are closed for it")
         assert len(taken[0].body) > 8 * MIB
 
 
-def test_exports_when_nobody_reads_them_then_little_memory(make: Callable[..., Gateway], cluster: Cluster) -> None:
+def test_exports_unread_use_little_memory(make: Callable[..., Gateway], cluster: Cluster) -> None:
     gateway = make(answers_max_bytes=16 * MIB)
     cluster.stack.query("""insert into fencing.history (event, resource, fencing_token, owner, detail)
                            select 'lease_granted', 'edge/export', n, repeat('o', 100), json_build_object('text', repeat('x', 800)) from generate_series(1, 20000) n""",
                         dbname=cluster.database)
-    before = resident(gateway.pid)
+    before = resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:
         wires = [stack.enter_context(Wire("127.0.0.1", gateway.api.port, 120)) for _ in range(100)]
         for wire in wires:
             wire.send(b"GET /v1/history?resource=edge/export HTTP/1.1\r\nHost: localhost\r\nAccept: application/x-ndjson\r\n\r\n")
         statuses = [int(wire.socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL).split()[1]) for wire in wires]
-        # Those for which there is no room are refused.
+        # Exports beyond the budget are refused.
         assert set(statuses) <= {200, 429, 503} and statuses.count(200) > 10, statuses
-        grown = resident(gateway.pid) - before
+        grown = resident_bytes(gateway.pid) - before
         assert grown < 64 * MIB, f"{grown / MIB:.0f} MiB"
         assert gateway.api.get("/healthz").status == 200
     whole = eventually(lambda: (answer := gateway.api.get("/v1/history?resource=edge/export", {"Accept": "application/x-ndjson"})).status == 200 and answer, 30,
-                       what="those that have hung up are done with")
+                       goal="the closed exports are released")
     assert len(whole.body.splitlines()) == 20_000
 
 
-# connections
+# Connections
 
 
 @contextlib.contextmanager
-def opened(port: int, count: int, source: str = "127.0.0.1") -> Iterator[list[socket.socket]]:
+def open_connections(port: int, count: int, source: str = "127.0.0.1") -> Iterator[list[socket.socket]]:
     made: list[socket.socket] = []
     soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
     limits.setrlimit(limits.RLIMIT_NOFILE, (max(soft, min(hard, count + 1_000)), hard))
@@ -194,30 +193,30 @@ def opened(port: int, count: int, source: str = "127.0.0.1") -> Iterator[list[so
             made.append(socket.create_connection(("127.0.0.1", port), 10, (source, 0)))
         yield made
     finally:
-        for one in made:
-            one.close()
+        for connection in made:
+            connection.close()
 
 
 def status_of(answer: bytes) -> int:
     return int(answer.split()[1])
 
 
-def ask_over(one: socket.socket, target: str = "/healthz") -> bytes:
-    one.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-    return one.recv(4_096)
+def send_get(connection: socket.socket, target: str = "/healthz") -> bytes:
+    connection.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return connection.recv(4_096)
 
 
-def test_files_when_the_soft_limit_is_low_then_raised_and_postgresql_is_reached(make: Callable[..., Gateway], cluster: Cluster) -> None:
+def test_files_low_soft_limit_is_raised(make: Callable[..., Gateway], cluster: Cluster) -> None:
     gateway = make(soft_files=1_024, connections_per_address_max=0)
     text = Path(f"/proc/{gateway.pid}/limits").read_text()
     soft, hard = next(line.split()[3:5] for line in text.splitlines() if line.startswith("Max open files"))
     assert soft == hard
-    with opened(gateway.api.port, 1_100):
+    with open_connections(gateway.api.port, 1_100):
         cluster.stack.query("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()", (cluster.database,))
-        eventually(lambda: gateway.api.get("/readyz").status == 200, 10, what="connected anew")
+        eventually(lambda: gateway.api.get("/readyz").status == 200, 10, goal="connected anew")
 
 
-def test_files_when_the_hard_limit_is_low_then_some_are_kept_for_postgresql(cluster: Cluster, resource: str) -> None:
+def test_files_low_hard_limit_reserves_some_for_postgresql(cluster: Cluster, resource: str) -> None:
     settings = cluster.settings()
     gateway = cluster.gateway(settings)
     command = ["sh", "-c", f"ulimit -n 400; exec {processes.fencegate_binary()} \"$@\"", "fencegate"]
@@ -229,91 +228,91 @@ def test_files_when_the_hard_limit_is_low_then_some_are_kept_for_postgresql(clus
     try:
         gateway.wait_until_ready()
         assert f"of which {found[1]} fit" in gateway.log.read_text()
-        with opened(gateway.api.port, 450):
+        with open_connections(gateway.api.port, 450):
             cluster.stack.query("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()", (cluster.database,))
-            eventually(lambda: gateway.api.get("/readyz").status == 200, 10, what="connected anew")
+            eventually(lambda: gateway.api.get("/readyz").status == 200, 10, goal="connected anew")
             used = processor_seconds(gateway.pid)
-            let_pass(1, "a span to measure")
-            assert processor_seconds(gateway.pid) - used < 0.5, "it spins"
-            assert gateway.api.ask(resource, ttl_ms=100).status == 201
+            pause(1, "the time over which processor time is measured")
+            assert processor_seconds(gateway.pid) - used < 0.5, "it polls without waiting"
+            assert gateway.api.acquire(resource, ttl_ms=100).status == 201
     finally:
         gateway.kill()
 
 
-def test_files_when_too_few_then_refused_at_start(cluster: Cluster) -> None:
+def test_files_too_few_refuse_start(cluster: Cluster) -> None:
     gateway = cluster.gateway()
     binary = processes.fencegate_binary()
     done = subprocess.run(["sh", "-c", f"ulimit -n 70; exec {binary} serve --config {gateway.config}"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 69 and "too few are left for HTTP" in done.stdout + done.stderr, done
 
 
-def test_connections_when_of_one_address_then_others_are_served(make: Callable[..., Gateway]) -> None:
+def test_connections_of_one_address_do_not_block_others(make: Callable[..., Gateway]) -> None:
     gateway = make(connections_max=60, connections_per_address_max=50)
-    with opened(gateway.api.port, 60, "127.0.0.2") as flood, opened(gateway.api.port, 1, "127.0.0.3") as other:
-        assert status_of(ask_over(other[0])) == 200
-        assert status_of(ask_over(flood[-1])) == 200, "an idle one of its own made room"
-        assert flood[0].recv(1) == b"", "the oldest one, which was idle"
+    with open_connections(gateway.api.port, 60, "127.0.0.2") as flood, open_connections(gateway.api.port, 1, "127.0.0.3") as other_connections:
+        assert status_of(send_get(other_connections[0])) == 200
+        assert status_of(send_get(flood[-1])) == 200, "an idle connection of the same address was closed for it"
+        assert flood[0].recv(1) == b"", "the oldest idle connection is closed"
 
 
-def test_connections_when_none_of_the_address_is_idle_then_429(make: Callable[..., Gateway], resource: str) -> None:
+def test_connections_of_address_all_busy_429(make: Callable[..., Gateway], resource: str) -> None:
     gateway = make(connections_per_address_max=4)
     body = json.dumps({"resource": resource, "ttl_ms": 100, "wait_ms": 10_000}).encode()
-    with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, opened(gateway.api.port, 4, "127.0.0.2") as waiting:
-        kept.granted()
-        for one in waiting:
-            one.sendall(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        eventually(lambda: gateway.api.get("/v1/leases").json()["waiters"] == 4, 10, what="all of them wait")
-        with opened(gateway.api.port, 1, "127.0.0.2") as one_more:
+    with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, open_connections(gateway.api.port, 4, "127.0.0.2") as waiting:
+        kept.wait_for_grant()
+        for connection in waiting:
+            connection.sendall(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        eventually(lambda: gateway.api.get("/v1/leases").json()["waiters"] == 4, 10, goal="all of them wait")
+        with open_connections(gateway.api.port, 1, "127.0.0.2") as one_more:
             answer = one_more[0].recv(4_096)
             assert status_of(answer) == 429 and b"/problems/too-many-requests" in answer and b"Retry-After: " in answer
             assert one_more[0].recv(1) == b""
         assert gateway.api.get("/healthz").status == 200, "another address"
 
 
-def test_connections_when_all_are_taken_then_the_oldest_idle_goes(make: Callable[..., Gateway], resource: str) -> None:
+def test_connections_exhausted_close_oldest_idle(make: Callable[..., Gateway], resource: str) -> None:
     gateway = make(connections_max=5)
-    with opened(gateway.api.port, 5) as idle:
-        for one in idle[1:] + idle[:1]:
-            assert status_of(ask_over(one)) == 200
+    with open_connections(gateway.api.port, 5) as idle:
+        for connection in idle[1:] + idle[:1]:
+            assert status_of(send_get(connection)) == 200
         assert gateway.api.get("/healthz").status == 200
         assert idle[1].recv(1) == b"", "idle for longest"
-        assert status_of(ask_over(idle[0])) == 200
+        assert status_of(send_get(idle[0])) == 200
     body = json.dumps({"resource": resource, "ttl_ms": 100, "wait_ms": 10_000}).encode()
-    with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, opened(gateway.api.port, 4) as waiting:
-        kept.granted()
-        for one in waiting:
-            one.sendall(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, open_connections(gateway.api.port, 4) as waiting:
+        kept.wait_for_grant()
+        for connection in waiting:
+            connection.sendall(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         answer = eventually(lambda: refused if (refused := gateway.api.get("/healthz")).status == 503 else None, 10)
         expect_problem(answer, 503, "overloaded")
 
 
-def test_connections_when_requests_never_end_then_they_make_room(make: Callable[..., Gateway]) -> None:
+def test_connections_with_endless_requests_are_closed(make: Callable[..., Gateway]) -> None:
     gateway = make(connections_max=5)
-    with opened(gateway.api.port, 5) as slow:
-        for one in slow:
-            one.sendall(b"GET /healthz HTTP/1.1\r\nHo")
-        eventually(lambda: gateway.api.get("/healthz").status == 200, 5, what="one that has sent nothing for a second goes")
+    with open_connections(gateway.api.port, 5) as slow:
+        for connection in slow:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHo")
+        eventually(lambda: gateway.api.get("/healthz").status == 200, 5, goal="a connection that has sent nothing for a second is closed")
 
 
-# the end of a connection
+# End of a connection
 
 
 @pytest.mark.parametrize("size", [2 * MIB, 200 * MIB])
-def test_body_when_too_large_then_python_reads_413(api: Api, size: int) -> None:
+def test_body_too_large_python_reads_413(api: Api, size: int) -> None:
     connection = http.client.HTTPConnection(api.host, api.port, timeout=30)
     connection.request("POST", "/v1/leases", b"x" * size, {"Content-Type": "application/json"})
     assert connection.getresponse().status == 413
     connection.close()
 
 
-def test_body_when_too_large_then_wget_tells_413(api: Api, tmp_path: Path) -> None:
+def test_body_too_large_wget_reads_413(api: Api, tmp_path: Path) -> None:
     body = tmp_path / "body"
     body.write_bytes(b"x" * 40 * MIB)
     done = subprocess.run(["wget", "-S", "-O", "-", "--tries=1", "--timeout=30", f"--post-file={body}", f"{api.url}/v1/leases"], capture_output=True, text=True, timeout=60)
     assert "413 Content Too Large" in done.stderr, done.stderr
 
 
-def test_body_when_refused_and_it_never_ends_then_cut_off(make: Callable[..., Gateway]) -> None:
+def test_body_refused_and_endless_is_closed(make: Callable[..., Gateway]) -> None:
     gateway = make()
     with Wire("127.0.0.1", gateway.api.port, 20) as wire:
         wire.send(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
@@ -322,11 +321,11 @@ def test_body_when_refused_and_it_never_ends_then_cut_off(make: Callable[..., Ga
         with pytest.raises(OSError):
             while time.monotonic() - began < 15:
                 wire.send(b"x")
-                let_pass(7 if time.monotonic() - began < 1 else 0.1, "longer than the gateway waits for a byte, then until it is seen")
+                pause(7 if time.monotonic() - began < 1 else 0.1, "longer than the gateway waits for a byte, then until the reset arrives")
         assert 4 < time.monotonic() - began < 12, "five seconds without a byte"
 
 
-def test_close_when_more_was_sent_then_the_answer_arrives_whole(api: Api) -> None:
+def test_close_with_unread_input_sends_whole_answer(api: Api) -> None:
     with Wire(api.host, api.port) as wire:
         wire.socket.close()
         wire.socket = socket.socket()
@@ -337,10 +336,10 @@ def test_close_when_more_was_sent_then_the_answer_arrives_whole(api: Api) -> Non
         assert answer.status == 200 and json.loads(answer.body)["openapi"]
 
 
-# headers and CSV
+# Headers and CSV
 
 
-def test_answers_when_of_the_api_then_not_stored_nor_sniffed(api: Api, sku: Sku) -> None:
+def test_answers_of_api_forbid_caching_and_sniffing(api: Api, sku: Sku) -> None:
     for method, path, accept in [("GET", "/healthz", "*/*"), ("GET", "/nope", "*/*"), ("GET", "/v1/history", "text/csv"), ("GET", "/v1/history", "application/json"),
                                  ("GET", f"/v1/tables/inventory?sku=eq.{sku.name}", "*/*"), ("POST", "/v1/leases", "*/*"), ("GET", "/problems/forbidden", "*/*")]:
         answer = api.call(method, path, {} if method == "POST" else None, {"Accept": accept})
@@ -349,8 +348,8 @@ def test_answers_when_of_the_api_then_not_stored_nor_sniffed(api: Api, sku: Sku)
 
 
 @pytest.mark.parametrize("owner", ["=1+1", "+1", "-1", "@sum(a1)", "'quoted", "=\"a\",b", "\uff1d1+1", "\uff0b1", "\uff0d1", "\uff20sum(a1)"])
-def test_csv_when_a_cell_would_run_then_an_apostrophe_in_front(api: Api, resource: str, owner: str) -> None:
-    api.give_back(api.take(resource, owner=owner))
+def test_csv_formula_cell_is_prefixed_with_apostrophe(api: Api, resource: str, owner: str) -> None:
+    api.must_release(api.must_acquire(resource, owner=owner))
     rows = eventually(lambda: list(csv.DictReader(io.StringIO(api.get("/v1/history", {"Accept": "text/csv"}, resource=resource).body.decode()))), 10)
     assert {row["owner"] for row in rows} == {"'" + owner}
     assert {item["owner"] for item in api.history(resource=resource)} == {owner}

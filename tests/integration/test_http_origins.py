@@ -1,4 +1,4 @@
-"""Whom a gateway without API keys serves: callers that name this machine, and pages of its own."""
+"""Checks of Host and Origin: a gateway without API keys serves loopback hosts, and requests from its own pages only."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ FENCE = json.dumps({"reason": "test", "last_fencing_token": 0}).encode()
 
 
 @pytest.fixture(scope="module")
-def named(cluster: Cluster) -> Iterator[Gateway]:
-    """A gateway that serves two more hosts."""
+def named_gateway(cluster: Cluster) -> Iterator[Gateway]:
+    """A gateway with two allowed hosts."""
     settings = cluster.settings()
     settings["http"]["allowed_hosts"] = ["Shop.Example", "console.example:8443"]
     gateway = cluster.gateway(settings)
@@ -34,38 +34,38 @@ def ask(api: Api, host: str | None, *headers: str, method: str = "GET", target: 
         return wire.receive()
 
 
-def slug(answer: RawAnswer) -> str:
+def slug_of(answer: RawAnswer) -> str:
     return json.loads(answer.body)["type"].removeprefix("/problems/")
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8080", "LocalHost.", "app.localhost:1", "127.0.0.1", "127.8.9.1:80", "[::1]", "[::1]:8080",
                                   "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]:9"])
-def test_host_when_loopback_then_served(api: Api, host: str) -> None:
+def test_host_loopback_is_served(api: Api, host: str) -> None:
     assert ask(api, host).status == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "notlocalhost", "192.0.2.1", "[2001:db8::1]:80",
                                   "0.0.0.0", "2130706433"])
-def test_host_when_of_another_site_then_421_on_every_path(api: Api, host: str) -> None:
+def test_host_of_another_site_421_on_every_path(api: Api, host: str) -> None:
     for target in ("/healthz", "/v1/leases", "/nope", "/console", "/metrics"):
         answer = ask(api, host, target=target)
-        assert answer.status == 421 and slug(answer) == "misdirected-request", answer
+        assert answer.status == 421 and slug_of(answer) == "misdirected-request", answer
 
 
 @pytest.mark.parametrize("host", ["", "a b", "localhost:x", "localhost:99999", "user@localhost", "[::1", "[localhost]", "localhost/", "ex%61mple", "a,b"])
-def test_host_when_it_is_none_then_400(api: Api, host: str) -> None:
+def test_host_invalid_400(api: Api, host: str) -> None:
     answer = ask(api, host)
-    assert answer.status == 400 and slug(answer) == "invalid-request", answer
+    assert answer.status == 400 and slug_of(answer) == "invalid-request", answer
 
 
-def test_host_when_missing_or_twice_then_400(api: Api) -> None:
+def test_host_missing_or_repeated_400(api: Api) -> None:
     assert ask(api, None).status == 400
     assert ask(api, "localhost", "Host: localhost").status == 400
-    assert ask(api, None, version="1.0").status == 200, "HTTP/1.0 has none, and no browser speaks it"
+    assert ask(api, None, version="1.0").status == 200, "HTTP/1.0 has no Host, and no browser uses it"
     assert ask(api, "evil.example", version="1.0").status == 421
 
 
-def test_target_when_absolute_then_its_host_counts(api: Api) -> None:
+def test_target_absolute_overrides_host(api: Api) -> None:
     assert ask(api, "evil.example", target="http://localhost:8080/healthz").status == 200
     assert ask(api, "evil.example", target="HTTP://LOCALHOST/healthz").status == 200
     assert ask(api, "localhost", target="http://evil.example/healthz").status == 421
@@ -77,12 +77,12 @@ def test_target_when_absolute_then_its_host_counts(api: Api) -> None:
 @pytest.mark.parametrize("headers", [["Origin: http://evil.example"], ["Origin: null"], ["Origin: http://localhost:1"],
                                      ["Sec-Fetch-Site: cross-site"], ["Sec-Fetch-Site: same-site"], ["Origin: http://localhost:8080.evil.example"],
                                      ["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe"]], ids=" ".join)
-def test_origin_when_foreign_then_403_and_no_fence_moves(api: Api, resource: str, headers: list[str]) -> None:
-    lease = api.take(resource, fence_on_grant=True)
+def test_origin_foreign_403_and_fence_unchanged(api: Api, resource: str, headers: list[str]) -> None:
+    lease = api.must_acquire(resource, fence_on_grant=True)
     path = f"/v1/resources/{resource.replace('/', '%2F')}"
     refused = ask(api, "localhost:8080", *headers, method="POST", target=f"{path}/fence", body=FENCE)
-    assert refused.status == 403 and slug(refused) == "forbidden", refused
-    assert ask(api, "localhost:8080", *headers, target=path).status == 403, "nor does it read"
+    assert refused.status == 403 and slug_of(refused) == "forbidden", refused
+    assert ask(api, "localhost:8080", *headers, target=path).status == 403, "reading is refused too"
     assert api.get(path).json()["last_fencing_token"] == lease["fencing_token"]
 
 
@@ -90,20 +90,20 @@ def test_origin_when_foreign_then_403_and_no_fence_moves(api: Api, resource: str
     ("localhost:8080", ["Origin: http://localhost:8080"]), ("LOCALHOST", ["Origin: http://localhost"]), ("localhost", ["Origin: http://localhost:80"]),
     ("[::1]:8080", ["Origin: http://[::1]:8080", "Sec-Fetch-Site: same-origin"]), ("localhost", ["Sec-Fetch-Site: none"]), ("localhost", ["Sec-Fetch-Site: same-origin"]),
 ], ids=str)
-def test_origin_when_its_own_then_served(api: Api, resource: str, host: str, headers: list[str]) -> None:
+def test_origin_of_own_site_is_served(api: Api, resource: str, host: str, headers: list[str]) -> None:
     body = json.dumps({"resource": resource, "ttl_ms": 100}).encode()
     assert ask(api, host, *headers, method="POST", target="/v1/leases", body=body).status == 201
 
 
-def test_link_when_followed_from_another_site_then_the_page_is_shown(api: Api) -> None:
+def test_link_from_another_site_shows_page(api: Api) -> None:
     followed = ["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"]
     assert ask(api, "localhost", *followed, target="/console").status == 200
     body = json.dumps({"resource": "test/form", "ttl_ms": 100}).encode()
     assert ask(api, "localhost", *followed, method="POST", target="/v1/leases", body=body).status == 403
 
 
-def test_allowed_hosts_when_configured_then_they_and_their_pages(named: Gateway) -> None:
-    api = named.api
+def test_allowed_hosts_and_their_pages_are_served(named_gateway: Gateway) -> None:
+    api = named_gateway.api
     body = json.dumps({"resource": "test/named", "ttl_ms": 100, "wait_ms": 5_000}).encode()
     assert ask(api, "shop.example").status == ask(api, "SHOP.example.:80").status == ask(api, "console.example:8443").status == 200
     assert ask(api, "console.example").status == ask(api, "console.example:80").status == ask(api, "evil.example").status == 421
@@ -112,12 +112,12 @@ def test_allowed_hosts_when_configured_then_they_and_their_pages(named: Gateway)
     assert ask(api, "shop.example", "Origin: https://console.example", method="POST", target="/v1/leases", body=body).status == 403
 
 
-def test_keys_when_configured_then_any_host_but_no_foreign_page_writes(guarded_pair: Stack, resource: str) -> None:
+def test_keys_allow_any_host_but_no_write_from_foreign_page(guarded_pair: Stack, resource: str) -> None:
     api, key = guarded_pair.api(0), f"Authorization: Bearer {guarded_pair.key('admin')}"
     body = json.dumps({"resource": resource, "ttl_ms": 100}).encode()
     foreign = "Origin: https://evil.example"
     assert ask(api, "gateway.example", key, target="/v1/leases").status == 200
     assert ask(api, "gateway.example", target="/v1/leases").status == 401
-    assert ask(api, "gateway.example", key, foreign, target="/v1/leases").status == 200, "a page can't read what has no CORS headers"
+    assert ask(api, "gateway.example", key, foreign, target="/v1/leases").status == 200, "a page can not read an answer without CORS headers"
     assert ask(api, "gateway.example", key, foreign, method="POST", target="/v1/leases", body=body).status == 403
     assert ask(api, "gateway.example", key, "Origin: https://gateway.example", method="POST", target="/v1/leases", body=body).status == 201

@@ -1,60 +1,60 @@
-"""lease_expired: a lease that runs out with nobody giving it back leaves one, once, and no other lease does."""
+"""The event lease_expired: recorded once for a lease that expires without a release, and for no other lease."""
 
 from __future__ import annotations
 
 
 from support.api import Api, Json, expect_problem
-from support.polling import eventually, let_pass
+from support.polling import eventually, pause
 from support.stack import Stack
 
 
-def events(api: Api, resource: str) -> list[str]:
+def event_names(api: Api, resource: str) -> list[str]:
     return [item["event"] for item in api.history(resource=resource, order="asc")]
 
 
-def expired(api: Api, resource: str, within: float = 10) -> Json:
-    (item,) = eventually(lambda: api.history(resource=resource, event="lease_expired"), within, what="lease_expired is there")
+def wait_for_expired(api: Api, resource: str, timeout: float = 10) -> Json:
+    (item,) = eventually(lambda: api.history(resource=resource, event="lease_expired"), timeout, goal="lease_expired is there")
     return item
 
 
-def test_lease_when_it_runs_out_then_lease_expired_at_that_time(here: Api, there: Api, resource: str) -> None:
-    lease = here.take(resource, ttl_ms=400, owner="o")
-    item = expired(here, resource)
-    granted = here.history(resource=resource, event="lease_granted")[0]
+def test_expiry_is_recorded_once_as_lease_expired(api_a: Api, api_b: Api, resource: str) -> None:
+    lease = api_a.must_acquire(resource, ttl_ms=400, owner="o")
+    item = wait_for_expired(api_a, resource)
+    granted = api_a.history(resource=resource, event="lease_granted")[0]
     assert (item["fencing_token"], item["owner"], item["principal"]) == (lease["fencing_token"], "o", granted["principal"])
     assert item["trace_id"] == granted["trace_id"] and item["at"] > granted["at"]
-    expect_problem(here.release(lease), 410, "lease-lost")
-    let_pass(3, "a second event is given time to come")
-    assert events(here, resource) == ["lease_granted", "lease_expired"]
+    expect_problem(api_a.release(lease), 410, "lease-lost")
+    pause(3, "time for a second event")
+    assert event_names(api_a, resource) == ["lease_granted", "lease_expired"]
 
 
-def test_lease_when_on_several_resources_then_each_has_one(here: Api, resource: str) -> None:
+def test_expiry_of_several_resources_is_recorded_for_each(api_a: Api, resource: str) -> None:
     names = [f"{resource}/a", f"{resource}/b"]
-    assert here.call("POST", "/v1/leases", {"resources": names, "ttl_ms": 300}).status == 201
+    assert api_a.call("POST", "/v1/leases", {"resources": names, "ttl_ms": 300}).status == 201
     for name in names:
-        expired(here, name)
+        wait_for_expired(api_a, name)
 
 
-def test_lease_when_released_here_or_there_then_none(here: Api, there: Api, resource: str) -> None:
-    here.give_back(here.take(f"{resource}/here", ttl_ms=300))
-    there.give_back(here.take(f"{resource}/there", ttl_ms=300))
-    let_pass(4, "a lease_expired is given time to come: past the ttl and the interval of the search")
-    assert events(here, f"{resource}/here") == events(here, f"{resource}/there") == ["lease_granted", "lease_released"]
+def test_release_at_either_gateway_records_no_expiry(api_a: Api, api_b: Api, resource: str) -> None:
+    api_a.must_release(api_a.must_acquire(f"{resource}/here", ttl_ms=300))
+    api_b.must_release(api_a.must_acquire(f"{resource}/there", ttl_ms=300))
+    pause(4, "longer than the ttl and the interval at which expired leases are recorded")
+    assert event_names(api_a, f"{resource}/here") == event_names(api_a, f"{resource}/there") == ["lease_granted", "lease_released"]
 
 
-def test_lease_when_renewed_at_another_gateway_then_only_after_that(here: Api, there: Api, resource: str) -> None:
-    lease = here.take(resource, ttl_ms=500)
-    assert there.renew(lease, ttl_ms=6_000).status == 200
-    let_pass(4.5, "past the first ttl and the interval of the search")
-    assert events(here, resource) == ["lease_granted", "lease_renewed"]
-    expired(here, resource)
-    assert events(here, resource) == ["lease_granted", "lease_renewed", "lease_expired"]
+def test_renewal_at_another_gateway_defers_expiry(api_a: Api, api_b: Api, resource: str) -> None:
+    lease = api_a.must_acquire(resource, ttl_ms=500)
+    assert api_b.renew(lease, ttl_ms=6_000).status == 200
+    pause(4.5, "longer than the first ttl and the interval at which expired leases are recorded")
+    assert event_names(api_a, resource) == ["lease_granted", "lease_renewed"]
+    wait_for_expired(api_a, resource)
+    assert event_names(api_a, resource) == ["lease_granted", "lease_renewed", "lease_expired"]
 
 
-def test_lease_when_it_wrote_hundreds_of_times_and_runs_out_then_lease_expired(guarded_pair: Stack, here: Api, resource: str) -> None:
-    """Its grant lies far behind its writes."""
-    lease = here.take(resource, ttl_ms=2_000)
-    eventually(lambda: events(here, resource) == ["lease_granted"], what="the grant is there")
+def test_expiry_after_hundreds_of_writes_is_recorded(guarded_pair: Stack, api_a: Api, resource: str) -> None:
+    """The event of the grant is hundreds of events before the expiry."""
+    lease = api_a.must_acquire(resource, ttl_ms=2_000)
+    eventually(lambda: event_names(api_a, resource) == ["lease_granted"], goal="the grant is there")
     guarded_pair.query("insert into fencing.history (event, resource, fencing_token, last_fencing_token) select 'write_applied', %s, %s, %s from generate_series(1, 350)",
                        (resource, lease["fencing_token"], lease["fencing_token"]))
-    assert expired(here, resource, 15)["fencing_token"] == lease["fencing_token"]
+    assert wait_for_expired(api_a, resource, 15)["fencing_token"] == lease["fencing_token"]

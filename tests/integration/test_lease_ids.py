@@ -1,4 +1,4 @@
-"""lease_id: opaque, sufficient, and not to be made by anyone but a gateway."""
+"""lease_id: opaque, sufficient for every call, and impossible to forge."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from support.shop import Sku
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
-def refused_everywhere(api: Api, lease_id: str) -> None:
+def expect_refused_everywhere(api: Api, lease_id: str) -> None:
     forged = {"lease_id": lease_id}
-    for call in (api.look, api.release, api.renew):
+    for call in (api.read_lease, api.release, api.renew):
         expect_problem(call(forged), 403, "lease-not-authentic")
     expect_problem(api.write(forged, {"delete": "inventory", "where": {"sku": "none"}}), 403, "lease-not-authentic")
 
 
-def another(character: str) -> str:
+def next_character(character: str) -> str:
     return ALPHABET[(ALPHABET.index(character) + 1) % 64] if character in ALPHABET else "A"
 
 
-def test_lease_id_when_any_one_character_is_changed_then_403(api: Api, resource: str) -> None:
-    lease = api.take(resource)
+def test_lease_id_with_any_character_changed_403(api: Api, resource: str) -> None:
+    lease = api.must_acquire(resource)
     lease_id = lease["lease_id"]
     accepted = []
     with api.connection() as connection:
         for position, character in enumerate(lease_id):
-            changed = lease_id[:position] + another(character) + lease_id[position + 1:]
+            changed = lease_id[:position] + next_character(character) + lease_id[position + 1:]
             answer = connection.call("GET", lease_path(changed))
             if answer.status != 403:
                 accepted.append((position, answer.status))
     assert not accepted
-    assert api.look(lease).status == 200
+    assert api.read_lease(lease).status == 200
 
 
-def test_lease_id_when_its_last_character_is_any_other_then_403(api: Api, resource: str) -> None:
-    """An encoding with spare bits at the end would let several texts stand for one lease."""
-    lease_id = api.take(resource)["lease_id"]
+def test_lease_id_with_any_other_last_character_403(api: Api, resource: str) -> None:
+    """An encoding with unused bits at the end would allow several texts for one lease."""
+    lease_id = api.must_acquire(resource)["lease_id"]
     for character in ALPHABET.replace(lease_id[-1], ""):
         expect_problem(api.call("GET", lease_path(lease_id[:-1] + character)), 403, "lease-not-authentic")
 
@@ -62,58 +62,58 @@ def test_lease_id_when_its_last_character_is_any_other_then_403(api: Api, resour
     lambda lease_id: base64.urlsafe_b64encode(b'{"resource":"inventory/sku-1","fencing_token":9007199254740991}').decode().rstrip("="),
 ], ids=["cut-at-the-end", "cut-at-the-start", "longer", "padded", "half", "other-case", "reversed", "twice", "short", "all-a", "path", "unicode",
         "very-long", "made-up"])
-def test_lease_id_when_forged_then_403_on_every_call(api: Api, resource: str, forge: Callable[[str], str]) -> None:
-    lease = api.take(resource)
-    refused_everywhere(api, forge(lease["lease_id"]))
-    assert api.look(lease).status == 200
+def test_lease_id_forged_403_on_every_call(api: Api, resource: str, forge: Callable[[str], str]) -> None:
+    lease = api.must_acquire(resource)
+    expect_refused_everywhere(api, forge(lease["lease_id"]))
+    assert api.read_lease(lease).status == 200
 
 
-def test_lease_id_when_parts_of_two_are_joined_then_403(api: Api, fresh: Callable[[str], str]) -> None:
-    """The claims of one lease with the seal of the other, wherever the border is."""
-    one, two = (api.take(fresh("test/joined"))["lease_id"] for _ in range(2))
-    assert len(one) == len(two)
+def test_lease_id_joined_from_two_403(api: Api, unique_name: Callable[[str], str]) -> None:
+    """The claims of one lease with the signature of another, split at any position."""
+    first, second = (api.must_acquire(unique_name("test/joined"))["lease_id"] for _ in range(2))
+    assert len(first) == len(second)
     with api.connection() as connection:
-        for border in range(1, len(one)):
-            joined = one[:border] + two[border:]
-            if joined not in (one, two):
+        for border in range(1, len(first)):
+            joined = first[:border] + second[border:]
+            if joined not in (first, second):
                 assert connection.call("GET", lease_path(joined)).status == 403, border
 
 
-def test_lease_id_when_made_with_another_clusters_key_then_403(api: Api, cluster: Cluster, fresh: Callable[[str], str], sku: Sku) -> None:
-    """The other gateway knows the resource by the same name, and its token is as good: only the key differs."""
+def test_lease_id_signed_with_key_of_another_cluster_403(api: Api, cluster: Cluster, unique_name: Callable[[str], str], sku: Sku) -> None:
+    """The lease of the other cluster has the same resource and a valid token: only the signing key differs."""
     gateway = cluster.gateway()
     gateway.start()
-    foreign = gateway.api.take(sku.resource, ttl_ms=2_000)
-    refused_everywhere(api, foreign["lease_id"])
+    foreign = gateway.api.must_acquire(sku.resource, ttl_ms=2_000)
+    expect_refused_everywhere(api, foreign["lease_id"])
     expect_problem(api.write(foreign, sku.sell()), 403, "lease-not-authentic")
     assert sku.stock() == 10
     assert gateway.stop() == 0
 
 
-def test_lease_id_when_the_gateway_was_killed_then_its_successor_serves_it(cluster: Cluster, resource: str) -> None:
+def test_lease_id_of_killed_gateway_is_served_by_successor(cluster: Cluster, resource: str) -> None:
     settings = cluster.settings()
     first = cluster.gateway(settings)
     first.start()
-    lease = first.api.take(resource, ttl_ms=2_000)
+    lease = first.api.must_acquire(resource, ttl_ms=2_000)
     first.kill()
     second = cluster.gateway(settings)
     second.start()
     renewed = second.api.renew(lease, ttl_ms=2_000)
-    assert renewed.status == 200, f"{renewed}; the start must not take 2 s"
+    assert renewed.status == 200, f"{renewed}; the start must take less than 2 s"
     assert renewed.json()["fencing_token"] == lease["fencing_token"]
-    second.api.give_back(lease)
+    second.api.must_release(lease)
     assert second.stop() == 0
 
 
-def test_lease_ids_when_the_same_resource_is_granted_again_then_never_the_same(api: Api, resource: str) -> None:
+def test_lease_ids_of_repeated_grants_differ(api: Api, resource: str) -> None:
     seen = set()
     for _ in range(20):
-        lease = api.take(resource)
+        lease = api.must_acquire(resource)
         seen.add(lease["lease_id"])
-        api.give_back(lease)
+        api.must_release(lease)
     assert len(seen) == 20
 
 
-def test_lease_id_when_put_into_a_path_then_needs_no_escaping(api: Api, fresh: Callable[[str], str]) -> None:
+def test_lease_id_needs_no_escaping_in_path(api: Api, unique_name: Callable[[str], str]) -> None:
     for _ in range(20):
-        assert set(api.take(fresh("test/alphabet"), owner="ö/ä?#%")["lease_id"]) <= set(ALPHABET + ".~")
+        assert set(api.must_acquire(unique_name("test/alphabet"), owner="ö/ä?#%")["lease_id"]) <= set(ALPHABET + ".~")

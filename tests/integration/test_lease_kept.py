@@ -1,4 +1,4 @@
-"""Kept leases: POST /v1/leases over text/event-stream, which the gateway renews for as long as its caller listens."""
+"""Kept leases: POST /v1/leases over text/event-stream; the gateway renews the lease while the connection is open."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Callable
 
 import pytest
 from support.api import Api, expect_problem, lease_path, pointers_of
-from support.events import EventStream, is_free, keep
-from support.polling import eventually, let_pass, stays
-from support.shop import stock_up
+from support.events import EventStream, is_free, open_kept_lease
+from support.polling import eventually, pause, remains
+from support.shop import create_sku
 from support.stack import Stack, lease_keys
 from support.wire import Wire, request
 
 LEASE_MEMBERS = {"lease_id", "fencing_token", "owner", "hold_count", "ttl_ms", "validity_ms", "served_ms", "expires_at", "renewals_left", "quorum"}
-HUNG_UP_WITHIN = 1.0  # what a caller that hangs up may leave the resource locked for; the gateway looks every 50 ms
+RELEASED_WITHIN = 1.0  # seconds from a disconnect to the release; the gateway checks every 50 ms
 
 
-# what comes
+# Events
 
 
-def test_kept_lease_when_granted_then_the_first_event_has_the_lease(here: Api, resource: str) -> None:
-    with keep(here, resource, owner="keeper", ttl_ms=10_000) as kept:
-        lease = kept.granted()
+def test_kept_lease_first_event_has_lease(api_a: Api, resource: str) -> None:
+    with open_kept_lease(api_a, resource, owner="keeper", ttl_ms=10_000) as kept:
+        lease = kept.wait_for_grant()
         assert set(lease) == LEASE_MEMBERS | {"resource", "max_hold_ms", "hold_left_ms"}
         assert lease["max_hold_ms"] == 86_400_000 and 0 <= 86_400_000 - lease["hold_left_ms"] < 5_000
         assert (lease["resource"], lease["owner"], lease["hold_count"], lease["ttl_ms"]) == (resource, "keeper", 1, 10_000)
@@ -32,275 +32,275 @@ def test_kept_lease_when_granted_then_the_first_event_has_the_lease(here: Api, r
         assert kept.head is not None and kept.head.status == 200
         assert kept.head.headers["Cache-Control"] == "no-store"
         assert kept.head.headers["Location"] == lease_path(lease)
-        assert here.look(lease).json()["fencing_token"] == lease["fencing_token"]
+        assert api_a.read_lease(lease).json()["fencing_token"] == lease["fencing_token"]
 
 
-def test_kept_lease_when_time_passes_then_renewed_every_third_of_its_ttl(here: Api, resource: str) -> None:
-    with keep(here, resource, ttl_ms=900) as kept:
-        first = kept.granted()
-        eventually(lambda: kept.names().count("renewed") >= 5, 8, what="five renewals")
+def test_kept_lease_is_renewed_every_third_of_ttl(api_a: Api, resource: str) -> None:
+    with open_kept_lease(api_a, resource, ttl_ms=900) as kept:
+        first = kept.wait_for_grant()
+        eventually(lambda: kept.names().count("renewed") >= 5, 8, goal="five renewals")
         renewed = [event for event in kept.events if event.name == "renewed"]
-        gaps = sorted(after.at - before.at for before, after in zip(kept.events, kept.events[1:]))
+        gaps = sorted(after.received_at - before.received_at for before, after in zip(kept.events, kept.events[1:]))
         assert 0.25 < gaps[len(gaps) // 2] < 0.6, gaps
         for count, event in enumerate(renewed, 1):
             assert set(event.data) == set(first)
             assert (event.data["lease_id"], event.data["fencing_token"]) == (first["lease_id"], first["fencing_token"])
             assert event.data["renewals_left"] == first["renewals_left"] - count
             assert 0 < event.data["validity_ms"] < 900
-        expect_problem(here.ask(resource), 423, "resource-locked")
+        expect_problem(api_a.acquire(resource), 423, "resource-locked")
 
 
-def test_kept_lease_when_it_has_several_resources_then_all_are_kept(here: Api, there: Api, fresh: Callable[[str], str]) -> None:
-    names = sorted(fresh("test/kept") for _ in range(3))
-    with EventStream(here, {"resources": names, "ttl_ms": 600}) as kept:
-        assert sorted(kept.granted()["resources"]) == names
-        kept.next("renewed")
-        let_pass(0.6, "the ttl")
+def test_kept_lease_on_several_resources_keeps_all(api_a: Api, api_b: Api, unique_name: Callable[[str], str]) -> None:
+    names = sorted(unique_name("test/kept") for _ in range(3))
+    with EventStream(api_a, {"resources": names, "ttl_ms": 600}) as kept:
+        assert sorted(kept.wait_for_grant()["resources"]) == names
+        kept.wait_for("renewed")
+        pause(0.6, "the ttl")
         for name in names:
-            expect_problem(there.ask(name), 423, "resource-locked")
+            expect_problem(api_b.acquire(name), 423, "resource-locked")
     for name in names:
-        eventually(lambda: is_free(there, name), HUNG_UP_WITHIN + 4, what="free again")
+        eventually(lambda: is_free(api_b, name), RELEASED_WITHIN + 4, goal="free again")
 
 
-def test_kept_lease_when_it_writes_then_as_with_any_lease(guarded_pair: Stack, here: Api, there: Api, fresh: Callable[[str], str]) -> None:
-    goods = stock_up(guarded_pair, fresh("sku-kept"), 10)
-    with keep(here, goods.resource, ttl_ms=600, fence_on_grant=True) as kept:
-        lease = kept.granted()
-        for api in (here, there):
-            api.wrote(lease, goods.sell(), require_live=True)
-            let_pass(0.5, "most of the ttl")
+def test_kept_lease_writes_like_any_lease(guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: Callable[[str], str]) -> None:
+    goods = create_sku(guarded_pair, unique_name("sku-kept"), 10)
+    with open_kept_lease(api_a, goods.resource, ttl_ms=600, fence_on_grant=True) as kept:
+        lease = kept.wait_for_grant()
+        for api in (api_a, api_b):
+            api.must_write(lease, goods.sell(), require_live=True)
+            pause(0.5, "most of the ttl")
     assert goods.stock() == 8
 
 
-# how it ends
+# End of a kept lease
 
 
-def test_caller_when_it_hangs_up_then_released_within_a_second(guarded_pair: Stack, here: Api, there: Api, resource: str) -> None:
-    kept = keep(here, resource, ttl_ms=30_000)
-    lease = kept.granted()
-    kept.hang_up()
+def test_kept_lease_of_disconnected_caller_is_released(guarded_pair: Stack, api_a: Api, api_b: Api, resource: str) -> None:
+    kept = open_kept_lease(api_a, resource, ttl_ms=30_000)
+    lease = kept.wait_for_grant()
+    kept.disconnect()
     hung_up = time.monotonic()
-    eventually(lambda: there.look(lease).status == 410, 5, what="it is released")
-    assert time.monotonic() - hung_up < HUNG_UP_WITHIN + 0.5
-    eventually(lambda: not lease_keys(guarded_pair.nodes(), resource), 2, what="no key of it is left on any node")
-    assert there.take(resource)["fencing_token"] > lease["fencing_token"]
+    eventually(lambda: api_b.read_lease(lease).status == 410, 5, goal="it is released")
+    assert time.monotonic() - hung_up < RELEASED_WITHIN + 0.5
+    eventually(lambda: not lease_keys(guarded_pair.nodes(), resource), 2, goal="no key of it is left on any node")
+    assert api_b.must_acquire(resource)["fencing_token"] > lease["fencing_token"]
 
 
-def test_caller_when_it_only_closes_its_side_then_that_counts_as_hanging_up(here: Api, resource: str) -> None:
-    kept = keep(here, resource, ttl_ms=30_000)
-    lease = kept.granted()
+def test_kept_lease_of_half_closed_connection_is_released(api_a: Api, resource: str) -> None:
+    kept = open_kept_lease(api_a, resource, ttl_ms=30_000)
+    lease = kept.wait_for_grant()
     kept.socket.shutdown(socket.SHUT_WR)
-    eventually(lambda: here.look(lease).status == 410, 5, what="it is released")
-    kept.hang_up()
+    eventually(lambda: api_a.read_lease(lease).status == 410, 5, goal="it is released")
+    kept.disconnect()
 
 
-def test_caller_when_it_hangs_up_while_another_waits_then_that_one_has_it(here: Api, there: Api, resource: str) -> None:
-    for waiter in (here, there):
-        kept = keep(here, resource, ttl_ms=30_000)
-        lease = kept.granted()
-        call = waiter.begin_ask(resource, wait_ms=10_000, ttl_ms=10_000)
+def test_kept_lease_of_disconnected_caller_goes_to_waiter(api_a: Api, api_b: Api, resource: str) -> None:
+    for waiter in (api_a, api_b):
+        kept = open_kept_lease(api_a, resource, ttl_ms=30_000)
+        lease = kept.wait_for_grant()
+        call = waiter.begin_acquire(resource, wait_ms=10_000, ttl_ms=10_000)
         waiter.await_waiters(resource, 1)
-        hung_up = kept.hang_up()
+        hung_up = kept.disconnect()
         answer = call.answer()
         assert answer.status == 201 and answer.json()["fencing_token"] > lease["fencing_token"], answer
-        assert call.ended - hung_up < 5, "it had to wait for the lease to run out"
-        waiter.give_back(answer.json())
+        assert call.ended - hung_up < 5, "it had to wait for the lease to expire"
+        waiter.must_release(answer.json())
 
 
-def test_caller_when_it_hangs_up_in_the_moment_of_the_grant_then_nothing_stays(guarded_pair: Stack, here: Api, fresh: Callable[[str], str]) -> None:
-    names = [fresh("test/kept-gone") for _ in range(20)]
+def test_kept_lease_of_caller_disconnected_at_grant_is_released(guarded_pair: Stack, api_a: Api, unique_name: Callable[[str], str]) -> None:
+    names = [unique_name("test/kept-gone") for _ in range(20)]
     for number, name in enumerate(names):
-        kept = keep(here, name, ttl_ms=30_000)
-        let_pass(0.0007 * number, "the moment is what is tested")
-        kept.hang_up()
+        kept = open_kept_lease(api_a, name, ttl_ms=30_000)
+        pause(0.0007 * number, "the caller disconnects at different moments")
+        kept.disconnect()
     nodes = guarded_pair.nodes()
-    eventually(lambda: not [name for name in names if lease_keys(nodes, name)], 5, what="no key of any of them is left")
+    eventually(lambda: not [name for name in names if lease_keys(nodes, name)], 5, goal="no key of any of them is left")
 
 
 @pytest.mark.parametrize("at", ["same", "other"])
-def test_operator_when_it_revokes_then_lost_comes_at_once(guarded_pair: Stack, here: Api, there: Api, fresh: Callable[[str], str], at: str) -> None:
-    goods = stock_up(guarded_pair, fresh("sku-kept"), 10)
-    with keep(here, goods.resource, ttl_ms=30_000) as kept:
-        lease = kept.granted()
-        operator = here if at == "same" else there
+def test_kept_lease_revoked_sends_lost_at_once(guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: Callable[[str], str], at: str) -> None:
+    goods = create_sku(guarded_pair, unique_name("sku-kept"), 10)
+    with open_kept_lease(api_a, goods.resource, ttl_ms=30_000) as kept:
+        lease = kept.wait_for_grant()
+        operator = api_a if at == "same" else api_b
         revoked = time.monotonic()
         assert operator.call("DELETE", f"/v1/resources/{goods.resource.replace('/', '%2F')}/lease", {"reason": "stuck"}).status == 204
-        lost = kept.next("lost", 5)
-        assert lost.at - revoked < 5, "it was not told, but found out at its next renewal"
+        lost = kept.wait_for("lost", 5)
+        assert lost.received_at - revoked < 5, "it was not notified but found out at its next renewal"
         assert lost.data["lease_id"] == lease["lease_id"] and lost.data["validity_ms"] == 0
         assert lost.data["reason"]
         kept.wait_for_end()
         assert kept.names() == ["granted", "lost"]
-        expect_problem(here.write(lease, goods.sell()), 412, "stale-fencing-token")
-        assert is_free(there, goods.resource)
+        expect_problem(api_a.write(lease, goods.sell()), 412, "stale-fencing-token")
+        assert is_free(api_b, goods.resource)
 
 
 @pytest.mark.parametrize("at", ["same", "other"])
-def test_kept_lease_when_somebody_releases_it_then_lost(here: Api, there: Api, resource: str, at: str) -> None:
-    with keep(here, resource, ttl_ms=30_000) as kept:
-        lease = kept.granted()
+def test_kept_lease_released_by_another_call_sends_lost(api_a: Api, api_b: Api, resource: str, at: str) -> None:
+    with open_kept_lease(api_a, resource, ttl_ms=30_000) as kept:
+        lease = kept.wait_for_grant()
         released = time.monotonic()
-        (here if at == "same" else there).give_back(lease)
-        lost = kept.next("lost", 5)
-        assert lost.at - released < 5, "its next renewal is after 10 s"
+        (api_a if at == "same" else api_b).must_release(lease)
+        lost = kept.wait_for("lost", 5)
+        assert lost.received_at - released < 5, "its next renewal is after 10 s"
         kept.wait_for_end()
 
 
-def test_stream_when_it_has_ended_then_the_connection_serves_the_next_request(here: Api, resource: str) -> None:
-    kept = keep(here, resource, ttl_ms=30_000)
-    here.give_back(kept.granted())
+def test_kept_lease_ended_connection_serves_next_request(api_a: Api, resource: str) -> None:
+    kept = open_kept_lease(api_a, resource, ttl_ms=30_000)
+    api_a.must_release(kept.wait_for_grant())
     kept.wait_for_end()
     assert kept.names() == ["granted", "lost"]
     assert kept.connection.call("GET", "/healthz").status == 200
     kept.connection.close()
 
 
-def test_request_when_sent_behind_the_stream_then_answered_after_its_end(guarded_pair: Stack, here: Api, resource: str) -> None:
+def test_kept_lease_pipelined_request_is_answered_after_end(guarded_pair: Stack, api_a: Api, resource: str) -> None:
     body = json.dumps({"resource": resource, "ttl_ms": 600}).encode()
     authorization = f"Authorization: Bearer {guarded_pair.key('admin')}"
-    with Wire(here.host, here.port) as wire:
+    with Wire(api_a.host, api_a.port) as wire:
         wire.send(request("POST", "/v1/leases", body, "Accept: text/event-stream", authorization) + request("GET", "/healthz"))
-        eventually(lambda: wire._more() and b"event: renewed" in wire.buffer, 5, what="it is kept although something is behind it")
+        eventually(lambda: wire.read_more() and b"event: renewed" in wire.buffer, 5, goal="it is kept although another request is pipelined")
         lease = json.loads(wire.buffer.split(b"data: ")[1].split(b"\n")[0])
-        here.give_back(lease)
-        eventually(lambda: b'"status":"ok"' in wire.buffer.replace(b" ", b"") or not wire._more(), 5, what="the next answer")
+        api_a.must_release(lease)
+        eventually(lambda: b'"status":"ok"' in wire.buffer.replace(b" ", b"") or not wire.read_more(), 5, goal="the next answer")
         end, _, rest = wire.buffer.partition(b"0\r\n\r\n")
         assert b"event: lost" in end and rest.startswith(b"HTTP/1.1 200"), wire.buffer
 
 
-def test_client_of_http_1_0_when_it_keeps_a_lease_then_bare_events_until_the_end_of_the_connection(guarded_pair: Stack, here: Api, resource: str) -> None:
+def test_kept_lease_over_http_1_0_sends_events_until_close(guarded_pair: Stack, api_a: Api, resource: str) -> None:
     body = json.dumps({"resource": resource, "ttl_ms": 600}).encode()
     authorization = f"Authorization: Bearer {guarded_pair.key('admin')}"
-    with Wire(here.host, here.port) as wire:
+    with Wire(api_a.host, api_a.port) as wire:
         wire.send(request("POST", "/v1/leases", body, "Accept: text/event-stream", authorization).replace(b"HTTP/1.1", b"HTTP/1.0"))
-        eventually(lambda: wire._more() and b"event: renewed" in wire.buffer, 5, what="a renewal")
+        eventually(lambda: wire.read_more() and b"event: renewed" in wire.buffer, 5, goal="a renewal")
         head, _, events = wire.buffer.partition(b"\r\n\r\n")
         assert b"chunked" not in head.lower() and b"content-length" not in head.lower()
         assert events.startswith(b"event: granted\ndata: {")
-        here.give_back(json.loads(events.split(b"data: ")[1].split(b"\n")[0]))
-        while wire._more():
+        api_a.must_release(json.loads(events.split(b"data: ")[1].split(b"\n")[0]))
+        while wire.read_more():
             pass
         assert wire.buffer.endswith(b"\n\n") and b"event: lost" in wire.buffer
 
 
-# waiting for it
+# Waiting for a kept lease
 
 
-def test_kept_lease_when_the_resource_is_held_then_it_waits_and_is_granted(here: Api, there: Api, resource: str) -> None:
-    for holder in (here, there):
-        held = holder.take(resource)
-        with keep(here, resource, ttl_ms=10_000, wait_ms=10_000) as kept:
-            stays(lambda: not kept.events and kept.head is None, 0.3, what="nothing comes before the grant")
-            holder.give_back(held)
-            assert kept.granted(5)["fencing_token"] > held["fencing_token"]
-        eventually(lambda: is_free(here, resource), HUNG_UP_WITHIN + 4, what="free again")
+def test_kept_lease_of_held_resource_waits_and_is_granted(api_a: Api, api_b: Api, resource: str) -> None:
+    for holder in (api_a, api_b):
+        held = holder.must_acquire(resource)
+        with open_kept_lease(api_a, resource, ttl_ms=10_000, wait_ms=10_000) as kept:
+            remains(lambda: not kept.events and kept.head is None, 0.3, goal="no event comes before the grant")
+            holder.must_release(held)
+            assert kept.wait_for_grant(5)["fencing_token"] > held["fencing_token"]
+        eventually(lambda: is_free(api_a, resource), RELEASED_WITHIN + 4, goal="free again")
 
 
-def test_kept_lease_when_not_granted_then_a_problem_and_no_stream(here: Api, resource: str) -> None:
-    here.take(resource)
+def test_kept_lease_not_granted_answers_problem(api_a: Api, resource: str) -> None:
+    api_a.must_acquire(resource)
     for wait_ms in (0, 200):
-        kept = keep(here, resource, wait_ms=wait_ms)
+        kept = open_kept_lease(api_a, resource, wait_ms=wait_ms)
         kept.wait_for_end()
         assert kept.refused is not None
         expect_problem(kept.refused, 423, "resource-locked")
 
 
-def test_caller_when_it_hangs_up_while_waiting_for_a_kept_lease_then_nothing_stays(guarded_pair: Stack, here: Api, resource: str) -> None:
-    held = here.take(resource)
-    kept = keep(here, resource, wait_ms=20_000)
-    here.await_waiters(resource, 1)
-    kept.hang_up()
-    here.await_waiters(resource, 0)
-    here.give_back(held)
-    stays(lambda: not lease_keys(guarded_pair.nodes(), resource), 0.5, what="nobody takes it")
+def test_kept_lease_of_disconnected_waiter_is_not_granted(guarded_pair: Stack, api_a: Api, resource: str) -> None:
+    held = api_a.must_acquire(resource)
+    kept = open_kept_lease(api_a, resource, wait_ms=20_000)
+    api_a.await_waiters(resource, 1)
+    kept.disconnect()
+    api_a.await_waiters(resource, 0)
+    api_a.must_release(held)
+    remains(lambda: not lease_keys(guarded_pair.nodes(), resource), 0.5, goal="it is not granted to the disconnected waiter")
 
 
-# who asks how
+# Requests
 
 
 @pytest.mark.parametrize(("accept", "kind"), [
     ("text/event-stream", "text/event-stream"), ("TEXT/Event-Stream", "text/event-stream"), ("text/event-stream;q=0.5, */*;q=0.1", "text/event-stream"),
     ("text/*", "text/event-stream"), ("application/json, text/event-stream", "application/json"), ("*/*", "application/json"),
     ("application/json;q=0.1, text/event-stream;q=0.2", "text/event-stream"), ("text/event-stream;q=0, */*", "application/json"), ("", "application/json")])
-def test_accept_when_it_names_both_or_one_then_what_it_prefers(here: Api, resource: str, accept: str, kind: str) -> None:
-    with here.connection() as connection:
+def test_accept_of_both_types_chooses_preferred(api_a: Api, resource: str, accept: str, kind: str) -> None:
+    with api_a.connection() as connection:
         connection.send("POST", "/v1/leases", {"resource": resource}, {"Accept": accept})
         head = connection.wire.getresponse()
         assert head.headers.get_content_type() == kind
 
 
 @pytest.mark.parametrize("accept", ["text/html", "text/event-stream;q=0, application/json;q=0", "application/xml"])
-def test_accept_when_it_allows_neither_then_406_and_no_lease(here: Api, resource: str, accept: str) -> None:
-    expect_problem(here.call("POST", "/v1/leases", {"resource": resource}, {"Accept": accept}), 406, "not-acceptable")
-    assert here.ask(resource).status == 201
+def test_accept_of_neither_type_406_and_no_lease(api_a: Api, resource: str, accept: str) -> None:
+    expect_problem(api_a.call("POST", "/v1/leases", {"resource": resource}, {"Accept": accept}), 406, "not-acceptable")
+    assert api_a.acquire(resource).status == 201
 
 
-def test_body_when_wrong_then_400_as_json_also_for_a_stream(here: Api) -> None:
-    assert pointers_of(here.call("POST", "/v1/leases", {"resource": "a//b", "ttl_ms": 1}, {"Accept": "text/event-stream"})) == ["/resource", "/ttl_ms"]
+def test_kept_lease_with_wrong_body_400_as_json(api_a: Api) -> None:
+    assert pointers_of(api_a.call("POST", "/v1/leases", {"resource": "a//b", "ttl_ms": 1}, {"Accept": "text/event-stream"})) == ["/resource", "/ttl_ms"]
 
 
-def test_owner_when_it_keeps_what_it_holds_then_one_hold_more_which_the_end_of_the_stream_gives_back(here: Api, there: Api, resource: str) -> None:
-    held = here.take(resource, owner="same")
-    for api in (here, there):
-        with keep(api, resource, owner="same", ttl_ms=20_000) as kept:
-            lease = kept.granted(5)
+def test_kept_lease_of_holder_adds_hold_until_stream_ends(api_a: Api, api_b: Api, resource: str) -> None:
+    held = api_a.must_acquire(resource, owner="same")
+    for api in (api_a, api_b):
+        with open_kept_lease(api, resource, owner="same", ttl_ms=20_000) as kept:
+            lease = kept.wait_for_grant(5)
             assert (lease["fencing_token"], lease["hold_count"]) == (held["fencing_token"], 2)
-        eventually(lambda: here.look(held).json()["hold_count"] == 1, 5, what="the hold is given back")
-    here.give_back(held)
+        eventually(lambda: api_a.read_lease(held).json()["hold_count"] == 1, 5, goal="the hold is released")
+    api_a.must_release(held)
 
 
-def test_owner_when_it_takes_what_it_keeps_then_the_stream_goes_on_after_the_release(here: Api, there: Api, resource: str) -> None:
-    with keep(here, resource, owner="same", ttl_ms=900) as kept:
-        lease = kept.granted()
-        for api in (here, there):
-            taken = api.ask(resource, owner="same", ttl_ms=900).json()
+def test_kept_lease_continues_after_release_of_another_hold(api_a: Api, api_b: Api, resource: str) -> None:
+    with open_kept_lease(api_a, resource, owner="same", ttl_ms=900) as kept:
+        lease = kept.wait_for_grant()
+        for api in (api_a, api_b):
+            taken = api.acquire(resource, owner="same", ttl_ms=900).json()
             assert taken["hold_count"] == 2
             assert api.release(taken).json()["hold_count"] == 1
         count = kept.names().count("renewed")
-        eventually(lambda: kept.names().count("renewed") > count, 5, what="it goes on")
+        eventually(lambda: kept.names().count("renewed") > count, 5, goal="renewals continue")
         assert "lost" not in kept.names()
 
 
-def test_owner_when_it_keeps_twice_then_each_stream_has_its_hold(here: Api, there: Api, resource: str) -> None:
-    first = keep(here, resource, owner="same", ttl_ms=900)
-    lease = first.granted()
-    second = keep(there, resource, owner="same", ttl_ms=900)
-    held = second.granted(5)
+def test_kept_lease_opened_twice_has_hold_for_each_stream(api_a: Api, api_b: Api, resource: str) -> None:
+    first = open_kept_lease(api_a, resource, owner="same", ttl_ms=900)
+    lease = first.wait_for_grant()
+    second = open_kept_lease(api_b, resource, owner="same", ttl_ms=900)
+    held = second.wait_for_grant(5)
     assert (held["fencing_token"], held["hold_count"]) == (lease["fencing_token"], 2)
-    first.hang_up()
-    eventually(lambda: there.look(held).json()["hold_count"] == 1, 5, what="one hold is given back")
+    first.disconnect()
+    eventually(lambda: api_b.read_lease(held).json()["hold_count"] == 1, 5, goal="one hold is released")
     count = second.names().count("renewed")
-    eventually(lambda: second.names().count("renewed") > count + 1, 5, what="the other goes on")
-    second.hang_up()
-    eventually(lambda: is_free(here, resource), HUNG_UP_WITHIN + 4, what="free with the last hold")
+    eventually(lambda: second.names().count("renewed") > count + 1, 5, goal="renewals of the other stream continue")
+    second.disconnect()
+    eventually(lambda: is_free(api_a, resource), RELEASED_WITHIN + 4, goal="free with the last hold")
 
 
-def test_key_when_a_kept_lease_is_asked_for_again_then_the_same_lease_and_a_hold_of_its_own(here: Api, there: Api, resource: str) -> None:
-    """The answer was lost, the caller asks again: the end of the first stream, which may long be dead, must not end the second."""
+def test_kept_lease_with_repeated_key_has_hold_of_its_own(api_a: Api, api_b: Api, resource: str) -> None:
+    """A caller that lost the answer repeats the request: the end of the first stream must not end the second one."""
     key = {"Idempotency-Key": resource}
-    first = keep(here, resource, key, ttl_ms=900)
-    lease = first.granted()
+    first = open_kept_lease(api_a, resource, key, ttl_ms=900)
+    lease = first.wait_for_grant()
     assert first.head is not None and first.head.headers["Idempotency-Replayed"] is None
-    for api in (here, there):
-        with keep(api, resource, key, ttl_ms=900) as again:
-            granted = again.granted(5)
+    for api in (api_a, api_b):
+        with open_kept_lease(api, resource, key, ttl_ms=900) as again:
+            granted = again.wait_for_grant(5)
             assert (granted["fencing_token"], granted["hold_count"]) == (lease["fencing_token"], 2)
             assert again.head is not None and again.head.headers["Idempotency-Replayed"] == "true"
-        eventually(lambda: here.look(lease).json()["hold_count"] == 1, 5, what="the hold is given back")
-    second = keep(there, resource, key, ttl_ms=900)
-    held = second.granted(5)
-    first.hang_up()
-    eventually(lambda: there.look(held).json()["hold_count"] == 1, 5, what="the first one's hold is given back")
+        eventually(lambda: api_a.read_lease(lease).json()["hold_count"] == 1, 5, goal="the hold is released")
+    second = open_kept_lease(api_b, resource, key, ttl_ms=900)
+    held = second.wait_for_grant(5)
+    first.disconnect()
+    eventually(lambda: api_b.read_lease(held).json()["hold_count"] == 1, 5, goal="the hold of the first stream is released")
     count = second.names().count("renewed")
-    eventually(lambda: second.names().count("renewed") > count + 1, 5, what="the second goes on")
-    second.hang_up()
-    eventually(lambda: is_free(here, resource), HUNG_UP_WITHIN + 4, what="free with the last hold")
+    eventually(lambda: second.names().count("renewed") > count + 1, 5, goal="renewals of the second stream continue")
+    second.disconnect()
+    eventually(lambda: is_free(api_a, resource), RELEASED_WITHIN + 4, goal="free with the last hold")
 
 
-def test_key_when_used_for_a_stream_and_for_a_lease_of_its_own_then_another_request(here: Api, there: Api, resource: str) -> None:
+def test_key_used_for_stream_and_plain_lease_422(api_a: Api, api_b: Api, resource: str) -> None:
     key = {"Idempotency-Key": resource}
     body = {"resource": resource, "ttl_ms": 20_000}
-    lease = here.call("POST", "/v1/leases", body, key).json()
-    for api in (here, there):
+    lease = api_a.call("POST", "/v1/leases", body, key).json()
+    for api in (api_a, api_b):
         expect_problem(api.call("POST", "/v1/leases", body, {**key, "Accept": "text/event-stream"}), 422, "idempotency-mismatch")
-    here.give_back(lease)
+    api_a.must_release(lease)

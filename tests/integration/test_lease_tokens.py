@@ -1,4 +1,4 @@
-"""Fencing tokens: every grant of a resource has a higher one than every grant before."""
+"""Fencing tokens: every grant of a resource has a higher token than every grant before."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import concurrent.futures
 from typing import Callable
 
 from support.api import Api, lease_path
-from support.polling import eventually, let_pass
+from support.polling import eventually, pause
 from support.stack import Stack
 
 
-def test_tokens_when_granted_200_times_then_each_is_higher(api: Api, resource: str) -> None:
+def test_tokens_of_200_grants_each_are_higher(api: Api, resource: str) -> None:
     last = 0
     with api.connection() as connection:
         for count in range(200):
@@ -25,8 +25,8 @@ def test_tokens_when_granted_200_times_then_each_is_higher(api: Api, resource: s
     assert last < 2**53
 
 
-def test_tokens_when_many_contend_then_they_grow_in_order_of_holding(api: Api, resource: str) -> None:
-    """Each caller notes the token while it holds the lease; since holds exclude each other, the notes are in order."""
+def test_tokens_under_contention_grow_in_order_of_holding(api: Api, resource: str) -> None:
+    """Each caller records the token while it holds the lease; since leases exclude each other, the records are in order."""
     notes: list[int] = []
 
     def contend(_: int) -> None:
@@ -43,19 +43,19 @@ def test_tokens_when_many_contend_then_they_grow_in_order_of_holding(api: Api, r
     assert notes == sorted(set(notes))
 
 
-def test_tokens_when_a_grant_did_not_come_about_then_the_next_is_still_higher(api: Api, resource: str) -> None:
+def test_tokens_after_refused_request_still_grow(api: Api, resource: str) -> None:
     tokens = []
     for _ in range(10):
-        lease = api.take(resource)
-        assert api.ask(resource).status == 423
+        lease = api.must_acquire(resource)
+        assert api.acquire(resource).status == 423
         tokens.append(lease["fencing_token"])
-        api.give_back(lease)
+        api.must_release(lease)
     assert tokens == sorted(set(tokens))
 
 
-def test_counters_when_they_disagree_then_the_next_token_is_above_the_highest(stack: Stack, api: Api, resource: str) -> None:
-    """One node's counters run ahead, as after grants that the others never saw; the token must pass the ones given with its help."""
-    first = api.take(resource)["fencing_token"]
+def test_token_after_disagreeing_counters_is_above_highest(stack: Stack, api: Api, resource: str) -> None:
+    """Each node's counters are ahead of those of the node before it, as after attempts that reached only some nodes."""
+    first = api.must_acquire(resource)["fencing_token"]
     nodes = stack.nodes()
     keys = [key for key in nodes[0].scan_iter(match="fg:token:*", count=1000) if int(nodes[0].get(key)) >= first]
     assert keys
@@ -66,38 +66,38 @@ def test_counters_when_they_disagree_then_the_next_token_is_above_the_highest(st
         node.delete(f"fg:lease:{resource}")
     last = first
     for _ in range(10):
-        lease = api.take(resource)
+        lease = api.must_acquire(resource)
         assert lease["fencing_token"] > last
         last = lease["fencing_token"]
-        api.give_back(lease)
+        api.must_release(lease)
 
 
-def test_tokens_when_resources_differ_then_each_has_its_own_growing_row(api: Api, fresh: Callable[[str], str]) -> None:
-    names = [fresh("test/row") for _ in range(20)]
+def test_tokens_of_each_resource_grow(api: Api, unique_name: Callable[[str], str]) -> None:
+    names = [unique_name("test/row") for _ in range(20)]
     seen: dict[str, list[int]] = {name: [] for name in names}
     for _ in range(4):
         for name in names:
-            lease = api.take(name)
+            lease = api.must_acquire(name)
             seen[name].append(lease["fencing_token"])
-            api.give_back(lease)
+            api.must_release(lease)
     assert all(tokens == sorted(set(tokens)) for tokens in seen.values())
 
 
-def test_token_when_the_history_tells_then_the_same_as_the_caller_was_told(api: Api, resource: str) -> None:
-    told = []
+def test_token_in_history_equals_token_in_answer(api: Api, resource: str) -> None:
+    reported = []
     for _ in range(10):
-        lease = api.take(resource)
-        told.append(lease["fencing_token"])
-        api.give_back(lease)
-    eventually(lambda: len(api.history(resource=resource, event="lease_granted")) == 10, what="ten grants in the history")
-    assert [item["fencing_token"] for item in api.history(resource=resource, event="lease_granted", order="asc")] == told
+        lease = api.must_acquire(resource)
+        reported.append(lease["fencing_token"])
+        api.must_release(lease)
+    eventually(lambda: len(api.history(resource=resource, event="lease_granted")) == 10, goal="ten grants in the history")
+    assert [item["fencing_token"] for item in api.history(resource=resource, event="lease_granted", order="asc")] == reported
 
 
-def test_lease_when_given_again_after_expiry_then_real_time_and_tokens_agree(api: Api, resource: str) -> None:
-    """A grant asked for after another was complete has the higher token."""
-    previous = api.take(resource, ttl_ms=100)
+def test_tokens_after_expiry_follow_real_time(api: Api, resource: str) -> None:
+    """A grant requested after another was complete has the higher token."""
+    previous = api.must_acquire(resource, ttl_ms=100)
     for _ in range(10):
-        let_pass(0.12, "past the ttl")
-        lease = api.take(resource, ttl_ms=100, wait_ms=2_000)
+        pause(0.12, "past the ttl")
+        lease = api.must_acquire(resource, ttl_ms=100, wait_ms=2_000)
         assert lease["fencing_token"] > previous["fencing_token"]
         previous = lease

@@ -1,4 +1,4 @@
-"""Which nodes a cluster has: their order does not matter, and one is replaced as docs/operations.md says."""
+"""The nodes of a cluster: their order does not matter, and one is replaced as docs/operations.md describes."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from support.stack import Stack
 def cluster(stack: Stack) -> Iterator[Cluster]:
     with running_cluster(stack, "membership") as made:
         made.gateway().start()
-        made.gateways[0].wait_until_whole()
+        made.gateways[0].wait_until_all_vote()
         yield made
 
 
-def test_gateway_when_the_nodes_stand_in_another_order_then_starts(cluster: Cluster) -> None:
+def test_gateway_with_nodes_in_another_order_starts(cluster: Cluster) -> None:
     settings = cluster.settings()
     settings["redis"]["nodes"].reverse()
-    other = cluster.gateway(settings)
-    other.start()
-    held = cluster.gateways[0].api.take("order/1", ttl_ms=2_000)
-    assert other.api.ask("order/1").status == 423
-    other.api.give_back(held)
-    other.stop()
+    other_gateway = cluster.gateway(settings)
+    other_gateway.start()
+    held = cluster.gateways[0].api.must_acquire("order/1", ttl_ms=2_000)
+    assert other_gateway.api.acquire("order/1").status == 423
+    other_gateway.api.must_release(held)
+    other_gateway.stop()
 
 
-def test_node_when_replaced_as_documented_then_votes_under_a_new_epoch_and_tokens_grow(cluster: Cluster) -> None:
+def test_node_replaced_as_documented_votes_under_new_epoch(cluster: Cluster) -> None:
     """Two gateways, restarted one after the other; a lease can be taken at any moment, and every token is higher."""
     first = cluster.gateways[0]
     second = cluster.gateway()
     second.start()
-    second.wait_until_whole()
-    tokens = [first.api.take("replaced/1", ttl_ms=200)["fencing_token"]]
+    second.wait_until_all_vote()
+    tokens = [first.api.must_acquire("replaced/1", ttl_ms=200)["fencing_token"]]
 
     def next_token(api: Api) -> None:
-        tokens.append(api.take("replaced/1", ttl_ms=200, wait_ms=10_000)["fencing_token"])
+        tokens.append(api.must_acquire("replaced/1", ttl_ms=200, wait_ms=10_000)["fencing_token"])
 
     old = cluster.nodes[2]
     old.kill()
     next_token(first.api)
-    fresh = RedisServer(cluster.folder, "node-3-again")
-    fresh.name = old.name
-    cluster.nodes[2] = fresh
-    fresh.start()
+    replacement = RedisServer(cluster.folder, "node-3-again")
+    replacement.name = old.name
+    cluster.nodes[2] = replacement
+    replacement.start()
     for gateway in (first, second):
         gateway.stop()
         next_token(second.api if gateway is first else first.api)
@@ -60,7 +60,7 @@ def test_node_when_replaced_as_documented_then_votes_under_a_new_epoch_and_token
     state = next(node for node in first.nodes() if node["name"] == old.name)
     assert state["state"] in ("quarantined", "voting")
     for gateway in (first, second):
-        gateway.wait_until_whole(within=30 + MAX_TTL_MS / 1_000)
+        gateway.wait_until_all_vote(timeout=30 + MAX_TTL_MS / 1_000)
         next_token(gateway.api)
     epochs = [node["epoch"] for node in first.nodes()]
     assert max(epochs) == next(node["epoch"] for node in first.nodes() if node["name"] == old.name)

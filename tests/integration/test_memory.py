@@ -1,4 +1,4 @@
-"""How much memory the bodies of requests and the answers to them take, all together."""
+"""The memory budgets of request bodies and answers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MIB = 1 << 20
 KEYS = {"first": "the key of the first", "second": "the key of the second"}
 
 
-def resident(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found
     return int(found[1]) * 1024
 
 
-def used(api: Api, kind: str) -> int:
-    """Bytes of the budget of "bodies" or "answers"."""
+def used_bytes(api: Api, kind: str) -> int:
+    """Returns the used bytes of the budget "bodies" or "answers"."""
     found = re.search(rf'^fencegate_http_memory_bytes{{kind="{kind}"}} (\S+)$', api.get("/metrics").body.decode(), re.MULTILINE)
     assert found
     return int(float(found[1]))
@@ -39,7 +39,7 @@ def used(api: Api, kind: str) -> int:
 
 @pytest.fixture
 def make(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
-    """Starts a gateway with these sections, and with the keys where `auth` is given."""
+    """Returns a function that starts a gateway with these settings, and with API keys if `auth` is set."""
     made: list[Gateway] = []
 
     def start(auth: bool = False, **sections: dict[str, Any]) -> Gateway:
@@ -60,90 +60,90 @@ def make(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
 
 @pytest.fixture(scope="module")
 def parts(cluster: Cluster) -> str:
-    """A table whose rows of one `id` make an answer of so many MB."""
+    """A table in which the rows of an `id` make an answer of `id` MB."""
     name = "memory_parts"
     cluster.stack.query(f"create table {name} (id int, part int, body text, primary key (id, part))", dbname=cluster.database)
     cluster.stack.query(f"insert into {name} select id, part, repeat('x', 1000000) from (values (8), (60)) as size (id), generate_series(1, id) part", dbname=cluster.database)
     cluster.stack.query(f"insert into {name} select 2, part, '' from generate_series(1, 8) part", dbname=cluster.database)
-    # Characters of one to four bytes in turn, so that every piece of an answer ends within one of them at some place.
+    # Characters of one to four bytes in turn, so that chunks of an answer end within characters.
     cluster.stack.query(f"insert into {name} select 1, part, repeat('aß€😀', 10000 + part) from generate_series(1, 80) part", dbname=cluster.database)
     cluster.stack.query(f"select fencing.expose_table('{name}')", dbname=cluster.database)
     return name
 
 
 def wait_for_table(gateway: Gateway, table: str) -> None:
-    eventually(lambda: gateway.api.get(f"/v1/tables/{table}?id=eq.0").status == 200, 10, what="the gateway knows the table")
+    eventually(lambda: gateway.api.get(f"/v1/tables/{table}?id=eq.0").status == 200, 10, goal="the gateway knows the table")
 
 
 def ask(wire: Wire, target: str) -> None:
     wire.send(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
 
-# answers
+# Answers
 
 
-def test_answers_when_large_and_unread_then_within_the_budget(make: Callable[..., Gateway], parts: str) -> None:
+def test_answers_large_and_unread_stay_within_budget(make: Callable[..., Gateway], parts: str) -> None:
     gateway = make(http={"request_timeout_ms": 60_000}, postgres={"statement_timeout_ms": 60_000})
     wait_for_table(gateway, parts)
-    before = resident(gateway.pid)
+    before = resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:
         wires = [stack.enter_context(Wire("127.0.0.1", gateway.api.port, 60)) for _ in range(8)]
         for wire in wires:
             ask(wire, f"/v1/tables/{parts}?id=eq.60")
         statuses = [wire.socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL) for wire in wires]
-        grown = resident(gateway.pid) - before
+        grown = resident_bytes(gateway.pid) - before
         assert b"HTTP/1.1 200" in statuses and b"HTTP/1.1 503" in statuses, statuses
         assert grown < (96 + 32) * MIB, f"{grown / MIB:.0f} MiB"
-        assert used(gateway.api, "answers") <= 96 * MIB, "three quarters for one principal; nothing once the stalled caller was cut off"
+        assert used_bytes(gateway.api, "answers") <= 96 * MIB, "three quarters for one principal; nothing once the stalled connection was closed"
         refused = wires[statuses.index(b"HTTP/1.1 503")].receive()
         assert b"/problems/overloaded" in refused.body and "retry-after" in refused.headers
-    eventually(lambda: used(gateway.api, "answers") == 0, 10, what="the callers have gone")
+    eventually(lambda: used_bytes(gateway.api, "answers") == 0, 10, goal="the connections are closed")
     whole = gateway.api.get(f"/v1/tables/{parts}?id=eq.60")
     assert whole.status == 200 and len(whole.body) > 60_000_000
-    assert used(gateway.api, "answers") == 0
-    eventually(lambda: resident(gateway.pid) - before < 32 * MIB, 10, what="the memory goes back to the system")
+    assert used_bytes(gateway.api, "answers") == 0
+    eventually(lambda: resident_bytes(gateway.pid) - before < 32 * MIB, 10, goal="the memory goes back to the system")
 
 
-def test_answer_when_its_reader_is_slow_then_complete_and_right(make: Callable[..., Gateway], cluster: Cluster, parts: str) -> None:
+def test_answer_to_slow_reader_is_complete(make: Callable[..., Gateway], cluster: Cluster, parts: str) -> None:
     gateway = make()
     wait_for_table(gateway, parts)
     expected = cluster.stack.query(f"select part, body from {parts} where id = 1 order by part", dbname=cluster.database)
     with Wire("127.0.0.1", gateway.api.port, 30) as wire:
         wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         ask(wire, f"/v1/tables/{parts}?id=eq.1&select=part,body&order=part")
-        eventually(lambda: used(gateway.api, "answers") > 5 * MIB, 10, what="the answer waits for its reader")
+        eventually(lambda: used_bytes(gateway.api, "answers") > 5 * MIB, 10, goal="the answer waits for its reader")
         taken = wire.receive()
     rows = json.loads(taken.body)
     assert [(row["part"], row["body"]) for row in rows] == [tuple(row) for row in expected]
 
 
-def test_answer_when_refused_midway_then_the_session_serves_on(make: Callable[..., Gateway], cluster: Cluster, parts: str) -> None:
+def test_answer_refused_midway_leaves_session_usable(make: Callable[..., Gateway], cluster: Cluster, parts: str) -> None:
     gateway = make(http={"answers_max_bytes": MIB}, postgres={"connections": 1})
     wait_for_table(gateway, parts)
     cluster.stack.query("create function public.memory_session() returns int language sql stable as 'select pg_backend_pid()'", dbname=cluster.database)
     cluster.stack.query("select fencing.expose_function('public.memory_session()')", dbname=cluster.database)
-    eventually(lambda: gateway.api.get("/v1/rpc/memory_session").status == 200, 10, what="the gateway knows the function")
+    eventually(lambda: gateway.api.get("/v1/rpc/memory_session").status == 200, 10, goal="the gateway knows the function")
     session = gateway.api.get("/v1/rpc/memory_session").json()
     for _ in range(3):
         expect_problem(gateway.api.get(f"/v1/tables/{parts}?id=eq.8"), 503, "overloaded")
         small = gateway.api.get(f"/v1/tables/{parts}?id=eq.8&select=part&limit=2&order=part")
         assert small.json() == [{"part": 1}, {"part": 2}]
     assert gateway.api.get("/v1/rpc/memory_session").json() == session
-    assert used(gateway.api, "answers") == 0
+    assert used_bytes(gateway.api, "answers") == 0
 
 
-@pytest.mark.parametrize("by", ["operation", "function"])
-def test_write_when_its_rows_do_not_fit_then_503_and_nothing_changed(make: Callable[..., Gateway], cluster: Cluster, parts: str, resource: str, by: str) -> None:
+@pytest.mark.parametrize("written_by", ["operation", "function"])
+def test_write_with_rows_over_budget_503_and_nothing_changed(make: Callable[..., Gateway], cluster: Cluster, parts: str, resource: str, written_by: str) -> None:
     gateway = make(http={"answers_max_bytes": MIB})
     wait_for_table(gateway, parts)
     cluster.stack.query(f"""create or replace function public.memory_fill(length int) returns setof {parts} language sql volatile security definer set search_path = public
                             as 'update {parts} set body = repeat(''x'', length) where id = 2 returning *'""", dbname=cluster.database)
     cluster.stack.query("select fencing.expose_function('public.memory_fill(int)')", dbname=cluster.database)
-    lease = gateway.api.take(resource, ttl_ms=2_000)
+    lease = gateway.api.must_acquire(resource, ttl_ms=2_000)
     was = cluster.stack.query(f"select distinct length(body) from {parts} where id = 2", dbname=cluster.database)
 
     def fill(length: int) -> Answer:
-        operation = {"call": "memory_fill", "args": {"length": length}} if by == "function" else {"update": parts, "where": {"id": 2}, "set": {"body": "x" * length}}
+        operation = {"call": "memory_fill", "args": {"length": length}} if written_by == "function" else {"update": parts, "where": {"id": 2}, "set": {"body": "x" * length}}
         return gateway.api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [operation], "return": "rows"}, {"Idempotency-Key": f"{resource[-20:]}-{length}"})
 
     for _ in range(2):
@@ -154,15 +154,15 @@ def test_write_when_its_rows_do_not_fit_then_503_and_nothing_changed(make: Calla
     assert cluster.stack.query(f"select distinct length(body) from {parts} where id = 2", dbname=cluster.database) == [(10,)]
     failed = [item for item in gateway.api.history(resource=resource) if item["event"] == "write_failed"]
     assert [item["detail"]["error"] for item in failed] == ["overloaded"] * 2
-    assert used(gateway.api, "answers") == 0
+    assert used_bytes(gateway.api, "answers") == 0
 
 
-def test_history_when_its_details_are_large_then_pages_end_early(make: Callable[..., Gateway], cluster: Cluster) -> None:
+def test_history_with_large_details_ends_pages_early(make: Callable[..., Gateway], cluster: Cluster) -> None:
     gateway = make()
     cluster.stack.query("""insert into fencing.history (event, resource, fencing_token, detail)
                            select 'lease_granted', 'memory/large', n, json_build_object('text', repeat('x', 60000)) from generate_series(1, 500) n""",
                         dbname=cluster.database)
-    before = resident(gateway.pid)
+    before = resident_bytes(gateway.pid)
     page = gateway.api.get("/v1/history", resource="memory/large", order="asc", limit=1000).json()
     tokens = [item["fencing_token"] for item in page["items"]]
     assert 60 < len(tokens) < 100 and page["next_cursor"]
@@ -170,20 +170,20 @@ def test_history_when_its_details_are_large_then_pages_end_early(make: Callable[
     assert rest["items"][0]["fencing_token"] == len(tokens) + 1
     whole = gateway.api.get("/v1/history?resource=memory/large&order=asc", {"Accept": "application/x-ndjson"})
     assert [json.loads(line)["fencing_token"] for line in whole.body.splitlines()] == list(range(1, 501))
-    assert resident(gateway.pid) - before < 24 * MIB
+    assert resident_bytes(gateway.pid) - before < 24 * MIB
 
 
-# bodies
+# Bodies
 
 
-def send_body_but_for_the_end(wire: Wire, key: str, body: bytes) -> None:
+def send_body_without_last_byte(wire: Wire, key: str, body: bytes) -> None:
     wire.send(f"POST /v1/writes HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: {len(body) + 1}\r\n\r\n".encode())
     with contextlib.suppress(OSError):  # refused meanwhile
         wire.send(body)
 
 
-def readable(wires: list[Wire]) -> list[socket.socket]:
-    """Those to which something was sent."""
+def readable_sockets(wires: list[Wire]) -> list[socket.socket]:
+    """Returns the sockets of connections that have received data."""
     return select.select([wire.socket for wire in wires], [], [], 0)[0]
 
 
@@ -192,61 +192,61 @@ def send_more(wire: Wire) -> None:
         wire.send(b"x" * 60_000)
 
 
-def pending(wires: list[Wire]) -> int:
-    """Bytes that the gateway has not taken yet."""
+def unacknowledged_bytes(wires: list[Wire]) -> int:
+    """Returns the number of bytes that the gateway has not acknowledged yet."""
     return sum(struct.unpack("i", fcntl.ioctl(wire.socket, termios.TIOCOUTQ, b"\0" * 4))[0] for wire in wires)
 
 
-def test_bodies_when_unfinished_then_within_the_budget_and_shares(make: Callable[..., Gateway]) -> None:
+def test_bodies_unfinished_stay_within_budget_and_shares(make: Callable[..., Gateway]) -> None:
     gateway = make(auth=True, http={"bodies_max_bytes": 16 * MIB})
     api = gateway.api
-    before = resident(gateway.pid)
+    before = resident_bytes(gateway.pid)
     body = b'{"lease_id": "' + b"x" * (MIB - 100)
     with contextlib.ExitStack() as stack:
         wires = [stack.enter_context(Wire("127.0.0.1", api.port, 30)) for _ in range(100)]
         for wire in wires:
-            send_body_but_for_the_end(wire, KEYS["first"], body)
-        eventually(lambda: len(readable(wires)) >= 85, 20, what="those that do not fit are refused")
-        refused = [wire for wire in wires if wire.socket in readable(wires)]
-        grown = resident(gateway.pid) - before
+            send_body_without_last_byte(wire, KEYS["first"], body)
+        eventually(lambda: len(readable_sockets(wires)) >= 85, 20, goal="those that do not fit are refused")
+        refused = [wire for wire in wires if wire.socket in readable_sockets(wires)]
+        grown = resident_bytes(gateway.pid) - before
         assert grown < (16 + 16) * MIB, f"{grown / MIB:.0f} MiB"
-        assert 8 * MIB < used(api, "bodies") <= 12 * MIB, "three quarters for one principal"
+        assert 8 * MIB < used_bytes(api, "bodies") <= 12 * MIB, "three quarters for one principal"
         answer = refused[0].receive()
         assert answer.status == 503 and b"/problems/overloaded" in answer.body and "retry-after" in answer.headers
         with Wire("127.0.0.1", api.port, 30) as other:
-            send_body_but_for_the_end(other, KEYS["second"], body + b'", "operations": []')
+            send_body_without_last_byte(other, KEYS["second"], body + b'", "operations": []')
             other.send(b"}")
-            assert other.receive().status == 400, "another principal's body is read and judged"
-    eventually(lambda: used(api, "bodies") == 0, 10, what="the callers have gone")
+            assert other.receive().status == 400, "another principal's body is read and checked"
+    eventually(lambda: used_bytes(api, "bodies") == 0, 10, goal="the connections are closed")
     with Wire("127.0.0.1", api.port, 30) as wire:
-        send_body_but_for_the_end(wire, KEYS["first"], body + b'", "operations": []')
+        send_body_without_last_byte(wire, KEYS["first"], body + b'", "operations": []')
         wire.send(b"}")
         assert wire.receive().status == 400
-    eventually(lambda: used(api, "bodies") == 0, 10, what="the request is done")
+    eventually(lambda: used_bytes(api, "bodies") == 0, 10, goal="the request is done")
 
 
-def test_body_when_its_values_need_more_than_its_text_then_counted(make: Callable[..., Gateway]) -> None:
+def test_body_with_many_values_counts_their_memory(make: Callable[..., Gateway]) -> None:
     gateway = make(http={"bodies_max_bytes": 8 * MIB})
     api = gateway.api
-    before = resident(gateway.pid)
+    before = resident_bytes(gateway.pid)
     many = b'{"lease_id": "x", "operations": [' + b"[]," * 300_000 + b"[]]}"
     expect_problem(api.call("POST", "/v1/writes", raw=many), 503, "overloaded")
-    assert resident(gateway.pid) - before < 24 * MIB
+    assert resident_bytes(gateway.pid) - before < 24 * MIB
     few = b'{"lease_id": "x", "operations": ["' + b"x" * 900_000 + b'"]}'
     expect_problem(api.call("POST", "/v1/writes", raw=few), 400, "invalid-request")
-    assert used(api, "bodies") == 0
+    assert used_bytes(api, "bodies") == 0
 
 
-def test_refused_callers_when_they_go_on_sending_then_little_memory(make: Callable[..., Gateway]) -> None:
+def test_refused_callers_still_sending_use_little_memory(make: Callable[..., Gateway]) -> None:
     gateway = make(auth=True)
-    before = resident(gateway.pid)
+    before = resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:
         wires = [stack.enter_context(Wire("127.0.0.1", gateway.api.port, 30)) for _ in range(500)]
         for wire in wires:
-            send_body_but_for_the_end(wire, "nobody's", b"x" * 1_000)
+            send_body_without_last_byte(wire, "nobody's", b"x" * 1_000)
             assert wire.receive().status == 401
         for wire in wires:
             send_more(wire)
-        eventually(lambda: pending(wires) == 0, 20, what="the gateway has read what they sent")
-        grown = resident(gateway.pid) - before
+        eventually(lambda: unacknowledged_bytes(wires) == 0, 20, goal="the gateway has read what they sent")
+        grown = resident_bytes(gateway.pid) - before
         assert grown < 14 * MIB, f"{grown / MIB:.1f} MiB"

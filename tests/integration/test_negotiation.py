@@ -1,4 +1,4 @@
-"""Accept, Prefer and the profiles are decided before anything runs: what can't be honoured changes nothing."""
+"""Accept, Prefer, profiles and conditional headers are checked first: a request with a header that can not be honoured changes nothing."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ SINGLE = "application/vnd.pgrst.object+json"
 
 @pytest.fixture(scope="module")
 def rows(stack: Stack) -> Iterator[Callable[[], list[tuple[str, int]]]]:
-    """Gives what stands in a table of five rows, which all belong to one resource."""
+    """Makes a table of five rows that all belong to one resource; yields a function that returns its rows."""
     stack.query("create table negotiated (id text primary key, n integer); select fencing.protect('negotiated', $$'negotiated/' || left('all' || id, 3)$$); "
                 "select fencing.expose_table('negotiated'); "
                 "create function negotiated_empty() returns integer language sql as 'with gone as (delete from public.negotiated returning 1) select count(*)::integer from gone'; "
                 "select fencing.expose_function('negotiated_empty()')")
     api = stack.api()
-    lease = api.take("negotiated/all", ttl_ms=60_000)
+    lease = api.must_acquire("negotiated/all", ttl_ms=60_000)
     insert = [{"insert": "negotiated", "values": {"id": name, "n": 1}} for name in "abcde"]
-    eventually(lambda: api.write(lease, *insert).status == 200, 10, what="the gateway knows the table")
-    api.give_back(lease)
+    eventually(lambda: api.write(lease, *insert).status == 200, 10, goal="the gateway knows the table")
+    api.must_release(lease)
     yield lambda: stack.query("select id, n from negotiated order by id")
     stack.query("select fencing.hide('negotiated'); drop function negotiated_empty(); select fencing.unprotect('negotiated'); drop table negotiated")
 
@@ -58,16 +58,16 @@ WRITES = {
     ({"Range": "0-0"}, 400, "invalid-request", "Range"),
 ])
 @pytest.mark.parametrize("kind", WRITES)
-def test_write_when_a_header_cannot_be_honoured_then_nothing_runs(
+def test_write_with_unsupported_header_runs_nothing(
         api: Api, rows: Callable[[], object], kind: str, headers: dict[str, str], status: int, slug: str, pointer: str) -> None:
-    lease, before = api.take("negotiated/all", wait_ms=5_000), rows()
+    lease, before = api.must_acquire("negotiated/all", wait_ms=5_000), rows()
     method, path, body = WRITES[kind]
     if kind == "write":
         body = {**body, "lease_id": lease["lease_id"]}
     else:
         headers = {**headers, "Fencing-Lease": lease["lease_id"]}
     answer = api.call(method, path, body, headers)
-    api.give_back(lease)
+    api.must_release(lease)
     assert rows() == before, f"changed by {answer}"
     assert pointers_of(answer, status, slug) == [pointer]
 
@@ -78,11 +78,11 @@ def test_write_when_a_header_cannot_be_honoured_then_nothing_runs(
     {"Prefer": "handling=lenient, colour=red, count=planned"},
     {"Accept": f"{SINGLE};q=0.9, */*;q=0.1"},
 ])
-def test_write_when_headers_can_be_honoured_then_it_runs(api: Api, rows: Callable[[], list[tuple[str, int]]], headers: dict[str, str]) -> None:
-    lease = api.take("negotiated/all", wait_ms=5_000)
+def test_write_with_supported_headers_runs(api: Api, rows: Callable[[], list[tuple[str, int]]], headers: dict[str, str]) -> None:
+    lease = api.must_acquire("negotiated/all", wait_ms=5_000)
     ((_, before), *_) = rows()
     answer = api.call("PATCH", "/v1/tables/negotiated?id=eq.a", {"n": before + 1}, {**headers, "Fencing-Lease": lease["lease_id"]})
-    api.give_back(lease)
+    api.must_release(lease)
     assert answer.status in (200, 204) and rows()[0] == ("a", before + 1), answer
 
 
@@ -91,7 +91,7 @@ READS = {"rows": "/v1/tables/inventory", "function": "/v1/rpc/shop_check", "hist
 
 
 @pytest.mark.parametrize("path", READS.values(), ids=READS)
-def test_read_when_a_header_cannot_be_honoured_then_refused(api: Api, path: str) -> None:
+def test_read_with_unsupported_header_is_refused(api: Api, path: str) -> None:
     def refused(headers: dict[str, str], *problem: object) -> bool:
         (name, *_) = headers
         return pointers_of(api.get(path, headers), *problem) == [name]
@@ -99,11 +99,11 @@ def test_read_when_a_header_cannot_be_honoured_then_refused(api: Api, path: str)
     assert refused({"Accept": PLAN}, 406, "not-acceptable")
     assert refused({"Accept-Profile": "other"}, 406, "not-acceptable")
     assert refused({"Prefer": "handling=strict, max-affected=1"})
-    assert api.get(path, {"Prefer": "max-affected=1, colour=red"}).status == 200, "RFC 7240: passed over"
+    assert api.get(path, {"Prefer": "max-affected=1, colour=red"}).status == 200, "RFC 7240: unknown preferences are ignored"
 
 
-def test_preferences_when_in_several_lines_then_all_are_read(api: Api, sku: Sku) -> None:
-    lease = api.take(sku.resource)
+def test_preferences_in_several_lines_are_all_read(api: Api, sku: Sku) -> None:
+    lease = api.must_acquire(sku.resource)
     with api.connection() as connection:
         wire = connection.wire
         wire.putrequest("PATCH", f"/v1/tables/inventory?sku=eq.{sku.name}")
@@ -111,20 +111,20 @@ def test_preferences_when_in_several_lines_then_all_are_read(api: Api, sku: Sku)
                             ("Content-Length", "12"), ("Prefer", "return=minimal"), ("Prefer", "max-affected=1")]:
             wire.putheader(name, value)
         wire.endheaders(b'{"note":"x"}')
-        got = wire.getresponse()
-        answer = Answer(got.status, got.msg, got.read(), 0)
+        response = wire.getresponse()
+        answer = Answer(response.status, response.msg, response.read(), 0)
     assert pointers_of(answer) == ["Prefer"] and sku.row()["note"] is None
 
 
 @pytest.mark.parametrize("call", ["take", "renew", "release"])
-def test_lease_when_the_answer_is_not_accepted_then_unchanged(api: Api, resource: str, call: str) -> None:
+def test_lease_with_unacceptable_answer_is_unchanged(api: Api, resource: str, call: str) -> None:
     headers = {"Accept": "application/xml"}
     if call == "take":
         assert pointers_of(api.call("POST", "/v1/leases", {"resource": resource}, headers), 406, "not-acceptable") == ["Accept"]
-        api.give_back(api.take(resource))
+        api.must_release(api.must_acquire(resource))
         return
-    lease = api.take(resource)
+    lease = api.must_acquire(resource)
     method, path = ("POST", f"{lease_path(lease)}/renew") if call == "renew" else ("DELETE", lease_path(lease))
     assert pointers_of(api.call(method, path, None, headers), 406, "not-acceptable") == ["Accept"]
-    assert api.look(lease).status == 200
-    api.give_back(lease)
+    assert api.read_lease(lease).status == 200
+    api.must_release(lease)

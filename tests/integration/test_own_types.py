@@ -1,4 +1,4 @@
-"""Types of an application and of extensions: named by their schema, compared as their owner means it."""
+"""Types of applications and of extensions: found in their schema, and compared with their own operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL = "members/all"
 
 @pytest.fixture(scope="module")
 def members(stack: Stack) -> Iterator[Api]:
-    """A table with types of two schemas beside its own; texts that don't tell capitals from small letters."""
+    """A table with types of two other schemas, among them citext, which ignores case."""
     stack.query("create schema kinds; create schema \"Own Types\"; create extension citext schema \"Own Types\"; create extension ltree schema \"Own Types\";"
                 "create type kinds.rank as enum ('low', 'high'); create domain kinds.mail as \"Own Types\".citext check (value like '%@%');"
                 "create table members (id integer primary key, name \"Own Types\".citext, mail kinds.mail, rank kinds.rank, path \"Own Types\".ltree);"
@@ -23,20 +23,20 @@ def members(stack: Stack) -> Iterator[Api]:
                 " $$ select name::text || ' is ' || rank::text $$")
     stack.query(f"select fencing.protect('members', $$'{ALL}'::text$$); select fencing.expose_table('members'); select fencing.expose_function('promoted(kinds.rank, \"Own Types\".citext)')")
     api = stack.api()
-    eventually(lambda: api.get("/v1/tables/members").status == 200, 10, what="the gateway knows the table")
+    eventually(lambda: api.get("/v1/tables/members").status == 200, 10, goal="the gateway knows the table")
     yield api
     stack.query("select fencing.hide('members'); select fencing.hide('promoted'); select fencing.unprotect('members'); drop table members; drop schema kinds cascade; drop schema \"Own Types\" cascade")
 
 
 @pytest.fixture
 def lease(stack: Stack, members: Api) -> Iterator[Json]:
-    """With three rows, all in one call."""
-    held = members.take(ALL, wait_ms=10_000)
+    """A lease, with three rows inserted in one call."""
+    held = members.must_acquire(ALL, wait_ms=10_000)
     rows = [{"id": i, "name": name, "mail": f"{name}@X", "rank": "low", "path": f"top.{name}"} for i, name in enumerate(("Ann", "BOB", "cleo"))]
     answer = members.call("POST", "/v1/tables/members", rows, {"Fencing-Lease": held["lease_id"]})
     assert answer.status == 201, answer
     yield held
-    members.wrote(held, {"delete": "members", "where": {"id": {"gte": 0}}})
+    members.must_write(held, {"delete": "members", "where": {"id": {"gte": 0}}})
     members.release(held)
 
 
@@ -51,15 +51,15 @@ def ids(api: Api, query: str) -> str:
     ("name=ilike.B*", "1"), ("mail=eq.bob@x", "1"), ("mail=in.(BOB@X)", "1"), ("or=(name.eq.cleo,mail.eq.ann@x)", "02"), ("rank=eq.low", "012"), ("rank=gt.low", ""), ("path=eq.top.Ann", "0"),
     ("path=gt.top.BOB", "2"),
 ])
-def test_rows_when_filtered_by_a_type_of_an_extension_then_as_psql_finds_them(members: Api, lease: Json, query: str, found: str) -> None:
+def test_rows_filtered_by_extension_type_match_psql(members: Api, lease: Json, query: str, found: str) -> None:
     assert ids(members, query) == found
 
 
-def test_write_when_its_condition_is_on_a_type_of_an_extension_then_as_psql_finds_them(members: Api, lease: Json) -> None:
+def test_write_condition_on_extension_type_matches_psql(members: Api, lease: Json) -> None:
     for where, rows in (({"name": "ann"}, 1), ({"name": {"neq": "ANN"}}, 2), ({"mail": {"in": ["ANN@x", "bob@X"]}}, 2)):
-        assert members.wrote(lease, {"update": "members", "where": where, "set": {"rank": "high"}, "expect_rows": rows})
+        assert members.must_write(lease, {"update": "members", "where": where, "set": {"rank": "high"}, "expect_rows": rows})
     expect_problem(members.write(lease, {"update": "members", "where": {"id": 0}, "set": {"mail": "none"}}), 409, "constraint-violation")
 
 
-def test_function_when_its_arguments_are_of_types_elsewhere_then_served(members: Api, lease: Json) -> None:
+def test_function_with_types_of_other_schemas_is_served(members: Api, lease: Json) -> None:
     assert members.get("/v1/rpc/promoted", rank="high", name="Ann").json() == "Ann is high"

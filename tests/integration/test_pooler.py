@@ -1,4 +1,4 @@
-"""A gateway behind a connection pooler: it says so at its start and goes no further."""
+"""A gateway behind a connection pooler: it detects the pooler at its start, names it and exits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERVER_USER = "postgres"
 
 @pytest.fixture(params=["transaction", "session"])
 def bouncer(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """PgBouncer before the cluster's database; gives the connection string."""
+    """Runs PgBouncer before the cluster's database; yields the connection string."""
     program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin")
     assert program, "pgbouncer is missing: config/install-packages --tests"
     folder, port = make_folder(), processes.free_port()
@@ -50,7 +50,7 @@ auth_type = any
             return False
 
     try:
-        eventually(answers, 20, what=f"PgBouncer answers\n{(folder / 'log').read_text()}")
+        eventually(answers, 20, goal=f"PgBouncer answers\n{(folder / 'log').read_text()}")
         yield conninfo
     finally:
         processes.stop(process)
@@ -58,11 +58,11 @@ auth_type = any
 
 
 @pytest.mark.parametrize("command", ["serve", "check"])
-def test_gateway_when_a_pooler_stands_before_postgresql_then_exit_69_and_it_says_so(cluster: Cluster, bouncer: str, command: str) -> None:
+def test_gateway_behind_pooler_exits_69_with_reason(cluster: Cluster, bouncer: str, command: str) -> None:
     settings = cluster.settings()
     settings["postgres"]["conninfo"] = bouncer
     file = cluster.folder / "pooled.yaml"
     file.write_text(json.dumps(settings))
-    done = cluster.run(command, file, within=30)
+    done = cluster.run(command, file, timeout=30)
     assert done.returncode == UNAVAILABLE, done
     assert "pooler" in done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Proofs: a lease_id from a real gateway opens its own resource under its own token in the database, and nothing else does."""
+"""Proofs: fencing.enter accepts a lease_id from a real gateway for its own resources and token, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.cluster import SIGNING_KEY, Cluster, Gateway
 
 @pytest.fixture(scope="module")
 def gateway(cluster: Cluster) -> Iterator[Gateway]:
-    """Of a cluster whose database demands proofs."""
+    """A gateway of a cluster whose database requires proofs."""
     made = cluster.gateway()
     made.start()
     done = cluster.run("migrate", made.config, "--require-proof")
@@ -22,7 +22,7 @@ def gateway(cluster: Cluster) -> Iterator[Gateway]:
 
 
 def enter(cluster: Cluster, resource: str, token: int, proof: str | None) -> Any:
-    """The fence that was found, or the SQLSTATE."""
+    """Calls fencing.enter and returns the fence that it found, or the SQLSTATE of its error."""
     try:
         return cluster.stack.query("select fencing.enter(%s, %s, %s)", (resource, token, proof), dbname=cluster.database)[0][0]
     except psycopg2.Error as error:
@@ -30,7 +30,7 @@ def enter(cluster: Cluster, resource: str, token: int, proof: str | None) -> Any
         return error.pgcode
 
 
-def test_enter_when_the_lease_id_is_of_a_gateway_then_it_proves_its_own_resources_and_token_only(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+def test_enter_accepts_lease_id_for_its_token_and_resources_only(cluster: Cluster, gateway: Gateway, resource: str) -> None:
     lease = gateway.api.call("POST", "/v1/leases", {"resources": [f"{resource}/b", f"{resource}/a"], "ttl_ms": 2_000, "owner": "who \u00e9\u4e2d"}).json()
     token, proof = lease["fencing_token"], lease["lease_id"]
     for name in lease["resources"]:
@@ -39,25 +39,25 @@ def test_enter_when_the_lease_id_is_of_a_gateway_then_it_proves_its_own_resource
         assert enter(cluster, name, token, None) == "FG401"
         assert enter(cluster, name, token, proof[:-1] + ("A" if proof[-1] != "A" else "B")) == "FG401"
     assert enter(cluster, resource, token, proof) == "FG401"
-    gateway.api.give_back(lease)
+    gateway.api.must_release(lease)
 
 
-def test_enter_when_a_newer_lease_has_written_then_an_older_proof_is_stale(cluster: Cluster, gateway: Gateway, resource: str) -> None:
-    older = gateway.api.take(resource, ttl_ms=2_000)
-    gateway.api.give_back(older)
-    newer = gateway.api.take(resource, ttl_ms=2_000)
+def test_enter_with_older_proof_after_newer_write_is_stale(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+    older = gateway.api.must_acquire(resource, ttl_ms=2_000)
+    gateway.api.must_release(older)
+    newer = gateway.api.must_acquire(resource, ttl_ms=2_000)
     assert enter(cluster, resource, newer["fencing_token"], newer["lease_id"]) in (0, older["fencing_token"])
     assert enter(cluster, resource, older["fencing_token"], older["lease_id"]) == "FG412"
-    gateway.api.give_back(newer)
+    gateway.api.must_release(newer)
 
 
-def test_migrate_when_a_proof_is_asked_for_without_a_configuration_then_it_says_what_is_missing(cluster: Cluster) -> None:
+def test_migrate_require_proof_without_config_exits_64(cluster: Cluster) -> None:
     done = cluster.call("migrate", "--require-proof", "--conninfo", cluster.stack.conninfo(cluster.database))
     assert done.returncode == 64 and "--config" in done.stderr
 
 
-def test_migrate_when_run_again_with_another_key_then_both_keys_prove(cluster: Cluster, gateway: Gateway, resource: str) -> None:
-    lease = gateway.api.take(resource, ttl_ms=2_000)
+def test_migrate_with_another_key_keeps_both_keys(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+    lease = gateway.api.must_acquire(resource, ttl_ms=2_000)
     kept = cluster.key_file.read_text()
     try:
         cluster.key_file.write_text("another-key-" * 4 + "\n")
@@ -67,4 +67,4 @@ def test_migrate_when_run_again_with_another_key_then_both_keys_prove(cluster: C
         cluster.key_file.write_text(kept)
     assert cluster.stack.query("select count(*) from fencing.proof_key", dbname=cluster.database) == [(2,)]
     assert enter(cluster, resource, lease["fencing_token"], lease["lease_id"]) in (0, lease["fencing_token"])
-    gateway.api.release(lease)  # its own time may be over by now
+    gateway.api.release(lease)  # it may have expired by now

@@ -1,4 +1,4 @@
-"""The first minutes: gateway/quickstart, gateway/devstack/demo and config/install-packages, on machines that are not set up as ours."""
+"""gateway/quickstart, gateway/devstack/demo and config/install-packages on machines with other locales and without packages."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ ROOT = processes.repository()
 FOREIGN = {**{name: value for name, value in os.environ.items() if not name.startswith("LC_")}, "LANG": "xx_XX.UTF-8"}
 
 
-def stub(folder: Path, name: str, script: str) -> None:
-    """A program that stands in the place of a real one on the PATH."""
+def write_stub(folder: Path, name: str, script: str) -> None:
+    """Writes a program that replaces a real one on the PATH."""
     program = folder / name
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
 
 
-def test_demo_when_the_locale_is_not_there_then_it_ends_well(stack: Stack) -> None:
+def test_demo_with_missing_locale_succeeds(stack: Stack) -> None:
     warned = subprocess.run(["psql", "--version"], env=FOREIGN, capture_output=True, text=True)
-    assert "locale" in warned.stderr, "psql is expected to warn, or this test shows nothing"
+    assert "locale" in warned.stderr, "psql must warn, else this test checks nothing"
     done = subprocess.run([str(ROOT / "gateway" / "devstack" / "demo"), str(stack.data / "stack.json")], env=FOREIGN, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     refusals = [line for line in done.stdout.splitlines() if line.startswith("psql<")]
@@ -33,10 +33,10 @@ def test_demo_when_the_locale_is_not_there_then_it_ends_well(stack: Stack) -> No
     assert all("locale" not in line for line in refusals)
 
 
-def test_quickstart_when_it_builds_then_steps_and_progress_are_shown(tmp_path: Path) -> None:
-    """With a cmake that compiles nothing, and then fails."""
-    stub(tmp_path, "cmake", 'case $1 in --preset) exit 0;; esac; for n in $(seq 40); do echo "[$n/40] Building CXX object $n"; done; echo no such header; exit 1')
-    stub(tmp_path, "dpkg-query", f'case "$*" in *Provides*) exit 0;; esac; printf installed')
+def test_quickstart_build_shows_steps_and_progress(tmp_path: Path) -> None:
+    """Uses a cmake that prints progress, compiles nothing and fails."""
+    write_stub(tmp_path, "cmake", 'case $1 in --preset) exit 0;; esac; for n in $(seq 40); do echo "[$n/40] Building CXX object $n"; done; echo no such header; exit 1')
+    write_stub(tmp_path, "dpkg-query", f'case "$*" in *Provides*) exit 0;; esac; printf installed')
     env = {**FOREIGN, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run([str(ROOT / "gateway" / "quickstart"), "--once"], env=env, capture_output=True, text=True, timeout=30)
     assert done.returncode == 1 and "no such header" in done.stderr and "The build failed" in done.stderr
@@ -46,26 +46,26 @@ def test_quickstart_when_it_builds_then_steps_and_progress_are_shown(tmp_path: P
     assert counts == [f"{n} of 40 files" for n in range(4, 41, 4)]
 
 
-def test_packages_when_root_is_needed_then_said_before_sudo_asks() -> None:
+def test_packages_that_need_root_are_named_before_sudo() -> None:
     folder = make_folder()
     try:
         for name in ("install-packages", "debian-packages.txt"):
             shutil.copy(ROOT / "config" / name, folder / name)
-        stub(folder, "dpkg-query", "exit 0")
-        stub(folder, "sudo", "echo 'sudo asks'; exit 1")
+        write_stub(folder, "dpkg-query", "exit 0")
+        write_stub(folder, "sudo", "echo 'sudo asks'; exit 1")
         done = subprocess.run([str(folder / "install-packages")], env={"PATH": f"{folder}:/usr/bin:/bin", "LANG": "xx_XX.UTF-8"}, cwd=folder,
                               capture_output=True, text=True, timeout=30, **unprivileged())
     finally:
         shutil.rmtree(folder)
-    words = done.stdout + done.stderr
-    assert done.returncode == 1, words
+    output = done.stdout + done.stderr
+    assert done.returncode == 1, output
     assert done.stdout.splitlines()[0].startswith("Missing Debian packages: ") and "redis-server" in done.stdout.splitlines()[0]
-    assert words.index("needs root") < words.index("sudo asks") if "sudo asks" in words else "could not install" in words
+    assert output.index("needs root") < output.index("sudo asks") if "sudo asks" in output else "could not install" in output
 
 
-def test_comparison_when_packages_are_missing_then_all_are_named(tmp_path: Path) -> None:
+def test_comparison_names_all_missing_packages(tmp_path: Path) -> None:
     (tmp_path / "psycopg2.py").write_text("raise ImportError")
-    stub(tmp_path, "npm", "exit 0")
+    write_stub(tmp_path, "npm", "exit 0")
     done = subprocess.run(["/bin/bash", str(ROOT / "tests" / "bench" / "compare.sh"), str(tmp_path)], capture_output=True, text=True, timeout=30,
                           env={"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)})
     assert done.returncode == 69

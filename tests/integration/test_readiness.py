@@ -1,4 +1,4 @@
-"""Readiness by what a caller needs, and signals that must not end a gateway."""
+"""Readiness for leases and for writes, and signals that must not end a gateway."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ import signal
 import pytest
 from support.api import Api, expect_problem
 from support.cluster import Gateway
-from support.polling import eventually, stays
+from support.polling import eventually, remains
 from support.stack import Stack
 
 
-def ready(api: Api) -> dict[str, int]:
+def readiness(api: Api) -> dict[str, int]:
     return {path: api.get(f"/readyz{path}").status for path in ("", "/leases", "/writes")}
 
 
-def test_readiness_when_postgresql_hangs_then_leases_stay_ready(stack: Stack, api: Api, resource: str) -> None:
+def test_readiness_postgresql_hanging_leases_stay_ready(stack: Stack, api: Api, resource: str) -> None:
     with stack.frozen(stack.postgres_pids()):
-        eventually(lambda: ready(api) == {"": 503, "/leases": 200, "/writes": 503}, 15, what="only leases are ready")
+        eventually(lambda: readiness(api) == {"": 503, "/leases": 200, "/writes": 503}, 15, goal="only leases are ready")
         expect_problem(api.get("/readyz/writes"), 503, "storage-unavailable")
-        api.give_back(api.take(resource))
-    eventually(lambda: set(ready(api).values()) == {200}, 30, what="all of it is ready again")
+        api.must_release(api.must_acquire(resource))
+    eventually(lambda: set(readiness(api).values()) == {200}, 30, goal="everything is ready again")
 
 
-def test_readiness_when_nodes_hang_then_writes_stay_ready(stack: Stack, api: Api) -> None:
+def test_readiness_nodes_hanging_writes_stay_ready(stack: Stack, api: Api) -> None:
     pids = [node["pid"] for node in stack.facts["redis"]]
     with stack.frozen(pids[:3]):
-        eventually(lambda: ready(api) == {"": 503, "/leases": 503, "/writes": 200}, 15, what="only writes are ready")
+        eventually(lambda: readiness(api) == {"": 503, "/leases": 503, "/writes": 200}, 15, goal="only writes are ready")
         assert len(expect_problem(api.get("/readyz/leases"), 503, "no-quorum")["nodes"]) == len(pids)
-    eventually(lambda: set(ready(api).values()) == {200}, 60, what="all of it is ready again")
+    eventually(lambda: set(readiness(api).values()) == {200}, 60, goal="everything is ready again")
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
-def test_gateway_when_signalled_to_reload_then_it_says_so_and_serves_on(gateway: Gateway, resource: str, number: signal.Signals) -> None:
-    lease = gateway.api.take(resource, ttl_ms=2_000)
+def test_gateway_on_reload_signal_logs_and_keeps_serving(gateway: Gateway, resource: str, number: signal.Signals) -> None:
+    lease = gateway.api.must_acquire(resource, ttl_ms=2_000)
     os.kill(gateway.pid, number)
-    eventually(lambda: f"({number.name[3:]}): nothing is reloaded" in gateway.log.read_text(), what="it says what it did")
+    eventually(lambda: f"({number.name[3:]}): nothing is reloaded" in gateway.log.read_text(), goal="the log has the signal")
     assert gateway.api.renew(lease, ttl_ms=2_000).status == 200
     assert gateway.stop() == 0
 
@@ -46,8 +46,8 @@ STOPPING = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGSYS, signal.SIGXCPU, signal.SIGXFSZ}
 
 
-def test_gateway_when_a_signal_means_nothing_to_it_then_it_serves_on(gateway: Gateway, resource: str) -> None:
-    lease = gateway.api.take(resource, ttl_ms=2_000)
+def test_gateway_ignores_meaningless_signals(gateway: Gateway, resource: str) -> None:
+    lease = gateway.api.must_acquire(resource, ttl_ms=2_000)
     for number in sorted(signal.valid_signals() - ENDING - STOPPING - FAULTS):
         os.kill(gateway.pid, number)
         assert gateway.api.get("/healthz").status == 200, number
@@ -55,12 +55,12 @@ def test_gateway_when_a_signal_means_nothing_to_it_then_it_serves_on(gateway: Ga
     assert gateway.stop() == 0
 
 
-def test_dev_when_started_by_nohup_then_a_hangup_does_not_end_it(own_stack: Stack) -> None:
+def test_dev_under_nohup_survives_hangup(own_stack: Stack) -> None:
     own_stack.stop()
     own_stack.prefix = ["nohup"]
     own_stack.start()
     assert own_stack.process is not None
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO):
         own_stack.process.send_signal(number)
-    stays(lambda: own_stack.process.poll() is None and own_stack.api().get("/readyz").status == 200, 1.0)
+    remains(lambda: own_stack.process.poll() is None and own_stack.api().get("/readyz").status == 200, 1.0)
     own_stack.stop()

@@ -1,4 +1,4 @@
-"""config/redis-node.conf: a server started with it lets a gateway work and an operator look, and withholds what can break the promises."""
+"""config/redis-node.conf: gateways can work, operators can inspect, and commands that could break a promise are refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 import redis
 from support import processes
 from support.cluster import Cluster, RedisServer
-from support.cluster import running as running_cluster
 from support.polling import eventually
 from support.stack import Stack
 
@@ -18,14 +17,14 @@ FILE = Path(__file__).resolve().parents[2] / "config" / "redis-node.conf"
 
 
 class ConfiguredServer(RedisServer):
-    """One that is started with the file; only port, folder and passwords are the test's own."""
+    """A server started with the file; the test changes only port, folder and passwords."""
 
     def start(self) -> None:
         text = re.sub(r"(?m)^port .*", f"port {self.port}", FILE.read_text())
         text = text.replace(">CHANGE-ME-TOO", ">of-people").replace(">CHANGE-ME", ">of-gateways")
         (self.folder / "redis.conf").write_text(f"{text}\ndir {self.folder}\n")
         self.process = processes.start(["redis-server", str(self.folder / "redis.conf")], self.folder / "log")
-        eventually(self._has_loaded, 15, what=f"{self.name} answers")
+        eventually(self._has_loaded, 15, goal=f"{self.name} answers")
 
     def client(self, user: str = "operator", password: str = "of-people") -> redis.Redis:
         return redis.Redis("127.0.0.1", self.port, username=user, password=password, decode_responses=True, socket_timeout=5)
@@ -52,33 +51,33 @@ def settings(cluster: Cluster) -> dict:
     return made
 
 
-def test_gateway_when_nodes_use_the_file_then_every_call_works(configured: Cluster, resource: str) -> None:
-    gateway, other = configured.gateway(settings(configured)), configured.gateway(settings(configured))
-    for each in (gateway, other):
+def test_gateway_on_configured_nodes_serves_every_call(configured: Cluster, resource: str) -> None:
+    gateway, other_gateway = configured.gateway(settings(configured)), configured.gateway(settings(configured))
+    for each in (gateway, other_gateway):
         each.start()
-        each.wait_until_whole()
+        each.wait_until_all_vote()
     try:
         api = gateway.api
-        lease = api.take(resource, ttl_ms=2_000, owner="worker")
-        assert api.ask(resource, ttl_ms=2_000, owner="worker").json()["hold_count"] == 2
-        assert api.renew(lease, ttl_ms=2_000).status == api.look(lease).status == 200
+        lease = api.must_acquire(resource, ttl_ms=2_000, owner="worker")
+        assert api.acquire(resource, ttl_ms=2_000, owner="worker").json()["hold_count"] == 2
+        assert api.renew(lease, ttl_ms=2_000).status == api.read_lease(lease).status == 200
         assert [item["resource"] for item in api.get("/v1/leases", resource_prefix=resource).json()["items"]] == [resource]
-        waiter = other.api.begin_ask(resource, ttl_ms=1_000, wait_ms=2_000)
+        waiter = other_gateway.api.begin_acquire(resource, ttl_ms=1_000, wait_ms=2_000)
         for _ in range(2):
             assert api.release(lease).status in (200, 204)
         assert waiter.answer().json()["fencing_token"] > lease["fencing_token"]
         checked = configured.run("check", gateway.config)
         assert checked.returncode == 0, checked.stdout + checked.stderr
         node = configured.nodes[0]
-        for each in (gateway, other):
-            each.wait_until_whole()
+        for each in (gateway, other_gateway):
+            each.wait_until_all_vote()
         node.kill()
         node.start()
-        gateway.wait_until_whole()
-        assert not [entry for one in configured.clients() for entry in one.acl_log() if entry["username"] == "gateway"]
+        gateway.wait_until_all_vote()
+        assert not [entry for client in configured.clients() for entry in client.acl_log() if entry["username"] == "gateway"]
     finally:
         gateway.kill()
-        other.kill()
+        other_gateway.kill()
 
 
 DENIED = [
@@ -103,25 +102,25 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize("command", DENIED)
-def test_operator_when_the_command_can_break_a_promise_then_refused(configured: Cluster, command: str) -> None:
-    words = command.split()
+def test_operator_command_that_breaks_promise_is_refused(configured: Cluster, command: str) -> None:
+    arguments = command.split()
     node = configured.nodes[0]
-    at = len(node.client().acl_log())
+    before = len(node.client().acl_log())
     with pytest.raises((redis.exceptions.NoPermissionError, redis.exceptions.ResponseError)) as refused:
-        node.client().execute_command(*words)
-    said = str(refused.value)
-    # `wrong number` and what the file switches off are told before the rights are looked at.
-    assert "no permissions" in said or "not allowed" in said, said
-    assert node.client().ping() and len(node.client().acl_log()) >= at
+        node.client().execute_command(*arguments)
+    message = str(refused.value)
+    # Errors of arity and commands that the file disables are reported before permissions are checked.
+    assert "no permissions" in message or "not allowed" in message, message
+    assert node.client().ping() and len(node.client().acl_log()) >= before
 
 
 @pytest.mark.parametrize("command", ALLOWED)
-def test_operator_when_the_command_only_looks_then_answered(configured: Cluster, command: str) -> None:
+def test_operator_command_that_only_reads_is_answered(configured: Cluster, command: str) -> None:
     client = redis.Redis("127.0.0.1", configured.nodes[0].port, username="operator", password="of-people", socket_timeout=5)
     client.execute_command(*command.split())
 
 
-def test_operator_when_it_stops_a_node_then_it_comes_back_with_its_data(configured: Cluster) -> None:
+def test_operator_shutdown_keeps_data_of_node(configured: Cluster) -> None:
     node = configured.nodes[4]
     node.client("gateway", "of-gateways").set("fg:token:65535", "7")
     assert node.process is not None
@@ -132,12 +131,12 @@ def test_operator_when_it_stops_a_node_then_it_comes_back_with_its_data(configur
 
 
 @pytest.mark.parametrize("command", ["FLUSHALL", "CONFIG SET maxmemory 1", "REPLICAOF NO ONE", "DEBUG RELOAD", "RENAME fg:token:1 x", "KEYS *", "SET other 1", "GET other", "SHUTDOWN", "ACL WHOAMI", "MIGRATE 127.0.0.1 1 fg:token:1 0 1"])
-def test_gateways_user_when_the_command_is_none_of_its_own_then_refused(configured: Cluster, command: str) -> None:
+def test_gateway_user_is_refused_commands_it_does_not_need(configured: Cluster, command: str) -> None:
     with pytest.raises(redis.exceptions.ResponseError) as refused:
         configured.nodes[0].client("gateway", "of-gateways").execute_command(*command.split())
     assert "no permissions" in str(refused.value) or "not allowed" in str(refused.value), refused.value
 
 
-def test_default_user_when_it_asks_anything_then_refused(configured: Cluster) -> None:
+def test_default_user_is_refused_every_command(configured: Cluster) -> None:
     with pytest.raises(redis.exceptions.AuthenticationError):
         redis.Redis("127.0.0.1", configured.nodes[0].port).ping()

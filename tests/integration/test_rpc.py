@@ -1,4 +1,4 @@
-"""/v1/rpc: functions as guarded writes, and those that change nothing as reads."""
+"""/v1/rpc: functions run as guarded writes, and those that are not volatile as reads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rpc(stack: Stack) -> Iterator[Api]:
         stack.query(definition)
         stack.query(f"select fencing.expose_function('{signature}')")
     api = stack.api()
-    eventually(lambda: api.get("/v1/rpc/rpc_null").status == 200, 10, what="the gateway knows the functions")
+    eventually(lambda: api.get("/v1/rpc/rpc_null").status == 200, 10, goal="the gateway knows the functions")
     yield api
     for signature in FUNCTIONS:
         stack.query(f"select fencing.hide('{signature.split('(')[0]}'); drop function {signature}")
@@ -53,74 +53,74 @@ def call(api: Api, name: str, args: Json = None, lease: Json | None = None) -> A
     ("rpc_list", {"n": 3}, "n=3", b"[1,2,3]"), ("rpc_list", {"n": 0}, "n=0", b"[]"), ("rpc_table", {"n": 1}, "n=1", b'[{"k":1,"word":"w1"}]'), ("rpc_spot", None, "", b'{"x":1,"y":"it\'s"}'),
     ("rpc_null", {}, "", b"null"), ("rpc_words", {"words": ["a,b", None]}, "words={%22a,b%22,NULL}", b'["a,b", null]'),
 ])
-def test_function_when_it_changes_nothing_then_its_value_with_and_without_lease(rpc: Api, resource: str, name: str, args: Json, query: str, value: bytes) -> None:
-    lease = rpc.take(resource)
+def test_function_without_changes_needs_no_lease(rpc: Api, resource: str, name: str, args: Json, query: str, value: bytes) -> None:
+    lease = rpc.must_acquire(resource)
     for answer in (call(rpc, name, args), call(rpc, name, args, lease), rpc.get(f"/v1/rpc/{name}?{query}"), rpc.get(f"/v1/rpc/{name}?{query}", {"Fencing-Lease": lease["lease_id"]})):
         assert (answer.status, answer.body) == (200, value), answer
-    assert rpc.wrote(lease, {"call": name, "args": args or {}})["results"][0]["value"] is not None or value == b"null"
+    assert rpc.must_write(lease, {"call": name, "args": args or {}})["results"][0]["value"] is not None or value == b"null"
 
 
 @pytest.mark.parametrize("name, value", [("rpc_counted_value", b"1"), ("rpc_counted_set", b"[1]"), ("rpc_counted_row", b'[1]')])
-def test_function_when_it_is_read_then_evaluated_once(rpc: Api, resource: str, name: str, value: bytes) -> None:
-    lease = rpc.take(resource)
+def test_function_read_is_evaluated_once(rpc: Api, resource: str, name: str, value: bytes) -> None:
+    lease = rpc.must_acquire(resource)
     for answer in (rpc.get(f"/v1/rpc/{name}"), call(rpc, name), rpc.get(f"/v1/rpc/{name}", {"Fencing-Lease": lease["lease_id"]}), call(rpc, name, lease=lease)):
         assert (answer.status, answer.body) == (200, value), answer
 
 
-def test_set_when_it_has_more_rows_than_are_given_then_content_range_says_how_many_are_here(rpc: Api, resource: str) -> None:
-    for n, rows, told in ((0, 0, "*/*"), (3, 3, "0-2/*"), (1001, 1000, "0-999/*")):
+def test_set_content_range_tells_number_of_rows_sent(rpc: Api, resource: str) -> None:
+    for n, rows, reported in ((0, 0, "*/*"), (3, 3, "0-2/*"), (1001, 1000, "0-999/*")):
         for answer in (rpc.get("/v1/rpc/rpc_list", n=n), call(rpc, "rpc_list", {"n": n})):
-            assert (len(answer.json()), answer.headers["Content-Range"]) == (rows, told), answer.headers.items()
-    whole = call(rpc, "rpc_list", {"n": 1001}, rpc.take(resource))
+            assert (len(answer.json()), answer.headers["Content-Range"]) == (rows, reported), answer.headers.items()
+    whole = call(rpc, "rpc_list", {"n": 1001}, rpc.must_acquire(resource))
     assert (len(whole.json()), whole.headers["Content-Range"]) == (1001, None)
     assert rpc.get("/v1/rpc/rpc_sum", a=1).headers["Content-Range"] is None
 
 
-def test_call_when_it_has_a_query_then_refused_by_name(rpc: Api, resource: str) -> None:
-    """Which GET takes for arguments, and PostgREST for filters."""
-    for headers in ({}, {"Fencing-Lease": rpc.take(resource)["lease_id"]}):
+def test_call_with_query_is_refused_by_name(rpc: Api, resource: str) -> None:
+    """In a query GET has arguments, and PostgREST has filters; POST refuses both."""
+    for headers in ({}, {"Fencing-Lease": rpc.must_acquire(resource)["lease_id"]}):
         assert pointers_of(rpc.call("POST", "/v1/rpc/rpc_list?n=3&limit=1", {"n": 2}, headers)) == ["n", "limit"]
     assert pointers_of(rpc.call("POST", "/v1/writes?then=release", {"operations": [{"call": "rpc_poke"}]})) == ["then"]
 
 
-def test_function_when_it_returns_nothing_then_204(rpc: Api, resource: str) -> None:
-    assert [a.status for a in (call(rpc, "rpc_void"), rpc.get("/v1/rpc/rpc_void"), call(rpc, "rpc_poke", {}, rpc.take(resource)))] == [204, 204, 204]
+def test_function_returning_nothing_204(rpc: Api, resource: str) -> None:
+    assert [a.status for a in (call(rpc, "rpc_void"), rpc.get("/v1/rpc/rpc_void"), call(rpc, "rpc_poke", {}, rpc.must_acquire(resource)))] == [204, 204, 204]
 
 
-def test_function_when_it_may_change_something_then_it_needs_a_lease(rpc: Api) -> None:
+def test_function_that_may_change_something_needs_lease(rpc: Api) -> None:
     expect_problem(call(rpc, "rpc_poke"), 428, "fencing-required")
     expect_problem(rpc.get("/v1/rpc/rpc_poke"), 428, "fencing-required")
     expect_problem(call(rpc, "place_order", {"order_id": 1, "sku": "x", "quantity": 1}), 428, "fencing-required")
 
 
-def test_function_when_it_lies_about_changing_nothing_then_refused(rpc: Api) -> None:
-    """A read is a read-only transaction, whatever the function was declared."""
+def test_function_wrongly_declared_stable_is_refused(rpc: Api) -> None:
+    """A read runs in a read-only transaction, whatever the function is declared as."""
     for answer in (call(rpc, "rpc_liar"), rpc.get("/v1/rpc/rpc_liar")):
         assert "may not change anything" in expect_problem(answer, 422, "unprocessable")["detail"]
 
 
-def test_order_when_placed_by_rpc_then_guarded_and_in_the_history(stack: Stack, rpc: Api, sku: Sku, fresh: Callable[[str], str]) -> None:
-    order = int(fresh("")[1:], 16) % 10**9
+def test_order_placed_by_rpc_is_guarded_and_in_history(stack: Stack, rpc: Api, sku: Sku, unique_name: Callable[[str], str]) -> None:
+    order = int(unique_name("")[1:], 16) % 10**9
     lease = rpc.call("POST", "/v1/leases", {"resources": [f"orders/{order}", sku.resource], "ttl_ms": 20_000}).json()
     answer = call(rpc, "place_order", {"order_id": order, "sku": sku.name, "quantity": 3}, lease)
     assert (answer.status, answer.json(), sku.stock()) == (200, order, 7)
     assert {item["resource"] for item in rpc.history(write_id=answer.headers["Fencing-Write-Id"])} == {f"orders/{order}", sku.resource}
     expect_problem(call(rpc, "place_order", {"order_id": order, "sku": sku.name, "quantity": 3}, lease), 409, "constraint-violation")
-    only_sku = rpc.take(f"orders/{order + 1}")
+    only_sku = rpc.must_acquire(f"orders/{order + 1}")
     expect_problem(call(rpc, "place_order", {"order_id": order + 1, "sku": sku.name, "quantity": 3}, only_sku), 403, "resource-not-covered")
     assert sku.stock() == 7
 
 
-def test_call_when_stale_then_412(rpc: Api, resource: str) -> None:
-    a = rpc.take(resource, ttl_ms=300)
-    b = rpc.take(resource, wait_ms=3_000)
+def test_call_with_stale_token_412(rpc: Api, resource: str) -> None:
+    a = rpc.must_acquire(resource, ttl_ms=300)
+    b = rpc.must_acquire(resource, wait_ms=3_000)
     assert call(rpc, "rpc_poke", {}, b).status == 204
     expect_problem(call(rpc, "rpc_poke", {}, a), 412, "stale-fencing-token")
     expect_problem(rpc.get("/v1/rpc/rpc_null", {"Fencing-Lease": a["lease_id"]}), 412, "stale-fencing-token")
 
 
-def test_call_when_faulty_then_told_by_name(rpc: Api, resource: str) -> None:
-    lease = rpc.take(resource)
+def test_call_with_faults_names_arguments(rpc: Api, resource: str) -> None:
+    lease = rpc.must_acquire(resource)
     for held in (None, lease):
         expect_problem(call(rpc, "nope", {}, held), 404, "not-found")
         assert pointers_of(call(rpc, "rpc_sum", {"a": 1, "c": 2}, held), 422, "unprocessable") == ["/c"]
@@ -133,16 +133,16 @@ def test_call_when_faulty_then_told_by_name(rpc: Api, resource: str) -> None:
     assert pointers_of(rpc.get("/v1/rpc/rpc_sum?b=1&a=x"), 422, "unprocessable") == ["a"]
 
 
-def test_set_when_larger_than_the_limit_then_cut_at_it(rpc: Api) -> None:
+def test_set_above_limit_is_cut(rpc: Api) -> None:
     assert call(rpc, "rpc_list", {"n": 5000}).json() == list(range(1, 1001))
 
 
-def test_argument_when_a_number_then_its_digits_arrive(rpc: Api) -> None:
+def test_argument_number_keeps_its_digits(rpc: Api) -> None:
     answer = rpc.call("POST", "/v1/rpc/rpc_sum", raw=b'{"a": 0, "b": 12345678901234567890.10}')
     assert answer.json() == Decimal("12345678901234567890.10") and answer.body.endswith(b".10")
 
 
-def test_key_when_sent_again_then_the_function_runs_once(stack: Stack, rpc: Api, sku: Sku) -> None:
+def test_key_repeated_runs_function_once(stack: Stack, rpc: Api, sku: Sku) -> None:
     """place_order takes three pieces; called twice under one key, it takes them once."""
     order = 900_000_000 + int(sku.name[-6:], 16)
     lease = rpc.call("POST", "/v1/leases", {"resources": [f"inventory/{sku.name}", f"orders/{order}"], "ttl_ms": 20_000}).json()
@@ -155,13 +155,13 @@ def test_key_when_sent_again_then_the_function_runs_once(stack: Stack, rpc: Api,
     rpc.release(lease)
 
 
-def test_function_when_it_changes_the_session_then_the_next_caller_sees_nothing_of_it(stack: Stack, rpc: Api, resource: str) -> None:
-    """Settings, locks and tables that a function leaves in a pooled connection would turn others' times and answers wrong."""
-    lease = rpc.take(resource)
+def test_function_that_changes_session_is_not_seen_by_next(stack: Stack, rpc: Api, resource: str) -> None:
+    """Settings, locks and temporary tables that a function leaves in a shared connection must not affect later calls."""
+    lease = rpc.must_acquire(resource)
     for name, value in (("TimeZone", "Asia/Tokyo"), ("statement_timeout", "1"), ("search_path", "public"), ("default_transaction_read_only", "on"), ("DateStyle", "German")):
         assert call(rpc, "rpc_leaver", {"name": name, "value": value}).status == 200
         assert call(rpc, "rpc_leaver", {"name": name, "value": value}, lease).status == 200
-    for _ in range(8):  # as many as there are connections for reads, twice
+    for _ in range(8):  # twice the number of connections for reads
         assert call(rpc, "rpc_locker", {}, lease).status == 204
         settings = rpc.get("/v1/rpc/rpc_settings").json()
         assert settings == {"timezone": "UTC", "timeout": "5s", "path": "pg_catalog, pg_temp", "style": "ISO, MDY"}, settings

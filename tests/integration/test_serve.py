@@ -1,4 +1,4 @@
-"""`fencegate serve`, `migrate` and `check`: against servers that run already."""
+"""`fencegate serve`, `migrate` and `check` with servers that run already."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from support import processes
 from support.api import expect_problem
 from support.cluster import SIGNING_KEY, Cluster, Gateway
 from support.polling import eventually
+from support.stack import Stack
 from support.wire import Wire, request
 
 BAD_CONFIG, UNAVAILABLE = 78, 69
@@ -23,10 +24,10 @@ BAD_CONFIG, UNAVAILABLE = 78, 69
 def serve_fails(cluster: Cluster, settings: Any, name: str) -> subprocess.CompletedProcess:
     file = cluster.folder / f"{name}.yaml"
     file.write_text(settings if isinstance(settings, str) else json.dumps(settings))
-    return cluster.run("serve", file, within=30)
+    return cluster.run("serve", file, timeout=30)
 
 
-def test_config_when_it_has_faults_then_all_are_named_with_their_path_and_exit_78(cluster: Cluster) -> None:
+def test_config_with_faults_exits_78_and_names_all_paths(cluster: Cluster) -> None:
     settings = cluster.settings(max_ttl_ms=-5, default_ttl_ms="soon")
     settings["http"]["port"] = 99_999
     settings["http"]["threads"] = 0
@@ -63,7 +64,7 @@ CHANGES: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
 
 
 @pytest.mark.parametrize("path, change", CHANGES, ids=[f"{number}-{path}" for number, (path, _) in enumerate(CHANGES)])
-def test_config_when_one_value_is_wrong_then_its_path_and_exit_78(cluster: Cluster, path: str, change: Callable[[dict[str, Any]], object]) -> None:
+def test_config_with_one_wrong_value_exits_78_and_names_path(cluster: Cluster, path: str, change: Callable[[dict[str, Any]], object]) -> None:
     settings = copy.deepcopy(cluster.settings())
     change(settings)
     done = serve_fails(cluster, settings, "one-fault")
@@ -72,27 +73,27 @@ def test_config_when_one_value_is_wrong_then_its_path_and_exit_78(cluster: Clust
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "http: [", "\x00\x01", "just words"], ids=["empty", "list", "cut", "binary", "words"])
-def test_config_when_it_is_no_mapping_then_exit_78(cluster: Cluster, text: str) -> None:
+def test_config_not_a_mapping_exits_78(cluster: Cluster, text: str) -> None:
     done = serve_fails(cluster, text, "no-mapping")
     assert done.returncode == BAD_CONFIG and done.stderr, done
 
 
-def test_config_when_the_file_is_missing_then_named(cluster: Cluster) -> None:
+def test_config_file_missing_is_named(cluster: Cluster) -> None:
     done = cluster.run("serve", cluster.folder / "there-is-none.yaml")
     assert done.returncode in (64, BAD_CONFIG)
     assert "there-is-none.yaml" in done.stderr
 
 
-def test_gateway_when_told_to_stop_then_exit_0_and_the_port_is_free(cluster: Cluster, gateway: Gateway, resource: str) -> None:
-    gateway.api.take(resource, ttl_ms=1_000)
+def test_stop_exits_0_and_frees_port(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+    gateway.api.must_acquire(resource, ttl_ms=1_000)
     began = time.monotonic()
     assert gateway.stop() == 0
     assert time.monotonic() - began < 5
     assert not processes.accepts(gateway.api.port)
 
 
-def test_gateway_when_stopped_then_what_it_granted_is_in_the_history(cluster: Cluster, gateway: Gateway, resource: str) -> None:
-    """What was in the buffer when it was told to stop is written before it ends."""
+def test_stop_writes_buffered_events_to_history(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+    """Events in the buffer are written before the gateway ends."""
     with gateway.api.connection() as connection:
         for _ in range(200):
             answer = connection.call("POST", "/v1/leases", {"resource": resource, "ttl_ms": 1_000})
@@ -103,9 +104,9 @@ def test_gateway_when_stopped_then_what_it_granted_is_in_the_history(cluster: Cl
     assert counted == [("lease_granted", 200), ("lease_released", 200)]
 
 
-def test_gateway_when_told_to_stop_while_callers_wait_then_they_hear_503_shutting_down(gateway: Gateway, resource: str) -> None:
-    gateway.api.take(resource, ttl_ms=2_000)
-    waiters = [gateway.api.begin_ask(resource, wait_ms=20_000) for _ in range(3)]
+def test_stop_answers_waiting_callers_503_shutting_down(gateway: Gateway, resource: str) -> None:
+    gateway.api.must_acquire(resource, ttl_ms=2_000)
+    waiters = [gateway.api.begin_acquire(resource, wait_ms=20_000) for _ in range(3)]
     waiters[0].join(0.3)
     assert all(waiter.is_alive() for waiter in waiters)
     assert gateway.stop() == 0
@@ -115,7 +116,7 @@ def test_gateway_when_told_to_stop_while_callers_wait_then_they_hear_503_shuttin
         assert int(answer.headers["Retry-After"]) >= 1
 
 
-def test_gateway_when_told_to_stop_while_connections_are_idle_then_it_does_not_wait_for_them(gateway: Gateway) -> None:
+def test_stop_does_not_wait_for_idle_connections(gateway: Gateway) -> None:
     idle = [Wire(gateway.api.host, gateway.api.port) for _ in range(5)]
     idle[0].send(request("GET", "/healthz"))
     assert idle[0].receive().status == 200
@@ -127,7 +128,7 @@ def test_gateway_when_told_to_stop_while_connections_are_idle_then_it_does_not_w
         wire.socket.close()
 
 
-def test_gateway_when_told_to_stop_while_a_request_is_half_sent_then_it_waits_no_longer_than_bounded(gateway: Gateway) -> None:
+def test_stop_waits_bounded_time_for_unfinished_request(gateway: Gateway) -> None:
     with Wire(gateway.api.host, gateway.api.port) as slow:
         slow.send(b"GET /heal")
         began = time.monotonic()
@@ -135,22 +136,22 @@ def test_gateway_when_told_to_stop_while_a_request_is_half_sent_then_it_waits_no
         assert time.monotonic() - began < 10
 
 
-def test_gateway_when_it_starts_before_its_nodes_then_ready_once_they_come(cluster: Cluster, resource: str) -> None:
+def test_start_before_nodes_is_ready_once_they_answer(cluster: Cluster, resource: str) -> None:
     for node in cluster.nodes:
         node.kill()
     gateway = cluster.gateway()
     gateway.start(wait=False)
-    eventually(lambda: gateway.api.get("/healthz").status == 200, 10, what="it is alive")
+    eventually(lambda: gateway.api.get("/healthz").status == 200, 10, goal="it is alive")
     expect_problem(gateway.api.get("/readyz"), 503, "no-quorum")
-    expect_problem(gateway.api.ask(resource), 503, "no-quorum")
+    expect_problem(gateway.api.acquire(resource), 503, "no-quorum")
     for node in cluster.nodes:
         node.start()
     gateway.wait_until_ready()
-    gateway.api.give_back(gateway.api.take(resource, ttl_ms=1_000))
+    gateway.api.must_release(gateway.api.must_acquire(resource, ttl_ms=1_000))
     assert gateway.stop() == 0
 
 
-def test_gateway_when_postgresql_cannot_be_reached_then_exit_69_with_the_cause(cluster: Cluster) -> None:
+def test_start_without_postgresql_exits_69_and_hides_password(cluster: Cluster) -> None:
     settings = cluster.settings()
     settings["postgres"]["conninfo"] = f"host=127.0.0.1 port={processes.free_port()} dbname=x user=x password=never-to-be-shown connect_timeout=2"
     done = serve_fails(cluster, settings, "no-postgres")
@@ -158,7 +159,7 @@ def test_gateway_when_postgresql_cannot_be_reached_then_exit_69_with_the_cause(c
     assert "never-to-be-shown" not in done.stdout + done.stderr
 
 
-def test_gateway_when_the_database_was_not_migrated_then_exit_69_and_it_says_what_to_do(cluster: Cluster) -> None:
+def test_start_without_migration_exits_69_and_names_migrate(cluster: Cluster) -> None:
     settings = cluster.settings()
     settings["postgres"]["conninfo"] = cluster.stack.conninfo("template1")
     done = serve_fails(cluster, settings, "not-migrated")
@@ -171,7 +172,7 @@ def test_gateway_when_the_database_was_not_migrated_then_exit_69_and_it_says_wha
     lambda settings: settings["lease"].update(max_ttl_ms=3_000),
     lambda settings: settings["redis"].update(nodes=settings["redis"]["nodes"][:3]),
 ], ids=["names", "longest-lease", "fewer-nodes"])
-def test_gateway_when_it_disagrees_with_the_cluster_then_it_refuses_to_start(cluster: Cluster, gateway: Gateway, change: Callable[[Any], None]) -> None:
+def test_start_with_settings_unlike_cluster_is_refused(cluster: Cluster, gateway: Gateway, change: Callable[[Any], None]) -> None:
     settings = cluster.settings()
     change(settings)
     done = serve_fails(cluster, settings, "disagrees")
@@ -180,7 +181,7 @@ def test_gateway_when_it_disagrees_with_the_cluster_then_it_refuses_to_start(clu
     assert gateway.api.get("/readyz").status == 200
 
 
-def test_gateway_when_its_port_is_taken_then_it_ends_and_says_so(cluster: Cluster, gateway: Gateway) -> None:
+def test_start_with_port_in_use_ends_and_names_port(cluster: Cluster, gateway: Gateway) -> None:
     settings = cluster.settings()
     settings["http"]["port"] = gateway.api.port
     done = serve_fails(cluster, settings, "port-taken")
@@ -188,28 +189,28 @@ def test_gateway_when_its_port_is_taken_then_it_ends_and_says_so(cluster: Cluste
     assert str(gateway.api.port) in done.stdout + done.stderr
 
 
-def test_node_when_configured_twice_under_two_names_then_it_counts_once(cluster: Cluster) -> None:
-    """Two addresses with one run id are one node: with it counted twice, two servers could be a majority of five."""
+def test_node_configured_under_two_names_counts_once(cluster: Cluster) -> None:
+    """Addresses with one run id are one node: counted three times, one server would be a majority of five."""
     settings = cluster.settings()
     first = settings["redis"]["nodes"][0]
     for node in settings["redis"]["nodes"][:3]:
         node.update(host=first["host"], port=first["port"])
     gateway = cluster.gateway(settings)
     gateway.start(wait=False)
-    eventually(lambda: gateway.process.poll() is not None or gateway.api.get("/healthz").status == 200, 10, what="it ends or is alive")
+    eventually(lambda: gateway.process.poll() is not None or gateway.api.get("/healthz").status == 200, 10, goal="it ends or is alive")
     if gateway.process.poll() is None:
         deadline = time.monotonic() + 2 * cluster.max_ttl_ms / 1000
         while time.monotonic() < deadline:
             assert gateway.api.get("/readyz").status == 503
-            assert gateway.api.ask("test/one-node-thrice").status == 503
+            assert gateway.api.acquire("test/one-node-thrice").status == 503
         gateway.kill()
     else:
         assert gateway.process.returncode in (UNAVAILABLE, BAD_CONFIG)
 
 
-def test_log_when_json_then_every_line_is_and_no_secret_is_in_it(cluster: Cluster, gateway: Gateway, resource: str) -> None:
-    lease = gateway.api.take(resource, ttl_ms=1_000)
-    gateway.api.give_back(lease)
+def test_log_json_has_only_json_lines_and_no_secret(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+    lease = gateway.api.must_acquire(resource, ttl_ms=1_000)
+    gateway.api.must_release(lease)
     gateway.stop()
     text = gateway.log.read_text()
     lines = [json.loads(line) for line in text.splitlines()]
@@ -218,15 +219,15 @@ def test_log_when_json_then_every_line_is_and_no_secret_is_in_it(cluster: Cluste
     assert lease["lease_id"] not in text
 
 
-def test_migrate_when_run_again_then_nothing_is_lost(cluster: Cluster, gateway: Gateway, resource: str) -> None:
-    gateway.api.give_back(gateway.api.take(resource, ttl_ms=1_000))
-    eventually(lambda: len(gateway.api.history(resource=resource)) == 2, what="two events")
+def test_migrate_run_again_loses_nothing(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+    gateway.api.must_release(gateway.api.must_acquire(resource, ttl_ms=1_000))
+    eventually(lambda: len(gateway.api.history(resource=resource)) == 2, goal="two events")
     cluster.migrate()
     assert len(gateway.api.history(resource=resource)) == 2
-    assert gateway.api.take(resource, ttl_ms=1_000)
+    assert gateway.api.must_acquire(resource, ttl_ms=1_000)
 
 
-def test_check_when_all_is_well_then_exit_0_and_every_node_is_named(cluster: Cluster, gateway: Gateway) -> None:
+def test_check_healthy_exits_0_and_names_every_node(cluster: Cluster, gateway: Gateway) -> None:
     done = cluster.run("check", gateway.config)
     assert done.returncode == 0, done
     for node in cluster.nodes:
@@ -234,7 +235,7 @@ def test_check_when_all_is_well_then_exit_0_and_every_node_is_named(cluster: Clu
     assert re.search("postgres", done.stdout, re.IGNORECASE)
 
 
-def test_check_when_a_majority_of_nodes_is_away_then_exit_69_and_they_are_named(cluster: Cluster, gateway: Gateway) -> None:
+def test_check_without_majority_exits_69_and_names_nodes(cluster: Cluster, gateway: Gateway) -> None:
     for node in cluster.nodes[:3]:
         node.kill()
     try:
@@ -248,7 +249,7 @@ def test_check_when_a_majority_of_nodes_is_away_then_exit_69_and_they_are_named(
     gateway.wait_until_ready()
 
 
-def test_check_when_a_check_of_the_guard_is_off_then_exit_69_and_it_is_named(cluster: Cluster, gateway: Gateway, stack: Stack) -> None:
+def test_check_with_disabled_guard_trigger_exits_69_and_names_it(cluster: Cluster, gateway: Gateway, stack: Stack) -> None:
     connection = stack.sql(dbname=cluster.database)
     try:
         connection.cursor().execute("create table watched (id text); select fencing.protect('watched', 'id')")
@@ -257,14 +258,14 @@ def test_check_when_a_check_of_the_guard_is_off_then_exit_69_and_it_is_named(clu
         connection.cursor().execute("alter table watched disable trigger fencing_check_update; grant all on watched to public")
         done = cluster.run("check", gateway.config)
         assert done.returncode == UNAVAILABLE, done
-        for words in ("FAULT guard: public.watched: the trigger fencing_check_update is not always on", "FAULT guard: public.watched: public has the privilege trigger"):
-            assert words in done.stdout, done
+        for message in ("FAULT guard: public.watched: the trigger fencing_check_update is not always on", "FAULT guard: public.watched: public has the privilege trigger"):
+            assert message in done.stdout, done
     finally:
         connection.cursor().execute("select fencing.unprotect('watched'); drop table watched")
         connection.close()
 
 
-def test_migrate_when_done_then_refused_direct_sql_is_in_the_history(cluster: Cluster, gateway: Gateway, stack: Stack) -> None:
+def test_migrate_sets_up_recorder_of_refused_direct_sql(cluster: Cluster, gateway: Gateway, stack: Stack) -> None:
     connection = stack.sql(dbname=cluster.database)
     with connection.cursor() as cursor:
         cursor.execute("create table recorded (id text); select fencing.protect('recorded', $$'recorded/' || id$$)")
@@ -286,7 +287,7 @@ def test_migrate_when_done_then_refused_direct_sql_is_in_the_history(cluster: Cl
     connection.close()
 
 
-def test_check_when_postgresql_is_away_then_exit_69(cluster: Cluster) -> None:
+def test_check_without_postgresql_exits_69(cluster: Cluster) -> None:
     settings = cluster.settings()
     settings["postgres"]["conninfo"] = f"host=127.0.0.1 port={processes.free_port()} dbname=x user=x connect_timeout=2"
     file = cluster.folder / "check.yaml"
@@ -294,7 +295,7 @@ def test_check_when_postgresql_is_away_then_exit_69(cluster: Cluster) -> None:
     assert cluster.run("check", file).returncode == UNAVAILABLE
 
 
-def test_check_when_the_config_is_faulty_then_exit_78(cluster: Cluster) -> None:
+def test_check_with_faulty_config_exits_78(cluster: Cluster) -> None:
     file = cluster.folder / "check-faulty.yaml"
     file.write_text("{}")
     assert cluster.run("check", file).returncode == BAD_CONFIG

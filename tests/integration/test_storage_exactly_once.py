@@ -1,4 +1,4 @@
-"""Hundreds of faults in the middle of commits, under load through two gateways: each write ends in the truth, and only once."""
+"""Hundreds of faults during commits, under load through two gateways: each write is applied at most once and its outcome is reported truly."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import psycopg2
 import pytest
 
 from support.api import Api
-from support.ledger import Writers, judge, open_ledger, slower_than, writing
-from support.polling import eventually, let_pass
+from support.ledger import Writers, check_outcomes, create_ledger, count_slower_than, running_writers
+from support.polling import eventually, pause
 from support.postgres import GATEWAY_ROLE, Site, running_site
-from support.tcp_gate import Gate, Gates, between, gates_before
+from support.tcp_gate import Gate, Gates, random_limits, open_gates
 
 DEADLINE = 3.0
-PLACES = 9  # and two writers each
+PLACES = 9  # with two writers each
 
 
 @pytest.fixture(scope="module")
@@ -27,121 +27,119 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def line(site: Site) -> Iterator[Gates]:
-    """A network of its own for each gateway."""
-    with gates_before([site.server.port, site.server.port]) as made:
+def module_gates(site: Site) -> Iterator[Gates]:
+    """A gate before PostgreSQL for each gateway."""
+    with open_gates([site.server.port, site.server.port]) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def apis(site: Site, line: Gates) -> list[Api]:
+def apis(site: Site, module_gates: Gates) -> list[Api]:
     made = [site.gateway(f"host=127.0.0.1 port={gate.port} dbname={site.server.database} user={GATEWAY_ROLE}", int(1000 * DEADLINE)).api
-            for gate in line.all]
-    open_ledger(site, made)
+            for gate in module_gates.members]
+    create_ledger(site, made)
     return made
 
 
 @pytest.fixture
-def places(fresh: Callable[[str], str]) -> list[str]:
-    return [fresh("place") for _ in range(PLACES)]
+def places(unique_name: Callable[[str], str]) -> list[str]:
+    return [unique_name("place") for _ in range(PLACES)]
 
 
-def survived(site: Site, apis: list[Api], writers: Writers) -> None:
-    tally = judge(site.server, apis, writers.entries())
+def expect_true_outcomes(site: Site, apis: list[Api], writers: Writers) -> None:
+    tally = check_outcomes(site.server, apis, writers.entries())
     print(dict(tally))
     assert tally["applied"] > 100
-    assert all(slower_than(api, "5") == 0 for api in apis), "longer than the deadline of 3 s, and what its end may take"
+    assert all(count_slower_than(api, "5") == 0 for api in apis), "longer than the deadline of 3 s plus the time to end the statement"
 
 
-def test_connections_when_cut_hundreds_of_times_in_the_middle_then_each_write_ends_in_the_truth(
-        site: Site, line: Gates, apis: list[Api], places: list[str]) -> None:
-    """Cut by time, and after some hundred bytes of one direction: a request that PostgreSQL never saw whole, an answer
-    that the gateway never got, COMMIT and its answer among them."""
-    before = sum(gate.cuts for gate in line.all)
+def test_writes_over_cut_connections_have_true_outcomes(site: Site, module_gates: Gates, apis: list[Api], places: list[str]) -> None:
+    """Connections are reset at random times and after some thousand bytes of one direction: in the middle of requests and of replies,
+    among them COMMIT and its reply."""
+    before = sum(gate.cuts for gate in module_gates.members)
 
     def cuts() -> int:
-        return sum(gate.cuts for gate in line.all) - before
+        return sum(gate.cuts for gate in module_gates.members) - before
 
-    with writing(apis, places) as writers:
-        writers.more(3)
+    with running_writers(apis, places) as writers:
+        writers.wait_for_more(3)
         for number in range(40):
-            line.all[number % 2].cut()
-            let_pass(0.03, "writes go on between two faults")
+            module_gates.members[number % 2].cut()
+            pause(0.03, "writes go on between two faults")
         for seed, way in enumerate(["replies", "requests"]):
             target = cuts() + 130
-            for gate in line.all:
-                getattr(gate, way).cut_after = between(3_000, 20_000, seed)
-            while (reached := cuts()) < target:  # however long a busy machine takes for all of them
-                eventually(lambda: cuts() > reached, 25, what=f"{way} are cut")
-            line.heal()
-            writers.more(2)
+            for gate in module_gates.members:
+                getattr(gate, way).cut_after = random_limits(3_000, 20_000, seed)
+            while (reached := cuts()) < target:  # a busy machine may need long for all of them
+                eventually(lambda: cuts() > reached, 25, goal=f"{way} are cut")
+            module_gates.clear_faults()
+            writers.wait_for_more(2)
     assert cuts() >= 300
-    survived(site, apis, writers)
+    expect_true_outcomes(site, apis, writers)
 
 
-def one_answer_lost(gate: Gate) -> None:
-    """What PostgreSQL does, it does; what it answers, nobody hears."""
-    gate.replies.hold = True
-    let_pass(0.02, "PostgreSQL answers meanwhile")
+def lose_one_answer(gate: Gate) -> None:
+    """Delays PostgreSQL's replies and resets the connection, so that the replies are lost."""
+    gate.replies.stalled = True
+    pause(0.02, "PostgreSQL answers meanwhile")
     gate.cut()
-    gate.replies.hold = False
+    gate.replies.stalled = False
 
 
-def test_answers_when_lost_while_the_server_goes_on_then_what_landed_is_called_so(
-        site: Site, line: Gates, apis: list[Api], places: list[str]) -> None:
-    """Here commits do land whose answer is lost: proves that they are found by write_id and neither repeated nor denied."""
-    with writing(apis, places) as writers:
-        writers.more(3)
+def test_writes_with_lost_answers_are_reported_as_applied(site: Site, module_gates: Gates, apis: list[Api], places: list[str]) -> None:
+    """Commits succeed whose reply is lost: they are found by write_id, neither repeated nor reported as failed."""
+    with running_writers(apis, places) as writers:
+        writers.wait_for_more(3)
         for number in range(60):
-            one_answer_lost(line.all[number % 2])
-            let_pass(0.03, "writes go on between two faults")
-        line.heal()
-        writers.more(2)
-    survived(site, apis, writers)
-    said = "".join(gateway.log.read_text() for gateway in site.cluster.gateways)
-    assert "; it landed" in said, "no commit lost its answer: the test did not reach what it is for"
+            lose_one_answer(module_gates.members[number % 2])
+            pause(0.03, "writes go on between two faults")
+        module_gates.clear_faults()
+        writers.wait_for_more(2)
+    expect_true_outcomes(site, apis, writers)
+    log_text = "".join(gateway.log.read_text() for gateway in site.cluster.gateways)
+    assert "; it was committed" in log_text, "no commit lost its reply: the test did not check anything"
 
 
-def test_backends_when_terminated_in_the_middle_then_each_write_ends_in_the_truth(site: Site, apis: list[Api], places: list[str]) -> None:
+def test_writes_on_terminated_backends_have_true_outcomes(site: Site, apis: list[Api], places: list[str]) -> None:
     ended = 0
-    with writing(apis, places) as writers:
-        writers.more(3)
+    with running_writers(apis, places) as writers:
+        writers.wait_for_more(3)
         connection = site.server.sql()
         with connection.cursor() as cursor:
             for _ in range(120):
                 cursor.execute("select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity where application_name = 'fencegate' "
                                "and state <> 'idle' order by random() limit 2) as victims")
                 ended += cursor.fetchone()[0]
-                let_pass(0.02, "writes go on between two faults")
+                pause(0.02, "writes go on between two faults")
         connection.close()
-        writers.more(2)
+        writers.wait_for_more(2)
     assert ended >= 60, ended
-    survived(site, apis, writers)
+    expect_true_outcomes(site, apis, writers)
 
 
 def kill_one_backend(site: Site) -> None:
-    """kill -9: the server throws out everybody and recovers."""
+    """Kills a backend with SIGKILL: the server ends all sessions and recovers."""
     try:
         rows = site.server.query("select pid from pg_stat_activity where application_name = 'fencegate' order by state = 'idle', random() limit 1")
         for (pid,) in rows:
             os.kill(pid, signal.SIGKILL)
     except (psycopg2.OperationalError, ProcessLookupError):
-        pass  # it recovers still
+        pass  # it is still recovering
 
 
-def test_server_when_it_crashes_and_restarts_over_and_over_then_each_write_ends_in_the_truth(site: Site, apis: list[Api], places: list[str]) -> None:
-    """Backends killed with -9, of which each takes the whole server down, and immediate stops, thirty in all."""
+def test_writes_across_server_crashes_have_true_outcomes(site: Site, apis: list[Api], places: list[str]) -> None:
+    """Thirty crashes: backends killed with SIGKILL, which restart the whole server, and immediate shutdowns."""
     chance = random.Random(7)
-    site.server.configure("set fsync = off")  # no disk fails here; recovery is quicker
-    with writing(apis, places) as writers:
-        writers.more(3)
+    site.server.configure("set fsync = off")  # the disk does not fail in this test, and recovery is faster
+    with running_writers(apis, places) as writers:
+        writers.wait_for_more(3)
         for number in range(30):
             if number % 6 == 5:
-                with site.server.away(signal.SIGQUIT):
+                with site.server.stopped(signal.SIGQUIT):
                     pass
             else:
                 kill_one_backend(site)
-            let_pass(0.2 + 0.4 * chance.random(), "the server is up or recovers for a while")
-            eventually(site.server.answers, 15, what="the server is back")
-        writers.more(2)
-    survived(site, apis, writers)
+            pause(0.2 + 0.4 * chance.random(), "the server is up or recovers for a while")
+            eventually(site.server.answers, 15, goal="the server is back")
+        writers.wait_for_more(2)
+    expect_true_outcomes(site, apis, writers)

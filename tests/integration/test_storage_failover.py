@@ -1,4 +1,4 @@
-"""A standby takes over under load: `host=a,b target_session_attrs=read-write`, and no write that was answered is lost."""
+"""A standby takes over under load (`host=a,b target_session_attrs=read-write`), and no answered write is lost."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 from support import processes
 from support.api import Api, expect_problem
-from support.ledger import judge, open_ledger, slower_than, writing
-from support.polling import eventually, let_pass
-from support.postgres import GATEWAY_ROLE, PostgresServer, Site, kept, running_site
+from support.ledger import check_outcomes, create_ledger, count_slower_than, running_writers
+from support.polling import eventually, pause
+from support.postgres import GATEWAY_ROLE, PostgresServer, Site, acquire_for_writes, running_site
 
 DEADLINE = 3.0
 
@@ -27,80 +27,78 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def standby(site: Site) -> Iterator[PostgresServer]:
-    """A synchronous one."""
+    """A synchronous standby of the site's server."""
     made = PostgresServer(site.folder, "two")
     made.copy_from(site.server)
     made.start()
     site.server.configure("set synchronous_standby_names = 'two'")
-    eventually(lambda: site.server.query("select sync_state from pg_stat_replication") == [("sync",)], 10, what="the standby follows")
+    eventually(lambda: site.server.query("select sync_state from pg_stat_replication") == [("sync",)], 10, goal="the standby follows")
     yield made
     made.stop(signal.SIGQUIT)
 
 
 @pytest.fixture(scope="module")
 def apis(site: Site, standby: PostgresServer) -> list[Api]:
-    """The standby stands first: a gateway that took what answers first would end up there."""
+    """Two gateways whose conninfo names the standby first."""
     conninfo = (f"host=127.0.0.1,127.0.0.1 port={standby.port},{site.server.port} dbname={site.server.database} user={GATEWAY_ROLE} "
                 "target_session_attrs=read-write")
     made = [site.gateway(conninfo, int(1000 * DEADLINE)).api for _ in range(2)]
-    open_ledger(site, made)
+    create_ledger(site, made)
     return made
 
 
-def test_commit_when_the_synchronous_standby_is_silent_then_it_is_not_called_a_success(
-        site: Site, standby: PostgresServer, apis: list[Api], fresh: Callable[[str], str]) -> None:
-    """Were the wait ended, the write would be there on the primary alone, and a failover would undo what was answered."""
-    place = fresh("place")
-    lease = kept(apis[0], f"ledger/{place}")
+def test_commit_without_synchronous_standby_is_not_reported(site: Site, standby: PostgresServer, apis: list[Api], unique_name: Callable[[str], str]) -> None:
+    """If the wait for the standby were cancelled, the write would be on the primary only, and a failover would lose it."""
+    place = unique_name("place")
+    lease = acquire_for_writes(apis[0], f"ledger/{place}")
     entry = {"insert": "ledger", "values": {"place": place, "entry": place}}
     with standby.frozen():
-        problem = eventually(lambda: (told := expect_problem(apis[0].write(lease, entry), 503, "storage-unavailable")).get("outcome_unknown") and told, 30,
-                             what="a write comes as far as its commit before its deadline")
-        assert all(slower_than(api, "5") == 0 for api in apis), "longer than the deadline of 3 s, and what its end may take"
+        problem = eventually(lambda: (reported := expect_problem(apis[0].write(lease, entry), 503, "storage-unavailable")).get("outcome_unknown") and reported, 30,
+                             goal="a write reaches its commit before its deadline")
+        assert all(count_slower_than(api, "5") == 0 for api in apis), "longer than the deadline of 3 s plus the time to end the statement"
         alone = apis[0].write(lease, entry, {"call": "place_order", "args": {"order_id": 1, "sku": "none", "quantity": 1}})
         assert alone.status != 200
-    eventually(lambda: len(apis[1].history(write_id=problem["write_id"], event="write_applied")) == 1, 5, what="the history tells that it landed")
-    eventually(lambda: apis[0].write(lease, {"delete": "ledger", "where": {"place": place}}).status == 200, 5, what="it writes again")
+    eventually(lambda: len(apis[1].history(write_id=problem["write_id"], event="write_applied")) == 1, 5, goal="the history has the write")
+    eventually(lambda: apis[0].write(lease, {"delete": "ledger", "where": {"place": place}}).status == 200, 5, goal="it writes again")
 
 
 @contextmanager
 def silent_listeners(ports: list[int]) -> Iterator[None]:
-    """They take connections, and that is all."""
+    """Listens on these ports and accepts connections without answering while the block lasts."""
     made = [socket.create_server(("127.0.0.1", port)) for port in ports]
     try:
         yield
     finally:
-        for one in made:
-            one.close()
+        for listener in made:
+            listener.close()
 
 
-def test_servers_when_all_but_the_last_are_silent_then_that_one_is_found(site: Site, standby: PostgresServer, fresh: Callable[[str], str]) -> None:
-    """Each has libpq's connect_timeout of 2 s; what is spent on the first ones must not count against the last."""
+def test_servers_silent_but_the_last_connects_to_last(site: Site, standby: PostgresServer, unique_name: Callable[[str], str]) -> None:
+    """Each server has libpq's connect_timeout of 2 s; the time for the first ones must not reduce that of the last."""
     silent = [processes.free_port() for _ in range(2)]
     gateway = site.gateway(f"host=127.0.0.1,127.0.0.1,127.0.0.1 port={silent[0]},{silent[1]},{site.server.port} dbname={site.server.database} "
                            f"user={GATEWAY_ROLE} target_session_attrs=read-write")
-    goods = site.goods(fresh("found"))
-    lease = kept(gateway.api, goods.resource)
+    goods = site.create_sku(unique_name("found"))
+    lease = acquire_for_writes(gateway.api, goods.resource)
     with silent_listeners(silent):
         site.server.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", (GATEWAY_ROLE,))
-        eventually(lambda: gateway.api.write(lease, goods.sell()).status == 200, 60, what="the last server is found")
+        eventually(lambda: gateway.api.write(lease, goods.sell()).status == 200, 60, goal="the last server is found")
     gateway.kill()
 
 
-def test_primary_when_it_is_killed_and_the_standby_promoted_under_load_then_nothing_is_lost(
-        site: Site, standby: PostgresServer, apis: list[Api], fresh: Callable[[str], str]) -> None:
-    with writing(apis, [fresh("place") for _ in range(8)]) as writers:
-        writers.more(10)
+def test_failover_under_load_loses_no_write(site: Site, standby: PostgresServer, apis: list[Api], unique_name: Callable[[str], str]) -> None:
+    with running_writers(apis, [unique_name("place") for _ in range(8)]) as writers:
+        writers.wait_for_more(10)
         site.server.stop(signal.SIGKILL)
         before = writers.applied()
-        let_pass(0.5, "the primary is gone, and the standby is not promoted yet")
-        assert eventually(lambda: apis[0].get("/readyz").status == 503, 3, what="a standby is not enough to be ready")
+        pause(0.5, "the primary is gone, and the standby is not promoted yet")
+        assert eventually(lambda: apis[0].get("/readyz").status == 503, 3, goal="a standby is not enough to be ready")
         assert standby.query("select pg_promote()") == [(True,)]
         began = time.monotonic()
-        eventually(lambda: writers.applied() > before, 10, what="the new primary takes writes")
-        writers.more(5)
+        eventually(lambda: writers.applied() > before, 10, goal="the new primary takes writes")
+        writers.wait_for_more(5)
         recovered = time.monotonic() - began
-    tally = judge(standby, apis, writers.entries())
+    tally = check_outcomes(standby, apis, writers.entries())
     print(dict(tally), f"all write {recovered:.2f} s after the promotion")
     assert recovered < 8
     assert all(api.get("/readyz").status == 200 for api in apis)

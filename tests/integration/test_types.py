@@ -1,5 +1,5 @@
-"""Values of every type on their way in by each address and out again: what PostgreSQL holds is what psql would have made of the literal, and
-what was read can be written back."""
+"""Values of every type, written through each path and read again: PostgreSQL stores the same as with psql's literal, and what was read
+can be written back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEASED = "kinds/all"
 
 @dataclass(frozen=True)
 class Kind:
-    """A column's type and values for it: each as the JSON that is sent, and as the literal that psql would be given."""
+    """The type of a column and values for it, each as the JSON that is sent and as the literal for psql."""
 
     type: str
     values: list[tuple[str, str]]
@@ -29,12 +29,12 @@ class Kind:
 
 
 def text(*values: str) -> list[tuple[str, str]]:
-    """Values whose JSON is a string of the very literal."""
+    """Returns values whose JSON is a string of the literal."""
     return [(json.dumps(value), value) for value in values]
 
 
 def digits(*values: str) -> list[tuple[str, str]]:
-    """Numbers."""
+    """Returns values whose JSON is a number with the text of the literal."""
     return [(value, value) for value in values]
 
 
@@ -113,14 +113,14 @@ def kinds(stack: Stack) -> Iterator[Api]:
     stack.query("create table kinds (id text primary key, " + ", ".join(f'"{kind.column}" {kind.type}' for kind in KINDS) + ")")
     stack.query(f"select fencing.protect('kinds', $$'{LEASED}'::text$$); select fencing.expose_table('kinds')")
     api = stack.api()
-    eventually(lambda: api.get("/v1/tables/kinds").status == 200, 10, what="the gateway knows the table")
+    eventually(lambda: api.get("/v1/tables/kinds").status == 200, 10, goal="the gateway knows the table")
     yield api
     stack.query("select fencing.hide('kinds'); select fencing.unprotect('kinds'); drop table kinds; drop domain home; drop type place; drop domain grid, amount, document; drop type mood")
 
 
 @pytest.fixture(scope="module")
 def lease(kinds: Api) -> Iterator[dict[str, str]]:
-    held = kinds.take(LEASED, ttl_ms=60_000)
+    held = kinds.must_acquire(LEASED, ttl_ms=60_000)
     yield held
     kinds.release(held)
 
@@ -138,7 +138,7 @@ def send(api: Api, lease: dict[str, str], method: str, path: str, raw: str) -> A
 
 
 def raw_value(api: Api, column: str, row: str) -> str:
-    """The JSON of one value, to the letter."""
+    """Returns the JSON text of one value."""
     answer = api.get("/v1/tables/kinds", select=column, id=f"eq.{row}")
     assert answer.status == 200, answer
     prefix = f'[{{"{column}":'
@@ -148,7 +148,7 @@ def raw_value(api: Api, column: str, row: str) -> str:
 
 
 @pytest.mark.parametrize("kind, sent, literal", CASES, ids=NAMES)
-def test_value_when_written_by_each_address_then_as_psql_and_back(stack: Stack, kinds: Api, lease: dict[str, str], kind: Kind, sent: str, literal: str) -> None:
+def test_value_written_by_each_path_matches_psql(stack: Stack, kinds: Api, lease: dict[str, str], kind: Kind, sent: str, literal: str) -> None:
     column = kind.column
     send(kinds, lease, "POST", "/v1/tables/kinds", f'{{"id": "posted", "{column}": {sent}}}')
     send(kinds, lease, "POST", "/v1/tables/kinds", f'[{{"id": "row-1", "{column}": {sent}}}, {{"id": "row-2", "{column}": null}}, {{"id": "patched", "{column}": null}}]')
@@ -159,18 +159,18 @@ def test_value_when_written_by_each_address_then_as_psql_and_back(stack: Stack, 
 
     rows = dict(stack.query(f'select id, "{column}"::text from kinds'))
     wanted = None if sent == "null" else stack.query(f"select (%s::{kind.type})::text", (literal,))[0][0]
-    if kind.type == "json" and wanted is not None:  # its text is kept, blanks apart
+    if kind.type == "json" and wanted is not None:  # its text is kept except for white space
         rows, wanted = {name: json.loads(value) for name, value in rows.items()}, json.loads(wanted)
     assert rows == dict.fromkeys(["posted", "row-1", "patched", "written", "row-2"], wanted), f"read as {read}"
     assert (read == "null") == (sent == "null")
 
 
-# PostgreSQL compares none of these with a text.
+# PostgreSQL has no equality of these with a text.
 INCOMPARABLE = ("json", "xml", "point", "box", "public.place", "public.home")
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k.type not in INCOMPARABLE], ids=lambda k: k.column)
-def test_value_when_sought_by_its_text_then_found(stack: Stack, kinds: Api, lease: dict[str, str], kind: Kind) -> None:
+def test_value_is_found_by_its_text(stack: Stack, kinds: Api, lease: dict[str, str], kind: Kind) -> None:
     sent, _ = kind.values[0]
     send(kinds, lease, "POST", "/v1/tables/kinds", f'{{"id": "sought", "{kind.column}": {sent}}}')
     ((stored,),) = stack.query(f'select "{kind.column}"::text from kinds')
@@ -181,7 +181,7 @@ def test_value_when_sought_by_its_text_then_found(stack: Stack, kinds: Api, leas
 @pytest.mark.parametrize("kind, sent", [("character varying(5)", '"abcdef"'), ("smallint", "32768"), ("integer", "1.5"), ("bit(3)", '"1010"'), ("public.amount", "-1"),
                                         ("public.mood", '"glad"'), ("date", '"2026-02-30"'), ("uuid", '"x"'), ("public.place", '{"no": "x"}'), ("integer[]", '[{"a": 1}]')])
 @pytest.mark.parametrize("rows", [1, 2])
-def test_value_when_it_does_not_fit_then_refused_and_never_cut(stack: Stack, kinds: Api, lease: dict[str, str], kind: str, sent: str, rows: int) -> None:
+def test_value_that_does_not_fit_is_refused_not_cut(stack: Stack, kinds: Api, lease: dict[str, str], kind: str, sent: str, rows: int) -> None:
     column = Kind(kind, []).column
     body = ", ".join(f'{{"id": "bad-{i}", "{column}": {sent}}}' for i in range(rows))
     answer = kinds.call("POST", "/v1/tables/kinds", raw=f"[{body}]".encode(), headers={"Fencing-Lease": lease["lease_id"]})
@@ -190,8 +190,8 @@ def test_value_when_it_does_not_fit_then_refused_and_never_cut(stack: Stack, kin
 
 
 @pytest.mark.parametrize("added, total", [("-2.50", "10.00"), ('"-2.50"', "10.00"), ("0", "12.50")])
-def test_sum_when_the_type_is_a_domain_then_its_check_is_of_the_sum(kinds: Api, lease: dict[str, str], added: str, total: str) -> None:
-    """What is added need not be a value of the domain."""
+def test_sum_in_domain_column_is_checked_as_sum(kinds: Api, lease: dict[str, str], added: str, total: str) -> None:
+    """The added value need not be a value of the domain."""
     send(kinds, lease, "POST", "/v1/tables/kinds", '{"id": "sum", "public_amount": 12.50}')
     add = f'{{"operations": [{{"update": "kinds", "where": {{"id": "sum"}}, "add": {{"public_amount": {added}}}}}]}}'
     send(kinds, lease, "POST", "/v1/writes", add)

@@ -1,4 +1,4 @@
-"""`fencegate verify`: a true history is proved; one that was tampered with is broken, and the row that breaks it is named."""
+"""`fencegate verify`: a history without faults is proved; in one that was changed, the row that breaks a promise is named."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import pytest
 from support import processes
 from support.api import Api, expect_problem
 from support.polling import eventually
-from support.shop import Sku, stock_up
+from support.shop import Sku, create_sku
 from support.stack import Stack
 
 
 def verify(conninfo: str, *arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run([str(processes.fencegate_binary()), "verify", "--conninfo", conninfo, *arguments], stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=120, preexec_fn=processes.ended_with_parent)
+                          capture_output=True, text=True, timeout=120, preexec_fn=processes.terminate_with_parent)
 
 
 @dataclass
 class History:
-    """A database of its own in which three leases lived: tokens 10, 20 and 30 of `a/1`."""
+    """A database with the history of three leases: tokens 10, 20 and 30 of `a/1`."""
 
     stack: Stack
     name: str
@@ -33,13 +33,13 @@ class History:
         return self.stack.query(statement, arguments, dbname=self.name)
 
     def tamper(self, statement: str) -> None:
-        """As the owner, whom the triggers do not stop for long."""
+        """Changes the history as the owner, who can disable its triggers."""
         leaves = [leaf for (leaf,) in self.query("select inhrelid::regclass::text from pg_inherits where inhparent = 'fencing.history'::regclass")]
         for leaf in leaves:
             self.query(f"alter table {leaf} disable trigger history_append_only")
         self.query(statement)
 
-    def judge(self, *arguments: str) -> dict[str, Any]:
+    def verify(self, *arguments: str) -> dict[str, Any]:
         done = verify(self.stack.conninfo(self.name), "--json", *arguments)
         assert done.returncode in (0, 1), done.stdout + done.stderr
         report = json.loads(done.stdout)
@@ -50,7 +50,7 @@ class History:
         return self.query("select id from fencing.history where event = %s and fencing_token = %s order by id", (event, token))[number][0]
 
 
-LIFE = """
+EVENTS = """
 do $$
 declare
   t timestamptz := now() - interval '1 hour';
@@ -75,61 +75,61 @@ $$;
 
 
 @pytest.fixture(scope="module")
-def lived(stack: Stack) -> Iterator[str]:
-    """A database to make copies of."""
+def filled_database(stack: Stack) -> Iterator[str]:
+    """A template database with a history."""
     name = f"lived_{uuid.uuid4().hex[:8]}"
     stack.query(f"create database {name}")
     subprocess.run([str(processes.fencegate_binary()), "migrate", "--conninfo", stack.conninfo(name)], check=True, capture_output=True, timeout=60)
-    stack.query(LIFE, dbname=name)
+    stack.query(EVENTS, dbname=name)
     yield name
     stack.query(f"drop database {name} with (force)")
 
 
 @pytest.fixture
-def history(stack: Stack, lived: str) -> Iterator[History]:
-    made = History(stack, f"verify_{uuid.uuid4().hex[:8]}")
-    stack.query(f"create database {made.name} template {lived}")
-    yield made
-    stack.query(f"drop database {made.name} with (force)")
+def history(stack: Stack, filled_database: str) -> Iterator[History]:
+    history_copy = History(stack, f"verify_{uuid.uuid4().hex[:8]}")
+    stack.query(f"create database {history_copy.name} template {filled_database}")
+    yield history_copy
+    stack.query(f"drop database {history_copy.name} with (force)")
 
 
-def test_history_when_true_then_proved_and_counted(history: History) -> None:
-    report = history.judge()
+def test_history_without_fault_is_proved_and_counted(history: History) -> None:
+    report = history.verify()
     assert report["verdict"] == "proved", report
     assert {name: report[name] for name in ("rows", "resources", "grants", "renewals", "ends", "writes", "refusals", "fences", "repairs", "overlaps")} == {
         "rows": 21, "resources": 1, "grants": 3, "renewals": 3, "ends": 3, "writes": 9, "refusals": 2, "fences": 1, "repairs": 0, "overlaps": 0}
 
 
-def test_history_when_it_was_lived_then_proved(stack: Stack, api: Api, sku: Sku) -> None:
-    """By the gateway, with a stale holder, a seal, a taken lease and a repaired fence."""
-    first = api.take(sku.resource, ttl_ms=1_000)
-    api.wrote(first, sku.sell())
-    second = api.take(sku.resource, wait_ms=3_000)
-    api.wrote(second, sku.sell())
+def test_history_made_by_gateway_is_proved(stack: Stack, api: Api, sku: Sku) -> None:
+    """The gateway wrote it, with a stale holder, a revoked lease and a repaired fence."""
+    first = api.must_acquire(sku.resource, ttl_ms=1_000)
+    api.must_write(first, sku.sell())
+    second = api.must_acquire(sku.resource, wait_ms=3_000)
+    api.must_write(second, sku.sell())
     expect_problem(api.write(first, sku.sell()), 412, "stale-fencing-token")
     path = f"/v1/resources/{sku.resource.replace('/', '%2F')}"
     assert api.call("DELETE", f"{path}/lease", {"reason": "a test"}).status == 204
     expect_problem(api.write(second, sku.sell()), 412, "stale-fencing-token")
     assert api.call("POST", f"{path}/fence", {"reason": "a test", "last_fencing_token": 1}).status == 200
-    api.wrote(second, sku.sell())
-    third = api.take(sku.resource)
-    api.wrote(third, sku.sell())
+    api.must_write(second, sku.sell())
+    third = api.must_acquire(sku.resource)
+    api.must_write(third, sku.sell())
     done = verify(stack.conninfo(), "--json", "--resource-prefix", sku.resource)
     report = json.loads(done.stdout)
     assert (done.returncode, report["verdict"]) == (0, "proved"), done.stdout
     assert (report["writes"], report["refusals"], report["repairs"], report["missing_grants"]) == (4, 2, 1, 0)
 
 
-def test_refusals_when_for_other_reasons_than_staleness_then_proved(stack: Stack, api: Api, sku: Sku, fresh: Callable[[str], str]) -> None:
-    """Rows of another resource, and functions that raise the guard's own codes."""
-    lease = api.take(sku.resource)
-    api.wrote(lease, sku.sell())
-    expect_problem(api.write(lease, stock_up(stack, fresh("sku")).sell()), 403, "resource-not-covered")
+def test_refusals_for_other_reasons_than_staleness_are_proved(stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str]) -> None:
+    """Writes of an uncovered row, and functions that raise the guard's SQLSTATEs."""
+    lease = api.must_acquire(sku.resource)
+    api.must_write(lease, sku.sell())
+    expect_problem(api.write(lease, create_sku(stack, unique_name("sku")).sell()), 403, "resource-not-covered")
     for code in ("FG412", "FG403", "FG500"):
         name = f"raises_{code.lower()}"
         stack.query(f"create or replace function {name}() returns void language plpgsql as $$ begin raise exception 'no' using errcode = '{code}'; end $$; "
                     f"grant execute on function {name}() to fencing_gateway; select fencing.expose_function('{name}()')")
-        eventually(lambda: b"is exposed" not in api.write(lease, {"call": name, "args": {}}).body, what="the gateway knows the function")
+        eventually(lambda: b"is exposed" not in api.write(lease, {"call": name, "args": {}}).body, goal="the gateway knows the function")
     rows = stack.query("select detail ->> 'sqlstate' from fencing.history where resource = %s and event = 'write_rejected' and fencing_token is not null", (sku.resource,))
     assert {code for (code,) in rows} == {"FG403", "FG412", "FG500"}
     done = verify(stack.conninfo(), "--json", "--resource-prefix", sku.resource)
@@ -137,217 +137,217 @@ def test_refusals_when_for_other_reasons_than_staleness_then_proved(stack: Stack
     assert (done.returncode, report["verdict"], report["refusals"]) == (0, "proved", 0), done.stdout
 
 
-def named(report: dict[str, Any]) -> list[tuple[str, int]]:
+def findings_of(report: dict[str, Any]) -> list[tuple[str, int]]:
     return [(finding["promise"], finding["id"]) for finding in report["findings"]]
 
 
-def test_tokens_when_they_fall_from_grant_to_grant_then_a(history: History) -> None:
+def test_tokens_that_fall_between_grants_break_a(history: History) -> None:
     row = history.row("lease_granted", 30)
     history.tamper(f"update fencing.history set fencing_token = 15 where id = {row}")
-    assert ("a", row) in named(history.judge("--allow-missing-grants"))
+    assert ("a", row) in findings_of(history.verify("--allow-missing-grants"))
 
 
-def test_token_when_granted_twice_then_a(history: History) -> None:
+def test_token_granted_twice_breaks_a(history: History) -> None:
     row = history.row("lease_granted", 30)
     history.tamper(f"update fencing.history set fencing_token = 20 where id = {row}")
-    assert ("a", row) in named(history.judge("--allow-missing-grants"))
+    assert ("a", row) in findings_of(history.verify("--allow-missing-grants"))
 
 
-def test_write_when_its_token_was_never_granted_then_b(history: History) -> None:
+def test_write_under_token_never_granted_breaks_b(history: History) -> None:
     row = history.row("write_applied", 20)
     history.tamper("delete from fencing.history where event = 'lease_granted' and fencing_token = 20")
-    report = history.judge()
-    assert named(report) == [("b", row)] and report["missing_grants"] == 1
-    assert history.judge("--allow-missing-grants")["verdict"] == "proved"
+    report = history.verify()
+    assert findings_of(report) == [("b", row)] and report["missing_grants"] == 1
+    assert history.verify("--allow-missing-grants")["verdict"] == "proved"
 
 
-def test_write_when_its_token_is_of_another_issuer_then_proved(history: History) -> None:
+def test_write_under_token_of_another_issuer_is_proved(history: History) -> None:
     history.query("select fencing.begin_write('{zk/1}', 77, gen_random_uuid(), 'o', 'p', null, '{\"bare_token\": true}')")
-    report = history.judge()
+    report = history.verify()
     assert (report["verdict"], report["bare_writes"]) == ("proved", 1)
 
 
-def test_write_when_accepted_below_an_earlier_one_then_b(history: History) -> None:
+def test_write_below_earlier_one_breaks_b(history: History) -> None:
     row = history.row("write_applied", 20, 2)
     history.tamper(f"update fencing.history set fencing_token = 10, last_fencing_token = 10 where id = {row}")
-    assert named(history.judge()) == [("b", row)]
+    assert findings_of(history.verify()) == [("b", row)]
 
 
-def test_write_when_accepted_before_its_grant_then_b(history: History) -> None:
+def test_write_before_its_grant_breaks_b(history: History) -> None:
     row = history.row("lease_granted", 30)
     history.tamper(f"update fencing.history set at = now() + interval '10 minutes' where id = {row}")
     first = history.row("write_applied", 30)
-    assert named(history.judge("--to", "tomorrow"))[0] == ("b", first)
+    assert findings_of(history.verify("--to", "tomorrow"))[0] == ("b", first)
 
 
-def test_leases_when_they_overlap_and_the_older_writes_after_the_newer_then_c(history: History) -> None:
-    """Overlapping alone breaks nothing: the guard is there for it."""
+def test_write_of_older_lease_after_newer_breaks_c(history: History) -> None:
+    """Overlapping leases alone break no promise: the guard handles them."""
     history.tamper(f"""update fencing.history set detail = '{{"ttl_ms": 3600000}}' where event like 'lease_renewed' and fencing_token = 10;
                        update fencing.history set at = at + interval '50 minutes' where event = 'lease_released' and fencing_token = 10""")
-    report = history.judge()
+    report = history.verify()
     assert (report["verdict"], report["overlaps"]) == ("proved", 1)
     row = history.row("write_applied", 20, 1)
     history.tamper(f"update fencing.history set fencing_token = 10, last_fencing_token = 10 where id = {row}")
-    assert named(history.judge()) == [("c", row)]
+    assert findings_of(history.verify()) == [("c", row)]
 
 
 @pytest.mark.parametrize("change", ["fencing_token = 25", "fencing_token = 20", "last_fencing_token = null"])
-def test_refusal_when_the_fence_was_not_higher_then_d(history: History, change: str) -> None:
+def test_refusal_without_higher_fence_breaks_d(history: History, change: str) -> None:
     row = history.row("write_rejected", 10)
     history.tamper(f"update fencing.history set {change} where id = {row}")
-    assert named(history.judge()) == [("d", row)]
+    assert findings_of(history.verify()) == [("d", row)]
 
 
-def test_refusal_when_a_lower_token_was_accepted_behind_it_then_b(history: History) -> None:
-    """The guard refuses by what is committed, so that one of the two was wrong."""
+def test_lower_token_accepted_after_refusal_breaks_b(history: History) -> None:
+    """The guard refuses by committed fences, so that either the refusal or the later write is wrong."""
     row = history.row("write_rejected", 10)
     history.tamper(f"update fencing.history set last_fencing_token = 33 where id = {row}")
-    first = next(finding for finding in history.judge()["findings"] if finding["id"] == history.row("write_applied", 30))
+    first = next(finding for finding in history.verify()["findings"] if finding["id"] == history.row("write_applied", 30))
     assert first["promise"] == "b" and f"row {row} had raised the fence to 33" in first["detail"]
 
 
-def test_refusal_when_by_a_fence_that_is_lower_now_then_e(history: History) -> None:
+def test_refusal_by_fence_that_is_lower_now_breaks_e(history: History) -> None:
     history.query("select fencing.begin_write('{a/1}', 30, gen_random_uuid(), 'o', 'p', null, null)")
     row = history.row("write_rejected", 30)
     history.tamper(f"update fencing.history set last_fencing_token = 99 where id = {row}")
-    assert named(history.judge()) == [("e", row)]
+    assert findings_of(history.verify()) == [("e", row)]
 
 
-def test_fence_when_it_falls_without_a_repair_then_e(history: History) -> None:
+def test_fence_that_falls_without_repair_breaks_e(history: History) -> None:
     history.query("select fencing.repair_fence('a/1', 12, 'op', null, 'by mistake too high')")
-    assert history.judge()["verdict"] == "proved"
+    assert history.verify()["verdict"] == "proved"
     row = history.row("fence_raised", 12)
     history.tamper(f"update fencing.history set detail = detail - 'repair' where id = {row}")
-    assert ("e", row) in named(history.judge())
+    assert ("e", row) in findings_of(history.verify())
 
 
-def test_repair_when_without_a_reason_then_e(history: History) -> None:
+def test_repair_without_reason_breaks_e(history: History) -> None:
     history.query("select fencing.repair_fence('a/1', 12, 'op', null, 'by mistake too high')")
     row = history.row("fence_raised", 12)
     history.tamper(f"update fencing.history set detail = detail - 'reason' where id = {row}")
-    assert named(history.judge()) == [("e", row)]
+    assert findings_of(history.verify()) == [("e", row)]
 
 
-def test_fence_when_lowered_behind_the_history_then_e(history: History) -> None:
+def test_fence_lowered_without_history_breaks_e(history: History) -> None:
     history.query("update fencing.guard set last_fencing_token = 12")
-    assert named(history.judge()) == [("e", history.row("fence_raised", 31))]
+    assert findings_of(history.verify()) == [("e", history.row("fence_raised", 31))]
 
 
-def test_write_when_the_newest_is_missing_then_e(history: History) -> None:
-    """Nothing behind it says so but the fence."""
+def test_newest_write_missing_breaks_e(history: History) -> None:
+    """Only the fence shows that the newest event is missing."""
     history.query("select fencing.begin_write('{a/1}', 40, gen_random_uuid(), 'o', 'p', null, '{\"bare_token\": true}')")
-    assert history.judge()["verdict"] == "proved"
+    assert history.verify()["verdict"] == "proved"
     history.tamper("delete from fencing.history where event = 'write_applied' and fencing_token = 40")
-    assert named(history.judge()) == named(history.judge("--to", "tomorrow")) == [("e", history.row("fence_raised", 31))]
+    assert findings_of(history.verify()) == findings_of(history.verify("--to", "tomorrow")) == [("e", history.row("fence_raised", 31))]
 
 
 @pytest.mark.parametrize("event, promise", [("lease_granted", "a"), ("write_applied", "b"), ("fence_raised", "e")])
-def test_row_when_its_resource_was_taken_away_then_named(history: History, event: str, promise: str) -> None:
+def test_row_without_resource_is_named(history: History, event: str, promise: str) -> None:
     row = history.query("select max(id) from fencing.history where event = %s", (event,))[0][0]
     history.tamper(f"update fencing.history set resource = null where id = {row}")
-    assert (promise, row) in named(history.judge("--allow-missing-grants"))
+    assert (promise, row) in findings_of(history.verify("--allow-missing-grants"))
 
 
-def test_row_when_its_resource_is_no_name_then_judged_all_the_same(history: History) -> None:
+def test_row_with_invalid_resource_is_still_checked(history: History) -> None:
     history.query("""insert into fencing.history (event, resource, fencing_token, last_fencing_token)
                      select 'write_applied', 'ü/1', n, n from unnest(array[9, 8]) as t (n)""")
-    assert "although row" in str(history.judge("--allow-missing-grants")["findings"])
+    assert "although row" in str(history.verify("--allow-missing-grants")["findings"])
 
 
 @pytest.mark.parametrize("at", ["infinity", "tomorrow"])
-def test_write_when_it_was_moved_into_the_future_then_b(history: History, at: str) -> None:
+def test_write_moved_into_future_breaks_b(history: History, at: str) -> None:
     row = history.row("write_applied", 20, 1)
     history.tamper(f"update fencing.history set at = '{at}', fencing_token = 3 where id = {row}")
-    assert named(history.judge()) == [("b", row)]
-    assert history.judge("--resource-prefix", "b/")["verdict"] == "proved"
+    assert findings_of(history.verify()) == [("b", row)]
+    assert history.verify("--resource-prefix", "b/")["verdict"] == "proved"
 
 
-def test_write_when_it_was_moved_before_all_time_then_b(history: History) -> None:
+def test_write_moved_before_all_time_breaks_b(history: History) -> None:
     row = history.row("write_applied", 20, 1)
     history.tamper(f"update fencing.history set at = '-infinity' where id = {row}")
-    assert ("b", row) in named(history.judge())
+    assert ("b", row) in findings_of(history.verify())
 
 
 @pytest.mark.parametrize("ttl", ["10.5", "1e300", "-1e300", '"long"'])
-def test_lease_when_its_ttl_is_no_integer_then_the_rest_is_still_judged(history: History, ttl: str) -> None:
+def test_lease_with_ttl_not_integer_leaves_rest_checked(history: History, ttl: str) -> None:
     history.tamper(f"""update fencing.history set detail = '{{"ttl_ms": {ttl}}}' where event = 'lease_granted' and fencing_token = 10""")
-    assert history.judge()["verdict"] == "proved"
+    assert history.verify()["verdict"] == "proved"
 
 
-def test_refusal_when_by_a_fence_that_had_been_higher_then_e(history: History) -> None:
+def test_refusal_by_fence_below_earlier_one_breaks_e(history: History) -> None:
     row = history.row("write_rejected", 20)
     history.tamper(f"update fencing.history set fencing_token = 3, last_fencing_token = 4 where id = {row}")
-    assert named(history.judge()) == [("e", row)]
+    assert findings_of(history.verify()) == [("e", row)]
 
 
-def test_direct_sql_when_its_token_is_of_no_gateway_then_proved_and_counted(history: History) -> None:
+def test_direct_sql_with_token_of_no_gateway_is_counted(history: History) -> None:
     history.query("select fencing.enter('a/1', 90)")
     history.query("select fencing.begin_write('{a/1}', 30, gen_random_uuid(), 'o', 'p', null, null)")
-    report = history.judge()
+    report = history.verify()
     assert (report["verdict"], report["direct_writes"], report["missing_grants"], report["raised_by_direct_sql"]) == ("proved", 1, 0, 0)
 
 
-def test_direct_sql_when_accepted_below_the_fence_then_b(history: History) -> None:
+def test_direct_sql_accepted_below_fence_breaks_b(history: History) -> None:
     history.query("select fencing.enter('a/1', 90)")
     row = history.row("write_applied", 90)
     history.tamper(f"update fencing.history set fencing_token = 12, last_fencing_token = 12 where id = {row}")
-    assert named(history.judge()) == [("b", row)]
+    assert findings_of(history.verify()) == [("b", row)]
 
 
-def test_direct_sql_when_its_fence_was_lowered_behind_the_history_then_e(history: History) -> None:
+def test_direct_sql_fence_lowered_without_history_breaks_e(history: History) -> None:
     history.query("select fencing.enter('a/1', 90)")
     history.query("update fencing.guard set last_fencing_token = 31")
-    assert named(history.judge()) == [("e", history.row("write_applied", 90))]
+    assert findings_of(history.verify()) == [("e", history.row("write_applied", 90))]
 
 
-def test_direct_sql_of_an_older_schema_when_it_raised_the_fence_then_refusals_by_it_are_right(history: History) -> None:
-    """Without a row for what enter let in."""
+def test_direct_sql_of_older_schema_explains_refusals(history: History) -> None:
+    """The older schema recorded no event for a write that enter admitted."""
     history.query("select fencing.enter('a/1', 90)")
     history.query("select fencing.begin_write('{a/1}', 30, gen_random_uuid(), 'o', 'p', null, null)")
     history.tamper("delete from fencing.history where event = 'write_applied' and fencing_token = 90")
-    report = history.judge()
+    report = history.verify()
     assert (report["verdict"], report["raised_by_direct_sql"]) == ("proved", 1)
 
 
-def test_refusal_when_by_a_fence_that_was_never_committed_then_proved(history: History) -> None:
-    """A direct transaction that refuses itself; its refusal outlives it through the recorder."""
+def test_refusal_by_uncommitted_fence_is_proved(history: History) -> None:
+    """A transaction of direct SQL raises the fence and is then refused by it; the recorder keeps the refusal although the transaction rolls back."""
     history.query("select fencing.set_up_recorder()")
     with pytest.raises(psycopg2.Error) as refused:
         history.query("do $$ begin perform fencing.enter('a/1', 90); perform fencing.enter('a/1', 91); perform fencing.enter('a/1', 90); end $$")
     assert refused.value.pgcode == "FG412"
     assert history.query("select last_fencing_token from fencing.history where event = 'write_rejected' and fencing_token = 90") == [(91,)]
-    assert history.judge()["verdict"] == "proved"
+    assert history.verify()["verdict"] == "proved"
     history.query("select fencing.begin_write('{a/1}', 40, gen_random_uuid(), 'o', 'p', null, '{\"bare_token\": true}')")
-    assert history.judge()["verdict"] == "proved"
+    assert history.verify()["verdict"] == "proved"
 
 
-def test_findings_when_very_many_then_a_thousand_named_and_the_rest_counted(history: History) -> None:
+def test_findings_above_1000_are_counted_only(history: History) -> None:
     history.query("""insert into fencing.history (event, resource, fencing_token, last_fencing_token)
                      select 'write_rejected', 'a/1', 40, 31 from generate_series(1, 1200)""")
-    report = history.judge()
+    report = history.verify()
     assert (report["broken"], len(report["findings"]), report["findings_left_out"]) == (1_200, 1_000, 200)
     page = verify(history.stack.conninfo(history.name)).stdout
     assert page.count("(d): ") == 6 and "and 1194 more" in page
 
 
-def test_rows_when_many_resources_and_a_clock_that_steps_back_then_still_in_order(history: History) -> None:
-    """More than one chunk; times of writes that go back and forth by milliseconds do not change the order of their commits."""
+def test_rows_with_unsteady_clock_keep_order(history: History) -> None:
+    """The history has more than one chunk; times of writes that vary by milliseconds do not change the order of commits."""
     history.query("""
         insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, detail)
         select now() - interval '2 hours' + n * interval '1 ms' - (n %% 7) * interval '5 ms', case n %% 10 when 0 then 'lease_granted' else 'write_applied' end, 'many/' || n / 100,
                n / 10, case n %% 10 when 0 then null else n / 10 end, case n %% 10 when 0 then '{"ttl_ms": 5}'::jsonb end from generate_series(0, 29999) as t (n) order by n""".replace("%%", "%"))
     history.query("insert into fencing.guard (resource, last_fencing_token) select 'many/' || n, 99999 from generate_series(0, 299) as t (n)")
-    report = history.judge("--resource-prefix", "many/")
+    report = history.verify("--resource-prefix", "many/")
     assert (report["verdict"], report["rows"], report["resources"], report["writes"]) == ("proved", 30_000, 300, 27_000), report
 
 
-def test_times_when_given_then_only_that_part(history: History) -> None:
-    report = history.judge("--from", history.query("select (now() - interval '45 minutes')::text")[0][0])
+def test_times_limit_the_rows_checked(history: History) -> None:
+    report = history.verify("--from", history.query("select (now() - interval '45 minutes')::text")[0][0])
     assert report["grants"] == 1 and report["writes"] == 9 and report["verdict"] == "proved", report
-    assert history.judge("--to", "yesterday")["rows"] == 0
+    assert history.verify("--to", "yesterday")["rows"] == 0
 
 
-def test_report_when_for_people_then_a_page_with_the_verdict_and_no_progress_in_a_pipe(history: History) -> None:
+def test_report_for_people_is_page_with_verdict(history: History) -> None:
     done = verify(history.stack.conninfo(history.name))
     assert done.returncode == 0 and done.stderr == "" and done.stdout.rstrip().endswith("Proved."), done
     assert done.stdout.count("\n") < 40
@@ -357,12 +357,12 @@ def test_report_when_for_people_then_a_page_with_the_verdict_and_no_progress_in_
     assert done.returncode == 1 and f"row {row}, a/1 (d)" in done.stdout and "BROKEN  d" in done.stdout
 
 
-def test_report_when_there_is_no_row_then_it_does_not_say_proved(history: History) -> None:
+def test_report_without_rows_does_not_say_proved(history: History) -> None:
     done = verify(history.stack.conninfo(history.name), "--resource-prefix", "none/")
-    assert done.returncode == 0 and done.stdout.rstrip().endswith("no row of a resource is in that part."), done
+    assert done.returncode == 0 and done.stdout.rstrip().endswith("the selected part has no row of a resource."), done
 
 
-def test_verify_when_run_by_an_auditor_then_that_role_is_enough(history: History, stack: Stack) -> None:
+def test_verify_needs_only_role_of_auditor(history: History, stack: Stack) -> None:
     stack.query("drop role if exists some_auditor; create role some_auditor login in role fencing_auditor")
     conninfo = stack.conninfo(history.name).replace(f"user={stack.facts['postgres']['superuser']}", "user=some_auditor")
     assert "some_auditor" in conninfo
@@ -374,7 +374,7 @@ def test_verify_when_run_by_an_auditor_then_that_role_is_enough(history: History
     stack.query("drop role some_auditor")
 
 
-def test_verify_when_it_can_not_run_then_2(history: History, stack: Stack) -> None:
+def test_verify_that_can_not_run_exits_2(history: History, stack: Stack) -> None:
     assert verify("host=127.0.0.1 port=1 dbname=x").returncode == 2
     assert verify(stack.conninfo("postgres")).returncode == 2
     done = verify(stack.conninfo(history.name), "--from", "never")

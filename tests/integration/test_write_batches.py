@@ -1,4 +1,4 @@
-"""Many callers, one transaction: each gets its own answer, whatever its neighbours in the batch do."""
+"""Batches of writes in one transaction: each caller gets its own answer, whatever other writes of the batch do."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator
+from typing import Callable, Iterator
 
 import pytest
 
 from support.api import Answer, Api, Json, expect_problem, pointers_of
-from support.polling import eventually, let_pass
-from support.shop import Sku, stock_up
+from support.polling import eventually, pause
+from support.shop import Sku, create_sku
 from support.stack import Stack
 from support.stack import running as running_stack
 
@@ -36,36 +36,36 @@ select fencing.expose_table('batch_late');
 
 
 @pytest.fixture(scope="module")
-def slow(stack: Stack) -> None:
-    """Tables and functions that try the patience of their neighbours."""
+def slow_tables(stack: Stack) -> None:
+    """Tables and functions that delay other writes of the same batch."""
     stack.query(SLOW)
     api = stack.api()
-    lease = api.take("batch/none")
+    lease = api.must_acquire("batch/none")
     for operation in ({"call": "batch_sleep", "args": {"seconds": 0}}, {"call": "batch_setting", "args": {"word": ""}},
                       {"delete": "batch_slow", "where": {"id": "none"}}, {"delete": "batch_late", "where": {"id": "none"}}):
-        eventually(lambda: api.write(lease, operation).status == 200, 10, what="the gateway knows what is new")
-    api.give_back(lease)
+        eventually(lambda: api.write(lease, operation).status == 200, 10, goal="the gateway knows the tables and functions")
+    api.must_release(lease)
 
 
 @dataclass
 class Caller:
-    """One write, and what is to become of it."""
+    """One write, and the check of its answer."""
 
     kind: str
     lease: Json
     operation: Json
-    judge: Callable[[Answer], None]
+    check: Callable[[Answer], None]
     answer: Answer | None = field(default=None)
 
 
-def at_once(stack: Stack, callers: list[Caller], rows: bool = True) -> None:
-    """All of them at the same moment, each on a connection that is open already; then each judges its answer."""
-    together = threading.Barrier(len(callers))
+def send_at_once(stack: Stack, callers: list[Caller], rows: bool = True) -> None:
+    """Sends all writes at the same moment, each on an open connection, and checks each answer."""
+    barrier = threading.Barrier(len(callers))
 
     def call(caller: Caller) -> None:
         with stack.api().connection() as connection:
             assert connection.call("GET", "/healthz").status == 200
-            together.wait(30)
+            barrier.wait(30)
             caller.answer = connection.call("POST", "/v1/writes", {"lease_id": caller.lease["lease_id"], "operations": [caller.operation],
                                                                    **({"return": "rows"} if rows else {})})
 
@@ -73,12 +73,12 @@ def at_once(stack: Stack, callers: list[Caller], rows: bool = True) -> None:
         list(pool.map(call, callers))
     for caller in callers:
         assert caller.answer is not None
-        caller.judge(caller.answer)
+        caller.check(caller.answer)
 
 
 @contextmanager
 def locked_row(stack: Stack, sku: Sku) -> Iterator[None]:
-    """Somebody with psql has the row and does not let go."""
+    """Locks the row in another transaction while the block lasts."""
     connection = stack.sql()
     connection.autocommit = False
     try:
@@ -90,30 +90,30 @@ def locked_row(stack: Stack, sku: Sku) -> Iterator[None]:
         connection.close()
 
 
-def problem(status: int, slug: str) -> Callable[[Answer], None]:
+def expect_problem_of(status: int, slug: str) -> Callable[[Answer], None]:
     return lambda answer: (expect_problem(answer, status, slug), None)[1]
 
 
-class Crowd:
-    """Sixty-four writes of which some fail in every way there is."""
+class MixedBatch:
+    """Writes that are sent at once, some of which fail in different ways."""
 
-    def __init__(self, stack: Stack, fresh: Callable[[str], str], rows: bool = True) -> None:
-        self.stack, self.api, self.fresh, self.rows = stack, stack.api(), fresh, rows
+    def __init__(self, stack: Stack, unique_name: Callable[[str], str], rows: bool = True) -> None:
+        self.stack, self.api, self.unique_name, self.rows = stack, stack.api(), unique_name, rows
         self.callers: list[Caller] = []
         self.good: list[Sku] = []
         self.untouched: list[Sku] = []
 
-    def article(self, unharmed: bool = True) -> tuple[Sku, Json]:
-        sku = stock_up(self.stack, self.fresh("crowd"), 100)
-        if unharmed:
+    def new_article(self, unchanged: bool = True) -> tuple[Sku, Json]:
+        sku = create_sku(self.stack, self.unique_name("crowd"), 100)
+        if unchanged:
             self.untouched.append(sku)
-        return sku, self.api.take(sku.resource, ttl_ms=60_000)
+        return sku, self.api.must_acquire(sku.resource, ttl_ms=60_000)
 
-    def sells(self) -> None:
-        sku, lease = self.article(unharmed=False)
+    def add_sale(self) -> None:
+        sku, lease = self.new_article(unchanged=False)
         self.good.append(sku)
 
-        def judge(answer: Answer) -> None:
+        def check(answer: Answer) -> None:
             assert answer.status == 200, str(answer)
             (result,) = answer.json()["results"]
             assert result["rows_affected"] == 1
@@ -122,76 +122,76 @@ class Crowd:
                 assert (row["sku"], row["stock"]) == (sku.name, 99)
             assert [fence["resource"] for fence in answer.json()["fences"]] == [sku.resource]
 
-        self.callers.append(Caller("sells", lease, sku.sell(), judge))
+        self.callers.append(Caller("sells", lease, sku.sell(), check))
 
-    def stale(self) -> None:
-        sku = stock_up(self.stack, self.fresh("crowd"), 100)
-        old = self.api.take(sku.resource, ttl_ms=500)
-        new = self.api.take(sku.resource, ttl_ms=60_000, wait_ms=5_000)
-        self.api.wrote(new, {"update": "inventory", "where": {"sku": sku.name}, "set": {"note": "newer"}})
+    def add_stale_write(self) -> None:
+        sku = create_sku(self.stack, self.unique_name("crowd"), 100)
+        old = self.api.must_acquire(sku.resource, ttl_ms=500)
+        new = self.api.must_acquire(sku.resource, ttl_ms=60_000, wait_ms=5_000)
+        self.api.must_write(new, {"update": "inventory", "where": {"sku": sku.name}, "set": {"note": "newer"}})
         self.untouched.append(sku)
 
-        def judge(answer: Answer) -> None:
+        def check(answer: Answer) -> None:
             facts = expect_problem(answer, 412, "stale-fencing-token")
             assert facts["resource"] == sku.resource and facts["last_fencing_token"] == new["fencing_token"]
 
-        self.callers.append(Caller("stale", old, sku.sell(), judge))
+        self.callers.append(Caller("stale", old, sku.sell(), check))
 
-    def breaks_a_constraint(self) -> None:
-        sku, lease = self.article()
+    def add_constraint_violation(self) -> None:
+        sku, lease = self.new_article()
 
-        def judge(answer: Answer) -> None:
+        def check(answer: Answer) -> None:
             assert expect_problem(answer, 409, "constraint-violation")["constraint"] == "inventory_stock_check"
 
-        self.callers.append(Caller("constraint", lease, {"update": "inventory", "where": {"sku": sku.name}, "add": {"stock": -1000}}, judge))
+        self.callers.append(Caller("constraint", lease, {"update": "inventory", "where": {"sku": sku.name}, "add": {"stock": -1000}}, check))
 
-    def expects_another_count(self) -> None:
-        sku, lease = self.article()
-        self.callers.append(Caller("expectation", lease, sku.sell(1000), problem(409, "expectation-failed")))
+    def add_wrong_expectation(self) -> None:
+        sku, lease = self.new_article()
+        self.callers.append(Caller("expectation", lease, sku.sell(1000), expect_problem_of(409, "expectation-failed")))
 
-    def names_no_table(self) -> None:
-        _, lease = self.article()
-        self.callers.append(Caller("unknown", lease, {"insert": "no_such_table", "values": {"id": 1}}, problem(422, "unprocessable")))
+    def add_unknown_table(self) -> None:
+        _, lease = self.new_article()
+        self.callers.append(Caller("unknown", lease, {"insert": "no_such_table", "values": {"id": 1}}, expect_problem_of(422, "unprocessable")))
 
-    def brings_a_wrong_type(self) -> None:
+    def add_wrong_type(self) -> None:
         def pointed_at(answer: Answer) -> None:
             assert pointers_of(answer, 422, "unprocessable") == ["/operations/0/set/stock"]
 
-        sku, lease = self.article()
+        sku, lease = self.new_article()
         self.callers.append(Caller("type", lease, {"update": "inventory", "where": {"sku": sku.name}, "set": {"stock": "many"}}, pointed_at))
 
-    def touches_foreign_rows(self) -> None:
-        _, lease = self.article()
-        other, _ = self.article()
-        self.callers.append(Caller("foreign", lease, other.sell(), problem(403, "resource-not-covered")))
+    def add_uncovered_write(self) -> None:
+        _, lease = self.new_article()
+        second, _ = self.new_article()
+        self.callers.append(Caller("foreign", lease, second.sell(), expect_problem_of(403, "resource-not-covered")))
 
-    def sells_a_neighbours(self) -> None:
-        """The row's own writer is among the callers too, perhaps in the same transaction."""
-        self.sells()
-        _, lease = self.article()
-        self.callers.append(Caller("foreign", lease, self.good[-1].sell(), problem(403, "resource-not-covered")))
+    def add_neighbour_write(self) -> None:
+        """The writer that holds the row's resource is in the same batch, perhaps in the same transaction."""
+        self.add_sale()
+        _, lease = self.new_article()
+        self.callers.append(Caller("foreign", lease, self.good[-1].sell(), expect_problem_of(403, "resource-not-covered")))
 
-    def calls_slowly(self, seconds: float) -> None:
-        lease = self.api.take(self.fresh("batch/slow"), ttl_ms=60_000)
+    def add_slow_call(self, seconds: float) -> None:
+        lease = self.api.must_acquire(self.unique_name("batch/slow"), ttl_ms=60_000)
 
-        def judge(answer: Answer) -> None:
+        def check(answer: Answer) -> None:
             assert answer.status == 200 and answer.seconds >= seconds, str(answer)
 
-        self.callers.append(Caller("slow call", lease, {"call": "batch_sleep", "args": {"seconds": seconds}}, judge))
+        self.callers.append(Caller("slow call", lease, {"call": "batch_sleep", "args": {"seconds": seconds}}, check))
 
-    def inserts_slowly(self, seconds: float) -> None:
-        name = self.fresh("slow")
-        lease = self.api.take(f"batch-slow/{name}", ttl_ms=60_000)
+    def add_slow_insert(self, seconds: float) -> None:
+        name = self.unique_name("slow")
+        lease = self.api.must_acquire(f"batch-slow/{name}", ttl_ms=60_000)
 
-        def judge(answer: Answer) -> None:
+        def check(answer: Answer) -> None:
             assert answer.status == 200 and answer.seconds >= seconds, str(answer)
             assert self.stack.query("select count(*) from batch_slow where id = %s", (name,)) == [(1,)]
 
-        self.callers.append(Caller("slow row", lease, {"insert": "batch_slow", "values": {"id": name, "seconds": seconds}}, judge))
+        self.callers.append(Caller("slow row", lease, {"insert": "batch_slow", "values": {"id": name, "seconds": seconds}}, check))
 
-    def judge_all(self) -> None:
+    def check_all(self) -> None:
         random.shuffle(self.callers)
-        at_once(self.stack, self.callers, self.rows)
+        send_at_once(self.stack, self.callers, self.rows)
         for sku in self.untouched:
             assert sku.stock() == 100, sku
         applied = dict(self.stack.query("select resource, count(*) from fencing.history where event = 'write_applied' and resource = any (%s) group by 1",
@@ -209,103 +209,100 @@ class Crowd:
 
 
 @pytest.mark.parametrize("rows", [True, False], ids=["rows returned", "one statement for several"])
-def test_writes_when_64_at_once_fail_in_every_way_then_each_gets_its_own_answer(stack: Stack, api: Api, fresh: Callable[[str], str], rows: bool) -> None:
+def test_batch_of_64_mixed_writes_answers_each_by_itself(stack: Stack, api: Api, unique_name: Callable[[str], str], rows: bool) -> None:
     for _ in range(3):
-        crowd = Crowd(stack, fresh, rows)
+        batch = MixedBatch(stack, unique_name, rows)
         for _ in range(3):
-            crowd.stale()
-            crowd.breaks_a_constraint()
-            crowd.expects_another_count()
-            crowd.names_no_table()
-            crowd.brings_a_wrong_type()
-            crowd.touches_foreign_rows()
-            crowd.sells_a_neighbours()
-        while len(crowd.callers) < 64:
-            crowd.sells()
-        crowd.judge_all()
+            batch.add_stale_write()
+            batch.add_constraint_violation()
+            batch.add_wrong_expectation()
+            batch.add_unknown_table()
+            batch.add_wrong_type()
+            batch.add_uncovered_write()
+            batch.add_neighbour_write()
+        while len(batch.callers) < 64:
+            batch.add_sale()
+        batch.check_all()
 
 
-def test_writes_when_neighbours_are_slow_or_blocked_then_the_others_wait_a_bounded_time(
-        stack: Stack, api: Api, slow: None, fresh: Callable[[str], str]) -> None:
-    crowd = Crowd(stack, fresh)
+def test_batch_with_slow_or_blocked_writes_delays_others_little(stack: Stack, api: Api, slow_tables: None, unique_name: Callable[[str], str]) -> None:
+    batch = MixedBatch(stack, unique_name)
     for _ in range(2):
-        crowd.calls_slowly(3)
-        crowd.inserts_slowly(3)
-    blocked, lease = crowd.article()
-    for _ in range(2):  # both want the same row
-        crowd.callers.append(Caller("blocked", lease, blocked.sell(), problem(409, "write-conflict")))
-    crowd.breaks_a_constraint()
-    while len(crowd.callers) < 64:
-        crowd.sells()
+        batch.add_slow_call(3)
+        batch.add_slow_insert(3)
+    blocked, lease = batch.new_article()
+    for _ in range(2):  # both write the same row
+        batch.callers.append(Caller("blocked", lease, blocked.sell(), expect_problem_of(409, "write-conflict")))
+    batch.add_constraint_violation()
+    while len(batch.callers) < 64:
+        batch.add_sale()
     with locked_row(stack, blocked):
-        crowd.judge_all()
-    assert crowd.slowest("sells") < 1.8, "less than lock_timeout, and than any of the slow ones"
-    assert crowd.slowest("blocked") < 9
+        batch.check_all()
+    assert batch.slowest("sells") < 1.8, "less than lock_timeout and than the slow writes"
+    assert batch.slowest("blocked") < 9
 
 
-def test_write_when_a_lock_comes_free_in_time_then_it_lands_after_all(stack: Stack, api: Api, sku: Sku) -> None:
-    lease = api.take(sku.resource, ttl_ms=60_000)
+def test_write_waits_for_lock_and_is_applied(stack: Stack, api: Api, sku: Sku) -> None:
+    lease = api.must_acquire(sku.resource, ttl_ms=60_000)
     answers: list[Answer] = []
     writer = threading.Thread(target=lambda: answers.append(api.write(lease, sku.sell())))
     with locked_row(stack, sku):
         writer.start()
-        let_pass(0.7, "an answer that must not come is given time to come")
+        pause(0.7, "time for an answer that must not arrive")
         assert not answers
     writer.join(10)
     assert [answer.status for answer in answers] == [200] and sku.stock() == 9
     assert len(api.history(resource=sku.resource, event="write_applied")) == 1
 
 
-def test_deferred_constraint_when_one_of_many_breaks_it_then_it_alone_is_refused(
-        stack: Stack, api: Api, slow: None, fresh: Callable[[str], str]) -> None:
+def test_batch_deferred_constraint_refuses_only_its_write(stack: Stack, api: Api, slow_tables: None, unique_name: Callable[[str], str]) -> None:
     base = random.randrange(10**9 // 100) * 100
     stack.query("begin; select fencing.enter(%s, 1); insert into batch_late values (%s, %s); commit",
                 (f"batch-late/first-{base}", f"first-{base}", base))
-    crowd = Crowd(stack, fresh)
+    batch = MixedBatch(stack, unique_name)
     for place in range(30):
-        name = fresh("late")
-        lease = api.take(f"batch-late/{name}", ttl_ms=60_000)
+        name = unique_name("late")
+        lease = api.must_acquire(f"batch-late/{name}", ttl_ms=60_000)
 
-        def judge(answer: Answer, place: int = place) -> None:
+        def check(answer: Answer, place: int = place) -> None:
             if place == 0:
                 assert expect_problem(answer, 409, "constraint-violation")["constraint"] == "batch_late_place"
             else:
                 assert answer.status == 200, str(answer)
 
-        crowd.callers.append(Caller("late", lease, {"insert": "batch_late", "values": {"id": name, "place": base + place}}, judge))
-    crowd.judge_all()
+        batch.callers.append(Caller("late", lease, {"insert": "batch_late", "values": {"id": name, "place": base + place}}, check))
+    batch.check_all()
     assert stack.query("select count(*) from batch_late where place between %s and %s", (base, base + 99)) == [(30,)]
 
 
-def test_functions_when_they_set_something_for_their_transaction_then_no_neighbour_sees_it(
-        stack: Stack, api: Api, slow: None, fresh: Callable[[str], str]) -> None:
-    crowd = Crowd(stack, fresh)
+def test_batch_transaction_setting_is_not_seen_by_others(stack: Stack, api: Api, slow_tables: None, unique_name: Callable[[str], str]) -> None:
+    batch = MixedBatch(stack, unique_name)
     for number in range(32):
-        lease = api.take(fresh("batch/setting"), ttl_ms=60_000)
+        lease = api.must_acquire(unique_name("batch/setting"), ttl_ms=60_000)
 
-        def judge(answer: Answer, word: str = f"w{number}") -> None:
+        def check(answer: Answer, word: str = f"w{number}") -> None:
             assert answer.status == 200 and answer.json()["results"] == [{"value": word}], str(answer)
 
-        crowd.callers.append(Caller("setting", lease, {"call": "batch_setting", "args": {"word": f"w{number}"}}, judge))
-    crowd.judge_all()
+        batch.callers.append(Caller("setting", lease, {"call": "batch_setting", "args": {"word": f"w{number}"}}, check))
+    batch.check_all()
 
 
-class Shoppers:
-    """Threads that sell until told to stop; tallies by article."""
+class Sellers:
+    """Threads that sell until the block ends, and counts of the answers by article."""
 
     def __init__(self, stack: Stack, names: list[str], threads: int) -> None:
-        self.goods = [stock_up(stack, name, 1_000_000) for name in names]
-        self.leases = {sku.name: stack.api().take(sku.resource, ttl_ms=60_000) for sku in self.goods}
+        self.goods = [create_sku(stack, name, 1_000_000) for name in names]
+        self.leases = {sku.name: stack.api().must_acquire(sku.resource, ttl_ms=60_000) for sku in self.goods}
         self.accepted = {sku.name: 0 for sku in self.goods}
         self.unknown = {sku.name: 0 for sku in self.goods}
         self.odd: list[Answer] = []
-        self.enough = threading.Event()
+        self.stop_requested = threading.Event()
         self._mutex = threading.Lock()
         self.threads = [threading.Thread(target=self._sell, args=(stack, self.goods[number % len(self.goods)]), daemon=True) for number in range(threads)]
 
     def _sell(self, stack: Stack, sku: Sku) -> None:
         with stack.api().connection() as connection:
-            while not self.enough.is_set():
+            while not self.stop_requested.is_set():
                 body = {"lease_id": self.leases[sku.name]["lease_id"], "operations": [sku.sell()]}
                 answer = connection.call("POST", "/v1/writes", body)
                 with self._mutex:
@@ -316,13 +313,13 @@ class Shoppers:
                     elif answer.status not in (503, 409):
                         self.odd.append(answer)
 
-    def __enter__(self) -> "Shoppers":
+    def __enter__(self) -> "Sellers":
         for thread in self.threads:
             thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.enough.set()
+        self.stop_requested.set()
         for thread in self.threads:
             thread.join(30)
 
@@ -330,11 +327,10 @@ class Shoppers:
         return sum(self.accepted.values())
 
 
-def test_backends_when_killed_in_the_middle_of_batches_then_no_write_is_lost_and_none_counted_twice(
-        own_stack: Stack, fresh: Callable[[str], str]) -> None:
+def test_batch_killed_backends_lose_and_repeat_no_write(own_stack: Stack, unique_name: Callable[[str], str]) -> None:
     kills = 0
-    with Shoppers(own_stack, [fresh("killed") for _ in range(16)], 32) as shoppers:
-        eventually(lambda: shoppers.total() > 200, 20, what="all sell")
+    with Sellers(own_stack, [unique_name("killed") for _ in range(16)], 32) as sellers:
+        eventually(lambda: sellers.total() > 200, 20, goal="all sell")
         connection = own_stack.sql()
         with connection.cursor() as cursor:
             deadline = time.monotonic() + 60
@@ -342,17 +338,17 @@ def test_backends_when_killed_in_the_middle_of_batches_then_no_write_is_lost_and
                 cursor.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'fencegate' and state <> 'idle' "
                                "order by random() limit 1")
                 kills += len(cursor.fetchall())
-                let_pass(random.random() * 0.02, "at another moment of a batch each time")
+                pause(random.random() * 0.02, "each kill is at another moment of a batch")
         connection.close()
-        before = shoppers.total()
-        eventually(lambda: shoppers.total() > before + 200, 30, what="all sell again")
-    assert kills >= 200 and not shoppers.odd, (kills, shoppers.odd[:3])
-    for sku in shoppers.goods:
+        before = sellers.total()
+        eventually(lambda: sellers.total() > before + 200, 30, goal="all sell again")
+    assert kills >= 200 and not sellers.odd, (kills, sellers.odd[:3])
+    for sku in sellers.goods:
         sold = 1_000_000 - sku.stock()
-        assert shoppers.accepted[sku.name] <= sold <= shoppers.accepted[sku.name] + shoppers.unknown[sku.name], sku
+        assert sellers.accepted[sku.name] <= sold <= sellers.accepted[sku.name] + sellers.unknown[sku.name], sku
         assert own_stack.query("select count(*), count(distinct write_id) from fencing.history where event = 'write_applied' and resource = %s",
                                (sku.resource,)) == [(sold, sold)]
-    assert sum(shoppers.unknown.values()) == 0, "PostgreSQL was there to be asked"
+    assert sum(sellers.unknown.values()) == 0, "PostgreSQL was reachable, so that every outcome could be found"
 
 
 @pytest.fixture(scope="module")
@@ -361,17 +357,17 @@ def two_gateways() -> Iterator[Stack]:
         yield made
 
 
-def test_gateways_when_two_write_the_same_rows_in_opposite_orders_then_none_deadlocks(two_gateways: Stack, fresh: Callable[[str], str]) -> None:
-    goods = sorted((stock_up(two_gateways, fresh("both"), 1_000_000) for _ in range(12)), key=lambda sku: sku.name)
-    leases = [two_gateways.api().take(sku.resource, ttl_ms=60_000) for sku in goods]
-    pairs = [(stock_up(two_gateways, fresh("pair"), 1_000_000), stock_up(two_gateways, fresh("pair"), 1_000_000)) for _ in range(4)]
-    both = [two_gateways.api().call("POST", "/v1/leases", {"resources": [one.resource, other.resource], "ttl_ms": 60_000}).json() for one, other in pairs]
+def test_gateways_writing_in_opposite_orders_do_not_deadlock(two_gateways: Stack, unique_name: Callable[[str], str]) -> None:
+    goods = sorted((create_sku(two_gateways, unique_name("both"), 1_000_000) for _ in range(12)), key=lambda sku: sku.name)
+    leases = [two_gateways.api().must_acquire(sku.resource, ttl_ms=60_000) for sku in goods]
+    pairs = [(create_sku(two_gateways, unique_name("pair"), 1_000_000), create_sku(two_gateways, unique_name("pair"), 1_000_000)) for _ in range(4)]
+    both = [two_gateways.api().call("POST", "/v1/leases", {"resources": [first.resource, second.resource], "ttl_ms": 60_000}).json() for first, second in pairs]
     ((deadlocks,),) = two_gateways.query("select deadlocks from pg_stat_database where datname = current_database()")
     tally: list[int] = []
     mutex = threading.Lock()
 
     def work(number: int) -> None:
-        order = list(zip(leases, ([sku.sell()] for sku in goods))) + list(zip(both, ([one.sell(), other.sell()] for one, other in pairs)))
+        order = list(zip(leases, ([sku.sell()] for sku in goods))) + list(zip(both, ([first.sell(), second.sell()] for first, second in pairs)))
         if number % 2:
             order.reverse()
         with two_gateways.api(number % 2).connection() as connection:
@@ -384,6 +380,6 @@ def test_gateways_when_two_write_the_same_rows_in_opposite_orders_then_none_dead
     with ThreadPoolExecutor(32) as pool:
         list(pool.map(work, range(32)))
     assert set(tally) <= {200, 409} and tally.count(409) <= len(tally) / 100, {status: tally.count(status) for status in set(tally)}
-    sold = sum(1_000_000 - sku.stock() for sku in goods) + sum(1_000_000 - one.stock() for one, _ in pairs)
+    sold = sum(1_000_000 - sku.stock() for sku in goods) + sum(1_000_000 - first.stock() for first, _ in pairs)
     assert sold == tally.count(200)
     assert two_gateways.query("select deadlocks from pg_stat_database where datname = current_database()") == [(deadlocks,)]

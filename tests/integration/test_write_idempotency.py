@@ -1,4 +1,4 @@
-"""Idempotency-Key on writes: whatever breaks and however often a call is sent, it is carried out once and always tells the same."""
+"""Idempotency-Key on writes: a repeated call is applied once and always gets the same answer, whatever fails in between."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 from support.api import Answer, Api, Json, expect_problem, pointers_of
 from support.cluster import Cluster
-from support.polling import eventually, let_pass
-from support.shop import Sku, stock_up
+from support.polling import eventually, pause
+from support.shop import Sku, create_sku
 from support.stack import Stack
 from support.stack import running as running_stack
 
@@ -41,12 +41,12 @@ def make_tables(stack: Stack) -> None:
         api = stack.api(gateway)
         for operation in ({"delete": "keyed", "where": {"id": "none"}}, {"call": "keyed_add", "args": {"id": "none"}}):
             eventually(lambda: write(api, "keyed/none", {"delete": "keyed", "where": {"id": "none"}}, operation).status == 200, 10,
-                       what="the gateway knows what is new")
+                       goal="the gateway knows the table and the function")
 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Stack]:
-    """Two gateways, of which tests kill one; it comes back."""
+    """Two gateways, of which tests kill the first; dev restarts it."""
     with running_stack("--gateways", "2") as made:
         make_tables(made)
         yield made
@@ -62,9 +62,9 @@ def key() -> str:
     return uuid.uuid4().hex
 
 
-def write(api: Api, resource: str, *operations: Json, key: str | None = None, **more: object) -> Answer:
-    """A write with a lease of its own."""
-    body = {"lease": {"resource": resource, "ttl_ms": 10_000, "wait_ms": 10_000}, "operations": list(operations), **more}
+def write(api: Api, resource: str, *operations: Json, key: str | None = None, **fields: object) -> Answer:
+    """Sends a one-shot write."""
+    body = {"lease": {"resource": resource, "ttl_ms": 10_000, "wait_ms": 10_000}, "operations": list(operations), **fields}
     return api.call("POST", "/v1/writes", body, {"Idempotency-Key": key} if key else None)
 
 
@@ -72,14 +72,14 @@ def is_replay(answer: Answer) -> bool:
     return answer.headers["Idempotency-Replayed"] == "true"
 
 
-def told(answer: Answer) -> Any:
-    """What must be the same in every answer to one key."""
+def kept_members(answer: Answer) -> Any:
+    """Returns the parts that must be equal in every answer to one key."""
     return answer.status, {name: value for name, value in answer.json().items() if name != "request_id"}
 
 
-# the same outcome
+# The same outcome
 
-def test_write_repeated_when_done_then_same_answer_and_not_done_again(api: Api, sku: Sku, key: str) -> None:
+def test_repeated_write_same_answer_and_applied_once(api: Api, sku: Sku, key: str) -> None:
     first = write(api, sku.resource, sku.sell(), key=key, **{"return": "rows"})
     assert first.status == 200 and not is_replay(first), str(first)
     for _ in range(3):
@@ -88,8 +88,8 @@ def test_write_repeated_when_done_then_same_answer_and_not_done_again(api: Api, 
     assert sku.stock() == 9
 
 
-def test_write_repeated_under_a_lease_when_it_is_released_then_same_answer(api: Api, sku: Sku, key: str) -> None:
-    lease = api.take(sku.resource)
+def test_repeated_write_that_releases_same_answer(api: Api, sku: Sku, key: str) -> None:
+    lease = api.must_acquire(sku.resource)
     body = {"lease_id": lease["lease_id"], "operations": [sku.sell()], "then": "release", "require_live": True}
     answers = [api.call("POST", "/v1/writes", body, {"Idempotency-Key": key}) for _ in range(3)]
     assert [answer.status for answer in answers] == [200] * 3, [str(answer) for answer in answers]
@@ -97,22 +97,22 @@ def test_write_repeated_under_a_lease_when_it_is_released_then_same_answer(api: 
     assert sku.stock() == 9
 
 
-def test_write_repeated_when_holds_were_left_then_no_second_hold_given_back(api: Api, sku: Sku, key: str) -> None:
-    lease = api.take(sku.resource, owner="keyed")
-    others = [api.ask(sku.resource, owner="keyed").json() for _ in range(2)]
+def test_repeated_write_releases_no_second_hold(api: Api, sku: Sku, key: str) -> None:
+    lease = api.must_acquire(sku.resource, owner="keyed")
+    others = [api.acquire(sku.resource, owner="keyed").json() for _ in range(2)]
     body = {"lease_id": lease["lease_id"], "operations": [sku.sell()], "then": "release"}
     answers = [api.call("POST", "/v1/writes", body, {"Idempotency-Key": key}) for _ in range(3)]
     assert [(answer.json()["released"], answer.json()["sealed"]) for answer in answers] == [(False, False)] * 3
-    assert api.look(others[0]).json()["hold_count"] == 2
+    assert api.read_lease(others[0]).json()["hold_count"] == 2
     assert sku.stock() == 9
 
 
 @pytest.mark.parametrize("name, status, slug", [("expectation", 409, "expectation-failed"), ("constraint", 409, "constraint-violation"),
                                                 ("deferred", 409, "constraint-violation"),
                                                 ("value", 422, "unprocessable")])
-def test_write_repeated_when_refused_then_same_refusal_even_if_it_would_pass_now(stack: Stack, api: Api, sku: Sku, keyed: None, key: str,
-                                                                                 fresh: Callable[[str], str], name: str, status: int, slug: str) -> None:
-    row, place = fresh("row"), random.randrange(2**31)
+def test_repeated_refused_write_same_refusal(stack: Stack, api: Api, sku: Sku, keyed: None, key: str,
+                                             unique_name: Callable[[str], str], name: str, status: int, slug: str) -> None:
+    row, place = unique_name("row"), random.randrange(2**31)
     assert write(api, f"keyed/{row}", {"insert": "keyed", "values": {"id": row, "place": place}}).status == 200
     resource, operations = {
         "expectation": (sku.resource, [sku.sell(11)]),
@@ -126,18 +126,18 @@ def test_write_repeated_when_refused_then_same_refusal_even_if_it_would_pass_now
     write(api, f"keyed/{row}", {"delete": "keyed", "where": {"id": row}})
     again = write(api, resource, *operations, key=key)
     expect_problem(again, status, slug)
-    assert is_replay(again) and told(again) == told(first)
+    assert is_replay(again) and kept_members(again) == kept_members(first)
     assert sku.stock() == 15
     recorded = api.history(write_id=first.json()["write_id"])
     assert [item["event"] for item in recorded] in (["write_failed"], ["write_rejected"]), "recorded once, in the transaction of the key"
 
 
-def test_write_repeated_when_it_was_stale_then_done_under_a_newer_lease(api: Api, sku: Sku, key: str) -> None:
-    """The headers of the lease are no part of the request: only the refusal stood in the way."""
-    old = api.take(sku.resource, ttl_ms=300)
-    newer = api.take(sku.resource, wait_ms=5_000, ttl_ms=500)
-    api.wrote(newer, sku.sell())
-    newest = api.take(sku.resource, wait_ms=5_000)
+def test_repeated_stale_write_runs_under_newer_lease(api: Api, sku: Sku, key: str) -> None:
+    """The lease is not part of what the key identifies, and a stale refusal is not kept."""
+    old = api.must_acquire(sku.resource, ttl_ms=300)
+    newer = api.must_acquire(sku.resource, wait_ms=5_000, ttl_ms=500)
+    api.must_write(newer, sku.sell())
+    newest = api.must_acquire(sku.resource, wait_ms=5_000)
 
     def note(lease: Json) -> Answer:
         return api.call("PATCH", f"/v1/tables/inventory?sku=eq.{sku.name}", {"note": "noted"},
@@ -149,30 +149,30 @@ def test_write_repeated_when_it_was_stale_then_done_under_a_newer_lease(api: Api
         assert not is_replay(refused)
     done = note(newest)
     assert done.status == 204 and not is_replay(done) and sku.row()["note"] == "noted", done
-    assert is_replay(note(old)) and is_replay(note(newest)), "what was done is kept, whoever asks"
+    assert is_replay(note(old)) and is_replay(note(newest)), "the outcome is kept, under whichever lease the call is repeated"
 
 
-def test_write_repeated_when_not_covered_then_done_under_a_wider_lease(api: Api, sku: Sku, stack: Stack, key: str, fresh: Callable[[str], str]) -> None:
-    other = stock_up(stack, fresh("other"))
+def test_repeated_uncovered_write_runs_under_wider_lease(api: Api, sku: Sku, stack: Stack, key: str, unique_name: Callable[[str], str]) -> None:
+    other = create_sku(stack, unique_name("other"))
 
     def note(lease: Json) -> Answer:
         return api.call("PATCH", f"/v1/tables/inventory?sku=in.({sku.name},{other.name})", {"note": "noted"},
                         {"Idempotency-Key": key, "Fencing-Lease": lease["lease_id"]})
 
-    narrow = api.take(sku.resource)
+    narrow = api.must_acquire(sku.resource)
     refused = note(narrow)
     expect_problem(refused, 403, "resource-not-covered")
-    api.give_back(narrow)
+    api.must_release(narrow)
     wide = api.call("POST", "/v1/leases", {"resources": [sku.resource, other.resource]}).json()
     done = note(wide)
     assert done.status == 204 and not is_replay(done) and other.row()["note"] == "noted", done
 
 
-def test_write_repeated_when_the_database_lacked_a_name_then_tried_again(stack: Stack, api: Api, sku: Sku, key: str, fresh: Callable[[str], str]) -> None:
-    """In the middle of a migration: the refusal follows from neither the request nor the data."""
-    missing, name = (fresh(stem).replace("-", "_") for stem in ("missing", "counts"))
+def test_repeated_write_after_missing_table_runs_again(stack: Stack, api: Api, sku: Sku, key: str, unique_name: Callable[[str], str]) -> None:
+    """As during a migration: a missing table is neither a fault of the request nor of the data, and the refusal is not kept."""
+    missing, name = (unique_name(stem).replace("-", "_") for stem in ("missing", "counts"))
     stack.query(f"create function {name}() returns bigint language plpgsql as $$ begin return (select count(*) from public.{missing}); end $$; select fencing.expose_function('{name}()')")
-    eventually(lambda: write(api, sku.resource, {"call": name}).json().get("sqlstate") == "42P01", 10, what="the gateway knows the function")
+    eventually(lambda: write(api, sku.resource, {"call": name}).json().get("sqlstate") == "42P01", 10, goal="the gateway knows the function")
     expect_problem(write(api, sku.resource, {"call": name}, key=key), 422, "unprocessable")
     stack.query(f"create table {missing} (); grant select on {missing} to fencing_gateway")
     again = write(api, sku.resource, {"call": name}, key=key)
@@ -181,7 +181,7 @@ def test_write_repeated_when_the_database_lacked_a_name_then_tried_again(stack: 
     stack.query(f"select fencing.hide('{name}'); drop function {name}(); drop table {missing}")
 
 
-def test_write_repeated_when_it_met_a_conflict_then_tried_again(stack: Stack, api: Api, sku: Sku, key: str) -> None:
+def test_repeated_write_after_conflict_runs_again(stack: Stack, api: Api, sku: Sku, key: str) -> None:
     other = stack.sql()
     other.autocommit = False
     with other.cursor() as cursor:
@@ -194,17 +194,17 @@ def test_write_repeated_when_it_met_a_conflict_then_tried_again(stack: Stack, ap
     assert sku.stock() == 9
 
 
-def test_write_repeated_when_lease_was_not_free_then_key_is_unused(api: Api, sku: Sku, key: str) -> None:
-    lease = api.take(sku.resource)
+def test_repeated_write_after_locked_resource_runs(api: Api, sku: Sku, key: str) -> None:
+    lease = api.must_acquire(sku.resource)
     body = {"lease": {"resource": sku.resource}, "operations": [sku.sell()]}
     expect_problem(api.call("POST", "/v1/writes", body, {"Idempotency-Key": key}), 423, "resource-locked")
-    api.give_back(lease)
+    api.must_release(lease)
     answer = api.call("POST", "/v1/writes", body, {"Idempotency-Key": key})
     assert answer.status == 200 and not is_replay(answer)
 
 
-def test_write_repeated_when_answer_was_large_then_without_its_rows(api: Api, keyed: None, key: str, fresh: Callable[[str], str]) -> None:
-    row = fresh("large")
+def test_repeated_write_with_large_answer_omits_rows(api: Api, keyed: None, key: str, unique_name: Callable[[str], str]) -> None:
+    row = unique_name("large")
     insert = {"insert": "keyed", "values": {"id": row, "filling": "x" * 70_000}}
     first = write(api, f"keyed/{row}", insert, key=key, **{"return": "rows"})
     assert first.status == 200 and len(first.body) > 70_000 and "rows_left_out" not in first.json()
@@ -213,45 +213,45 @@ def test_write_repeated_when_answer_was_large_then_without_its_rows(api: Api, ke
     assert again.json()["write_id"] == first.json()["write_id"] and again.json()["results"] == [{"rows_affected": 1}]
 
 
-def test_call_of_function_repeated_when_done_then_same_value(api: Api, keyed: None, key: str, fresh: Callable[[str], str]) -> None:
-    row = fresh("call")
+def test_repeated_function_call_same_value(api: Api, keyed: None, key: str, unique_name: Callable[[str], str]) -> None:
+    row = unique_name("call")
     answers = [write(api, f"keyed/{row}", {"call": "keyed_add", "args": {"id": row}}, key=key) for _ in range(2)]
     assert [answer.json()["results"] for answer in answers] == [[{"value": row}]] * 2
     assert is_replay(answers[1])
 
 
-# another request, another caller
+# Another request, another caller
 
-def test_key_when_used_for_another_request_then_422_and_nothing_done(api: Api, sku: Sku, key: str) -> None:
+def test_key_of_another_request_422_and_nothing_done(api: Api, sku: Sku, key: str) -> None:
     assert write(api, sku.resource, sku.sell(), key=key).status == 200
     for _ in range(2):
         expect_problem(write(api, sku.resource, sku.sell(2), key=key), 422, "idempotency-mismatch")
-    lease = api.take(sku.resource)
+    lease = api.must_acquire(sku.resource)
     other = api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()]}, {"Idempotency-Key": key})
     expect_problem(other, 422, "idempotency-mismatch")
     assert sku.stock() == 9
 
 
-def test_write_repeated_when_under_another_lease_then_same_outcome(api: Api, sku: Sku, key: str) -> None:
-    """Under which lease is no part of what is asked for, neither in the body nor in the header."""
+def test_repeated_write_under_another_lease_same_outcome(api: Api, sku: Sku, key: str) -> None:
+    """The lease is not part of what the key identifies, neither in the body nor in the header."""
     def sell(lease: Json, count: int = 1, in_header: bool = False) -> Answer:
         body = {"operations": [sku.sell(count)], "return": "rows"}
         if in_header:
             return api.call("POST", "/v1/writes", body, {"Idempotency-Key": key, "Fencing-Lease": lease["lease_id"]})
         return api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], **body}, {"Idempotency-Key": key})
 
-    old = api.take(sku.resource)
+    old = api.must_acquire(sku.resource)
     first = sell(old)
     assert first.status == 200 and not is_replay(first), str(first)
-    api.give_back(old)
-    newer = api.take(sku.resource)
+    api.must_release(old)
+    newer = api.must_acquire(sku.resource)
     for again in (sell(newer), sell(newer, in_header=True), sell(old)):
         assert is_replay(again) and again.body == first.body, str(again)
     expect_problem(sell(newer, 2), 422, "idempotency-mismatch")
     assert sku.stock() == 9
 
 
-def test_one_shot_repeated_when_deadlines_differ_then_same_outcome(api: Api, sku: Sku, key: str) -> None:
+def test_repeated_one_shot_with_other_deadlines_same_outcome(api: Api, sku: Sku, key: str) -> None:
     def sell(**lease: object) -> Answer:
         return api.call("POST", "/v1/writes", {"lease": {"resource": sku.resource, **lease}, "operations": [sku.sell()]}, {"Idempotency-Key": key})
 
@@ -263,46 +263,46 @@ def test_one_shot_repeated_when_deadlines_differ_then_same_outcome(api: Api, sku
     assert sku.stock() == 9
 
 
-def test_write_repeated_when_it_releases_then_newer_lease_is_sealed(api: Api, sku: Sku, key: str) -> None:
-    """What the first call sealed was the token of another lease."""
+def test_repeated_write_that_releases_seals_newer_lease(api: Api, sku: Sku, key: str) -> None:
+    """The first call sealed the token of another lease; the repeated one must seal its own."""
     for number in range(2):
-        lease = api.take(sku.resource)
+        lease = api.must_acquire(sku.resource)
         done = api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()], "then": "release"}, {"Idempotency-Key": key})
         assert (done.status, is_replay(done), done.json()["released"]) == (200, number == 1, True) and "sealed" not in done.json(), str(done)
         expect_problem(api.write(lease, sku.sell()), 412, "stale-fencing-token")
-        expect_problem(api.look(lease), 410, "lease-lost")
+        expect_problem(api.read_lease(lease), 410, "lease-lost")
     assert sku.stock() == 9
 
 
-def test_key_when_another_principal_has_it_too_then_its_own(guarded_pair: Stack, fresh: Callable[[str], str], key: str) -> None:
-    sku = stock_up(guarded_pair, fresh("sku"))
+def test_key_of_another_principal_is_separate(guarded_pair: Stack, unique_name: Callable[[str], str], key: str) -> None:
+    sku = create_sku(guarded_pair, unique_name("sku"))
     for principal in ("admin", "orders"):
         answer = write(guarded_pair.api(0, principal), sku.resource, sku.sell(), key=key)
         assert answer.status == 200 and not is_replay(answer), str(answer)
     assert sku.stock() == 8
 
 
-def test_key_when_malformed_then_400(api: Api, sku: Sku) -> None:
+def test_key_malformed_400(api: Api, sku: Sku) -> None:
     for bad in ("", "k" * 65, "two words"):
         assert pointers_of(write(api, sku.resource, sku.sell(), key=bad or " ")) == ["Idempotency-Key"]
 
 
-def test_kept_outcomes_when_anybody_looks_then_no_access(stack: Stack) -> None:
+def test_kept_outcomes_are_accessible_to_no_role(stack: Stack) -> None:
     for role in ("fencing_writer", "fencing_auditor", "fencing_gateway"):
         granted = stack.query("select has_table_privilege(%s, 'fencing.kept_outcome', 'select, insert, update, delete, truncate')", (role,))
         assert granted == [(False,)], role
 
 
-# while the first one runs
+# While the first call runs
 
-def test_repeat_when_first_still_runs_then_409_at_both_gateways_and_outcome_survives_kill(pair: Stack, key: str, fresh: Callable[[str], str]) -> None:
-    """The gateway dies between the commit that PostgreSQL is busy with and the answer."""
-    row = fresh("killed")
+def test_repeat_while_first_runs_409_and_outcome_survives_kill(pair: Stack, key: str, unique_name: Callable[[str], str]) -> None:
+    """The gateway is killed while PostgreSQL commits, before the answer."""
+    row = unique_name("killed")
     insert = {"insert": "keyed", "values": {"id": row, "seconds": 2}}
-    lease = pair.api(1).take(f"keyed/{row}", ttl_ms=30_000)
+    lease = pair.api(1).must_acquire(f"keyed/{row}", ttl_ms=30_000)
     body = {"lease_id": lease["lease_id"], "operations": [insert], "return": "rows"}
     first = pair.api(0).begin("POST", "/v1/writes", body, {"Idempotency-Key": key})
-    eventually(lambda: pair.query("select 1 from pg_stat_activity where wait_event = 'PgSleep'"), 10, every=0.01, what="it commits")
+    eventually(lambda: pair.query("select 1 from pg_stat_activity where wait_event = 'PgSleep'"), 10, interval=0.01, goal="it commits")
     for gateway in (0, 1):
         busy = pair.api(gateway).call("POST", "/v1/writes", body, {"Idempotency-Key": key})
         expect_problem(busy, 409, "idempotency-in-progress")
@@ -311,43 +311,43 @@ def test_repeat_when_first_still_runs_then_409_at_both_gateways_and_outcome_surv
     with pytest.raises(Exception):
         first.answer()
     other = pair.api(1)
-    eventually(lambda: other.call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200, 15, what="the outcome is there")
+    eventually(lambda: other.call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200, 15, goal="the outcome is there")
     again = other.call("POST", "/v1/writes", body, {"Idempotency-Key": key})
     assert is_replay(again) and again.json()["results"][0]["rows"][0]["id"] == row
     assert pair.query("select count(*) from fencing.history where resource = %s and event = 'write_applied'", (f"keyed/{row}",)) == [(1,)]
     assert pair.query("select count(*) from keyed where id = %s", (row,)) == [(1,)]
-    eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, what="the gateway is back")
+    eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, goal="the gateway is back")
 
 
-def test_repeat_when_gateway_is_killed_before_commit_then_done_once(pair: Stack, key: str, fresh: Callable[[str], str]) -> None:
-    sku = stock_up(pair, fresh("sku"))
+def test_repeat_after_kill_before_commit_is_applied_once(pair: Stack, key: str, unique_name: Callable[[str], str]) -> None:
+    sku = create_sku(pair, unique_name("sku"))
     other = pair.sql()
     other.autocommit = False
     with other.cursor() as cursor:
         cursor.execute("select from inventory where sku = %s for update", (sku.name,))
-    lease = pair.api(1).take(sku.resource, ttl_ms=30_000)
+    lease = pair.api(1).must_acquire(sku.resource, ttl_ms=30_000)
     body = {"lease_id": lease["lease_id"], "operations": [sku.sell()]}
     first = pair.api(0).begin("POST", "/v1/writes", body, {"Idempotency-Key": key})
-    eventually(lambda: pair.query("select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%inventory%'"), 5, what="it waits")
+    eventually(lambda: pair.query("select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%inventory%'"), 5, goal="it waits")
     os.kill(pair.read()["gateways"][0]["pid"], signal.SIGKILL)
     with pytest.raises(Exception):
         first.answer()
     other.rollback()
     other.close()
-    eventually(lambda: pair.api(1).call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200, 15, what="done by the other")
-    let_pass(0.5, "a second sale is given time to come")
+    eventually(lambda: pair.api(1).call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200, 15, goal="the other gateway applies it")
+    pause(0.5, "time for a second sale")
     assert sku.stock() == 9
-    eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, what="the gateway is back")
+    eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, goal="the gateway is back")
 
 
-def send_until_told(apis: list[Api], body: Json, key: str, seed: int, until: float) -> Answer:
-    """What a careful caller does: repeats the call, here or there, until somebody says what became of it."""
+def send_until_answered(apis: list[Api], body: Json, key: str, seed: int, until: float) -> Answer:
+    """Repeats the call at either gateway until the outcome is known, as a careful caller does."""
     rng = random.Random(seed)
     while time.monotonic() < until:
         try:
             answer = rng.choice(apis).call("POST", "/v1/writes", body, {"Idempotency-Key": key})
         except OSError:
-            let_pass(0.02, "before the call is repeated")
+            pause(0.02, "before the call is repeated")
             continue
         except Exception:  # http.client's, for an answer cut short
             continue
@@ -356,17 +356,17 @@ def send_until_told(apis: list[Api], body: Json, key: str, seed: int, until: flo
         assert answer.status in (409, 423, 503), str(answer)
         if answer.status == 409:
             assert answer.json()["type"] in ("/problems/idempotency-in-progress", "/problems/write-conflict"), str(answer)
-        let_pass(0.02 * rng.random(), "before the call is repeated")
-    raise AssertionError(f"nobody said what became of {key}")
+        pause(0.02 * rng.random(), "before the call is repeated")
+    raise AssertionError(f"the outcome of {key} stayed unknown")
 
 
 @pytest.mark.parametrize("killing", [False, True], ids=["quiet", "gateway_killed"])
-def test_hundreds_of_keys_when_sent_thrice_at_once_then_each_done_once(pair: Stack, fresh: Callable[[str], str], killing: bool) -> None:
+def test_hundreds_of_keys_sent_three_times_apply_once_each(pair: Stack, unique_name: Callable[[str], str], killing: bool) -> None:
     keys, copies = 200, 3
-    skus = [stock_up(pair, fresh("once"), 1000) for _ in range(20)]
+    skus = [create_sku(pair, unique_name("once"), 1000) for _ in range(20)]
     apis = [pair.api(0), pair.api(1)]
-    leases = [apis[0].take(sku.resource, ttl_ms=60_000) for sku in skus[:10]]
-    stem = fresh("k")
+    leases = [apis[0].must_acquire(sku.resource, ttl_ms=60_000) for sku in skus[:10]]
+    stem = unique_name("k")
     bodies = []
     for number in range(keys):
         sku = skus[number % len(skus)]
@@ -380,28 +380,28 @@ def test_hundreds_of_keys_when_sent_thrice_at_once_then_each_done_once(pair: Sta
     if killing:
         killer.start()
     with ThreadPoolExecutor(24) as pool:
-        answers = list(pool.map(lambda job: (job[0], send_until_told(apis, bodies[job[0]], f"{stem}-{job[0]}", job[0] * 10 + job[1], until)), work))
+        answers = list(pool.map(lambda job: (job[0], send_until_answered(apis, bodies[job[0]], f"{stem}-{job[0]}", job[0] * 10 + job[1], until)), work))
     killer.cancel()
     outcomes: dict[int, set[str]] = {}
     for number, answer in answers:
         outcomes.setdefault(number, set()).add(answer.json()["write_id"])
-    assert all(len(told_of) == 1 for told_of in outcomes.values()) and len(outcomes) == keys
+    assert all(len(write_ids) == 1 for write_ids in outcomes.values()) and len(outcomes) == keys
     assert sum(1000 - sku.stock() for sku in skus) == keys
     assert pair.query("select count(*) from fencing.kept_outcome where key like %s", (f"{stem}-%",)) == [(keys,)]
     firsts = sum(not is_replay(answer) for _, answer in answers)
     assert firsts <= keys if killing else firsts == keys
-    eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, what="the gateway is back")
+    eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, goal="the gateway is back")
 
 
-# the end of a key
+# Expiry of a key
 
-def test_key_when_its_time_is_over_then_swept_and_used_anew(cluster: Cluster, key: str) -> None:
+def test_key_expired_is_deleted_and_usable_again(cluster: Cluster, key: str) -> None:
     settings = cluster.settings()
     settings["writes"] = {"idempotency_ttl_ms": 1_000}
     cluster.stack.query(SLOW_COMMIT, dbname=cluster.database)
     gateway = cluster.gateway(settings)
     gateway.start()
-    gateway.wait_until_whole()
+    gateway.wait_until_all_vote()
 
     def kept() -> int:
         return cluster.stack.query("select count(*) from fencing.kept_outcome", dbname=cluster.database)[0][0]
@@ -412,18 +412,18 @@ def test_key_when_its_time_is_over_then_swept_and_used_anew(cluster: Cluster, ke
 
     try:
         assert not is_replay(call()) and is_replay(call())
-        let_pass(1.1, "the key's time")
-        assert not is_replay(call()), "over, swept or not"
-        # Many at once: taken away in batches, without regard to what somebody else has locked.
+        pause(1.1, "the key's time")
+        assert not is_replay(call()), "the key has expired, deleted or not"
+        # Many expired keys: deleted in batches, skipping locked rows.
         cluster.stack.query("""insert into fencing.kept_outcome select 'p', n::text, decode(repeat('00', 32), 'hex'), '{}', now() - interval '1 hour'
                                  from generate_series(1, 3000) n""", dbname=cluster.database)
         holder = cluster.stack.sql(dbname=cluster.database)
         holder.autocommit = False
         with holder.cursor() as cursor:
             cursor.execute("select from fencing.kept_outcome where principal = 'p' and key = '1' for update")
-        eventually(lambda: kept() == 1, 20, what="all but the locked one are gone")
+        eventually(lambda: kept() == 1, 20, goal="all but the locked one are deleted")
         holder.rollback()
         holder.close()
-        eventually(lambda: kept() == 0, 20, what="and that one too")
+        eventually(lambda: kept() == 0, 20, goal="the last one is deleted")
     finally:
         gateway.kill()

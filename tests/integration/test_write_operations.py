@@ -1,4 +1,4 @@
-"""POST /v1/writes: what update, insert, delete and call do, and what the answer says."""
+"""POST /v1/writes: update, insert, delete and call, and their results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import pytest
 from support.api import Api, expect_problem, pointers_of
-from support.shop import Sample, Sku, stock_up
+from support.shop import Sample, Sku, create_sku
 from support.stack import Stack
 
 
@@ -16,8 +16,8 @@ def order_number() -> int:
     return random.randrange(10**9, 10**15)
 
 
-def test_update_when_covered_then_200_with_every_member_of_the_contract(api: Api, sku: Sku) -> None:
-    lease = api.take(sku.resource)
+def test_update_200_has_every_member_of_contract(api: Api, sku: Sku) -> None:
+    lease = api.must_acquire(sku.resource)
     answer = api.write(lease, {"update": "inventory", "where": {"sku": sku.name, "stock": {"gte": 3}}, "add": {"stock": -3}, "set": {"note": "sold"},
                                "expect_rows": 1}, **{"return": "rows"})
     assert answer.status == 200, answer
@@ -34,61 +34,61 @@ def test_update_when_covered_then_200_with_every_member_of_the_contract(api: Api
     assert sku.row() == {"stock": 7, "note": "sold"}
 
 
-def test_rows_when_not_asked_for_then_only_counted(api: Api, sku: Sku) -> None:
-    body = api.wrote(api.take(sku.resource), sku.sell(2))
+def test_rows_not_requested_are_only_counted(api: Api, sku: Sku) -> None:
+    body = api.must_write(api.must_acquire(sku.resource), sku.sell(2))
     assert body["results"] == [{"rows_affected": 1}]
     assert sku.stock() == 8
 
 
-def test_fence_when_written_then_postgresql_has_the_token(stack: Stack, api: Api, sku: Sku) -> None:
-    lease = api.take(sku.resource)
-    api.wrote(lease, sku.sell())
+def test_fence_after_write_equals_token(stack: Stack, api: Api, sku: Sku) -> None:
+    lease = api.must_acquire(sku.resource)
+    api.must_write(lease, sku.sell())
     assert stack.query("select fencing.fence(%s)", (sku.resource,)) == [(lease["fencing_token"],)]
 
 
-def test_update_when_nothing_matches_then_200_and_no_rows(api: Api, sku: Sku) -> None:
-    body = api.wrote(api.take(sku.resource), {"update": "inventory", "where": {"sku": sku.name, "stock": {"gte": 11}}, "add": {"stock": -11}},
-                     **{"return": "rows"})
+def test_update_without_match_200_and_no_rows(api: Api, sku: Sku) -> None:
+    body = api.must_write(api.must_acquire(sku.resource), {"update": "inventory", "where": {"sku": sku.name, "stock": {"gte": 11}}, "add": {"stock": -11}},
+                          **{"return": "rows"})
     assert body["results"] == [{"rows_affected": 0, "rows": []}]
     assert sku.stock() == 10
 
 
-def test_insert_when_covered_then_the_row_is_there_with_its_defaults(stack: Stack, api: Api, sku: Sku) -> None:
+def test_insert_covered_has_row_with_defaults(stack: Stack, api: Api, sku: Sku) -> None:
     number = order_number()
-    body = api.wrote(api.take(f"orders/{number}"), {"insert": "orders", "values": {"id": number, "sku": sku.name, "quantity": 3}}, **{"return": "rows"})
+    body = api.must_write(api.must_acquire(f"orders/{number}"), {"insert": "orders", "values": {"id": number, "sku": sku.name, "quantity": 3}}, **{"return": "rows"})
     (result,) = body["results"]
     assert result["rows_affected"] == 1
     assert (result["rows"][0]["id"], result["rows"][0]["status"]) == (number, "placed")
     assert stack.query("select sku, quantity, status from orders where id = %s", (number,)) == [(sku.name, 3, "placed")]
 
 
-def test_delete_when_covered_then_the_row_is_gone_and_returned(stack: Stack, api: Api, sku: Sku) -> None:
-    body = api.wrote(api.take(sku.resource), {"delete": "inventory", "where": {"sku": sku.name}, "expect_rows": 1}, **{"return": "rows"})
+def test_delete_covered_returns_row(stack: Stack, api: Api, sku: Sku) -> None:
+    body = api.must_write(api.must_acquire(sku.resource), {"delete": "inventory", "where": {"sku": sku.name}, "expect_rows": 1}, **{"return": "rows"})
     (result,) = body["results"]
     assert result["rows_affected"] == 1 and result["rows"][0]["sku"] == sku.name
     assert stack.query("select from inventory where sku = %s", (sku.name,)) == []
 
 
-def test_call_when_exposed_then_its_value(api: Api, sample: Sample) -> None:
-    body = api.wrote(api.take(sample.resource), {"call": "sample_double", "args": {"id": sample.name, "times": 7}})
+def test_call_of_exposed_function_returns_value(api: Api, sample: Sample) -> None:
+    body = api.must_write(api.must_acquire(sample.resource), {"call": "sample_double", "args": {"id": sample.name, "times": 7}})
     assert body["results"] == [{"value": 35}]
     assert sample.value("small") == 35
 
 
-def test_call_when_an_argument_has_a_default_then_it_may_be_left_out(api: Api, sample: Sample) -> None:
-    assert api.wrote(api.take(sample.resource), {"call": "sample_double", "args": {"id": sample.name}})["results"] == [{"value": 10}]
+def test_call_may_omit_argument_with_default(api: Api, sample: Sample) -> None:
+    assert api.must_write(api.must_acquire(sample.resource), {"call": "sample_double", "args": {"id": sample.name}})["results"] == [{"value": 10}]
 
 
-def test_call_when_it_gives_rows_then_all_of_them(api: Api, resource: str) -> None:
-    (result,) = api.wrote(api.take(resource), {"call": "shop_check", "args": {}})["results"]
+def test_call_returning_rows_returns_all(api: Api, resource: str) -> None:
+    (result,) = api.must_write(api.must_acquire(resource), {"call": "shop_check", "args": {}})["results"]
     (row,) = result["value"]
     assert set(row) == {"skus", "sold", "ordered", "below_zero", "mismatched", "holds"}
 
 
-def test_call_when_it_touches_a_row_outside_the_lease_then_403_and_nothing_of_it_stays(stack: Stack, api: Api, sku: Sku) -> None:
-    """place_order inserts the order before it reaches the stock."""
+def test_call_that_touches_uncovered_row_403_and_undone(stack: Stack, api: Api, sku: Sku) -> None:
+    """place_order inserts the order before it changes the stock."""
     number = order_number()
-    answer = api.write(api.take(sku.resource), {"call": "place_order", "args": {"order_id": number, "sku": sku.name, "quantity": 1}})
+    answer = api.write(api.must_acquire(sku.resource), {"call": "place_order", "args": {"order_id": number, "sku": sku.name, "quantity": 1}})
     assert expect_problem(answer, 403, "resource-not-covered")["resource"] == f"orders/{number}"
     assert stack.query("select from orders where id = %s", (number,)) == []
     assert sku.stock() == 10
@@ -112,97 +112,97 @@ def test_call_when_it_touches_a_row_outside_the_lease_then_403_and_nothing_of_it
     ({"small": 5, "words": "it's"}, True), ({"small": 5, "words": "other"}, False),
     ({"exact": {"gte": 0.1, "lte": 0.1}}, True),
 ])
-def test_where_when_compared_then_as_the_operator_says(api: Api, sample: Sample, comparison: dict[str, Any], matches: bool) -> None:
-    lease = api.take(sample.resource)
-    api.wrote(lease, sample.set(words="it's", flag=True, exact="0.1"))
-    body = api.wrote(lease, {"update": "samples", "where": {"id": sample.name, **comparison}, "set": {"words": "found"}})
+def test_where_operators_compare_as_documented(api: Api, sample: Sample, comparison: dict[str, Any], matches: bool) -> None:
+    lease = api.must_acquire(sample.resource)
+    api.must_write(lease, sample.set(words="it's", flag=True, exact="0.1"))
+    body = api.must_write(lease, {"update": "samples", "where": {"id": sample.name, **comparison}, "set": {"words": "found"}})
     assert body["results"][0]["rows_affected"] == int(matches)
     assert sample.value("words") == ("found" if matches else "it's")
 
 
-def test_add_when_the_value_is_null_then_it_stays_null_as_in_sql(api: Api, sample: Sample) -> None:
-    api.wrote(api.take(sample.resource), {"update": "samples", "where": sample.here, "add": {"big": 1}})
+def test_add_to_null_stays_null(api: Api, sample: Sample) -> None:
+    api.must_write(api.must_acquire(sample.resource), {"update": "samples", "where": sample.key_condition, "add": {"big": 1}})
     assert sample.value("big") is None
 
 
-def test_add_when_several_columns_then_each_is_computed_in_the_database(api: Api, sample: Sample) -> None:
-    lease = api.take(sample.resource)
-    api.wrote(lease, sample.set(big=2**62, exact="0.1"))
-    api.wrote(lease, {"update": "samples", "where": sample.here, "add": {"big": 2**61, "exact": "0.2", "small": -6}})
+def test_add_to_several_columns_is_computed_in_database(api: Api, sample: Sample) -> None:
+    lease = api.must_acquire(sample.resource)
+    api.must_write(lease, sample.set(big=2**62, exact="0.1"))
+    api.must_write(lease, {"update": "samples", "where": sample.key_condition, "add": {"big": 2**61, "exact": "0.2", "small": -6}})
     assert sample.value("big") == 2**62 + 2**61
     assert str(sample.value("exact")) == "0.3"
     assert sample.value("small") == -1
 
 
 @pytest.mark.parametrize("expected", [0, 2, 1000])
-def test_expect_rows_when_another_count_then_409_and_undone(api: Api, sku: Sku, expected: int) -> None:
-    answer = api.write(api.take(sku.resource), {**sku.sell(), "expect_rows": expected})
+def test_expect_rows_of_another_count_409_and_undone(api: Api, sku: Sku, expected: int) -> None:
+    answer = api.write(api.must_acquire(sku.resource), {**sku.sell(), "expect_rows": expected})
     expect_problem(answer, 409, "expectation-failed")
     assert sku.stock() == 10
 
 
-def test_expect_rows_when_none_expected_and_none_found_then_200(api: Api, sku: Sku) -> None:
+def test_expect_rows_0_with_none_found_200(api: Api, sku: Sku) -> None:
     operation = {"update": "inventory", "where": {"sku": sku.name, "stock": 99}, "set": {"note": "x"}, "expect_rows": 0}
-    assert api.wrote(api.take(sku.resource), operation)["results"][0]["rows_affected"] == 0
+    assert api.must_write(api.must_acquire(sku.resource), operation)["results"][0]["rows_affected"] == 0
 
 
-def test_delete_when_another_count_is_expected_then_the_row_stays(api: Api, sku: Sku) -> None:
-    expect_problem(api.write(api.take(sku.resource), {"delete": "inventory", "where": {"sku": sku.name}, "expect_rows": 2}), 409, "expectation-failed")
+def test_delete_with_another_expected_count_keeps_row(api: Api, sku: Sku) -> None:
+    expect_problem(api.write(api.must_acquire(sku.resource), {"delete": "inventory", "where": {"sku": sku.name}, "expect_rows": 2}), 409, "expectation-failed")
     assert sku.stock() == 10
 
 
-def test_version_in_where_when_another_was_faster_then_409(api: Api, sku: Sku) -> None:
+def test_version_in_where_outdated_409(api: Api, sku: Sku) -> None:
     """Optimistic locking as the contract describes it."""
-    lease = api.take(sku.resource)
+    lease = api.must_acquire(sku.resource)
     sell_seen = {"update": "inventory", "where": {"sku": sku.name, "stock": 10}, "add": {"stock": -1}, "expect_rows": 1}
-    api.wrote(lease, sell_seen)
+    api.must_write(lease, sell_seen)
     expect_problem(api.write(lease, sell_seen), 409, "expectation-failed")
     assert sku.stock() == 9
 
 
-def test_check_constraint_when_broken_then_409_with_sqlstate_and_name(stack: Stack, api: Api, sku: Sku) -> None:
-    problem = expect_problem(api.write(api.take(sku.resource), {"update": "inventory", "where": {"sku": sku.name}, "add": {"stock": -11}}),
+def test_check_constraint_broken_409_with_sqlstate_and_name(stack: Stack, api: Api, sku: Sku) -> None:
+    problem = expect_problem(api.write(api.must_acquire(sku.resource), {"update": "inventory", "where": {"sku": sku.name}, "add": {"stock": -11}}),
                              409, "constraint-violation")
     assert problem["sqlstate"] == "23514"
     assert stack.query("select pg_get_constraintdef(oid) from pg_constraint where conname = %s", (problem["constraint"],)) == [("CHECK ((stock >= 0))",)]
     assert sku.stock() == 10
 
 
-def test_unique_constraint_when_broken_then_409_with_sqlstate_and_name(api: Api, sku: Sku) -> None:
-    problem = expect_problem(api.write(api.take(sku.resource), {"insert": "inventory", "values": {"sku": sku.name, "stock": 1, "initial_stock": 1}}),
+def test_unique_constraint_broken_409_with_sqlstate_and_name(api: Api, sku: Sku) -> None:
+    problem = expect_problem(api.write(api.must_acquire(sku.resource), {"insert": "inventory", "values": {"sku": sku.name, "stock": 1, "initial_stock": 1}}),
                              409, "constraint-violation")
     assert (problem["sqlstate"], problem["constraint"]) == ("23505", "inventory_pkey")
 
 
-def test_foreign_key_when_broken_then_409_with_sqlstate_and_name(api: Api) -> None:
+def test_foreign_key_broken_409_with_sqlstate_and_name(api: Api) -> None:
     number = order_number()
-    problem = expect_problem(api.write(api.take(f"orders/{number}"), {"insert": "orders", "values": {"id": number, "sku": "no-such", "quantity": 1}}),
+    problem = expect_problem(api.write(api.must_acquire(f"orders/{number}"), {"insert": "orders", "values": {"id": number, "sku": "no-such", "quantity": 1}}),
                              409, "constraint-violation")
     assert (problem["sqlstate"], problem["constraint"]) == ("23503", "orders_sku_fkey")
 
 
-def test_not_null_when_broken_then_409_with_sqlstate(api: Api, sku: Sku) -> None:
-    problem = expect_problem(api.write(api.take(sku.resource), {"update": "inventory", "where": {"sku": sku.name}, "set": {"stock": None}}),
+def test_not_null_broken_409_with_sqlstate(api: Api, sku: Sku) -> None:
+    problem = expect_problem(api.write(api.must_acquire(sku.resource), {"update": "inventory", "where": {"sku": sku.name}, "set": {"stock": None}}),
                              409, "constraint-violation")
     assert problem["sqlstate"] == "23502"
     assert sku.stock() == 10
 
 
 @pytest.mark.parametrize("code", ["40001", "40P01", "55P03"])
-def test_conflict_that_may_be_repeated_when_it_comes_then_409_write_conflict(api: Api, samples_table: None, resource: str, code: str) -> None:
-    expect_problem(api.write(api.take(resource), {"call": "sample_fail", "args": {"code": code}}), 409, "write-conflict")
+def test_retryable_conflict_409_write_conflict(api: Api, samples_table: None, resource: str, code: str) -> None:
+    expect_problem(api.write(api.must_acquire(resource), {"call": "sample_fail", "args": {"code": code}}), 409, "write-conflict")
 
 
 @pytest.mark.parametrize("code", ["XX000", "P0001", "F0000", "25000"])
-def test_call_when_the_function_refuses_it_then_422_with_its_code_and_words(api: Api, samples_table: None, resource: str, code: str) -> None:
-    answer = api.write(api.take(resource), {"call": "sample_fail", "args": {"code": code}})
+def test_call_refused_by_function_422_with_its_message(api: Api, samples_table: None, resource: str, code: str) -> None:
+    answer = api.write(api.must_acquire(resource), {"call": "sample_fail", "args": {"code": code}})
     assert pointers_of(answer, 422, "unprocessable") == ["/operations/0"]
     assert (answer.json()["sqlstate"], answer.json()["detail"]) == (code, "as asked")
 
 
-def test_operations_when_all_are_well_then_results_in_their_order(api: Api, sample: Sample) -> None:
-    body = api.wrote(api.take(sample.resource), sample.set(words="one"), {"call": "sample_double", "args": {"id": sample.name}},
-                     {"delete": "samples", "where": sample.here}, sample.insert(words="again"), **{"return": "rows"})
+def test_operations_return_results_in_order(api: Api, sample: Sample) -> None:
+    body = api.must_write(api.must_acquire(sample.resource), sample.set(words="one"), {"call": "sample_double", "args": {"id": sample.name}},
+                          {"delete": "samples", "where": sample.key_condition}, sample.insert(words="again"), **{"return": "rows"})
     updated, called, deleted, inserted = body["results"]
     assert updated["rows"][0]["words"] == "one" and updated["rows"][0]["small"] == 5
     assert called == {"value": 10}
@@ -219,21 +219,21 @@ def test_operations_when_all_are_well_then_results_in_their_order(api: Api, samp
     ({"update": "samples", "where": {"small": "six"}, "set": {"words": "x"}}, 422, "unprocessable"),
     ({"call": "sample_fail", "args": {"code": "22012"}}, 422, "unprocessable"),
 ], ids=["expectation", "constraint", "uncovered", "column", "type", "data"])
-def test_operations_when_the_last_fails_then_none_is_done(api: Api, sample: Sample, last: dict[str, Any], status: int, slug: str) -> None:
-    lease = api.take(sample.resource)
+def test_operations_with_last_failing_are_all_undone(api: Api, sample: Sample, last: dict[str, Any], status: int, slug: str) -> None:
+    lease = api.must_acquire(sample.resource)
     expect_problem(api.write(lease, sample.set(small=77, words="never"), sample.set(big=1), last), status, slug)
     assert (sample.value("small"), sample.value("words"), sample.value("big")) == (5, None, None)
-    api.wrote(lease, sample.set(small=6))  # and the lease is none the worse
+    api.must_write(lease, sample.set(small=6))  # the lease is still usable
 
 
-def test_operations_when_many_then_all_in_one_call(api: Api, sample: Sample) -> None:
-    body = api.wrote(api.take(sample.resource), *[{"update": "samples", "where": sample.here, "add": {"small": 1}}] * 50)
+def test_operations_50_run_in_one_call(api: Api, sample: Sample) -> None:
+    body = api.must_write(api.must_acquire(sample.resource), *[{"update": "samples", "where": sample.key_condition, "add": {"small": 1}}] * 50)
     assert [result["rows_affected"] for result in body["results"]] == [1] * 50
     assert sample.value("small") == 55
 
 
-def test_writes_when_sent_under_one_lease_then_all_pass(api: Api, sku: Sku) -> None:
-    lease = api.take(sku.resource)
+def test_writes_under_one_lease_all_pass(api: Api, sku: Sku) -> None:
+    lease = api.must_acquire(sku.resource)
     with api.connection() as connection:
         for _ in range(10):
             answer = connection.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()]})
@@ -241,9 +241,9 @@ def test_writes_when_sent_under_one_lease_then_all_pass(api: Api, sku: Sku) -> N
     assert sku.stock() == 0
 
 
-def test_stock_when_many_sell_it_then_never_more_than_there_was(stack: Stack, api: Api, fresh: Callable[[str], str]) -> None:
-    few = stock_up(stack, fresh("few"), 7)
-    lease = api.take(few.resource)
+def test_stock_sold_by_many_is_never_exceeded(stack: Stack, api: Api, unique_name: Callable[[str], str]) -> None:
+    few = create_sku(stack, unique_name("few"), 7)
+    lease = api.must_acquire(few.resource)
     calls = [api.begin("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [few.sell()]}) for _ in range(20)]
     statuses = sorted(call.answer().status for call in calls)
     assert statuses == [200] * 7 + [409] * 13

@@ -1,4 +1,4 @@
-"""Bodies of POST /v1/writes that are wrong, and names that are none."""
+"""Wrong bodies of POST /v1/writes, and unknown names in them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def escaped(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", INJECTIONS, ids=range(len(INJECTIONS)))
-def test_column_when_unknown_then_422_pointing_at_it(api: Api, sku: Sku, name: str) -> None:
-    lease = api.take(sku.resource)
-    here = {"sku": sku.name}
+def test_column_unknown_422_pointing_at_it(api: Api, sku: Sku, name: str) -> None:
+    lease = api.must_acquire(sku.resource)
+    condition = {"sku": sku.name}
     for operation, pointer in [
-        ({"update": "inventory", "where": here, "set": {name: 0}}, f"/operations/0/set/{escaped(name)}"),
-        ({"update": "inventory", "where": here, "add": {name: 1}}, f"/operations/0/add/{escaped(name)}"),
-        ({"update": "inventory", "where": {**here, name: 0}, "set": {"stock": 0}}, f"/operations/0/where/{escaped(name)}"),
+        ({"update": "inventory", "where": condition, "set": {name: 0}}, f"/operations/0/set/{escaped(name)}"),
+        ({"update": "inventory", "where": condition, "add": {name: 1}}, f"/operations/0/add/{escaped(name)}"),
+        ({"update": "inventory", "where": {**condition, name: 0}, "set": {"stock": 0}}, f"/operations/0/where/{escaped(name)}"),
         ({"delete": "inventory", "where": {name: {"gte": 0}}}, f"/operations/0/where/{escaped(name)}"),
         ({"insert": "inventory", "values": {"sku": "x", name: 0}}, f"/operations/0/values/{escaped(name)}"),
     ]:
-        (got,) = pointers_of(api.write(lease, operation), 422, "unprocessable")
-        assert got == pointer or got == f"{pointer}/gte", (operation, got)
+        (found,) = pointers_of(api.write(lease, operation), 422, "unprocessable")
+        assert found == pointer or found == f"{pointer}/gte", (operation, found)
     assert sku.row() == {"stock": 10, "note": None}
 
 
@@ -40,15 +40,15 @@ def test_column_when_unknown_then_422_pointing_at_it(api: Api, sku: Sku, name: s
     ({"insert": "nul\u0000", "values": {"sku": "x"}}, "/operations/0/insert"),
     ({"call": "nul\u0000", "args": {}}, "/operations/0/call"),
 ])
-def test_text_when_it_holds_u0000_then_400_pointing_at_it(api: Api, sku: Sku, operation: Any, pointer: str) -> None:
-    """PostgreSQL has no such character: refused before it gets there, not cut off."""
-    assert pointers_of(api.write(api.take(sku.resource), operation)) == [pointer]
+def test_text_with_u0000_400_pointing_at_it(api: Api, sku: Sku, operation: Any, pointer: str) -> None:
+    """PostgreSQL has no character U+0000: the gateway refuses it instead of truncating the text."""
+    assert pointers_of(api.write(api.must_acquire(sku.resource), operation)) == [pointer]
 
 
 @pytest.mark.parametrize("name", ["nope", "pg_class", "guard", "fencing.guard", "public.inventory", "hidden_samples", "Inventory", "place_order", "shop_check",
                                   'inventory"; drop table inventory; --', "inventory where 1=1 --", "pg_catalog.pg_authid"])
-def test_table_when_not_exposed_then_422_pointing_at_it(api: Api, sample: Sample, sku: Sku, name: str) -> None:
-    lease = api.take(sku.resource)
+def test_table_not_exposed_422_pointing_at_it(api: Api, sample: Sample, sku: Sku, name: str) -> None:
+    lease = api.must_acquire(sku.resource)
     for verb, rest in (("update", {"where": {"sku": sku.name}, "set": {"note": "x"}}), ("delete", {"where": {"sku": sku.name}}),
                        ("insert", {"values": {"sku": "x"}})):
         assert pointers_of(api.write(lease, {verb: name, **rest}), 422, "unprocessable") == [f"/operations/0/{verb}"]
@@ -56,12 +56,12 @@ def test_table_when_not_exposed_then_422_pointing_at_it(api: Api, sample: Sample
 
 
 @pytest.mark.parametrize("name", ["nope", "pg_sleep", "pg_read_file", "fencing.enter", "enter", "inventory", "shop_stock", "place_order(1", "now()"])
-def test_function_when_not_exposed_then_422_pointing_at_it(api: Api, sku: Sku, name: str) -> None:
-    assert pointers_of(api.write(api.take(sku.resource), {"call": name, "args": {}}), 422, "unprocessable") == ["/operations/0/call"]
+def test_function_not_exposed_422_pointing_at_it(api: Api, sku: Sku, name: str) -> None:
+    assert pointers_of(api.write(api.must_acquire(sku.resource), {"call": name, "args": {}}), 422, "unprocessable") == ["/operations/0/call"]
 
 
-def test_argument_when_unknown_or_missing_then_422(api: Api, sample: Sample) -> None:
-    lease = api.take(sample.resource)
+def test_argument_unknown_or_missing_422(api: Api, sample: Sample) -> None:
+    lease = api.must_acquire(sample.resource)
     unknown = {"call": "sample_double", "args": {"id": sample.name, "nope": 1}}
     assert pointers_of(api.write(lease, unknown), 422, "unprocessable") == ["/operations/0/args/nope"]
     (pointer,) = pointers_of(api.write(lease, {"call": "sample_double", "args": {"times": 3}}), 422, "unprocessable")
@@ -69,9 +69,9 @@ def test_argument_when_unknown_or_missing_then_422(api: Api, sample: Sample) -> 
     assert sample.value("small") == 5
 
 
-def test_operation_when_the_operator_did_not_expose_it_then_422(stack: Stack, api: Api, resource: str) -> None:
-    """order_events can only be read."""
-    (pointer,) = pointers_of(api.write(api.take(resource), {"delete": "order_events", "where": {"order_id": 1}}), 422, "unprocessable")
+def test_operation_not_exposed_422(stack: Stack, api: Api, resource: str) -> None:
+    """order_events is exposed for reading only."""
+    (pointer,) = pointers_of(api.write(api.must_acquire(resource), {"delete": "order_events", "where": {"order_id": 1}}), 422, "unprocessable")
     assert pointer == "/operations/0/delete"
 
 
@@ -81,8 +81,8 @@ def test_operation_when_the_operator_did_not_expose_it_then_422(stack: Stack, ap
     {"delete": "inventory"},
     {"delete": "inventory", "where": {}},
 ], ids=["update", "update-empty", "delete", "delete-empty"])
-def test_where_when_missing_or_empty_then_400_pointing_at_it(api: Api, sku: Sku, operation: dict[str, Any]) -> None:
-    assert pointers_of(api.write(api.take(sku.resource), operation)) == ["/operations/0/where"]
+def test_where_missing_or_empty_400_pointing_at_it(api: Api, sku: Sku, operation: dict[str, Any]) -> None:
+    assert pointers_of(api.write(api.must_acquire(sku.resource), operation)) == ["/operations/0/where"]
     assert sku.stock() == 10
 
 
@@ -113,10 +113,10 @@ def test_where_when_missing_or_empty_then_400_pointing_at_it(api: Api, sku: Sku,
     (5, "/operations/0"),
     (None, "/operations/0"),
 ])
-def test_operation_when_malformed_then_400_pointing_into_it(api: Api, sku: Sku, operation: Any, pointer: str) -> None:
-    answer = api.write(api.take(sku.resource), operation)
-    got = pointers_of(answer)
-    assert got and all(one == pointer or one.startswith(pointer.rstrip("/") + "/") for one in got), answer
+def test_operation_malformed_400_pointing_into_it(api: Api, sku: Sku, operation: Any, pointer: str) -> None:
+    answer = api.write(api.must_acquire(sku.resource), operation)
+    found = pointers_of(answer)
+    assert found and all(each == pointer or each.startswith(pointer.rstrip("/") + "/") for each in found), answer
     assert sku.stock() == 10
 
 
@@ -127,42 +127,42 @@ def test_operation_when_malformed_then_400_pointing_into_it(api: Api, sku: Sku, 
     ({"insert": "", "values": {}}, "/operations/0/insert"),
     ({"call": "", "args": {}}, "/operations/0/call"),
 ])
-def test_name_when_empty_then_refused_pointing_at_it(api: Api, sku: Sku, operation: Any, pointer: str) -> None:
-    """Malformed or unknown, both may be said of it."""
-    answer = api.write(api.take(sku.resource), operation)
+def test_name_empty_is_refused_pointing_at_it(api: Api, sku: Sku, operation: Any, pointer: str) -> None:
+    """An empty name may be reported as malformed or as unknown."""
+    answer = api.write(api.must_acquire(sku.resource), operation)
     assert answer.status in (400, 422), answer
     assert pointers_of(answer, answer.status, {400: "invalid-request", 422: "unprocessable"}[answer.status]) == [pointer]
 
 
-def test_fault_when_in_a_later_operation_then_the_pointer_counts(api: Api, sku: Sku) -> None:
-    lease = api.take(sku.resource)
+def test_fault_in_later_operation_has_its_index(api: Api, sku: Sku) -> None:
+    lease = api.must_acquire(sku.resource)
     assert pointers_of(api.write(lease, sku.sell(), sku.sell(), {"delete": "inventory"})) == ["/operations/2/where"]
     assert pointers_of(api.write(lease, sku.sell(), {"insert": "nope", "values": {}}), 422, "unprocessable") == ["/operations/1/insert"]
     assert sku.stock() == 10
 
 
 @pytest.mark.parametrize("operations", [[], None, {}, "x", 5])
-def test_operations_when_none_or_no_list_then_400_pointing_at_them(api: Api, sku: Sku, operations: Any) -> None:
-    lease = api.take(sku.resource)
+def test_operations_empty_or_not_a_list_400(api: Api, sku: Sku, operations: Any) -> None:
+    lease = api.must_acquire(sku.resource)
     assert pointers_of(api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": operations})) == ["/operations"]
 
 
-def test_operations_when_left_out_then_400(api: Api, sku: Sku) -> None:
-    assert pointers_of(api.call("POST", "/v1/writes", {"lease_id": api.take(sku.resource)["lease_id"]})) == ["/operations"]
+def test_operations_absent_400(api: Api, sku: Sku) -> None:
+    assert pointers_of(api.call("POST", "/v1/writes", {"lease_id": api.must_acquire(sku.resource)["lease_id"]})) == ["/operations"]
 
 
-def test_operations_when_far_too_many_then_400_and_none_is_done(api: Api, sku: Sku) -> None:
-    assert pointers_of(api.write(api.take(sku.resource), *[sku.sell(0)] * 1_000)) == ["/operations"]
+def test_operations_too_many_400_and_none_is_done(api: Api, sku: Sku) -> None:
+    assert pointers_of(api.write(api.must_acquire(sku.resource), *[sku.sell(0)] * 1_000)) == ["/operations"]
 
 
 @pytest.mark.parametrize("wanted", ["everything", 5, True, None])
-def test_return_when_unknown_then_400(api: Api, sku: Sku, wanted: Any) -> None:
-    assert pointers_of(api.write(api.take(sku.resource), sku.sell(), **{"return": wanted})) == ["/return"]
+def test_return_unknown_400(api: Api, sku: Sku, wanted: Any) -> None:
+    assert pointers_of(api.write(api.must_acquire(sku.resource), sku.sell(), **{"return": wanted})) == ["/return"]
     assert sku.stock() == 10
 
 
 @pytest.mark.parametrize("lease_id", [5, None, {}, ["a"]])
-def test_lease_id_when_no_text_then_400_or_428_and_nothing_changed(api: Api, sku: Sku, lease_id: Any) -> None:
+def test_lease_id_not_a_string_400_or_428(api: Api, sku: Sku, lease_id: Any) -> None:
     answer = api.call("POST", "/v1/writes", {"lease_id": lease_id, "operations": [sku.sell()]})
     if answer.status == 428:
         assert lease_id is None, "only null may count as no lease"
@@ -172,5 +172,5 @@ def test_lease_id_when_no_text_then_400_or_428_and_nothing_changed(api: Api, sku
     assert sku.stock() == 10
 
 
-def test_tables_when_all_this_was_tried_then_they_stand(stack: Stack, api: Api) -> None:
+def test_tables_survive_all_malformed_requests(stack: Stack, api: Api) -> None:
     assert stack.query("select to_regclass('inventory') is not null and to_regclass('orders') is not null") == [(True,)]

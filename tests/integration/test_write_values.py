@@ -1,4 +1,4 @@
-"""Values on their way from JSON to PostgreSQL and back: to the last digit, and never as SQL."""
+"""Values from JSON to PostgreSQL and back: exact to the last digit, and never interpreted as SQL."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ NASTY = ["'; drop table samples; --", "' or '1'='1", '"; select 1; --', "$1", "$
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 9007199254740993])
-def test_integer_when_beyond_what_a_double_holds_then_still_exact(api: Api, sample: Sample, number: int) -> None:
-    body = api.wrote(api.take(sample.resource), sample.set(big=number), **{"return": "rows"})
+def test_integer_beyond_double_precision_is_exact(api: Api, sample: Sample, number: int) -> None:
+    body = api.must_write(api.must_acquire(sample.resource), sample.set(big=number), **{"return": "rows"})
     assert body["results"][0]["rows"][0]["big"] == number
     assert sample.value("big") == number
 
 
-def test_integer_when_compared_beyond_what_a_double_holds_then_exact(api: Api, sample: Sample) -> None:
-    lease = api.take(sample.resource)
-    api.wrote(lease, sample.set(big=2**53 + 1))
+def test_integer_comparison_beyond_double_precision_is_exact(api: Api, sample: Sample) -> None:
+    lease = api.must_acquire(sample.resource)
+    api.must_write(lease, sample.set(big=2**53 + 1))
     for number, rows in ((2**53, 0), (2**53 + 1, 1), (2**53 + 2, 0)):
         operation = {"update": "samples", "where": {"id": sample.name, "big": number}, "set": {"words": "hit"}}
-        assert api.wrote(lease, operation)["results"][0]["rows_affected"] == rows
+        assert api.must_write(lease, operation)["results"][0]["rows_affected"] == rows
 
 
 @pytest.mark.parametrize("number", ["0.1", "-0.1", "1234.5678", "99999999.99", "1e3", "123456789012345", "1234567890123456789", "9223372036854775808", "12345678901234567890", "1E-7"])
-def test_decimal_when_sent_as_a_number_then_stored_as_written(api: Api, sample: Sample, number: str) -> None:
-    lease = api.take(sample.resource)
+def test_decimal_number_is_stored_as_written(api: Api, sample: Sample, number: str) -> None:
+    lease = api.must_acquire(sample.resource)
     answer = api.call("POST", "/v1/writes", raw=json.dumps(
         {"lease_id": lease["lease_id"], "operations": [sample.set(exact="NUMBER")]}).replace('"NUMBER"', number).encode())
     assert answer.status == 200, answer
@@ -40,8 +40,8 @@ def test_decimal_when_sent_as_a_number_then_stored_as_written(api: Api, sample: 
 
 @pytest.mark.parametrize("number", ["0.30000000000000004", "123456789012345678901", "-9223372036854775809", "1234567890123456.5", "1.500", "1e-30",
                                     "12345678901234567890.123456789012345678901234567890"])
-def test_decimal_when_a_double_would_lose_digits_then_kept_to_the_last(api: Api, sample: Sample, number: str) -> None:
-    lease = api.take(sample.resource)
+def test_decimal_beyond_double_precision_keeps_all_digits(api: Api, sample: Sample, number: str) -> None:
+    lease = api.must_acquire(sample.resource)
     raw = json.dumps({"lease_id": lease["lease_id"], "return": "rows", "operations": [sample.set(exact="NUMBER", doc={"deep": ["NUMBER"]})]})
     answer = api.call("POST", "/v1/writes", raw=raw.replace('"NUMBER"', number).encode())
     assert answer.status == 200, answer
@@ -52,8 +52,8 @@ def test_decimal_when_a_double_would_lose_digits_then_kept_to_the_last(api: Api,
 
 
 @pytest.mark.parametrize("number", ["0.1", "12345678901234567890.123456789012345678901234567890", "1e-30", "-0.000000000000000001", "1000000000000000000000"])
-def test_decimal_when_sent_as_text_then_exact_to_any_length(api: Api, sample: Sample, number: str) -> None:
-    body = api.wrote(api.take(sample.resource), sample.set(exact=number), **{"return": "rows"})
+def test_decimal_sent_as_text_is_exact_to_any_length(api: Api, sample: Sample, number: str) -> None:
+    body = api.must_write(api.must_acquire(sample.resource), sample.set(exact=number), **{"return": "rows"})
     assert sample.value("exact") == Decimal(number)
     assert Decimal(str(body["results"][0]["rows"][0]["exact"])) == Decimal(number)
 
@@ -66,69 +66,69 @@ def test_decimal_when_sent_as_text_then_exact_to_any_length(api: Api, sample: Sa
     ({"insert": "samples", "values": {"id": "a", "at": "soon"}}, "/values/at"), ({"delete": "samples", "where": {"id": "a", "flag": "x"}}, "/where/flag"),
     ({"call": "sample_double", "args": {"id": "a", "times": "x"}}, "/args/times"),
 ])
-def test_value_when_postgresql_can_not_read_it_then_422_pointing_at_it(api: Api, sample: Sample, operation: dict[str, Any], pointer: str) -> None:
+def test_value_unreadable_by_postgresql_422_points_at_it(api: Api, sample: Sample, operation: dict[str, Any], pointer: str) -> None:
     first = sample.set(words="never")
-    failing = {**operation, "where": {**sample.here, **operation.get("where", {})}} if "update" in operation else operation
-    lease = api.take(sample.resource)
+    failing = {**operation, "where": {**sample.key_condition, **operation.get("where", {})}} if "update" in operation else operation
+    lease = api.must_acquire(sample.resource)
     assert pointers_of(api.write(lease, failing), 422, "unprocessable") == [f"/operations/0{pointer}"]
     assert pointers_of(api.write(lease, first, failing), 422, "unprocessable") == [f"/operations/1{pointer}"]
     assert sample.value("words") is None
 
 
 @pytest.mark.parametrize("number", [0.5, 1e300, -2.5e-300, 3])
-def test_double_when_sent_then_the_same_double(api: Api, sample: Sample, number: float) -> None:
-    api.wrote(api.take(sample.resource), sample.set(rounded=number))
+def test_double_is_kept_exactly(api: Api, sample: Sample, number: float) -> None:
+    api.must_write(api.must_acquire(sample.resource), sample.set(rounded=number))
     assert sample.value("rounded") == number
 
 
 @pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
-def test_text_when_it_looks_like_anything_then_kept_to_the_letter(api: Api, sample: Sample, text: str) -> None:
-    lease = api.take(sample.resource)
-    body = api.wrote(lease, sample.set(words=text), **{"return": "rows"})
+def test_text_of_any_content_is_kept_exactly(api: Api, sample: Sample, text: str) -> None:
+    lease = api.must_acquire(sample.resource)
+    body = api.must_write(lease, sample.set(words=text), **{"return": "rows"})
     assert body["results"][0]["rows"][0]["words"] == text
     assert sample.value("words") == text
-    found = api.wrote(lease, {"update": "samples", "where": {"words": text, "id": sample.name}, "set": {"flag": True}})
+    found = api.must_write(lease, {"update": "samples", "where": {"words": text, "id": sample.name}, "set": {"flag": True}})
     assert found["results"][0]["rows_affected"] == 1
 
 
 @pytest.mark.parametrize("text", NASTY[:10], ids=range(10))
-def test_text_when_sought_among_others_then_only_itself(api: Api, sample: Sample, text: str) -> None:
-    lease = api.take(sample.resource)
-    api.wrote(lease, sample.set(words="something else"))
+def test_text_in_list_matches_only_itself(api: Api, sample: Sample, text: str) -> None:
+    lease = api.must_acquire(sample.resource)
+    api.must_write(lease, sample.set(words="something else"))
     operation = {"update": "samples", "where": {"id": sample.name, "words": {"in": [text, text + "x"]}}, "set": {"flag": True}}
-    assert api.wrote(lease, operation)["results"][0]["rows_affected"] == 0
+    assert api.must_write(lease, operation)["results"][0]["rows_affected"] == 0
 
 
 @pytest.mark.parametrize("column, value, stored", [
     ("words", None, None), ("small", None, None), ("doc", {"a": [1, None, {"b": "ü'\""}]}, {"a": [1, None, {"b": "ü'\""}]}), ("doc", [1, 2], [1, 2]),
     ("flag", True, True), ("flag", False, False), ("flag", None, None),
 ])
-def test_value_when_null_boolean_or_document_then_kept(api: Api, sample: Sample, column: str, value: Any, stored: Any) -> None:
-    lease = api.take(sample.resource)
-    body = api.wrote(lease, sample.set(**{column: value}), **{"return": "rows"})
+def test_value_null_boolean_or_document_is_kept(api: Api, sample: Sample, column: str, value: Any, stored: Any) -> None:
+    lease = api.must_acquire(sample.resource)
+    body = api.must_write(lease, sample.set(**{column: value}), **{"return": "rows"})
     assert body["results"][0]["rows"][0][column] == stored
     assert sample.value(column) == stored
 
 
 @pytest.mark.parametrize("column, value", [("at", "2026-11-21T10:00:09.894Z"), ("day", "2026-11-21"), ("tag", "0f0e0d0c-0b0a-0908-0706-050403020100")])
-def test_value_when_a_time_a_day_or_an_id_then_given_as_text(api: Api, sample: Sample, column: str, value: str) -> None:
-    lease = api.take(sample.resource)
-    api.wrote(lease, sample.set(**{column: value}))
-    found = api.wrote(lease, {"update": "samples", "where": {"id": sample.name, column: value}, "set": {"words": "hit"}})
+def test_value_of_time_date_or_uuid_is_accepted_as_text(api: Api, sample: Sample, column: str, value: str) -> None:
+    lease = api.must_acquire(sample.resource)
+    api.must_write(lease, sample.set(**{column: value}))
+    found = api.must_write(lease, {"update": "samples", "where": {"id": sample.name, column: value}, "set": {"words": "hit"}})
     assert found["results"][0]["rows_affected"] == 1
 
 
-def test_column_name_when_it_needs_quoting_then_it_can_be_written(api: Api, sample: Sample) -> None:
+def test_column_name_that_needs_quotes_can_be_written(api: Api, sample: Sample) -> None:
     column = 'odd "name" é'
-    lease = api.take(sample.resource)
-    body = api.wrote(lease, sample.set(**{column: "kept"}), **{"return": "rows"})
+    lease = api.must_acquire(sample.resource)
+    body = api.must_write(lease, sample.set(**{column: "kept"}), **{"return": "rows"})
     assert body["results"][0]["rows"][0][column] == "kept"
     assert sample.value(column) == "kept"
 
 
-def test_arguments_of_a_call_when_of_every_kind_then_kept(api: Api, sample: Sample) -> None:
+def test_call_arguments_of_every_type_are_kept(api: Api, sample: Sample) -> None:
     arguments = {"small": -7, "big": 2**63 - 1, "exact": "0.10", "words": "it's \"ü\"", "flag": False, "doc": {"k": [None, "v"]}}
-    (result,) = api.wrote(api.take(sample.resource), {"call": "sample_echo", "args": arguments})["results"]
+    (result,) = api.must_write(api.must_acquire(sample.resource), {"call": "sample_echo", "args": arguments})["results"]
     assert result["value"] == {**arguments, "exact": Decimal("0.10")}
 
 
@@ -136,38 +136,38 @@ def test_arguments_of_a_call_when_of_every_kind_then_kept(api: Api, sample: Samp
 
 
 def expect_pointer_into(answer: Answer, place: str) -> None:
-    """PostgreSQL does not always say which value it was; which operation it was, the gateway knows."""
-    (got,) = pointers_of(answer, 422, "unprocessable")
+    """Checks that the pointer leads to `place`, or at least to its operation: PostgreSQL does not always name the value."""
+    (found,) = pointers_of(answer, 422, "unprocessable")
     operation = "/".join(place.split("/")[:3])
-    assert got == operation or (place + "/").startswith(got + "/") and got.startswith(operation + "/"), f"{got} for {place}"
+    assert found == operation or (place + "/").startswith(found + "/") and found.startswith(operation + "/"), f"{found} for {place}"
 
 
 @pytest.mark.parametrize("column, value", [
     ("small", "five"), ("small", 2**31), ("small", 1.5), ("small", True), ("small", {"a": 1}), ("small", [1]), ("big", "9223372036854775808"), ("big", "1;"), ("exact", "1.2.3"), ("flag", "maybe"), ("at", "yesterday-ish"), ("day", "2026-02-30"), ("tag", "no-uuid"),
 ])
-def test_value_when_of_the_wrong_type_then_422_pointing_at_it(api: Api, sample: Sample, column: str, value: Any) -> None:
-    lease = api.take(sample.resource)
+def test_value_of_wrong_type_422_pointing_at_it(api: Api, sample: Sample, column: str, value: Any) -> None:
+    lease = api.must_acquire(sample.resource)
     expect_pointer_into(api.write(lease, sample.set(words="never"), sample.set(**{column: value})), f"/operations/1/set/{column}")
     assert (sample.value("small"), sample.value("words")) == (5, None)
 
 
-def test_wrong_value_when_in_where_add_values_or_args_then_the_pointer_says_so(api: Api, sample: Sample) -> None:
-    lease = api.take(sample.resource)
+def test_wrong_value_pointer_names_its_place(api: Api, sample: Sample) -> None:
+    lease = api.must_acquire(sample.resource)
     for operation, pointer in [
         ({"update": "samples", "where": {"small": "x"}, "set": {"words": "y"}}, "/operations/0/where/small"),
         ({"update": "samples", "where": {"small": {"gt": "x"}}, "set": {"words": "y"}}, "/operations/0/where/small/gt"),
         ({"update": "samples", "where": {"small": {"in": [1, "x"]}}, "set": {"words": "y"}}, "/operations/0/where/small/in/1"),
         ({"delete": "samples", "where": {"small": "x"}}, "/operations/0/where/small"),
-        ({"update": "samples", "where": sample.here, "add": {"small": "x"}}, "/operations/0/add/small"),
+        ({"update": "samples", "where": sample.key_condition, "add": {"small": "x"}}, "/operations/0/add/small"),
         ({"insert": "samples", "values": {"id": sample.name, "small": "x"}}, "/operations/0/values/small"),
         ({"call": "sample_double", "args": {"id": sample.name, "times": "x"}}, "/operations/0/args/times"),
     ]:
         expect_pointer_into(api.write(lease, operation), pointer)
 
 
-def test_number_when_arithmetic_overflows_then_422_and_unchanged(api: Api, sample: Sample) -> None:
-    lease = api.take(sample.resource)
-    api.wrote(lease, sample.set(big=2**63 - 1))
-    answer = api.write(lease, {"update": "samples", "where": sample.here, "add": {"big": 1}})
+def test_number_overflow_422_and_unchanged(api: Api, sample: Sample) -> None:
+    lease = api.must_acquire(sample.resource)
+    api.must_write(lease, sample.set(big=2**63 - 1))
+    answer = api.write(lease, {"update": "samples", "where": sample.key_condition, "add": {"big": 1}})
     assert answer.status == 422, answer
     assert sample.value("big") == 2**63 - 1

@@ -1,30 +1,30 @@
 /* The lease and token protocol (docs/protocol.md, rules R1 to R10) as a Promela model. checks.tsv says with which macros it is searched.
  *
- * What is there. Three nodes, a majority is two. ATTEMPTS attempts (A, B, C) want the same resource `a`; an attempt may want `b` too, under
+ * What is modelled. Three nodes, a majority is two. ATTEMPTS attempts (A, B, C) want the same resource `a`; an attempt may want `b` too, under
  * one token. Every request has a process of its own per attempt and node (`connection`): it may be executed by the node at any later moment,
  * in any order, once, or never. Every step is one script on one node, or one decision of a gateway; so each is a d_step.
  *
- * What is abstracted, and why nothing is lost by it.
- * - Time. A lease may run out (or be released, R7) at any moment. Without CLOCKS running out is no step of its own: R1 finds the lease absent
- *   whenever it is executed, which also covers HAND-OVER (`prev`) and a HELD that is asked again. With CLOCKS it is a step, possible only once
- *   the attempt's validity is over; then exclusion is checked as well.
+ * What is abstracted, and why no violation is lost by it.
+ * - Time. A lease may expire (or be released, R7) at any moment. Without CLOCKS the expiry is not a step of its own: R1 finds the lease absent
+ *   whenever it is executed, which also covers HAND-OVER (`prev`) and an attempt repeated after HELD. With CLOCKS the expiry is a step, possible
+ *   only after the attempt's validity has ended; exclusion is then checked as well.
  * - Replies. The caller may use a reply as soon as the node has sent it, and any set of two or three of them for R2. A reply that is late, lost
- *   or overtaken is one that is used later or never. A grant counts as complete when its last stamp is made, which is the
- *   earliest possible moment and so the strictest reading of P2.
- * - Connections (R9). A request is built for the live run id and dies with it, or is built again for the next: so a request passes ADM exactly
+ *   or overtaken is a reply that is used later or never. A grant counts as complete when its last stamp is made, which is the
+ *   earliest possible moment and therefore the strictest reading of P2.
+ * - Connections (R9). A request is built for the live run id and fails with it, or is built again for the next: so a request passes ADM exactly
  *   when the node is admitted under its live run id.
  * - BIG stands for 2^32. Crashes, epochs, raises by others, top-ups and initial counters are limited by macros.
  *
- * Sizes (macros): ATTEMPTS 2|3; INIT, the highest counter to begin with; CRASHES; DRAWS of an epoch; RAISES of a bucket by other resources (of
+ * Sizes (macros): ATTEMPTS 2|3; INIT, the highest initial counter; CRASHES; DRAWS of an epoch; RAISES of a bucket by other resources (of
  *   RAISED: 0 is the bucket of `a`, 1 of `b`); TOPUPS; BIG; RES 1|2 resources (A wants both, the others `a`; with SET_B they want both too).
  *   FORGETS, how often a node's data are replaced while it runs (REPLICAOF, DEBUG RELOAD, eviction, …).
- * What may happen too: ROLLBACK (a crash restores what the AOF had), PARTLY (a crash keeps the leases and loses the counters), FLUSH (FLUSHALL),
- *   SYNC (nodes sync every write, and CONFIG SET may end that; a crash then restores what the disk had by then),
+ * Further steps: ROLLBACK (a crash restores what the AOF had), PARTLY (a crash keeps the leases and loses the counters), FLUSH (FLUSHALL),
+ *   SYNC (nodes sync every write, and CONFIG SET may end that; a crash then restores what the disk had at that moment),
  *   CALLS (RENEW, RE-ENTRANT, INSPECT), HINT (R1's hint), TWICE (R1 is executed twice), OLD_CONFIRM (CONFIRMs of an older T arrive late),
  *   SLACK (R5: T := v + 1), RAISE_TO_REPLY (T is raised to a late reply), CLOCKS (exclusion), HANDOVER.
- * What is checked: P1 and P2 always; P3 with CLOCKS; INVARIANTS: the proof's I1, I2, I3 and S. REACH_* asserts that something is never reached:
- *   found "violated", it shows that the search is not empty there.
- * Weakened rules: every macro WITHOUT_*, and SLACK_UNBOUNDED. The comment stands where it is used.
+ * What is checked: P1 and P2 always; P3 with CLOCKS; INVARIANTS: the proof's I1, I2, I3 and S. REACH_* asserts that a state is never reached:
+ *   the result "violated" shows that the search reaches it.
+ * Weakened rules: every macro WITHOUT_*, and SLACK_UNBOUNDED. A comment explains each where it is used.
  */
 #ifndef ATTEMPTS
 #define ATTEMPTS 2
@@ -78,23 +78,23 @@ byte epoch;
 byte draws;
 /* ---- State: an attempt ---- */
 #define IDLE 0
-#define ASKING 1                /* R1 is on its way */
+#define ASKING 1                /* R1 was sent */
 #define CONFIRMING 2            /* T is chosen (R2) */
 #define COMPLETE 3              /* R4 */
-byte at[ATTEMPTS];
+byte phase[ATTEMPTS];
 byte T[ATTEMPTS];
 byte asked[ATTEMPTS];           /* nodes that executed R1 */
 byte reply[ATTEMPTS * N];       /* what they replied */
 byte stamped[ATTEMPTS];
 byte before[ATTEMPTS];          /* attempts that were complete when this one began */
 #ifdef OLD_CONFIRM
-byte old[ATTEMPTS];             /* T before the last raise: its CONFIRMs may still be on their way */
+byte old[ATTEMPTS];             /* T before the last raise: its CONFIRMs may still be in transit */
 #endif
 #ifdef HINT
 byte hint[ATTEMPTS];
 #endif
 #ifdef CALLS
-byte call[ATTEMPTS];            /* 8: a call that began after a newer grant was complete; low bits: nodes that said OK since */
+byte call[ATTEMPTS];            /* 8: a call that began after a newer grant was complete; low bits: nodes that replied OK since */
 #endif
 #if TOPUPS > 0
 byte topups;
@@ -131,14 +131,14 @@ byte drew_lost[N];
 byte drew_epoch[N];
 #endif
 #ifdef SYNC
-bool changed[N];                /* CONFIG SET ran, and no gateway has looked at the settings since */
+bool changed[N];                /* CONFIG SET ran, and no gateway has inspected the settings since */
 bool unsynced[N];               /* the register: this life did not sync every write */
 #endif
 #ifdef CLOCKS
 bool over[ATTEMPTS];            /* R6: the validity is over */
-byte sits[N];                   /* R8: attempts whose leases the node may have forgotten */
+byte quarantined_for[N];                   /* R8: attempts whose leases the node may have forgotten */
 #endif
-byte wrong;                     /* what is violated; `judge` stops the search by it */
+byte wrong;                     /* what is violated; `report_violation` stops the search by it */
 #define P1 1
 #define P2 2
 #define P2_AGAIN 3
@@ -147,12 +147,12 @@ byte wrong;                     /* what is violated; `judge` stops the search by
 #define REACHED 6
 #define S_RISES 7
 #define I2 8
-#define CLAIM(holds, name) if :: !(holds) -> wrong = name :: else fi
+#define CHECK(holds, name) if :: !(holds) -> wrong = name :: else fi
 
-#ifdef INVARIANTS               /* the proof's ghosts; one resource */
+#ifdef INVARIANTS               /* variables of the proof only; one resource */
 byte g[N];                      /* the highest T ever stamped on the node */
 byte o[N] = NOBODY;             /* whose it was */
-#define STAMP(c, n, value) CLAIM(o[n] == NONCE(c) || value > g[n], S_RISES); CLAIM(value >= g[n], S_RISES); g[n] = value; o[n] = c
+#define STAMP(c, n, value) CHECK(o[n] == NONCE(c) || value > g[n], S_RISES); CHECK(value >= g[n], S_RISES); g[n] = value; o[n] = c
 #define BAD_I2(n) (ADM(n) && EFF1(n, 0) < g[n])
 #define BAD_I3(n) (ADM(n) && lease[n] != NOBODY && o[n] != NOBODY && lease[n] != o[n] && EFF1(n, 0) <= g[n])
 #else
@@ -163,7 +163,7 @@ hidden byte v;                  /* scratch within one d_step; holds nothing betw
 hidden byte i;
 hidden byte r;
 
-/* ---- Words for what the rules test ---- */
+/* ---- Conditions that the rules test ---- */
 #ifdef WITHOUT_NONCE            /* R1: the nonce is not new for every attempt */
 #define NONCE(c) 0
 #else
@@ -228,7 +228,7 @@ hidden byte r;
 #define SET_TOKEN(n, r, value) skip
 #endif
 #define LETTER(c) ('A' + (c))
-#define IS_NEWER(c, d) (at[d] == COMPLETE && T[d] > T[c])
+#define IS_NEWER(c, d) (phase[d] == COMPLETE && T[d] > T[c])
 #if ATTEMPTS == 2
 #define NEWER(c) (IS_NEWER(c, 0) || IS_NEWER(c, 1))
 #else
@@ -239,7 +239,7 @@ hidden byte r;
 inline write(c, n, value) {
     for (r : ALL(c)) {
 #ifdef INVARIANTS
-        CLAIM(value < (epoch + 1) * BIG, I1);
+        CHECK(value < (epoch + 1) * BIG, I1);
 #endif
         counter[AT(n, r)] = value;
         lease[AT(n, r)] = NONCE(c);
@@ -254,27 +254,27 @@ inline write(c, n, value) {
 #endif
 inline reached(c) {
 #ifdef REACH_OVERLAP
-    CLAIM(!NEWER(c), REACHED)                   /* complete after a newer grant: they overlap */
+    CHECK(!NEWER(c), REACHED)                   /* complete after a newer grant: they overlap */
 #elif defined(REACH_BOTH)
-    CLAIM(!(crashes == CRASHES && draws == DRAWS && at[0] == COMPLETE && at[1] == COMPLETE && T[1] > DRAWS * BIG), REACHED)
+    CHECK(!(crashes == CRASHES && draws == DRAWS && phase[0] == COMPLETE && phase[1] == COMPLETE && T[1] > DRAWS * BIG), REACHED)
 #else
     skip
 #endif
 }
 
 /* ---- R4: complete when a majority of different nodes is stamped with the same (nonce, T). P1 and P2 are checked here. ---- */
-inline settle(c) {
+inline check_complete(c) {
     if
     :: COUNT(stamped[c]) >= MAJORITY && !GRANT_REFUSED(c) ->
-        at[c] = COMPLETE;
+        phase[c] = COMPLETE;
         printf("=> %c is complete with the token %d\n", LETTER(c), T[c]);
         for (i : 0 .. ATTEMPTS - 1) {
             if
-            :: i != c && at[i] == COMPLETE ->
-                CLAIM(T[i] != T[c], P1);                                /* unique */
-                CLAIM(!(before[c] & BIT(i)) || T[c] > T[i], P2)         /* asked for later, higher */
+            :: i != c && phase[i] == COMPLETE ->
+                CHECK(T[i] != T[c], P1);                                /* unique */
+                CHECK(!(before[c] & BIT(i)) || T[c] > T[i], P2)         /* asked for later, higher */
 #ifdef CLOCKS
-                ; CLAIM(over[i], P3)                                    /* at most one valid grant */
+                ; CHECK(over[i], P3)                                    /* at most one valid grant */
 #endif
             :: else
             fi
@@ -291,7 +291,7 @@ inline settle(c) {
 #else
 #define BETTER(x, y) (x > y)
 #endif
-#ifdef WITHOUT_EXACTLY          /* R4: a late reply higher than T counts */
+#ifdef WITHOUT_EXACT_REPLY          /* R4: a late reply higher than T counts */
 #define STAMPS_BY_REPLY(x, t) (x >= t)
 #elif defined(WITHOUT_CONFIRMING_ROUND) /* a majority of replies is enough */
 #define STAMPS_BY_REPLY(x, t) (x <= t)
@@ -303,8 +303,8 @@ inline settle(c) {
 
 /* ---- A gateway's decisions about one attempt ---- */
 #define R2(c, nodes) \
-    :: d_step { at[c] == ASKING && (asked[c] & nodes) == nodes -> \
-        at[c] = CONFIRMING; \
+    :: d_step { phase[c] == ASKING && (asked[c] & nodes) == nodes -> \
+        phase[c] = CONFIRMING; \
         choose(c, nodes); \
         printf("%c takes T = %d from the replies of the nodes in %d (bits)\n", LETTER(c), T[c], nodes); \
         for (i : 0 .. N - 1) { \
@@ -313,7 +313,7 @@ inline settle(c) {
             :: else \
             fi \
         } \
-        settle(c) }
+        check_complete(c) }
 /* T := the highest of the replies. */
 inline choose(c, nodes) {
     for (i : 0 .. N - 1) {
@@ -335,10 +335,10 @@ inline raise(c, n) {
     old[c] = T[c];
 #endif
     T[c] = v;
-#ifndef WITHOUT_DROPPING        /* R5: the stamps of the older T are kept */
+#ifndef WITHOUT_DISCARDED_STAMPS        /* R5: the stamps of the older T are kept */
     stamped[c] = 0;
 #endif
-#ifdef WITHOUT_NO_STAMP         /* R5: STALE(v) counts as a stamp of v */
+#ifdef WITHOUT_STALE_IS_NO_STAMP         /* R5: STALE(v) counts as a stamp of v */
     stamped[c] = stamped[c] | BIT(n);
 #endif
     for (i : 0 .. N - 1) {
@@ -347,35 +347,35 @@ inline raise(c, n) {
         :: else
         fi
     }
-    printf("%c learns that node %d is past its T and goes on with T = %d\n", LETTER(c), n, T[c]);
-    settle(c)
+    printf("%c learns that node %d has a counter above T and continues with T = %d\n", LETTER(c), n, T[c]);
+    check_complete(c)
 }
 #define LATE_RAISE(c, n) \
-    :: d_step { at[c] == CONFIRMING && reply[LINK(c, n)] > T[c] -> v = reply[LINK(c, n)]; raise(c, n) }
+    :: d_step { phase[c] == CONFIRMING && reply[LINK(c, n)] > T[c] -> v = reply[LINK(c, n)]; raise(c, n) }
 
 /* Attempts are alike, so they begin in order. HAND-OVER begins when the holder's grant is complete. */
 #ifdef HANDOVER
-#define MAY_FOLLOW(c) (at[0] == COMPLETE)
+#define MAY_FOLLOW(c) (phase[0] == COMPLETE)
 #else
-#define MAY_FOLLOW(c) (at[c - (c > 0)] != IDLE)
+#define MAY_FOLLOW(c) (phase[c - (c > 0)] != IDLE)
 #endif
 proctype attempt(byte c) {
     do
 #ifdef RAISE_TO_REPLY
-    /* Late replies above T: the caller may as well raise T to the highest. */
+    /* Late replies above T: the caller may also raise T to the highest of them. */
     LATE_RAISE(c, 0)
     LATE_RAISE(c, 1)
     LATE_RAISE(c, 2)
 #endif
-    :: d_step { at[c] == IDLE && (c == 0 || MAY_FOLLOW(c)) ->
-        at[c] = ASKING;
+    :: d_step { phase[c] == IDLE && (c == 0 || MAY_FOLLOW(c)) ->
+        phase[c] = ASKING;
         for (i : 0 .. ATTEMPTS - 1) {
             if
-            :: at[i] == COMPLETE -> before[c] = before[c] | BIT(i)
+            :: phase[i] == COMPLETE -> before[c] = before[c] | BIT(i)
             :: else
             fi
         }
-#if defined(HANDOVER) && !defined(WITHOUT_HANDOVER_END)    /* HAND-OVER: the old nonce is renewed no more, the old grant is over */
+#if defined(HANDOVER) && !defined(WITHOUT_HANDOVER_END)    /* HAND-OVER: the old nonce is no longer renewed, the old grant is over */
         if
         :: c > 0 -> over[0] = true
         :: else
@@ -383,19 +383,19 @@ proctype attempt(byte c) {
 #endif
         printf("%c begins (complete before: %d, bits)\n", LETTER(c), before[c]) }
 #ifdef HINT
-    /* 1 + the highest token heard of: no higher than any that is anywhere. */
-    :: d_step { at[c] == ASKING && asked[c] == 0 && hint[c] == 0 ->
+    /* 1 + the highest token observed: at most 1 + the highest that exists. */
+    :: d_step { phase[c] == ASKING && asked[c] == 0 && hint[c] == 0 ->
         for (i : 0 .. N - 1) { hint[c] = MAX(hint[c], EFF1(i, 0)) }
         for (i : 0 .. ATTEMPTS - 1) { hint[c] = MAX(hint[c], T[i]) }
         hint[c] = hint[c] + 1;
         printf("%c gives the hint %d\n", LETTER(c), hint[c]) }
 #endif
-#ifdef WITHOUT_COUNTER_MAJORITY /* the token is an INCR on one node, behind leases on a majority */
-    :: d_step { at[c] == ASKING && COUNT(asked[c]) >= MAJORITY ->
+#ifdef WITHOUT_COUNTER_MAJORITY /* the token is an INCR on one node, after leases on a majority */
+    :: d_step { phase[c] == ASKING && COUNT(asked[c]) >= MAJORITY ->
         counter[0] = counter[0] + 1;
         T[c] = counter[0];
         stamped[c] = 7;
-        settle(c) }
+        check_complete(c) }
 #elif defined(WITHOUT_MAJORITY)
     R2(c, 1)
     R2(c, 2)
@@ -407,12 +407,12 @@ proctype attempt(byte c) {
 #endif
 #ifdef CALLS
     /* RENEW, RE-ENTRANT, INSPECT. Only a call that begins when a newer grant is complete can go wrong: so only those are made. */
-    :: d_step { at[c] == COMPLETE && NEWER_OR_ANY(c) && call[c] == 0 ->
+    :: d_step { phase[c] == COMPLETE && NEWER_OR_ANY(c) && call[c] == 0 ->
         call[c] = 8;
         printf("%c asks again for its lease under T = %d\n", LETTER(c), T[c]) }
 #endif
 #ifdef CLOCKS
-    :: d_step { at[c] != IDLE && !over[c] -> over[c] = true; printf("the validity of %c is over\n", LETTER(c)) }
+    :: d_step { phase[c] != IDLE && !over[c] -> over[c] = true; printf("the validity of %c is over\n", LETTER(c)) }
 #endif
     od
 }
@@ -442,12 +442,12 @@ proctype attempt(byte c) {
 #else
 #define BASE_TEST(c, n) (T[c] >= base[n])
 #endif
-#ifdef WITHOUT_OVERFLOW         /* R1: goes on when the epoch's numbers are used up */
+#ifdef WITHOUT_OVERFLOW         /* R1 continues when the epoch has no numbers left */
 #define OVERFLOW(x) false
 #else
 #define OVERFLOW(x) ((x) % BIG == 0)
 #endif
-#ifdef WITHOUT_TOPUP_OVERFLOW   /* TOP-UP goes on when the epoch's numbers are used up */
+#ifdef WITHOUT_TOPUP_OVERFLOW   /* TOP-UP continues when the epoch has no numbers left */
 #define TOPUP_OVERFLOW(x) false
 #else
 #define TOPUP_OVERFLOW(x) OVERFLOW(x)
@@ -477,10 +477,10 @@ byte twice[ATTEMPTS];
 #define SECOND_R1(c, n) (asked[c] & BIT(n)) && !(twice[c] & BIT(n)) && ADM(n) && FREE(c, n) && !OVERFLOW(NEXT(c, n))
 #define STAMP_BY_SECOND(c, n) \
     if \
-    :: at[c] == CONFIRMING && v == T[c] -> stamped[c] = stamped[c] | BIT(n); settle(c) \
+    :: phase[c] == CONFIRMING && v == T[c] -> stamped[c] = stamped[c] | BIT(n); check_complete(c) \
     :: else \
     fi
-inline again(c, n) {
+inline execute_again(c, n) {
     twice[c] = twice[c] | BIT(n);
     v = NEXT(c, n);
     write(c, n, v);
@@ -493,7 +493,7 @@ inline again(c, n) {
 proctype connection(byte c; byte n) {
     do
     /* R1 ACQUIRE. HELD, UNINIT and OVERFLOW change nothing. */
-    :: d_step { at[c] != IDLE && !(asked[c] & BIT(n)) && ADM(n) && FREE(c, n) && !OVERFLOW(NEXT(c, n)) ->
+    :: d_step { phase[c] != IDLE && !(asked[c] & BIT(n)) && ADM(n) && FREE(c, n) && !OVERFLOW(NEXT(c, n)) ->
         asked[c] = asked[c] | BIT(n);
         v = NEXT(c, n);
 #ifdef WITHOUT_COUNTER_MAJORITY
@@ -507,7 +507,7 @@ proctype connection(byte c; byte n) {
         for (r : ALL(c)) {
             counter[AT(n, r)] = v;
             if
-            :: BOTH(c) && r == 0 && lease[AT(n, r)] != NOBODY -> printf("node %d: `a` stays with its holder\n", n)
+            :: BOTH(c) && r == 0 && lease[AT(n, r)] != NOBODY -> printf("node %d: the lease on `a` stays with its holder\n", n)
             :: else -> lease[AT(n, r)] = c
             fi
         }
@@ -517,22 +517,22 @@ proctype connection(byte c; byte n) {
 #endif
         printf("node %d: ACQUIRE of %c, replies %d\n", n, LETTER(c), v);
         if
-        :: at[c] == ASKING -> reply[LINK(c, n)] = v
-        :: at[c] == CONFIRMING ->
+        :: phase[c] == ASKING -> reply[LINK(c, n)] = v
+        :: phase[c] == CONFIRMING ->
             reply[LINK(c, n)] = v;
             if
-            :: STAMPS_BY_REPLY(v, T[c]) -> stamped[c] = stamped[c] | BIT(n); settle(c)
+            :: STAMPS_BY_REPLY(v, T[c]) -> stamped[c] = stamped[c] | BIT(n); check_complete(c)
             :: else
             fi
         :: else
         fi }
 #ifdef TWICE
-    /* R1 is executed again (the caller's own nonce is let in): its reply is the one that arrives, or it is lost. */
-    :: d_step { SECOND_R1(c, n) -> again(c, n); reply[LINK(c, n)] = (at[c] == COMPLETE -> 0 : v); STAMP_BY_SECOND(c, n) }
-    :: d_step { SECOND_R1(c, n) -> again(c, n) }
+    /* R1 is executed again (it accepts the caller's own nonce): either its reply arrives instead of the first one, or it is lost. */
+    :: d_step { SECOND_R1(c, n) -> execute_again(c, n); reply[LINK(c, n)] = (phase[c] == COMPLETE -> 0 : v); STAMP_BY_SECOND(c, n) }
+    :: d_step { SECOND_R1(c, n) -> execute_again(c, n) }
 #endif
-    /* R3 CONFIRM. Also after the grant is complete: late nodes are brought to T. */
-    :: d_step { at[c] >= CONFIRMING && ADM(n) && CONFIRMABLE(c, n) && NOT_PAST(c, n, T[c]) ->
+    /* R3 CONFIRM. Also after the grant is complete: late nodes get T. */
+    :: d_step { phase[c] >= CONFIRMING && ADM(n) && CONFIRMABLE(c, n) && NOT_PAST(c, n, T[c]) ->
 #ifdef WITHOUT_R3_COUNTER       /* R3 does not bring the counter to T */
         skip;
 #elif defined(WITHOUT_R3_OWNER)
@@ -541,7 +541,7 @@ proctype connection(byte c; byte n) {
         STAMP(c, n, T[c]);
         for (r : ALL(c)) {
 #ifdef INVARIANTS
-            CLAIM(T[c] >= counter[AT(n, r)], I2);       /* a counter never goes down, whosever it is */
+            CHECK(T[c] >= counter[AT(n, r)], I2);       /* a counter never decreases, whoever uses it */
 #endif
             counter[AT(n, r)] = T[c];
             SET_TOKEN(n, r, T[c])
@@ -549,18 +549,18 @@ proctype connection(byte c; byte n) {
 #endif
         printf("node %d: CONFIRM of %c with T = %d, OK\n", n, LETTER(c), T[c]);
         if
-        :: at[c] == CONFIRMING -> stamped[c] = stamped[c] | BIT(n); settle(c)
+        :: phase[c] == CONFIRMING -> stamped[c] = stamped[c] | BIT(n); check_complete(c)
         :: else
         fi }
 #ifdef OLD_CONFIRM
-    /* A CONFIRM that carries an older T is executed late: it changes the node, its OK is no stamp of today's T. */
+    /* A CONFIRM that carries an older T is executed late: it changes the node; its OK is no stamp of the present T. */
     :: d_step { old[c] != 0 && ADM(n) && MINE(c, n) && EFF(c, n) <= old[c] ->
         STAMP(c, n, old[c]);
         for (r : ALL(c)) { counter[AT(n, r)] = old[c]; SET_TOKEN(n, r, old[c]) };
         printf("node %d: CONFIRM of %c with its older T = %d, OK\n", n, LETTER(c), old[c]);
-#ifdef WITHOUT_SENT_T           /* R4, R5: the OK to an older T counts for today's */
+#ifdef WITHOUT_SENT_T           /* R4, R5: the OK to an older T counts for the present T */
         if
-        :: at[c] == CONFIRMING -> stamped[c] = stamped[c] | BIT(n); settle(c)
+        :: phase[c] == CONFIRMING -> stamped[c] = stamped[c] | BIT(n); check_complete(c)
         :: else
         fi
 #else
@@ -569,9 +569,9 @@ proctype connection(byte c; byte n) {
         }
 #endif
     /* R5 STALE(v): no effect on the node. */
-    :: d_step { at[c] == CONFIRMING && ADM(n) && MINE(c, n) && EFF(c, n) > T[c] -> v = EFF(c, n); raise(c, n) }
+    :: d_step { phase[c] == CONFIRMING && ADM(n) && MINE(c, n) && EFF(c, n) > T[c] -> v = EFF(c, n); raise(c, n) }
 #ifdef SLACK
-    :: d_step { at[c] == CONFIRMING && ADM(n) && MINE(c, n) && EFF(c, n) > T[c] && !OVERFLOW_OF_T(EFF(c, n) + 1) ->
+    :: d_step { phase[c] == CONFIRMING && ADM(n) && MINE(c, n) && EFF(c, n) > T[c] && !OVERFLOW_OF_T(EFF(c, n) + 1) ->
         v = EFF(c, n) + 1;
         raise(c, n) }
 #endif
@@ -583,17 +583,17 @@ proctype connection(byte c; byte n) {
         :: COUNT(call[c] & 7) >= CALL_MAJORITY ->
             printf("=> %c is given %d again\n", LETTER(c), T[c]);
 #ifdef REACH_CALL
-            CLAIM(!(crashes == CRASHES && draws == DRAWS && at[0] == COMPLETE && at[1] == COMPLETE), REACHED);
+            CHECK(!(crashes == CRASHES && draws == DRAWS && phase[0] == COMPLETE && phase[1] == COMPLETE), REACHED);
             call[c] = 0
 #else
-            CLAIM(!NEWER(c), P2_AGAIN)
+            CHECK(!NEWER(c), P2_AGAIN)
 #endif
         :: else
         fi }
 #endif
 #if TOPUPS > 0
     /* TOP-UP: never (nonce, T) without the counter. */
-    :: d_step { at[c] == COMPLETE && topups < TOPUPS && !(topped[c] & BIT(n)) && ADM(n) && !MINE(c, n) && FREE(c, n) && !TOPUP_OVERFLOW(EFF(c, n) + 1) ->
+    :: d_step { phase[c] == COMPLETE && topups < TOPUPS && !(topped[c] & BIT(n)) && ADM(n) && !MINE(c, n) && FREE(c, n) && !TOPUP_OVERFLOW(EFF(c, n) + 1) ->
         topups++;
         topped[c] = topped[c] | BIT(n);
 #ifdef WITHOUT_TOPUP_COUNTER    /* TOP-UP writes (nonce, T) and leaves the counter */
@@ -607,43 +607,43 @@ proctype connection(byte c; byte n) {
         printf("node %d: TOP-UP of %c, replies %d\n", n, LETTER(c), EFF(c, n)) }
 #endif
 #ifdef WITHOUT_RENEW_ONLY       /* RENEW creates the lease where it is missing */
-    :: d_step { at[c] == COMPLETE && ADM(n) && !MINE(c, n) ->
+    :: d_step { phase[c] == COMPLETE && ADM(n) && !MINE(c, n) ->
         lease[n] = c;
         token[n] = T[c];
         printf("node %d: RENEW of %c creates the lease\n", n, LETTER(c)) }
 #endif
 #ifdef WITHOUT_RELEASE_OWNER    /* R7: RELEASE deletes the lease whoever has it */
-    :: d_step { at[c] != IDLE && over[c] && lease[n] != NOBODY && ADM(n) ->
+    :: d_step { phase[c] != IDLE && over[c] && lease[n] != NOBODY && ADM(n) ->
         lease[n] = NOBODY;
         printf("node %d: RELEASE of %c\n", n, LETTER(c)) }
 #endif
 #ifdef WITHOUT_RELEASE_KEEPING  /* R7: RELEASE deletes the counter too */
-    :: d_step { at[c] >= ASKING && MINE(c, n) && ADM(n) ->
+    :: d_step { phase[c] >= ASKING && MINE(c, n) && ADM(n) ->
         lease[n] = NOBODY;
         counter[n] = 0;
-        printf("node %d: RELEASE of %c, the counter goes too\n", n, LETTER(c)) }
+        printf("node %d: RELEASE of %c, and deletion of the counter\n", n, LETTER(c)) }
 #endif
     od
 }
 
 /* ---- What happens to a node ---- */
-#if (CRASHES > 0 || FORGETS > 0) && defined(CLOCKS) && !defined(WITHOUT_SIT_OUT)    /* R8: a node that may have forgotten sits out until the leases given before have run out */
-#define SIT_OUT(n) \
+#if (CRASHES > 0 || FORGETS > 0) && defined(CLOCKS) && !defined(WITHOUT_QUARANTINE)    /* R8: a node that may have forgotten does not vote until the leases given before have expired */
+#define START_QUARANTINE(n) \
     for (i : 0 .. ATTEMPTS - 1) { \
         if \
-        :: at[i] != IDLE -> sits[n] = sits[n] | BIT(i) \
+        :: phase[i] != IDLE -> quarantined_for[n] = quarantined_for[n] | BIT(i) \
         :: else \
         fi \
     }
-#define SITS_FOR(n, c) ((sits[n] & BIT(c)) && !over[c])
+#define IN_QUARANTINE_FOR(n, c) ((quarantined_for[n] & BIT(c)) && !over[c])
 #if ATTEMPTS == 2
-#define SITS(n) (SITS_FOR(n, 0) || SITS_FOR(n, 1))
+#define IN_QUARANTINE(n) (IN_QUARANTINE_FOR(n, 0) || IN_QUARANTINE_FOR(n, 1))
 #else
-#define SITS(n) (SITS_FOR(n, 0) || SITS_FOR(n, 1) || SITS_FOR(n, 2))
+#define IN_QUARANTINE(n) (IN_QUARANTINE_FOR(n, 0) || IN_QUARANTINE_FOR(n, 1) || IN_QUARANTINE_FOR(n, 2))
 #endif
 #else
-#define SIT_OUT(n) skip
-#define SITS(n) false
+#define START_QUARANTINE(n) skip
+#define IN_QUARANTINE(n) false
 #endif
 #define FORGET(n) \
     for (r : 0 .. RES - 1) { lease[AT(n, r)] = NOBODY; counter[AT(n, r)] = 0; SET_TOKEN(n, r, 0) }; \
@@ -678,23 +678,23 @@ proctype node(byte n) {
 #endif
 #endif
 #ifdef CLOCKS
-    :: d_step { lease[n] != NOBODY && over[lease[n] % N] -> lease[n] = NOBODY; printf("node %d: the lease runs out\n", n) }
+    :: d_step { lease[n] != NOBODY && over[lease[n] % N] -> lease[n] = NOBODY; printf("node %d: the lease expires\n", n) }
 #endif
 #if CRASHES > 0
     /* A crash that loses everything. The run id is new. */
     :: d_step { NOT_SAVED(n) && crashes < CRASHES ->
         crashes++;
         live[n]++;
-        SIT_OUT(n);
+        START_QUARANTINE(n);
         FORGET(n);
         printf("node %d: CRASH, restarts empty (run id %d)\n", n, live[n]) }
-    /* A crash that keeps everything (`appendfsync` is `always`: it need not sit out). */
+    /* A crash that keeps everything (`appendfsync` is `always`: no quarantine is needed). */
     :: d_step { NOT_SAVED(n) && crashes < CRASHES ->
         crashes++;
         live[n]++;
         printf("node %d: CRASH, restarts with all of its data (run id %d)\n", n, live[n]) }
 #ifdef PARTLY
-    /* Any older data will do for the proof: the leases are kept, the counters are not. */
+    /* The proof covers any older data; here the leases are kept and the counters are not. */
     :: d_step { NOT_SAVED(n) && crashes < CRASHES ->
         crashes++;
         live[n]++;
@@ -702,7 +702,7 @@ proctype node(byte n) {
         printf("node %d: CRASH, restarts with its leases and without its counters (run id %d)\n", n, live[n]) }
 #endif
 #ifdef ROLLBACK
-    /* The AOF: what is on the disk now is what the node will restart with. */
+    /* The AOF: the node will restart with what is on the disk now. */
     :: d_step { !saved[n] && crashes < CRASHES ->
         crashes++;
         saved[n] = true;
@@ -724,10 +724,10 @@ proctype node(byte n) {
     :: d_step { saved[n] ->
         live[n]++;
 #ifndef SYNC
-        SIT_OUT(n);
-#elif !defined(WITHOUT_REGISTER)        /* whether it syncs stands on the node, and goes back with its data */
+        START_QUARANTINE(n);
+#elif !defined(WITHOUT_REGISTER)        /* whether it syncs is stored on the node, and is rolled back with its data */
         if
-        :: unsynced[n] -> SIT_OUT(n)
+        :: unsynced[n] -> START_QUARANTINE(n)
         :: else
         fi;
 #endif
@@ -767,18 +767,18 @@ proctype node(byte n) {
     :: d_step { forgets < FORGETS && admitted[n] == live[n] ->
         forgets++;
         lost[n]++;
-        SIT_OUT(n);
+        START_QUARANTINE(n);
         for (r : 0 .. RES - 1) { lease[AT(n, r)] = NOBODY; counter[AT(n, r)] = 0; SET_TOKEN(n, r, 0) };
         printf("node %d: FORGETS while it runs; its record says that it is admitted\n", n) }
     /* The same by a copy from before the admission, with the claim for which the epoch was drawn. */
     :: d_step { forgets < FORGETS && admitted[n] == live[n] && drew_run[n] == live[n] ->
         forgets++;
         lost[n]++;
-        SIT_OUT(n);
+        START_QUARANTINE(n);
         FORGET(n);
         claim[n] = drew_claim[n];
         printf("node %d: FORGETS while it runs; its record is from before the admission\n", n) }
-    /* A gateway looks: the admission is deleted, and the claim. */
+    /* A gateway inspects the node: the admission and the claim are deleted. */
     :: d_step { admitted[n] == live[n] && marks[n] != lost[n] ->
         admitted[n] = 0;
         base[n] = 0;
@@ -788,8 +788,8 @@ proctype node(byte n) {
         printf("node %d: a gateway sees that it has forgotten\n", n) }
 #endif
 #ifdef SYNC
-    /* A gateway looks at the settings; the register keeps what it sees before the node votes on. */
-    :: d_step { changed[n] -> changed[n] = false; unsynced[n] = true; printf("node %d: the register keeps that it does not sync\n", n) }
+    /* A gateway inspects the settings; the register records the result before the node votes again. */
+    :: d_step { changed[n] -> changed[n] = false; unsynced[n] = true; printf("node %d: the register records that it does not sync\n", n) }
 #endif
 #ifdef WITHOUT_R10              /* R10: a counter is evicted */
     :: d_step { counter[n] != 0 -> counter[n] = 0; printf("node %d: the counter is evicted\n", n) }
@@ -803,8 +803,8 @@ proctype node(byte n) {
     od
 }
 
-/* ---- R8 READMIT: one process an epoch; the script may arrive at any later moment ---- */
-#ifdef WITHOUT_DRAW_AFTER_LOOKING       /* R8: the epoch is drawn before (a), and the run id read after */
+/* ---- R8 READMIT: one process for each epoch; the script may arrive at any later moment ---- */
+#ifdef WITHOUT_DRAW_AFTER_READ       /* R8: the epoch is drawn before (a), and the run id read after */
 #define SEEN(n) true
 #define LIVES(n) true
 #elif defined(WITHOUT_RUN_IN_SCRIPT)    /* R8: the script does not test the live run id */
@@ -814,21 +814,21 @@ proctype node(byte n) {
 #define SEEN(n) (admitted[n] != live[n])
 #define LIVES(n) (seen == live[n])
 #endif
-/* Of the life that is seen there belong to it, besides the process: the claim and what was counted. */
+/* A life consists of the process, the claim and the counts of commands that lose data. */
 #if FORGETS > 0
-#ifdef WITHOUT_LOST_IN_LIFE     /* the count is no part of the life */
+#ifdef WITHOUT_LOST_IN_LIFE     /* the count is not part of the life */
 #define LOST(n) 0
 #else
 #define LOST(n) lost[n]
 #endif
-#ifdef WITHOUT_LIFE             /* the register answers a process, not a life, with the same epoch */
+#ifdef WITHOUT_LIFE             /* the register gives one epoch for each process instead of one for each life */
 #define DREW(n) (drew_run[n] == live[n])
 #else
 #define DREW(n) (drew_run[n] == live[n] && drew_claim[n] == claim[n] && drew_lost[n] == LOST(n))
 #endif
 #endif
 #if FORGETS > 0
-#ifdef WITHOUT_MARKS_IN_READMIT /* READMIT compares the claim alone */
+#ifdef WITHOUT_MARKS_IN_READMIT /* READMIT compares only the claim */
 #define SAME_CLAIM(n) (seen_claim == claim[n])
 #else
 #define SAME_CLAIM(n) (seen_claim == claim[n] && seen_lost == lost[n])
@@ -838,7 +838,7 @@ proctype node(byte n) {
 #else
 #define SAME_CLAIM(n) true
 #endif
-#ifdef WITHOUT_ALREADY          /* R8: the script does not look whether the node is admitted already */
+#ifdef WITHOUT_ALREADY          /* R8: the script does not test whether the node is admitted already */
 #define NOT_ALREADY(n) true
 #else
 #define NOT_ALREADY(n) (admitted[n] != live[n])
@@ -892,14 +892,14 @@ proctype readmission(byte me) {
     DRAW(0)
     DRAW(1)
     DRAW(2)
-    :: d_step { drawn != 0 && target < N && LIVES(target) && SAME_CLAIM(target) && NOT_ALREADY(target) && !SITS(target) ->
+    :: d_step { drawn != 0 && target < N && LIVES(target) && SAME_CLAIM(target) && NOT_ALREADY(target) && !IN_QUARANTINE(target) ->
         admitted[target] = live[target];
         base[target] = drawn * BIG;
 #if FORGETS > 0
         marks[target] = lost[target];
 #endif
 #ifdef CLOCKS
-        sits[target] = 0;
+        quarantined_for[target] = 0;
 #endif
         printf("node %d: READMIT with epoch %d\n", target, drawn);
         target = N;
@@ -909,16 +909,16 @@ proctype readmission(byte me) {
     od
 }
 
-/* ---- Says what is wrong, and ends the search. Started last, so it is looked at first. ---- */
-proctype judge() {
+/* ---- Prints what is violated and ends the search. Started last, because spin runs the newest process first. ---- */
+proctype report_violation() {
     do
-    :: d_step { wrong == P1 -> printf("P1 is violated: two complete grants have one token\n") }; assert(false)
+    :: d_step { wrong == P1 -> printf("P1 is violated: two complete grants have the same token\n") }; assert(false)
     :: d_step { wrong == P2 -> printf("P2 is violated: a grant asked for after another was complete has the lower token\n") }; assert(false)
     :: d_step { wrong == P2_AGAIN -> printf("P2 is violated: the older token is given again after a newer grant was complete\n") }; assert(false)
     :: d_step { wrong == P3 -> printf("P3 is violated: two valid grants\n") }; assert(false)
-    :: d_step { wrong == I1 -> printf("I1 is violated: a token beyond the numbers of the newest epoch\n") }; assert(false)
-    :: d_step { wrong == I2 -> printf("I2 is violated: a counter goes down\n") }; assert(false)
-    :: d_step { wrong == S_RISES -> printf("S is violated: the stamps on a node do not rise\n") }; assert(false)
+    :: d_step { wrong == I1 -> printf("I1 is violated: a token above the range of the newest epoch\n") }; assert(false)
+    :: d_step { wrong == I2 -> printf("I2 is violated: a counter decreases\n") }; assert(false)
+    :: d_step { wrong == S_RISES -> printf("S is violated: the stamps on a node do not increase\n") }; assert(false)
 #if defined(INVARIANTS) && RES == 1
     :: d_step { BAD_I2(0) || BAD_I2(1) || BAD_I2(2) -> printf("I2 is violated: an admitted node below its highest stamp\n") }; assert(false)
     :: d_step { BAD_I3(0) || BAD_I3(1) || BAD_I3(2) -> printf("I3 is violated: another's lease without a higher counter\n") }; assert(false)
@@ -927,9 +927,9 @@ proctype judge() {
     od
 }
 
-/* ---- Any counters to begin with: attempts that failed before. The nodes are alike, so only rising ones. ---- */
+/* ---- Any initial counters, left by attempts that failed before. The nodes are alike, so only non-decreasing ones. ---- */
 init {
-    byte k;                     /* not `hidden`: the search comes back to the choices here */
+    byte k;                     /* not `hidden`: the search returns to the choices here */
     atomic {
 #if INIT > 0
         select (k : 0 .. INIT);
@@ -960,7 +960,7 @@ init {
 #if DRAWS > 0 && !defined(WITHOUT_EPOCHS) && !defined(WITHOUT_EPOCH_COPIES) && !defined(WITHOUT_COUNTER_MAJORITY)
         for (k : 0 .. DRAWS - 1) { run readmission(k) };
 #endif
-        run judge();
+        run report_violation();
         k = 0
     }
 }

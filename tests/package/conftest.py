@@ -1,4 +1,4 @@
-"""Fixtures of the package tests: lockcore as a user gets it, installed below a temporary prefix."""
+"""Fixtures of the package tests: lockcore installed in a temporary prefix, as a user installs it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from support.stack import make_folder  # noqa: E402
 
 @pytest.fixture(scope="session")
 def folder() -> Iterator[Path]:
-    """Outside the tree, so that nothing is found by accident."""
-    made = make_folder()
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
+    """A folder outside the tree, so that CMake finds nothing by accident."""
+    created = make_folder()
+    yield created
+    shutil.rmtree(created, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
 def prefix(folder: Path) -> Path:
-    """The library alone."""
+    """A prefix with only the library installed."""
     run("cmake", "--install", build_folder(), "--prefix", folder / "prefix", "--component", "lockcore")
     return folder / "prefix"
 
@@ -39,14 +39,14 @@ def take_lease(folder: Path, prefix: Path) -> Path:
 
 @pytest.fixture
 def nodes(folder: Path, request: pytest.FixtureRequest) -> Iterator[list[RedisServer]]:
-    """Five running nodes that know nothing."""
-    home = folder / request.node.name
-    home.mkdir()
-    made = [RedisServer(home, f"node-{number}") for number in range(1, 6)]
+    """Five running nodes without data."""
+    data = folder / request.node.name
+    data.mkdir()
+    servers = [RedisServer(data, f"node-{number}") for number in range(1, 6)]
     try:
-        for node in made:
+        for node in servers:
             node.start()
-        yield made
+        yield servers
     finally:
-        for node in made:
+        for node in servers:
             node.kill()

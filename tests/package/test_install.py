@@ -1,4 +1,4 @@
-"""What `cmake --install` leaves behind, and that a user's project can be built with it."""
+"""The files that `cmake --install` installs, and building a user's project with them."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ def names_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_lockcore_when_installed_then_the_library_alone_is_there(prefix: Path) -> None:
+def test_install_lockcore_contains_only_the_library(prefix: Path) -> None:
     installed = names_below(prefix)
     headers = {name for name in installed if name.startswith("include/")}
     assert headers == {f"include/lockcore/{path.name}" for path in (LOCKCORE / "include" / "lockcore").iterdir()}
-    kinds = {re.sub(r".*/", "", name) for name in installed - headers}
-    assert {"liblockcore.a", "liblockcore_proto.a", "lockcoreConfig.cmake", "lockcoreConfigVersion.cmake", "lockcoreTargets.cmake"} <= kinds
-    assert "fencegate" not in kinds
+    files = {re.sub(r".*/", "", name) for name in installed - headers}
+    assert {"liblockcore.a", "liblockcore_proto.a", "lockcoreConfig.cmake", "lockcoreConfigVersion.cmake", "lockcoreTargets.cmake"} <= files
+    assert "fencegate" not in files
 
 
-def test_package_when_read_then_it_names_no_folder_of_the_build(prefix: Path) -> None:
+def test_install_package_names_no_build_folder(prefix: Path) -> None:
     for path in prefix.rglob("*.cmake"):
         assert str(processes.repository()) not in path.read_text(), path.name
 
 
-def test_fencegate_when_installed_then_its_program_runs(folder: Path) -> None:
+def test_install_fencegate_program_runs(folder: Path) -> None:
     run("cmake", "--install", build_folder(), "--prefix", folder / "program", "--component", "fencegate")
     assert names_below(folder / "program") == {"bin/fencegate"}
     run(folder / "program" / "bin" / "fencegate", "--help")
 
 
-def test_lockcore_when_built_alone_then_every_public_header_stands_by_itself(folder: Path) -> None:
-    """As a project of its own: nothing of the gateway's is looked for."""
-    build = processes.repository() / "build" / "tests" / "lockcore"  # kept, for it takes a minute
+def test_install_lockcore_headers_compile_alone(folder: Path) -> None:
+    """As a project of its own, without the gateway's dependencies."""
+    build = processes.repository() / "build" / "tests" / "lockcore"  # kept, because the build takes a minute
     cached = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
     done = configure(LOCKCORE, build, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", *cached)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -48,16 +48,16 @@ def test_lockcore_when_built_alone_then_every_public_header_stands_by_itself(fol
     assert "lib/liblockcore.a" in {re.sub(r"^lib.*/", "lib/", name) for name in names_below(folder / "alone")}
 
 
-def test_package_when_hiredis_is_missing_then_it_says_so(folder: Path, prefix: Path) -> None:
-    nothing = folder / "nothing"
-    nothing.mkdir()
-    done = configure(EXAMPLE, folder / "without-hiredis", f"-DCMAKE_PREFIX_PATH={prefix}", PKG_CONFIG_LIBDIR=str(nothing))
+def test_install_package_without_hiredis_fails_with_reason(folder: Path, prefix: Path) -> None:
+    empty = folder / "empty"
+    empty.mkdir()
+    done = configure(EXAMPLE, folder / "without-hiredis", f"-DCMAKE_PREFIX_PATH={prefix}", PKG_CONFIG_LIBDIR=str(empty))
     assert done.returncode != 0
     assert "lockcore needs hiredis" in re.sub(r"\s+", " ", done.stderr)
 
 
-def test_readme_when_its_program_is_taken_out_then_it_compiles_and_links(folder: Path, prefix: Path) -> None:
-    """The usage in lockcore/README.md, in the place of the example's program."""
+def test_install_readme_program_compiles_and_links(folder: Path, prefix: Path) -> None:
+    """Builds the program of lockcore/README.md in place of the example's program."""
     program = re.search(r"^```cpp\n(.*?)^```$", (LOCKCORE / "README.md").read_text(), re.DOTALL | re.MULTILINE)
     assert program, "lockcore/README.md shows no program"
     source = folder / "readme"
@@ -66,8 +66,8 @@ def test_readme_when_its_program_is_taken_out_then_it_compiles_and_links(folder:
     built_against(prefix, source, folder / "readme-build")
 
 
-def test_readme_when_it_shows_cmake_then_as_the_example_has_it() -> None:
-    """Line by line, so that it can't go stale."""
+def test_install_readme_cmake_matches_the_example() -> None:
+    """Compares line by line."""
     shown = re.search(r"^```cmake\n(.*?)^```$", (LOCKCORE / "README.md").read_text(), re.DOTALL | re.MULTILINE)
     assert shown
     lines = (EXAMPLE / "CMakeLists.txt").read_text().splitlines()

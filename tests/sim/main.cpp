@@ -1,4 +1,4 @@
-// The simulation as a program: runs seeds, and says how to see a failing one again.
+// The simulation as a program: runs seeds and prints the command that repeats a failing one.
 #include <sim/world/world.hpp>
 
 #include <charconv>
@@ -13,23 +13,23 @@ namespace {
 constexpr const char* usage_text =
     R"(usage: sim [--seed N | --seeds A..B | --for SECONDS] [--from N] [--nodes N] [--profile NAME]
            [--mutate NAME [--any-checker]] [--trace] [--probe-report]
-  --seed N         one seed, with what came of it
-  --seeds A..B     these; default 1..1000
-  --for SECONDS    as many as there is time for, from --from on (default 1)
-  --nodes N        that many nodes, whatever the seed says
+  --seed N         run one seed and print its result
+  --seeds A..B     run these seeds; default 1..1000
+  --for SECONDS    run as many seeds as the time allows, from --from on (default 1)
+  --nodes N        simulate N nodes instead of the number drawn from the seed
   --profile NAME   everyday, quiet, short_leases, forgetful, shared_counters, jumping_clocks,
                    ends_of_sync or drifting
-  --mutate NAME    with one rule left out; ends with success once its checker has found a violation; 'list' names them
-  --any-checker    any checker may find it
-  --trace          print everything that happens
-  --probe-report   how often each rare path was gone
+  --mutate NAME    leave out one rule; ends with success once its checker has found a violation; 'list' prints all
+  --any-checker    with --mutate: count the violations of every checker
+  --trace          print every event
+  --probe-report   print how often each rare path was taken
 Exit codes: 0 no violation (with --mutate: one was found), 1 otherwise, 64 wrong arguments.
 )";
 
 struct arguments {
     std::uint64_t first = 1, last = 1'000;
     double seconds = 0;
-    sim::wishes wanted;
+    sim::overrides wanted;
     const sim::mutation_row* mutation = nullptr;
     bool any_checker = false, trace = false, probe_report = false, single = false, list = false;
 };
@@ -69,8 +69,8 @@ bool parse(int count, char** words, arguments& a) {
             if (!number(value(), n) || n % 2 == 0 || n > sim::sim_nodes_max) return false;
             a.wanted.nodes = static_cast<std::uint32_t>(n);
         } else if (word == "--profile") {
-            a.wanted.about = sim::find_profile(value());
-            if (!a.wanted.about) return false;
+            a.wanted.kind = sim::find_profile(value());
+            if (!a.wanted.kind) return false;
         } else if (word == "--mutate") {
             const std::string_view name = value();
             a.list = name == "list";
@@ -85,20 +85,20 @@ bool parse(int count, char** words, arguments& a) {
 
 void print_outcome(const sim::outcome& o) {
     std::printf("seed %llu: %s\n  %llu events, trace %016llx, unseed %016llx\n",
-                static_cast<unsigned long long>(o.set.seed), sim::describe(o.set).c_str(),
+                static_cast<unsigned long long>(o.config.seed), sim::describe(o.config).c_str(),
                 static_cast<unsigned long long>(o.events), static_cast<unsigned long long>(o.trace_hash),
                 static_cast<unsigned long long>(o.unseed));
 }
 
 void print_violation(const sim::outcome& o, const arguments& a) {
-    std::printf("VIOLATION of %s after %.3f ms: %s\n", sim::to_string(o.broken->by),
-                static_cast<double>(o.broken->at.count()) / 1'000.0, o.broken->what.c_str());
-    std::string again = "sim --seed " + std::to_string(o.set.seed);
-    if (a.wanted.nodes) again += " --nodes " + std::to_string(*a.wanted.nodes);
-    if (a.wanted.about) again += std::string(" --profile ") + sim::to_string(*a.wanted.about);
-    if (a.mutation) again += std::string(" --mutate ") + a.mutation->name;
-    if (a.any_checker) again += " --any-checker";
-    std::printf("again: %s --trace\n", again.c_str());
+    std::printf("VIOLATION of %s after %.3f ms: %s\n", sim::to_string(o.broken_promise->found_by),
+                static_cast<double>(o.broken_promise->at.count()) / 1'000.0, o.broken_promise->text.c_str());
+    std::string rerun = "sim --seed " + std::to_string(o.config.seed);
+    if (a.wanted.nodes) rerun += " --nodes " + std::to_string(*a.wanted.nodes);
+    if (a.wanted.kind) rerun += std::string(" --profile ") + sim::to_string(*a.wanted.kind);
+    if (a.mutation) rerun += std::string(" --mutate ") + a.mutation->name;
+    if (a.any_checker) rerun += " --any-checker";
+    std::printf("repeat with: %s --trace\n", rerun.c_str());
     print_outcome(o);
 }
 
@@ -116,21 +116,23 @@ int main(int count, char** words) {
         return 0;
     }
     const auto began = std::chrono::steady_clock::now();
-    const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
+    const auto elapsed = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    };
     sim::probe_counts probes;
     std::uint64_t seeds = 0, events = 0;
     bool found = false;
     if (a.mutation) {
-        a.wanted.broken = a.mutation->what;
-        if (!a.any_checker) a.wanted.only = a.mutation->caught_by;
-        if (!a.wanted.about && a.mutation->profile) a.wanted.about = sim::find_profile(a.mutation->profile);
+        a.wanted.active_mutation = a.mutation->id;
+        if (!a.any_checker) a.wanted.only_checker = a.mutation->caught_by;
+        if (!a.wanted.kind && a.mutation->profile) a.wanted.kind = sim::find_profile(a.mutation->profile);
     }
-    for (std::uint64_t seed = a.first; !found && (a.seconds > 0 ? spent() < a.seconds : seed <= a.last); ++seed) {
+    for (std::uint64_t seed = a.first; !found && (a.seconds > 0 ? elapsed() < a.seconds : seed <= a.last); ++seed) {
         const sim::outcome o = sim::run_seed(seed, a.wanted, a.trace);
         ++seeds;
         events += o.events;
         probes.add(o.probes);
-        found = o.broken.has_value();
+        found = o.broken_promise.has_value();
         if (found) {
             print_violation(o, a);
         } else if (a.single) {
@@ -139,11 +141,11 @@ int main(int count, char** words) {
     }
     if (a.probe_report) {
         for (std::size_t p = 0; p < sim::probe_count; ++p) {
-            const auto which = static_cast<sim::probe>(p);
-            std::printf("%-36s %llu\n", sim::to_string(which), static_cast<unsigned long long>(probes.of(which)));
+            const auto path = static_cast<sim::probe>(p);
+            std::printf("%-36s %llu\n", sim::to_string(path), static_cast<unsigned long long>(probes.of(path)));
         }
     }
-    const double took = spent();
+    const double took = elapsed();
     std::printf("%llu seeds in %.1f s (%.0f a second), %llu events; %s\n", static_cast<unsigned long long>(seeds), took,
                 static_cast<double>(seeds) / took, static_cast<unsigned long long>(events),
                 found ? "a promise was broken" : "no promise was broken");

@@ -1,4 +1,4 @@
--- Attaching and detaching a partition is the owner's act on the table, not a change of rows; from the next statement on its rows are checked, or no longer.
+-- The owner may attach and detach a partition, because no rows change; from the next statement on its rows are checked, or no longer checked.
 create table ticket (id integer, region text, hall text, primary key (id, region)) partition by list (region);
 create table ticket_eu partition of ticket for values in ('eu');
 select fencing.protect('ticket', $$'hall/' || hall$$);
@@ -14,7 +14,7 @@ begin;
 select fencing.enter('hall/b', 1);
 update ticket set hall = 'c' where region = 'us';
 rollback;
--- a row that only changes its partition: its resource, before and after, must be entered
+-- a row that only moves to another partition: its resource before and after the change must be entered
 update ticket set region = 'eu' where region = 'us';
 begin;
 select fencing.enter('hall/b', 1);

@@ -1,4 +1,4 @@
--- Many writes, one commit: each write may touch its own resources only, and one undone by its savepoint leaves nothing behind.
+-- Many writes, one commit: each write may change only rows of its own resources, and a write rolled back to its savepoint leaves nothing behind.
 \connect - test_gateway
 begin;
 savepoint w;

@@ -1,4 +1,4 @@
--- begin_write on several resources: all or none. Each stale one has its row in the history.
+-- begin_write on several resources opens all or none. Each stale resource has its row in the history.
 \connect - test_gateway
 begin;
 select * from fencing.begin_write('{orders/1,inventory/sku-2,inventory/sku-1,orders/1}', 34, '00000000-0000-0000-0000-000000000001', 'o', 'p', null, null);

@@ -1,4 +1,4 @@
--- begin_write on one resource: accepted it opens it and is in the history, refused it opens nothing and is in the history too.
+-- begin_write on one resource: an accepted write opens it, a refused one opens nothing; the history has both.
 \connect - test_gateway
 begin;
 select * from fencing.begin_write('{inventory/sku-1}', 34, '00000000-0000-0000-0000-000000000001', 'orders-7f3a', 'orders', 'trace', '{"request": 1}');

@@ -1,4 +1,4 @@
--- Many writes entered at once: each changes its own resource in its turn and no other; a stale one is told, opens nothing and leaves no trace.
+-- Many writes entered in one call: each changes only its own resource, while it is current; a stale one is reported, opens nothing and is not recorded.
 \connect - test_gateway
 begin;
 select accepted from fencing.begin_write('{inventory/sku-2}', 9, '00000000-0000-0000-0000-000000000009', 'z', 'p', null, null);
@@ -8,12 +8,12 @@ select * from fencing.begin_writes('{inventory/sku-3,inventory/sku-1,inventory/s
   '{00000000-0000-0000-0000-000000000003,00000000-0000-0000-0000-000000000001,00000000-0000-0000-0000-000000000002,00000000-0000-0000-0000-000000000004}',
   '{c,a,b,NULL}', '{p3,p1,p2,p4}', '{t3,NULL,NULL,NULL}', array['{"n": 3}', null, null, null]::jsonb[]);
 savepoint w;
-update inventory set stock = stock - 1 where sku = 'sku-1';  -- nobody's turn
+update inventory set stock = stock - 1 where sku = 'sku-1';  -- no write is current
 rollback to w;
 select set_config('fencing.write_id', '00000000-0000-0000-0000-000000000001', true);
 update inventory set stock = stock - 1 where sku = 'sku-1';
 savepoint w;
-update inventory set stock = stock - 1 where sku = 'sku-3';  -- another one's
+update inventory set stock = stock - 1 where sku = 'sku-3';  -- of another write
 rollback to w;
 select set_config('fencing.write_id', '00000000-0000-0000-0000-000000000003', true);
 update inventory set stock = stock - 1 where sku = 'sku-3';

@@ -1,4 +1,4 @@
-"""A throwaway PostgreSQL for these tests: its own cluster in a temporary folder, unix socket only, ended by its process id.
+"""A temporary PostgreSQL for these tests: a cluster in a temporary folder, reached only by a unix socket, ended by its process id.
 
 Started as root, the server runs as the unprivileged user `postgres`. The database `fence_base` holds the guard and the shop example, with an empty history;
 every test gets a copy of it, with the login roles test_gateway, test_app and test_auditor.
@@ -17,7 +17,7 @@ import time
 import psycopg2
 import pytest
 
-# What the example's rows left in the history, partition by partition.
+# Deletes the rows that the installation of the example added to the history, partition by partition.
 EMPTY_HISTORY = """
 do $$
 declare
@@ -38,7 +38,7 @@ STOP_SECONDS_MAX = 30
 
 
 def server_bin():
-    """The folder of the newest PostgreSQL installed."""
+    """Returns the folder of the newest installed PostgreSQL."""
     if os.environ.get("PG_BIN"):
         return pathlib.Path(os.environ["PG_BIN"])
     found = glob.glob("/usr/lib/postgresql/*/bin/initdb")
@@ -62,7 +62,7 @@ class Server:
         data = self.folder / "data"
         subprocess.run([*self.as_user, self.bin / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
                         "--locale=C", "--no-sync"], check=True, stdout=subprocess.DEVNULL, cwd=self.folder)
-        rules = data / "pg_hba.conf"  # recorders alone show a password, so that each test of a refusal tests it
+        rules = data / "pg_hba.conf"  # only recorders need a password, so each test of a refusal also tests it
         rules.write_text("local all +fencing_recorder scram-sha-256\n" + rules.read_text())
         options = {"listen_addresses": "", "unix_socket_directories": self.folder, "fsync": "off", "max_prepared_transactions": 4, "wal_level": "logical",
                    "timezone": "UTC", "log_min_messages": "log", "shared_buffers": "32MB"}
@@ -78,7 +78,7 @@ class Server:
             except psycopg2.OperationalError:
                 if time.monotonic() > deadline or self.process.poll() is not None:
                     raise
-                time.sleep(0.05)  # between two looks
+                time.sleep(0.05)  # between two attempts
 
     def stop(self):
         self.process.send_signal(signal.SIGQUIT)
@@ -92,7 +92,7 @@ class Server:
         return connection
 
     def psql(self, database, file, *arguments):
-        """Runs a file and gives what psql says, without lines that differ from run to run."""
+        """Runs a file by psql. Returns the exit code and the output, without parts that differ between runs."""
         environment = {"PATH": os.environ["PATH"], "PGHOST": str(self.folder), "PGUSER": "postgres", "PGTZ": "UTC",
                        "PGOPTIONS": "-c client_min_messages=warning", "PGAPPNAME": "psql"}
         done = subprocess.run([self.bin / "psql", "-X", "-q", "-v", "VERBOSITY=verbose", "-v", "SHOW_CONTEXT=never", "-v", "sql_folder=" + str(SQL),
@@ -121,21 +121,21 @@ class Server:
 
 @pytest.fixture(scope="session")
 def server():
-    """The cluster, with fence_base ready."""
-    running = Server()
+    """The cluster, with the database fence_base."""
+    cluster = Server()
     try:
-        admin = running.connect("postgres")
+        admin = cluster.connect("postgres")
         admin.cursor().execute("create database fence_base")
         admin.close()
         for file in (SQL / "install.sql", SQL / "examples" / "shop.sql", HERE / "roles.psql"):
-            code, said = running.psql("fence_base", file, "-v", "ON_ERROR_STOP=1", "-o", os.devnull)
-            assert code == 0 and "ERROR" not in said, said
-        base = running.connect("fence_base")
+            code, output = cluster.psql("fence_base", file, "-v", "ON_ERROR_STOP=1", "-o", os.devnull)
+            assert code == 0 and "ERROR" not in output, output
+        base = cluster.connect("fence_base")
         base.cursor().execute(EMPTY_HISTORY)
         base.close()
-        yield running
+        yield cluster
     finally:
-        running.stop()
+        cluster.stop()
 
 
 @pytest.fixture

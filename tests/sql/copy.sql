@@ -1,4 +1,4 @@
--- COPY is checked as one batch: one row outside the lease and none lands.
+-- COPY is checked as one statement: if one row is outside the lease, no row is stored.
 \connect - test_app
 copy inventory (sku, stock, initial_stock) from stdin;
 copy-1	1	1

@@ -1,4 +1,4 @@
--- Epochs grow past all that were drawn or seen, and stay below 2^21. Rolled back, a draw did not happen.
+-- A new epoch is higher than all that were drawn or seen, and below 2^21. A draw that is rolled back has no effect.
 \connect - test_gateway
 select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536);
 select * from fencing.draw_epoch('n1', 0);

@@ -1,4 +1,4 @@
--- One epoch a life of a node, whoever asks how often; a life that once did not sync stays so. A gateway of version 3 may draw in between.
+-- One epoch for each life of a node, whoever asks and how often; a life that once did not sync stays marked so. A gateway of version 3 may draw in between.
 \connect - test_gateway
 select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536);
 select * from fencing.draw_epoch('n1', 'run-a/claim-1', true, 0);
@@ -13,7 +13,7 @@ select * from fencing.draw_epoch('n1', 'run-a/claim-1', true, 0);
 select fencing.note_unsynced('n1');
 select fencing.note_unsynced('never drew');
 select name, epoch, life, synced from fencing.node order by name;
--- For no node.
+-- Without a node.
 select * from fencing.draw_epoch('n1', '', true, 0);
 select * from fencing.draw_epoch(null, null, null, 20);
 select name, epoch, life, synced from fencing.node order by name;

@@ -1,4 +1,4 @@
--- Tokens are 1 to 2^53 - 1, resources follow the word table, a proof is checked where one is given.
+-- Tokens are 1 to 2^53 - 1, resources follow the rules of resource_name, a proof is checked if it is given.
 \connect - test_app
 select fencing.enter('inventory/sku-1', 0);
 select fencing.enter('inventory/sku-1', null);

@@ -1,4 +1,4 @@
--- One lease, many writes: an equal token passes, and enter gives the fence that it found.
+-- One lease allows many writes: an equal token is accepted, and enter returns the fence before the call.
 \connect - test_app
 select fencing.enter('inventory/sku-1', 7);
 begin;

@@ -1,4 +1,4 @@
--- What enter lets in is in the history, in the same transaction: once a resource and transaction, once more where the token is higher.
+-- What enter accepts is in the history, in the same transaction: one row per resource and transaction, and one more if the token is higher.
 \connect - test_app
 begin;
 select fencing.enter('inventory/sku-1', 5), fencing.enter('inventory/sku-1', 5), fencing.enter('inventory/sku-2', 5);
@@ -8,7 +8,7 @@ select fencing.enter('inventory/sku-1', 6);
 rollback to a;
 select fencing.enter('inventory/sku-1', 7);
 commit;
--- undone with the transaction, and with a savepoint; then it is the first again
+-- rolled back with the transaction, and to a savepoint; then the next call is the first again
 begin;
 select fencing.enter('inventory/sku-3', 5);
 rollback;

@@ -1,4 +1,4 @@
--- A token lower than the fence is refused with FG412; DETAIL says the resource and both tokens. The fence stays.
+-- A token lower than the fence is refused with FG412; DETAIL has the resource and both tokens. The fence stays.
 \connect - test_app
 begin;
 select fencing.enter('inventory/sku-1', 5);

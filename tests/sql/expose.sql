@@ -1,4 +1,4 @@
--- What is exposed is in the catalogue and granted; what is hidden is neither.
+-- Exposed objects are in the catalogue and granted; hidden ones are neither.
 listen fencing_catalog;
 create schema app;
 create type app.mood as enum ('good', 'bad');
@@ -41,7 +41,7 @@ select fencing.expose_table('app."Odd Table"', 'odd_too', '{select}', '{id}');
 select fencing.hide('odd');
 select fencing.hide('never exposed');
 select fencing.hide('act');
--- a sequence goes with the right to insert
+-- the privilege to insert includes the table's sequence
 select has_sequence_privilege('fencing_gateway', 'app.counted_id_seq', 'usage');
 select fencing.expose_table('app.counted', operations => '{select}');
 select has_sequence_privilege('fencing_gateway', 'app.counted_id_seq', 'usage');

@@ -1,9 +1,9 @@
--- What would let a change past the guard is named, and nothing else.
+-- guard_faults names what would let a change pass the guard unchecked, and nothing else.
 create table public.halls (id integer primary key) partition by range (id);
 create table public.halls_1 partition of public.halls for values from (0) to (10);
 select fencing.protect('public.halls', $$'halls/' || id::text$$);
 select * from fencing.guard_faults();
--- as a restore of data alone with --disable-triggers leaves them
+-- the state after pg_restore --data-only --disable-triggers
 alter table public.inventory disable trigger all;
 alter table public.inventory enable trigger all;
 alter table public.orders disable trigger fencing_check_update;

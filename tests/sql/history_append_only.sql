@@ -1,4 +1,4 @@
--- The history can be added to, never changed, by the superuser neither, nor partition by partition.
+-- Nobody can change or delete rows of the history, not even a superuser, also not in its partitions.
 select fencing.record_events('[{"event": "lease_granted", "resource": "a/b", "fencing_token": 1}]');
 update fencing.history set owner = 'me';
 delete from fencing.history;

@@ -1,11 +1,11 @@
--- Old-style inheritance can't be covered, and protect() says so. A child made later is a table of its own, seen only through its parent.
+-- protect() refuses tables with old-style inheritance. A child created later is a table of its own, checked only when a statement names its parent.
 create table vehicle (id integer, hall text);
 create table lorry (load integer) inherits (vehicle);
 select fencing.protect('vehicle', $$'hall/' || hall$$);
 select fencing.protect('lorry', $$'hall/' || hall$$);
 drop table lorry;
 select fencing.protect('vehicle', $$'hall/' || hall$$);
--- which is refused, where a superuser installed the guard
+-- which is refused if a superuser installed the guard
 create table lorry (load integer) inherits (vehicle);
 alter event trigger fencing_refuse_openings disable;
 create table lorry (load integer) inherits (vehicle);
@@ -18,6 +18,6 @@ select fencing.enter('hall/a', 1);
 update vehicle set hall = 'b';
 rollback;
 truncate vehicle;
--- protect() again says what happened meanwhile
+-- calling protect() again reports the child
 select fencing.protect('vehicle', $$'hall/' || hall$$);
 select * from vehicle;

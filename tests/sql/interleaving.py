@@ -1,6 +1,6 @@
-"""Two scripts of SQL steps, run by two real sessions in every order that keeps each script's own: what a scheduler could do, done one after the other.
+"""Runs two scripts of SQL steps in two real sessions, in every interleaving that keeps the order of each script.
 
-A step that waits for a lock stays under way and the other script goes on; the steps behind it follow as soon as it is through.
+A step that waits for a lock stays in progress while the other script continues; the following steps run as soon as it is complete.
 An error ends its script with a rollback.
 """
 import itertools
@@ -14,13 +14,13 @@ WAIT_SECONDS_MAX = 20
 
 
 def orders(first, second):
-    """Every way to merge so many steps of two scripts: tuples of 0 and 1."""
+    """Yields every interleaving of two scripts with these numbers of steps, as tuples of 0 and 1."""
     for places in itertools.combinations(range(first + second), first):
         yield tuple(0 if place in places else 1 for place in range(first + second))
 
 
-class Party:
-    """A session with a thread of its own, which does one step at a time."""
+class StepSession:
+    """A session with a thread of its own, which executes one step at a time."""
 
     def __init__(self, server, database, user, isolation=None):
         self.connection = server.connect(database, user, autocommit=False)
@@ -50,55 +50,55 @@ class Party:
 
 
 class Run:
-    """One order of the steps of two scripts. `outcomes[party]` are the answers to its steps, the last one an error where it failed;
-    `events` are (party, step, answer) in the order in which the steps were through."""
+    """One interleaving of two scripts. `outcomes[number]` are the answers to the steps of a script, the last one an error if it failed;
+    `events` are (number, step, answer) in the order in which the steps were complete."""
 
-    def __init__(self, parties, scripts, order, watch):
-        self.parties, self.watch = parties, watch
+    def __init__(self, sessions, scripts, order, observer):
+        self.sessions, self.observer = sessions, observer
         self.outcomes, self.events = ([], []), []
-        self.under_way = [None, None]
+        self.in_progress = [None, None]
         waiting = [list(scripts[0]), list(scripts[1])]
         self.failed = [False, False]
         due = [0, 0]
-        for turn in order:
-            due[turn] += 1
+        for number in order:
+            due[number] += 1
             self._advance(waiting, due)
         deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while any(due) or any(self.under_way):
+        while any(due) or any(self.in_progress):
             assert time.monotonic() < deadline, f"stuck in {order}: {self.events}"
             self._advance(waiting, due)
 
     def _advance(self, waiting, due):
-        """Starts whatever is due and free to run, until neither session moves."""
-        moved = True
-        while moved:
-            moved = False
-            for number, party in enumerate(self.parties):
-                if self.under_way[number] is None and due[number]:
+        """Starts every step that is due and can run, until neither session makes progress."""
+        progress = True
+        while progress:
+            progress = False
+            for number, session in enumerate(self.sessions):
+                if self.in_progress[number] is None and due[number]:
                     due[number] -= 1
                     step = waiting[number].pop(0)
                     if self.failed[number]:
-                        moved = True
+                        progress = True
                         continue
-                    self.under_way[number] = step
-                    party.work.put(step)
-                if self.under_way[number] is not None:
-                    moved = self._settle(number) or moved
+                    self.in_progress[number] = step
+                    session.work.put(step)
+                if self.in_progress[number] is not None:
+                    progress = self._await_step(number) or progress
 
-    def _settle(self, number):
-        """Waits until the step is through (true) or seen to wait for the other session (false)."""
-        party = self.parties[number]
+    def _await_step(self, number):
+        """Waits until the step is complete (returns true) or waits for the other session (returns false)."""
+        session = self.sessions[number]
         while True:
             try:
-                answer = party.done.get(timeout=0.002)
+                answer = session.done.get(timeout=0.002)
             except queue.Empty:
-                with self.watch.cursor() as cursor:
-                    cursor.execute("select pg_blocking_pids(%s)", (party.pid,))
-                    if self.parties[1 - number].pid in cursor.fetchone()[0] and self.under_way[1 - number] is None and party.done.empty():
+                with self.observer.cursor() as cursor:
+                    cursor.execute("select pg_blocking_pids(%s)", (session.pid,))
+                    if self.sessions[1 - number].pid in cursor.fetchone()[0] and self.in_progress[1 - number] is None and session.done.empty():
                         return False
                 continue
-            self.events.append((number, self.under_way[number], answer))
+            self.events.append((number, self.in_progress[number], answer))
             self.outcomes[number].append(answer)
             self.failed[number] = isinstance(answer, Exception)
-            self.under_way[number] = None
+            self.in_progress[number] = None
             return True

@@ -1,4 +1,4 @@
--- The first gateway fixes the cluster's configuration; another one that differs is told which line.
+-- The first gateway fixes the cluster's configuration; the error for another one that differs names the line.
 \connect - test_gateway
 select * from fencing.draw_epoch('n1', 0);
 select fencing.join_cluster('{n3,n1,n2}', 2, 30000, 65536);

@@ -1,4 +1,4 @@
--- Keys of writes: claimed by one transaction at a time, kept with it, found by later ones, free again when their time is over.
+-- Keys of writes: claimed by one transaction at a time, kept when it commits, found by later ones, free again after they expire.
 \connect - test_gateway
 \set a 'decode(repeat(''aa'', 32), ''hex'')'
 \set b 'decode(repeat(''bb'', 32), ''hex'')'
@@ -10,7 +10,7 @@ commit;
 select * from fencing.find_outcomes('{p}', '{k1}', array[:a]);
 select * from fencing.find_outcomes('{p}', '{k1}', array[:b]);
 select * from fencing.claim_keys('{p,p,p,q}', '{k1,k1,k2,k1}', array[:a, :b, :a, :a]);
--- a refusal: what the write did is taken back, its key and its record are not
+-- a refusal: the changes of the write are rolled back, its key and its outcome are kept
 begin;
 select state from fencing.claim_keys('{p}', '{k3}', array[:a]);
 savepoint claimed;
@@ -22,14 +22,14 @@ select fencing.keep_outcomes('{p}', '{k3}', array[:a], '{refused}', 60000);
 commit;
 select outcome from fencing.find_outcomes('{p}', '{k3}', array[:a]);
 select event, resource from fencing.history order by id;
--- rolled back: as if it had never been
+-- rolled back: the key is new again
 begin;
 select fencing.keep_outcomes('{p}', '{k4}', array[:a], '{lost}', 60000);
 rollback;
 select state from fencing.claim_keys('{p}', '{k4}', array[:a]);
 -- kept already: nothing is overwritten, claimed or not
 select fencing.keep_outcomes('{p}', '{k1}', array[:b], '{two}', 60000);
--- its time is over: free, swept or not
+-- expired: the key is free, whether it was deleted or not
 select fencing.keep_outcomes('{p,p,p}', '{old1,old2,old3}', array[:a, :a, :a], '{x,y,z}', -1000);
 select * from fencing.find_outcomes('{p}', '{old1}', array[:a]);
 select state from fencing.claim_keys('{p}', '{old1}', array[:b]);
@@ -44,7 +44,7 @@ select fencing.claim_keys('{p}', array[repeat('k', 65)], array[:a]);
 select fencing.claim_keys('{p}', '{k}', array['\xaa'::bytea]);
 select fencing.claim_keys(null, '{k}', array[:a]);
 select fencing.keep_outcomes('{p}', '{k5}', array[:a], '{NULL}', 60000);
--- no way around the functions, and none for anybody else
+-- no access except by the functions, and none for other roles
 select * from fencing.kept_outcome;
 delete from fencing.kept_outcome;
 \connect - test_app

@@ -1,4 +1,4 @@
--- A row can't be moved to or from a resource that is not entered: OLD and NEW are both checked.
+-- A row cannot be moved to or from a resource that is not entered: OLD and NEW are both checked.
 create table seat (id integer primary key, hall text not null);
 select fencing.protect('seat', $$'hall/' || hall$$);
 begin;

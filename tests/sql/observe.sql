@@ -1,4 +1,4 @@
--- Observe mode lets everything through and records what enforce would have refused.
+-- Observe mode allows every change and records what enforce would have refused.
 select fencing.protect('public.inventory', $$'inventory/' || sku$$, 'observe');
 \connect - test_app
 set application_name = 'legacy';
@@ -15,7 +15,7 @@ select mode from fencing.protected where relation = 'inventory'::regclass;
 select fencing.protect('public.inventory', $$'inventory/' || sku$$, 'sometimes');
 select fencing.protect('public.inventory', $$'inventory/' || sku$$);
 update inventory set stock = stock - 1 where sku in ('sku-1', 'sku-2');
--- Back and forth; what is observed is bounded: 100 resources a statement, 1,000 a transaction.
+-- From one mode to the other and back; the records are bounded: 100 resources per statement, 1,000 per transaction.
 select fencing.protect('public.inventory', $$'inventory/' || sku$$, 'observe');
 create table ticket (id integer, region text) partition by list (region);
 create table ticket_eu partition of ticket for values in ('eu');
@@ -28,7 +28,7 @@ begin;
 insert into ticket select n, 'eu' from generate_series(1, 1500) as t (n);
 insert into ticket_eu values (0, 'eu');
 commit;
--- a new transaction counts anew, whatever the one before left, and so does a savepoint rolled back
+-- a new transaction counts from zero, whatever the one before recorded, and so does one rolled back to a savepoint
 insert into ticket_eu values (0, 'eu');
 begin;
 savepoint a;

@@ -1,4 +1,4 @@
--- Who owns a table can take the guard off it, and nobody else: so no application owns its tables.
+-- Only the owner of a table can remove the guard from it: so an application must not own its tables.
 \connect - test_app
 alter table inventory disable trigger all;
 alter table inventory disable trigger fencing_check_update;
@@ -11,6 +11,6 @@ create trigger mine before update on inventory for each row execute function sup
 alter table inventory disable trigger fencing_check_update;
 update inventory set stock = 9 where sku = 'sku-1';
 delete from inventory where sku = 'sku-3';
--- protect() again puts it back
+-- calling protect() again restores it
 select fencing.protect('public.inventory', $$'inventory/' || sku$$);
 update inventory set stock = 8 where sku = 'sku-1';

@@ -1,4 +1,4 @@
--- A partitioned table is covered whole: through the root, by a partition's own name, two levels down, and a partition attached later.
+-- All of a partitioned table is checked: through the root, by a partition's own name, two levels down, and in a partition attached later.
 create table ticket (id integer, region text, hall text, primary key (id, region)) partition by list (region);
 create table ticket_eu partition of ticket for values in ('eu') partition by range (id);
 create table ticket_eu_1 partition of ticket_eu for values from (0) to (100);
@@ -18,7 +18,7 @@ insert into ticket values (1, 'eu', 'a'), (1, 'us', 'a');
 commit;
 update ticket_eu_1 set hall = 'b';
 delete from ticket_us;
--- a row that changes its partition and its hall at once
+-- a row that changes its partition and its hall in one statement
 begin;
 select fencing.enter('hall/a', 1);
 update ticket set region = 'us', id = 5, hall = 'b' where region = 'eu';
@@ -48,10 +48,10 @@ delete from ticket_asia;
 set session_replication_role = origin;
 truncate ticket;
 truncate ticket_us;
--- protect() again refuses TRUNCATE of the later partition as well
+-- after another call of protect(), TRUNCATE of the later partition is refused as well
 select fencing.protect('ticket', $$'hall/' || hall$$);
 truncate ticket_asia;
--- a partition by itself can't be protected
+-- a partition alone cannot be protected
 select fencing.protect('ticket_us', $$'hall/' || hall$$);
 select fencing.unprotect('ticket');
 select count(*) from pg_trigger where tgname like 'fencing%' and tgrelid in (select relid from pg_partition_tree('ticket'));

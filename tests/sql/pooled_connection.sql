@@ -1,4 +1,4 @@
--- The opening ends with the transaction: the next one on the same connection, as through a pool, has entered nothing.
+-- A resource is open until the transaction ends: the next transaction on the same connection, as in a pool, has entered nothing.
 \connect - test_app
 begin;
 select fencing.enter('inventory/sku-1', 5);
@@ -13,7 +13,7 @@ begin;
 select fencing.enter('inventory/sku-1', 5);
 rollback;
 update inventory set stock = 0 where sku = 'sku-1';
--- Nor does it outlive a commit or rollback inside a procedure.
+-- Nor is it open after a commit or rollback inside a procedure.
 do $$
 begin
   perform fencing.enter('inventory/sku-1', 5);

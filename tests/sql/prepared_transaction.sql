@@ -1,4 +1,4 @@
--- Two-phase commit: the opening belongs to the transaction that is prepared, the next one on the connection has none.
+-- Two-phase commit: the resource is open to the prepared transaction; the next transaction on the connection has entered nothing.
 \connect - test_app
 begin;
 select fencing.enter('inventory/sku-1', 5);
@@ -11,7 +11,7 @@ commit prepared 'first';
 select fencing.enter('inventory/sku-1', 4);
 update inventory set stock = 0 where sku = 'sku-1';
 select fencing.fence('inventory/sku-1'), stock from inventory where sku = 'sku-1';
--- Rolled back, it has left nothing; and only the transaction that was prepared had it open, whoever ends it.
+-- A rollback leaves no change; the resource was open only to the prepared transaction, whoever ends it.
 begin;
 select fencing.enter('inventory/sku-2', 9);
 update inventory set stock = 0 where sku = 'sku-2';
@@ -19,7 +19,7 @@ prepare transaction 'second';
 \connect - postgres
 rollback prepared 'second';
 select fencing.fence('inventory/sku-2'), stock > 0 as kept from inventory where sku = 'sku-2';
--- A change that is not covered fails at its statement, so that it is never prepared.
+-- A change of another resource fails at its statement, so it is never prepared.
 begin;
 update inventory set stock = 0 where sku = 'sku-2';
 prepare transaction 'third';

@@ -1,4 +1,4 @@
--- protect() says at once what is wrong with an expression or a relation.
+-- protect() reports at once what is wrong with an expression or a relation.
 create table item (id bigint primary key, name varchar(20), kind text);
 select fencing.protect('item', $$'item/' || id$$);
 select fencing.protect('item', $$'item/' || nosuch$$);
@@ -19,7 +19,7 @@ select fencing.protect('item_temp', $$id::text$$);
 select fencing.protect('item', $$kind$$);
 select fencing.protect('fencing.guard', $$resource$$);
 drop table item_child;
--- an odd name, odd columns and a comment in the expression
+-- a quoted name, quoted columns and a comment in the expression
 create table "Odd ""Name" (fencing_xid text, resource text, "t" text);
 select fencing.protect('"Odd ""Name"', $$resource || '/' || fencing_xid -- and so on$$);
 begin;
@@ -28,7 +28,7 @@ insert into "Odd ""Name" values ('b', 'a', null);
 update "Odd ""Name" set t = 'x';
 update "Odd ""Name" set fencing_xid = 'y';
 rollback;
--- a column renamed: the check fails closed until protect() is called again
+-- after a column was renamed, every write is refused until protect() is called again
 select fencing.protect('item', $$'item/' || id::text$$);
 alter table item rename id to number;
 insert into item values (1, 'n', 'k');

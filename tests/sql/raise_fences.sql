@@ -1,4 +1,4 @@
--- raise_fences never lowers and opens nothing; repair_fence is the only way down and leaves its reason.
+-- raise_fences never lowers a fence and opens nothing; only repair_fence lowers one, and records its reason.
 \connect - test_gateway
 select * from fencing.raise_fences('{b/2,b/1}', 10, 'o', 'p', 't', 'fenced read');
 select * from fencing.raise_fences('{b/2,b/1,b/3}', 10, 'o', 'p', 't', 'again');

@@ -1,4 +1,4 @@
--- Events in one insert, all or none; write_applied is begin_write's alone.
+-- Events in one insert, all or none; only begin_write may add write_applied.
 \connect - test_gateway
 select fencing.record_events('[
   {"event": "lease_granted", "at": "2026-11-21T10:00:00.123Z", "resource": "a/b", "fencing_token": 34, "owner": "o", "principal": "p", "trace_id": "t", "detail": {"ttl_ms": 1}},

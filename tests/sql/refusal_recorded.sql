@@ -1,5 +1,5 @@
--- With a recorder, what is refused is in the history although the transaction rolled back.
--- a copy of a database has no recorder of its own before it is installed again, and records nothing in the original
+-- With a recorder, refusals are in the history although their transaction rolled back.
+-- a copy of a database has no recorder of its own until the guard is installed again, and records nothing in the original
 select substr(fencing.recorder_fault(), 1, 19) as in_a_copy;
 \connect - test_app
 update inventory set stock = 0 where sku = 'sku-1';
@@ -20,7 +20,7 @@ select fencing.enter('inventory/sku-1', 5);
 update inventory set stock = 0 where sku = 'sku-2';
 rollback;
 truncate order_events;
--- without a right to the settings, the recorder or its function
+-- without privileges on the settings, the recorder or its function
 select * from fencing.settings;
 select fencing.record_refusal('{}');
 \connect - test_auditor

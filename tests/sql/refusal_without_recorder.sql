@@ -15,12 +15,12 @@ select fencing.recorder_fault();
 \connect - test_app
 update inventory set stock = 0 where sku = 'sku-1';
 \connect - postgres
--- no password lies where it did before version 4
+-- the setting of versions before 4 that held a password is deleted
 insert into fencing.settings values ('recorder', 'dbname=shop user=recorder password=secret');
 drop schema fencing_recorder;
 select fencing.set_up_recorder() as problem;
 select fencing.recorder_fault() as fault;
--- the server's operator may change the server; another installation leaves it as it is
+-- the operator may change the foreign server; a repeated installation keeps the change
 alter server fencing_recorder options (set connect_timeout '3');
 select fencing.set_up_recorder();
 select array_agg(option_value) from pg_foreign_server, pg_options_to_table(srvoptions) where srvname = 'fencing_recorder' and option_name = 'connect_timeout';

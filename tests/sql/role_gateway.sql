@@ -1,4 +1,4 @@
--- A gateway reads, and writes only through its functions.
+-- A gateway may read, and write only through its functions.
 \connect - test_gateway
 select count(*) >= 0 as ok from fencing.history;
 select count(*) >= 0 as ok from fencing.cluster;

@@ -1,4 +1,4 @@
--- A writer enters and asks for the fence; an auditor reads. Neither does more.
+-- A writer may call enter and fence; an auditor may read. Neither may do more.
 \connect - test_app
 select fencing.fence('inventory/sku-1');
 select * from fencing.guard;

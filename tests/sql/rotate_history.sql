@@ -1,4 +1,4 @@
--- Partitions are made ahead and dropped when all in them is old; rows that the default partition took in are moved on, not lost.
+-- Partitions are created in advance and dropped when all their rows are old; rows of the default partition are moved, not lost.
 insert into fencing.history (at, event, owner) values (now() - interval '40 days', 'lease_granted', 'old'), (now() - interval '20 days', 'lease_granted', 'younger'),
   (now() + interval '90 days', 'lease_granted', 'ahead'), (now(), 'lease_granted', 'now');
 select owner from fencing.history_default order by owner;
@@ -7,7 +7,7 @@ select owner, tableoid::regclass = 'fencing.history_default'::regclass as in_def
 select made, dropped from fencing.rotate_history('30 days');
 select made > 0 as made_again, dropped from fencing.rotate_history('10 days');
 select owner from fencing.history order by owner;
--- still append-only, whole and part by part
+-- still append-only, the whole table and each partition
 delete from fencing.history;
 select count(*) as unguarded from pg_inherits i
  where i.inhparent = 'fencing.history'::regclass

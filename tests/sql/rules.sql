@@ -1,4 +1,4 @@
--- Rules rewrite a statement before it runs; what they make of it is checked like any other.
+-- Rules rewrite a statement before it runs; the rewritten statements are checked like any other.
 create table wish (sku text, pieces integer);
 create rule wish_goes_on as on insert to wish do also update inventory set stock = stock - new.pieces where sku = new.sku;
 create view sold_out as select sku from inventory where stock = 0;
@@ -23,7 +23,7 @@ select fencing.enter('inventory/rule-1', 5);
 delete from sold_out;
 commit;
 select count(*) from wish;
--- A rule that swallows the statement changes nothing, and so there is nothing to refuse; its author owns the table.
+-- A rule that discards the statement changes nothing, so there is nothing to refuse; only the table's owner can create it.
 \connect - postgres
 create rule inventory_closed as on delete to inventory do instead nothing;
 \connect - test_app

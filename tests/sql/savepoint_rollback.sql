@@ -1,4 +1,4 @@
--- A savepoint rolled back takes the opening and the fence back with it; one released keeps them.
+-- Rolling back to a savepoint closes the resource and restores the fence; releasing the savepoint keeps both.
 \connect - test_app
 begin;
 savepoint a;
@@ -24,7 +24,7 @@ begin
 end
 $$;
 select fencing.fence('inventory/sku-1'), stock from inventory where sku = 'sku-1';
--- Entered twice, with a savepoint between: back to it, and the first is what is open.
+-- Entered twice, with a savepoint in between: after the rollback the resource is open by the first call.
 begin;
 select fencing.enter('inventory/sku-1', 7);
 savepoint a;

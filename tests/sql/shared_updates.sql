@@ -1,4 +1,4 @@
--- Which tables one update may serve several writes on: protected ones where an update sets off nothing but the guard. And the turn that such writes share.
+-- Tables on which one update may execute several writes: protected ones on which an update runs no code but the guard's. Such writes are current together.
 create table plain (id text primary key, stock integer);
 select fencing.shared_resource_expression('plain') is null as "not protected";
 select fencing.protect('plain', $$'plain/' || id$$);
@@ -33,7 +33,7 @@ select resource, accepted from fencing.begin_writes('{inventory/sku-1,inventory/
 select set_config('fencing.write_id', '00000000-0000-0000-0000-000000000001', true);
 update inventory set stock = stock - 1 where sku in ('sku-1', 'sku-2');
 savepoint w;
-update inventory set stock = stock - 1 where sku in ('sku-2', 'sku-3');  -- sku-3 has a turn of its own
+update inventory set stock = stock - 1 where sku in ('sku-2', 'sku-3');  -- the write on sku-3 is not current
 rollback to w;
 commit;
 select resource, right(write_id::text, 1) as write from fencing.history order by id;

@@ -1,4 +1,4 @@
-"""One behaviour a file: NAME.sql is run by psql, what it says must be NAME.out.
+"""Each file tests one behaviour: psql runs NAME.sql, and its output must equal NAME.out.
 
 After an intended change: FENCING_WRITE_EXPECTED=1 python3 -m pytest tests/sql, then read the diff before committing it.
 """
@@ -15,8 +15,8 @@ CASES = sorted(HERE.glob("*.sql"))
 def test_case(server, database, case):
     if case.stem == "merge" and server.connect("postgres").server_version < 150000:
         pytest.skip("MERGE came with PostgreSQL 15")
-    _, said = server.psql(database, case, "-a")
+    _, output = server.psql(database, case, "-a")
     expected = case.with_suffix(".out")
     if os.environ.get("FENCING_WRITE_EXPECTED"):
-        expected.write_text(said)
-    assert said == expected.read_text()
+        expected.write_text(output)
+    assert output == expected.read_text()

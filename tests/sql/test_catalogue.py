@@ -22,10 +22,10 @@ def rows(server, database, statement):
 
 RULES = {
     "every function pins search_path": """
-        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and proname not in ('is_resource', 'bound_text', 'bound_detail')  -- inlined, all names qualified
+        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and proname not in ('is_resource', 'bound_text', 'bound_detail')  -- inlined, so without settings; all names are qualified
            and not coalesce(proconfig @> array['search_path=pg_catalog, pg_temp'], false)""",
     "every security definer function of the database pins search_path": """
-        select oid::regprocedure from pg_proc where prosecdef and pronamespace::regnamespace::text not in ('pg_catalog', 'information_schema', 'fencing_recorder')  -- that is dblink
+        select oid::regprocedure from pg_proc where prosecdef and pronamespace::regnamespace::text not in ('pg_catalog', 'information_schema', 'fencing_recorder')  -- the schema of dblink
            and not coalesce(array_to_string(proconfig, ',') like '%search_path=%', false)""",
     "no function is granted to public": """
         select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace
@@ -87,8 +87,8 @@ def test_rule(server, database, rule):
 
 
 @pytest.mark.parametrize("user", ["test_gateway", "test_app", "test_auditor"])
-def test_history_when_a_role_wants_to_change_it_then_not_even_the_privilege_is_there(server, database, user):
-    """Whole, by partition, and around the functions."""
+def test_history_change_by_any_role_lacks_the_privilege(server, database, user):
+    """The whole table, each partition, and the functions that create and drop partitions."""
     tables = [name for name, in rows(server, database, "select relid::regclass::text from pg_partition_tree('fencing.history')")]
     assert len(tables) > 9
     connection = server.connect(database, user)
@@ -109,14 +109,14 @@ def test_files_are_plain_sql():
         assert not re.search(r"^\s*\\", file.read_text(), flags=re.M), file.name
 
 
-# Words of PostgreSQL 14 to 17. The functions and clauses used are those of 13; only the tests use MERGE and GRANT SET, and skip them on an older server.
+# Syntax and functions of PostgreSQL 14 to 17. The schema uses those of 13; only the tests use MERGE and GRANT SET, and skip them on an older server.
 NEWER_THAN_13 = re.compile(
     r"\b(merge\s+into|nulls\s+not\s+distinct|begin\s+atomic|security_invoker|or\s+replace\s+trigger|detach\s+partition\s+\S+\s+concurrently|any_value|json_table|json_(value|query|exists|array|object)\s*\("
     r"|date_bin|\w*multirange|range_agg|regexp_(count|instr|like|substr)|string_to_table|trim_array|bit_count|unistr|date_add|date_subtract|pg_input_\w+|random_normal|array_(shuffle|sample)"
     r"|xmltext|set\s+compression|search\s+(depth|breadth)\s+first|group\s+by\s+distinct|execute\s+procedure\s+\w+\s*\(.*out\s)\b", re.IGNORECASE)
 
 
-def test_schema_when_read_then_it_has_no_words_newer_than_postgresql_13():
+def test_schema_files_use_no_syntax_newer_than_postgresql_13():
     assert NEWER_THAN_13.search("begin atomic select 1; end") and NEWER_THAN_13.search("MERGE INTO x")
     for file in PLAIN_FILES:
         text = "\n".join(line.split("-- ")[0] for line in file.read_text().splitlines() if "comment on" not in line)
@@ -129,7 +129,7 @@ def test_install_includes_every_schema_file_in_order():
 
 
 def snapshot(server, database):
-    """Everything the installation made, but the moments at which it did."""
+    """Returns everything that the installation created, except times."""
     return rows(server, database, """
         select 'function', oid::regprocedure::text, md5(pg_get_functiondef(oid) ||
             (select string_agg(a::text, ',' order by a::text) from aclexplode(coalesce(proacl, acldefault('f', proowner))) a)) from pg_proc where pronamespace = 'fencing'::regnamespace
@@ -148,16 +148,16 @@ def snapshot(server, database):
         order by 1, 2, 3""")
 
 
-def test_installing_again_changes_nothing(server, database):
+def test_install_repeated_changes_nothing(server, database):
     before = snapshot(server, database)
     for _ in range(2):
         for file in (SQL / "install.sql", SQL / "examples" / "shop.sql"):
-            code, said = server.psql(database, file, "-v", "ON_ERROR_STOP=1", "-o", "/dev/null")
-            assert (code, said) == (0, "")
+            code, output = server.psql(database, file, "-v", "ON_ERROR_STOP=1", "-o", "/dev/null")
+            assert (code, output) == (0, "")
     assert snapshot(server, database) == before
 
 
-def test_files_sent_one_by_one_without_psql_give_the_same(server, database):
+def test_install_without_psql_gives_the_same_schema(server, database):
     fresh = server.create("template0")
     connection = server.connect(fresh, autocommit=False)
     for file in [*SCHEMA_FILES, SQL / "examples" / "shop.sql"] * 2:
@@ -165,12 +165,12 @@ def test_files_sent_one_by_one_without_psql_give_the_same(server, database):
             cursor.execute(file.read_text())
     connection.commit()
     connection.close()
-    ours = snapshot(server, fresh)
-    assert ours == snapshot(server, database)
+    installed = snapshot(server, fresh)
+    assert installed == snapshot(server, database)
     server.drop(fresh)
 
 
-def test_a_dump_restored_is_protected_as_before(server, database):
+def test_dump_restored_is_protected_as_before(server, database):
     fresh = server.create("template0")
     options = ["-h", server.folder, "-U", "postgres"]
     dump = subprocess.run([server.bin / "pg_dump", *options, database], check=True, stdout=subprocess.PIPE)
@@ -190,7 +190,7 @@ def test_a_dump_restored_is_protected_as_before(server, database):
     server.drop(fresh)
 
 
-def test_installs_for_an_owner_who_is_no_superuser(server):
+def test_install_by_an_owner_who_is_no_superuser_works(server):
     admin = server.connect("postgres")
     admin.cursor().execute("create role case_owner login createrole password 'case'")
     fresh = server.create("template0")
@@ -214,7 +214,7 @@ def test_installs_for_an_owner_who_is_no_superuser(server):
         superuser.close()
         cursor.execute("select fencing.set_up_recorder()")
         assert cursor.fetchone() == (None,)
-        cursor.execute(f"alter server fencing_recorder options (add host '{server.folder}')")  # which only superusers can find out
+        cursor.execute(f"alter server fencing_recorder options (add host '{server.folder}')")  # only superusers can read the folder of the socket
         connection.commit()
         cursor.execute("select fencing.recorder_fault()")
         assert cursor.fetchone() == (None,)

@@ -1,16 +1,16 @@
-"""What a login without rights of its own tries: to read the recorder's password, to run code as the owner, to use default privileges, to fill the guard's tables, to hold its locks."""
+"""Attacks by a login without privileges on the guard: reading the recorder's password, running code as the owner, using default privileges, filling the guard's tables, holding its locks."""
 import collections
 import json
 
 import psycopg2
 import pytest
-from test_catalogue import SCHEMA_FILES, rows
+from test_catalogue import SCHEMA_FILES
 
 PRINTED = ("debug_print_parse", "debug_print_rewritten", "debug_print_plan")
 
 
 class Login:
-    """A connection whose statements say which SQLSTATE they failed with."""
+    """A connection with functions that return the SQLSTATE of a failed statement."""
 
     def __init__(self, server, database, user="test_app", **more):
         self.connection = server.connect(database, user, **more)
@@ -31,62 +31,62 @@ class Login:
 
 @pytest.fixture
 def logins(server, database):
-    made = []
+    opened = []
 
     def login(user="test_app", **more):
-        made.append(Login(server, database, user, **more))
-        return made[-1]
+        opened.append(Login(server, database, user, **more))
+        return opened[-1]
 
     yield login
-    for each in made:
+    for each in opened:
         each.connection.close()
 
 
 @pytest.fixture
 def owner(logins):
-    made = logins("postgres")
-    assert made.run("select fencing.set_up_recorder()") == [(None,)]
-    assert made.run("select fencing.recorder_fault()") == [(None,)]
-    return made
+    login = logins("postgres")
+    assert login.run("select fencing.set_up_recorder()") == [(None,)]
+    assert login.run("select fencing.recorder_fault()") == [(None,)]
+    return login
 
 
 @pytest.fixture
 def recorder(owner):
-    """The recorder's login and password."""
+    """Returns the recorder's login and password."""
     options = dict(owner.run("""select o.option_name, o.option_value from pg_user_mapping m join pg_foreign_server s on s.oid = m.umserver, pg_options_to_table(m.umoptions) o
                                  where s.srvname = 'fencing_recorder'"""))
     assert len(options["password"]) == 64
     return options["user"], options["password"]
 
 
-def printed(text):
-    """As a constant stands in a plan."""
+def as_bytes_in_plan(text):
+    """Returns the form in which a as_bytes_in_plan plan shows a constant."""
     return " ".join(str(byte) for byte in text.encode())
 
 
-def everything_said(login, error):
+def all_output(login, error):
     parts = (error.diag.message_primary, error.diag.message_detail, error.diag.message_hint, error.diag.context, error.diag.internal_query)
     return "\n".join([*login.connection.notices, *[part or "" for part in parts]])
 
 
 @pytest.mark.parametrize("works", [True, False], ids=["recorder_works", "recorder_fails"])
-def test_refusal_when_plans_are_printed_then_no_password_in_them(logins, owner, recorder, works):
-    """The server's own LOG messages, plans included, go to whoever sets client_min_messages."""
+def test_refusal_with_printed_plans_shows_no_password(logins, owner, recorder, works):
+    """A caller that sets client_min_messages receives the server's LOG messages, with as_bytes_in_plan plans."""
     if not works:
         owner.run("alter server fencing_recorder options (set host '/nowhere')")
     app = logins()
-    app.connection.notices = collections.deque()  # a list would keep the last fifty
+    app.connection.notices = collections.deque()  # a list keeps only the last fifty
     for name in PRINTED:
         app.run(f"set {name} = on")
     app.run("set client_min_messages = log")
-    said = everything_said(app, app.fails("update inventory set stock = 0 where sku = 'sku-1'"))
-    assert "PLANNEDSTMT" in said and printed("fencing_recorder") in said, "plans were printed, that of the call among them"
-    assert recorder[1] not in said and printed(recorder[1]) not in said
+    output = all_output(app, app.fails("update inventory set stock = 0 where sku = 'sku-1'"))
+    assert "PLANNEDSTMT" in output and as_bytes_in_plan("fencing_recorder") in output, "plans were as_bytes_in_plan, that of the call among them"
+    assert recorder[1] not in output and as_bytes_in_plan(recorder[1]) not in output
     assert owner.run("select count(*) from fencing.history where event = 'write_rejected'") == [(int(works),)]
 
 
 @pytest.mark.parametrize("user", ["test_app", "test_gateway", "test_auditor"])
-def test_recorders_password_when_looked_for_then_out_of_reach(logins, owner, recorder, user):
+def test_recorder_password_is_unreadable_for_other_logins(logins, owner, recorder, user):
     login = logins(user)
     assert login.run("select umoptions from pg_user_mappings where srvname = 'fencing_recorder'") == [(None,)]
     for statement in ("select * from pg_user_mapping", "select * from fencing.settings", "select fencing_recorder.dblink('fencing_recorder', 'select 1')",
@@ -94,7 +94,7 @@ def test_recorders_password_when_looked_for_then_out_of_reach(logins, owner, rec
         assert login.sqlstate(statement) == "42501", statement
 
 
-def test_recorders_login_when_used_then_it_adds_refusals_and_no_more(server, logins, owner, recorder, database):
+def test_recorder_login_can_only_add_refusals(server, logins, owner, recorder, database):
     login = logins(recorder[0], password=recorder[1])
     login.run("select fencing.append_refusal(%s, %s)", database, json.dumps({"resource": "x" * 13_000, "event": "write_applied", "principal": "p" * 5_000, "detail": {"a": "d" * 200_000}}))
     (event, resource, principal, detail), = owner.run("select event, resource, principal, detail from fencing.history")
@@ -107,7 +107,7 @@ def test_recorders_login_when_used_then_it_adds_refusals_and_no_more(server, log
     assert owner.run("select count(*) from pg_auth_members m join pg_roles r on r.oid = m.member where r.rolname = %s", recorder[0]) == [(1,)]
 
 
-def test_refusal_when_the_caller_has_a_connection_of_the_recorders_name_then_recorded(server, logins, owner, database):
+def test_refusal_is_recorded_beside_dblink_of_the_same_name(server, logins, owner, database):
     owner.run("drop extension dblink cascade; drop schema fencing_recorder; create extension dblink schema public; grant execute on function public.dblink_connect_u(text, text) to test_app")
     assert owner.run("select fencing.set_up_recorder()") == [(None,)]
     app = logins()
@@ -135,7 +135,7 @@ def app_schema(logins, owner):
 
 @pytest.mark.parametrize("expression, named", [("app.slug(name)", "function app.slug(pg_catalog.text)"), ("feeling::text", "function app.mood_text(app.mood)"),
                                                ("operator(app.@@@) name", "operator app.@@@(NONE,pg_catalog.text)"), ("'a/' || (feeling is null)::text", "type app.mood")])
-def test_protect_when_an_expression_uses_what_others_own_then_refused(owner, app_schema, expression, named):
+def test_protect_refuses_expression_using_objects_of_others(owner, app_schema, expression, named):
     owner.run("create table public.notes (name text, feeling app.mood)")
     app_schema.run(EVIL.format("slug(text)", "immutable"))
     error = owner.fails("select fencing.protect('public.notes', %s)", expression)
@@ -145,7 +145,7 @@ def test_protect_when_an_expression_uses_what_others_own_then_refused(owner, app
 
 @pytest.mark.parametrize("constraint, named", [("app.slug(value) <> ''", "function app.slug(pg_catalog.text)"),
                                                ("(operator(app.@@@) value) <> ''", "operator app.@@@(NONE,pg_catalog.text)")])
-def test_protect_when_a_domain_checks_by_what_others_own_then_refused(owner, app_schema, constraint, named):
+def test_protect_refuses_domain_check_using_objects_of_others(owner, app_schema, constraint, named):
     owner.run(f"create domain public.label as text check ({constraint}); create domain public.tag as public.label; create table public.notes (name public.tag)")
     error = owner.fails("select fencing.protect('public.notes', 'name::text')")
     assert error.pgcode == "22023" and f"{named} belongs to test_app" in str(error), error
@@ -159,7 +159,7 @@ def test_protect_when_a_domain_checks_by_what_others_own_then_refused(owner, app
     ("function fencing.refuse_openings() returns event_trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as 'begin end'", "refuse_openings()"),
     ("function fencing.enter(resource text, fencing_token bigint, proof text default null) returns bigint language sql set search_path = pg_catalog, pg_temp as 'select 0::bigint'",
      "enter(text,bigint,text)")])
-def test_guard_faults_when_a_function_is_replaced_then_named(owner, replaced, named):
+def test_guard_faults_names_a_replaced_function(owner, replaced, named):
     owner.run("create or replace " + replaced)
     (fault,), = owner.run("select fencing.guard_faults()")
     assert fault == f"the function fencing.{named} is not the one that this version installs; fencegate migrate puts it back"
@@ -167,15 +167,15 @@ def test_guard_faults_when_a_function_is_replaced_then_named(owner, replaced, na
 
 @pytest.mark.parametrize("change", ["alter function fencing.verify_change() security invoker", "alter function fencing.verify_change() set search_path = public",
                                     "alter function fencing.verify_change() rename to verified"])
-def test_guard_faults_when_a_function_is_altered_then_named(owner, change):
+def test_guard_faults_names_an_altered_function(owner, change):
     owner.run(change)
-    said = [row[0] for row in owner.run("select fencing.guard_faults()")]
-    assert any("the function fencing.verify_change() is not the one" in each for each in said), said
+    output = [row[0] for row in owner.run("select fencing.guard_faults()")]
+    assert any("the function fencing.verify_change() is not the one" in each for each in output), output
 
 
 @pytest.mark.parametrize("expression, function", [("'a/' || app.slug(name)", "slug(text)"), ("'a/' || feeling::text", "mood_text(app.mood)")])
 @pytest.mark.parametrize("parted", [False, True], ids=["ordinary", "partitioned"])
-def test_expression_when_the_tables_owner_changes_it_then_runs_as_the_writer(owner, app_schema, expression, function, parted):
+def test_expression_changed_by_table_owner_runs_as_the_writer(owner, app_schema, expression, function, parted):
     app_schema.run("create table app.notes (name text, feeling app.mood, id integer)" + (" partition by list (id); create table app.notes_1 partition of app.notes default" if parted else ""))
     owner.run("select fencing.protect('app.notes', %s)", expression)
     app_schema.run(EVIL.format(function, "volatile"))
@@ -184,7 +184,7 @@ def test_expression_when_the_tables_owner_changes_it_then_runs_as_the_writer(own
     assert owner.run("select rolsuper from pg_roles where rolname = 'test_app'") == [(False,)]
 
 
-def test_guard_faults_when_what_an_expression_uses_changes_hands_then_named(owner, app_schema):
+def test_guard_faults_names_expression_object_with_new_owner(owner, app_schema):
     owner.run("create function public.slug(text) returns text language sql immutable as $$ select $1 $$; create table public.notes (name text)")
     owner.run("select fencing.protect('public.notes', $$'a/' || public.slug(name)$$)")
     assert owner.run("select expression_objects from fencing.protected where relation = 'public.notes'::regclass") == [(["function public.slug(pg_catalog.text)"],)]
@@ -193,8 +193,8 @@ def test_guard_faults_when_what_an_expression_uses_changes_hands_then_named(owne
     assert "public.notes: its resource expression uses function public.slug(pg_catalog.text), which belongs to test_app" in fault
 
 
-def test_check_when_its_setting_is_forged_then_refused(owner, logins):
-    """The resources go from one trigger to the next in a setting that anyone may set: it is set anew each time, and does not stay."""
+def test_check_refuses_despite_forged_setting(owner, logins):
+    """The first trigger passes the resources to the second in a setting that any role may change: it is set for each statement, and reset afterwards."""
     app = logins()
     app.run("set fencing.changed = '{}'")
     assert app.sqlstate("update inventory set stock = 0 where sku = 'sku-1'") == "FG428"
@@ -211,7 +211,7 @@ DEFAULTS = """alter default privileges {0} grant all on {1} to {2}"""
 
 
 @pytest.mark.parametrize("type, value, setting", [("float8", "1.25", "extra_float_digits = -14"), ("real", "1.1", "extra_float_digits = -5"), ("bytea", "'\\x41'", "bytea_output = escape")])
-def test_row_when_a_setting_changes_its_text_then_still_refused(owner, logins, type, value, setting):
+def test_row_is_refused_despite_setting_that_changes_its_text(owner, logins, type, value, setting):
     owner.run(f"create table keyed (k {type} primary key, v int); grant select, insert, update on keyed to test_app; select fencing.protect('keyed', $$'k/' || md5(k::text)$$)")
     owner.run(f"""select fencing.enter('k/' || md5(({value}::{type})::text), 5); insert into keyed values ({value}, 1)""")
     app = logins(autocommit=False)
@@ -220,7 +220,7 @@ def test_row_when_a_setting_changes_its_text_then_still_refused(owner, logins, t
     assert app.sqlstate("update keyed set v = 666") == "FG403"
 
 
-def test_trigger_when_it_would_run_between_the_checks_then_refused(owner):
+def test_trigger_sorting_between_the_checks_is_refused(owner):
     owner.run("create function public.forge() returns trigger language plpgsql as $$begin perform set_config('fencing.changed', '{}', true); return null; end$$")
     between = "create trigger fencing_d after insert or update or delete on inventory for each statement execute function public.forge()"
     assert owner.sqlstate(between) == "55000"
@@ -232,7 +232,7 @@ def test_trigger_when_it_would_run_between_the_checks_then_refused(owner):
     assert owner.sqlstate("select fencing.protect('plain', $$'plain/' || id::text$$)") == "55000"
 
 
-def test_protect_when_the_expression_calls_the_owners_function_then_with_its_rights(owner, server, database):
+def test_protect_tries_the_expression_with_the_owners_rights(owner, server, database):
     owner.run("""create role towner login; create schema tw authorization towner; set role towner;
                  create function tw.vol() returns text language plpgsql volatile as $$begin execute 'alter role towner superuser'; return 'x/'; end$$;
                  create function tw.prefix() returns text language plpgsql immutable as $$begin return (select tw.vol()); end$$;
@@ -244,7 +244,7 @@ def test_protect_when_the_expression_calls_the_owners_function_then_with_its_rig
         owner.run("drop schema tw cascade; drop role towner")
 
 
-def test_install_when_default_privileges_grant_all_then_the_guard_has_none_of_it(server):
+def test_install_revokes_default_privileges(server):
     fresh = server.create("template0")
     admin = Login(server, fresh, "postgres")
     for kind in ("tables", "sequences", "functions", "types", "schemas"):
@@ -278,17 +278,17 @@ def test_install_when_default_privileges_grant_all_then_the_guard_has_none_of_it
     ("revoke select on fencing.guard from fencing_gateway", "table fencing.guard: fencing_gateway lacks the privilege select"),
     ("alter table fencing.guard owner to test_app", "table fencing.guard belongs to test_app"),
     ("alter event trigger fencing_refuse_drops disable", "the event trigger fencing_refuse_drops is missing or not always on")])
-def test_guard_faults_when_a_privilege_is_not_as_expected_then_named_and_mended(owner, grant, fault):
+def test_guard_faults_names_unexpected_privilege(owner, grant, fault):
     owner.run(grant)
-    said = [row[0] for row in owner.run("select fencing.guard_faults()")]
-    assert any(fault in each for each in said), said
+    output = [row[0] for row in owner.run("select fencing.guard_faults()")]
+    assert any(fault in each for each in output), output
     if "owner" not in grant and "event" not in grant:
         owner.run("select fencing.apply_privileges()")
         assert owner.run("select fencing.guard_faults()") == []
 
 
-def test_install_when_the_schema_is_anothers_then_refused_and_nothing_runs(server):
-    """Whoever may create schemas could lay tables with triggers of its own where the installation looks for its own."""
+def test_install_refuses_schema_of_another_owner(server):
+    """A role that may create schemas could create tables with triggers where the installation expects its own."""
     fresh = server.create("template0")
     admin = Login(server, fresh, "postgres")
     admin.run(f"grant create on database {fresh} to test_app")
@@ -301,7 +301,7 @@ def test_install_when_the_schema_is_anothers_then_refused_and_nothing_runs(serve
     server.drop(fresh)
 
 
-def test_resource_of_13_kb_when_refused_then_recorded_in_short(server, logins, owner):
+def test_refusal_of_13_kb_resource_is_recorded_shortened(server, logins, owner):
     app = logins()
     before = (server.folder / "log").stat().st_size
     error = app.fails("insert into inventory values (%s, 1, 1)", "x" * 13_000)
@@ -314,13 +314,13 @@ def test_resource_of_13_kb_when_refused_then_recorded_in_short(server, logins, o
     assert (server.folder / "log").stat().st_size - before < 20_000
 
 
-def test_observed_resource_of_13_kb_then_the_statement_goes_through(owner, logins):
+def test_observe_mode_with_13_kb_resource_lets_statement_pass(owner, logins):
     owner.run("select fencing.protect('public.inventory', $$'inventory/' || sku$$, 'observe'); alter table inventory drop constraint inventory_pkey cascade")
     logins().run("insert into inventory values (%s, 1, 1)", "x" * 13_000)
     assert owner.run("select resource from fencing.history") == [("inventory/" + "x" * 190 + "... (13010 bytes)",)]
 
 
-def test_enter_when_a_setting_has_32_mb_then_64_characters_are_kept(owner, logins):
+def test_enter_keeps_64_characters_of_a_32_mb_setting(owner, logins):
     app = logins()
     app.run("select set_config('fencing.write_id', repeat('w', 33554432), false)")
     app.run("begin")
@@ -338,15 +338,15 @@ LONG = "l" * 9_000
     "select fencing.begin_write('{a/b,a/c}', 5, gen_random_uuid(), %s, %s, %s, %s)",
     "select fencing.begin_writes('{a/b}', '{5}', array[gen_random_uuid()], array[%s], array[%s], array[%s], array[%s]::jsonb[])",
     "select fencing.append_events(gen_random_uuid(), 1, null, '{lease_granted}', null, null, null, array[%s], array[%s], array[%s], null, array[%s]::jsonb[])"])
-def test_event_when_a_gateway_sends_long_texts_then_bounded(logins, owner, call):
+def test_event_with_long_texts_is_stored_shortened(logins, owner, call):
     logins("test_gateway").run(call, LONG, LONG, LONG, json.dumps({"d": LONG * 10}))
     shown = "l" * 200 + "... (9000 bytes)"
     for row in owner.run("select owner, principal, trace_id, (select array_agg(k) from jsonb_object_keys(detail) k) from fencing.history"):
         assert row == (shown, shown, shown, ["left_out_bytes"])
 
 
-def test_claimed_key_when_another_login_holds_its_lock_then_new(logins, server, database):
-    """The advisory lock of a key is anybody's to take; only a gateway's counts."""
+def test_key_locked_by_another_login_can_be_claimed(logins, server, database):
+    """Any login can take the advisory lock of a key; it counts only if a gateway's login holds it."""
     claim = "select state from fencing.claim_keys('{p}', '{k}', array[decode(repeat('aa', 32), 'hex')])"
     app, first, second = logins(), logins("test_gateway"), logins("test_gateway")
     app.run("select pg_advisory_lock(hashtextextended(E'p\\nk', 0))")
@@ -360,7 +360,7 @@ def test_claimed_key_when_another_login_holds_its_lock_then_new(logins, server, 
     first.run("rollback")
 
 
-def test_upkeep_and_install_when_another_login_holds_advisory_locks_then_done(logins, owner):
+def test_upkeep_and_install_ignore_advisory_locks_of_others(logins, owner):
     app = logins()
     app.run("select pg_advisory_lock(hashtextextended(name, 0)) from unnest('{fencing.install,fencing.keep_history}'::text[]) as t (name)")
     last = owner.run("select max(relid::regclass::text) from pg_partition_tree('fencing.history') where relid::regclass::text ~ '[0-9]$'")[0][0]
@@ -373,7 +373,7 @@ def test_upkeep_and_install_when_another_login_holds_advisory_locks_then_done(lo
         assert app.sqlstate(f"do $$ begin lock table fencing.{table} in share update exclusive mode; end $$") == "42501"
 
 
-def test_keep_history_when_the_owner_keeps_longer_then_nothing_is_dropped(logins, owner):
+def test_keep_history_drops_nothing_below_the_owners_minimum(logins, owner):
     owner.run("select fencing.make_history_partition(now() - interval '60 days')")
     owner.run("insert into fencing.settings values ('history_keep_days_min', '365')")
     gateway = logins("test_gateway")

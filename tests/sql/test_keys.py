@@ -1,4 +1,4 @@
-"""Two sessions with one key: what one has claimed, the other neither gets nor waits for."""
+"""Two sessions with one key: a key that one has claimed, the other neither gets nor waits for."""
 import psycopg2.errors
 import pytest
 from test_sessions import Session
@@ -9,33 +9,33 @@ KEEP = f"select fencing.keep_outcomes('{{p}}', '{{k}}', array[{A}], '{{done}}', 
 
 
 @pytest.fixture
-def two(server, database):
+def session_pair(server, database):
     made = [Session(server, database, "test_gateway") for _ in range(2)]
     yield made
     for session in made:
         session.connection.close()
 
 
-def test_claimed_by_one_then_running_for_the_other_until_it_commits(two):
-    first, second = two
+def test_claimed_key_is_running_for_others_until_commit(session_pair):
+    first, second = session_pair
     assert first.run(CLAIM) == [("new", None)]
     first.run(KEEP)
     assert second.run(CLAIM) == [("running", None)]
-    assert second.run(CLAIM) == [("running", None)], "asking does not claim"
+    assert second.run(CLAIM) == [("running", None)], "a call that finds the key running does not claim it"
     first.commit()
-    assert second.run(CLAIM) == [("kept", "done")], "in the same transaction, for it reads committed"
+    assert second.run(CLAIM) == [("kept", "done")], "also in the same transaction, because its isolation level is read committed"
 
 
-def test_claimed_by_one_that_rolls_back_then_new_for_the_other(two):
-    first, second = two
+def test_claimed_key_is_new_for_others_after_rollback(session_pair):
+    first, second = session_pair
     first.run(CLAIM)
     first.run(KEEP)
     first.rollback()
     assert second.run(CLAIM) == [("new", None)]
 
 
-def test_refusal_rolled_back_to_a_savepoint_then_key_still_claimed(two):
-    first, second = two
+def test_claimed_key_survives_rollback_to_a_later_savepoint(session_pair):
+    first, second = session_pair
     first.run(CLAIM)
     first.run("savepoint claimed")
     first.run(KEEP)
@@ -46,7 +46,7 @@ def test_refusal_rolled_back_to_a_savepoint_then_key_still_claimed(two):
     assert second.run(CLAIM) == [("kept", "done")]
 
 
-def test_snapshot_from_before_the_first_commit_then_nothing_is_done_twice(server, database):
+def test_keep_outcomes_with_old_snapshot_fails_to_serialize(server, database):
     old = Session(server, database, "test_gateway", isolation="REPEATABLE READ")
     other = Session(server, database, "test_gateway")
     old.run("select 1")
@@ -60,8 +60,8 @@ def test_snapshot_from_before_the_first_commit_then_nothing_is_done_twice(server
     other.connection.close()
 
 
-def test_sweeping_while_a_row_is_locked_then_passed_over(server, database, two):
-    first, second = two
+def test_forget_outcomes_skips_locked_rows(server, database, session_pair):
+    first, second = session_pair
     first.run(f"select fencing.keep_outcomes('{{p,p}}', '{{x,y}}', array[{A}, {A}], '{{1,2}}', -1000)")
     first.commit()
     holder = server.connect(database, autocommit=False)

@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode: clients share a server's connection, and nothing of what one has entered is open to the next."""
+"""PgBouncer in transaction mode: clients share a server connection, and a resource that one client has entered is not open to the next."""
 import shutil
 import signal
 import subprocess
@@ -13,8 +13,8 @@ CHANGE = "update inventory set stock = stock - 1 where sku = 'sku-1'"
 
 
 @pytest.fixture
-def through(server, database):
-    """Makes connections through a pool of one server connection."""
+def connect_through_pool(server, database):
+    """Opens connections to a pool with one server connection."""
     program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin")
     assert program, "pgbouncer is missing: config/install-packages --tests"
     folder = server.folder / "bouncer"
@@ -50,7 +50,7 @@ pidfile = {folder}/pid
             break
         except psycopg2.OperationalError:
             assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.05)  # between two looks
+            time.sleep(0.05)  # between two attempts
     yield make
     for connection in opened:
         connection.close()
@@ -65,53 +65,53 @@ def run(connection, statement):
         return cursor.fetchone()[0] if cursor.description else None
 
 
-def code_of(connection, statement):
+def sqlstate_of(connection, statement):
     with pytest.raises(psycopg2.Error) as refused:
         run(connection, statement)
     return refused.value.pgcode
 
 
-def test_enter_when_clients_share_a_connection_then_it_opens_its_own_transaction_only(through):
-    first, second = through(), through()
+def test_pgbouncer_enter_opens_only_its_own_transaction(connect_through_pool):
+    first, second = connect_through_pool(), connect_through_pool()
     assert run(first, "select pg_backend_pid()") == run(second, "select pg_backend_pid()"), "one server connection for both"
     assert run(first, "begin; select fencing.enter('inventory/sku-1', 5)") == 1
     run(first, CHANGE)
     run(first, "commit")
     for connection in (first, second):
-        assert code_of(connection, CHANGE) == "FG428"
+        assert sqlstate_of(connection, CHANGE) == "FG428"
     run(first, "begin; select fencing.enter('inventory/sku-1', 6)")
     run(first, "rollback")
-    assert code_of(second, CHANGE) == "FG428"
-    assert run(first, "select fencing.enter('inventory/sku-1', 7)") == 5  # a transaction of its own, over when it answers
-    assert code_of(first, CHANGE) == "FG428"
+    assert sqlstate_of(second, CHANGE) == "FG428"
+    assert run(first, "select fencing.enter('inventory/sku-1', 7)") == 5  # a transaction of its own, which ends with the statement
+    assert sqlstate_of(first, CHANGE) == "FG428"
     assert run(second, "select stock from inventory where sku = 'sku-1'") == 9
 
 
-def test_enter_when_a_client_vanishes_inside_its_transaction_then_the_next_finds_nothing_open_and_nothing_changed(through):
-    first, second = through(), through()
+def test_pgbouncer_lost_client_leaves_nothing_open_or_changed(connect_through_pool):
+    first, second = connect_through_pool(), connect_through_pool()
     run(first, "begin; select fencing.enter('inventory/sku-1', 6)")
     run(first, CHANGE)
     first.close()
-    assert code_of(second, CHANGE) == "FG428"
+    assert sqlstate_of(second, CHANGE) == "FG428"
     assert run(second, "select fencing.fence('inventory/sku-1')") == 1
 
 
-def test_settings_when_left_on_the_shared_connection_then_they_open_nothing_and_shut_nobody_out(through):
-    first, second = through(), through()
+def test_pgbouncer_leftover_settings_neither_open_nor_block(connect_through_pool):
+    first, second = connect_through_pool(), connect_through_pool()
     for setting in ("fencing.write_id", "fencing.entered"):
         run(first, f"set {setting} = 'left behind'")
         assert run(second, f"show {setting}") == "left behind"
-    assert code_of(second, CHANGE) == "FG428" or code_of(second, CHANGE) == "FG403"
+    assert sqlstate_of(second, CHANGE) == "FG428" or sqlstate_of(second, CHANGE) == "FG403"
     run(second, "begin; select fencing.enter('inventory/sku-1', 5)")
     run(second, CHANGE)
     run(second, "commit")
 
 
-def test_begin_write_when_it_goes_through_the_pool_then_it_opens_its_own_transaction_only(through):
-    first, second = through("test_gateway"), through("test_gateway")
+def test_pgbouncer_begin_write_opens_only_its_own_transaction(connect_through_pool):
+    first, second = connect_through_pool("test_gateway"), connect_through_pool("test_gateway")
     begin = "begin; select accepted from fencing.begin_write('{inventory/sku-1}', 5, gen_random_uuid(), null, null, null, null)"
     assert run(first, begin)
     run(first, CHANGE)
     run(first, "commit")
-    assert code_of(second, CHANGE) in ("FG428", "FG403")
-    assert code_of(first, CHANGE) in ("FG428", "FG403")
+    assert sqlstate_of(second, CHANGE) in ("FG428", "FG403")
+    assert sqlstate_of(first, CHANGE) in ("FG428", "FG403")

@@ -1,4 +1,4 @@
-"""Proofs of leases: what a gateway signs opens a resource, nothing else does. The lease ids are made here, by the description in proto/lease_id.hpp."""
+"""A lease_id that a gateway signed is accepted as a proof, nothing else is. These tests make lease ids themselves, in the format of proto/lease_id.hpp."""
 import base64
 import hashlib
 import hmac
@@ -11,14 +11,14 @@ KEY, OLD_KEY = b"k" * 44, b"\x00\xff'\\ an older key of more than sixty-four byt
 RESOURCE, TOKEN = "inventory/sku-1", 34
 
 
-def text64(data):
+def base64url(data):
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def lease_id(key=KEY, token=TOKEN, resources=RESOURCE, version="2", owner="worker-7"):
-    hold = [] if version == "1" else ["0123456789abcdef+"]  # "1" was the form of leases whose holds were counted
-    claims = text64("\n".join([version, "0123456789abcdef" * 2, str(token), "1790000000000", resources, *hold, "orders", owner]).encode())
-    return claims + "." + text64(hmac.new(key, claims.encode(), hashlib.sha256).digest())
+    hold = [] if version == "1" else ["0123456789abcdef+"]  # "1" is the format of versions that counted holds
+    claims = base64url("\n".join([version, "0123456789abcdef" * 2, str(token), "1790000000000", resources, *hold, "orders", owner]).encode())
+    return claims + "." + base64url(hmac.new(key, claims.encode(), hashlib.sha256).digest())
 
 
 class Caller:
@@ -35,11 +35,11 @@ class Caller:
             return self.run("select fencing.enter(%s, %s, %s)", resource, token, proof)
         except psycopg2.Error as error:
             assert error.pgcode == "FG401", error
-            said = json.loads(error.diag.message_detail)
-            assert (said["resource"], said["fencing_token"]) == (resource, token)
-            everything = " ".join(str(value) for value in (error.diag.message_primary, error.diag.message_detail, error.diag.message_hint, error.diag.context))
-            assert len(proof or "") < 20 or proof not in everything
-            return said["fault"]
+            detail = json.loads(error.diag.message_detail)
+            assert (detail["resource"], detail["fencing_token"]) == (resource, token)
+            error_text = " ".join(str(value) for value in (error.diag.message_primary, error.diag.message_detail, error.diag.message_hint, error.diag.context))
+            assert len(proof or "") < 20 or proof not in error_text
+            return detail["fault"]
         finally:
             self.connection.rollback()
 
@@ -65,8 +65,8 @@ def owner(server, database):
 @pytest.mark.parametrize("key", [KEY, OLD_KEY], ids=["new", "old"])
 @pytest.mark.parametrize("resources", [RESOURCE, "a " + RESOURCE, RESOURCE + " z/1"], ids=["alone", "last", "first"])
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_enter_when_the_lease_names_resource_and_token_then_it_opens(owner, caller, key, resources, version):
-    for worker in ("w", "wo", "wor", "worker \u00e9\u4e2d\n2"):  # every length of padding, and an owner that is not ASCII
+def test_proof_for_resource_and_token_is_accepted(owner, caller, key, resources, version):
+    for worker in ("w", "wo", "wor", "worker \u00e9\u4e2d\n2"):  # every length of padding, and an owner with non-ASCII characters
         assert caller.enter(lease_id(key, resources=resources, owner=worker, version=version)) == 1
 
 
@@ -97,14 +97,14 @@ BAD = {
 
 @pytest.mark.parametrize("required", [True, False], ids=["required", "not_required"])
 @pytest.mark.parametrize("name", BAD)
-def test_enter_when_the_proof_does_not_hold_then_it_is_refused_whether_required_or_not(owner, caller, name, required):
+def test_proof_invalid_is_refused_even_if_not_required(owner, caller, name, required):
     owner.run("select fencing.require_proof(%s)", required)
     proof, fault = BAD[name]
     assert caller.enter(proof) == (fault if required or proof is not None else 1)
     assert owner.run("select fencing.fence(%s)", RESOURCE) == 1, "the fence stays"
 
 
-def test_enter_when_a_key_has_expired_or_is_retired_then_what_it_signed_proves_nothing(owner, caller):
+def test_proof_signed_by_expired_or_retired_key_is_refused(owner, caller):
     assert owner.run("select fencing.retire_proof_key('old', now() + interval '1 hour')")
     assert caller.enter(lease_id(OLD_KEY)) == 1
     owner.run("select fencing.add_proof_key(%s, clock_timestamp(), 'old')", OLD_KEY)
@@ -115,7 +115,7 @@ def test_enter_when_a_key_has_expired_or_is_retired_then_what_it_signed_proves_n
     assert caller.enter(GOOD) == 1
 
 
-def test_require_proof_when_there_is_no_valid_key_then_it_is_refused(owner):
+def test_require_proof_without_valid_key_is_refused(owner):
     owner.run("select fencing.require_proof(false)")
     owner.run("select fencing.retire_proof_key(name) from fencing.proof_key where name = 'old'")
     owner.run("select fencing.add_proof_key(%s, clock_timestamp(), 'new')", KEY)
@@ -126,13 +126,13 @@ def test_require_proof_when_there_is_no_valid_key_then_it_is_refused(owner):
 
 
 @pytest.mark.parametrize("key", [None, b"", b"k" * 31], ids=["null", "empty", "short"])
-def test_add_proof_key_when_it_is_too_short_then_it_is_refused(owner, key):
+def test_add_proof_key_refuses_a_short_key(owner, key):
     with pytest.raises(psycopg2.Error) as refused:
         owner.run("select fencing.add_proof_key(%s)", key)
     assert refused.value.pgcode == "22023" and "kkk" not in str(refused.value)
 
 
-def test_add_proof_key_when_not_named_then_the_same_key_has_the_same_name(owner):
+def test_add_proof_key_without_name_derives_it_from_the_key(owner):
     names = [owner.run("select fencing.add_proof_key(%s)", key) for key in (KEY, KEY, OLD_KEY)]
     assert names[0] == names[1] != names[2]
     assert KEY.hex() not in names[0]
@@ -142,20 +142,20 @@ def test_add_proof_key_when_not_named_then_the_same_key_has_the_same_name(owner)
     "select inner_pad from fencing.proof_key", "select value from fencing.settings", "select fencing.add_proof_key('x')", "select fencing.retire_proof_key('new')",
     "select fencing.require_proof(false)", "select fencing.proof_fault('a', 1, 'x')", "insert into fencing.settings values ('require_proof', 'off')"])
 @pytest.mark.parametrize("user", ["test_app", "test_gateway", "test_auditor"])
-def test_keys_and_setting_when_looked_for_by_any_role_then_they_are_out_of_reach(owner, server, database, user, statement):
+def test_proof_keys_and_settings_are_unreadable_for_all_roles(owner, server, database, user, statement):
     role = Caller(server, database, user)
     with pytest.raises(psycopg2.errors.InsufficientPrivilege):
         role.run(statement)
     role.connection.close()
 
 
-def test_begin_write_when_proofs_are_required_then_it_goes_on_as_before(owner, server, database):
+def test_begin_write_needs_no_proof(owner, server, database):
     gateway = Caller(server, database, "test_gateway")
     assert gateway.run("select accepted from fencing.begin_write(%s, 34, gen_random_uuid(), null, null, null, null)", [RESOURCE])
     gateway.connection.close()
 
 
-def test_refused_proof_when_there_is_a_recorder_then_it_is_in_the_history(owner, caller, server, database):
+def test_proof_refused_is_recorded_in_the_history(owner, caller, server, database):
     assert owner.run("select fencing.set_up_recorder()") is None
     caller.enter(FORGED)
     assert owner.run("""select array_agg(array[event, resource, fencing_token::text, principal, detail ->> 'sqlstate', detail ->> 'fault'])

@@ -1,4 +1,4 @@
-"""A database that an older version made is brought up to date, with all that its history holds."""
+"""An upgrade brings a database of an older version up to date and keeps its history."""
 import pathlib
 
 import pytest
@@ -7,7 +7,7 @@ from test_catalogue import SCHEMA_FILES, SQL, rows, snapshot
 HERE = pathlib.Path(__file__).resolve().parent
 OLD = sorted((HERE / "versions").glob("*.sql"), key=lambda path: int(path.stem))
 
-LIFE = """
+ACTIVITY = """
     insert into fencing.history (at, event, owner) select now() - n * interval '10 days', 'lease_granted', 'old-' || n from generate_series(1, 5) as t (n);
     select fencing.record_events('[{"event": "lease_released", "resource": "a/b", "fencing_token": 34, "owner": "o", "trace_id": "t", "detail": {"x": 1}}]');
     select * from fencing.begin_write('{inventory/sku-1}', 7, '00000000-0000-0000-0000-000000000001', 'o', 'p', 't', null);
@@ -29,21 +29,21 @@ def run(server, database, *texts):
 
 @pytest.fixture(params=OLD, ids=[path.stem for path in OLD])
 def old(server, request):
-    """A database of that version in which something happened."""
+    """A database of that version with some events and writes."""
     name = server.create("template0")
     run(server, name, request.param.read_text(), (SQL / "examples" / "shop.sql").read_text())
     assert rows(server, name, "select fencing.schema_version()") == [(int(request.param.stem),)]
-    run(server, name, LIFE, "insert into fencing.settings values ('recorder', 'dbname=old password=secret')")
+    run(server, name, ACTIVITY, "insert into fencing.settings values ('recorder', 'dbname=old password=secret')")
     yield name
     server.drop(name)
 
 
 @pytest.fixture
 def new(server):
-    """The same life in a database that was new from the start."""
+    """A new database with the same events and writes."""
     name = server.create("template0")
     run(server, name, *[file.read_text() for file in SCHEMA_FILES], (SQL / "examples" / "shop.sql").read_text())
-    run(server, name, LIFE)
+    run(server, name, ACTIVITY)
     yield name
     server.drop(name)
 
@@ -58,7 +58,7 @@ def upgrade_file_by_file(server, database):
 
 
 @pytest.mark.parametrize("upgrade", [upgrade_with_psql, upgrade_file_by_file])
-def test_old_database_becomes_a_new_one_and_keeps_its_history(server, old, new, upgrade):
+def test_upgrade_equals_new_install_and_keeps_history(server, old, new, upgrade):
     before = rows(server, old, HISTORY)
     assert len(before) >= 7
     for _ in range(2):
@@ -66,10 +66,10 @@ def test_old_database_becomes_a_new_one_and_keeps_its_history(server, old, new, 
         assert rows(server, old, HISTORY) == before
         assert snapshot(server, old) == snapshot(server, new)
         assert rows(server, old, INDEXES) == rows(server, new, INDEXES)
-        assert rows(server, old, "select * from fencing.settings") == [], "a recorder's password was there"
+        assert rows(server, old, "select * from fencing.settings") == [], "the setting with the recorder's password is deleted"
         assert rows(server, old, "select fencing.recorder_fault()") == [(None,)]
         assert rows(server, old, "select fencing.guard_faults()") == []
     run(server, old, "select fencing.add_proof_key(sha256('a key')), fencing.require_proof(true); select fencing.require_proof(false)")
     run(server, old, """
-        select fencing.append_events('00000000-0000-0000-0000-00000000000a', 1, null, '{lease_granted}', null, null, null, null, null, null, null, null)""", LIFE)
+        select fencing.append_events('00000000-0000-0000-0000-00000000000a', 1, null, '{lease_granted}', null, null, null, null, null, null, null, null)""", ACTIVITY)
     assert len(rows(server, old, HISTORY)) == len(before) + 8

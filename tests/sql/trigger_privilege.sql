@@ -1,5 +1,5 @@
--- Who may create triggers, or reference a table with a cascade, runs code with the rights of whoever writes, a gateway's among them:
--- protect() and expose_table() take that from everyone but the owner.
+-- A role that may create triggers, or reference a table with a cascade, can run code with the rights of the role that writes, also a gateway's:
+-- protect() and expose_table() revoke these privileges from everyone but the owner.
 create table public.halls (id integer primary key) partition by range (id);
 create table public.halls_1 partition of public.halls for values from (0) to (10);
 grant all on public.inventory, public.halls, public.halls_1 to test_app;
@@ -13,7 +13,7 @@ create schema app authorization test_app;
 grant trigger on public.inventory to test_auditor;
 create function app.lower() returns trigger language plpgsql as
   $$ begin perform fencing.repair_fence('inventory/sku-1', 0, 'nobody', null, 'because'); return new; end $$;
--- what it would be good for
+-- the attack that these privileges allow
 create trigger trojan before update on public.inventory for each row execute function app.lower();
 \connect - test_gateway
 begin;
@@ -49,5 +49,5 @@ create trigger trojan before update on public.halls_1 for each row execute funct
 create trigger trojan instead of update on public.low for each row execute function app.lower();
 create table app.mine (sku text references public.inventory on delete cascade);
 create table app.mine (id bigint references public.orders on delete cascade);
--- the rest of what was granted is as it was
+-- the other privileges are unchanged
 insert into public.low (sku) values ('x');

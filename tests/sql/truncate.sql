@@ -1,4 +1,4 @@
--- TRUNCATE is refused, also for one who entered something, also when it arrives by cascade.
+-- TRUNCATE is refused, also in a transaction that entered a resource, also by cascade.
 \connect - test_app
 truncate order_events;
 begin;

@@ -1,4 +1,4 @@
--- unprotect() removes triggers, function and entry; protect() twice leaves one set; a protected table can't be dropped.
+-- unprotect() removes the triggers, the function and the entry; two calls of protect() leave one set; a protected table cannot be dropped.
 select fencing.protect('public.inventory', $$'inventory/' || sku$$);
 select fencing.protect('public.inventory', $$'inventory/' || sku$$);
 select tgname, tgenabled from pg_trigger where tgrelid = 'inventory'::regclass and not tgisinternal order by tgname;

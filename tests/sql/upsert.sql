@@ -1,4 +1,4 @@
--- INSERT ... ON CONFLICT goes through the same check, whichever way it turns out.
+-- INSERT ... ON CONFLICT is checked whether it inserts or updates.
 \connect - test_app
 insert into inventory (sku, stock, initial_stock) values ('sku-1', 1, 1) on conflict (sku) do update set stock = 0;
 insert into inventory (sku, stock, initial_stock) values ('sku-x', 1, 1) on conflict (sku) do update set stock = 0;

@@ -1,1 +1,1 @@
-"""What the integration tests stand on: the embedded stack, an HTTP client, the nodes and the database behind it."""
+"""Helpers of the integration tests: the embedded stack, an HTTP client, Redis nodes, PostgreSQL and fault injection."""

@@ -1,4 +1,4 @@
-"""The HTTP contract as a client sees it: JSON out and in, problems checked, leases and writes in one line."""
+"""An HTTP client of the gateway: sends and reads JSON, checks each answer against openapi.json, and has a method for each call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Answer:
     seconds: float
 
     def json(self) -> Json:
-        """The body; numbers with a fraction as Decimal, so that no digit is lost on the way."""
+        """Returns the body as JSON; numbers with a fraction are Decimal, so that no digit is lost."""
         return json.loads(self.body, parse_float=Decimal)
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class Answer:
 
 
 def expect_problem(answer: Answer, status: int, slug: str) -> Json:
-    """Checks the shape of RFC 9457 and of the contract, and gives the document."""
+    """Checks status and form of a problem (RFC 9457 and docs/http-api.md) and returns the document."""
     assert answer.status == status, f"expected {status} {slug}, got {answer}"
     assert answer.headers.get_content_type() == "application/problem+json", answer.headers.items()
     problem = answer.json()
@@ -48,19 +48,19 @@ def expect_problem(answer: Answer, status: int, slug: str) -> Json:
 
 
 def pointers_of(answer: Answer, status: int = 400, slug: str = "invalid-request") -> list[str]:
-    """The pointers of a problem's `errors`, each of which must come with a reason."""
+    """Returns the pointers of a problem's `errors`, each of which must have a detail."""
     errors = expect_problem(answer, status, slug)["errors"]
     assert all(isinstance(error["detail"], str) and error["detail"] for error in errors), answer
     return [error["pointer"] for error in errors]
 
 
 class Connection:
-    """One keep-alive connection. Not for two threads at once."""
+    """One keep-alive connection, to be used by one thread at a time."""
 
     def __init__(self, host: str, port: int, headers: dict[str, str], timeout: float) -> None:
         self.wire = http.client.HTTPConnection(host, port, timeout=timeout)
         self.headers = headers
-        self.asked = "", ""
+        self.last_request = "", ""
 
     def __enter__(self) -> "Connection":
         return self
@@ -73,62 +73,62 @@ class Connection:
 
     def send(self, method: str, path: str, body: Json = None, headers: dict[str, str] | None = None,
              raw: bytes | None = None) -> None:
-        """Sends a request; `raw` in place of `body` goes out as it is."""
-        out = dict(self.headers)
+        """Sends a request with `body` as JSON, or with the bytes `raw` as they are."""
+        sent_headers = dict(self.headers)
         if body is not None or raw is not None:
-            out["Content-Type"] = "application/json"
-        out.update(headers or {})
+            sent_headers["Content-Type"] = "application/json"
+        sent_headers.update(headers or {})
         payload = raw if body is None else json.dumps(body, default=str).encode()
-        self.asked = method, path
-        self.wire.request(method, path, payload, out)
+        self.last_request = method, path
+        self.wire.request(method, path, payload, sent_headers)
 
     def receive(self) -> Answer:
         began = time.monotonic()
-        got = self.wire.getresponse()
-        answer = Answer(got.status, got.msg, got.read(), time.monotonic() - began)
-        contract.check(*self.asked, answer)
+        response = self.wire.getresponse()
+        answer = Answer(response.status, response.msg, response.read(), time.monotonic() - began)
+        contract.check(*self.last_request, answer)
         return answer
 
     def call(self, method: str, path: str, body: Json = None, headers: dict[str, str] | None = None,
              raw: bytes | None = None) -> Answer:
         began = time.monotonic()
         self.send(method, path, body, headers, raw)
-        got = self.receive()
-        return Answer(got.status, got.headers, got.body, time.monotonic() - began)
+        response = self.receive()
+        return Answer(response.status, response.headers, response.body, time.monotonic() - began)
 
 
 class Call(threading.Thread):
-    """A call on a connection of its own that is under way while the test goes on."""
+    """A call that runs in a thread, on its own connection, while the test continues."""
 
     def __init__(self, connection: Connection, method: str, path: str, body: Json = None,
                  headers: dict[str, str] | None = None) -> None:
         super().__init__(daemon=True)
         self.connection = connection
         self.began = time.monotonic()
-        connection.send(method, path, body, headers)  # sent before the constructor returns: the order of calls is the order of arrival
-        self.got: Answer | None = None
+        connection.send(method, path, body, headers)  # sent before the constructor returns, so that calls arrive in the order in which they are made
+        self.received: Answer | None = None
         self.failed: Exception | None = None
         self.ended = 0.0
         self.start()
 
     def run(self) -> None:
         try:
-            self.got = self.connection.receive()
+            self.received = self.connection.receive()
         except Exception as failure:  # shown by answer()
             self.failed = failure
         self.ended = time.monotonic()
 
-    def answer(self, within: float = 15.0) -> Answer:
-        self.join(within)
-        assert not self.is_alive(), f"no answer within {within} s"
+    def answer(self, timeout: float = 15.0) -> Answer:
+        self.join(timeout)
+        assert not self.is_alive(), f"no answer within {timeout} s"
         if self.failed:
             raise self.failed
-        assert self.got is not None
+        assert self.received is not None
         self.connection.close()
-        return self.got
+        return self.received
 
-    def hang_up(self) -> None:
-        """What a caller does that loses patience: the connection goes away, without a word."""
+    def disconnect(self) -> None:
+        """Closes the connection without waiting for the answer."""
         wire = self.connection.wire.sock
         if wire is not None:
             wire.shutdown(2)
@@ -137,7 +137,10 @@ class Call(threading.Thread):
 
 
 class Api:
-    """Calls on one gateway. Each call opens a connection; `connection()` keeps one."""
+    """Calls to one gateway. Each call opens a connection; `connection()` returns one to keep.
+
+    `must_acquire`, `must_write` and `must_release` fail the test where the call does not succeed; `acquire`, `write` and `release` return the answer.
+    """
 
     def __init__(self, url: str, key: str | None = None, timeout: float = 40.0) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -163,42 +166,42 @@ class Api:
         connection.wire.connect()
         return Call(connection, method, path, body, headers)
 
-    # leases
+    # Leases
 
-    def ask(self, resource: object, **more: object) -> Answer:
-        return self.call("POST", "/v1/leases", {"resource": resource, **more})
+    def acquire(self, resource: object, **fields: object) -> Answer:
+        return self.call("POST", "/v1/leases", {"resource": resource, **fields})
 
-    def begin_ask(self, resource: str, **more: object) -> Call:
-        return self.begin("POST", "/v1/leases", {"resource": resource, **more})
+    def begin_acquire(self, resource: str, **fields: object) -> Call:
+        return self.begin("POST", "/v1/leases", {"resource": resource, **fields})
 
     def waiters(self, resource: str) -> int:
-        """Callers that have a place in this gateway's queue for the resource (or one whose name begins so)."""
+        """Returns the number of callers in this gateway's queues for resources whose names begin with `resource`."""
         page = self.get("/v1/leases", resource_prefix=resource, limit=1)
         assert page.status == 200, page
         return page.json()["waiters"]
 
     def await_waiters(self, resource: str, count: int) -> None:
-        """Waits until so many callers have a place in this gateway's queue."""
-        eventually(lambda: self.waiters(resource) == count, 15, every=0.005, what=f"{count} callers wait for {resource}")
+        """Waits until `count` callers are in this gateway's queues for the resource."""
+        eventually(lambda: self.waiters(resource) == count, 15, interval=0.005, goal=f"{count} callers wait for {resource}")
 
-    def begin_wait(self, resource: str, **more: object) -> Call:
-        """A call that waits: it has its place in this gateway's queue."""
+    def begin_wait(self, resource: str, **fields: object) -> Call:
+        """Begins to acquire a held resource, and returns the call once it is in this gateway's queue."""
         waiters = self.waiters(resource)
-        call = self.begin_ask(resource, **{"wait_ms": 20_000, "ttl_ms": 20_000, **more})
-        eventually(lambda: not call.is_alive() or self.waiters(resource) == waiters + 1, 15, every=0.005, what=f"a place in the queue for {resource}")
-        assert call.is_alive(), f"it did not wait: {call.got}"
+        call = self.begin_acquire(resource, **{"wait_ms": 20_000, "ttl_ms": 20_000, **fields})
+        eventually(lambda: not call.is_alive() or self.waiters(resource) == waiters + 1, 15, interval=0.005, goal=f"it is in the queue for {resource}")
+        assert call.is_alive(), f"it did not wait: {call.received}"
         return call
 
-    def take(self, resource: str, ttl_ms: int = 20_000, **more: object) -> Json:
-        """A lease that is to be had; where nodes were late it is asked for again."""
+    def must_acquire(self, resource: str, ttl_ms: int = 20_000, **fields: object) -> Json:
+        """Acquires a lease on a free resource; repeats the call while too few nodes answer in time."""
         until = time.monotonic() + 10
-        answer = self.ask(resource, ttl_ms=ttl_ms, **more)
+        answer = self.acquire(resource, ttl_ms=ttl_ms, **fields)
         while answer.status == 503 and answer.json()["type"] == "/problems/no-quorum" and time.monotonic() < until:
-            answer = self.ask(resource, ttl_ms=ttl_ms, **more)
+            answer = self.acquire(resource, ttl_ms=ttl_ms, **fields)
         assert answer.status == 201, f"no lease on {resource}: {answer}"
         return answer.json()
 
-    def look(self, lease: Json) -> Answer:
+    def read_lease(self, lease: Json) -> Answer:
         return self.call("GET", lease_path(lease))
 
     def renew(self, lease: Json, ttl_ms: int = 20_000) -> Answer:
@@ -207,24 +210,24 @@ class Api:
     def release(self, lease: Json) -> Answer:
         return self.call("DELETE", lease_path(lease))
 
-    def give_back(self, lease: Json) -> None:
+    def must_release(self, lease: Json) -> None:
         answer = self.release(lease)
         assert answer.status == 204, f"not released: {answer}"
 
-    # writes
+    # Writes
 
-    def write(self, lease: Json, *operations: Json, **more: object) -> Answer:
-        return self.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": list(operations), **more})
+    def write(self, lease: Json, *operations: Json, **fields: object) -> Answer:
+        return self.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": list(operations), **fields})
 
-    def wrote(self, lease: Json, *operations: Json, **more: object) -> Json:
-        answer = self.write(lease, *operations, **more)
+    def must_write(self, lease: Json, *operations: Json, **fields: object) -> Json:
+        answer = self.write(lease, *operations, **fields)
         assert answer.status == 200, f"not written: {answer}"
         return answer.json()
 
-    # history
+    # History
 
     def history(self, **filters: object) -> list[Json]:
-        """Items of one page; asks for as many as a page may hold."""
+        """Returns the items of one page of the largest size."""
         answer = self.get("/v1/history", **{"limit": 1000, **filters})
         assert answer.status == 200, str(answer)
         return answer.json()["items"]

@@ -1,4 +1,4 @@
-"""`fencegate` as people run it: in a pipe, on a terminal of the test's own, and as a lock around a command."""
+"""Runs `fencegate` as a user does: in a pipe, on a pseudo-terminal, and as a lock around a command."""
 
 from __future__ import annotations
 
@@ -17,76 +17,76 @@ from support import processes
 from support.polling import eventually
 
 
-def environment(url: str, key: str | None, **more: str) -> dict[str, str]:
-    ours = {name: value for name, value in os.environ.items()
-            if not name.startswith(("FENCEGATE_", "FENCING_")) and not name.lower().endswith("_proxy") and name != "NO_COLOR"}
-    return {**ours, "FENCEGATE_URL": url, **({"FENCEGATE_API_KEY": key} if key else {}), **more}
+def environment(url: str, key: str | None, **variables: str) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items()
+                 if not name.startswith(("FENCEGATE_", "FENCING_")) and not name.lower().endswith("_proxy") and name != "NO_COLOR"}
+    return {**inherited, "FENCEGATE_URL": url, **({"FENCEGATE_API_KEY": key} if key else {}), **variables}
 
 
 class Cli:
-    """The program against one gateway, as one principal."""
+    """Runs the program against one gateway with the key of one principal."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
         self.url, self.key = url, key
 
-    def run(self, *arguments: str, within: float = 30.0, **more: str) -> subprocess.CompletedProcess:
-        return subprocess.run([str(processes.fencegate_binary()), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=within,
-                              env=environment(self.url, self.key, **more), preexec_fn=processes.ended_with_parent)
+    def run(self, *arguments: str, timeout: float = 30.0, **variables: str) -> subprocess.CompletedProcess:
+        return subprocess.run([str(processes.fencegate_binary()), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+                              env=environment(self.url, self.key, **variables), preexec_fn=processes.terminate_with_parent)
 
-    def begin(self, *arguments: str, **more: object) -> subprocess.Popen:
+    def begin(self, *arguments: str, **options: object) -> subprocess.Popen:
         return subprocess.Popen([str(processes.fencegate_binary()), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                text=True, env=environment(self.url, self.key), preexec_fn=processes.ended_with_parent, **more)  # type: ignore[call-overload]
+                                text=True, env=environment(self.url, self.key), preexec_fn=processes.terminate_with_parent, **options)  # type: ignore[call-overload]
 
-    def on_terminal(self, *arguments: str, columns: int = 0, **more: str) -> "Terminal":
-        return Terminal([str(processes.fencegate_binary()), *arguments], environment(self.url, self.key, TERM="xterm", **more), columns)
+    def run_on_terminal(self, *arguments: str, columns: int = 0, **variables: str) -> "Terminal":
+        return Terminal([str(processes.fencegate_binary()), *arguments], environment(self.url, self.key, TERM="xterm", **variables), columns)
 
-    def on_terminal_of_a_shell(self) -> "Terminal":
-        """An interactive bash, with jobs, that finds the program as `fencegate`."""
+    def shell_on_terminal(self) -> "Terminal":
+        """Starts an interactive bash with job control that finds the program as `fencegate`."""
         folder = str(processes.fencegate_binary().parent)
         path = f"{folder}:{os.environ.get('PATH', '')}"
         return Terminal(["/bin/bash", "--norc", "--noprofile", "-i"], environment(self.url, self.key, TERM="dumb", PATH=path))
 
 
 class Terminal:
-    """A program that has a terminal: what it showed, what is typed, how it ended."""
+    """A program on a pseudo-terminal: `shown` is its output, `type` sends input, `end` returns its exit code."""
 
     def __init__(self, command: list[str], env: dict[str, str], columns: int = 0) -> None:
         self.pid, self.master = pty.fork()
         if self.pid == 0:
-            processes.ended_with_parent()
+            processes.terminate_with_parent()
             if columns:
                 fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             os.execve(command[0], command, env)
         self.shown = ""
-        self.decoder = codecs.getincrementaldecoder("utf-8")()  # a piece may end within a character
+        self.decoder = codecs.getincrementaldecoder("utf-8")()  # a read may end within a character
 
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
 
-    def read(self, during: float = 0.05) -> bool:
-        """Takes what has come; False at the end."""
-        if not select.select([self.master], [], [], during)[0]:
+    def read(self, seconds: float = 0.05) -> bool:
+        """Reads the output that is there or comes within the time. Returns False at the end of the output."""
+        if not select.select([self.master], [], [], seconds)[0]:
             return True
         try:
             piece = os.read(self.master, 65536)
-        except OSError:  # how the end of a terminal looks
+        except OSError:  # the program has closed the terminal
             return False
         self.shown += self.decoder.decode(piece).replace("\r\n", "\n")
         return bool(piece)
 
-    def expect(self, text: str, within: float = 10.0) -> None:
-        eventually(lambda: self.read() and text in self.shown or text in self.shown, within, what=f"{text!r} in {self.shown!r}")
+    def expect(self, text: str, timeout: float = 10.0) -> None:
+        eventually(lambda: self.read() and text in self.shown or text in self.shown, timeout, goal=f"{text!r} in {self.shown!r}")
 
-    def end(self, within: float = 20.0) -> int:
-        """Its exit code, after its last words."""
-        until = time.monotonic() + within
+    def end(self, timeout: float = 20.0) -> int:
+        """Reads the output to its end and returns the exit code."""
+        until = time.monotonic() + timeout
         while self.read() and time.monotonic() < until:
             pass
-        status = eventually(lambda: (waited := os.waitpid(self.pid, os.WNOHANG))[0] and (waited[1],), max(0.1, until - time.monotonic()), what="it ends")[0]
+        status = eventually(lambda: (waited := os.waitpid(self.pid, os.WNOHANG))[0] and (waited[1],), max(0.1, until - time.monotonic()), goal="it ends")[0]
         os.close(self.master)
         return os.waitstatus_to_exitcode(status)
 
 
-def first_line(file: Path, within: float = 10.0) -> str:
-    """Of a file that a command writes."""
-    return eventually(lambda: file.exists() and file.read_text().endswith("\n") and file.read_text().splitlines()[0], within, what=f"a line in {file}")
+def first_line(file: Path, timeout: float = 10.0) -> str:
+    """Waits for the first line of a file that a command writes, and returns it."""
+    return eventually(lambda: file.exists() and file.read_text().endswith("\n") and file.read_text().splitlines()[0], timeout, goal=f"a line in {file}")

@@ -1,7 +1,6 @@
-"""A cluster under the test's own hand: five Redis servers, a database on the stack's PostgreSQL, and `fencegate serve`.
+"""A cluster whose processes the test starts and stops: five Redis servers, a database on the stack's PostgreSQL, and `fencegate serve`.
 
-Where `fencegate dev` restarts what dies, here the test decides; and the longest lease is short, so that a node that
-may have forgotten comes back soon.
+Unlike `fencegate dev`, nothing restarts a process that ends. max_ttl_ms is small, so that quarantine is short.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ SIGNING_KEY = "a signing key of a test, long enough to be one"
 
 
 class RedisServer:
-    """One node; its data is gone when it restarts, unless `fsync` (an appendfsync policy) is set before the start."""
+    """One node. It loses its data when it restarts, unless `fsync` (an appendfsync policy) is set before the start."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name, self.port = name, processes.free_port()
@@ -43,7 +42,7 @@ class RedisServer:
             ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder), "--save", "",
              "--repl-diskless-sync-delay", "0", *persistence],
             self.folder / "log", env={**os.environ, **self.environment})
-        eventually(self._has_loaded, 15, what=f"{self.name} answers")
+        eventually(self._has_loaded, 15, goal=f"{self.name} answers")
 
     def _has_loaded(self) -> bool:
         try:
@@ -71,7 +70,7 @@ class RedisServer:
 
 
 class Gateway:
-    """One `fencegate serve`."""
+    """One process of `fencegate serve`."""
 
     def __init__(self, folder: Path, name: str, settings: dict[str, Any]) -> None:
         self.config = folder / f"{name}.yaml"
@@ -87,9 +86,9 @@ class Gateway:
         if wait:
             self.wait_until_ready()
 
-    def wait_until_ready(self, within: float = 30.0) -> None:
+    def wait_until_ready(self, timeout: float = 30.0) -> None:
         try:
-            eventually(self._is_ready, within, what="the gateway is ready")
+            eventually(self._is_ready, timeout, goal="the gateway is ready")
         except BaseException:
             print(self.log.read_text()[-4000:])
             raise
@@ -100,9 +99,9 @@ class Gateway:
             raise RuntimeError(f"fencegate serve ended with {self.process.returncode}")
         return self.api.get("/readyz").status == 200
 
-    def wait_until_whole(self, within: float = 30.0) -> None:
-        """Ready is a majority; this waits until every node votes."""
-        eventually(lambda: {node["state"] for node in self.nodes()} == {"voting"}, within, every=0.05, what="every node votes")
+    def wait_until_all_vote(self, timeout: float = 30.0) -> None:
+        """Waits until every node votes; a gateway is ready once a majority does."""
+        eventually(lambda: {node["state"] for node in self.nodes()} == {"voting"}, timeout, interval=0.05, goal="every node votes")
 
     def nodes(self) -> list[dict[str, Any]]:
         return self.api.get("/v1/nodes").json()["nodes"]
@@ -112,10 +111,10 @@ class Gateway:
         assert self.process is not None
         return self.process.pid
 
-    def stop(self, within: float = 20.0) -> int:
+    def stop(self, timeout: float = 20.0) -> int:
         assert self.process is not None
         process, self.process = self.process, None
-        return processes.stop(process, within)
+        return processes.stop(process, timeout)
 
     def kill(self) -> None:
         if self.process:
@@ -125,7 +124,7 @@ class Gateway:
 
 
 class Cluster:
-    """Five nodes, a database, and the settings with which gateways serve them."""
+    """Five nodes, a database, and gateways that use them."""
 
     def __init__(self, stack: Stack, database: str, max_ttl_ms: int = MAX_TTL_MS, fsync: str | None = None) -> None:
         self.stack, self.database, self.max_ttl_ms = stack, database, max_ttl_ms
@@ -138,11 +137,11 @@ class Cluster:
         self.key_file.write_text(SIGNING_KEY)
 
     def settings(self, ports: list[int] | None = None, **lease: object) -> dict[str, Any]:
-        """A configuration that works. `lease` overrides keys of its `lease:`; `ports` stand in for the nodes' own."""
+        """Returns a valid configuration. `lease` overrides keys of its section `lease`; `ports` replace those of the nodes."""
         ports = ports or [node.port for node in self.nodes]
         return {
             "http": {"address": "127.0.0.1", "port": processes.free_port()},
-            "redis": {"node_timeout_ms": 1_000,  # no busy machine makes a node seem slow
+            "redis": {"node_timeout_ms": 1_000,  # so long that a busy machine does not make a node late
                       "nodes": [{"name": node.name, "host": "127.0.0.1", "port": port} for node, port in zip(self.nodes, ports)]},
             "lease": {"signing_key_file": str(self.key_file), "max_ttl_ms": self.max_ttl_ms, "default_ttl_ms": 1_000, **lease},
             "postgres": {"conninfo": self.stack.conninfo(self.database)},
@@ -154,19 +153,19 @@ class Cluster:
         self.stack.query(f'create database "{self.database}"')
 
     def gateway(self, settings: dict[str, Any] | None = None) -> Gateway:
-        """One more, not started yet."""
-        made = Gateway(self.folder, f"gateway-{len(self.gateways) + 1}", settings or self.settings())
-        self.gateways.append(made)
-        return made
+        """Returns another gateway that is not started yet."""
+        gateway = Gateway(self.folder, f"gateway-{len(self.gateways) + 1}", settings or self.settings())
+        self.gateways.append(gateway)
+        return gateway
 
-    def run(self, command: str, config: Path, *more: str, within: float = 60.0) -> subprocess.CompletedProcess:
-        """`migrate`, `check` or another command that ends by itself."""
-        return self.call(command, "--config", str(config), *more, within=within)
+    def run(self, command: str, config: Path, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess:
+        """Runs `migrate`, `check` or another command that ends by itself."""
+        return self.call(command, "--config", str(config), *arguments, timeout=timeout)
 
     @staticmethod
-    def call(*arguments: str, within: float = 60.0) -> subprocess.CompletedProcess:
+    def call(*arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess:
         return subprocess.run([str(processes.fencegate_binary()), *arguments], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=within, preexec_fn=processes.ended_with_parent)
+                              capture_output=True, text=True, timeout=timeout, preexec_fn=processes.terminate_with_parent)
 
     def migrate(self) -> None:
         file = self.folder / "migrate.yaml"
@@ -187,9 +186,9 @@ class Cluster:
 
 
 @contextmanager
-def running(stack: Stack, database: str, **more: Any) -> Iterator[Cluster]:
-    """A migrated cluster without a gateway yet."""
-    cluster = Cluster(stack, database, **more)
+def running(stack: Stack, database: str, **options: Any) -> Iterator[Cluster]:
+    """Runs a cluster with a migrated database and without a gateway while the block lasts."""
+    cluster = Cluster(stack, database, **options)
     try:
         cluster.start()
         cluster.migrate()

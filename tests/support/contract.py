@@ -1,4 +1,4 @@
-"""openapi.json against what gateways answer: every answer that a test gets is one that the document describes, with its fields and headers."""
+"""Checks every answer that a test gets against openapi.json: status, headers, content type and fields."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from support.api import Answer
 
 DOCUMENT = json.loads((Path(__file__).resolve().parents[2] / "gateway/api/service/openapi.json").read_text())
-# Of every answer, and those by which the console keeps browsers in check.
+# Headers of every answer, and the security headers of the console.
 COMMON_HEADERS = {"date", "content-type", "content-length", "connection", "x-request-id", "cache-control", "transfer-encoding", "content-security-policy",
                   "cross-origin-opener-policy", "referrer-policy", "x-content-type-options", "x-frame-options"}
 
 
-def resolved(part: Any) -> Any:
-    """What stands at the end of the references."""
+def resolve(part: Any) -> Any:
+    """Follows `$ref` and returns the part it names."""
     while "$ref" in part:
         found = DOCUMENT
         for name in part["$ref"].removeprefix("#/").split("/"):
@@ -31,7 +31,7 @@ def resolved(part: Any) -> Any:
 
 @lru_cache(maxsize=None)
 def responses_of(method: str, path: str) -> dict[str, Any] | None:
-    """None: nothing is promised there."""
+    """Returns the responses of an operation, or None where the document has no such operation."""
     for template, methods in DOCUMENT["paths"].items():
         if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path) and method in methods:
             return methods[method]["responses"]
@@ -43,43 +43,43 @@ def validator_of(schema: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator({**json.loads(schema), "components": DOCUMENT["components"]})
 
 
-def described(schema: Any) -> tuple[set[str], dict[str, Any], bool]:
-    """The fields of an object, and whether it may have more."""
-    schema = resolved(schema)
-    fields, more = dict(schema.get("properties", {})), bool(schema.get("additionalProperties"))
+def described_fields(schema: Any) -> tuple[set[str], dict[str, Any], bool]:
+    """Returns the names and schemas of an object's fields, and whether it may have further ones."""
+    schema = resolve(schema)
+    fields, allows_more = dict(schema.get("properties", {})), bool(schema.get("additionalProperties"))
     for branch in ("allOf", "anyOf", "oneOf"):
         for part in schema.get(branch, []):
-            _, others, open_ = described(part)
-            fields, more = {**others, **fields}, more or open_
-    return set(fields), fields, more
+            _, others, open_ = described_fields(part)
+            fields, allows_more = {**others, **fields}, allows_more or open_
+    return set(fields), fields, allows_more
 
 
-def undescribed(schema: Any, value: Any, where: str = "") -> Iterator[str]:
-    """Fields that the document does not have. A schema without any says nothing of fields."""
+def undescribed_fields(schema: Any, value: Any, where: str = "") -> Iterator[str]:
+    """Yields the paths of fields that the document does not have. A schema without fields allows any."""
     if isinstance(value, list):
         for item in value:
-            yield from undescribed(resolved(schema).get("items", {}), item, f"{where}/*")
+            yield from undescribed_fields(resolve(schema).get("items", {}), item, f"{where}/*")
     elif isinstance(value, dict):
-        names, fields, more = described(schema)
+        names, fields, allows_more = described_fields(schema)
         for name, inner in value.items():
             if name in names:
-                yield from undescribed(fields[name], inner, f"{where}/{name}")
-            elif names and not more:
+                yield from undescribed_fields(fields[name], inner, f"{where}/{name}")
+            elif names and not allows_more:
                 yield f"{where}/{name}"
 
 
 def check(method: str, target: str, answer: "Answer") -> None:
-    """Fails where the document does not describe the answer."""
+    """Fails if the document does not describe the answer."""
     path = target.partition("?")[0]
     responses = responses_of("get" if method == "HEAD" else method.lower(), path)
     if responses is None:
         return
 
-    def expect(good: bool, what: str) -> None:
-        assert good, f"openapi.json does not have {what} of {method} {path} {answer.status}: {answer.body[:300]!r}"
+    def expect(good: bool, part: str) -> None:
+        assert good, f"openapi.json does not have {part} of {method} {path} {answer.status}: {answer.body[:300]!r}"
 
     expect(str(answer.status) in responses, "the status")
-    response = resolved(responses[str(answer.status)])
+    response = resolve(responses[str(answer.status)])
     headers = {name.lower() for name in response.get("headers", {})} | COMMON_HEADERS
     extra = {name.lower() for name in answer.headers} - headers
     expect(not extra, f"headers {sorted(extra)}")
@@ -93,5 +93,5 @@ def check(method: str, target: str, answer: "Answer") -> None:
     value = json.loads(answer.body)
     for wrong in validator_of(json.dumps(schema)).iter_errors(value):
         expect(False, f"{wrong.json_path} ({wrong.message})")
-    fields = sorted(set(undescribed(schema, value)))
+    fields = sorted(set(undescribed_fields(schema, value)))
     expect(not fields, f"fields {fields}")

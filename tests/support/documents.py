@@ -1,13 +1,13 @@
-"""The commands that a document shows: found, pasted into a shell on a terminal, and compared with what the document says of them.
+"""Finds the commands in a document, runs them in a shell on a pseudo-terminal, and compares the results with what the document says.
 
-Comments in the document that no reader sees stand directly before the block that they are about:
-    <!-- not run: REASON -->             the block is left out
+An HTML comment directly before a block says how the block is used:
+    <!-- not run: REASON -->             the block is not run
     <!-- file: NAME -->                  the block is the content of this file
     <!-- output of: COMMAND -->          the block shows, shortened, what the command prints
-    <!-- sent to: METHOD PATH [under RESOURCE…] -->   the JSON is sent, under a lease of its own on these resources; the next JSON block is the answer
-    <!-- run: COMMANDS -->               commands that stand by themselves and prepare what follows
-A comment behind a command says what comes of it: `# => TEXT` has words of the HTTP status and the output in their order; without it every status of curl
-has to be 2xx. `until Ctrl-C` ends the command so, once it has printed TEXT or anything at all.
+    <!-- sent to: METHOD PATH [under RESOURCE…] -->   the JSON is sent, with a new lease on these resources; the next JSON block shows the answer
+    <!-- run: COMMANDS -->               commands that prepare what follows and that no reader sees
+A comment after a command gives its result: `# => TEXT` has words of the HTTP status and the output in their order; without it every HTTP status must be
+2xx. A command with `until Ctrl-C` is ended by Ctrl-C once it has printed TEXT, or anything where there is no TEXT.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from support import processes
 from support.cli import Terminal
 from support.polling import NotInTime, eventually
 
-WITHIN = 60.0
+TIMEOUT = 60.0
 PARTS = re.compile(r"^ *<!-- (?P<directive>not run|file|output of|sent to|run): (?P<words>.*?)\s*-->\n|^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Block:
-    """What stands between two fences, or in a comment `run:`."""
+    """The text between two fences, or of a comment `run:`."""
 
     where: str
     language: str
@@ -45,13 +45,13 @@ class Block:
 
 
 def faults_of(blocks: list[Block]) -> list[str]:
-    """Blocks with which nothing can be done. A drawing has no commands."""
+    """Returns an error for each block that is neither run nor marked as not run. A drawing has no commands."""
     return [f"{block.where}: a block of {block.language or 'no language'} is neither run nor marked" for block in blocks
             if not block.is_run and block.directive != "not run" and block.language != "mermaid"]
 
 
 def blocks_of(document: Path, root: Path) -> list[Block]:
-    """In the order of the page."""
+    """Returns the blocks of a document in their order."""
     text = document.read_text()
     blocks, pending = [], None
     for part in PARTS.finditer(text):
@@ -76,12 +76,12 @@ def blocks_of(document: Path, root: Path) -> list[Block]:
 @dataclass(frozen=True)
 class Command:
     text: str
-    shown: str  # what the comment behind it says comes of it
+    shown: str  # the result that the comment after the command gives
     endless: bool  # until Ctrl-C
 
 
 def commands_of(text: str) -> Iterator[Command]:
-    """Each command of a block, as bash reads it; lines that are comments alone stand by themselves."""
+    """Yields each command of a block, split as bash splits them; lines that are only a comment are left out."""
     lines: list[str] = []
     for line in text.splitlines():
         if not lines and (not line.strip() or line.startswith("#")):
@@ -89,7 +89,7 @@ def commands_of(text: str) -> Iterator[Command]:
         lines.append(line)
         whole = "\n".join(lines) + "\n"
         checked = subprocess.run(["/bin/bash", "-n"], input=whole, capture_output=True, text=True)
-        if line.endswith("\\") or checked.returncode != 0 or checked.stderr:  # a document in the command that has not ended is a warning
+        if line.endswith("\\") or checked.returncode != 0 or checked.stderr:  # bash only warns about a here-document that has not ended
             continue
         comment = re.search(r"\s# (.*)$", lines[0] if "<<" in lines[0] else line)
         words = comment[1] if comment else ""
@@ -100,12 +100,12 @@ def commands_of(text: str) -> Iterator[Command]:
 
 
 def has_words(shown: str, output: str) -> bool:
-    """Whether the output has these words in their order."""
+    """Returns whether the output has these words in their order."""
     return re.search(".*?".join(re.escape(word) for word in re.split(r"[\s…]+", shown) if word), output, re.DOTALL) is not None
 
 
 def form_of(line: str) -> str:
-    """A line without what differs from run to run."""
+    """Returns a line with times, ids and tokens replaced, which differ from run to run."""
     line = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", line.strip())
     line = re.sub(r"[\w.=-]{16,}(?=…)", "ID", line)
     line = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}", "ID", line)
@@ -113,26 +113,26 @@ def form_of(line: str) -> str:
 
 
 def missing_lines(shown: str, output: str) -> list[str]:
-    """Lines of a shown output that the real one does not have, in their order. `…` stands for anything."""
-    actual, at, missing = [form_of(line) for line in output.splitlines()], 0, []
+    """Returns the lines of a shown output that the actual one does not have in this order. `…` matches any text."""
+    actual, next_line, missing = [form_of(line) for line in output.splitlines()], 0, []
     for line in filter(str.strip, shown.splitlines()):
-        pattern = ".*".join(re.escape(form_of(f"{piece}…").removesuffix("…") if more else form_of(piece)) for piece, more in pieces_of(line))
-        found = next((number for number in range(at, len(actual)) if re.fullmatch(pattern, actual[number])), None)
+        pattern = ".*".join(re.escape(form_of(f"{piece}…").removesuffix("…") if has_gap else form_of(piece)) for piece, has_gap in pieces_of(line))
+        found = next((number for number in range(next_line, len(actual)) if re.fullmatch(pattern, actual[number])), None)
         if found is None:
             missing.append(line)
         else:
-            at = found + 1
+            next_line = found + 1
     return missing
 
 
 def pieces_of(line: str) -> list[tuple[str, bool]]:
-    """What stands between the `…`, and whether one follows."""
+    """Splits a line at each `…`; each part says whether a `…` follows it."""
     pieces = line.split("…")
     return [*((piece, True) for piece in pieces[:-1]), (pieces[-1], False)]
 
 
 def differs(shown: Any, actual: Any, where: str = "") -> list[str]:
-    """Members of a shown answer that the real one does not have, or has as another type."""
+    """Returns the paths of members of a shown answer that the actual one lacks, or has with another type."""
     if isinstance(shown, dict) and isinstance(actual, dict):
         return [fault for name, value in shown.items() for fault in (differs(value, actual[name], f"{where}/{name}") if name in actual else [f"{where}/{name}"])]
     if isinstance(shown, list) and isinstance(actual, list):
@@ -144,14 +144,14 @@ def differs(shown: Any, actual: Any, where: str = "") -> list[str]:
 
 MARK = "\036"
 STYLING = re.compile(r"\x1b(?:\[[\d;]*m|\].*?\x1b\\)")
-# curl as the reader has it; what was answered goes to a file too.
+# curl as the reader has it, which also writes the statuses to a file.
 CURL = """#!/bin/sh
 exec /usr/bin/curl -w '%{{stderr}}%{{http_code}}\\n' "$@" 2>>{log}
 """
 
 
 class Shell:
-    """An interactive bash on a terminal, into which commands are pasted one after the other."""
+    """An interactive bash on a pseudo-terminal that runs one command after the other."""
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self.answers = folder / "curl.log"
@@ -168,21 +168,21 @@ class Shell:
         self.terminal.type(f"stty -echo; cd {home}; set -o pipefail; PS1= PS2= PROMPT_COMMAND='printf \"{MARK}%d{MARK}\" $?'\n")
         self._ended()
 
-    def _await(self, look: Callable[[], Any], what: str) -> Any:
-        """Until `look` gives something true of what has been shown."""
+    def _await(self, condition: Callable[[], Any], goal: str) -> Any:
+        """Reads output until `condition` returns something true, and returns that."""
         try:
-            return eventually(lambda: self.terminal.read() and look(), WITHIN, what=what)
+            return eventually(lambda: self.terminal.read() and condition(), TIMEOUT, goal=goal)
         except NotInTime as late:
             raise AssertionError(f"{late}; shown {self.terminal.shown!r}") from None
 
     def _ended(self) -> int:
-        """The exit code of the first command that ended, which is not that of a prompt that was interrupted."""
+        """Waits for the end of the first command in the output and returns its exit code; a later one is that of an interrupted prompt."""
         done = self._await(lambda: re.search(f"{MARK}(\\d+){MARK}", self.terminal.shown), "the command ends")
         self.terminal.shown, self.at_prompt = self.terminal.shown[:done.start()], True
         return int(done[1])
 
     def run(self, command: Command, meanwhile: Callable[[], None]) -> str:
-        """Pastes a command and checks that it exits well and does as shown; gives what it printed, behind the statuses that curl got."""
+        """Runs a command, checks that it succeeds with the result shown, and returns the HTTP statuses and the output."""
         self.terminal.shown, self.at_prompt = "", False
         self.answers.write_text("")
         self.terminal.type(command.text)
@@ -195,10 +195,10 @@ class Shell:
             self.terminal.type("\x03")
         code = self._ended()
         self.terminal.shown = STYLING.sub("", self.terminal.shown)
-        said = self.answers.read_text()
-        statuses = [int(status) for status in re.findall(r"^\d\d\d$", said, re.MULTILINE)]
+        curl_log = self.answers.read_text()
+        statuses = [int(status) for status in re.findall(r"^\d\d\d$", curl_log, re.MULTILINE)]
         output = "\n".join([*map(str, statuses), self.terminal.shown])
-        detail = f"{command.text}exit code {code}; {said}{self.terminal.shown}"
+        detail = f"{command.text}exit code {code}; {curl_log}{self.terminal.shown}"
         assert code == 0 or command.endless and code == 130, detail
         if last := re.match(r"([1-5]\d\d)\b", command.shown):
             assert statuses.pop() == int(last[1]), detail
@@ -208,7 +208,7 @@ class Shell:
         return output
 
     def end(self) -> None:
-        """Also where a command still runs."""
+        """Ends the shell, and first a command that still runs."""
         try:
             if not self.at_prompt:
                 self.terminal.type("\x03")

@@ -1,4 +1,4 @@
-"""text/event-stream as a client reads it: a thread that collects the events of one call, each with the time of its arrival."""
+"""A client of text/event-stream: a thread collects the events of one call, each with the time at which it arrived."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from support.polling import eventually
 class Event:
     name: str
     data: Json
-    at: float
+    received_at: float
     id: str = ""
 
 
 class EventStream(threading.Thread):
-    """A call whose answer is a stream of events, on a connection of its own."""
+    """A call whose answer is a stream of events, on its own connection. `refused` is the answer if it is no stream."""
 
     def __init__(self, api: Api, body: Json, headers: dict[str, str] | None = None, method: str = "POST", path: str = "/v1/leases") -> None:
         super().__init__(daemon=True)
@@ -41,7 +41,7 @@ class EventStream(threading.Thread):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.hang_up()
+        self.disconnect()
 
     def run(self) -> None:
         try:
@@ -60,33 +60,33 @@ class EventStream(threading.Thread):
                 elif field == "data":
                     self.events.append(Event(name, json.loads(value), time.monotonic(), last_id))
         except (OSError, http.client.HTTPException, ValueError, AttributeError):
-            pass  # hung up, by whichever side
+            pass  # one side has closed the connection
         finally:
             self.ended = True
 
     def names(self) -> list[str]:
         return [event.name for event in self.events]
 
-    def next(self, name: str, within: float = 10.0) -> Event:
-        """The first event of this name that has come or comes within the time, unless the stream ends before."""
+    def wait_for(self, name: str, timeout: float = 10.0) -> Event:
+        """Returns the first event of this name; waits for it, and fails if the stream ends without it."""
 
         def found() -> Event | None:
-            ended = self.ended  # before the look: what came before the end has come
+            ended = self.ended  # read first: events from before the end are in the list then
             event = next((event for event in self.events if event.name == name), None)
             if ended and event is None:
                 raise RuntimeError(f"it ended without the event {name}; so far {self.names()}, refused: {self.refused}")
             return event
 
-        return eventually(found, within, every=0.005, what=f"the event {name}")
+        return eventually(found, timeout, interval=0.005, goal=f"the event {name}")
 
-    def granted(self, within: float = 10.0) -> Json:
-        return self.next("granted", within).data
+    def wait_for_grant(self, timeout: float = 10.0) -> Json:
+        return self.wait_for("granted", timeout).data
 
-    def wait_for_end(self, within: float = 10.0) -> None:
-        eventually(lambda: self.ended, within, every=0.005, what=f"the stream ends; so far {self.names()}")
+    def wait_for_end(self, timeout: float = 10.0) -> None:
+        eventually(lambda: self.ended, timeout, interval=0.005, goal=f"the stream ends; so far {self.names()}")
 
-    def hang_up(self) -> float:
-        """Closes the connection without a word; gives the time of it."""
+    def disconnect(self) -> float:
+        """Closes the connection and returns the time at which it began to."""
         at = time.monotonic()
         try:
             self.socket.shutdown(2)
@@ -97,14 +97,14 @@ class EventStream(threading.Thread):
         return at
 
 
-def keep(api: Api, resource: str, headers: dict[str, str] | None = None, **more: object) -> EventStream:
-    """A kept lease on one resource."""
-    return EventStream(api, {"resource": resource, **more}, headers)
+def open_kept_lease(api: Api, resource: str, headers: dict[str, str] | None = None, **fields: object) -> EventStream:
+    """Opens a stream that acquires and keeps a lease on one resource."""
+    return EventStream(api, {"resource": resource, **fields}, headers)
 
 
 def is_free(api: Api, resource: str) -> bool:
-    """Whether a lease on the resource is to be had at once; gives it back."""
-    answer = api.ask(resource, ttl_ms=500)
+    """Returns whether a lease on the resource is granted at once; releases it."""
+    answer = api.acquire(resource, ttl_ms=500)
     if answer.status == 201:
-        api.give_back(answer.json())
+        api.must_release(answer.json())
     return answer.status == 201

@@ -1,4 +1,4 @@
-"""What the fault tests share: callers that take and give back under load, and the judges of what they were answered."""
+"""Helpers of the fault tests: callers that acquire and release under load, and checks of the answers they got."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import redis
 from support import processes
 from support.api import Answer, Api, Json
 from support.cluster import Cluster
-from support.polling import eventually, let_pass
+from support.polling import eventually, pause
 
-CLEAN_ANSWERS = {201, 423, 503}
+EXPECTED_STATUSES = {201, 423, 503}
 
 
 @dataclass(frozen=True)
 class Grant:
-    """Times on the test's monotonic clock. It was valid at least from `ended` to `until`."""
+    """A granted lease. Times are on the test's monotonic clock; the lease was valid at least from `ended` to `until`."""
 
     resource: str
     token: int
@@ -30,7 +30,7 @@ class Grant:
 
 
 class Caller(threading.Thread):
-    """Takes one resource again and again, holds it for a moment and gives it back, on a connection that it keeps."""
+    """Acquires and releases one resource again and again, on one connection."""
 
     def __init__(self, api: Api, resource: str, ttl_ms: int, wait_ms: int, hold: float) -> None:
         super().__init__(daemon=True)
@@ -40,57 +40,57 @@ class Caller(threading.Thread):
         self.grants: list[Grant] = []
         self.releases: list[int] = []
         self.failed: Exception | None = None
-        self.enough = threading.Event()
+        self.stop_requested = threading.Event()
 
     def run(self) -> None:
         try:
             with self.api.connection() as connection:
-                while not self.enough.is_set():
+                while not self.stop_requested.is_set():
                     began = time.monotonic()
                     answer = connection.call("POST", "/v1/leases", self.body)
                     ended = time.monotonic()
                     self.answers.append(answer)
                     if answer.status != 201:
-                        self.enough.wait(0.005)
+                        self.stop_requested.wait(0.005)
                         continue
                     if self.hold:
-                        let_pass(self.hold, "it is held")
+                        pause(self.hold, "it is held")
                     lease = answer.json()
                     until = min(time.monotonic(), began + lease["validity_ms"] / 1000)
                     self.grants.append(Grant(self.resource, lease["fencing_token"], began, ended, until))
                     self.releases.append(connection.call("DELETE", answer.headers["Location"]).status)
-        except Exception as problem:  # shown by calling()
+        except Exception as problem:  # raised again by Callers.stop()
             self.failed = problem
 
 
 class Callers:
-    """Several callers at once; what they were answered, all together."""
+    """Several callers at once, and the answers of all of them."""
 
     def __init__(self, apis: list[Api], resources: list[str], ttl_ms: int, wait_ms: int, hold: float) -> None:
-        self.all = [Caller(api, resource, ttl_ms, wait_ms, hold) for resource in resources for api in apis]
+        self.members = [Caller(api, resource, ttl_ms, wait_ms, hold) for resource in resources for api in apis]
 
     def grants(self, resource: str | None = None) -> list[Grant]:
-        return [grant for caller in self.all for grant in list(caller.grants) if resource in (None, grant.resource)]
+        return [grant for caller in self.members for grant in list(caller.grants) if resource in (None, grant.resource)]
 
     def answers(self) -> list[Answer]:
-        return [answer for caller in self.all for answer in list(caller.answers)]
+        return [answer for caller in self.members for answer in list(caller.answers)]
 
     def statuses(self) -> set[int]:
         return {answer.status for answer in self.answers()}
 
-    def highest(self, resource: str) -> int:
+    def highest_token(self, resource: str) -> int:
         return max((grant.token for grant in self.grants(resource)), default=0)
 
-    def more(self, count: int, within: float = 20.0) -> None:
-        """Waits until each caller has that many grants more."""
-        before = [len(caller.grants) for caller in self.all]
-        eventually(lambda: all(caller.failed or len(caller.grants) >= had + count for caller, had in zip(self.all, before)), within,
-                   what=f"each caller has {count} more grants")
+    def wait_for_more(self, count: int, timeout: float = 20.0) -> None:
+        """Waits until each caller has got `count` more grants."""
+        before = [len(caller.grants) for caller in self.members]
+        eventually(lambda: all(caller.failed or len(caller.grants) >= had + count for caller, had in zip(self.members, before)), timeout,
+                   goal=f"each caller has {count} more grants")
 
     def stop(self) -> None:
-        for caller in self.all:
-            caller.enough.set()
-        for caller in self.all:
+        for caller in self.members:
+            caller.stop_requested.set()
+        for caller in self.members:
             caller.join(30)
             assert not caller.is_alive(), "a call has no answer"
             if caller.failed:
@@ -98,143 +98,145 @@ class Callers:
 
 
 @contextmanager
-def calling(apis: list[Api], resources: list[str], ttl_ms: int = 500, wait_ms: int = 0, hold: float = 0.0) -> Iterator[Callers]:
-    """Callers at work while the block lasts; each API has one for each resource."""
-    made = Callers(apis, resources, ttl_ms, wait_ms, hold)
+def running_callers(apis: list[Api], resources: list[str], ttl_ms: int = 500, wait_ms: int = 0, hold: float = 0.0) -> Iterator[Callers]:
+    """Runs callers while the block lasts: one for each API and resource."""
+    callers = Callers(apis, resources, ttl_ms, wait_ms, hold)
     try:
-        for caller in made.all:
+        for caller in callers.members:
             caller.start()
-        yield made
+        yield callers
     finally:
-        made.stop()
+        callers.stop()
 
 
 def expect_growing(grants: list[Grant]) -> None:
-    """Tokens of a resource are unique, and a grant asked for after another was answered has the higher one."""
+    """Checks that tokens of a resource are unique, and that a grant requested after another was answered has a higher one."""
     for resource in {grant.resource for grant in grants}:
-        of_one = [grant for grant in grants if grant.resource == resource]
-        tokens = [grant.token for grant in of_one]
-        assert len(set(tokens)) == len(tokens), f"a token twice for {resource}"
-        by_end = sorted(of_one, key=lambda grant: grant.ended)
-        highest, done = 0, 0
-        for grant in sorted(of_one, key=lambda grant: grant.began):
+        own_grants = [grant for grant in grants if grant.resource == resource]
+        tokens = [grant.token for grant in own_grants]
+        assert len(set(tokens)) == len(tokens), f"one token in two grants of {resource}"
+        by_end = sorted(own_grants, key=lambda grant: grant.ended)
+        highest_token, done = 0, 0
+        for grant in sorted(own_grants, key=lambda grant: grant.began):
             while by_end[done].ended < grant.began:
-                highest = max(highest, by_end[done].token)
+                highest_token = max(highest_token, by_end[done].token)
                 done += 1
-            assert grant.token > highest, f"{grant} after {highest} was answered"
+            assert grant.token > highest_token, f"{grant} after {highest_token} was answered"
 
 
 def expect_exclusive(grants: list[Grant]) -> None:
-    """No two leases of a resource were valid at the same time."""
+    """Checks that no two leases of a resource were valid at the same time."""
     for resource in {grant.resource for grant in grants}:
-        held = sorted((grant for grant in grants if grant.resource == resource and grant.until > grant.ended), key=lambda grant: grant.ended)
-        for one, next_one in zip(held, held[1:]):
-            assert one.until <= next_one.ended, f"{one} and {next_one} at once"
+        valid = sorted((grant for grant in grants if grant.resource == resource and grant.until > grant.ended), key=lambda grant: grant.ended)
+        for earlier, later in zip(valid, valid[1:]):
+            assert earlier.until <= later.ended, f"{earlier} and {later} at once"
 
 
-def granted_again(api: Api, resource: str, above: int, within: float = 15.0, give_back: bool = True) -> Json:
-    """Recovery: a lease within the bound, with a token higher than every one before."""
+def wait_for_grant_above(api: Api, resource: str, above: int, timeout: float = 15.0, release: bool = True) -> Json:
+    """Waits until the resource is granted again, and checks that the token is above `above`. Returns the lease; releases it unless `release` is False."""
 
     def granted() -> Json:
-        answer = api.ask(resource, ttl_ms=1_000, wait_ms=200)
-        assert answer.status in CLEAN_ANSWERS, answer
+        answer = api.acquire(resource, ttl_ms=1_000, wait_ms=200)
+        assert answer.status in EXPECTED_STATUSES, answer
         return answer.json() if answer.status == 201 else None
 
-    lease = eventually(granted, within, what=f"{resource} is granted again")
+    lease = eventually(granted, timeout, goal=f"{resource} is granted again")
     assert lease["fencing_token"] > above, f"{lease} after {above}"
-    if give_back:
-        api.give_back(lease)
+    if release:
+        api.must_release(lease)
     return lease
 
 
-def take_on_all(api: Api, nodes: list[redis.Redis], resource: str, ttl_ms: int) -> Json:
-    """A lease that all five nodes hold under its token, so that it survives the loss of any two; `valid_until` is by the test's own clock.
+def acquire_on_all_nodes(api: Api, nodes: list[redis.Redis], resource: str, ttl_ms: int) -> Json:
+    """Returns a lease that all five nodes hold with its token, so that it survives the loss of any two; `valid_until` is on the test's monotonic clock.
 
-    The first grants of a resource may leave a node out whose count is ahead of the others.
+    A node whose counter is ahead of the others may be missing from the first grants of a resource.
     """
 
-    def whole() -> Json:
-        lease = api.take(resource, ttl_ms=ttl_ms)
+    def acquired_on_all() -> Json:
+        lease = api.must_acquire(resource, ttl_ms=ttl_ms)
         for _ in range(20):  # late nodes are brought to the token in the background
-            if holders_under(nodes, resource, lease["fencing_token"]) == len(nodes):
+            if count_holders_of_token(nodes, resource, lease["fencing_token"]) == len(nodes):
                 asked = time.monotonic()
                 renewed = api.renew(lease, ttl_ms).json()
                 renewed["valid_until"] = asked + renewed["validity_ms"] / 1000
-                eventually(lambda: {str(value).split()[2] for value in lease_on(nodes, resource)} == {"1"}, ttl_ms / 1000, every=0.005,
-                           what="the renewal has reached all")
+                eventually(lambda: {str(value).split()[2] for value in lease_values(nodes, resource)} == {"1"}, ttl_ms / 1000, interval=0.005,
+                           goal="the renewal has reached all")
                 return renewed
-            let_pass(0.005, "between two looks")
-        api.give_back(lease)
+            pause(0.005, "between two reads")
+        api.must_release(lease)
         return None
 
-    return eventually(whole, 15, what="all five nodes hold it")
+    return eventually(acquired_on_all, 15, goal="all five nodes hold it")
 
 
-def nobody_else_gets(api: Api, resource: str, until: float) -> int:
-    """Asks until the moment comes; gives how often it was refused."""
+def expect_exclusive_until(api: Api, resource: str, until: float) -> int:
+    """Tries to acquire the resource until the time `until`, checks that each attempt is refused, and returns their number."""
     refused = 0
     while time.monotonic() < until:
-        answer = api.ask(resource, ttl_ms=1_000)
+        answer = api.acquire(resource, ttl_ms=1_000)
         if time.monotonic() >= until:  # it may have been granted after the end
             if answer.status == 201:
-                api.give_back(answer.json())
+                api.must_release(answer.json())
             break
-        assert answer.status in (423, 503), f"{answer} while another holds it"
+        assert answer.status in (423, 503), f"{answer} while another holds the resource"
         refused += 1
-        let_pass(0.01, "between two calls")
+        pause(0.01, "between two calls")
     return refused
 
 
-# The nodes, looked at from behind
+# The state of the nodes
 
 
-def lease_on(nodes: list[redis.Redis], resource: str) -> list[str | None]:
-    """What each node holds for the resource."""
+def lease_values(nodes: list[redis.Redis], resource: str) -> list[str | None]:
+    """Returns the value of the lease key on each node."""
     return [node.get(f"fg:lease:{resource}") for node in nodes]
 
 
-def holders(nodes: list[redis.Redis], resource: str) -> int:
-    return sum(value is not None for value in lease_on(nodes, resource))
+def count_holders(nodes: list[redis.Redis], resource: str) -> int:
+    return sum(value is not None for value in lease_values(nodes, resource))
 
 
-def holders_under(nodes: list[redis.Redis], resource: str, token: int) -> int:
-    """How many nodes hold it under this token: those alone count for the holder."""
-    return sum(value is not None and int(value.split()[1]) == token for value in lease_on(nodes, resource))
+def count_holders_of_token(nodes: list[redis.Redis], resource: str, token: int) -> int:
+    """Returns the number of nodes whose lease has this token; only they count for the holder."""
+    return sum(value is not None and int(value.split()[1]) == token for value in lease_values(nodes, resource))
 
 
-def counter_of(resource: str) -> str:
-    """The key of the counter in which the resource counts."""
+def counter_key(resource: str) -> str:
+    """Returns the key of the resource's counter."""
     number = 0xCBF29CE484222325  # FNV-1a of 64 bits
     for byte in resource.encode():
         number = (number ^ byte) * 0x100000001B3 % 2**64
     return f"fg:token:{number % 65_536}"
 
 
-def count_out_of_step(nodes: list[redis.Redis], resource: str) -> None:
-    """Each node's counter past those of the nodes before it, as failed attempts would leave them: the next grant has to confirm."""
-    key = counter_of(resource)
-    highest = max(int(node.hget("fg:node", "base")) for node in nodes)
-    for further, node in enumerate(nodes, 1):
-        node.set(key, max(highest, int(node.get(key) or 0)) + 10 * further)
+def set_counters_apart(nodes: list[redis.Redis], resource: str) -> None:
+    """Sets each node's counter above those of the nodes before it, as failed attempts would, so that the next grant needs CONFIRM."""
+    key = counter_key(resource)
+    highest_token = max(int(node.hget("fg:node", "base")) for node in nodes)
+    for number, node in enumerate(nodes, 1):
+        node.set(key, max(highest_token, int(node.get(key) or 0)) + 10 * number)
 
 
-def counted_up_to(nodes: list[redis.Redis], resource: str) -> int:
-    """The highest count that a majority of all nodes has reached for the resource, answered to anybody or not: no grant
-    that was ever complete has a higher token, and every grant from now on must have one."""
-    key = counter_of(resource)
+def majority_counter(nodes: list[redis.Redis], resource: str) -> int:
+    """Returns the highest counter value that a majority of the nodes has reached for the resource.
+
+    No completed grant has a higher token, and every later grant must have one.
+    """
+    key = counter_key(resource)
     return sorted(int(node.get(key) or 0) for node in nodes)[len(nodes) // 2]
 
 
-def open_shop(cluster: Cluster, stem: str, stock: int = 10) -> str:
-    """The shop example in the cluster's own database, with one article of the test's own; gives its name."""
+def install_shop(cluster: Cluster, stem: str, stock: int = 10) -> str:
+    """Installs the shop example in the cluster's database, with one article for the test; returns its name."""
     cluster.stack.query((processes.repository() / "sql" / "examples" / "shop.sql").read_text(), dbname=cluster.database)
     cluster.stack.query("select shop_stock(%s, 1, %s)", (f"{stem}-", stock), dbname=cluster.database)
     return f"{stem}-1"
 
 
-def stock_of(cluster: Cluster, sku: str) -> int:
+def read_stock(cluster: Cluster, sku: str) -> int:
     return cluster.stack.query("select stock from inventory where sku = %s", (sku,), dbname=cluster.database)[0][0]
 
 
-def sale(sku: str, count: int = 1) -> Json:
+def sale_operation(sku: str, count: int = 1) -> Json:
     return {"update": "inventory", "where": {"sku": sku}, "add": {"stock": -count}, "expect_rows": 1}

@@ -1,4 +1,4 @@
-"""A proxy for HTTP (RFC 9110, 7.6) of the test's own: it forwards requests and opens tunnels to one port, whatever host they name, and keeps their heads."""
+"""An HTTP proxy (RFC 9110, 7.6) that forwards requests and opens tunnels to one port, whatever host they name, and records their heads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHUNK = 65_536
 
 
 class HttpProxy:
-    """`heads`: of each request as the proxy got it, the request line first. `refuses_tunnels`: answers CONNECT with 403."""
+    """`heads` has the lines of each request head as received. With `refuses_tunnels` the proxy answers CONNECT with 403."""
 
     def __init__(self, upstream: int) -> None:
         self.upstream = upstream
@@ -32,20 +32,20 @@ class HttpProxy:
                 writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
                 await writer.drain()
             else:
-                above, to_above = await asyncio.open_connection("127.0.0.1", self.upstream)
+                upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self.upstream)
                 if method == "CONNECT":
                     writer.write(b"HTTP/1.1 200 Connection established\r\nX-Proxy: yes\r\n\r\n")
                 else:
                     path = "/" + target.split("/", 3)[3]
-                    kept = [line for line in lines[1:] if not line.lower().startswith("proxy-")]
-                    to_above.write("\r\n".join([f"{method} {path} {version}", *kept, "", ""]).encode("latin-1"))
-                await asyncio.gather(carry(reader, to_above), carry(above, writer))
-                to_above.close()
+                    header_lines = [line for line in lines[1:] if not line.lower().startswith("proxy-")]
+                    upstream_writer.write("\r\n".join([f"{method} {path} {version}", *header_lines, "", ""]).encode("latin-1"))
+                await asyncio.gather(forward(reader, upstream_writer), forward(upstream_reader, writer))
+                upstream_writer.close()
         writer.close()
 
 
-async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Until the source ends, which is passed on."""
+async def forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    """Forwards bytes until the source ends, and then ends the sink."""
     with suppress(OSError):
         while data := await source.read(CHUNK):
             sink.write(data)
@@ -55,7 +55,7 @@ async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 
 @contextmanager
 def http_proxy(upstream: int) -> Iterator[HttpProxy]:
-    """In a thread with a loop of its own."""
+    """Runs the proxy in a thread with its own event loop while the block lasts."""
     loop = asyncio.new_event_loop()
     proxy = HttpProxy(upstream)
     server = loop.run_until_complete(asyncio.start_server(proxy.serve, "127.0.0.1", 0))

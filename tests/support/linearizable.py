@@ -1,8 +1,8 @@
-"""The judge of concurrent histories: fenced registers, as clients saw them and as PostgreSQL committed them.
+"""Checks concurrent histories of fenced registers: the operations of the clients, and the order of commits in PostgreSQL.
 
-A register has a fence and a value. A fenced read with a token not below the fence raises the fence and gives the value;
-a guarded write does the same and sets the value; both are refused below the fence and change nothing then. Sealing raises
-the fence past a token. An operation whose outcome is unknown took effect at one moment after it was invoked, or never.
+A register has a fence and a value. A fenced read with a token not below the fence raises the fence and returns the value;
+a guarded write does the same and sets the value. Both are refused below the fence and then change nothing. A seal raises
+the fence to token + 1. An operation with an unknown outcome took effect at one moment after it was invoked, or never.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ STEPS_MAX = 2_000_000
 
 
 class NotDecided(AssertionError):
-    """The search would take too long."""
+    """The search takes more steps than allowed."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """`value` is what a read gave or a write set, and no two writes set the same. Times on one monotonic clock."""
+    """One operation of a client. `value` is what a read returned or a write set; no two writes set the same. Times are on one monotonic clock."""
 
     kind: str  # read, write, seal
     token: int
@@ -28,7 +28,7 @@ class Operation:
     completed: float
     outcome: str  # done, refused, unknown
     value: str = ""
-    base: str = ""  # what the writer had read
+    base: str = ""  # the value that the writer had read
 
     def must_happen(self) -> bool:
         return self.outcome != "unknown"
@@ -38,7 +38,7 @@ State = tuple[int, str]  # fence, value
 
 
 def step(operation: Operation, state: State) -> State | None:
-    """The state after it; None where it can't have happened in this state."""
+    """Returns the state after the operation, or None if it is impossible in this state."""
     fence, value = state
     if operation.kind == "seal":
         return max(fence, operation.token + 1), value
@@ -52,13 +52,15 @@ def step(operation: Operation, state: State) -> State | None:
 
 
 def linearizable(operations: Iterable[Operation], initial: State, steps_max: int = STEPS_MAX) -> bool:
-    """Whether some order of the operations that keeps real time explains every answer (Wing and Gong's search, with Lowe's
-    memory of what has been tried)."""
-    ops = sorted(operations, key=lambda one: one.invoked)
-    ends = [one.completed if one.must_happen() else math.inf for one in ops]
-    needed = sum(1 << number for number, one in enumerate(ops) if one.must_happen())
+    """Returns whether an order of the operations that respects real time explains every answer.
+
+    Uses the search of Wing and Gong with Lowe's cache of configurations that were tried.
+    """
+    ops = sorted(operations, key=lambda each: each.invoked)
+    ends = [each.completed if each.must_happen() else math.inf for each in ops]
+    needed = sum(1 << number for number, each in enumerate(ops) if each.must_happen())
     tried: set[tuple[int, State]] = set()
-    stack: list[tuple[int, int, State]] = [(0, 0, initial)]  # what has happened, the first that has not, the state
+    stack: list[tuple[int, int, State]] = [(0, 0, initial)]  # bits of the operations that have happened, the first that has not, the state
     steps = 0
     while stack:
         happened, first, state = stack.pop()
@@ -66,7 +68,7 @@ def linearizable(operations: Iterable[Operation], initial: State, steps_max: int
             return True
         while happened >> first & 1:
             first += 1
-        horizon = math.inf  # nothing may come before what ended before it began
+        horizon = math.inf  # an operation comes after each one that had completed when it was invoked
         number = first
         while number < len(ops) and ops[number].invoked <= horizon:
             if not happened >> number & 1:
@@ -80,25 +82,25 @@ def linearizable(operations: Iterable[Operation], initial: State, steps_max: int
                     tried.add(key)  # type: ignore[arg-type]
                     stack.append((key[0], first, after))
             number += 1
-        # An operation of which nobody knows may be one that never was: nothing to do, it is simply not needed.
+        # An operation with an unknown outcome may never have happened: it is not among those needed.
     return False
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One accepted write as PostgreSQL's history has it, in the order of commits."""
+    """One accepted write in the log of PostgreSQL, which is in the order of commits."""
 
     token: int
     value: str
 
 
 def faults_of(operations: Sequence[Operation], commits: Sequence[Commit], initial: str) -> list[str]:
-    """What the guard's promises say against the order of commits; empty where they hold."""
+    """Returns the violations of the guard's promises in the order of commits."""
     faults = []
-    for one, other in zip(commits, commits[1:]):
-        if other.token < one.token:
-            faults.append(f"the token fell: {other} after {one}")
-    writes = {one.value: one for one in operations if one.kind == "write"}
+    for earlier, later in zip(commits, commits[1:]):
+        if later.token < earlier.token:
+            faults.append(f"the token fell: {later} after {earlier}")
+    writes = {operation.value: operation for operation in operations if operation.kind == "write"}
     before = initial
     for commit in commits:
         known = writes.get(commit.value)
@@ -107,10 +109,10 @@ def faults_of(operations: Sequence[Operation], commits: Sequence[Commit], initia
         elif known.base != before:
             faults.append(f"lost update: {known} had read {known.base}, and the last write was {before}")
         before = commit.value
-    landed = [commit.value for commit in commits]
-    for one in writes.values():
-        count = landed.count(one.value)
-        if (one.outcome == "done" and count != 1) or (one.outcome == "refused" and count != 0) or count > 1:
-            faults.append(f"{one.outcome}, but landed {count} times: {one}")
+    applied = [commit.value for commit in commits]
+    for write in writes.values():
+        count = applied.count(write.value)
+        if (write.outcome == "done" and count != 1) or (write.outcome == "refused" and count != 0) or count > 1:
+            faults.append(f"{write.outcome}, but applied {count} times: {write}")
     return faults
 

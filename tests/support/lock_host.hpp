@@ -18,7 +18,7 @@
 
 namespace fencegate::testing {
 
-/// Epochs in memory: as durable as the test.
+/// A register of epochs in memory.
 class memory_register final : public lockcore::epoch_register {
   public:
     boost::asio::awaitable<lockcore::result<lockcore::node_record>> find(std::string node_name) override {
@@ -28,11 +28,11 @@ class memory_register final : public lockcore::epoch_register {
     }
     boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(lockcore::epoch_request request) override {
         const std::lock_guard lock(mutex_);
-        kept& node = nodes_[request.node_name];
+        registered_node& node = nodes_[request.node_name];
         lockcore::drawn_epoch drawn;
         drawn.repeated = !request.life.empty() && node.life == request.life;
-        if (!drawn.repeated) epoch_ = std::max(epoch_, value_of(request.seen)) + 1;
-        drawn.value = drawn.repeated ? node.record.drawn : lockcore::epoch{epoch_};
+        if (!drawn.repeated) epoch_ = std::max(epoch_, value_of(request.highest_observed)) + 1;
+        drawn.value = drawn.repeated ? node.record.latest_epoch : lockcore::epoch{epoch_};
         if (request.life.empty()) {
             if (!node.record.known) nodes_.erase(request.node_name);
         } else {
@@ -47,13 +47,13 @@ class memory_register final : public lockcore::epoch_register {
     }
 
   private:
-    struct kept {
+    struct registered_node {
         std::string life;
         lockcore::node_record record;
     };
     std::mutex mutex_;
     std::uint64_t epoch_ = 0;
-    std::map<std::string, kept> nodes_;
+    std::map<std::string, registered_node> nodes_;
 };
 
 class counting_observer final : public lockcore::event_observer {
@@ -73,7 +73,7 @@ class counting_observer final : public lockcore::event_observer {
     std::map<lockcore::event_kind, int> counts_;
 };
 
-/// A lock_manager with threads of its own, as a gateway would be one.
+/// A lock_manager with threads of its own, as in a gateway.
 class lock_host {
   public:
     lock_host(const lockcore::config& cfg, memory_register& epochs, unsigned threads = 1) {
@@ -104,21 +104,21 @@ class lock_host {
 
     lockcore::lock_manager& manager() { return *manager_; }
     boost::asio::io_context& io(std::size_t thread = 0) { return *ios_[thread % ios_.size()]; }
-    std::size_t voting() const {
+    std::size_t voting_count() const {
         const auto all = manager_->nodes();
         return static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [](const lockcore::node_status& n) {
             return n.state == lockcore::node_state::voting;
         }));
     }
 
-    /// Starts it on the first thread, whatever shard the resource has.
+    /// Starts the work on the first thread, whatever shard the resource belongs to.
     template <class T>
-    std::future<T> begin(boost::asio::awaitable<T> work) {
+    std::future<T> start(boost::asio::awaitable<T> work) {
         return boost::asio::co_spawn(io(), std::move(work), boost::asio::use_future);
     }
     template <class T>
     T run(boost::asio::awaitable<T> work) {
-        return begin(std::move(work)).get();
+        return start(std::move(work)).get();
     }
     lockcore::result<lockcore::lease> acquire(lockcore::acquire_request r) {
         return run(manager_->acquire(std::move(r)));
@@ -137,14 +137,14 @@ class lock_host {
     std::vector<std::thread> threads_;
 };
 
-/// A request of a caller without a name of its own: with one, all who use it would be one re-entrant holder.
-inline lockcore::acquire_request lease_of(const std::vector<std::string>& names,
-                                          lockcore::milliseconds ttl = lockcore::milliseconds{1'000},
-                                          lockcore::milliseconds wait = lockcore::milliseconds{0}) {
+/// Returns a request without an owner; with one, all callers would be the same re-entrant holder.
+inline lockcore::acquire_request make_request(const std::vector<std::string>& names,
+                                              lockcore::milliseconds ttl = lockcore::milliseconds{1'000},
+                                              lockcore::milliseconds wait = lockcore::milliseconds{0}) {
     lockcore::acquire_request r;
     for (const std::string& name : names)
         r.resources.push_back(*lockcore::resource_name::parse(name));
-    r.by.principal = "tests";
+    r.holder.principal = "tests";
     r.ttl = ttl;
     r.wait = wait;
     return r;
@@ -155,7 +155,7 @@ bool eventually(Condition condition, lockcore::milliseconds within = std::chrono
     const auto until = std::chrono::steady_clock::now() + within;
     while (!condition()) {
         if (std::chrono::steady_clock::now() > until) return false;
-        // Between two looks.
+        // Polling interval.
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return true;

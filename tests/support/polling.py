@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a deadline in place of a sleep of the right length."""
+"""Waits until something becomes true, with a deadline; a sleep of a guessed length would be slow or fail at random."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ Value = TypeVar("Value")
 
 
 class NotInTime(AssertionError):
-    """What was waited for did not come."""
+    """The condition did not become true before the deadline."""
 
 
-def eventually(look: Callable[[], Value], within: float = 10.0, every: float = 0.02, what: str = "") -> Value:
-    """Calls `look` until it gives something true and returns that.
+def eventually(condition: Callable[[], Value], timeout: float = 10.0, interval: float = 0.02, goal: str = "") -> Value:
+    """Calls `condition` until it returns something true, and returns that. `goal` says in an error what was waited for.
 
-    An AssertionError or OSError inside `look` counts as "not yet"; the last one is shown when the time is over.
+    An AssertionError or OSError inside `condition` counts as "not yet"; the last one is shown when the time is over.
     """
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + timeout
     last: object = None
     while True:
         try:
-            last = look()
+            last = condition()
             if last:
                 return last
         except (AssertionError, OSError) as problem:
             last = problem
         if time.monotonic() >= deadline:
-            raise NotInTime(f"not within {within} s: {what or look.__name__}; last seen: {last!r}")
-        time.sleep(every)
+            raise NotInTime(f"not within {timeout} s: {goal or condition.__name__}; last seen: {last!r}")
+        time.sleep(interval)
 
 
-def stays(look: Callable[[], bool], during: float, every: float = 0.05, what: str = "") -> None:
-    """Fails as soon as `look` gives something false; for what must not change."""
-    deadline = time.monotonic() + during
+def remains(condition: Callable[[], bool], seconds: float, interval: float = 0.05, goal: str = "") -> None:
+    """Fails as soon as `condition` returns something false; for what must not change."""
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        assert look(), f"did not stay so for {during} s: {what or look.__name__}"
-        time.sleep(every)
+        assert condition(), f"did not remain so for {seconds} s: {goal or condition.__name__}"
+        time.sleep(interval)
 
 
-def let_pass(seconds: float, reason: str) -> None:
-    """Lets real time pass, where there is no event that could be awaited; the reason says what the time is for."""
+def pause(seconds: float, reason: str) -> None:
+    """Lets real time pass where there is no event to wait for; the reason says what the time is for."""
     assert reason
     time.sleep(seconds)

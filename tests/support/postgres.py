@@ -1,4 +1,4 @@
-"""PostgreSQL under the test's own hand: stopped, killed, frozen, filled up, copied to a standby that takes over."""
+"""PostgreSQL servers that a test stops, kills, suspends, fills up, or copies to a standby that takes over."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support import processes
 from support.api import Api
 from support.cluster import Cluster, Gateway
 from support.polling import eventually
-from support.shop import Sku, stock_up
+from support.shop import Sku, create_sku
 from support.stack import make_folder
 
 DATABASE = "site"
@@ -26,13 +26,13 @@ GATEWAY_ROLE = "site_gateway"
 
 
 def programs() -> Path:
-    """The newest server's programs where Debian keeps them, else those on the PATH."""
+    """Returns the folder of the newest server's programs where Debian has them, else that of initdb on the PATH."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     return (found[-1] if found else Path(shutil.which("initdb") or "/usr/bin/initdb").resolve()).parent
 
 
 def unprivileged() -> dict[str, Any]:
-    """PostgreSQL does not run as root."""
+    """Returns Popen arguments that run a program as the user postgres if the test runs as root: PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return {}
     entry = pwd.getpwnam("postgres")
@@ -40,7 +40,7 @@ def unprivileged() -> dict[str, Any]:
 
 
 class PostgresServer:
-    """One server. It takes a Stack's place for a Cluster and for stock_up."""
+    """One server. Cluster and create_sku accept it in place of a Stack."""
 
     def __init__(self, folder: Path, name: str, **settings: object) -> None:
         self.name, self.port, self.settings = name, processes.free_port(), settings
@@ -57,11 +57,11 @@ class PostgresServer:
                               **unprivileged())
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def make(self) -> None:
+    def init_data(self) -> None:
         self.run("initdb", f"--pgdata={self.data}", "--username=owner", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync")
 
     def copy_from(self, primary: "PostgresServer") -> None:
-        """A streaming replica that calls itself by its own name."""
+        """Makes this server a streaming replica of `primary` whose application_name is its own name."""
         self.run("pg_basebackup", f"--pgdata={self.data}", "--checkpoint=fast", "--write-recovery-conf", "--no-sync", "--wal-method=stream",
                  f"--dbname=host=127.0.0.1 port={primary.port} user=owner application_name={self.name}")
         self.database = primary.database
@@ -72,7 +72,7 @@ class PostgresServer:
         options = [text for key, value in settings.items() for text in ("-c", f"{key}={value}")]
         self.process = processes.start([str(programs() / "postgres"), "-D", str(self.data), *options], self.log, cwd=self.folder, **unprivileged())
         if wait:
-            eventually(self.answers, 30, what=f"{self.name} answers; see {self.log}")
+            eventually(self.answers, 30, goal=f"{self.name} answers; see {self.log}")
 
     def answers(self) -> bool:
         try:
@@ -81,17 +81,17 @@ class PostgresServer:
             return False
 
     def stop(self, number: int = signal.SIGQUIT) -> None:
-        """SIGQUIT: at once, as a crash leaves it. SIGINT: in order. SIGKILL: the machine is gone."""
+        """Stops the server. SIGQUIT: at once, as after a crash. SIGINT: orderly. SIGKILL: as when the machine fails."""
         if self.process:
-            everyone = self.pids()
-            processes.signal_all(everyone if number == signal.SIGKILL else {self.process.pid}, number)
-            processes.signal_all(everyone, signal.SIGCONT)
+            all_pids = self.pids()
+            processes.signal_all(all_pids if number == signal.SIGKILL else {self.process.pid}, number)
+            processes.signal_all(all_pids, signal.SIGCONT)
             self.process.wait(30)
-            processes.wait_until_gone(everyone, 30)
+            processes.wait_until_gone(all_pids, 30)
             self.process = None
 
     @contextmanager
-    def away(self, number: int = signal.SIGQUIT) -> Iterator[None]:
+    def stopped(self, number: int = signal.SIGQUIT) -> Iterator[None]:
         self.stop(number)
         try:
             yield
@@ -103,22 +103,22 @@ class PostgresServer:
         return {self.process.pid} | processes.descendants(self.process.pid)
 
     @contextmanager
-    def frozen(self, only: str = "") -> Iterator[None]:
-        """Alive, connected, and silent; all of it, or the processes whose title has the words."""
-        pids = {pid for pid in self.pids() if only in Path(f"/proc/{pid}/cmdline").read_text()}
+    def frozen(self, title_part: str = "") -> Iterator[None]:
+        """Suspends the processes while the block lasts, so that connections stay open without answers: all of them, or those whose title has `title_part`."""
+        pids = {pid for pid in self.pids() if title_part in Path(f"/proc/{pid}/cmdline").read_text()}
         processes.signal_all(pids, signal.SIGSTOP)
         try:
             yield
         finally:
             processes.signal_all(pids, signal.SIGCONT)
 
-    def sql(self, **more: object) -> psycopg2.extensions.connection:
-        connection = psycopg2.connect(**{"host": "127.0.0.1", "port": self.port, "user": "owner", "dbname": self.database, "connect_timeout": 5, **more})
+    def sql(self, **parameters: object) -> psycopg2.extensions.connection:
+        connection = psycopg2.connect(**{"host": "127.0.0.1", "port": self.port, "user": "owner", "dbname": self.database, "connect_timeout": 5, **parameters})
         connection.autocommit = True
         return connection
 
-    def query(self, statement: str, arguments: tuple[object, ...] = (), **more: object) -> list[tuple[Any, ...]]:
-        connection = self.sql(**more)
+    def query(self, statement: str, arguments: tuple[object, ...] = (), **parameters: object) -> list[tuple[Any, ...]]:
+        connection = self.sql(**parameters)
         try:
             with connection.cursor() as cursor:
                 cursor.execute(statement, arguments or None)
@@ -130,13 +130,13 @@ class PostgresServer:
         return f"host=127.0.0.1 port={self.port} dbname={database or self.database} user={user}"
 
     def configure(self, setting: str) -> None:
-        """ALTER SYSTEM, in force at once."""
+        """Runs ALTER SYSTEM and reloads the configuration."""
         for statement in (f"alter system {setting}", "select pg_reload_conf()"):
             self.query(statement, options="-c default_transaction_read_only=off")
 
 
 class Site:
-    """A server, five nodes, the shop, and gateways that come to PostgreSQL with no more rights than they need."""
+    """A PostgreSQL server, five nodes, the shop, and gateways whose database role has only the privileges they need."""
 
     def __init__(self, **settings: object) -> None:
         self.folder = make_folder()
@@ -144,7 +144,7 @@ class Site:
         self.cluster = Cluster(self.server, DATABASE)  # type: ignore[arg-type]
 
     def start(self) -> None:
-        self.server.make()
+        self.server.init_data()
         self.server.start()
         self.cluster.start()
         self.cluster.migrate()
@@ -156,18 +156,18 @@ class Site:
         return self.server.conninfo(user=GATEWAY_ROLE)
 
     def gateway(self, conninfo: str = "", request_timeout_ms: int = 3_000) -> Gateway:
-        """One more, running."""
+        """Starts and returns another gateway."""
         settings = self.cluster.settings()
         settings["http"]["request_timeout_ms"] = request_timeout_ms
         settings["postgres"] = {"conninfo": conninfo or self.conninfo(), "connections": 4, "statement_timeout_ms": 2_000, "lock_timeout_ms": 1_000}
         settings["lease"]["max_ttl_ms"] = self.cluster.max_ttl_ms
-        made = self.cluster.gateway(settings)
-        made.start()
-        made.wait_until_whole()
-        return made
+        gateway = self.cluster.gateway(settings)
+        gateway.start()
+        gateway.wait_until_all_vote()
+        return gateway
 
-    def goods(self, name: str, stock: int = 1_000) -> Sku:
-        return stock_up(self.server, name, stock)  # type: ignore[arg-type]
+    def create_sku(self, name: str, stock: int = 1_000) -> Sku:
+        return create_sku(self.server, name, stock)  # type: ignore[arg-type]
 
     def remove(self) -> None:
         for gateway in self.cluster.gateways:
@@ -190,6 +190,6 @@ def running_site(**settings: object) -> Iterator[Site]:
         site.remove()
 
 
-def kept(api: Api, resource: str, ttl_ms: int = 2_000) -> Any:
-    """A lease to write under; its token stays good after its time, as long as nobody comes after it."""
-    return api.take(resource, ttl_ms=ttl_ms, wait_ms=3_000)
+def acquire_for_writes(api: Api, resource: str, ttl_ms: int = 2_000) -> Any:
+    """Returns a lease to write under. Its token stays valid for the guard after the lease has ended, until a newer token is used."""
+    return api.must_acquire(resource, ttl_ms=ttl_ms, wait_ms=3_000)

@@ -1,4 +1,4 @@
-"""Processes of a test: started with a leash, looked at through /proc, ended by their id."""
+"""Starts the processes of a test so that they end with it, inspects them through /proc, and ends them by their id."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def repository() -> Path:
 
 
 def fencegate_binary() -> Path:
-    """The program under test: FENCEGATE_BINARY, else the release build."""
+    """Returns the program under test: FENCEGATE_BINARY, else that of the release build."""
     named = os.environ.get("FENCEGATE_BINARY")
     path = Path(named) if named else repository() / "build" / "release" / "fencegate"
     if not path.is_file():  # the build may keep it in the folder of its sources
@@ -31,34 +31,37 @@ def fencegate_binary() -> Path:
     return path.resolve()
 
 
-def ended_with_parent() -> None:
-    """Between fork and exec: SIGTERM when the test run dies, so that even a killed run leaves nothing behind; and what a run in the background ignores, its children do not."""
+def terminate_with_parent() -> None:
+    """Runs between fork and exec (preexec_fn): the process gets SIGTERM when the test run ends, even if it is killed.
+
+    Restores the signals that a test run in the background ignores.
+    """
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    for one in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
-        signal.signal(one, signal.SIG_DFL)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
-def start(command: list[str], log: Path, **more: object) -> subprocess.Popen:
-    with open(log, "ab") as out:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                                preexec_fn=ended_with_parent, **more)  # type: ignore[call-overload]
+def start(command: list[str], log: Path, **options: object) -> subprocess.Popen:
+    with open(log, "ab") as output:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                                preexec_fn=terminate_with_parent, **options)  # type: ignore[call-overload]
 
 
-def stop(process: subprocess.Popen, within: float = 20.0, with_signal: int = signal.SIGTERM) -> int:
-    """Asks it to end and gives its exit code; kills it and fails if it does not."""
+def stop(process: subprocess.Popen, timeout: float = 20.0, signal_number: int = signal.SIGTERM) -> int:
+    """Signals the process to end and returns its exit code; kills it and fails if it does not end in time."""
     if process.poll() is None:
-        process.send_signal(with_signal)
+        process.send_signal(signal_number)
         process.send_signal(signal.SIGCONT)
     try:
-        return process.wait(within)
+        return process.wait(timeout)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        raise AssertionError(f"{process.args} did not end within {within} s of signal {with_signal}") from None
+        raise AssertionError(f"{process.args} did not end within {timeout} s of signal {signal_number}") from None
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and waits for its parent does not."""
+    """Returns whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -77,7 +80,7 @@ def parent_of(pid: int) -> int:
 
 
 def descendants(root: int) -> set[int]:
-    """Every living process below `root`, not `root` itself."""
+    """Returns the running descendants of `root`, without `root` itself."""
     parents = {pid: parent_of(pid) for pid in all_pids()}
     found: set[int] = set()
     grown = True
@@ -88,8 +91,8 @@ def descendants(root: int) -> set[int]:
     return {pid for pid in found if is_alive(pid)}
 
 
-def working_below(folder: Path) -> set[int]:
-    """Every living process that runs in `folder` or names it in its arguments."""
+def pids_in_folder(folder: Path) -> set[int]:
+    """Returns the running processes whose working directory is in `folder` or whose arguments name it."""
     found = set()
     for pid in all_pids():
         if pid == os.getpid() or not is_alive(pid):
@@ -104,13 +107,13 @@ def working_below(folder: Path) -> set[int]:
     return found
 
 
-def wait_until_gone(pids: Iterable[int], within: float = 10.0) -> None:
+def wait_until_gone(pids: Iterable[int], timeout: float = 10.0) -> None:
     pids = set(pids)
-    eventually(lambda: not {pid for pid in pids if is_alive(pid)}, within, what=f"{pids} have ended")
+    eventually(lambda: not {pid for pid in pids if is_alive(pid)}, timeout, goal=f"{pids} have ended")
 
 
 def signal_all(pids: Iterable[int], number: int) -> None:
-    """Signals those that are still there. Returns from SIGSTOP when every thread has stopped: it may run on for a while before."""
+    """Signals the processes that still exist. After SIGSTOP waits until every thread has stopped, which may take a moment."""
     pids = list(pids)
     for pid in pids:
         try:
@@ -118,11 +121,11 @@ def signal_all(pids: Iterable[int], number: int) -> None:
         except ProcessLookupError:
             pass
     if number == signal.SIGSTOP:
-        eventually(lambda: all(_is_stopped(pid) for pid in pids), every=0.001, what=f"{pids} have stopped")
+        eventually(lambda: all(_is_stopped(pid) for pid in pids), interval=0.001, goal=f"{pids} have stopped")
 
 
 def _is_stopped(pid: int) -> bool:
-    """True also where it has ended."""
+    """Returns whether all threads of the process have stopped, or it has ended."""
     try:
         return all((task / "stat").read_text().rpartition(")")[2].split()[0] in "TtZX" for task in Path(f"/proc/{pid}/task").iterdir())
     except (FileNotFoundError, ProcessLookupError):
@@ -130,7 +133,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 def free_port() -> int:
-    """Never the same twice, and none that the system gives to connections or `fencegate dev` to its servers: between now and its use it stays free."""
+    """Returns a port that stays free until it is used: never one returned before, and outside the ranges of the system and of `fencegate dev`."""
     while True:
         port = random.randrange(10_000, 20_000)
         if port in _given_ports:

@@ -30,8 +30,8 @@ sockaddr_in loopback(std::uint16_t port) {
     return a;
 }
 
-/// Below the ports of the other tests, of `fencegate dev` and of the system's outgoing connections: none of those takes
-/// it between now and the start of a server, nor while that server is killed and started again.
+/// Returns a free port in a range that neither the other tests nor `fencegate dev` nor outgoing connections use, so
+/// that it stays free until the server starts, and while the server is killed and started again.
 std::uint16_t free_port() {
     constexpr unsigned first = 5'000, count = 5'000;
     static std::atomic<unsigned> next{std::random_device{}()};
@@ -47,7 +47,7 @@ std::uint16_t free_port() {
     throw std::runtime_error("no free port");
 }
 
-/// One inline command; the answer as far as it comes in one read.
+/// Sends one inline command and returns the answer, as far as one read returns it.
 std::string ask(std::uint16_t port, const std::string& command) {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const timeval limit{2, 0};
@@ -100,7 +100,7 @@ void redis_nodes::start(std::size_t node) {
     }
     for (int i = 0; i < 500; ++i) {
         if (ask(p.port, "PING\r\n").starts_with("+PONG")) return;
-        // Between two looks.
+        // Polling interval.
         std::this_thread::sleep_for(10ms);
     }
     throw std::runtime_error("redis-server does not start; see " + log);

@@ -11,7 +11,8 @@
 
 namespace fencegate::testing {
 
-/// Real redis-server processes on free loopback ports, below a folder of their own. All of it ends with the object.
+/// Starts real redis-server processes on free loopback ports with a temporary folder. The destructor ends the processes
+/// and deletes the folder.
 class redis_nodes {
   public:
     explicit redis_nodes(std::size_t count);
@@ -19,20 +20,20 @@ class redis_nodes {
     redis_nodes(const redis_nodes&) = delete;
     redis_nodes& operator=(const redis_nodes&) = delete;
 
-    /// A configuration that names them all.
+    /// Returns a configuration with all of these nodes.
     lockcore::config config() const;
     std::size_t size() const { return nodes_.size(); }
 
-    /// kill -9; its memory is gone.
+    /// Ends the process with SIGKILL; its data is lost.
     void kill(std::size_t node);
-    /// SIGSTOP: it keeps its connections and answers nothing.
+    /// Stops the process with SIGSTOP: its connections stay open and it does not answer.
     void pause(std::size_t node);
     void resume(std::size_t node);
-    /// A new process on the same port.
+    /// Starts a new process on the same port.
     void start(std::size_t node);
-    /// Any command in words; the first line of the answer.
+    /// Runs any Redis command. Out: the answer, as far as one read returns it.
     std::string command(std::size_t node, const std::vector<std::string>& words) const;
-    /// Keys of leases on one node.
+    /// Returns the number of lease keys on a node.
     std::size_t lease_keys(std::size_t node) const;
 
   private:

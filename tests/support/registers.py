@@ -1,4 +1,4 @@
-"""Clients of fenced registers: they take leases, read, write what they read and one more, and note all of it."""
+"""Clients of fenced registers: each acquires leases, reads a value, writes the next one, and records every operation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import psycopg2
 
 from support.api import Api, Json, lease_path
 from support.linearizable import Commit, Operation
-from support.polling import let_pass
+from support.polling import pause
 from support.stack import Stack
 
 INITIAL = "0"
-# The log is written while the row is locked: for each register in the order of commits, whoever writes and whatever the
-# gateway's history says.
+# The log is written while the row is locked, so that it has the order of commits for each register, independently of the history.
 REGISTERS = """
 create table if not exists registers (name text primary key, value text not null, readers integer not null default 0);
 create table if not exists bare_registers (name text primary key, value text not null);
@@ -35,72 +34,72 @@ select fencing.expose_table('registers');
 
 
 @dataclass(frozen=True)
-class Manner:
-    """How a client behaves, in parts of one."""
+class Behavior:
+    """How often a client does what; shares are between 0 and 1."""
 
     ttl_ms: int = 250
-    pauses: float = 0.2  # past the end of its lease, between read and write
-    seals: float = 0.2  # gives its lease back sealed before it writes
-    by_sql: float = 0.3  # reads on a connection of its own
+    pause_share: float = 0.2  # waits past the end of its lease between read and write
+    seal_share: float = 0.2  # releases its lease with a seal before it writes
+    sql_share: float = 0.3  # reads by direct SQL
 
 
 class Client(threading.Thread):
-    """One client on one gateway, all registers in turn."""
+    """One client of one gateway that uses all registers in turn."""
 
-    def __init__(self, number: int, api: Api, stack: Stack, names: list[str], manner: Manner, guarded: bool) -> None:
+    def __init__(self, number: int, api: Api, stack: Stack, names: list[str], behavior: Behavior, guarded: bool) -> None:
         super().__init__(daemon=True)
-        self.number, self.api, self.names, self.manner, self.guarded = number, api, names, manner, guarded
-        self.chance = random.Random(number)
+        self.number, self.api, self.names, self.behavior, self.guarded = number, api, names, behavior, guarded
+        self.rng = random.Random(number)
         self.database = stack.sql()
-        self.seen: dict[str, list[Operation]] = {name: [] for name in names}
-        self.enough = threading.Event()
+        self.operations: dict[str, list[Operation]] = {name: [] for name in names}
+        self.stop_requested = threading.Event()
         self.failed: Exception | None = None
 
     def run(self) -> None:
         try:
             with self.api.connection() as self.connection:
                 turn = 0
-                while not self.enough.is_set():
+                while not self.stop_requested.is_set():
                     turn += 1
-                    self.one_turn(self.names[(self.number + turn) % len(self.names)], f"{self.number}.{turn}")
-        except Exception as problem:  # shown by watch()
+                    self.take_turn(self.names[(self.number + turn) % len(self.names)], f"{self.number}.{turn}")
+        except Exception as problem:  # raised again by run_clients()
             self.failed = problem
         finally:
             self.database.close()
 
-    def one_turn(self, name: str, mark: str) -> None:
-        answer = self.connection.call("POST", "/v1/leases", {"resource": f"registers/{name}", "ttl_ms": self.manner.ttl_ms, "wait_ms": 2_000})
+    def take_turn(self, name: str, mark: str) -> None:
+        answer = self.connection.call("POST", "/v1/leases", {"resource": f"registers/{name}", "ttl_ms": self.behavior.ttl_ms, "wait_ms": 2_000})
         if answer.status != 201:
             assert answer.status in (423, 503), answer
             return
         lease = answer.json()
         base = self.read(name, lease)
         if base is not None:
-            if self.chance.random() < self.manner.seals:
+            if self.rng.random() < self.behavior.seal_share:
                 self.seal(name, lease)
-            elif self.chance.random() < self.manner.pauses:
-                let_pass(self.manner.ttl_ms / 1000 * (1 + self.chance.random()), "beyond the lease")
+            elif self.rng.random() < self.behavior.pause_share:
+                pause(self.behavior.ttl_ms / 1000 * (1 + self.rng.random()), "beyond the lease")
             self.write(name, lease, base, f"{int(base.split('/')[0]) + 1}/{mark}")
         self.connection.call("DELETE", lease_path(lease))
 
-    def note(self, name: str, *words: object) -> None:
-        self.seen[name].append(Operation(*words))  # type: ignore[arg-type]
+    def record(self, name: str, *fields: object) -> None:
+        self.operations[name].append(Operation(*fields))  # type: ignore[arg-type]
 
     def read(self, name: str, lease: Json) -> str | None:
         token, began = lease["fencing_token"], time.monotonic()
         if not self.guarded:
-            return self.bare(f"select value from bare_registers where name = '{name}'")
-        if self.chance.random() < self.manner.by_sql:
+            return self.query_unguarded(f"select value from bare_registers where name = '{name}'")
+        if self.rng.random() < self.behavior.sql_share:
             outcome, value = self.read_by_sql(name, token)
         else:
-            # It changes the row, and so nobody can take it for a read without a fence.
+            # The update makes it a fenced read.
             touch = {"update": "registers", "where": {"name": name}, "add": {"readers": 1}, "expect_rows": 1}
             answer = self.connection.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [touch], "return": "rows"})
             outcome, value = outcome_of(answer.status, answer.json())
             if outcome == "done":
                 value = answer.json()["results"][0]["rows"][0]["value"]
         if outcome in ("done", "refused"):
-            self.note(name, "read", token, began, time.monotonic(), outcome, value)
+            self.record(name, "read", token, began, time.monotonic(), outcome, value)
         return value if outcome == "done" else None
 
     def read_by_sql(self, name: str, token: int) -> tuple[str, str]:
@@ -119,29 +118,29 @@ class Client(threading.Thread):
     def write(self, name: str, lease: Json, base: str, value: str) -> None:
         token, began = lease["fencing_token"], time.monotonic()
         if not self.guarded:
-            self.bare(f"update bare_registers set value = '{value}' where name = '{name}' returning value")
-            self.note(name, "write", token, began, time.monotonic(), "done", value, base)
+            self.query_unguarded(f"update bare_registers set value = '{value}' where name = '{name}' returning value")
+            self.record(name, "write", token, began, time.monotonic(), "done", value, base)
             return
         change = {"update": "registers", "where": {"name": name}, "set": {"value": value}, "expect_rows": 1}
         answer = self.connection.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [change]})
         outcome, _ = outcome_of(answer.status, answer.json())
         if outcome != "nothing":
-            self.note(name, "write", token, began, time.monotonic(), outcome, value, base)
+            self.record(name, "write", token, began, time.monotonic(), outcome, value, base)
 
     def seal(self, name: str, lease: Json) -> None:
         began = time.monotonic()
         answer = self.connection.call("DELETE", f"{lease_path(lease)}?seal=true")
         if answer.status in (200, 204):
-            self.note(name, "seal", lease["fencing_token"], began, time.monotonic(), "done")
+            self.record(name, "seal", lease["fencing_token"], began, time.monotonic(), "done")
 
-    def bare(self, statement: str) -> str:
+    def query_unguarded(self, statement: str) -> str:
         with self.database.cursor() as cursor:
             cursor.execute(statement)
             return cursor.fetchone()[0]  # type: ignore[index]
 
 
 def outcome_of(status: int, body: Json) -> tuple[str, str]:
-    """`nothing`: it surely had no effect, and says nothing of the fence either."""
+    """Returns outcome and value. `nothing`: the operation had no effect, and tells nothing of the fence."""
     if status == 200:
         return "done", ""
     if status == 412:
@@ -150,23 +149,23 @@ def outcome_of(status: int, body: Json) -> tuple[str, str]:
     return ("unknown" if body.get("outcome_unknown") else "nothing"), ""
 
 
-def watch(stack: Stack, names: list[str], clients: int, seconds: float, manner: Manner = Manner(), guarded: bool = True) -> dict[str, list[Operation]]:
-    """What the clients saw, by register."""
-    made = [Client(number, stack.api(number % len(stack.facts["gateways"])), stack, names, manner, guarded) for number in range(clients)]
-    for client in made:
+def run_clients(stack: Stack, names: list[str], clients: int, seconds: float, behavior: Behavior = Behavior(), guarded: bool = True) -> dict[str, list[Operation]]:
+    """Runs the clients for some time and returns their operations by register."""
+    members = [Client(number, stack.api(number % len(stack.facts["gateways"])), stack, names, behavior, guarded) for number in range(clients)]
+    for client in members:
         client.start()
-    let_pass(seconds, "the clients are at work")
-    for client in made:
-        client.enough.set()
-    for client in made:
+    pause(seconds, "the clients are at work")
+    for client in members:
+        client.stop_requested.set()
+    for client in members:
         client.join(30)
         assert not client.is_alive(), "a call has no answer"
         if client.failed:
             raise client.failed
-    return {name: [one for client in made for one in client.seen[name]] for name in names}
+    return {name: [operation for client in members for operation in client.operations[name]] for name in names}
 
 
-def open_registers(stack: Stack, names: list[str]) -> None:
+def create_registers(stack: Stack, names: list[str]) -> None:
     stack.query(REGISTERS)
     for name in names:
         stack.query("begin; select fencing.enter(%s, 1); insert into registers (name, value) values (%s, %s); commit", (f"registers/{name}", name, INITIAL))

@@ -1,4 +1,4 @@
-"""The shop example from behind the gateway: goods to sell, made and counted by SQL."""
+"""The shop example: articles to sell, inserted and counted by direct SQL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from support.stack import Stack
 
-SETUP_TOKEN = 1  # below every token of a gateway: those begin at 2^32
+SETUP_TOKEN = 1  # below every token of a gateway, which begin at 2^32
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Sku:
         return self.row()["stock"]
 
     def sell(self, count: int = 1) -> dict[str, Any]:
-        """The operation that sells."""
+        """Returns the operation that sells `count` pieces."""
         return {"update": "inventory", "where": {"sku": self.name, "stock": {"gte": count}}, "add": {"stock": -count}, "expect_rows": 1}
 
 
-def stock_up(stack: Stack, name: str, stock: int = 10) -> Sku:
-    """As the owner, who can do without enter(): what a test finds in the history is its own."""
+def create_sku(stack: Stack, name: str, stock: int = 10) -> Sku:
+    """Inserts an article as the owner and without enter(), so that the history has no event of it."""
     connection = stack.sql()
     try:
         connection.autocommit = False
@@ -49,7 +49,7 @@ def stock_up(stack: Stack, name: str, stock: int = 10) -> Sku:
     return Sku(name, stack)
 
 
-# A table with a column of every kind of value that JSON can bring, and functions that give back what they got.
+# A table with a column for every type of JSON value, and functions that return their arguments.
 SAMPLES = """
 create table samples (
   id text primary key check (id ~ '^[a-z0-9-]+$'),
@@ -98,14 +98,14 @@ class Sample:
         return f"samples/{self.name}"
 
     @property
-    def here(self) -> dict[str, str]:
+    def key_condition(self) -> dict[str, str]:
         return {"id": self.name}
 
     def insert(self, **values: Any) -> dict[str, Any]:
         return {"insert": "samples", "values": {"id": self.name, **values}}
 
     def set(self, **values: Any) -> dict[str, Any]:
-        return {"update": "samples", "where": self.here, "set": values, "expect_rows": 1}
+        return {"update": "samples", "where": self.key_condition, "set": values, "expect_rows": 1}
 
     def value(self, column: str) -> Any:
         quoted = column.replace('"', '""')

@@ -1,4 +1,4 @@
-"""The embedded stack (`fencegate dev`) under test: started, reached from every side, and gone afterwards."""
+"""Runs the embedded stack (`fencegate dev`) and gives access to its gateways, nodes and database."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ READY_WITHIN = 60.0
 
 
 def make_folder() -> Path:
-    """Short, because a socket's path may have 107 bytes, and open to all, because PostgreSQL may run as another user."""
+    """Makes a folder with a short path, because a socket's path may have 107 bytes, that all users can read, because PostgreSQL may run as another user."""
     folder = Path(tempfile.mkdtemp(prefix="fg-"))
     folder.chmod(0o755)
     return folder
 
 
 class Stack:
-    """One `fencegate dev`. `start` may follow `stop`: the data stays until `remove`."""
+    """One `fencegate dev`. It may be started again after `stop`: the data stays until `remove`."""
 
     def __init__(self, *arguments: str) -> None:
         self.folder = make_folder()
         self.data = self.folder / "data"
         self.log = self.folder / "dev.log"
         self.arguments = arguments
-        self.prefix: list[str] = []  # a program that becomes `fencegate dev`, such as nohup
+        self.prefix: list[str] = []  # a command that runs `fencegate dev`, such as nohup
         self.process: subprocess.Popen | None = None
         self.facts: dict[str, Any] = {}
 
-    # life
+    # Start and stop
 
-    def start(self, within: float = READY_WITHIN) -> float:
-        """Starts it and waits until it serves; gives the seconds that took."""
+    def start(self, timeout: float = READY_WITHIN) -> float:
+        """Starts the stack, waits until it is ready, and returns the seconds that took."""
         began, wall = time.monotonic(), time.time_ns()
         self.process = processes.start([*self.prefix, str(processes.fencegate_binary()), "dev", "--data-dir", str(self.data), "--http", "127.0.0.1:0",
                                         *self.arguments], self.log)
         try:
-            eventually(lambda: self._is_fresh(wall) and self._is_ready(), within, what=f"the stack is ready\n{self.words()}")
+            eventually(lambda: self._is_fresh(wall) and self._is_ready(), timeout, goal=f"the stack is ready\n{self.log_tail()}")
         except BaseException:
-            print(self.words())
+            print(self.log_tail())
             self.kill()
             raise
         return time.monotonic() - began
@@ -61,7 +61,7 @@ class Stack:
     def _is_fresh(self, started_ns: int) -> bool:
         assert self.process is not None
         if self.process.poll() is not None:
-            raise RuntimeError(f"fencegate dev ended with {self.process.returncode}:\n{self.words()}")
+            raise RuntimeError(f"fencegate dev ended with {self.process.returncode}:\n{self.log_tail()}")
         file = self.data / "stack.json"
         return file.exists() and file.stat().st_mtime_ns >= started_ns
 
@@ -69,58 +69,58 @@ class Stack:
         self.facts = self.read()
         return all(Api(gateway["http"], self.key("admin"), 5).get("/readyz").status == 200 for gateway in self.facts["gateways"])
 
-    def wait_until_whole(self, within: float = 30.0) -> None:
-        """Ready is a majority; this waits for the rest of the nodes too, so that a test may take some away."""
+    def wait_until_all_vote(self, timeout: float = 30.0) -> None:
+        """Waits until every node votes; the stack is ready once a majority does."""
 
         def all_vote() -> bool:
             answers = [self.api(number).get("/v1/nodes").json()["nodes"] for number in range(len(self.facts["gateways"]))]
             return all(node["state"] == "voting" for nodes in answers for node in nodes)
 
-        eventually(all_vote, within, every=0.1, what="every node votes")
+        eventually(all_vote, timeout, interval=0.1, goal="every node votes")
 
     def read(self) -> dict[str, Any]:
-        """stack.json as it stands now."""
+        """Returns the content of stack.json."""
         return json.loads((self.data / "stack.json").read_text())
 
-    def words(self, lines: int = 40) -> str:
-        """The end of what it printed."""
+    def log_tail(self, lines: int = 40) -> str:
+        """Returns the last lines of the output."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
 
-    def everything(self) -> set[int]:
-        """The ids of all processes of this stack."""
-        below = processes.working_below(self.data)
-        return below | ({self.process.pid} | processes.descendants(self.process.pid) if self.process else set())
+    def process_ids(self) -> set[int]:
+        """Returns the ids of all processes of this stack."""
+        found = processes.pids_in_folder(self.data)
+        return found | ({self.process.pid} | processes.descendants(self.process.pid) if self.process else set())
 
-    def stop(self, with_signal: int = signal.SIGTERM, within: float = 30.0) -> int:
+    def stop(self, signal_number: int = signal.SIGTERM, timeout: float = 30.0) -> int:
         assert self.process is not None
         process, self.process = self.process, None
-        return processes.stop(process, within, with_signal)
+        return processes.stop(process, timeout, signal_number)
 
     def kill(self) -> None:
-        """For the end of a test that went wrong: no questions asked."""
-        everything = self.everything()
+        """Kills all processes at once."""
+        everything = self.process_ids()
         processes.signal_all(everything, signal.SIGKILL)
         if self.process:
             self.process.wait(10)
             self.process = None
 
     def remove(self) -> None:
-        """Stops it if it runs, checks that no process is left, and deletes its data."""
-        left: set[int] = set()
+        """Stops the stack if it runs, checks that no process is left, and deletes its data."""
+        remaining: set[int] = set()
         try:
             if self.process:
-                self.resume_everything()
+                self.resume_all()
                 self.stop()
-            left = processes.working_below(self.data)
+            remaining = processes.pids_in_folder(self.data)
         finally:
             self.kill()
             shutil.rmtree(self.folder, ignore_errors=True)
-        assert not left, f"processes {left} were left behind"
+        assert not remaining, f"processes {remaining} were left behind"
 
-    def resume_everything(self) -> None:
-        processes.signal_all(self.everything(), signal.SIGCONT)
+    def resume_all(self) -> None:
+        processes.signal_all(self.process_ids(), signal.SIGCONT)
 
-    # its sides
+    # Access
 
     def key(self, name: str) -> str | None:
         return self.facts.get("api_keys", {}).get(name)
@@ -128,16 +128,16 @@ class Stack:
     def api(self, gateway: int = 0, key: str = "admin") -> Api:
         return Api(self.facts["gateways"][gateway]["http"], self.key(key))
 
-    def sql(self, **more: object) -> psycopg2.extensions.connection:
-        """A superuser's connection that skips the gateway; each statement its own transaction."""
+    def sql(self, **parameters: object) -> psycopg2.extensions.connection:
+        """Opens a superuser's connection to PostgreSQL in autocommit mode."""
         postgres = self.facts["postgres"]
         connection = psycopg2.connect(host=postgres["host"], port=postgres["port"], user=postgres["superuser"],
-                                      **{"dbname": postgres["database"], **more})
+                                      **{"dbname": postgres["database"], **parameters})
         connection.autocommit = True
         return connection
 
-    def query(self, statement: str, arguments: tuple[object, ...] = (), **more: object) -> list[tuple[Any, ...]]:
-        connection = self.sql(**more)
+    def query(self, statement: str, arguments: tuple[object, ...] = (), **parameters: object) -> list[tuple[Any, ...]]:
+        connection = self.sql(**parameters)
         try:
             with connection.cursor() as cursor:
                 cursor.execute(statement, arguments or None)
@@ -157,13 +157,13 @@ class Stack:
         return [node["pid"] for node in self.read()["redis"]]
 
     def postgres_pids(self) -> set[int]:
-        """The postmaster and every process of its own."""
+        """Returns the ids of the postmaster and its processes."""
         postmaster = self.read()["postgres"]["pid"]
         return {postmaster} | processes.descendants(postmaster)
 
     @contextmanager
     def frozen(self, pids: list[int] | set[int]) -> Iterator[None]:
-        """SIGSTOP for as long as the block lasts: alive, connected, and silent."""
+        """Suspends the processes (SIGSTOP) while the block lasts, so that their connections stay open without answers."""
         processes.signal_all(pids, signal.SIGSTOP)
         try:
             yield
@@ -171,14 +171,14 @@ class Stack:
             processes.signal_all(pids, signal.SIGCONT)
 
     def kill_node(self, index: int) -> int:
-        """kill -9; gives the id of the process that was."""
+        """Kills a node with SIGKILL and returns the id of its process."""
         pid = self.node_pids()[index]
         os.kill(pid, signal.SIGKILL)
         return pid
 
 
 def keys_of(nodes: list[redis.Redis], pattern: str) -> list[tuple[int, str]]:
-    """(node, key) of every key that matches, over all nodes."""
+    """Returns (index of the node, key) of every key that matches."""
     return [(index, key) for index, node in enumerate(nodes) for key in node.scan_iter(match=pattern, count=1000)]
 
 
@@ -188,11 +188,11 @@ def lease_keys(nodes: list[redis.Redis], resource: str) -> list[tuple[int, str]]
 
 @contextmanager
 def running(*arguments: str) -> Iterator[Stack]:
-    """A stack of the test's own."""
+    """Runs a stack while the block lasts."""
     stack = Stack(*arguments)
     try:
         stack.start()
-        stack.wait_until_whole()
+        stack.wait_until_all_vote()
         yield stack
     finally:
         stack.remove()

@@ -1,7 +1,7 @@
-"""A gate between a gateway and each Redis node, or PostgreSQL: bytes pass, wait, get lost or are cut off, as a bad network does it.
+"""A TCP proxy that injects network faults between a gateway and each Redis node, or PostgreSQL: delay, stall, loss and reset.
 
-A gate keeps one connection upstream for each connection that came, and the two die together: to the gateway it is the
-network, not a proxy that remembers anything. All gates of a set live in one thread with a loop of its own.
+A gate opens one connection upstream for each connection that it accepts, and closes both together, so that the gateway sees a
+network and not a proxy with buffers of its own. All gates of a set run in one thread with its own event loop.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ RESET_AT_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: close sends RST
 
 
 @dataclass
-class Way:
-    """What happens to the bytes of one direction. May be changed at any time; counts for bytes that have not left yet."""
+class Direction:
+    """The faults of one direction. They may be changed at any time, and apply to bytes that have not been sent on yet."""
 
-    delay: float = 0.0  # seconds, from a byte's arrival on; later bytes don't wait for earlier ones twice
-    hold: bool = False  # bytes wait until it is false again: packets lost and sent again
-    swallow: bool = False  # bytes are gone for good, and with them the connection, at the latest when the gate heals
-    slices: bool = False  # one byte at a time
-    cut_after: Callable[[], int] | None = None  # how many more bytes a connection may carry, asked once a connection
-    passed: int = 0  # bytes, ever
+    delay: float = 0.0  # seconds from the arrival of a byte; the delays of consecutive bytes overlap
+    stalled: bool = False  # bytes wait until it is false again, as when packets are lost and sent again
+    discard: bool = False  # bytes are lost; clear_faults resets a connection that lost some
+    single_bytes: bool = False  # bytes are sent on one by one
+    cut_after: Callable[[], int] | None = None  # returns how many more bytes a connection forwards before it is reset; called once for each connection
+    passed: int = 0  # bytes forwarded since the start
 
-    def heal(self) -> None:
-        self.delay, self.hold, self.swallow, self.slices, self.cut_after = 0.0, False, False, False, None
+    def clear_faults(self) -> None:
+        self.delay, self.stalled, self.discard, self.single_bytes, self.cut_after = 0.0, False, False, False, None
 
 
 class Link:
-    """One connection and its twin upstream."""
+    """One accepted connection and its connection upstream."""
 
-    def __init__(self, gate: "Gate", below: asyncio.StreamWriter) -> None:
-        self.gate, self.below = gate, below
-        self.above: asyncio.StreamWriter | None = None
+    def __init__(self, gate: "Gate", client: asyncio.StreamWriter) -> None:
+        self.gate, self.client = gate, client
+        self.upstream: asyncio.StreamWriter | None = None
         self.has_lost_bytes = False
         self.ended = False
 
@@ -49,7 +49,7 @@ class Link:
             return
         self.ended = True
         self.gate.links.discard(self)
-        for side in (self.below, self.above):
+        for side in (self.client, self.upstream):
             if side is None:
                 continue
             if reset:
@@ -59,10 +59,10 @@ class Link:
             else:
                 side.close()
 
-    async def carry(self, way: Way, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        """Reads all the time, so that a delay is one of the line and not of its width."""
+    async def forward(self, direction: Direction, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        """Forwards until the source ends. Reads without waiting for the writer, so that a delay does not limit the throughput."""
         waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        writing = asyncio.ensure_future(self._let_through(way, waiting, sink))
+        writing = asyncio.ensure_future(self._deliver(direction, waiting, sink))
         try:
             while data := await source.read(CHUNK):
                 waiting.put_nowait((self.gate.loop.time(), data))
@@ -71,79 +71,79 @@ class Link:
         waiting.put_nowait((self.gate.loop.time(), b""))
         await writing
 
-    async def _let_through(self, way: Way, waiting: "asyncio.Queue[tuple[float, bytes]]", sink: asyncio.StreamWriter) -> None:
+    async def _deliver(self, direction: Direction, waiting: "asyncio.Queue[tuple[float, bytes]]", sink: asyncio.StreamWriter) -> None:
         budget, rule = 0, None
         while not self.ended:
             arrived, data = await waiting.get()
-            while not self.ended and (way.hold or self.gate.loop.time() < arrived + way.delay):
-                await asyncio.sleep(0.005 if way.hold else max(0.0, min(0.005, arrived + way.delay - self.gate.loop.time())))
+            while not self.ended and (direction.stalled or self.gate.loop.time() < arrived + direction.delay):
+                await asyncio.sleep(0.005 if direction.stalled else max(0.0, min(0.005, arrived + direction.delay - self.gate.loop.time())))
             if self.ended:
                 return
             if not data:
                 return self.end(reset=False)
-            if way.swallow:
+            if direction.discard:
                 self.has_lost_bytes = True
                 continue
             cut = False
-            if way.cut_after is not None:
-                if way.cut_after is not rule:
-                    rule, budget = way.cut_after, way.cut_after()
+            if direction.cut_after is not None:
+                if direction.cut_after is not rule:
+                    rule, budget = direction.cut_after, direction.cut_after()
                 cut, data = len(data) > budget, data[:budget]
                 budget -= len(data)
             try:
-                for start in range(len(data)) if way.slices else range(1 if data else 0):
-                    sink.write(data[start:start + 1] if way.slices else data)
+                for start in range(len(data)) if direction.single_bytes else range(1 if data else 0):
+                    sink.write(data[start:start + 1] if direction.single_bytes else data)
                     await sink.drain()
-                    if way.slices:
+                    if direction.single_bytes:
                         await asyncio.sleep(0)
             except OSError:
                 return self.end(reset=True)
-            way.passed += len(data)
+            direction.passed += len(data)
             if cut:
-                await asyncio.sleep(0.001)  # what was let through is to arrive: RST would overtake it
+                await asyncio.sleep(0.001)  # RST would overtake the bytes that were forwarded
                 self.gate.cuts += 1
                 return self.end(reset=True)
 
 
 class Gate:
-    """Stands before one port, or one socket's path. `requests` go up to the node, `replies` come down."""
+    """A proxy before one port, or one socket's path. `requests` go to the server, `replies` come back from it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, upstream: int | str, tls: ssl.SSLContext | None = None) -> None:
         self.loop, self.upstream, self.tls = loop, upstream, tls
-        self.requests, self.replies = Way(), Way()
+        self.requests, self.replies = Direction(), Direction()
         self.links: set[Link] = set()
         self.accepted = self.cuts = 0
         self.port = 0
         self.server: asyncio.Server | None = None
 
-    # called in any thread
+    # Called in any thread
 
     def in_loop(self, work: Awaitable[None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self.loop).result(10)  # type: ignore[arg-type]
 
     def cut(self) -> None:
-        """RST on every connection, now."""
+        """Resets every connection (RST)."""
         self.in_loop(self._cut(lambda link: True))
 
     def refuse(self) -> None:
-        """Stops accepting; connections that stand go on."""
+        """Stops accepting; open connections continue."""
         self.in_loop(self._refuse())
 
     def accept(self) -> None:
         self.in_loop(self._listen())
 
     def black_hole(self) -> None:
-        """Accepts, and nothing gets through in either direction, on old connections and new ones."""
-        self.requests.swallow = self.replies.swallow = True
+        """Accepts connections, but discards the bytes of both directions, on old connections and new ones."""
+        self.requests.discard = self.replies.discard = True
 
-    def heal(self) -> None:
-        """All passes again. A connection that lost bytes can't go on: no TCP would deliver what follows a hole."""
-        self.requests.heal()
-        self.replies.heal()
+    def clear_faults(self) -> None:
+        """Forwards everything again. Resets connections that lost bytes: TCP never delivers what follows a gap."""
+        self.requests.clear_faults()
+        self.replies.clear_faults()
         self.in_loop(self._cut(lambda link: link.has_lost_bytes))
         self.accept()
 
-    # called in the loop
+    # Called in the event loop
 
     async def _listen(self) -> None:
         if self.server is None:
@@ -170,34 +170,34 @@ class Gate:
         self.links.add(link)
         self.accepted += 1
         try:
-            above, link.above = await self._connect()
+            upstream, link.upstream = await self._connect()
         except OSError:
             return link.end(reset=True)
-        if link.ended:  # cut while it was being made
-            return link.above.close()
-        await asyncio.gather(link.carry(self.requests, reader, link.above), link.carry(self.replies, above, writer))
+        if link.ended:  # reset while it was being opened
+            return link.upstream.close()
+        await asyncio.gather(link.forward(self.requests, reader, link.upstream), link.forward(self.replies, upstream, writer))
 
 
 class Gates:
-    """One gate a port or path, in the order given. With `tls` they end it, as a proxy does."""
+    """One gate for each port or path, in the order given. With `tls` the gates terminate TLS."""
 
     def __init__(self, upstream: Sequence[int | str], tls: ssl.SSLContext | None = None) -> None:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        self.all = [Gate(self.loop, port, tls) for port in upstream]
-        for gate in self.all:
+        self.members = [Gate(self.loop, port, tls) for port in upstream]
+        for gate in self.members:
             gate.accept()
 
     def __getitem__(self, which: slice) -> list[Gate]:
-        return self.all[which]
+        return self.members[which]
 
-    def heal(self) -> None:
-        for gate in self.all:
-            gate.heal()
+    def clear_faults(self) -> None:
+        for gate in self.members:
+            gate.clear_faults()
 
     def close(self) -> None:
-        for gate in self.all:
+        for gate in self.members:
             gate.refuse()
             gate.cut()
         asyncio.run_coroutine_threadsafe(self._end_tasks(), self.loop).result(10)
@@ -213,15 +213,15 @@ class Gates:
 
 
 @contextmanager
-def gates_before(upstream: Sequence[int | str], tls: ssl.SSLContext | None = None) -> Iterator[Gates]:
-    made = Gates(upstream, tls)
+def open_gates(upstream: Sequence[int | str], tls: ssl.SSLContext | None = None) -> Iterator[Gates]:
+    gates = Gates(upstream, tls)
     try:
-        yield made
+        yield gates
     finally:
-        made.close()
+        gates.close()
 
 
-def between(least: int, most: int, seed: int) -> Callable[[], int]:
-    """A rule for `cut_after`: the same lengths in every run, in order of asking."""
+def random_limits(least: int, most: int, seed: int) -> Callable[[], int]:
+    """A function for `cut_after` that returns random lengths, the same in every run."""
     numbers = random.Random(seed)
     return lambda: numbers.randint(least, most)

@@ -1,4 +1,4 @@
-"""HTTP without a library: for what a well-behaved client never sends, and for bytes that come in odd pieces."""
+"""HTTP over a plain socket: for requests that no HTTP library sends, and for bytes that arrive in pieces."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ class Wire:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def _more(self) -> bool:
+    def read_more(self) -> bool:
         try:
-            got = self.socket.recv(65536)
+            chunk = self.socket.recv(65536)
         except ConnectionResetError:
-            got = b""
-        self.buffer += got
-        return bool(got)
+            chunk = b""
+        self.buffer += chunk
+        return bool(chunk)
 
-    def _until(self, mark: bytes) -> bytes:
-        while mark not in self.buffer:
-            assert self._more(), f"closed after {self.buffer[:500]!r}"
-        head, self.buffer = self.buffer.split(mark, 1)
+    def _read_until(self, delimiter: bytes) -> bytes:
+        while delimiter not in self.buffer:
+            assert self.read_more(), f"closed after {self.buffer[:500]!r}"
+        head, self.buffer = self.buffer.split(delimiter, 1)
         return head
 
     def receive(self, has_body: bool = True) -> RawAnswer:
-        """The next answer; its length must be told by Content-Length."""
-        lines = self._until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        """Reads the next answer, whose length must be given by Content-Length."""
+        lines = self._read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
         status = int(lines[0].split()[1])
         length = int(headers.get("content-length", 0)) if has_body and status != 204 else 0
         while len(self.buffer) < length:
-            assert self._more(), "closed in the middle of a body"
+            assert self.read_more(), "closed in the middle of a body"
         body, self.buffer = self.buffer[:length], self.buffer[length:]
         return RawAnswer(status, headers, body)
 
     def is_closed(self) -> bool:
-        """Waits until the other side closes; false when it sends something instead, or nothing in time."""
+        """Waits until the gateway closes the connection. Returns False if it sends something, or nothing in time."""
         try:
-            return not self.buffer and not self._more()
+            return not self.buffer and not self.read_more()
         except TimeoutError:
             return False
 

@@ -1,4 +1,4 @@
-"""The documents agree with the tree: links and anchors exist, and rules, tests, alerts, problems and SQLSTATEs that they share with the code have one list."""
+"""The documents agree with the tree: links and anchors exist, and documents and code list the same rules, tests, alerts, problems and SQLSTATEs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 
 
 def tracked() -> list[Path]:
-    """Files that are or could be committed; a copy without git has them all."""
+    """Returns the files that are or could be committed; in a copy without git, all files."""
     try:
         listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"], capture_output=True, text=True, check=True)
         names = listed.stdout.splitlines()
@@ -38,7 +38,7 @@ def read(name: str) -> str:
 
 
 def anchor_of(heading: str) -> str:
-    """As GitHub and most renderers make it."""
+    """Returns the anchor that GitHub and most renderers derive from a heading."""
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "")
     return re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
 
@@ -64,7 +64,7 @@ def links_in(text: str) -> list[str]:
 
 
 def fault_of(link: str, document: Path) -> str | None:
-    """What is wrong with a link in this document; None if it leads somewhere or leaves the tree by a URL."""
+    """Returns what is wrong with a link in this document; None if its target exists or is a URL."""
     if re.match(r"(https?|mailto):", link):
         return None
     target, _, anchor = link.partition("#")
@@ -92,7 +92,7 @@ def test_link_check_finds_missing_files_and_headings() -> None:
 
 
 def sections(text: str) -> dict[str, str]:
-    """The text under each heading of level 2 and 3, up to the next one."""
+    """Returns the text under each heading of level 2 and 3, up to the next heading."""
     parts = re.split(r"^#{2,3} +(.*)$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2]))
 
@@ -104,7 +104,7 @@ def is_rule(name: str, rules: dict[str, str]) -> bool:
     return number[1] in rules and (not number[2] or f"({number[2]})" in rules[number[1]])
 
 
-def test_rules_that_are_cited_exist_in_the_protocol() -> None:
+def test_cited_rules_exist_in_the_protocol() -> None:
     rules = sections(read("docs/protocol.md"))
     assert is_rule("R8b", rules) and is_rule("UPGRADE", rules) and not any(is_rule(name, rules) for name in ["R11", "R8z", "R1b", "DOWNGRADE"])
     found = []
@@ -113,20 +113,20 @@ def test_rules_that_are_cited_exist_in_the_protocol() -> None:
             continue
         text = path.read_text()
         cited = set(re.findall(r"\bR\d+[a-z]?\b", text))
-        for names in re.findall(r"(?i:protocol)\.md[,)]? ((?:[A-Z][A-Z-]{2,}[ ,]*)+)", text):
+        for names in re.findall(r"(?i:protocol)\.md[,)]? ((?:[A-Z][A-Z-]+[ ,]*)+)", text):
             cited |= {name.strip() for name in names.split(",") if name.strip()}
         found += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(cited) if not is_rule(name, rules)]
     assert not found
 
 
 def cited_headings(text: str) -> list[tuple[str, str]]:
-    """(document, anchor) of each `NAME.md, "Heading"` and `NAME.md#anchor`; an empty anchor where a document is cited alone."""
+    """Returns (document, anchor) of each `NAME.md, "Heading"` and `NAME.md#anchor`; the anchor is empty where only a document is cited."""
     cited = [(document, anchor_of(heading)) for document, heading in re.findall(r'([\w./-]+\.md)[,:]? "([^"\n]+)"', text)]
     return cited + [(document, anchor) for document, anchor in re.findall(r"([\w./-]+\.md)(?:#([\w-]+))?", text)]
 
 
 def cited_document(name: str, source: Path) -> Path | None:
-    """Named from the root, or from a folder above the file that cites it."""
+    """Finds a document by its path from the root, or from a folder above the file that cites it."""
     return next((folder / name for folder in [*source.parents][:-len(ROOT.parents)] if folder / name in FILES), None)
 
 
@@ -136,7 +136,7 @@ def test_documents_and_headings_cited_in_code_exist() -> None:
     assert cited_document("docs/guard.md", ROOT / "sql/install.sql") and not cited_document("docs/none.md", ROOT / "sql/install.sql")
     found = []
     for path in FILES:
-        # Tests of documents make documents of their own.
+        # Tests of documents create documents of their own.
         if path.suffix not in TEXTS - {".md"} or "document" in path.name:
             continue
         for name, anchor in cited_headings(path.read_text()):
@@ -150,7 +150,7 @@ def test_documents_and_headings_cited_in_code_exist() -> None:
 
 
 def names_of_tests() -> set[str]:
-    """Functions of pytest, `suite.name` of googletest, the cases of tests/sql, the scenarios and the files of the tests."""
+    """Returns the functions of pytest, `suite.name` of googletest, the cases of tests/sql, the scenarios and the files of the tests."""
     names = {str(path.relative_to(ROOT)) for path in FILES if ROOT / "tests" in path.parents}
     names |= {path.stem for path in FILES if path.parent == ROOT / "tests/sql" and path.suffix == ".sql"}
     names |= {path.stem for path in FILES if path.parent == ROOT / "tests/scenarios" and path.suffix == ".txt"}
@@ -163,15 +163,15 @@ def names_of_tests() -> set[str]:
 
 
 @pytest.mark.parametrize("document", ["docs/guarantees.md", "docs/protocol-tests.md"])
-def test_tests_that_documents_name_exist(document: str) -> None:
+def test_tests_named_in_documents_exist(document: str) -> None:
     rows = [line.rsplit(" | ", 1)[1] for line in read(document).splitlines() if re.match(r"\| .* \| .*`", line)]
     cited = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
-    there = names_of_tests()
+    tests = names_of_tests()
     assert len(cited) > 50
-    assert not [name for name in cited if not any(re.fullmatch(".*".join(map(re.escape, re.split("[…*]", name))), test) for test in there)]
+    assert not [name for name in cited if not any(re.fullmatch(".*".join(map(re.escape, re.split("[…*]", name))), test) for test in tests)]
 
 
-def test_single_tests_that_contributing_runs_exist() -> None:
+def test_tests_run_in_contributing_exist() -> None:
     table = sections(read("CONTRIBUTING.md"))["Test"]
     filters = re.findall(r"--gtest_filter='([^']+)'", table)
     assert len(filters) > 1 and not [each for each in filters if not any(fnmatchcase(name, each) for name in names_of_tests())]
@@ -198,7 +198,7 @@ def test_sqlstates_are_all_in_the_contract_of_the_guard() -> None:
 
 
 def test_events_of_the_history_are_all_in_the_http_contract() -> None:
-    known = re.search(r"create domain fencing\.event_word .*?\)\);", read("sql/schema/020_schema.sql"), re.DOTALL)
+    known = re.search(r"create domain fencing\.event_type .*?\)\);", read("sql/schema/020_schema.sql"), re.DOTALL)
     assert known
     events = set(re.findall(r"'([a-z]+_[a-z]+)'", known.group()))
     described = re.search(r"^- Events: .*?(?=^- )", read("docs/http-api.md"), re.MULTILINE | re.DOTALL)

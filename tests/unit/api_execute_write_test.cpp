@@ -35,10 +35,10 @@ write_outcome make_earlier() {
     return out;
 }
 
-/// What went wrong with a step.
+/// How a step fails.
 enum class fault { none, refused, unknown };
 
-/// Leases and a database on which one step fails. Keeps what was done, in order.
+/// Leases and a database of which one step fails. Logs the steps in order.
 class fake_ports final : public write_ports {
   public:
     explicit fake_ports(asio::io_context& io) : io_(io) {}
@@ -46,9 +46,9 @@ class fake_ports final : public write_ports {
     std::string failing{};  ///< The step.
     fault kind = fault::refused;
     std::optional<result<write_outcome>> earlier{};
-    bool entered = false;     ///< Another hold of a re-entrant lease.
-    bool last_hold = true;    ///< What prepare_seal says.
-    bool fast_answer = true;  ///< A sealed write is told before it is on disk.
+    bool reentrant = false;   ///< Whether acquire() returns another hold of a re-entrant lease.
+    bool last_hold = true;    ///< The answer of prepare_seal().
+    bool fast_answer = true;  ///< Whether a sealed write returns before it is on disk.
     release_report released{true, 0};
     std::function<void()> on_acquire{};
 
@@ -56,14 +56,14 @@ class fake_ports final : public write_ports {
     std::optional<write_request> written{};
 
     awaitable<result<found_outcome>> find_outcome(std::string, idempotency, time_point) override {
-        if (const auto why = fails("find")) co_return *why;
+        if (const auto error = fails("find")) co_return *error;
         found_outcome out;
         out.value = earlier;
         co_return out;
     }
     awaitable<result<pg::committed_write>> write(write_request request, time_point) override {
         written = request;
-        if (const auto why = fails("write")) co_return *why;
+        if (const auto error = fails("write")) co_return *error;
         pg::committed_write out;
         out.outcome.write_id = request.write_id;
         out.outcome.token = request.token;
@@ -77,12 +77,12 @@ class fake_ports final : public write_ports {
         }
         co_return out;
     }
-    result<void> check_room() override {
-        if (const auto why = fails("room")) return *why;
+    result<void> check_event_capacity() override {
+        if (const auto error = fails("event capacity")) return *error;
         return {};
     }
     awaitable<result<seal_decision>> prepare_seal(lockcore::lease_claims) override {
-        if (const auto why = fails("prepare seal")) co_return *why;
+        if (const auto error = fails("prepare seal")) co_return *error;
         seal_decision out;
         out.seal = last_hold;
         co_return out;
@@ -91,23 +91,23 @@ class fake_ports final : public write_ports {
         log.emplace_back("abandon seal");
     }
     awaitable<result<void>> seal_token(lockcore::lease_claims, actor, time_point) override {
-        if (const auto why = fails("seal")) co_return *why;
+        if (const auto error = fails("seal")) co_return *error;
         co_return result<void>();
     }
-    awaitable<void> give_back(lockcore::lease_claims, std::string) override {
-        log.emplace_back("give back");
+    awaitable<void> release_abandoned_lease(lockcore::lease_claims, std::string) override {
+        log.emplace_back("release abandoned lease");
         co_return;
     }
     awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request) override {
-        if (const auto why = fails("acquire")) co_return *why;
+        if (const auto error = fails("acquire")) co_return *error;
         if (on_acquire) on_acquire();
         lockcore::lease out;
         out.claims = make_claims();
-        out.entered = entered;
+        out.reentrant = reentrant;
         co_return out;
     }
     awaitable<result<void>> require_live(lockcore::lease_claims) override {
-        if (const auto why = fails("live")) co_return *why;
+        if (const auto error = fails("live")) co_return *error;
         co_return result<void>();
     }
     awaitable<release_report> release(lockcore::lease_claims, std::string) override {
@@ -115,7 +115,7 @@ class fake_ports final : public write_ports {
         co_return released;
     }
 
-    bool did(const std::string& step) const { return std::ranges::find(log, step) != log.end(); }
+    bool has_run(const std::string& step) const { return std::ranges::find(log, step) != log.end(); }
 
   private:
     std::optional<failure> fails(const std::string& step) {
@@ -142,11 +142,11 @@ class execute_write_test : public ::testing::Test {
         return std::move(got).value();
     }
 
-    void bring_lease() {
-        context.brought = make_claims();
+    void set_caller_lease() {
+        context.caller_claims = make_claims();
         context.call.lease_id = "lease";
     }
-    void ask_for_own_lease() { context.call.own_lease.emplace(); }
+    void set_own_lease() { context.call.own_lease.emplace(); }
     void add_key() { context.key = idempotency{"k", "f", std::chrono::milliseconds(5)}; }
 
     asio::io_context io;
@@ -156,8 +156,8 @@ class execute_write_test : public ::testing::Test {
 
 using steps = std::vector<std::string>;
 
-TEST_F(execute_write_test, lease_brought_only_written) {
-    bring_lease();
+TEST_F(execute_write_test, caller_lease_only_written) {
+    set_caller_lease();
     const auto report = run(ports);
     ASSERT_TRUE(report);
     EXPECT_FALSE(report->release);
@@ -166,13 +166,13 @@ TEST_F(execute_write_test, lease_brought_only_written) {
 }
 
 TEST_F(execute_write_test, bare_token_history_says_so) {
-    context.brought = make_claims();
+    context.caller_claims = make_claims();
     ASSERT_TRUE(run(ports));
     EXPECT_TRUE(ports.written->bare_token);
 }
 
-TEST_F(execute_write_test, then_release_sealed_and_released_behind_the_disk) {
-    bring_lease();
+TEST_F(execute_write_test, then_release_sealed_and_released_after_the_flush) {
+    set_caller_lease();
     context.call.then_release = true;
     const auto report = run(ports);
     ASSERT_TRUE(report);
@@ -180,49 +180,49 @@ TEST_F(execute_write_test, then_release_sealed_and_released_behind_the_disk) {
     EXPECT_EQ(ports.log, (steps{"prepare seal", "write", "disk", "release"}));
 }
 
-TEST_F(execute_write_test, then_release_each_step_fails_lease_stays) {
+TEST_F(execute_write_test, then_release_each_step_fails_lease_kept) {
     for (const auto* failing : {"live", "find", "prepare seal", "write", "disk"}) {
         for (const auto kind : {fault::refused, fault::unknown}) {
             fake_ports failed(io);
             failed.failing = failing;
             failed.kind = kind;
             context = {};
-            bring_lease();
+            set_caller_lease();
             add_key();
             context.call.then_release = context.call.require_live = true;
             const auto report = run(failed);
             ASSERT_FALSE(report) << failing;
             EXPECT_EQ(report.error().detail, failing);
-            EXPECT_FALSE(failed.did("release"));
+            EXPECT_FALSE(failed.has_run("release"));
             const bool begun = failing == std::string("write") || failing == std::string("disk");
-            EXPECT_EQ(failed.did("abandon seal"), begun && kind == fault::refused) << failing;
+            EXPECT_EQ(failed.has_run("abandon seal"), begun && kind == fault::refused) << failing;
             EXPECT_EQ(report.error().facts.contains("write_id"), begun) << failing;
         }
     }
 }
 
-TEST_F(execute_write_test, other_holds_left_sealed_behind_the_last) {
-    bring_lease();
+TEST_F(execute_write_test, other_holds_left_sealed_after_the_last) {
+    set_caller_lease();
     context.call.then_release = true;
     ports.last_hold = false;
     auto report = run(ports);
     ASSERT_TRUE(report);
     EXPECT_EQ(ports.log, (steps{"prepare seal", "write", "disk", "release", "seal"}));
-    EXPECT_TRUE(report->outcome.sealed) << "the others were given back meanwhile";
+    EXPECT_TRUE(report->outcome.sealed) << "the others were released meanwhile";
     fake_ports held(io);
     held.last_hold = false;
     held.released = {false, 2};
     context = {};
-    bring_lease();
+    set_caller_lease();
     context.call.then_release = true;
     report = run(held);
-    EXPECT_FALSE(held.did("seal") || report->outcome.sealed);
+    EXPECT_FALSE(held.has_run("seal") || report->outcome.sealed);
     EXPECT_EQ(report->release->holds_left, 2U);
     fake_ports refused(io);
     refused.last_hold = false;
     refused.failing = "seal";
     context = {};
-    bring_lease();
+    set_caller_lease();
     context.call.then_release = true;
     report = run(refused);
     ASSERT_TRUE(report) << "the write was done";
@@ -232,7 +232,7 @@ TEST_F(execute_write_test, other_holds_left_sealed_behind_the_last) {
 TEST_F(execute_write_test, key_known_nothing_written) {
     add_key();
     ports.earlier = make_earlier();
-    ask_for_own_lease();
+    set_own_lease();
     auto report = run(ports);
     ASSERT_TRUE(report);
     EXPECT_EQ(report->outcome.write_id, "0");
@@ -242,13 +242,13 @@ TEST_F(execute_write_test, key_known_nothing_written) {
     refused.earlier = make_failure(errc::constraint_violation, "kept");
     context = {};
     add_key();
-    ask_for_own_lease();
+    set_own_lease();
     EXPECT_EQ(run(refused).error().detail, "kept");
     EXPECT_EQ(refused.log, steps{"find"});
 }
 
-TEST_F(execute_write_test, key_known_lease_brought_still_released) {
-    bring_lease();
+TEST_F(execute_write_test, key_known_caller_lease_still_released) {
+    set_caller_lease();
     add_key();
     context.call.then_release = context.call.require_live = true;
     ports.earlier = make_earlier();
@@ -259,8 +259,8 @@ TEST_F(execute_write_test, key_known_lease_brought_still_released) {
     EXPECT_EQ(ports.log, (steps{"find", "release"}));
 }
 
-TEST_F(execute_write_test, key_known_of_another_lease_own_token_sealed_behind_the_release) {
-    bring_lease();
+TEST_F(execute_write_test, key_known_of_another_lease_token_sealed_after_release) {
+    set_caller_lease();
     add_key();
     context.call.then_release = context.call.require_live = true;
     ports.earlier = make_earlier();
@@ -272,45 +272,45 @@ TEST_F(execute_write_test, key_known_of_another_lease_own_token_sealed_behind_th
     EXPECT_EQ(ports.log, (steps{"find", "release", "seal"}));
 }
 
-TEST_F(execute_write_test, own_lease_released_before_the_disk) {
-    ask_for_own_lease();
+TEST_F(execute_write_test, own_lease_released_before_the_flush) {
+    set_own_lease();
     const auto report = run(ports);
     ASSERT_TRUE(report);
     EXPECT_TRUE(report->own_lease && report->outcome.sealed && report->release->released);
-    EXPECT_EQ(ports.log, (steps{"room", "acquire", "write", "disk", "release"}));
+    EXPECT_EQ(ports.log, (steps{"event capacity", "acquire", "write", "disk", "release"}));
     EXPECT_TRUE(ports.written->seal);
 }
 
 TEST_F(execute_write_test, own_lease_each_step_fails_released_unless_unknown) {
-    for (const auto* failing : {"find", "room", "acquire", "prepare seal", "write", "disk"}) {
+    for (const auto* failing : {"find", "event capacity", "acquire", "prepare seal", "write", "disk"}) {
         for (const auto kind : {fault::refused, fault::unknown}) {
             fake_ports failed(io);
             failed.failing = failing;
             failed.kind = kind;
-            failed.entered = true;
+            failed.reentrant = true;
             context = {};
             add_key();
-            ask_for_own_lease();
+            set_own_lease();
             const auto report = run(failed);
             ASSERT_FALSE(report) << failing;
             EXPECT_EQ(report.error().detail, failing);
             const std::string step = failing;
-            EXPECT_EQ(failed.did("give back"), step == "prepare seal") << step;
-            const bool told_before = step == "disk";
-            EXPECT_EQ(failed.did("release"), told_before || (step == "write" && kind == fault::refused)) << step;
-            EXPECT_EQ(failed.did("write"), step == "write" || step == "disk") << step;
+            EXPECT_EQ(failed.has_run("release abandoned lease"), step == "prepare seal") << step;
+            const bool lease_released = step == "disk";
+            EXPECT_EQ(failed.has_run("release"), lease_released || (step == "write" && kind == fault::refused)) << step;
+            EXPECT_EQ(failed.has_run("write"), step == "write" || step == "disk") << step;
         }
     }
 }
 
-/// As the server awaits its handlers.
+/// Awaits execute_write with cancellation that does not throw, as the server does for handlers.
 awaitable<result<write_report>> execute_without_throwing(write_ports& ports, write_context context) {
     co_await asio::this_coro::throw_if_cancelled(false);
     co_return co_await execute_write(ports, std::move(context));
 }
 
-TEST_F(execute_write_test, own_lease_caller_gone_given_back_unused) {
-    ask_for_own_lease();
+TEST_F(execute_write_test, own_lease_caller_hangs_up_released_unused) {
+    set_own_lease();
     asio::cancellation_signal signal;
     std::optional<result<write_report>> got;
     asio::co_spawn(io, execute_without_throwing(ports, context),
@@ -322,8 +322,8 @@ TEST_F(execute_write_test, own_lease_caller_gone_given_back_unused) {
     io.run();
     ASSERT_TRUE(got);
     EXPECT_FALSE(*got);
-    EXPECT_TRUE(ports.did("give back"));
-    EXPECT_FALSE(ports.did("write"));
+    EXPECT_TRUE(ports.has_run("release abandoned lease"));
+    EXPECT_FALSE(ports.has_run("write"));
 }
 
 }  // namespace

@@ -8,23 +8,23 @@ using namespace fencegate;
 namespace {
 
 std::vector<history_item> items(std::size_t count, const std::string& event = "lease_granted") {
-    history_item one;
-    one.event = event;
-    return std::vector<history_item>(count, one);
+    history_item item;
+    item.event = event;
+    return std::vector<history_item>(count, item);
 }
 
 const std::string stream = "019ba000-0000-7000-8000-000000000001";
 
-audit_config config_of(std::size_t most, on_full policy) {
+audit_config config_of(std::size_t buffer_max, on_full policy) {
     audit_config cfg;
-    cfg.buffer_max = most;
+    cfg.buffer_max = buffer_max;
     cfg.when_full = policy;
     return cfg;
 }
 
 }  // namespace
 
-TEST(event_buffer, refusing_when_seven_eighths_are_taken_then_it_is_full_and_still_takes_the_rest) {
+TEST(event_buffer, refuse_full_at_seven_eighths_takes_the_rest) {
     audit::event_buffer buffer(config_of(1'000, on_full::refuse), stream);
     EXPECT_TRUE(buffer.add(items(874)));
     EXPECT_FALSE(buffer.full());
@@ -34,7 +34,7 @@ TEST(event_buffer, refusing_when_seven_eighths_are_taken_then_it_is_full_and_sti
     EXPECT_EQ(buffer.dropped(), 0u);
 }
 
-TEST(event_buffer, any_when_there_is_no_room_then_the_new_rows_are_counted_as_lost) {
+TEST(event_buffer, full_buffer_counts_new_rows_as_lost) {
     for (const auto policy : {on_full::refuse, on_full::drop}) {
         audit::event_buffer buffer(config_of(1'000, policy), stream);
         EXPECT_TRUE(buffer.add(items(999)));
@@ -45,7 +45,7 @@ TEST(event_buffer, any_when_there_is_no_room_then_the_new_rows_are_counted_as_lo
     }
 }
 
-TEST(event_buffer, rows_when_taken_then_they_come_in_order_with_their_numbers) {
+TEST(event_buffer, rows_taken_in_order_with_numbers) {
     audit::event_buffer buffer(config_of(1'000, on_full::drop), stream);
     buffer.add(items(2, "a"));
     buffer.add(items(1, "b"));
@@ -61,36 +61,36 @@ TEST(event_buffer, rows_when_taken_then_they_come_in_order_with_their_numbers) {
     EXPECT_TRUE(buffer.take(500).items.empty());
 }
 
-TEST(event_buffer, rows_when_taken_then_they_take_up_room_until_written_or_lost) {
+TEST(event_buffer, taken_rows_count_until_written_or_lost) {
     audit::event_buffer buffer(config_of(1'000, on_full::refuse), stream);
     EXPECT_TRUE(buffer.add(items(1'000)));
     buffer.take(500);
     EXPECT_EQ(buffer.size(), 1'000u);
     EXPECT_TRUE(buffer.full());
     EXPECT_FALSE(buffer.add(items(1)));
-    buffer.written(499);
-    buffer.lost(1);
+    buffer.mark_written(499);
+    buffer.mark_lost(1);
     EXPECT_EQ(buffer.size(), 500u);
     EXPECT_FALSE(buffer.full());
     EXPECT_EQ(buffer.dropped(), 2u);
     EXPECT_TRUE(buffer.add(items(500)));
 }
 
-TEST(event_buffer, rows_when_some_had_no_room_then_the_numbers_of_the_others_have_no_gap) {
+TEST(event_buffer, dropped_rows_leave_no_gap_in_numbers) {
     audit::event_buffer buffer(config_of(1'000, on_full::drop), stream);
     buffer.add(items(1'000));
     EXPECT_FALSE(buffer.add(items(1)));
-    buffer.written(buffer.take(1'000).items.size());
+    buffer.mark_written(buffer.take(1'000).items.size());
     buffer.add(items(1));
     EXPECT_EQ(buffer.take(1).first_sequence, 1'001u);
 }
 
-TEST(history_items, lease_event_when_it_covers_several_resources_then_there_is_a_row_for_each) {
+TEST(history_items, lease_event_has_row_per_resource) {
     lockcore::event e;
     e.kind = lockcore::event_kind::lease_granted;
     e.resources = {*lockcore::resource_name::parse("a/1"), *lockcore::resource_name::parse("b/2")};
     e.token = lockcore::fencing_token{34};
-    e.by.principal = "orders";
+    e.actor.principal = "orders";
     e.ttl = std::chrono::seconds(10);
     const auto rows = audit::history_items(e);
     ASSERT_EQ(rows.size(), 2u);
@@ -100,7 +100,7 @@ TEST(history_items, lease_event_when_it_covers_several_resources_then_there_is_a
     EXPECT_EQ(rows[1].detail, R"({"ttl_ms":10000})");
 }
 
-TEST(history_items, node_event_when_written_then_it_has_one_row_and_names_the_node) {
+TEST(history_items, node_event_has_one_row_with_node) {
     lockcore::event e;
     e.kind = lockcore::event_kind::node_quarantined;
     e.detail = "redis-2";

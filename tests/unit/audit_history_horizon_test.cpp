@@ -2,34 +2,34 @@
 
 #include <gtest/gtest.h>
 
-using fencegate::history_horizon;
+using namespace fencegate;
 
-TEST(history_horizon, nobody_writes_then_all_is_settled) {
+TEST(history_horizon, no_writers_all_settled) {
     audit::history_horizon horizon;
     EXPECT_FALSE(horizon.settled());
     EXPECT_EQ(horizon.advance({0, {}}), 0);
     EXPECT_EQ(horizon.advance({17, {}}), 17);
-    EXPECT_FALSE(horizon.behind());
+    EXPECT_FALSE(horizon.has_unsettled_ids());
 }
 
-TEST(history_horizon, a_writer_stays_then_nothing_behind_it_is_settled_however_many_come_and_go) {
+TEST(history_horizon, open_writer_stops_settling) {
     audit::history_horizon horizon;
     horizon.advance({10, {}});
     EXPECT_EQ(horizon.advance({12, {"3/7", "4/1"}}), 10);
     EXPECT_EQ(horizon.advance({15, {"3/7", "5/1"}}), 10);
     EXPECT_EQ(horizon.advance({19, {"3/7"}}), 10);
-    EXPECT_TRUE(horizon.behind());
+    EXPECT_TRUE(horizon.has_unsettled_ids());
     EXPECT_EQ(horizon.advance({21, {}}), 21);
 }
 
-TEST(history_horizon, writers_follow_one_another_then_what_was_noted_before_them_is_settled) {
+TEST(history_horizon, earlier_ids_settle_while_writers_change) {
     audit::history_horizon horizon;
     EXPECT_FALSE(horizon.advance({5, {"1/1"}}));
     EXPECT_EQ(horizon.advance({9, {"1/2"}}), 5);
     EXPECT_EQ(horizon.advance({12, {"1/3"}}), 9);
 }
 
-TEST(history_horizon, another_transaction_of_the_same_session_then_it_is_another_writer) {
+TEST(history_horizon, next_transaction_is_another_writer) {
     audit::history_horizon horizon;
     horizon.advance({5, {"1/1"}});
     EXPECT_EQ(horizon.advance({5, {"1/2"}}), 5);

@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(memory_budget, reservation_when_above_the_share_then_refused_for_that_owner_alone) {
+TEST(memory_budget, reservation_above_share_refused_for_that_owner_only) {
     memory_budget budget(100);
     EXPECT_TRUE(budget.try_reserve("a", 75));
     EXPECT_FALSE(budget.try_reserve("a", 1));
@@ -23,7 +23,7 @@ TEST(memory_budget, reservation_when_above_the_share_then_refused_for_that_owner
     EXPECT_FALSE(budget.fits("c", 76));
 }
 
-TEST(memory_budget, reserved_memory_when_it_goes_then_all_of_it_is_given_back) {
+TEST(memory_budget, reserved_memory_destroyed_all_bytes_released) {
     memory_budget budget(100);
     {
         reserved_memory held(budget, "a");
@@ -37,7 +37,7 @@ TEST(memory_budget, reserved_memory_when_it_goes_then_all_of_it_is_given_back) {
     EXPECT_TRUE(budget.fits("a", 75));
 }
 
-TEST(memory_budget, refusal_when_older_than_the_pause_of_callers_then_forgotten) {
+TEST(memory_budget, refusal_older_than_retry_interval_forgotten) {
     memory_budget budget(100);
     const auto now = std::chrono::steady_clock::now();
     EXPECT_FALSE(budget.latest_refusal(now));

@@ -1,6 +1,6 @@
-// The acquire machine: docs/protocol.md R1–R5, by scripts and by enumeration against a second, deliberately dumb
-// implementation.
-#include <proto/acquire.hpp>
+// The acquire machine (docs/protocol.md R1–R5), tested by scripts and by enumeration against a second, deliberately
+// simple implementation.
+#include <proto/acquire_machine.hpp>
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace lockcore {
 namespace {
 
-using verdict = acquire::verdict;
+using verdict = acquire_machine::verdict;
 
 constexpr node_index node(std::size_t n) {
     return static_cast<node_index>(n);
@@ -35,34 +35,34 @@ node_reply other(reply_status s) {
     return answer(s);
 }
 
-std::string nodes_of(const acquire::step& s) {
+std::string nodes_of(const acquire_machine::step& s) {
     std::string text;
     for (std::size_t n = 0; n < nodes_max; ++n) {
-        if (s.to[n]) text += static_cast<char>('0' + n);
+        if (s.targets[n]) text += static_cast<char>('0' + n);
     }
     return text;
 }
 
 TEST(acquire, asks_every_node_at_once_when_started) {
-    acquire a(5);
+    acquire_machine a(5);
     const auto s = a.start();
     EXPECT_EQ(nodes_of(s), "01234");
     EXPECT_EQ(s.kind, command_kind::acquire);
 }
 
-TEST(acquire, is_granted_after_one_round_when_a_majority_replies_the_same_counter) {
-    acquire a(5);
+TEST(acquire, majority_replies_same_counter_granted_after_one_round) {
+    acquire_machine a(5);
     a.start();
-    EXPECT_FALSE(a.acquire_answered(node(3), ok(8)).to.any());
-    EXPECT_FALSE(a.acquire_answered(node(0), ok(8)).to.any());
+    EXPECT_FALSE(a.acquire_answered(node(3), ok(8)).targets.any());
+    EXPECT_FALSE(a.acquire_answered(node(0), ok(8)).targets.any());
     EXPECT_EQ(a.outcome(), verdict::pending);
-    EXPECT_FALSE(a.acquire_answered(node(4), ok(8)).to.any());
+    EXPECT_FALSE(a.acquire_answered(node(4), ok(8)).targets.any());
     EXPECT_EQ(a.outcome(), verdict::granted);
     EXPECT_EQ(a.token(), fencing_token{8});
 }
 
-TEST(acquire, confirms_the_highest_counter_on_the_nodes_that_replied_less) {
-    acquire a(5);
+TEST(acquire, confirms_highest_counter_on_nodes_that_replied_less) {
+    acquire_machine a(5);
     a.start();
     a.acquire_answered(node(0), ok(1));
     a.acquire_answered(node(1), ok(2));
@@ -76,8 +76,8 @@ TEST(acquire, confirms_the_highest_counter_on_the_nodes_that_replied_less) {
     EXPECT_EQ(a.token(), fencing_token{2});
 }
 
-TEST(acquire, counts_a_late_reply_of_exactly_the_token_as_a_stamp) {
-    acquire a(5);
+TEST(acquire, late_reply_of_exactly_the_token_is_a_stamp) {
+    acquire_machine a(5);
     a.start();
     a.acquire_answered(node(0), ok(1));
     a.acquire_answered(node(1), ok(2));
@@ -87,8 +87,8 @@ TEST(acquire, counts_a_late_reply_of_exactly_the_token_as_a_stamp) {
     EXPECT_EQ(a.stamps(), 3U);
 }
 
-TEST(acquire, brings_a_node_that_answers_after_the_grant_to_the_token_but_never_raises_it) {
-    acquire a(5);
+TEST(acquire, confirms_token_on_late_node_and_never_raises_it) {
+    acquire_machine a(5);
     a.start();
     for (std::size_t n = 0; n < 3; ++n)
         a.acquire_answered(node(n), ok(7));
@@ -99,12 +99,12 @@ TEST(acquire, brings_a_node_that_answers_after_the_grant_to_the_token_but_never_
     EXPECT_EQ(nodes_of(s), "3");
     a.confirm_answered(node(3), fencing_token{7}, ok(7));
     EXPECT_EQ(a.stamps(), 4U);
-    EXPECT_FALSE(a.acquire_answered(node(4), ok(9)).to.any());
+    EXPECT_FALSE(a.acquire_answered(node(4), ok(9)).targets.any());
     EXPECT_EQ(a.token(), fencing_token{7});
 }
 
-TEST(acquire, takes_a_late_reply_above_the_token_for_no_stamp) {
-    acquire a(5);
+TEST(acquire, late_reply_above_the_token_is_no_stamp) {
+    acquire_machine a(5);
     a.start();
     a.acquire_answered(node(0), ok(1));
     a.acquire_answered(node(1), ok(2));
@@ -117,8 +117,8 @@ TEST(acquire, takes_a_late_reply_above_the_token_for_no_stamp) {
     EXPECT_EQ(a.token(), fencing_token{2});
 }
 
-TEST(acquire, drops_all_stamps_and_confirms_everywhere_when_a_node_is_past_the_token) {
-    acquire a(3);
+TEST(acquire, node_above_the_token_drops_all_stamps_and_confirms_again) {
+    acquire_machine a(3);
     a.start();
     a.acquire_answered(node(0), ok(1));
     auto s = a.acquire_answered(node(1), ok(2));
@@ -134,8 +134,8 @@ TEST(acquire, drops_all_stamps_and_confirms_everywhere_when_a_node_is_past_the_t
     EXPECT_EQ(a.token(), fencing_token{5});
 }
 
-TEST(acquire, ignores_a_confirmation_of_a_token_that_was_raised_since) {
-    acquire a(5);
+TEST(acquire, ignores_confirmation_of_an_older_token) {
+    acquire_machine a(5);
     a.start();
     a.acquire_answered(node(0), ok(1));
     a.acquire_answered(node(1), ok(1));
@@ -146,8 +146,8 @@ TEST(acquire, ignores_a_confirmation_of_a_token_that_was_raised_since) {
     EXPECT_EQ(a.token(), fencing_token{6});
 }
 
-TEST(acquire, comes_up_to_the_nodes_ahead_when_the_others_no_longer_suffice) {
-    acquire a(3);
+TEST(acquire, raises_the_token_when_other_nodes_no_longer_suffice) {
+    acquire_machine a(3);
     a.start();
     a.acquire_answered(node(0), ok(1));
     a.acquire_answered(node(1), ok(2));
@@ -157,20 +157,20 @@ TEST(acquire, comes_up_to_the_nodes_ahead_when_the_others_no_longer_suffice) {
     EXPECT_EQ(nodes_of(s), "12");
 }
 
-TEST(acquire, gives_up_when_the_token_has_to_be_raised_again_and_again) {
-    acquire a(3);
+TEST(acquire, gives_up_when_the_token_is_raised_too_often) {
+    acquire_machine a(3);
     a.start();
     a.acquire_answered(node(0), ok(1));
     a.acquire_answered(node(1), ok(2));
     std::uint64_t t = 2;
-    for (unsigned i = 0; i <= acquire::raises_max && a.outcome() == verdict::pending; ++i, ++t) {
+    for (unsigned i = 0; i <= acquire_machine::raises_max && a.outcome() == verdict::pending; ++i, ++t) {
         a.confirm_answered(node(0), fencing_token{t}, stale(t + 1));
     }
     EXPECT_EQ(a.outcome(), verdict::no_quorum);
 }
 
-TEST(acquire, is_not_granted_by_a_node_that_has_lost_the_lease_before_it_was_confirmed) {
-    acquire a(3);
+TEST(acquire, lease_lost_before_confirmation_is_no_stamp) {
+    acquire_machine a(3);
     a.start();
     a.acquire_answered(node(0), ok(1));
     a.acquire_answered(node(1), ok(2));
@@ -180,8 +180,8 @@ TEST(acquire, is_not_granted_by_a_node_that_has_lost_the_lease_before_it_was_con
     EXPECT_EQ(a.outcome(), verdict::locked);
 }
 
-TEST(acquire, takes_an_answer_that_comes_after_its_timeout) {
-    acquire a(3);
+TEST(acquire, accepts_an_answer_after_its_timeout) {
+    acquire_machine a(3);
     a.start();
     a.acquire_answered(node(0), other(reply_status::timeout));
     a.acquire_answered(node(1), ok(4));
@@ -190,8 +190,8 @@ TEST(acquire, takes_an_answer_that_comes_after_its_timeout) {
     EXPECT_EQ(a.outcome(), verdict::granted);
 }
 
-TEST(acquire, undoes_on_every_node_that_may_have_taken_it_and_on_no_other) {
-    acquire a(5);
+TEST(acquire, undoes_on_every_node_that_may_have_it_and_on_no_other) {
+    acquire_machine a(5);
     a.start();
     a.acquire_answered(node(0), ok(1));
     a.acquire_answered(node(1), held());
@@ -200,8 +200,8 @@ TEST(acquire, undoes_on_every_node_that_may_have_taken_it_and_on_no_other) {
     EXPECT_EQ(a.undo_targets().to_ulong(), 0b10101UL) << "taken, unknown, and not answered yet";
 }
 
-TEST(acquire, tells_when_enough_nodes_will_be_free_when_it_is_locked) {
-    acquire a(5);
+TEST(acquire, locked_reports_when_enough_nodes_will_be_free) {
+    acquire_machine a(5);
     a.start();
     a.acquire_answered(node(0), ok(1));
     a.acquire_answered(node(1), held(milliseconds{900}));
@@ -211,16 +211,16 @@ TEST(acquire, tells_when_enough_nodes_will_be_free_when_it_is_locked) {
     EXPECT_EQ(a.remaining(), milliseconds{300}) << "one is free, two more are needed";
 }
 
-TEST(acquire, remembers_the_highest_counter_heard_also_of_the_holder) {
-    acquire a(3);
+TEST(acquire, keeps_the_highest_observed_counter_also_of_the_holder) {
+    acquire_machine a(3);
     a.start();
     a.acquire_answered(node(0), ok(5));
     a.acquire_answered(node(1), answer(reply_status::held, 12, milliseconds{10}));
-    EXPECT_EQ(a.highest_heard(), fencing_token{12});
+    EXPECT_EQ(a.highest_observed_token(), fencing_token{12});
 }
 
-// Five nodes, four answers each, in many orders: 1,024 tables against the plainest possible rule.
-TEST(acquire, agrees_with_a_dumb_twin_for_every_table_of_answers) {
+// Five nodes, four answers each, in many orders: 1,024 combinations against the simplest possible rule.
+TEST(acquire, agrees_with_simple_model_for_every_combination_of_answers) {
     enum said { agrees, behind, is_held, silent };
     std::mt19937 shuffle(1);
     for (unsigned table = 0; table < 1024; ++table) {
@@ -237,15 +237,15 @@ TEST(acquire, agrees_with_a_dumb_twin_for_every_table_of_answers) {
         for (int order = 0; order < 12; ++order) {
             std::array<std::size_t, 5> arrival{0, 1, 2, 3, 4};
             std::shuffle(arrival.begin(), arrival.end(), shuffle);
-            acquire a(5);
+            acquire_machine a(5);
             a.start();
             node_set asked;
-            const auto feed_confirms = [&](acquire::step s) {
-                while (s.to.any()) {
+            const auto feed_confirms = [&](acquire_machine::step s) {
+                while (s.targets.any()) {
                     ASSERT_EQ(s.kind, command_kind::confirm);
-                    acquire::step next;
+                    acquire_machine::step next;
                     for (std::size_t n = 0; n < 5; ++n) {
-                        if (s.to[n]) next = a.confirm_answered(node(n), s.token, ok(value_of(s.token)));
+                        if (s.targets[n]) next = a.confirm_answered(node(n), s.token, ok(value_of(s.token)));
                     }
                     s = next;
                 }
@@ -275,17 +275,17 @@ TEST(acquire, agrees_with_a_dumb_twin_for_every_table_of_answers) {
     }
 }
 
-// --- a holder that asks again, and leases that are handed over
+// --- re-entrant holders, and leases that are handed over
 
-/// A lease as a node keeps it: whose attempt, under which token.
+/// Returns a node's answer with the holder's own lease: its attempt and its token.
 node_reply own(char attempt, unsigned token, milliseconds left = milliseconds{500}) {
     node_reply r = answer(reply_status::own, 0, left);
     r.text = std::string(32, attempt) + ' ' + std::to_string(token) + " 0 1000 0 5 -\np\nme\n\n\n\n";
     return r;
 }
 
-TEST(acquire, tells_of_the_holders_own_lease_when_that_is_in_the_way) {
-    acquire a(3);
+TEST(acquire, locked_by_own_lease_reports_it) {
+    acquire_machine a(3);
     a.start();
     a.acquire_answered(node(0), own('a', 9, milliseconds{300}));
     EXPECT_EQ(a.outcome(), verdict::pending);
@@ -293,14 +293,14 @@ TEST(acquire, tells_of_the_holders_own_lease_when_that_is_in_the_way) {
     EXPECT_EQ(a.outcome(), verdict::locked);
     ASSERT_TRUE(a.own_lease());
     EXPECT_EQ(a.own_lease()->token, fencing_token{9});
-    EXPECT_EQ(a.own_lease()->by.owner, "me");
+    EXPECT_EQ(a.own_lease()->holder.owner, "me");
     EXPECT_EQ(a.remaining(), milliseconds{400}) << "until a majority is free";
-    EXPECT_EQ(a.highest_heard(), fencing_token{9});
+    EXPECT_EQ(a.highest_observed_token(), fencing_token{9});
     EXPECT_EQ(a.undo_targets(), node_set{0b010}) << "the node that has not answered";
 }
 
-TEST(acquire, tells_of_the_own_lease_that_most_nodes_have_when_there_are_several) {
-    acquire a(5);
+TEST(acquire, several_own_leases_reports_that_of_most_nodes) {
+    acquire_machine a(5);
     a.start();
     a.acquire_answered(node(0), own('b', 12));
     a.acquire_answered(node(1), own('a', 9));
@@ -311,8 +311,8 @@ TEST(acquire, tells_of_the_own_lease_that_most_nodes_have_when_there_are_several
     EXPECT_EQ(a.own_lease()->attempt.str(), std::string(32, 'a')) << "not what an attempt that failed left behind";
 }
 
-TEST(acquire, knows_of_no_own_lease_when_all_nodes_are_held_by_another) {
-    acquire a(3);
+TEST(acquire, all_nodes_held_by_another_no_own_lease) {
+    acquire_machine a(3);
     a.start();
     a.acquire_answered(node(0), held());
     a.acquire_answered(node(1), held());
@@ -320,9 +320,9 @@ TEST(acquire, knows_of_no_own_lease_when_all_nodes_are_held_by_another) {
     EXPECT_FALSE(a.own_lease());
 }
 
-// Its header: "nothing if it is another's". A remnant on one node is not what stands in the way on the three others.
-TEST(acquire, knows_of_no_own_lease_when_most_nodes_are_held_by_another) {
-    acquire a(5);
+// own_lease() is empty if another holder has the lease. A remnant on one node does not lock the three other nodes.
+TEST(acquire, most_nodes_held_by_another_no_own_lease) {
+    acquire_machine a(5);
     a.start();
     a.acquire_answered(node(0), own('a', 9));
     for (std::size_t n = 1; n < 4; ++n)
@@ -331,9 +331,9 @@ TEST(acquire, knows_of_no_own_lease_when_most_nodes_are_held_by_another) {
     EXPECT_FALSE(a.own_lease());
 }
 
-// One of two is the holder's, the other what a late answer above the token left on one node: the third node decides.
-TEST(acquire, waits_for_the_answer_that_decides_which_own_lease_stands) {
-    acquire a(3);
+// One of the two is the holder's lease, the other a remnant of a late answer above the token: the third node decides.
+TEST(acquire, waits_for_the_answer_that_decides_between_own_leases) {
+    acquire_machine a(3);
     a.start();
     a.acquire_answered(node(0), own('a', 12));
     a.acquire_answered(node(1), own('a', 9));
@@ -343,8 +343,8 @@ TEST(acquire, waits_for_the_answer_that_decides_which_own_lease_stands) {
     EXPECT_EQ(a.own_lease()->token, fencing_token{9});
 }
 
-TEST(acquire, takes_an_own_lease_that_it_cannot_read_for_one_in_the_way) {
-    acquire a(3);
+TEST(acquire, unreadable_own_lease_counts_as_held) {
+    acquire_machine a(3);
     a.start();
     a.acquire_answered(node(0), answer(reply_status::own));
     a.acquire_answered(node(1), answer(reply_status::own));
@@ -352,8 +352,8 @@ TEST(acquire, takes_an_own_lease_that_it_cannot_read_for_one_in_the_way) {
     EXPECT_FALSE(a.own_lease());
 }
 
-TEST(acquire, is_granted_although_a_minority_still_has_an_own_lease) {
-    acquire a(5);
+TEST(acquire, minority_with_own_lease_still_granted) {
+    acquire_machine a(5);
     a.start();
     a.acquire_answered(node(0), own('a', 9));
     a.acquire_answered(node(1), own('a', 9));
@@ -362,22 +362,22 @@ TEST(acquire, is_granted_although_a_minority_still_has_an_own_lease) {
     EXPECT_EQ(a.outcome(), verdict::granted);
 }
 
-TEST(acquire, is_locked_when_the_lease_to_be_handed_over_has_holds_left) {
-    acquire a(3);
+TEST(acquire, hand_over_of_a_lease_with_holds_left_is_locked) {
+    acquire_machine a(3);
     a.start();
     a.acquire_answered(node(0), ok(4));
-    a.acquire_answered(node(1), other(reply_status::kept));
-    a.acquire_answered(node(2), other(reply_status::kept));
+    a.acquire_answered(node(1), other(reply_status::other_holds));
+    a.acquire_answered(node(2), other(reply_status::other_holds));
     EXPECT_EQ(a.outcome(), verdict::locked);
     EXPECT_EQ(a.undo_targets(), node_set{0b001}) << "where it had missed the hold";
 }
 
-// Five nodes, each of: free, another's, the holder's own, kept: granted by three free ones and by nothing else.
-TEST(acquire, agrees_with_a_dumb_twin_for_every_table_of_own_and_kept_leases) {
+// Five nodes, each free, held by another, held by the same holder, or kept: only three free nodes grant.
+TEST(acquire, agrees_with_simple_model_for_own_and_kept_leases) {
     std::mt19937 shuffle(2);
     for (unsigned table = 0; table < 1024; ++table) {
         std::array<unsigned, 5> said{};
-        std::size_t free = 0, own_ones = 0;
+        std::size_t free = 0, own_count = 0;
         node_set taken;
         for (std::size_t n = 0; n < 5; ++n) {
             said[n] = table >> (2 * n) & 3;
@@ -385,38 +385,38 @@ TEST(acquire, agrees_with_a_dumb_twin_for_every_table_of_own_and_kept_leases) {
                 ++free;
                 taken.set(n);
             }
-            if (said[n] == 2) ++own_ones;
+            if (said[n] == 2) ++own_count;
         }
         for (int order = 0; order < 6; ++order) {
             std::array<std::size_t, 5> arrival{0, 1, 2, 3, 4};
             std::shuffle(arrival.begin(), arrival.end(), shuffle);
-            acquire a(5);
+            acquire_machine a(5);
             a.start();
             for (const std::size_t n : arrival) {
                 a.acquire_answered(node(n), said[n] == 0   ? ok(10)
                                             : said[n] == 1 ? held()
                                             : said[n] == 2 ? own('a', 9)
-                                                           : other(reply_status::kept));
+                                                           : other(reply_status::other_holds));
             }
             ASSERT_EQ(a.outcome(), free >= 3 ? verdict::granted : verdict::locked) << "table " << table;
-            ASSERT_EQ(a.own_lease().has_value(), own_ones >= 3) << "table " << table;
+            ASSERT_EQ(a.own_lease().has_value(), own_count >= 3) << "table " << table;
             ASSERT_EQ(a.undo_targets(), taken) << "table " << table;
         }
     }
 }
 
 // Three nodes, one of them down: ACQUIRE to n0 (1), to n1 (2), CONFIRM(2) to n0. Each of the three fails in every way.
-TEST(acquire, is_never_granted_when_any_step_of_its_happy_path_fails) {
+TEST(acquire, any_failed_step_is_never_granted) {
     for (unsigned step = 0; step < 3; ++step) {
         for (const reply_status failing :
              {reply_status::held, reply_status::lost, reply_status::stale, reply_status::overflow, reply_status::own,
-              reply_status::kept, reply_status::not_admitted, reply_status::unreachable, reply_status::timeout,
+              reply_status::other_holds, reply_status::not_admitted, reply_status::unreachable, reply_status::timeout,
               reply_status::broken, reply_status::error}) {
             if (step < 2 && (failing == reply_status::lost || failing == reply_status::stale)) continue;
             if (step == 2 && (failing == reply_status::held || failing == reply_status::own ||
-                              failing == reply_status::kept || failing == reply_status::overflow))
+                              failing == reply_status::other_holds || failing == reply_status::overflow))
                 continue;
-            acquire a(3);
+            acquire_machine a(3);
             a.start();
             a.acquire_answered(node(2), other(reply_status::unreachable));
             a.acquire_answered(node(0), step == 0 ? other(failing) : ok(1));

@@ -1,4 +1,4 @@
-// What the scripts answer, as text: every form that a script's head names, and what is none.
+// Parsing of the scripts' answers: every form that a script's header documents, and texts that are none.
 #include <proto/command.hpp>
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(parse_reply, reads_what_acquire_answers) {
     EXPECT_EQ(own.text, "abc 1 0 1\ntests\nme\n");
 
     const node_reply kept = parse_reply(kind::acquire, "7 b\na\n");
-    EXPECT_EQ(kept.status, status::kept);
+    EXPECT_EQ(kept.status, status::other_holds);
     EXPECT_EQ(kept.text, "b\na\n");
     EXPECT_EQ(parse_reply(kind::acquire, "E").status, status::error) << "no counter";
 }
@@ -82,14 +82,14 @@ TEST(parse_reply, reads_what_release_and_undo_answer) {
         const node_reply released = parse_reply(k, "0 4 b\na\n");
         EXPECT_EQ(released.status, status::ok);
         EXPECT_EQ(released.text, "b\na\n");
-        EXPECT_EQ(released.told, 4U);
+        EXPECT_EQ(released.notified_waiters, 4U);
         EXPECT_EQ(parse_reply(k, "2").status, status::lost);
     }
 }
 
 TEST(parse_reply, reads_what_close_answers) {
     EXPECT_EQ(parse_reply(kind::close, "0 a\n\na").text, "a\n\na");
-    EXPECT_EQ(parse_reply(kind::close, "7 a,b\n\n").status, status::kept);
+    EXPECT_EQ(parse_reply(kind::close, "7 a,b\n\n").status, status::other_holds);
     EXPECT_EQ(parse_reply(kind::close, "2").status, status::lost);
 }
 
@@ -102,14 +102,14 @@ TEST(parse_reply, reads_what_look_and_list_answer) {
     EXPECT_EQ(parse_reply(kind::list, "0 0 ").text, "0 ");
 }
 
-TEST(parse_reply, takes_what_is_no_answer_for_an_error_whatever_was_asked) {
+TEST(parse_reply, text_that_is_no_answer_is_an_error_for_every_command) {
     for (const kind k : all_kinds) {
         for (const char* text : {"", " ", "x", "OK", "-1", "8", "9 1", "255", "99999999999999999999", "+0", "UNINIT"})
             EXPECT_EQ(parse_reply(k, text).status, status::error) << static_cast<int>(k) << " '" << text << "'";
     }
 }
 
-TEST(parse_reply, takes_an_answer_that_lacks_its_numbers_for_an_error) {
+TEST(parse_reply, answer_without_its_numbers_is_an_error) {
     for (const auto& [k, text] : std::initializer_list<std::pair<kind, const char*>>{
              {kind::acquire, "0"},     {kind::acquire, "0 "},    {kind::acquire, "0 x"},   {kind::acquire, "0 5 x"},
              {kind::acquire, "1 100"}, {kind::acquire, "1 x 7"}, {kind::acquire, "6"},     {kind::acquire, "6 x"},
@@ -120,14 +120,14 @@ TEST(parse_reply, takes_an_answer_that_lacks_its_numbers_for_an_error) {
     }
 }
 
-TEST(parse_reply, takes_a_number_that_is_too_long_for_an_error) {
+TEST(parse_reply, number_that_is_too_long_is_an_error) {
     EXPECT_EQ(parse_reply(kind::acquire, "0 99999999999999999999").status, status::error);
     EXPECT_EQ(parse_reply(kind::confirm, "3 99999999999999999999").status, status::error);
     EXPECT_EQ(parse_reply(kind::inspect, "0 99999999999999999999 0 1 a\n\n").status, status::error);
 }
 
-// An answer is what a script writes, whole; half of something else must not pass for a token.
-TEST(parse_reply, takes_negative_counters_and_what_follows_an_answer_for_an_error) {
+// Only the complete text of a script is an answer; a part of another text must not be read as a token.
+TEST(parse_reply, negative_counter_or_trailing_text_is_an_error) {
     EXPECT_EQ(parse_reply(kind::acquire, "0 -5").status, status::error);
     EXPECT_EQ(parse_reply(kind::top_up, "0 5x").status, status::error);
     EXPECT_EQ(parse_reply(kind::confirm, "0x").status, status::error);

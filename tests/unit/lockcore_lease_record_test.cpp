@@ -1,4 +1,4 @@
-// A lease as it stands on a node, and what an idempotency key is there.
+// The text of a lease on a node, and of its idempotency keys.
 #include <proto/lease_record.hpp>
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@ namespace lockcore {
 namespace {
 
 using namespace std::chrono_literals;
-using match = idempotency_mark::match;
+using match = idempotency_digest::match;
 
 const std::string a_nonce = "0123456789abcdeffedcba9876543210";
 
@@ -19,17 +19,17 @@ lease_claims claims_on(std::vector<std::string> names) {
     c.token = fencing_token{4294967301};
     for (const std::string& n : names)
         c.resources.push_back(*resource_name::parse(n));
-    c.by = {"orders", "worker 7, \"night\" ü"};
+    c.holder = {"orders", "worker 7, \"night\" ü"};
     c.granted_at = wall_time{1'795'000'000'123ms};
     c.hold = hold_id::of_grant(c.attempt);
     return c;
 }
-/// As a node keeps it.
+/// Returns a lease in the form in which a node stores it.
 std::string on_a_node(const lease_claims& c, const lease_state& s) {
     return std::string(c.attempt.str()) + ' ' + std::to_string(value_of(c.token)) + ' ' + lease_tail(c, s);
 }
 
-TEST(lease_record, brings_back_what_was_written) {
+TEST(lease_record, parses_what_was_written) {
     const lease_claims c = claims_on({"inventory/sku-1"});
     const auto r = lease_record::parse(on_a_node(c, {10s, 12, 40s, "0123456789abcdef01234567", {}, false}));
     ASSERT_TRUE(r);
@@ -37,14 +37,14 @@ TEST(lease_record, brings_back_what_was_written) {
     EXPECT_EQ(r->token, c.token);
     EXPECT_EQ(r->renewals, 12U);
     EXPECT_EQ(r->holds.count(), 1U);
-    EXPECT_FALSE(r->holds.closed());
-    EXPECT_TRUE(lease_record::parse(on_a_node(c, {10s, 12, 40s, {}, {}, true}))->holds.closed());
+    EXPECT_FALSE(r->holds.is_closed());
+    EXPECT_TRUE(lease_record::parse(on_a_node(c, {10s, 12, 40s, {}, {}, true}))->holds.is_closed());
     EXPECT_EQ(r->ttl, 10s);
     EXPECT_EQ(r->held, 40s);
     EXPECT_EQ(r->granted_at, c.granted_at);
     EXPECT_EQ(r->keys, "0123456789abcdef01234567:" + std::string(c.hold.str()));
-    EXPECT_EQ(r->by, c.by);
-    EXPECT_TRUE(r->resources.empty()) << "the one under whose name it stands";
+    EXPECT_EQ(r->holder, c.holder);
+    EXPECT_TRUE(r->resources.empty()) << "the only resource is that of the key";
 }
 
 TEST(lease_record, names_all_resources_when_there_are_several) {
@@ -55,7 +55,7 @@ TEST(lease_record, names_all_resources_when_there_are_several) {
     EXPECT_EQ(r->keys, "-");
 }
 
-TEST(lease_record, is_the_same_with_the_marks_of_those_who_wait) {
+TEST(lease_record, is_the_same_with_marks_of_waiters) {
     for (const auto& names : {std::vector<std::string>{"a"}, std::vector<std::string>{"a", "b"}}) {
         const lease_claims c = claims_on(names);
         const auto r = lease_record::parse(on_a_node(c, {1s, 0, 0s, {}, "00000000000000ee"}) +
@@ -63,20 +63,20 @@ TEST(lease_record, is_the_same_with_the_marks_of_those_who_wait) {
                                            "ff\1"
                                            "01");
         ASSERT_TRUE(r);
-        EXPECT_EQ(r->by, c.by);
+        EXPECT_EQ(r->holder, c.holder);
         EXPECT_EQ(r->resources.size(), names.size() == 1 ? 0 : names.size());
     }
 }
 
 TEST(lease_record, may_have_a_holder_without_a_name) {
     lease_claims c = claims_on({"a"});
-    c.by = {"", ""};
+    c.holder = {"", ""};
     const auto r = lease_record::parse(on_a_node(c, {}));
     ASSERT_TRUE(r);
-    EXPECT_EQ(r->by, holder{});
+    EXPECT_EQ(r->holder, holder{});
 }
 
-TEST(lease_record, is_nothing_when_this_cluster_did_not_write_the_text) {
+TEST(lease_record, text_not_written_by_this_cluster_is_no_lease) {
     for (const std::string& text :
          std::initializer_list<std::string>{"",
                                             " ",
@@ -117,14 +117,14 @@ TEST(lease_record, survives_any_cut_and_any_changed_byte) {
     std::mt19937 random(3);
     for (int i = 0; i < 20'000; ++i) {
         std::string changed = whole;
-        // Digits stay few: times beyond the clock's range are told apart below.
+        // No digits: times beyond the clock's range have a test of their own.
         changed[random() % whole.size()] = " \n@-,xz/"[random() % 8];
         (void)lease_record::parse(changed);
     }
 }
 
-// A time that no clock here can hold is none that this cluster wrote. It would overflow.
-TEST(lease_record, is_nothing_when_its_time_is_beyond_the_clock) {
+// This cluster never writes a time beyond the clock's range; to parse it would overflow.
+TEST(lease_record, time_beyond_the_clock_is_no_lease) {
     EXPECT_TRUE(lease_record::parse(a_nonce + " 1 0 10 0 9223372 -\np\no\n\n\n\n"));
     EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 10 0 9223372036854775807 -\np\no\n\n\n\n"));
     EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 10 0 -9223372036854775807 -\np\no\n\n\n\n"));
@@ -133,7 +133,7 @@ TEST(lease_record, is_nothing_when_its_time_is_beyond_the_clock) {
 acquire_request request(const std::string& key) {
     acquire_request r;
     r.resources = {*resource_name::parse("a"), *resource_name::parse("b")};
-    r.by = {"orders", "worker-7"};
+    r.holder = {"orders", "worker-7"};
     r.ttl = 10s;
     r.idempotency_key = key;
     return r;
@@ -141,51 +141,51 @@ acquire_request request(const std::string& key) {
 
 const std::string hold_of_key = ":00000000000000aa";
 
-TEST(idempotency_mark, is_found_again_for_the_same_request_with_its_hold) {
-    const auto mark = make_idempotency_mark(request("k1"));
-    EXPECT_EQ(mark.text.size(), idempotency_mark::size);
+TEST(idempotency_digest, is_found_for_the_same_request_with_its_hold) {
+    const auto mark = make_idempotency_digest(request("k1"));
+    EXPECT_EQ(mark.text.size(), idempotency_digest::size);
     const std::string entry = mark.text + hold_of_key;
-    const auto found = make_idempotency_mark(request("k1")).found_in(entry);
-    EXPECT_EQ(found.what, match::same);
+    const auto found = make_idempotency_digest(request("k1")).find_in(entry);
+    EXPECT_EQ(found.result, match::same);
     EXPECT_EQ(found.hold, hold_id::from_bits(0xaa));
-    const std::string other = make_idempotency_mark(request("k2")).text + ":00000000000000bb";
+    const std::string other = make_idempotency_digest(request("k2")).text + ":00000000000000bb";
     for (const std::string& keys : {other + "," + entry, entry + "," + other}) {
-        EXPECT_EQ(mark.found_in(keys).what, match::same);
-        EXPECT_EQ(mark.found_in(keys).hold, hold_id::from_bits(0xaa));
+        EXPECT_EQ(mark.find_in(keys).result, match::same);
+        EXPECT_EQ(mark.find_in(keys).hold, hold_id::from_bits(0xaa));
     }
 }
 
-TEST(idempotency_mark, is_not_found_among_other_keys_or_none) {
-    const auto mark = make_idempotency_mark(request("k1"));
+TEST(idempotency_digest, is_not_found_among_other_keys_or_none) {
+    const auto mark = make_idempotency_digest(request("k1"));
     for (const std::string& keys :
-         {std::string("-"), std::string(), make_idempotency_mark(request("k2")).text + hold_of_key,
+         {std::string("-"), std::string(), make_idempotency_digest(request("k2")).text + hold_of_key,
           mark.text.substr(1) + hold_of_key, mark.text, mark.text + ":", mark.text + ":12",
           mark.text + ":" + mark.text})
-        EXPECT_EQ(mark.found_in(keys).what, match::none) << keys;
-    EXPECT_TRUE(make_idempotency_mark(request("")).empty());
-    EXPECT_EQ(make_idempotency_mark(request("")).found_in(mark.text + hold_of_key).what, match::none);
+        EXPECT_EQ(mark.find_in(keys).result, match::none) << keys;
+    EXPECT_TRUE(make_idempotency_digest(request("")).empty());
+    EXPECT_EQ(make_idempotency_digest(request("")).find_in(mark.text + hold_of_key).result, match::none);
 }
 
-TEST(idempotency_mark, tells_of_another_request_when_anything_asked_for_differs) {
-    const std::string known = make_idempotency_mark(request("k1")).text + hold_of_key;
+TEST(idempotency_digest, differing_request_is_reported_as_another) {
+    const std::string known = make_idempotency_digest(request("k1")).text + hold_of_key;
     const auto changed = [&](auto change) {
         acquire_request r = request("k1");
         change(r);
-        return make_idempotency_mark(r).found_in(known).what;
+        return make_idempotency_digest(r).find_in(known).result;
     };
     EXPECT_EQ(changed([](acquire_request& r) { r.ttl = 11s; }), match::other_request);
-    EXPECT_EQ(changed([](acquire_request& r) { r.by.owner = "worker-8"; }), match::other_request);
+    EXPECT_EQ(changed([](acquire_request& r) { r.holder.owner = "worker-8"; }), match::other_request);
     EXPECT_EQ(changed([](acquire_request& r) { r.resources.pop_back(); }), match::other_request);
     EXPECT_EQ(changed([](acquire_request& r) { r.resources = {*resource_name::parse("ab")}; }), match::other_request);
-    EXPECT_EQ(changed([](acquire_request& r) { r.by.principal = "billing"; }), match::none) << "another's key";
+    EXPECT_EQ(changed([](acquire_request& r) { r.holder.principal = "billing"; }), match::none) << "another's key";
     EXPECT_EQ(changed([](acquire_request& r) { r.wait = 5s; }), match::same) << "how long it waits is no matter";
 }
 
-TEST(idempotency_mark, does_not_run_principal_and_key_together) {
+TEST(idempotency_digest, separates_principal_and_key) {
     acquire_request x = request("bc"), y = request("c");
-    x.by.principal = "a";
-    y.by.principal = "ab";
-    EXPECT_EQ(make_idempotency_mark(x).found_in(make_idempotency_mark(y).text + hold_of_key).what, match::none);
+    x.holder.principal = "a";
+    y.holder.principal = "ab";
+    EXPECT_EQ(make_idempotency_digest(x).find_in(make_idempotency_digest(y).text + hold_of_key).result, match::none);
 }
 
 }  // namespace

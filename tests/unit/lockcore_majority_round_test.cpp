@@ -21,21 +21,21 @@ node_reply answer(reply_status s, std::uint64_t value = 0, milliseconds left = m
     return r;
 }
 
-TEST(majority_round, says_yes_as_soon_as_a_majority_did_it) {
+TEST(majority_round, majority_ok_is_yes_at_once) {
     majority_round r(5);
     EXPECT_EQ(r.answered(node(0), answer(reply_status::ok)), verdict::pending);
     EXPECT_EQ(r.answered(node(4), answer(reply_status::ok)), verdict::pending);
     EXPECT_EQ(r.answered(node(2), answer(reply_status::ok)), verdict::yes);
 }
 
-TEST(majority_round, says_lost_as_soon_as_a_majority_cannot_hold_it) {
+TEST(majority_round, majority_cannot_hold_it_is_lost_at_once) {
     majority_round r(5);
     r.answered(node(0), answer(reply_status::lost));
     r.answered(node(1), answer(reply_status::lost));
     EXPECT_EQ(r.answered(node(2), answer(reply_status::lost)), verdict::lost);
 }
 
-TEST(majority_round, says_no_quorum_when_too_few_answer) {
+TEST(majority_round, too_few_answers_is_no_quorum) {
     majority_round r(5);
     for (std::size_t n = 0; n < 3; ++n)
         r.answered(node(n), answer(reply_status::timeout));
@@ -43,14 +43,14 @@ TEST(majority_round, says_no_quorum_when_too_few_answer) {
     EXPECT_EQ(r.answered(node(4), answer(reply_status::ok)), verdict::no_quorum) << "it may live on the silent ones";
 }
 
-TEST(majority_round, says_exhausted_when_a_majority_holds_it_and_some_refuse_another_renewal) {
+TEST(majority_round, majority_holds_it_some_refuse_renewal_is_exhausted) {
     majority_round r(3);
     r.answered(node(0), answer(reply_status::exhausted));
     r.answered(node(1), answer(reply_status::lost));
     EXPECT_EQ(r.answered(node(2), answer(reply_status::exhausted)), verdict::exhausted);
 }
 
-TEST(majority_round, takes_an_answer_that_comes_after_its_timeout) {
+TEST(majority_round, accepts_an_answer_after_its_timeout) {
     majority_round r(3);
     r.answered(node(0), answer(reply_status::timeout));
     r.answered(node(1), answer(reply_status::ok));
@@ -58,7 +58,7 @@ TEST(majority_round, takes_an_answer_that_comes_after_its_timeout) {
     EXPECT_EQ(r.yes(), 2U);
 }
 
-TEST(majority_round, tells_how_long_a_majority_keeps_it) {
+TEST(majority_round, remaining_is_how_long_a_majority_keeps_it) {
     majority_round r(5);
     r.answered(node(0), answer(reply_status::ok, 0, milliseconds{100}));
     r.answered(node(1), answer(reply_status::ok, 2, milliseconds{900}));
@@ -67,7 +67,7 @@ TEST(majority_round, tells_how_long_a_majority_keeps_it) {
     EXPECT_EQ(r.value(), 2U);
 }
 
-TEST(majority_round, agrees_with_a_dumb_twin_for_every_table_of_answers) {
+TEST(majority_round, agrees_with_simple_model_for_every_combination_of_answers) {
     std::mt19937 shuffle(1);
     const std::array kinds{reply_status::ok, reply_status::lost, reply_status::exhausted, reply_status::timeout};
     for (unsigned table = 0; table < 1024; ++table) {
@@ -82,7 +82,7 @@ TEST(majority_round, agrees_with_a_dumb_twin_for_every_table_of_answers) {
             expected = verdict::yes;
         } else if (count[0] + count[2] >= 3) {
             expected = verdict::exhausted;
-        } else if (count[1] >= 3 || count[3] == 0) {  // else the silent nodes may hold it
+        } else if (count[1] >= 3 || count[3] == 0) {  // otherwise the silent nodes may hold it
             expected = verdict::lost;
         }
         for (int order = 0; order < 12; ++order) {
@@ -96,7 +96,7 @@ TEST(majority_round, agrees_with_a_dumb_twin_for_every_table_of_answers) {
     }
 }
 
-/// A hold a letter, a to f.
+/// Returns hold ids, one for each letter a to f.
 std::string ids(std::string_view letters) {
     std::string out;
     for (const char letter : letters)
@@ -109,7 +109,7 @@ node_reply holding(std::string_view live, std::string_view released = {}) {
     return r;
 }
 
-TEST(majority_round, counts_a_hold_that_one_of_a_majority_has) {
+TEST(majority_round, hold_on_one_of_a_majority_counts) {
     majority_round r(5);
     r.answered(node(0), holding("ab"));
     r.answered(node(1), holding("ac"));
@@ -117,20 +117,20 @@ TEST(majority_round, counts_a_hold_that_one_of_a_majority_has) {
     EXPECT_EQ(r.holds(), 3U);
 }
 
-TEST(majority_round, counts_no_hold_that_one_of_a_majority_knows_to_be_released) {
+TEST(majority_round, hold_released_on_one_of_a_majority_does_not_count) {
     majority_round r(5);
     r.answered(node(0), holding("ab"));
     r.answered(node(1), holding("ab"));
     EXPECT_EQ(r.answered(node(2), holding("a", "b")), verdict::yes);
     EXPECT_EQ(r.holds(), 1U);
-    EXPECT_FALSE(r.closed());
+    EXPECT_FALSE(r.is_closed());
     node_reply closed = holding("a", "b");
     closed.text += std::string(32, 'a');
     r.answered(node(3), closed);
-    EXPECT_TRUE(r.closed());
+    EXPECT_TRUE(r.is_closed());
 }
 
-TEST(majority_round, takes_an_answer_that_another_try_brings_after_silence) {
+TEST(majority_round, accepts_an_answer_of_a_retry_after_silence) {
     majority_round r(3);
     r.answered(node(0), answer(reply_status::unreachable));
     r.answered(node(1), answer(reply_status::broken));
@@ -141,9 +141,9 @@ TEST(majority_round, takes_an_answer_that_another_try_brings_after_silence) {
 }
 
 // CLOSE, five nodes, each of: closed, other holds left, no lease, silent.
-TEST(majority_round, agrees_with_a_dumb_twin_on_close_for_every_table_of_answers) {
+TEST(majority_round, agrees_with_simple_model_on_close) {
     std::mt19937 shuffle(1);
-    const std::array kinds{reply_status::ok, reply_status::kept, reply_status::lost, reply_status::timeout};
+    const std::array kinds{reply_status::ok, reply_status::other_holds, reply_status::lost, reply_status::timeout};
     for (unsigned table = 0; table < 1024; ++table) {
         std::array<std::size_t, 4> count{};
         for (std::size_t n = 0; n < 5; ++n)
@@ -155,7 +155,7 @@ TEST(majority_round, agrees_with_a_dumb_twin_on_close_for_every_table_of_answers
         } else if (lost >= 3) {
             expected = verdict::lost;
         } else if (kept > 0 && closed + silent < 3) {
-            expected = verdict::kept;
+            expected = verdict::other_holds;
         } else if (kept == 0 && silent == 0) {
             expected = verdict::lost;
         }
@@ -164,24 +164,24 @@ TEST(majority_round, agrees_with_a_dumb_twin_on_close_for_every_table_of_answers
         majority_round r(5);
         for (const std::size_t n : arrival)
             r.answered(node(n), answer(kinds[table >> (2 * n) & 3]));
-        // Whichever comes first: with a majority of lost nodes none is closed, and none is kept.
-        if (lost >= 3 && kept > 0 && r.outcome() == verdict::kept) continue;
+        // With a majority of lost nodes the verdict depends on the order: lost or kept.
+        if (lost >= 3 && kept > 0 && r.outcome() == verdict::other_holds) continue;
         ASSERT_EQ(r.outcome(), expected) << "table " << table;
     }
 }
 
-TEST(majority_round, tells_the_most_that_one_node_told_of_the_end) {
+TEST(majority_round, keeps_the_largest_count_that_one_node_reported) {
     majority_round r(3);
-    const auto told = [](std::uint32_t n) {
+    const auto notifying = [](std::uint32_t n) {
         node_reply reply = answer(reply_status::ok);
-        reply.told = n;
+        reply.notified_waiters = n;
         return reply;
     };
-    EXPECT_EQ(r.told(), 0U);
-    r.answered(node(0), told(2));
-    r.answered(node(1), told(5));
-    r.answered(node(2), told(1));
-    EXPECT_EQ(r.told(), 5U);
+    EXPECT_EQ(r.notified_waiters(), 0U);
+    r.answered(node(0), notifying(2));
+    r.answered(node(1), notifying(5));
+    r.answered(node(2), notifying(1));
+    EXPECT_EQ(r.notified_waiters(), 5U);
 }
 
 }  // namespace

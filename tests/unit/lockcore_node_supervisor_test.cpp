@@ -1,4 +1,4 @@
-// Who may vote: docs/protocol.md R8–R10.
+// Which nodes may vote: docs/protocol.md R8–R10.
 #include <proto/node_supervisor.hpp>
 
 #include <gtest/gtest.h>
@@ -21,19 +21,19 @@ node_facts good_node() {
     return f;
 }
 
-/// What the register knows of a node that never drew, and of one that drew `drawn`.
+/// The register's records of a node without an epoch, and of one with the epoch `drawn`.
 constexpr node_record unknown;
 node_record drew(std::uint64_t drawn, bool synced = false) {
     return {true, epoch{drawn}, synced};
 }
 
-TEST(node_supervisor, identifies_every_new_connection_before_it_may_vote) {
+TEST(node_supervisor, new_connection_is_identified_before_it_may_vote) {
     node_supervisor s(60s);
     EXPECT_EQ(s.connected().next, action::identify);
     EXPECT_EQ(s.state(), node_state::identifying);
 }
 
-TEST(node_supervisor, lets_a_node_vote_that_is_admitted_under_its_live_run_id) {
+TEST(node_supervisor, node_admitted_under_its_live_run_id_votes) {
     node_supervisor s(60s);
     s.connected();
     node_facts f = good_node();
@@ -44,7 +44,7 @@ TEST(node_supervisor, lets_a_node_vote_that_is_admitted_under_its_live_run_id) {
     EXPECT_EQ(s.admitted_epoch(), epoch{3});
 }
 
-TEST(node_supervisor, draws_an_epoch_only_after_it_has_seen_the_run_id) {
+TEST(node_supervisor, draws_an_epoch_only_after_it_has_read_the_run_id) {
     node_supervisor s(60s);
     s.connected();
     EXPECT_EQ(s.identified(good_node(), t0).next, action::find_record);
@@ -55,7 +55,7 @@ TEST(node_supervisor, draws_an_epoch_only_after_it_has_seen_the_run_id) {
     EXPECT_EQ(s.readmit_answered(true).next, action::identify) << "only the node's own record lets it vote";
 }
 
-TEST(node_supervisor, keeps_its_epoch_and_waits_when_the_node_refuses_to_be_admitted) {
+TEST(node_supervisor, refused_admission_keeps_the_epoch_and_waits) {
     node_supervisor s(60s);
     s.connected();
     s.identified(good_node(), t0);
@@ -69,7 +69,7 @@ TEST(node_supervisor, keeps_its_epoch_and_waits_when_the_node_refuses_to_be_admi
     EXPECT_EQ(s.identified(good_node(), t0 + 1s).next, action::readmit) << "no second epoch for one life";
 }
 
-TEST(node_supervisor, draws_again_when_another_process_lives_there_by_now) {
+TEST(node_supervisor, another_process_at_the_address_draws_again) {
     node_supervisor s(60s);
     s.connected();
     s.identified(good_node(), t0);
@@ -82,7 +82,7 @@ TEST(node_supervisor, draws_again_when_another_process_lives_there_by_now) {
     EXPECT_EQ(s.record_found(drew(4), t0 + 60s).next, action::draw_epoch);
 }
 
-TEST(node_supervisor, draws_again_when_data_changed_between_look_and_draw) {
+TEST(node_supervisor, data_changed_before_the_draw_draws_again) {
     const auto after = [](auto change) {
         node_supervisor s(60s);
         s.connected();
@@ -99,7 +99,7 @@ TEST(node_supervisor, draws_again_when_data_changed_between_look_and_draw) {
     EXPECT_EQ(after([](node_facts& f) { f.marks.text = "0 0 1"; }), action::readmit) << "that loses nothing";
 }
 
-TEST(node_supervisor, quarantines_a_restarted_node_until_all_older_leases_have_run_out) {
+TEST(node_supervisor, restarted_node_is_quarantined_until_older_leases_expire) {
     node_supervisor s(60s);
     s.connected();
     node_facts f = good_node();
@@ -124,14 +124,14 @@ node_facts restarted_node() {
     return f;
 }
 
-TEST(node_supervisor, lets_a_restarted_node_back_at_once_when_it_synced_as_long_as_it_voted) {
+TEST(node_supervisor, restarted_node_that_always_synced_returns_at_once) {
     node_supervisor s(60s);
     s.connected();
     s.identified(restarted_node(), t0);
     EXPECT_EQ(s.record_found(drew(9, true), t0).next, action::draw_epoch);
 }
 
-TEST(node_supervisor, quarantines_a_restarted_node_whose_data_may_be_incomplete) {
+TEST(node_supervisor, restarted_node_with_doubtful_data_is_quarantined) {
     const auto state = [](node_record record, auto change) {
         node_supervisor s(60s);
         s.connected();
@@ -152,7 +152,7 @@ TEST(node_supervisor, quarantines_a_restarted_node_whose_data_may_be_incomplete)
         << "and replaced since it runs";
 }
 
-TEST(node_supervisor, votes_out_of_quarantine_when_another_gateway_has_admitted_the_node) {
+TEST(node_supervisor, admission_by_another_gateway_ends_the_quarantine) {
     node_supervisor s(60s);
     s.connected();
     s.identified(good_node(), t0);
@@ -162,7 +162,7 @@ TEST(node_supervisor, votes_out_of_quarantine_when_another_gateway_has_admitted_
     EXPECT_EQ(s.identified(f, t0 + 1s).next, action::vote);
 }
 
-TEST(node_supervisor, looks_again_when_the_register_can_not_be_reached) {
+TEST(node_supervisor, unreachable_register_is_asked_again) {
     node_supervisor s(60s);
     s.connected();
     s.identified(good_node(), t0);
@@ -173,7 +173,7 @@ TEST(node_supervisor, looks_again_when_the_register_can_not_be_reached) {
     EXPECT_EQ(s.identified(good_node(), t0 + 1s).next, action::find_record);
 }
 
-/// An admitted node that votes, looked at again.
+/// Returns the action after an admitted node was identified again.
 action reviewed(node_facts f) {
     node_supervisor s(60s);
     s.connected();
@@ -183,22 +183,22 @@ action reviewed(node_facts f) {
     return next;
 }
 
-TEST(node_supervisor, has_a_node_forget_its_admission_when_it_forgot_in_one_life) {
+TEST(node_supervisor, data_loss_without_restart_revokes_the_admission) {
     node_facts lost = good_node(), evicted = good_node(), reset = good_node(), evicts = good_node();
     lost.marks = {"2 0 0", "2 0", "0"};
-    EXPECT_EQ(reviewed(lost), action::forget);
+    EXPECT_EQ(reviewed(lost), action::delete_admission);
     lost.admitted_marks = lost.marks;
     EXPECT_EQ(reviewed(lost), action::vote) << "that was before it was admitted";
     evicted.marks.evicted = "1";
-    EXPECT_EQ(reviewed(evicted), action::forget);
+    EXPECT_EQ(reviewed(evicted), action::delete_admission);
     reset.marks = {"0 38 0", "0 38", "0"};
     reset.admitted_marks = {"0 12 0", "0 12", "0"};
-    EXPECT_EQ(reviewed(reset), action::forget) << "CONFIG RESETSTAT hides what was counted";
+    EXPECT_EQ(reviewed(reset), action::delete_admission) << "CONFIG RESETSTAT hides what was counted";
     evicts.maxmemory_policy = "volatile-lru";
-    EXPECT_EQ(reviewed(evicts), action::forget);
+    EXPECT_EQ(reviewed(evicts), action::delete_admission);
 }
 
-TEST(node_supervisor, has_the_register_keep_that_a_node_does_not_sync_before_it_votes) {
+TEST(node_supervisor, register_records_missing_sync_before_the_vote) {
     node_facts f = good_node();
     f.kept_unsynced = false;
     EXPECT_EQ(reviewed(f), action::note_unsynced);
@@ -208,13 +208,13 @@ TEST(node_supervisor, has_the_register_keep_that_a_node_does_not_sync_before_it_
     EXPECT_EQ(s.unsynced_noted().next, action::readmit) << "so that the node says so to others";
 }
 
-TEST(node_supervisor, looks_at_changed_settings_before_the_node_votes_on) {
+TEST(node_supervisor, changed_settings_are_checked_before_the_next_vote) {
     node_facts f = good_node();
     f.marks.text = "0 0 1";
     EXPECT_EQ(reviewed(f), action::readmit);
 }
 
-TEST(node_supervisor, stops_the_vote_of_a_node_that_forgot_its_admission) {
+TEST(node_supervisor, node_without_its_admission_stops_voting) {
     node_supervisor s(60s);
     s.connected();
     node_facts f = good_node();
@@ -224,7 +224,7 @@ TEST(node_supervisor, stops_the_vote_of_a_node_that_forgot_its_admission) {
     EXPECT_NE(s.state(), node_state::voting);
 }
 
-TEST(node_supervisor, says_what_to_change_when_a_node_can_never_vote) {
+TEST(node_supervisor, node_that_can_never_vote_names_what_to_change) {
     const auto refused = [](auto change) {
         node_supervisor s(60s);
         s.connected();
@@ -240,7 +240,7 @@ TEST(node_supervisor, says_what_to_change_when_a_node_can_never_vote) {
     EXPECT_NE(refused([](node_facts& f) { f.cluster_mode = true; }).find("cluster-enabled no"), std::string::npos);
     EXPECT_NE(refused([](node_facts& f) { f.maxmemory_policy = "allkeys-lru"; }).find("maxmemory-policy noeviction"),
               std::string::npos);
-    EXPECT_NE(refused([](node_facts& f) { f.same_as = "node-1"; }).find("node-1"), std::string::npos);
+    EXPECT_NE(refused([](node_facts& f) { f.duplicate_of = "node-1"; }).find("node-1"), std::string::npos);
 }
 
 TEST(node_supervisor, waits_longer_between_connections_up_to_a_bound) {
@@ -255,7 +255,7 @@ TEST(node_supervisor, waits_longer_between_connections_up_to_a_bound) {
     EXPECT_EQ(last, node_supervisor::reconnect_max);
 }
 
-TEST(node_supervisor, takes_the_vote_of_a_node_that_refuses_commands_until_it_is_looked_at_again) {
+TEST(node_supervisor, node_that_refuses_commands_stops_voting_until_checked) {
     node_supervisor s(60s);
     s.connected();
     node_facts f = good_node();
@@ -263,13 +263,13 @@ TEST(node_supervisor, takes_the_vote_of_a_node_that_refuses_commands_until_it_is
     s.identified(f, t0);
     const auto step = s.commands_refused("OOM command not allowed when used memory > 'maxmemory'");
     EXPECT_EQ(step.next, action::identify);
-    EXPECT_EQ(step.delay, node_supervisor::look_again) << "never a tight loop";
+    EXPECT_EQ(step.delay, node_supervisor::recheck_delay) << "never a tight loop";
     EXPECT_EQ(s.state(), node_state::misconfigured);
     EXPECT_NE(s.detail().find("OOM"), std::string::npos);
     EXPECT_EQ(s.identified(f, t0 + 1s).next, action::vote) << "it was admitted and has forgotten nothing";
 }
 
-TEST(node_supervisor, admits_a_node_under_no_older_epoch_when_its_record_is_gone_after_it_voted) {
+TEST(node_supervisor, node_wiped_after_it_voted_gets_a_new_epoch) {
     node_supervisor s(60s);
     s.connected();
     node_facts f = good_node();
@@ -283,15 +283,15 @@ TEST(node_supervisor, admits_a_node_under_no_older_epoch_when_its_record_is_gone
     EXPECT_EQ(s.state(), node_state::quarantined) << "wiped while it ran";
 }
 
-TEST(why_no_node, finds_nothing_wrong_with_an_independent_primary) {
-    EXPECT_EQ(why_no_node(good_node()), "");
+TEST(why_no_node, independent_primary_has_no_fault) {
+    EXPECT_EQ(find_misconfiguration(good_node()), "");
 }
 
 TEST(why_no_node, names_the_first_thing_to_change) {
     const auto why = [](auto change) {
         node_facts f = good_node();
         change(f);
-        return why_no_node(f);
+        return find_misconfiguration(f);
     };
     EXPECT_TRUE(why([](node_facts& f) { f.role = "slave"; }).starts_with("is a slave:"));
     EXPECT_TRUE(why([](node_facts& f) { f.role = "sentinel"; }).starts_with("is a sentinel:"));
@@ -301,14 +301,13 @@ TEST(why_no_node, names_the_first_thing_to_change) {
         EXPECT_NE(why([&](node_facts& f) { f.maxmemory_policy = policy; }).find("set maxmemory-policy noeviction"),
                   std::string::npos);
     }
-    EXPECT_NE(why([](node_facts& f) { f.too_old = "6.2.14"; }).find("nodes need 7.0"), std::string::npos);
+    EXPECT_NE(why([](node_facts& f) { f.outdated_version = "6.2.14"; }).find("nodes need 7.0"), std::string::npos);
     EXPECT_EQ(why([](node_facts& f) { f.syncs_every_write = false; }), "") << "that costs a quarantine, no more";
 }
 
-// The life of a new node is: connected, identified, record found, epoch drawn, admitted, identified, voting. The
-// connection breaks behind each of these steps in turn; on the next one everything is asked anew, and it comes to vote
-// all the same.
-TEST(node_supervisor, comes_to_vote_when_the_connection_breaks_at_any_step) {
+// A new node passes these steps: connected, identified, record found, epoch drawn, admitted, identified, voting. The
+// connection breaks after each step in turn; the next connection starts from the beginning, and the node still votes.
+TEST(node_supervisor, connection_lost_at_any_step_still_leads_to_vote) {
     for (int broken_after = 0; broken_after < 7; ++broken_after) {
         node_supervisor s(60s);
         node_facts f = good_node();
@@ -341,7 +340,7 @@ TEST(node_supervisor, comes_to_vote_when_the_connection_breaks_at_any_step) {
                     next = s.readmit_answered(true).next;
                     break;
                 case action::note_unsynced:
-                case action::forget:
+                case action::delete_admission:
                 case action::vote:
                     break;
             }

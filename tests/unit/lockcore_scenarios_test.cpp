@@ -1,7 +1,7 @@
-// Plays tests/scenarios/*.txt against the protocol's machines and compares what they do with what the file expects.
-// With FENCEGATE_REWRITE_SCENARIOS=1 in the environment the files are rewritten instead, to be read as a diff.
-// tests/scenarios/README.md has the language.
-#include <proto/acquire.hpp>
+// Runs tests/scenarios/*.txt against the protocol's machines and compares their output with what the file expects.
+// With FENCEGATE_REWRITE_SCENARIOS=1 in the environment it rewrites the files instead, to be reviewed as a diff.
+// tests/scenarios/README.md describes the language.
+#include <proto/acquire_machine.hpp>
 #include <proto/majority_round.hpp>
 #include <proto/node_supervisor.hpp>
 #include <proto/wait_queue.hpp>
@@ -55,21 +55,21 @@ class command_line {
             all += (all.empty() ? "" : " ") + text();
         return all;
     }
-    std::string text(const std::string& name, std::string otherwise) {
+    std::string text(const std::string& name, std::string default_value) {
         const auto found = named_.find(name);
-        if (found == named_.end()) return otherwise;
+        if (found == named_.end()) return default_value;
         std::string value = found->second;
         named_.erase(found);
         return value;
     }
-    std::uint64_t number(const std::string& name, std::uint64_t otherwise) {
-        return std::stoull(text(name, std::to_string(otherwise)));
+    std::uint64_t number(const std::string& name, std::uint64_t default_value) {
+        return std::stoull(text(name, std::to_string(default_value)));
     }
-    milliseconds ms(const std::string& name, std::int64_t otherwise) {
-        return milliseconds{std::stoll(text(name, std::to_string(otherwise)))};
+    milliseconds ms(const std::string& name, std::int64_t default_value) {
+        return milliseconds{std::stoll(text(name, std::to_string(default_value)))};
     }
-    /// A scenario that says more than is understood says something else than it means.
-    void must_be_used_up() const {
+    /// Throws if a value was not read, because an ignored value would change the meaning of the scenario.
+    void check_no_rest() const {
         if (has_more() || !named_.empty()) throw std::invalid_argument(verb + ": has more than it takes");
     }
 
@@ -87,7 +87,7 @@ reply_status status_of(const std::string& word) {
                                                            {"overflow", reply_status::overflow},
                                                            {"exhausted", reply_status::exhausted},
                                                            {"own", reply_status::own},
-                                                           {"kept", reply_status::kept},
+                                                           {"kept", reply_status::other_holds},
                                                            {"uninit", reply_status::not_admitted},
                                                            {"unreachable", reply_status::unreachable},
                                                            {"timeout", reply_status::timeout},
@@ -111,16 +111,16 @@ std::string in_ms(milliseconds m) {
 class machine {
   public:
     virtual ~machine() = default;
-    /// What it does, line by line.
-    virtual std::string play(command_line& line) = 0;
+    /// Executes a command and returns the output, line by line.
+    virtual std::string execute(command_line& line) = 0;
 };
 
-class acquire_player final : public machine {
+class acquire_interpreter final : public machine {
   public:
-    explicit acquire_player(command_line& line) : a_(line.number("nodes", 5)) {}
+    explicit acquire_interpreter(command_line& line) : a_(line.number("nodes", 5)) {}
 
-    std::string play(command_line& line) override {
-        if (line.verb == "acquire") return told(a_.start());
+    std::string execute(command_line& line) override {
+        if (line.verb == "acquire") return describe(a_.start());
         if (line.verb == "acquired") {
             const node_index node = line.node();
             node_reply r;
@@ -132,7 +132,7 @@ class acquire_player final : public machine {
                 r.text = std::string(32, line.text("of", "a").front()) + " " + line.text("token", "1") +
                          " 0 1000 0 5 -\np\nme\n\n\n\n";
             }
-            return told(a_.acquire_answered(node, r));
+            return describe(a_.acquire_answered(node, r));
         }
         if (line.verb == "confirmed") {
             const node_index node = line.node();
@@ -140,7 +140,7 @@ class acquire_player final : public machine {
             node_reply r;
             r.status = status_of(line.text());
             if (r.status == reply_status::stale) r.value = line.number();
-            return told(a_.confirm_answered(node, sent, r));
+            return describe(a_.confirm_answered(node, sent, r));
         }
         if (line.verb == "undo") return "undo on" + nodes_in(a_.undo_targets()) + "\n";
         if (line.verb == "remaining") return "free in " + in_ms(a_.remaining()) + "\n";
@@ -154,27 +154,27 @@ class acquire_player final : public machine {
     }
 
   private:
-    std::string told(const acquire::step& s) {
+    std::string describe(const acquire_machine::step& s) {
         std::string out;
-        if (s.to.any()) {
+        if (s.targets.any()) {
             out += s.kind == command_kind::acquire ? "send ACQUIRE to"
                                                    : "send CONFIRM(" + std::to_string(value_of(s.token)) + ") to";
-            out += nodes_in(s.to) + "\n";
+            out += nodes_in(s.targets) + "\n";
         }
         constexpr std::array names{"pending", "granted", "locked", "no quorum"};
         out += names.at(static_cast<std::size_t>(a_.outcome()));
-        out += ": T " + std::to_string(value_of(a_.token())) + ", stamped " + std::to_string(a_.stamps()) + ", heard " +
-               std::to_string(value_of(a_.highest_heard())) + "\n";
+        out += ": T " + std::to_string(value_of(a_.token())) + ", stamped " + std::to_string(a_.stamps()) +
+               ", observed " + std::to_string(value_of(a_.highest_observed_token())) + "\n";
         return out;
     }
-    acquire a_;
+    acquire_machine a_;
 };
 
-class round_player final : public machine {
+class round_interpreter final : public machine {
   public:
-    explicit round_player(command_line& line) : r_(line.number("nodes", 5)) {}
+    explicit round_interpreter(command_line& line) : r_(line.number("nodes", 5)) {}
 
-    std::string play(command_line& line) override {
+    std::string execute(command_line& line) override {
         if (line.verb == "round") return "send to" + nodes_in(r_.start()) + "\n";
         if (line.verb != "answered") throw std::invalid_argument("round does not know " + line.verb);
         const node_index node = line.node();
@@ -183,16 +183,16 @@ class round_player final : public machine {
         r.value = line.number("renewals", 0);
         r.remaining = line.ms("left", 0);
         r.text = ids(line.text("holds", "")) + '\n' + ids(line.text("released", "")) + '\n';
-        r.told = static_cast<std::uint32_t>(line.number("told", 0));
+        r.notified_waiters = static_cast<std::uint32_t>(line.number("notified", 0));
         r_.answered(node, r);
         constexpr std::array names{"pending", "yes", "lost", "exhausted", "kept", "no quorum"};
         return std::string(names.at(static_cast<std::size_t>(r_.outcome()))) + ": " + std::to_string(r_.yes()) +
                " did it, renewals " + std::to_string(r_.value()) + ", left " + in_ms(r_.remaining()) + ", holds " +
-               std::to_string(r_.holds()) + ", told " + std::to_string(r_.told()) + "\n";
+               std::to_string(r_.holds()) + ", notified " + std::to_string(r_.notified_waiters()) + "\n";
     }
 
   private:
-    /// A hold a letter, a to f.
+    /// Returns hold ids, one for each letter a to f.
     static std::string ids(const std::string& letters) {
         std::string out;
         for (const char letter : letters)
@@ -202,34 +202,34 @@ class round_player final : public machine {
     majority_round r_;
 };
 
-class supervisor_player final : public machine {
+class supervisor_interpreter final : public machine {
   public:
-    explicit supervisor_player(command_line& line) : s_(line.ms("max_ttl", 60'000)) {}
+    explicit supervisor_interpreter(command_line& line) : s_(line.ms("max_ttl", 60'000)) {}
 
-    std::string play(command_line& line) override {
+    std::string execute(command_line& line) override {
         if (line.verb == "supervisor") return state();
         if (line.verb == "after") {
             now_ += milliseconds{line.number()};
             return state();
         }
-        if (line.verb == "connected") return told(s_.connected());
-        if (line.verb == "disconnected") return told(s_.disconnected(line.rest()));
-        if (line.verb == "identified") return told(s_.identified(facts(line), now_));
+        if (line.verb == "connected") return describe(s_.connected());
+        if (line.verb == "disconnected") return describe(s_.disconnected(line.rest()));
+        if (line.verb == "identified") return describe(s_.identified(facts(line), now_));
         if (line.verb == "record") {
             node_record r;
             r.known = line.text("known", "yes") == "yes";
-            r.drawn = epoch{line.number("epoch", 0)};
+            r.latest_epoch = epoch{line.number("epoch", 0)};
             r.synced = line.text("synced", "no") == "yes";
-            return told(s_.record_found(r, now_));
+            return describe(s_.record_found(r, now_));
         }
-        if (line.verb == "drawn") return told(s_.epoch_drawn(epoch{line.number()}));
-        if (line.verb == "noted") return told(s_.unsynced_noted());
-        if (line.verb == "no_register") return told(s_.register_failed(line.rest()));
-        if (line.verb == "forgotten") return told(s_.forgotten(line.rest()));
-        if (line.verb == "readmitted") return told(s_.readmit_answered(line.text() != "GONE"));
-        if (line.verb == "readmit_refused") return told(s_.readmit_refused(line.rest()));
-        if (line.verb == "uninit") return told(s_.found_not_admitted());
-        if (line.verb == "refused") return told(s_.commands_refused(line.rest()));
+        if (line.verb == "drawn") return describe(s_.epoch_drawn(epoch{line.number()}));
+        if (line.verb == "noted") return describe(s_.unsynced_noted());
+        if (line.verb == "no_register") return describe(s_.register_failed(line.rest()));
+        if (line.verb == "forgotten") return describe(s_.admission_deleted(line.rest()));
+        if (line.verb == "readmitted") return describe(s_.readmit_answered(line.text() != "GONE"));
+        if (line.verb == "readmit_refused") return describe(s_.readmit_refused(line.rest()));
+        if (line.verb == "uninit") return describe(s_.found_not_admitted());
+        if (line.verb == "refused") return describe(s_.commands_refused(line.rest()));
         throw std::invalid_argument("supervisor does not know " + line.verb);
     }
 
@@ -247,7 +247,7 @@ class supervisor_player final : public machine {
         f.admitted_marks = marks(line, "lost_then", "set_then", "evicted_then");
         f.claim = line.text("claim", "c1");
         f.admitted_epoch = epoch{line.number("epoch", 0)};
-        f.same_as = line.text("same_as", "");
+        f.duplicate_of = line.text("same_as", "");
         return f;
     }
     static command_marks marks(command_line& line, const char* lost, const char* set, const char* evicted) {
@@ -257,7 +257,7 @@ class supervisor_player final : public machine {
         m.evicted = line.text(evicted, "0");
         return m;
     }
-    std::string told(const node_supervisor::step& s) {
+    std::string describe(const node_supervisor::step& s) {
         constexpr std::array names{"connect",
                                    "identify",
                                    "find what the register knows",
@@ -282,11 +282,11 @@ class supervisor_player final : public machine {
     monotonic_time now_{1h};
 };
 
-class queue_player final : public machine {
+class queue_interpreter final : public machine {
   public:
-    explicit queue_player(command_line& line) : q_(limits(line)) {}
+    explicit queue_interpreter(command_line& line) : q_(limits(line)) {}
 
-    std::string play(command_line& line) override {
+    std::string execute(command_line& line) override {
         if (line.verb == "queue") return state();
         if (line.verb == "join") {
             q_.join(line.number());
@@ -300,14 +300,14 @@ class queue_player final : public machine {
             const milliseconds left = line.ms("left", 0);
             return "sleep " + in_ms(q_.refused(left, line.number("chance", 0))) + "\n";
         }
-        if (line.verb == "told") {
+        if (line.verb == "reported") {
             const node_index node = line.node();
             const nonce ended = nonce::from_bits(0, static_cast<std::uint64_t>(line.text("of", "a").front()));
-            return "look in " + in_ms(q_.told(node, ended)) + "\n";
+            return "look in " + in_ms(q_.lease_ended(node, ended)) + "\n";
         }
         if (line.verb == "release") {
-            if (q_.takes_over()) return "hand over to " + std::to_string(q_.head()) + "\n";
-            return "look in " + in_ms(q_.given_back(line.text("others", "no") == "yes")) + "\n";
+            if (q_.begin_hand_over()) return "hand over to " + std::to_string(q_.head()) + "\n";
+            return "look in " + in_ms(q_.lease_released(line.text("others", "no") == "yes")) + "\n";
         }
         throw std::invalid_argument("queue does not know " + line.verb);
     }
@@ -324,16 +324,16 @@ class queue_player final : public machine {
     wait_queue q_;
 };
 
-std::unique_ptr<machine> machine_for(command_line& line) {
-    if (line.verb == "acquire") return std::make_unique<acquire_player>(line);
-    if (line.verb == "round") return std::make_unique<round_player>(line);
-    if (line.verb == "supervisor") return std::make_unique<supervisor_player>(line);
-    if (line.verb == "queue") return std::make_unique<queue_player>(line);
+std::unique_ptr<machine> make_machine(command_line& line) {
+    if (line.verb == "acquire") return std::make_unique<acquire_interpreter>(line);
+    if (line.verb == "round") return std::make_unique<round_interpreter>(line);
+    if (line.verb == "supervisor") return std::make_unique<supervisor_interpreter>(line);
+    if (line.verb == "queue") return std::make_unique<queue_interpreter>(line);
     return nullptr;
 }
 
-/// The whole file anew, with what the machines do now behind each `----`.
-std::string play(std::istream& file) {
+/// Returns the file with the machines' current output after each `----`.
+std::string execute(std::istream& file) {
     std::string out, done;
     std::unique_ptr<machine> current;
     bool expected = false;  // between `----` and the next empty line
@@ -350,10 +350,10 @@ std::string play(std::istream& file) {
         } else {
             out += text + "\n";
             command_line line(text);
-            if (auto made = machine_for(line)) current = std::move(made);
+            if (auto made = make_machine(line)) current = std::move(made);
             if (!current) throw std::invalid_argument("no machine yet: " + text);
-            done += current->play(line);
-            line.must_be_used_up();
+            done += current->execute(line);
+            line.check_no_rest();
         }
     }
     if (!done.empty()) throw std::invalid_argument("commands without a ---- behind them");
@@ -371,29 +371,30 @@ std::vector<std::string> scenario_names() {
 
 class scenario : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(scenario, ends_as_it_is_written_when_it_is_played) {
+TEST_P(scenario, result_equals_the_file) {
     const std::filesystem::path path =
         std::filesystem::path(FENCEGATE_SOURCE_DIR "/tests/scenarios") / (GetParam() + ".txt");
     std::ifstream file(path);
     std::stringstream written;
     written << file.rdbuf();
-    const std::string now = play(written);
+    const std::string now = execute(written);
     if (const char* rewrite = std::getenv("FENCEGATE_REWRITE_SCENARIOS"); rewrite && std::string(rewrite) == "1") {
         std::ofstream(path) << now;
         return;
     }
-    EXPECT_EQ(now, written.str()) << "if that is meant, run with FENCEGATE_REWRITE_SCENARIOS=1 and look at the diff";
+    EXPECT_EQ(now, written.str())
+        << "if the change is intended, run with FENCEGATE_REWRITE_SCENARIOS=1 and review the diff";
 }
 
 INSTANTIATE_TEST_SUITE_P(file, scenario, ::testing::ValuesIn(scenario_names()),
                          [](const auto& file) { return file.param; });
 
-TEST(scenarios, are_refused_when_a_line_is_not_understood) {
+TEST(scenarios, unknown_line_is_refused) {
     for (const char* text : {"acquired 0 ok 1\n----\n", "acquire nodes=3\nfrobnicate\n----\n",
                              "acquire nodes=3 colour=red\n----\n", "acquire nodes=3\nacquired 0 perhaps\n----\n",
                              "acquire nodes=3\nacquired 0 ok\n----\n", "acquire nodes=3\n"}) {
         std::istringstream file(text);
-        EXPECT_ANY_THROW(play(file)) << text;
+        EXPECT_ANY_THROW(execute(file)) << text;
     }
 }
 

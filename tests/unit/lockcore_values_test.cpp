@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(encoding, hex_is_lower_case_and_as_long_as_asked_for) {
+TEST(encoding, hex_is_lower_case_with_the_requested_length) {
     const std::array bytes{std::byte{0x00}, std::byte{0x0f}, std::byte{0xa5}, std::byte{0xff}};
     EXPECT_EQ(to_hex(bytes), "000fa5ff");
     EXPECT_EQ(to_hex({}), "");
@@ -26,7 +26,7 @@ TEST(encoding, hex_is_lower_case_and_as_long_as_asked_for) {
     EXPECT_EQ(digits, "789a");
 }
 
-TEST(encoding, from_hex_takes_both_cases_and_nothing_else) {
+TEST(encoding, from_hex_accepts_both_cases_and_nothing_else) {
     std::array<std::byte, 2> out{};
     EXPECT_TRUE(from_hex("0fA5", out));
     EXPECT_EQ(to_hex(out), "0fa5");
@@ -50,7 +50,7 @@ TEST(encoding, base64url_of_rfc_4648_without_padding) {
         EXPECT_EQ(from_base64url(text), std::nullopt) << text;
 }
 
-TEST(resource_name, takes_what_the_contract_allows) {
+TEST(resource_name, accepts_what_the_contract_allows) {
     for (const char* text : {"a", "inventory/sku-1", "A.b_c:d@e/f-0"})
         EXPECT_TRUE(resource_name::parse(text)) << text;
     EXPECT_TRUE(resource_name::parse(std::string(200, 'x')));
@@ -62,8 +62,8 @@ TEST(resource_name, refuses_what_the_contract_does_not_allow) {
     EXPECT_FALSE(resource_name::parse(std::string(201, 'x')));
 }
 
-TEST(resource_name, hashes_the_same_for_ever) {
-    // Counters hang on it: a change would restart the tokens of every resource.
+TEST(resource_name, hash_never_changes) {
+    // Counters depend on it: a change would restart the tokens of every resource.
     EXPECT_EQ(resource_name::parse("a")->hash(), 0xaf63dc4c8601ec8cULL) << "the published test vector of FNV-1a";
     EXPECT_EQ(resource_name::parse("inventory/sku-1")->bucket(), 5106778000114901335ULL % 65536);
 }
@@ -87,46 +87,46 @@ lease_claims some_claims() {
     c.attempt = nonce::from_bits(1, 2);
     c.token = fencing_token{4294967301};
     c.resources = {*resource_name::parse("inventory/sku-1"), *resource_name::parse("orders/7")};
-    c.by = {"orders", "worker 7, \"night\" ü"};
+    c.holder = {"orders", "worker 7, \"night\" ü"};
     c.granted_at = wall_time{1'795'000'000'123ms};
     c.hold = hold_id::from_bits(77);
     c.may_be_shared = true;
     return c;
 }
 
-TEST(lease_id, brings_back_what_was_sealed) {
+TEST(lease_id, opens_to_the_sealed_claims) {
     const hmac_sha256 mac(std::string(32, 'k'));
-    const std::string id = seal_lease_id(some_claims(), mac);
+    const std::string id = sign_lease_id(some_claims(), mac);
     EXPECT_EQ(id.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."),
               std::string::npos)
         << "fits a URL path";
-    const auto opened = open_lease_id(id, mac);
+    const auto opened = verify_lease_id(id, mac);
     ASSERT_TRUE(opened);
     EXPECT_EQ(*opened, some_claims());
 }
 
-TEST(lease_id, is_refused_when_any_character_was_changed) {
+TEST(lease_id, changed_character_is_refused) {
     const hmac_sha256 mac(std::string(32, 'k'));
-    const std::string id = seal_lease_id(some_claims(), mac);
+    const std::string id = sign_lease_id(some_claims(), mac);
     for (std::size_t i = 0; i < id.size(); ++i) {
         std::string forged = id;
         forged[i] = forged[i] == 'A' ? 'B' : 'A';
-        EXPECT_FALSE(open_lease_id(forged, mac)) << "character " << i;
+        EXPECT_FALSE(verify_lease_id(forged, mac)) << "character " << i;
     }
     for (std::size_t n = 0; n < id.size(); ++n)
-        EXPECT_FALSE(open_lease_id(id.substr(0, n), mac)) << "cut after " << n;
+        EXPECT_FALSE(verify_lease_id(id.substr(0, n), mac)) << "cut after " << n;
 }
 
-TEST(lease_id, is_another_for_each_hold_of_a_lease) {
+TEST(lease_id, differs_for_each_hold_of_a_lease) {
     const hmac_sha256 mac(std::string(32, 'k'));
     lease_claims other = some_claims();
     other.hold = hold_id::from_bits(78);
-    EXPECT_NE(seal_lease_id(other, mac), seal_lease_id(some_claims(), mac));
+    EXPECT_NE(sign_lease_id(other, mac), sign_lease_id(some_claims(), mac));
     other.may_be_shared = false;
-    EXPECT_EQ(*open_lease_id(seal_lease_id(other, mac), mac), other);
+    EXPECT_EQ(*verify_lease_id(sign_lease_id(other, mac), mac), other);
 }
 
-// base64url of "1\n…": as version 1 signed them.
+// base64url of "1\n…", the form that version 1 signed.
 TEST(lease_id, of_an_older_version_is_refused_and_says_why) {
     const hmac_sha256 mac(std::string(32, 'k'));
     constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -143,7 +143,7 @@ TEST(lease_id, of_an_older_version_is_refused_and_says_why) {
     };
     const std::string claims =
         encoded(std::string("1\n00000000000000010000000000000002\n7\n1795000000123\ninventory/sku-1\norders\nworker"));
-    const auto opened = open_lease_id(claims + '.' + encoded(mac.sign(claims)), mac);
+    const auto opened = verify_lease_id(claims + '.' + encoded(mac.sign(claims)), mac);
     ASSERT_FALSE(opened);
     EXPECT_EQ(opened.error().code, errc::lease_not_authentic);
     EXPECT_NE(opened.error().detail.find("older version"), std::string::npos);
@@ -158,9 +158,9 @@ TEST(hold_id, keeps_all_bits_through_text) {
     EXPECT_EQ(hold_id::of_grant(nonce::from_bits(1, 0xfedcba9876543210ULL)), id);
 }
 
-TEST(lease_id, is_refused_when_another_key_made_it) {
+TEST(lease_id, signed_with_another_key_is_refused) {
     const hmac_sha256 mine(std::string(32, 'k')), another(std::string(32, 'j'));
-    EXPECT_FALSE(open_lease_id(seal_lease_id(some_claims(), another), mine));
+    EXPECT_FALSE(verify_lease_id(sign_lease_id(some_claims(), another), mine));
 }
 
 config five_nodes() {

@@ -1,4 +1,4 @@
-// Who waits at one manager for one resource, and when its head looks again.
+// The queue of waiters of one manager for one resource, and when its head tries again.
 #include <proto/wait_queue.hpp>
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 constexpr node_index node(std::size_t n) {
     return static_cast<node_index>(n);
 }
-const nonce one = nonce::from_bits(0, 1), two = nonce::from_bits(0, 2);
+const nonce first_lease = nonce::from_bits(0, 1), second_lease = nonce::from_bits(0, 2);
 constexpr wait_queue::limits five_nodes{3, 2};
 
 TEST(wait_queue, serves_in_order_of_arrival) {
@@ -32,25 +32,25 @@ TEST(wait_queue, serves_in_order_of_arrival) {
     EXPECT_TRUE(q.empty());
 }
 
-TEST(wait_queue, agrees_with_a_list_of_tickets_for_any_coming_and_going) {
+TEST(wait_queue, agrees_with_a_plain_list_for_random_joins_and_leaves) {
     std::mt19937 random(5);
     wait_queue q(five_nodes);
-    std::vector<wait_queue::ticket> twin;
+    std::vector<wait_queue::ticket> expected;
     wait_queue::ticket last = 0;
     for (int i = 0; i < 20'000; ++i) {
-        if (twin.empty() || random() % 2 == 0) {
+        if (expected.empty() || random() % 2 == 0) {
             q.join(++last);
-            twin.push_back(last);
+            expected.push_back(last);
         } else {
-            const auto who = twin.begin() + static_cast<std::ptrdiff_t>(random() % twin.size());
-            const bool head_left = who == twin.begin() && twin.size() > 1;
-            EXPECT_EQ(q.leave(*who), head_left);
-            twin.erase(who);
+            const auto leaving = expected.begin() + static_cast<std::ptrdiff_t>(random() % expected.size());
+            const bool head_left = leaving == expected.begin() && expected.size() > 1;
+            EXPECT_EQ(q.leave(*leaving), head_left);
+            expected.erase(leaving);
         }
-        ASSERT_EQ(q.size(), twin.size());
-        if (twin.empty()) continue;
-        ASSERT_EQ(q.head(), twin.front());
-        ASSERT_EQ(q.position(twin.back()), twin.size());
+        ASSERT_EQ(q.size(), expected.size());
+        if (expected.empty()) continue;
+        ASSERT_EQ(q.head(), expected.front());
+        ASSERT_EQ(q.position(expected.back()), expected.size());
     }
 }
 
@@ -63,24 +63,24 @@ TEST(wait_queue, sleeps_longer_after_each_refusal_up_to_a_bound) {
             wait_queue copy = q;
             const milliseconds sleep = copy.refused(0ms, chance);
             EXPECT_GE(sleep, 2ms);
-            EXPECT_LE(sleep, wait_queue::look_again);
+            EXPECT_LE(sleep, wait_queue::retry_delay_max);
             longest = std::max(longest, sleep);
         }
         q.refused(0ms, 0);
     }
-    EXPECT_GE(longest, wait_queue::look_again / 2);
-    EXPECT_GE(q.refused(0ms, 0), wait_queue::look_again / 2);
+    EXPECT_GE(longest, wait_queue::retry_delay_max / 2);
+    EXPECT_GE(q.refused(0ms, 0), wait_queue::retry_delay_max / 2);
 }
 
 TEST(wait_queue, starts_with_a_short_sleep_and_doubles_it) {
     wait_queue q(five_nodes);
     q.join(1);
-    milliseconds half = wait_queue::look_first / 2;
-    for (; half < wait_queue::look_again / 2; half *= 2)
+    milliseconds half = wait_queue::retry_delay_min / 2;
+    for (; half < wait_queue::retry_delay_max / 2; half *= 2)
         EXPECT_EQ(q.refused(0ms, 0), half) << "without jitter, half of it";
 }
 
-TEST(wait_queue, looks_again_when_the_holders_time_is_over_if_that_comes_first) {
+TEST(wait_queue, retries_when_the_holders_time_is_over_if_earlier) {
     wait_queue q(five_nodes);
     q.join(1);
     for (int i = 0; i < 10; ++i)
@@ -90,46 +90,46 @@ TEST(wait_queue, looks_again_when_the_holders_time_is_over_if_that_comes_first) 
         EXPECT_GT(sleep, 30ms) << "not a moment before";
         EXPECT_LE(sleep, 34ms);
     }
-    EXPECT_LE(q.refused(10s, 0), wait_queue::look_again) << "or earlier: a message may be lost";
+    EXPECT_LE(q.refused(10s, 0), wait_queue::retry_delay_max) << "or earlier: a message may be lost";
 }
 
-// A lease without an end (acquire: "-1 = never") is told as the longest time there is; the sum overflows, the head
-// would not sleep at all.
-TEST(wait_queue, sleeps_also_when_the_holders_time_never_ends) {
+// A lease without an end (acquire: "-1 = never") has the longest possible remaining time. If the sum overflowed, the
+// head would not sleep at all.
+TEST(wait_queue, lease_without_end_still_sleeps) {
     wait_queue q(five_nodes);
     q.join(1);
     EXPECT_GE(q.refused(milliseconds::max(), 0), 2ms);
 }
 
-TEST(wait_queue, lets_the_head_look_at_once_when_a_majority_told_that_the_lease_ended) {
+TEST(wait_queue, end_reported_by_a_majority_head_retries_at_once) {
     wait_queue q(five_nodes);
     q.join(1);
-    EXPECT_EQ(q.told(node(0), one), wait_queue::rest_of_majority);
-    EXPECT_EQ(q.told(node(0), one), wait_queue::rest_of_majority) << "the same node again";
-    EXPECT_EQ(q.told(node(3), one), wait_queue::rest_of_majority);
-    EXPECT_EQ(q.told(node(4), one), 0ms);
+    EXPECT_EQ(q.lease_ended(node(0), first_lease), wait_queue::majority_grace);
+    EXPECT_EQ(q.lease_ended(node(0), first_lease), wait_queue::majority_grace) << "the same node again";
+    EXPECT_EQ(q.lease_ended(node(3), first_lease), wait_queue::majority_grace);
+    EXPECT_EQ(q.lease_ended(node(4), first_lease), 0ms);
 }
 
-TEST(wait_queue, does_not_add_up_what_nodes_tell_of_different_leases) {
+TEST(wait_queue, reports_about_different_leases_do_not_add_up) {
     wait_queue q(five_nodes);
     q.join(1);
-    q.told(node(0), one);
-    q.told(node(1), one);
-    EXPECT_EQ(q.told(node(2), two), wait_queue::rest_of_majority);
-    EXPECT_EQ(q.told(node(0), two), wait_queue::rest_of_majority);
-    EXPECT_EQ(q.told(node(1), two), 0ms);
+    q.lease_ended(node(0), first_lease);
+    q.lease_ended(node(1), first_lease);
+    EXPECT_EQ(q.lease_ended(node(2), second_lease), wait_queue::majority_grace);
+    EXPECT_EQ(q.lease_ended(node(0), second_lease), wait_queue::majority_grace);
+    EXPECT_EQ(q.lease_ended(node(1), second_lease), 0ms);
 }
 
 TEST(wait_queue, does_not_count_messages_from_before_a_refusal) {
     wait_queue q(five_nodes);
     q.join(1);
-    q.told(node(0), one);
-    q.told(node(1), one);
+    q.lease_ended(node(0), first_lease);
+    q.lease_ended(node(1), first_lease);
     q.refused(100ms, 0);
-    EXPECT_EQ(q.told(node(2), one), wait_queue::rest_of_majority);
+    EXPECT_EQ(q.lease_ended(node(2), first_lease), wait_queue::majority_grace);
 }
 
-TEST(wait_queue, sleeps_shortly_again_after_somebody_told_of_an_end_or_the_head_changed) {
+TEST(wait_queue, sleep_is_short_again_after_a_report_or_a_new_head) {
     const auto refused_often = [] {
         wait_queue q(five_nodes);
         q.join(1);
@@ -138,48 +138,48 @@ TEST(wait_queue, sleeps_shortly_again_after_somebody_told_of_an_end_or_the_head_
             q.refused(0ms, 0);
         return q;
     };
-    wait_queue told = refused_often();
-    told.told(node(0), one);
-    EXPECT_EQ(told.refused(0ms, 0), wait_queue::look_first / 2);
+    wait_queue after_report = refused_often();
+    after_report.lease_ended(node(0), first_lease);
+    EXPECT_EQ(after_report.refused(0ms, 0), wait_queue::retry_delay_min / 2);
     wait_queue next = refused_often();
     next.leave(1);
-    EXPECT_EQ(next.refused(0ms, 0), wait_queue::look_first / 2);
+    EXPECT_EQ(next.refused(0ms, 0), wait_queue::retry_delay_min / 2);
     wait_queue given = refused_often();
-    given.given_back(false);
-    EXPECT_EQ(given.refused(0ms, 0), wait_queue::look_first / 2);
+    given.lease_released(false);
+    EXPECT_EQ(given.refused(0ms, 0), wait_queue::retry_delay_min / 2);
     wait_queue another_left = refused_often();
     another_left.leave(2);
-    EXPECT_GE(another_left.refused(0ms, 0), wait_queue::look_again / 2);
+    EXPECT_GE(another_left.refused(0ms, 0), wait_queue::retry_delay_max / 2);
 }
 
-TEST(wait_queue, takes_over_as_often_running_as_it_may_and_then_gives_others_their_turn) {
+TEST(wait_queue, hands_over_up_to_the_limit_then_lets_others_acquire) {
     wait_queue q(five_nodes);
     q.join(1);
     for (int turn = 0; turn < 3; ++turn) {
-        EXPECT_TRUE(q.takes_over());
-        EXPECT_TRUE(q.takes_over());
-        EXPECT_FALSE(q.takes_over()) << "handoff_max is 2";
-        EXPECT_FALSE(q.takes_over());
-        EXPECT_EQ(q.given_back(true), wait_queue::others_first);
+        EXPECT_TRUE(q.begin_hand_over());
+        EXPECT_TRUE(q.begin_hand_over());
+        EXPECT_FALSE(q.begin_hand_over()) << "handoff_max is 2";
+        EXPECT_FALSE(q.begin_hand_over());
+        EXPECT_EQ(q.lease_released(true), wait_queue::yield_time);
     }
-    EXPECT_EQ(q.given_back(false), 0ms) << "nobody waits elsewhere";
+    EXPECT_EQ(q.lease_released(false), 0ms) << "nobody waits elsewhere";
 }
 
-TEST(wait_queue, counts_on_where_the_queue_before_it_ended) {
+TEST(wait_queue, continues_the_count_of_the_previous_queue) {
     wait_queue q(five_nodes, 1);
     q.join(1);
-    EXPECT_TRUE(q.takes_over());
+    EXPECT_TRUE(q.begin_hand_over());
     EXPECT_EQ(q.handed_over(), 2);
-    EXPECT_FALSE(q.takes_over()) << "handoff_max is 2";
-    q.given_back(false);
+    EXPECT_FALSE(q.begin_hand_over()) << "handoff_max is 2";
+    q.lease_released(false);
     EXPECT_EQ(q.handed_over(), 0);
 }
 
-TEST(wait_queue, takes_nothing_over_when_nobody_waits_or_it_may_never) {
-    EXPECT_FALSE(wait_queue(five_nodes).takes_over());
+TEST(wait_queue, no_hand_over_without_waiters_or_when_disabled) {
+    EXPECT_FALSE(wait_queue(five_nodes).begin_hand_over());
     wait_queue never({3, 0});
     never.join(1);
-    EXPECT_FALSE(never.takes_over());
+    EXPECT_FALSE(never.begin_hand_over());
 }
 
 }  // namespace

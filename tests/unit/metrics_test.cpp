@@ -8,22 +8,22 @@
 namespace fencegate {
 namespace {
 
-TEST(prefix_labels, name_then_its_first_part_and_never_the_whole) {
+TEST(prefix_labels, label_is_first_part_of_name) {
     metrics::prefix_labels labels;
-    EXPECT_EQ(labels.of("inventory/sku-1"), "inventory");
-    EXPECT_EQ(labels.of("a/b/c"), "a");
-    EXPECT_EQ(labels.of("sku-1"), "-");
+    EXPECT_EQ(labels.label_of("inventory/sku-1"), "inventory");
+    EXPECT_EQ(labels.label_of("a/b/c"), "a");
+    EXPECT_EQ(labels.label_of("sku-1"), "-");
 }
 
-TEST(prefix_labels, many_invented_then_other_and_the_known_stay) {
+TEST(prefix_labels, further_prefixes_become_other) {
     metrics::prefix_labels labels;
     for (std::size_t n = 0; n < metrics::prefix_labels::prefixes_max; ++n)
-        EXPECT_EQ(labels.of("p" + std::to_string(n) + "/x"), "p" + std::to_string(n));
-    EXPECT_EQ(labels.of("late/x"), "other");
-    EXPECT_EQ(labels.of("p0/x"), "p0");
+        EXPECT_EQ(labels.label_of("p" + std::to_string(n) + "/x"), "p" + std::to_string(n));
+    EXPECT_EQ(labels.label_of("late/x"), "other");
+    EXPECT_EQ(labels.label_of("p0/x"), "p0");
 }
 
-TEST(batch_sizes, counted_in_the_class_whose_bound_is_not_lower) {
+TEST(batch_sizes, sizes_counted_by_power_of_two) {
     pg::batch_sizes sizes;
     for (const std::size_t writes : {0, 1, 2, 3, 4, 5, 33, 64, 65})
         sizes.count(writes);

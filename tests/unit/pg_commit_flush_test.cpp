@@ -18,19 +18,19 @@ using test::fault;
 using test::make_rows;
 using clock = std::chrono::steady_clock;
 
-/// What a caller was told: `durable`, `lost`, or `unknown`.
-enum class told { nothing, durable, lost, unknown };
+/// The answer to a caller: `durable`, `lost`, or `unknown`.
+enum class outcome { nothing, durable, lost, unknown };
 
-class read_caller final : public waiting_for<bool> {
+class read_caller final : public caller_awaiting<bool> {
   public:
     void answer(result<bool> value) noexcept override {
-        EXPECT_EQ(got, told::nothing) << "answered twice";
-        got = !value ? told::unknown : *value ? told::durable : told::lost;
+        EXPECT_EQ(received, outcome::nothing) << "answered twice";
+        received = !value ? outcome::unknown : *value ? outcome::durable : outcome::lost;
     }
     void give_up(bool) noexcept override {}
     boost::asio::any_io_executor executor() const override { return boost::asio::system_executor(); }
 
-    told got = told::nothing;
+    outcome received = outcome::nothing;
 };
 
 class flush_test : public ::testing::Test {
@@ -43,11 +43,11 @@ class flush_test : public ::testing::Test {
     pending_durability transaction(const std::vector<std::string>& ids, clock::time_point since, deadline until) {
         pending_durability out{since, until, nullptr, {}};
         for (const auto& id : ids) {
-            writes[id] = told::nothing;
+            writes[id] = outcome::nothing;
             out.writes.push_back(
                 {id, "r" + id, until, nullptr, [this, id](const std::optional<failure>& why) {
-                     EXPECT_EQ(writes[id], told::nothing) << "answered twice";
-                     writes[id] = !why ? told::durable : why->outcome_unknown ? told::unknown : told::lost;
+                     EXPECT_EQ(writes[id], outcome::nothing) << "answered twice";
+                     writes[id] = !why ? outcome::durable : why->outcome_unknown ? outcome::unknown : outcome::lost;
                  }});
         }
         return out;
@@ -73,27 +73,29 @@ class flush_test : public ::testing::Test {
     fake_session session;
     clock::time_point begun = clock::now();
     deadline soon = begun + std::chrono::seconds(10);
-    std::map<std::string, told> writes;
+    std::map<std::string, outcome> writes;
     std::shared_ptr<read_caller> reader;
 };
 
 TEST_F(flush_test, one_commit_answers_all) {
     flush_all();
-    EXPECT_EQ(writes, (std::map<std::string, told>{{"1", told::durable}, {"2", told::durable}, {"3", told::durable}}));
-    EXPECT_EQ(reader->got, told::durable);
+    EXPECT_EQ(writes, (std::map<std::string, outcome>{
+                          {"1", outcome::durable}, {"2", outcome::durable}, {"3", outcome::durable}}));
+    EXPECT_EQ(reader->received, outcome::durable);
     EXPECT_EQ(session.messages, 2U) << "the statement was prepared, and run";
 }
 
-TEST_F(flush_test, session_newer_than_the_transaction_looked_up) {
+TEST_F(flush_test, newer_session_transaction_looked_up) {
     session.since = clock::now() + std::chrono::seconds(1);
     session.committed = {"1"};
     flush_all();
-    EXPECT_EQ(writes, (std::map<std::string, told>{{"1", told::durable}, {"2", told::durable}, {"3", told::lost}}))
-        << "the first write stands for its transaction";
-    EXPECT_EQ(reader->got, told::lost) << "to be read again";
+    EXPECT_EQ(writes,
+              (std::map<std::string, outcome>{{"1", outcome::durable}, {"2", outcome::durable}, {"3", outcome::lost}}))
+        << "the first write identifies its transaction";
+    EXPECT_EQ(reader->received, outcome::lost) << "to be read again";
 }
 
-TEST_F(flush_test, each_message_fails_nobody_told_what_is_not_so) {
+TEST_F(flush_test, each_message_lost_answers_stay_true) {
     for (std::size_t at = 0; at < 6; ++at) {
         for (const auto kind : {fault::lost_before, fault::lost_after, fault::refused}) {
             for (const bool survived : {true, false}) {
@@ -110,24 +112,24 @@ TEST_F(flush_test, each_message_fails_nobody_told_what_is_not_so) {
                 work.push_back(transaction({"3"}, begun, soon));
                 work.push_back(snapshot(begun));
                 fresh.flush(failing, std::move(work));
-                for (const auto& [id, got] : writes)
-                    EXPECT_EQ(got, survived ? told::durable : told::lost) << id;
-                EXPECT_EQ(reader->got, told::lost);
+                for (const auto& [id, received] : writes)
+                    EXPECT_EQ(received, survived ? outcome::durable : outcome::lost) << id;
+                EXPECT_EQ(reader->received, outcome::lost);
             }
         }
     }
 }
 
-TEST_F(flush_test, server_away_unknown_when_time_is_over) {
+TEST_F(flush_test, unreachable_server_outcome_unknown_at_deadline) {
     session.connected = false;
-    session.stays_away = true;
+    session.stays_unreachable = true;
     std::vector<pending_durability> work;
     work.push_back(transaction({"1"}, begun, clock::now() + std::chrono::milliseconds(30)));
     flush.flush(session, std::move(work));
-    EXPECT_EQ(writes["1"], told::unknown);
+    EXPECT_EQ(writes["1"], outcome::unknown);
 }
 
-TEST_F(flush_test, lookup_in_order_of_resources) {
+TEST_F(flush_test, lookup_is_in_order_of_resources) {
     session.since = clock::now() + std::chrono::seconds(1);
     std::vector<std::string> asked;
     session.answers["write_landed"] = [&asked](const compat::parameters& values) {
@@ -139,23 +141,24 @@ TEST_F(flush_test, lookup_in_order_of_resources) {
         work.push_back(transaction({id}, begun, soon));
     flush.flush(session, std::move(work));
     EXPECT_EQ(asked, (std::vector<std::string>{"r1", "r2", "r3"}));
-    EXPECT_EQ(writes, (std::map<std::string, told>{{"1", told::lost}, {"2", told::durable}, {"3", told::lost}}));
+    EXPECT_EQ(writes,
+              (std::map<std::string, outcome>{{"1", outcome::lost}, {"2", outcome::durable}, {"3", outcome::lost}}));
 }
 
-TEST_F(flush_test, function_not_granted_serves_no_more) {
-    EXPECT_TRUE(flush.serves());
+TEST_F(flush_test, function_not_granted_flush_unavailable) {
+    EXPECT_TRUE(flush.is_available());
     session.refused_text = "pg_current_xact_id";
     session.fault_sqlstate = "42501";
     session.committed = {"1", "3"};
     flush_all();
-    EXPECT_FALSE(flush.serves());
-    EXPECT_EQ(writes["1"], told::durable) << "looked up instead";
+    EXPECT_FALSE(flush.is_available());
+    EXPECT_EQ(writes["1"], outcome::durable) << "looked up instead";
     const auto caller = std::make_shared<read_caller>();
     flush.add(begun, soon, caller);
-    EXPECT_EQ(caller->got, told::durable) << "from then on none is visible before it is on disk";
+    EXPECT_EQ(caller->received, outcome::durable) << "from then on none is visible before it is on disk";
 }
 
-TEST_F(flush_test, nothing_but_reads_no_commit_where_all_is_on_disk) {
+TEST_F(flush_test, reads_alone_no_commit_if_log_is_on_disk) {
     std::optional<std::string> always;
     session.answers["pg_current_xact_id"] = [&always](const compat::parameters& values) {
         always = values[0];
@@ -165,20 +168,20 @@ TEST_F(flush_test, nothing_but_reads_no_commit_where_all_is_on_disk) {
     work.push_back(snapshot(begun));
     flush.flush(session, std::move(work));
     EXPECT_EQ(always, "false");
-    EXPECT_EQ(reader->got, told::durable);
+    EXPECT_EQ(reader->received, outcome::durable);
 }
 
-TEST_F(flush_test, proof_holds_for_older_transactions_alone) {
+TEST_F(flush_test, proof_covers_only_older_transactions) {
     flush_all();
     snapshot_state state;
     state.seen = snapshot_state::durability::replicated;
     state.transaction_end = 8;
-    EXPECT_TRUE(flush.is_durable(state)) << "the marker's own id was 7, and nothing ran beside it";
+    EXPECT_TRUE(flush.is_durable(state)) << "the marker's own id was 7, and no other transaction ran";
     state.transaction_end = 9;
     EXPECT_FALSE(flush.is_durable(state));
     state.transaction_end = 8;
     state.connected_since = clock::now() + std::chrono::seconds(1);
-    EXPECT_FALSE(flush.is_durable(state)) << "another life of the server";
+    EXPECT_FALSE(flush.is_durable(state)) << "the server may have crashed in between";
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ std::string fake_session::shorten(const std::string& sql) {
     const auto found = sql.find("fencing.");
     if (found != std::string::npos && !sql.starts_with("update"))
         return sql.substr(found + 8, sql.find('(', found) - found - 8);
-    if (sql.find("fencing.write_id") != std::string::npos) return "turn";
+    if (sql.find("fencing.write_id") != std::string::npos) return "select_write";
     return sql.substr(0, std::min(sql.find(' ', sql.starts_with("set") ? 4 : 0), sql.find('(')));
 }
 
@@ -171,7 +171,7 @@ answer_rows fake_session::perform(const prepared_call& call) {
         for (const auto& resource : elements(values[0]))
             rows.push_back(guard(resource, *values[1]));
         // A stale token commits the history's row, and no write.
-        if (std::ranges::all_of(rows, [](const auto& each) { return each[2] == "t"; })) {
+        if (std::ranges::all_of(rows, [](const auto& entered) { return entered[2] == "t"; })) {
             pending_.writes.push_back(*values[2]);
         } else {
             pending_.recorded.emplace_back("write_rejected by the guard");
@@ -202,7 +202,7 @@ write_request make_request(const std::string& id, const std::vector<std::string>
     write_request out;
     out.write_id = id;
     out.token = lockcore::fencing_token{token};
-    out.by.principal = "orders";
+    out.initiator.principal = "orders";
     for (const auto& resource : resources)
         out.resources.push_back(lockcore::resource_name::parse(resource).value());
     update_operation update;

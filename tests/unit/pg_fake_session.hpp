@@ -20,44 +20,44 @@ namespace fencegate::pg::test {
 
 using row = std::vector<std::optional<std::string>>;
 
-/// An answer as libpq gives it.
+/// Returns an answer in the form of libpq.
 answer_rows make_rows(const std::vector<row>& rows);
 
 answer_rows make_affected(int rows);
 
-/// Budget enough for all that a test answers.
-inline memory_budget& roomy_budget() {
+/// Returns a budget that is large enough for every answer of a test.
+inline memory_budget& large_budget() {
     static memory_budget out(64 << 20);
     return out;
 }
 
-/// The elements of an array parameter whose texts hold neither quotes nor commas.
+/// Returns the elements of an array parameter whose texts contain neither quotes nor commas.
 std::vector<std::string> elements(const std::optional<std::string>& array);
 
 server_error make_error(std::string sqlstate);
 
-/// What goes wrong with one message.
+/// How a message fails.
 enum class fault {
-    lost_before,  ///< The connection breaks before the server got it.
-    lost_after,   ///< The server did it, but its answer is lost.
-    refused       ///< The server refuses it, with `fault_sqlstate`.
+    lost_before,  ///< The connection breaks before the message reaches the server.
+    lost_after,   ///< The server executes the message, but its answer is lost.
+    refused       ///< The server refuses the message with `fault_sqlstate`.
 };
 
-/// A PostgreSQL that knows as much of fencing as the write path needs: transactions, guards, keys and what was
-/// committed. Each message (a round trip, a preparation, a command, a connection) is counted, and one of them can fail.
+/// A fake PostgreSQL with the parts of the schema that the write path needs: transactions, guards, keys and committed
+/// writes. Each message (a round trip, a preparation, a command, a connection) is counted, and one of them can fail.
 class fake_session final : public write_session, public catalog_source {
   public:
-    // What to let fail.
+    // The faults to inject.
     std::optional<std::size_t> fault_at{};  ///< Counted from 0.
     fault kind = fault::lost_before;
     std::string fault_sqlstate = "55P03";
-    std::size_t fault_step = 0;  ///< Of a round trip that is refused: its statement.
-    bool stays_away = false;     ///< No new connection either.
+    std::size_t fault_step = 0;      ///< The statement of a refused round trip that fails.
+    bool stays_unreachable = false;  ///< New connections fail too.
     bool cut = false;
-    std::string refused_text{};     ///< Statements that hold this are refused, each time.
-    std::string unprepared_text{};  ///< These can't even be prepared.
+    std::string refused_text{};     ///< Statements that contain this text are always refused.
+    std::string unprepared_text{};  ///< Statements that contain this text can't be prepared.
 
-    // What the server holds.
+    // The state of the server.
     std::map<std::string, std::uint64_t> fences{};
     std::map<std::string, std::pair<std::string, std::string>> keys{};  ///< State and outcome.
     std::multiset<std::string> committed{};                             ///< Write ids.
@@ -66,7 +66,7 @@ class fake_session final : public write_session, public catalog_source {
     std::vector<std::string> sealed{};
     std::map<std::string, std::function<answer_rows(const compat::parameters&)>> answers{};
 
-    // What happened.
+    // The messages so far.
     std::vector<std::string> log{};
     std::size_t messages = 0;
     bool open = false;
@@ -84,7 +84,7 @@ class fake_session final : public write_session, public catalog_source {
     void connect() override {
         log.emplace_back("connect");
         drop();
-        if (stays_away) throw session_lost("away", "PostgreSQL is away");
+        if (stays_unreachable) throw session_lost("unreachable", "PostgreSQL is unreachable");
         connected = true;
         send("connect", [] {});
     }
@@ -93,8 +93,8 @@ class fake_session final : public write_session, public catalog_source {
         prepared_.clear();
         connected = false;
     }
-    std::optional<std::string> away_cause() const override {
-        return connected || !stays_away ? std::nullopt : std::optional<std::string>("PostgreSQL is away");
+    std::optional<std::string> disconnected_cause() const override {
+        return connected || !stays_unreachable ? std::nullopt : std::optional<std::string>("PostgreSQL is unreachable");
     }
     bool was_cut() const override { return cut; }
     void begin_commit() override {
@@ -130,7 +130,7 @@ class fake_session final : public write_session, public catalog_source {
 
     static std::string shorten(const std::string& sql);
 
-    /// Counts a message that is no round trip, and does it.
+    /// Counts and executes a message that is no round trip.
     void send(const std::string& sql, const std::function<void()>& effect);
 
     [[noreturn]] void lose() {
@@ -140,7 +140,7 @@ class fake_session final : public write_session, public catalog_source {
 
     void require_connection() {
         if (connected) return;
-        if (stays_away) throw session_lost("away", "PostgreSQL is away");
+        if (stays_unreachable) throw session_lost("unreachable", "PostgreSQL is unreachable");
         connected = true;
     }
 
@@ -161,10 +161,10 @@ class fake_session final : public write_session, public catalog_source {
     changes pending_;
 };
 
-/// A write of one update on each of `resources`, in words that the fake understands.
+/// Returns a write with one update on `resources`, which the fake can execute.
 write_request make_request(const std::string& id, const std::vector<std::string>& resources, std::uint64_t token = 7);
 
-/// The catalog in which it fits.
+/// Returns a catalog that fits make_request().
 std::shared_ptr<catalog> make_catalog(bool joins_updates = false);
 
 }  // namespace fencegate::pg::test

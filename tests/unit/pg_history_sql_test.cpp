@@ -7,13 +7,13 @@
 using namespace fencegate;
 using namespace fencegate::pg;
 
-TEST(history_sql, no_filter_when_planned_then_the_newest_come_first) {
+TEST(history_sql, no_filter_newest_first) {
     const auto s = history_sql({});
     EXPECT_NE(s.sql.find("from fencing.history order by at desc, id desc limit $1::bigint"), std::string::npos);
     EXPECT_EQ(s.parameters, (compat::parameters{"100"}));
 }
 
-TEST(history_sql, prefix_when_planned_then_it_is_a_range_and_no_pattern) {
+TEST(history_sql, prefix_becomes_range_not_pattern) {
     history_query q;
     q.resource_prefix = "inventory/50%_";
     const auto s = history_sql(q);
@@ -22,7 +22,7 @@ TEST(history_sql, prefix_when_planned_then_it_is_a_range_and_no_pattern) {
     EXPECT_EQ(s.parameters.at(1), "inventory/50%_\x7f");
 }
 
-TEST(history_sql, every_filter_when_planned_then_each_value_is_bound) {
+TEST(history_sql, every_filter_value_is_bound) {
     history_query q;
     q.resource = q.resource_prefix = q.event = q.owner = q.principal = q.write_id = q.trace_id = "x";
     q.token_min = 1;
@@ -43,7 +43,7 @@ TEST(history_sql, every_filter_when_planned_then_each_value_is_bound) {
     EXPECT_EQ(s.parameters.back(), "5000");
 }
 
-TEST(history_json, item_when_written_then_empty_fields_are_left_out_and_the_time_has_microseconds) {
+TEST(history_json, empty_fields_left_out_time_has_microseconds) {
     history_item item;
     item.event = "lease_granted";
     item.at = std::chrono::system_clock::time_point(std::chrono::microseconds(1'500'001));
@@ -54,26 +54,26 @@ TEST(history_json, item_when_written_then_empty_fields_are_left_out_and_the_time
                                     R"("fencing_token":9007199254740991,"detail":{"ttl_ms":5}}])");
 }
 
-TEST(history_json, detail_when_it_is_no_object_then_it_is_kept_as_text) {
+TEST(history_json, detail_without_object_kept_as_text) {
     history_item item;
     item.event = "x";
     item.detail = "plain";
     EXPECT_EQ(history_json({item}), R"([{"event":"x","detail":{"text":"plain"}}])");
 }
 
-TEST(history_columns, items_when_written_then_there_is_an_array_a_column_and_null_where_none_has_a_value) {
-    history_item one;
-    one.event = "lease_granted";
-    one.at = std::chrono::system_clock::time_point(std::chrono::microseconds(1'500'001));
-    one.resource = "a/1";
-    one.fencing_token = 9007199254740991;
-    one.by.principal = R"(q"u\o)";
-    one.detail = R"({"ttl_ms": 5})";
-    history_item two;
-    two.event = "node_quarantined";
-    two.detail = "plain";
-    two.by.principal = std::string("NULL\0", 5);
-    const auto columns = history_columns({one, two});
+TEST(history_columns, one_array_per_column_null_without_values) {
+    history_item first;
+    first.event = "lease_granted";
+    first.at = std::chrono::system_clock::time_point(std::chrono::microseconds(1'500'001));
+    first.resource = "a/1";
+    first.fencing_token = 9007199254740991;
+    first.initiator.principal = R"(q"u\o)";
+    first.detail = R"({"ttl_ms": 5})";
+    history_item second;
+    second.event = "node_quarantined";
+    second.detail = "plain";
+    second.initiator.principal = std::string("NULL\0", 5);
+    const auto columns = history_columns({first, second});
     const compat::parameters expected{"{1500001,NULL}",
                                       R"({"lease_granted","node_quarantined"})",
                                       R"({"a/1",NULL})",
@@ -87,23 +87,23 @@ TEST(history_columns, items_when_written_then_there_is_an_array_a_column_and_nul
     EXPECT_EQ(columns, expected);
 }
 
-TEST(connection_string, timeout_when_missing_then_it_is_added_in_the_strings_own_form) {
-    EXPECT_EQ(with_connect_timeout("host=a"), "connect_timeout=2 host=a");
-    EXPECT_EQ(with_connect_timeout("host=a connect_timeout=9"), "host=a connect_timeout=9");
-    EXPECT_EQ(with_connect_timeout("postgresql://u@h/d"), "postgresql://u@h/d?connect_timeout=2");
-    EXPECT_EQ(with_connect_timeout("postgres://u@h/d?sslmode=require"),
+TEST(connection_string, missing_timeout_added_in_same_form) {
+    EXPECT_EQ(add_connect_timeout("host=a"), "connect_timeout=2 host=a");
+    EXPECT_EQ(add_connect_timeout("host=a connect_timeout=9"), "host=a connect_timeout=9");
+    EXPECT_EQ(add_connect_timeout("postgresql://u@h/d"), "postgresql://u@h/d?connect_timeout=2");
+    EXPECT_EQ(add_connect_timeout("postgres://u@h/d?sslmode=require"),
               "postgres://u@h/d?sslmode=require&connect_timeout=2");
 }
 
-TEST(connection_string, problem_when_told_then_nothing_of_the_string_is_in_it) {
-    EXPECT_EQ(
-        connect_problem("connection to server at \"db\", port 5432 failed: Connection refused\n\tIs it running?\n"),
-        "Connection refused");
-    EXPECT_EQ(connect_cause("password authentication failed for user \"u\""), "PostgreSQL can't be reached");
-    EXPECT_EQ(connect_cause("FATAL:  sorry, too many clients already"),
+TEST(connection_string, error_shows_nothing_of_connection_string) {
+    EXPECT_EQ(describe_connect_error(
+                  "connection to server at \"db\", port 5432 failed: Connection refused\n\tIs it running?\n"),
+              "Connection refused");
+    EXPECT_EQ(classify_connect_error("password authentication failed for user \"u\""), "PostgreSQL can't be reached");
+    EXPECT_EQ(classify_connect_error("FATAL:  sorry, too many clients already"),
               "PostgreSQL has no connection left (max_connections)");
-    EXPECT_EQ(connect_cause("FATAL:  the database system is starting up"), "PostgreSQL is starting up");
-    EXPECT_NE(connect_cause("session is read-only").find("standby"), std::string::npos);
-    EXPECT_EQ(connect_problem("missing \"=\" after \"hunter2\" in connection info string\n").find("hunter2"),
+    EXPECT_EQ(classify_connect_error("FATAL:  the database system is starting up"), "PostgreSQL is starting up");
+    EXPECT_NE(classify_connect_error("session is read-only").find("standby"), std::string::npos);
+    EXPECT_EQ(describe_connect_error("missing \"=\" after \"hunter2\" in connection info string\n").find("hunter2"),
               std::string::npos);
 }

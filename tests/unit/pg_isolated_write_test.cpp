@@ -22,7 +22,7 @@ using test::soon;
 
 result<write_outcome> run_one(fake_session& session, const write_request& request,
                               std::optional<deadline> until = std::nullopt,
-                              memory_budget& answers = test::roomy_budget()) {
+                              memory_budget& answers = test::large_budget()) {
     if (session.known->tables.empty()) session.known = make_catalog();
     return run_isolated(session, session, answers, request, until.value_or(soon(session)));
 }
@@ -35,7 +35,7 @@ write_request make_isolated() {
     return out;
 }
 
-TEST(run_isolated, all_good_outcome_kept_before_commit) {
+TEST(run_isolated, success_outcome_kept_before_commit) {
     fake_session session;
     const auto outcome = run_one(session, make_isolated());
     ASSERT_TRUE(outcome);
@@ -58,14 +58,14 @@ result<write_outcome> attempt_one(fake_session& session, const write_request& re
     }
 }
 
-void expect_truth_of_one(fake_session& session, const write_request& request) {
+void run_and_expect_truth(fake_session& session, const write_request& request) {
     const auto answer = attempt_one(session, request);
     expect_truth(session, request.write_id, answer);
     if (!request.repeatable) {
         EXPECT_TRUE(session.kept.empty());
     } else if (answer) {
         EXPECT_EQ(session.kept.size(), 1U);
-    } else if (!answer.error().outcome_unknown && !answer.error().unproven) {
+    } else if (!answer.error().outcome_unknown && !answer.error().durability_unproven) {
         EXPECT_LE(session.kept.size(), is_kept(answer.error()) ? session.recorded.size() : 0U) << answer.error().detail;
     }
 }
@@ -74,7 +74,7 @@ TEST(run_isolated, each_message_lost_answer_stays_true) {
     for (const bool keyed : {true, false}) {
         auto request = make_isolated();
         if (!keyed) request.repeatable.reset();
-        fail_each_message([&](fake_session& session) { expect_truth_of_one(session, request); },
+        fail_each_message([&](fake_session& session) { run_and_expect_truth(session, request); },
                           {fault::lost_before, fault::lost_after});
     }
 }
@@ -87,28 +87,28 @@ TEST(run_isolated, each_message_refused_answer_stays_true) {
             fail_each_message(
                 [&](fake_session& session) {
                     session.fault_sqlstate = sqlstate;
-                    expect_truth_of_one(session, request);
+                    run_and_expect_truth(session, request);
                 },
                 {fault::refused});
         }
     }
 }
 
-TEST(run_isolated, operation_refused_recorded_and_kept_in_one) {
+TEST(run_isolated, refused_operation_recorded_and_kept_together) {
     fake_session session;
     session.refused_text = "update shop";
     session.fault_sqlstate = "23505";
     const auto outcome = run_one(session, make_isolated());
     ASSERT_FALSE(outcome);
     EXPECT_EQ(outcome.error().code, errc::constraint_violation);
-    EXPECT_FALSE(outcome.error().unproven);
+    EXPECT_FALSE(outcome.error().durability_unproven);
     EXPECT_EQ(session.recorded.size(), 1U);
     EXPECT_EQ(session.kept.size(), 1U);
     EXPECT_TRUE(session.logged("rollback to savepoint claimed"));
     EXPECT_TRUE(session.committed.empty());
 }
 
-TEST(run_isolated, refusal_not_recorded_marked_unproven) {
+TEST(run_isolated, unrecorded_refusal_marked_unproven) {
     for (const bool keyed : {true, false}) {
         fake_session session;
         session.fault_sqlstate = "23505";
@@ -119,13 +119,13 @@ TEST(run_isolated, refusal_not_recorded_marked_unproven) {
         const auto outcome = run_one(session, request);
         ASSERT_FALSE(outcome);
         EXPECT_EQ(outcome.error().code, errc::expectation_failed);
-        EXPECT_TRUE(outcome.error().unproven);
+        EXPECT_TRUE(outcome.error().durability_unproven);
         EXPECT_FALSE(session.open);
         EXPECT_TRUE(session.kept.empty());
     }
 }
 
-TEST(run_isolated, expectation_failed_what_follows_is_not_sent) {
+TEST(run_isolated, failed_expectation_later_steps_not_sent) {
     fake_session session;
     auto request = make_request("1", {"a"});
     std::get<update_operation>(request.operations[0]).expect_rows = 2;
@@ -146,7 +146,7 @@ write_request make_large(fake_session& session) {
     return out;
 }
 
-TEST(run_isolated, rows_given_counted_for_the_principal) {
+TEST(run_isolated, rows_reserved_for_the_principal) {
     fake_session session;
     const auto request = make_large(session);
     memory_budget answers(1 << 20);
@@ -160,7 +160,7 @@ TEST(run_isolated, rows_given_counted_for_the_principal) {
     EXPECT_EQ(answers.used(), 0U);
 }
 
-TEST(run_isolated, rows_do_not_fit_rolled_back_and_recorded) {
+TEST(run_isolated, rows_over_budget_rolled_back_and_recorded) {
     fake_session session;
     const auto request = make_large(session);
     memory_budget answers(uncounted_bytes_max);
@@ -172,7 +172,7 @@ TEST(run_isolated, rows_do_not_fit_rolled_back_and_recorded) {
     EXPECT_EQ(answers.used(), 0U);
 }
 
-TEST(run_isolated, token_stale_function_is_not_called) {
+TEST(run_isolated, stale_token_function_not_called) {
     fake_session session;
     session.fences["a"] = 9;
     auto request = make_request("1", {"a"});
@@ -183,7 +183,7 @@ TEST(run_isolated, token_stale_function_is_not_called) {
     EXPECT_EQ(session.recorded.size(), 1U) << "the guard's own row";
 }
 
-TEST(run_isolated, key_known_function_is_not_called) {
+TEST(run_isolated, known_key_function_not_called) {
     fake_session session;
     session.keys["k"] = {"other", ""};
     auto request = make_request("1", {"a"});
@@ -193,7 +193,7 @@ TEST(run_isolated, key_known_function_is_not_called) {
     EXPECT_FALSE(session.logged("user code") || session.logged("begin_write"));
 }
 
-TEST(run_isolated, function_lost_not_called_again) {
+TEST(run_isolated, lost_answer_function_not_called_again) {
     auto request = make_request("1", {"a"});
     request.operations = {call_operation{"count_stock", {}}};
     fake_session whole;
@@ -207,7 +207,7 @@ TEST(run_isolated, function_lost_not_called_again) {
     EXPECT_TRUE(session.committed.empty());
 }
 
-TEST(run_isolated, out_of_time_operation_not_sent) {
+TEST(run_isolated, deadline_passed_operation_not_sent) {
     fake_session session;
     const auto outcome = run_one(session, make_request("1", {"a"}), std::chrono::steady_clock::now());
     EXPECT_EQ(outcome.error().code, errc::storage_unavailable);
@@ -215,7 +215,7 @@ TEST(run_isolated, out_of_time_operation_not_sent) {
     EXPECT_EQ(session.recorded.size(), 1U);
 }
 
-TEST(run_isolated, guard_not_callable_session_dropped) {
+TEST(run_isolated, guard_error_session_dropped) {
     fake_session session;
     session.refused_text = "begin_write(";
     session.fault_sqlstate = "42883";
@@ -224,7 +224,7 @@ TEST(run_isolated, guard_not_callable_session_dropped) {
     EXPECT_TRUE(session.recorded.empty());
 }
 
-TEST(run_isolated, catalog_changed_planned_anew_once) {
+TEST(run_isolated, changed_catalog_planned_again_once) {
     fake_session session;
     session.known = make_catalog();
     auto changed = make_catalog();
@@ -237,7 +237,7 @@ TEST(run_isolated, catalog_changed_planned_anew_once) {
     EXPECT_EQ(session.recorded.size(), 1U) << "of the second time alone";
 }
 
-TEST(run_isolated, name_unknown_refused_unless_kept_before) {
+TEST(run_isolated, unknown_name_refused_unless_outcome_kept) {
     auto request = make_request("1", {"a"});
     std::get<update_operation>(request.operations[0]).table = "nothing";
     request.repeatable = make_key("k");
@@ -255,7 +255,7 @@ TEST(run_isolated, name_unknown_refused_unless_kept_before) {
 
 // COMMIT
 
-TEST(commit_write, answer_lost_looked_up_on_a_new_session) {
+TEST(commit_write, lost_answer_looked_up_on_new_session) {
     for (const auto kind : {fault::lost_before, fault::lost_after}) {
         const auto request = make_request("1", {"a"});
         fake_session whole;
@@ -271,25 +271,25 @@ TEST(commit_write, answer_lost_looked_up_on_a_new_session) {
     }
 }
 
-TEST(commit_write, server_away_outcome_unknown) {
+TEST(commit_write, unreachable_server_outcome_unknown) {
     const auto request = make_request("1", {"a"});
     fake_session whole;
     ASSERT_TRUE(run_one(whole, request));
     fake_session session;
     session.fault_at = whole.messages - 1;
-    session.stays_away = true;
+    session.stays_unreachable = true;
     const auto outcome = run_one(session, request);
     ASSERT_FALSE(outcome);
     EXPECT_TRUE(outcome.error().outcome_unknown);
 }
 
-TEST(commit_write, not_in_the_transaction_not_sent) {
+TEST(commit_write, no_open_transaction_commit_not_sent) {
     fake_session session;
     EXPECT_EQ(commit_write(session, "1", "a", soon(session)), commit_status::not_committed);
     EXPECT_FALSE(session.logged("commit"));
 }
 
-TEST(commit_write, cut_before_not_sent) {
+TEST(commit_write, cut_connection_commit_not_sent) {
     fake_session session;
     session.open = true;
     session.cut = true;

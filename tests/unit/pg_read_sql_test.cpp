@@ -50,7 +50,7 @@ bool has(const read_plan& plan, std::string_view part) {
     return plan.sql.sql.find(part) != std::string::npos;
 }
 
-TEST(read_sql, condition_when_the_type_has_comparisons_of_its_own_then_those_are_named) {
+TEST(read_sql, condition_names_operators_of_the_type) {
     auto known = shop();
     known.tables["inventory"].columns.push_back({"email", "public.citext", false, "", "\"my types\""});
     auto query = everything();
@@ -64,7 +64,7 @@ TEST(read_sql, condition_when_the_type_has_comparisons_of_its_own_then_those_are
                     "t.\"email\" operator(\"my types\".=) any ($3)"));
 }
 
-TEST(read_sql, query_when_everything_is_given_then_bound_and_quoted) {
+TEST(read_sql, query_values_bound_and_names_quoted) {
     auto query = everything();
     query.select = {{"sku", "sku"}, {"odd\"name", "x\"y"}};
     query.where = {where("stock", comparison_operator::gte, "3"), where("sku", comparison_operator::like, "'; drop%")};
@@ -82,7 +82,7 @@ TEST(read_sql, query_when_everything_is_given_then_bound_and_quoted) {
     EXPECT_EQ(plan.sql.parameters, (compat::parameters{"3", "'; drop%", "10", "5"}));
 }
 
-TEST(read_sql, groups_and_negations_when_nested_then_in_parentheses) {
+TEST(read_sql, nested_groups_are_in_parentheses) {
     auto query = everything();
     comparison any;
     any.op = comparison_operator::any_of;
@@ -93,7 +93,7 @@ TEST(read_sql, groups_and_negations_when_nested_then_in_parentheses) {
     EXPECT_TRUE(has(plan_of(query), " where (not (t.\"stock\" < $1 or (not t.\"sku\" <> $2))) and t.\"stock\" > $3"));
 }
 
-TEST(read_sql, names_when_unknown_then_faults_that_name_their_parameter) {
+TEST(read_sql, unknown_names_fault_names_parameter) {
     auto query = everything();
     query.select = {{"nope", "nope"}};
     query.where = {where("gone", comparison_operator::eq, "1")};
@@ -110,7 +110,7 @@ TEST(read_sql, names_when_unknown_then_faults_that_name_their_parameter) {
     }
 }
 
-TEST(read_sql, function_when_it_changes_nothing_then_read_with_a_limit) {
+TEST(read_sql, stable_function_read_with_limit) {
     function_query query;
     query.function = "list";
     query.args = {{"kind", boost::json::value("x"), "kind", true}};
@@ -122,7 +122,7 @@ TEST(read_sql, function_when_it_changes_nothing_then_read_with_a_limit) {
     EXPECT_FALSE(plan_read(shop(), {query, std::nullopt}).faults.empty());
 }
 
-TEST(read_sql, function_when_it_may_change_something_then_it_needs_a_fence) {
+TEST(read_sql, volatile_function_needs_fence) {
     function_query query;
     query.function = "poke";
     const auto plan = plan_read(shop(), {query, std::nullopt});

@@ -23,10 +23,10 @@ struct row {
     errc code;
     bool message_shown;
     bool retry_after;
-    bool leaves_session;
+    bool ends_session;
 };
 
-// Every row of the table by a SQLSTATE that it decides, and what stands beside the table.
+// A SQLSTATE for each row of the table, and SQLSTATEs that the table does not have.
 const row rows[] = {
     {"08006", errc::storage_unavailable, false, true, true},
     {"22P02", errc::unprocessable, true, false, false},
@@ -64,7 +64,7 @@ const row rows[] = {
 
 }  // namespace
 
-TEST(sqlstate_map, every_row_when_mapped_then_code_and_class_are_as_documented) {
+TEST(sqlstate_map, every_row_maps_as_documented) {
     for (const auto& r : rows) {
         SCOPED_TRACE(r.sqlstate);
         const auto f = to_failure(error_of(r.sqlstate));
@@ -72,23 +72,23 @@ TEST(sqlstate_map, every_row_when_mapped_then_code_and_class_are_as_documented) 
         EXPECT_EQ(f.detail == "the words", r.message_shown);
         EXPECT_EQ(f.retry_after.has_value(), r.retry_after);
         EXPECT_EQ(f.facts.at("sqlstate").as_string(), r.sqlstate);
-        EXPECT_EQ(rule_of(r.sqlstate).leaves_session, r.leaves_session);
+        EXPECT_EQ(rule_of(r.sqlstate).ends_session, r.ends_session);
         EXPECT_FALSE(f.outcome_unknown);
     }
 }
 
-TEST(sqlstate_map, the_table_when_compared_with_this_test_then_no_row_is_untested) {
+TEST(sqlstate_map, every_row_of_the_table_is_tested) {
     std::set<std::string_view> decided;
     for (const auto& r : rows)
         decided.insert(rule_of(r.sqlstate).code);
-    std::set<std::string_view> twice;
+    std::set<std::string_view> codes;
     for (const auto& rule : sqlstate_rules()) {
         EXPECT_TRUE(decided.contains(rule.code)) << rule.code;
-        EXPECT_TRUE(twice.insert(rule.code).second) << rule.code << " stands there twice";
+        EXPECT_TRUE(codes.insert(rule.code).second) << rule.code << " has two rows";
     }
 }
 
-TEST(sqlstate_map, constraint_when_violated_then_its_name_is_a_fact_and_the_row_is_not_shown) {
+TEST(sqlstate_map, violated_constraint_named_without_row) {
     const auto f = to_failure(parse_server_error(
         "ERROR:  23514: new row for relation \"inventory\" violates check constraint \"inventory_stock_check\"\n"
         "DETAIL:  Failing row contains (sku-1, -1, secret).\nSCHEMA NAME:  public\nTABLE NAME:  inventory\n"
@@ -98,7 +98,7 @@ TEST(sqlstate_map, constraint_when_violated_then_its_name_is_a_fact_and_the_row_
     EXPECT_EQ(f.detail, "new row for relation \"inventory\" violates check constraint \"inventory_stock_check\"");
 }
 
-TEST(sqlstate_map, message_when_it_ends_with_a_place_in_the_statement_then_the_place_is_left_out) {
+TEST(sqlstate_map, position_in_statement_is_left_out) {
     const auto message = [](const std::string& words) {
         return parse_server_error("ERROR:  42P01: " + words + "\nLOCATION:  parserOpenTable, parse_relation.c:1392\n")
             .message;
@@ -108,7 +108,7 @@ TEST(sqlstate_map, message_when_it_ends_with_a_place_in_the_statement_then_the_p
     EXPECT_EQ(message("no room at character 12 of the line"), "no room at character 12 of the line");
 }
 
-TEST(sqlstate_map, missing_grant_when_mapped_then_it_is_the_operators_and_row_security_the_callers) {
+TEST(sqlstate_map, missing_grant_and_row_security_differ) {
     const auto grant = to_failure(parse_server_error(
         "ERROR:  42501: permission denied for table inventory\nLOCATION:  aclcheck_error, aclchk.c:2843\n"));
     EXPECT_EQ(grant.code, errc::storage_unavailable);
@@ -122,7 +122,7 @@ TEST(sqlstate_map, missing_grant_when_mapped_then_it_is_the_operators_and_row_se
     }
 }
 
-TEST(sqlstate_map, internal_code_when_a_function_raises_it_then_it_is_the_calls_fault) {
+TEST(sqlstate_map, internal_code_raised_by_function_is_unprocessable) {
     const auto raised =
         to_failure(parse_server_error("ERROR:  XX000: out of stock\nLOCATION:  exec_stmt_raise, pl_exec.c:3911\n"));
     EXPECT_EQ(raised.code, errc::unprocessable);
@@ -133,7 +133,7 @@ TEST(sqlstate_map, internal_code_when_a_function_raises_it_then_it_is_the_calls_
     EXPECT_EQ(fault.detail.find("cache"), std::string::npos);
 }
 
-TEST(sqlstate_map, parameter_when_it_could_not_be_read_then_its_value_is_pointed_at) {
+TEST(sqlstate_map, unreadable_parameter_has_pointer) {
     statement failed;
     failed.pointers = {"/a", "/b"};
     auto error = error_of("22P02");
@@ -146,14 +146,14 @@ TEST(sqlstate_map, parameter_when_it_could_not_be_read_then_its_value_is_pointed
     }
 }
 
-TEST(sqlstate_map, unavailable_storage_when_explained_then_the_operator_knows_where_to_look) {
+TEST(sqlstate_map, unavailable_storage_names_the_cause) {
     EXPECT_EQ(to_failure(error_of("53100")).detail, "PostgreSQL's disk is full; nothing was changed.");
     EXPECT_NE(to_failure(error_of("25006")).detail.find("read-only"), std::string::npos);
     EXPECT_NE(to_failure(error_of("57P03")).detail.find("starting up"), std::string::npos);
-    EXPECT_EQ(to_failure(error_of("53999")).detail, "PostgreSQL did not do the work; nothing was changed.");
+    EXPECT_EQ(to_failure(error_of("53999")).detail, "PostgreSQL did not execute the statement; nothing was changed.");
 }
 
-TEST(sqlstate_map, guard_refusal_when_mapped_then_only_the_contracts_facts_are_taken) {
+TEST(sqlstate_map, guard_refusal_has_only_contract_facts) {
     auto error = error_of("FG412");
     error.detail =
         R"({"resource": "a/1", "fencing_token": 3, "last_fencing_token": 9007199254740991, "relation": "hidden"})";
@@ -163,13 +163,13 @@ TEST(sqlstate_map, guard_refusal_when_mapped_then_only_the_contracts_facts_are_t
     EXPECT_FALSE(f.facts.contains("relation"));
 }
 
-TEST(sqlstate_map, guard_refusal_when_detail_is_no_json_then_there_are_no_facts_but_the_code) {
+TEST(sqlstate_map, guard_refusal_without_json_has_only_code) {
     auto error = error_of("FG403");
     error.detail = "{\"resource\": ";
     EXPECT_EQ(to_failure(error).facts.size(), 1u);
 }
 
-TEST(server_error, verbose_text_when_parsed_then_its_parts_are_apart) {
+TEST(server_error, verbose_text_is_split_into_parts) {
     const auto e = parse_server_error(
         "ERROR:  FG403: resource not covered\nDETAIL:  {\"resource\": \"b\"}\nCONTEXT:  PL/pgSQL\nLOCATION:  x, "
         "y.c:1\n");
@@ -179,7 +179,7 @@ TEST(server_error, verbose_text_when_parsed_then_its_parts_are_apart) {
     EXPECT_FALSE(e.fatal);
 }
 
-TEST(server_error, message_when_it_forges_labels_then_it_is_only_shortened) {
+TEST(server_error, forged_labels_only_shorten_message) {
     const auto e = parse_server_error(
         "ERROR:  23505: invalid \"x\nCONSTRAINT NAME:  forged\"\nDETAIL:  Key (a)=(x\nCONSTRAINT NAME:  forged) "
         "exists.\n"
@@ -188,7 +188,7 @@ TEST(server_error, message_when_it_forges_labels_then_it_is_only_shortened) {
     EXPECT_EQ(e.constraint, "orders_pkey");
 }
 
-TEST(server_error, context_when_it_names_a_bound_parameter_then_its_number_is_known) {
+TEST(server_error, context_gives_number_of_parameter) {
     EXPECT_EQ(parameter_of("unnamed portal parameter $2 = '...'"), 2u);
     EXPECT_EQ(parameter_of("unnamed portal parameter $12"), 12u);
     EXPECT_EQ(parameter_of("unbenanntes Portal, Parameter $3 = '$1'"), 3u);
@@ -205,14 +205,14 @@ TEST(server_error, context_when_it_names_a_bound_parameter_then_its_number_is_kn
               2u);
 }
 
-TEST(server_error, fatal_when_parsed_then_the_session_is_known_to_be_over) {
+TEST(server_error, fatal_error_ends_session) {
     const auto e =
         parse_server_error("FATAL:  57P01: terminating connection due to administrator command\nLOCATION:  a, b.c:1\n");
     EXPECT_TRUE(e.fatal);
     EXPECT_EQ(e.sqlstate, "57P01");
 }
 
-TEST(server_error, words_of_the_client_when_parsed_then_there_is_no_code) {
+TEST(server_error, client_error_has_no_sqlstate) {
     const auto e = parse_server_error("server closed the connection unexpectedly\n");
     EXPECT_EQ(e.sqlstate, "");
     EXPECT_EQ(e.message, "server closed the connection unexpectedly");

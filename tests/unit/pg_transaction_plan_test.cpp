@@ -31,8 +31,8 @@ const char* name_of(step_kind kind) {
             return "guards";
         case step_kind::guard:
             return "guard";
-        case step_kind::turn:
-            return "turn";
+        case step_kind::select_write:
+            return "select";
         case step_kind::operation:
             return "operation";
         case step_kind::recheck:
@@ -85,10 +85,10 @@ class transaction_plan_test : public ::testing::Test {
 };
 
 TEST_F(transaction_plan_test, several_writes_one_round_trip) {
-    EXPECT_EQ(steps(), "begin limits guards turn operation turn operation |");
+    EXPECT_EQ(steps(), "begin limits guards select operation select operation |");
 }
 
-TEST_F(transaction_plan_test, several_writes_limits_as_asked_for) {
+TEST_F(transaction_plan_test, several_writes_limits_from_options) {
     const auto writes = plan_statements(requests, *known);
     const auto plan = plan_transaction(writes, options);
     EXPECT_EQ(*plan.steps[1].parameters, (compat::parameters{"100", "50"}));
@@ -97,31 +97,32 @@ TEST_F(transaction_plan_test, several_writes_limits_as_asked_for) {
     EXPECT_NE(plan_transaction(writes, options).steps[1].sql->find("'synchronous_commit', 'off'"), std::string::npos);
 }
 
-TEST_F(transaction_plan_test, one_write_entered_alone) {
+TEST_F(transaction_plan_test, single_write_entered_by_begin_write) {
     requests.resize(1);
     EXPECT_EQ(steps(), "begin limits guard operation |");
 }
 
-TEST_F(transaction_plan_test, separate_guards_each_entered_alone) {
+TEST_F(transaction_plan_test, separate_guards_entered_one_by_one) {
     options.join_guards = false;
     EXPECT_EQ(steps(), "begin limits guard operation guard operation |");
 }
 
-TEST_F(transaction_plan_test, resource_twice_entered_by_another_call) {
+TEST_F(transaction_plan_test, repeated_resource_entered_by_another_call) {
     requests.push_back(make_request("3", {"b"}));
     requests.push_back(make_request("4", {"c"}));
-    EXPECT_EQ(steps(), "begin limits guards turn operation turn operation guards turn operation turn operation |");
+    EXPECT_EQ(steps(),
+              "begin limits guards select operation select operation guards select operation select operation |");
 }
 
-TEST_F(transaction_plan_test, several_resources_entered_alone) {
+TEST_F(transaction_plan_test, several_resources_entered_by_begin_write) {
     requests.insert(requests.begin() + 1, make_request("3", {"a", "b"}));
     EXPECT_EQ(steps(), "begin limits guard operation guard operation guard operation |");
 }
 
-TEST_F(transaction_plan_test, keys_before_and_seals_behind_all) {
+TEST_F(transaction_plan_test, keys_first_and_seals_last) {
     requests[1].repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
     requests[0].seal = true;
-    EXPECT_EQ(steps(), "begin limits claim guards turn operation turn operation seal |");
+    EXPECT_EQ(steps(), "begin limits claim guards select operation select operation seal |");
     const auto writes = plan_statements(requests, *known);
     const auto plan = plan_transaction(writes, options);
     EXPECT_FALSE(plan.writes[0].claim_row);
@@ -129,11 +130,11 @@ TEST_F(transaction_plan_test, keys_before_and_seals_behind_all) {
     EXPECT_EQ(plan.claim, 2U);
 }
 
-TEST_F(transaction_plan_test, updates_of_one_shape_one_statement) {
+TEST_F(transaction_plan_test, updates_of_one_shape_are_joined) {
     known = make_catalog(true);
     options = options_of(*known, refused);
     requests = {make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}), make_request("4", {"d"})};
-    EXPECT_EQ(steps(), "begin limits guards turn operation recheck |");
+    EXPECT_EQ(steps(), "begin limits guards select operation recheck |");
     const auto writes = plan_statements(requests, *known);
     const auto plan = plan_transaction(writes, options);
     ASSERT_EQ(plan.groups.size(), 1U);
@@ -144,13 +145,13 @@ TEST_F(transaction_plan_test, updates_of_one_shape_one_statement) {
     EXPECT_EQ(test::elements(plan.steps[plan.groups[0].update].parameters->back()),
               (std::vector<std::string>{"a", "b", "c", "d"}));
     options.join_updates = false;
-    EXPECT_EQ(steps(), "begin limits guards turn operation turn operation turn operation turn operation |");
+    EXPECT_EQ(steps(), "begin limits guards select operation select operation select operation select operation |");
     options.join_updates = true;
     refused.add(plan.groups[0].shape);
-    EXPECT_EQ(steps(), "begin limits guards turn operation turn operation turn operation turn operation |");
+    EXPECT_EQ(steps(), "begin limits guards select operation select operation select operation select operation |");
 }
 
-TEST_F(transaction_plan_test, isolated_looks_at_each_answer) {
+TEST_F(transaction_plan_test, isolated_checks_each_answer) {
     requests.resize(1);
     requests[0].operations.push_back(requests[0].operations[0]);
     requests[0].seal = true;
@@ -160,7 +161,7 @@ TEST_F(transaction_plan_test, isolated_looks_at_each_answer) {
     EXPECT_EQ(steps(), "begin limits claim | savepoint guard | operation | operation | seal |");
 }
 
-TEST_F(transaction_plan_test, function_marked_as_user_code) {
+TEST_F(transaction_plan_test, function_step_is_user_code) {
     requests.resize(1);
     requests[0].operations = {call_operation{"count_stock", {}}};
     options.isolated = true;
@@ -169,7 +170,7 @@ TEST_F(transaction_plan_test, function_marked_as_user_code) {
     EXPECT_TRUE(plan_transaction(writes, options).steps.back().runs_user_code);
 }
 
-TEST_F(transaction_plan_test, outcomes_isolated_constraints_speak_first) {
+TEST_F(transaction_plan_test, isolated_constraints_checked_before_keep) {
     requests[0].repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
     EXPECT_EQ(steps_of(plan_kept_outcomes({{&requests[0], "{}"}}, false)), "keep |");
     EXPECT_EQ(steps_of(plan_kept_outcomes({{&requests[0], "{}"}}, true)), "constraints keep |");

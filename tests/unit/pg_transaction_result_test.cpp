@@ -56,7 +56,7 @@ class transaction_result_test : public ::testing::Test {
         }
     }
 
-    /// Answers up to `end`; `different` replaces the one at `at`.
+    /// Answers up to `end`; `different` replaces the answer at `at`.
     void answer_until(std::size_t end, std::size_t at = npos, std::optional<answer_rows> different = {}) {
         seen = {};
         seen.sent = true;
@@ -117,7 +117,7 @@ TEST_F(transaction_result_test, operation_refused_only_its_write_leaves) {
     EXPECT_FALSE(verdict.waited);
 }
 
-TEST_F(transaction_result_test, lock_wait_takes_those_behind_it_along) {
+TEST_F(transaction_result_test, lock_wait_moves_later_writes_of_the_resource) {
     plan_for({make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"b"}), make_request("4", {"c"})});
     fail_at(find(step_kind::operation, 1), "55P03");
     const auto verdict = evaluate();
@@ -125,7 +125,7 @@ TEST_F(transaction_result_test, lock_wait_takes_those_behind_it_along) {
     EXPECT_TRUE(verdict.waited);
 }
 
-TEST_F(transaction_result_test, joined_guard_refused_all_stay_and_separate) {
+TEST_F(transaction_result_test, joined_guard_refused_all_separated) {
     plan_for({make_request("1", {"a"}), make_request("2", {"b"})});
     for (const auto* sqlstate : {"55P03", "XX000"}) {
         fail_at(find(step_kind::guards), sqlstate);
@@ -136,7 +136,7 @@ TEST_F(transaction_result_test, joined_guard_refused_all_stay_and_separate) {
     }
 }
 
-TEST_F(transaction_result_test, step_of_all_refused_all_leave) {
+TEST_F(transaction_result_test, shared_step_refused_all_leave) {
     plan_for({make_request("1", {"a"}), make_request("2", {"b"})});
     requests[0].seal = true;
     requests[1].repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
@@ -157,7 +157,7 @@ TEST_F(transaction_result_test, stale_row_and_known_key_leave) {
     EXPECT_EQ(evaluate().changes, (changes{stays, leaves}));
 }
 
-TEST_F(transaction_result_test, other_number_of_rows_leaves) {
+TEST_F(transaction_result_test, unexpected_row_count_leaves) {
     auto expecting = make_request("1", {"a"});
     std::get<update_operation>(expecting.operations[0]).expect_rows = 2;
     plan_for({expecting, make_request("2", {"b"})});
@@ -165,7 +165,7 @@ TEST_F(transaction_result_test, other_number_of_rows_leaves) {
     EXPECT_EQ(evaluate().changes, (changes{leaves, stays}));
 }
 
-TEST_F(transaction_result_test, group_refused_or_changed_all_separate) {
+TEST_F(transaction_result_test, group_refused_or_changed_all_separated) {
     const std::vector four{make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}),
                            make_request("4", {"d"})};
     plan_for(four, false, true);
@@ -182,7 +182,7 @@ TEST_F(transaction_result_test, group_refused_or_changed_all_separate) {
     }
     answer_until(plan.steps.size(), update + 1, make_rows({{"f"}}));
     EXPECT_TRUE(evaluate().separate_updates);
-    EXPECT_EQ(evaluate().refused_shapes.size(), 1U) << "the table got a trigger meanwhile";
+    EXPECT_EQ(evaluate().refused_shapes.size(), 1U) << "the table has a trigger now";
     answer_until(plan.steps.size(), update, make_rows({{"1", "t"}, {"2", "f"}, {"3", "t"}, {"3", "t"}}));
     EXPECT_EQ(evaluate().changes, (changes{stays, leaves, stays, stays})) << "the row went to another resource";
 }
@@ -214,7 +214,7 @@ TEST_F(transaction_result_test, isolated_each_step_refused_names_it) {
         fail_at(i, "23505");
         const auto verdict = evaluate_first();
         ASSERT_TRUE(verdict.refusal) << i;
-        EXPECT_EQ(verdict.refusal->at, plan.steps[i].kind);
+        EXPECT_EQ(verdict.refusal->step, plan.steps[i].kind);
         EXPECT_EQ(verdict.refusal->sqlstate, "23505");
         EXPECT_EQ(verdict.refusal->why.code, errc::constraint_violation);
         const auto* operation = verdict.refusal->why.facts.if_contains("operation");
@@ -222,7 +222,7 @@ TEST_F(transaction_result_test, isolated_each_step_refused_names_it) {
     }
 }
 
-TEST_F(transaction_result_test, isolated_known_key_gives_what_is_kept) {
+TEST_F(transaction_result_test, isolated_known_key_returns_kept_outcome) {
     auto request = make_request("1", {"a"});
     request.repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
     plan_for({request}, true);
@@ -257,7 +257,7 @@ TEST_F(transaction_result_test, isolated_out_of_time_names_the_operation) {
     EXPECT_EQ(verdict.refusal->why.facts.at("operation").to_number<int>(), 1);
 }
 
-TEST_F(transaction_result_test, isolated_not_sent_yet_neither) {
+TEST_F(transaction_result_test, isolated_not_sent_has_no_result) {
     plan_for({make_request("1", {"a"})}, true);
     for (std::size_t end = 0; end < plan.steps.size(); ++end) {
         answer_until(end);
@@ -273,14 +273,14 @@ TEST_F(transaction_result_test, results_become_text_by_shape) {
         text.take(make_rows({piece}));
         return read_result(shape, make_rows({}), &text);
     };
-    auto& roomy = test::roomy_budget();
-    const auto rows = read(answer_shape::rows, {"7", "[{},{}]", "2"}, roomy);
+    auto& large = test::large_budget();
+    const auto rows = read(answer_shape::rows, {"7", "[{},{}]", "2"}, large);
     EXPECT_EQ(rows->rows_affected, 2);
     EXPECT_EQ(rows->json, "[{},{}]");
-    const auto value = read(answer_shape::value, {"2", "17"}, roomy);
+    const auto value = read(answer_shape::value, {"2", "17"}, large);
     EXPECT_TRUE(value->is_call);
     EXPECT_EQ(value->json, "17");
-    EXPECT_EQ(read(answer_shape::value, {std::nullopt, std::nullopt}, roomy)->json, "null");
+    EXPECT_EQ(read(answer_shape::value, {std::nullopt, std::nullopt}, large)->json, "null");
     memory_budget full(0);
     EXPECT_EQ(read(answer_shape::value, {"70000", std::string(70'000, ' ')}, full).error().code, errc::overloaded);
     const auto nothing = read_result(answer_shape::nothing, make_rows({{""}}), nullptr);
@@ -295,7 +295,7 @@ struct refused_step {
     bool recorded;
 };
 
-TEST(refusal_handling_test, each_step_ends_and_is_recorded_as_promised) {
+TEST(refusal_handling_test, each_step_ends_and_is_recorded_as_documented) {
     const std::vector<refused_step> all{
         {step_kind::begin, "57014", errc::storage_unavailable, refusal_end::rollback, false},
         {step_kind::limits, "57014", errc::storage_unavailable, refusal_end::rollback, false},
@@ -327,7 +327,7 @@ TEST(refusal_handling_test, each_step_ends_and_is_recorded_as_promised) {
     }
 }
 
-TEST(refusal_handling_test, record_says_who_what_and_why) {
+TEST(refusal_handling_test, record_has_initiator_operation_and_reason) {
     auto request = make_request("1", {"a"});
     request.bare_token = true;
     write_refusal refusal{step_kind::operation, "FG403", make_failure(errc::resource_not_covered, "no"), {}};
@@ -337,7 +337,7 @@ TEST(refusal_handling_test, record_says_who_what_and_why) {
     ASSERT_TRUE(handling.record);
     EXPECT_EQ(handling.record->event, "write_rejected");
     EXPECT_EQ(handling.record->write_id, "1");
-    EXPECT_EQ(handling.record->by.principal, "orders");
+    EXPECT_EQ(handling.record->initiator.principal, "orders");
     EXPECT_EQ(handling.record->detail,
               R"({"error":"resource-not-covered","sqlstate":"FG403","resource":"b","bare_token":true,"operation":3})");
 }

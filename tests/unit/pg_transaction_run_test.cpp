@@ -25,7 +25,7 @@ std::vector<write_request> make_batch() {
 }
 
 std::vector<batch_write> run(fake_session& session, const std::vector<write_request>& requests, bool defer = false,
-                             bool joins_updates = false, memory_budget& answers = test::roomy_budget()) {
+                             bool joins_updates = false, memory_budget& answers = test::large_budget()) {
     static group_refusals refused;
     batch_options options;
     options.known = make_catalog(joins_updates);
@@ -39,12 +39,12 @@ std::vector<batch_write> run(fake_session& session, const std::vector<write_requ
     return writes;
 }
 
-TEST(run_batch, all_good_two_round_trips_and_commit) {
+TEST(run_batch, success_takes_two_round_trips) {
     fake_session session;
     const auto requests = make_batch();
     const auto writes = run(session, requests);
     for (const auto& write : writes) {
-        ASSERT_EQ(write.became, batch_result::answered);
+        ASSERT_EQ(write.status, batch_result::answered);
         ASSERT_TRUE(*write.answer);
     }
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "2", "3"}));
@@ -60,7 +60,7 @@ TEST(run_batch, all_good_two_round_trips_and_commit) {
 TEST(run_batch, flush_deferred_committed_and_not_answered) {
     fake_session session;
     const std::vector requests{make_request("1", {"a"})};
-    EXPECT_EQ(run(session, requests, true).front().became, batch_result::committed);
+    EXPECT_EQ(run(session, requests, true).front().status, batch_result::committed);
 }
 
 TEST(run_batch, each_message_fails_answers_stay_true) {
@@ -68,7 +68,7 @@ TEST(run_batch, each_message_fails_answers_stay_true) {
         const auto requests = make_batch();
         const auto writes = run(session, requests);
         for (std::size_t i = 0; i < writes.size(); ++i) {
-            if (writes[i].became == batch_result::answered) {
+            if (writes[i].status == batch_result::answered) {
                 expect_truth(session, requests[i].write_id, *writes[i].answer);
             } else {
                 EXPECT_EQ(session.committed.count(requests[i].write_id), 0U) << "it is to be run again";
@@ -87,11 +87,11 @@ TEST(run_batch, one_refused_the_others_committed) {
     session.fault_sqlstate = "23505";
     session.refused_text = "set \"id\"";
     const auto writes = run(session, requests);
-    EXPECT_EQ(writes[2].became, batch_result::retry_isolated);
+    EXPECT_EQ(writes[2].status, batch_result::retry_isolated);
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "2", "3"}));
 }
 
-TEST(run_batch, one_waits_leaves_for_good_and_others_wait_less) {
+TEST(run_batch, waiting_write_leaves_others_wait_less) {
     fake_session session;
     auto requests = make_batch();
     std::get<update_operation>(requests[0].operations[0]).set[0].name = "id";
@@ -103,37 +103,37 @@ TEST(run_batch, one_waits_leaves_for_good_and_others_wait_less) {
         return make_rows({{""}});
     };
     const auto writes = run(session, requests);
-    EXPECT_EQ(writes[0].became, batch_result::exceeded_timeout);
+    EXPECT_EQ(writes[0].status, batch_result::exceeded_timeout);
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"2", "3"}));
     EXPECT_EQ(limits, (std::vector<std::string>{"100", "25"}));
 }
 
-TEST(run_batch, one_not_preparable_leaves_alone) {
+TEST(run_batch, unpreparable_write_leaves_alone) {
     fake_session session;
     auto requests = make_batch();
     std::get<update_operation>(requests[1].operations[0]).set[0].name = "id";
     session.fault_sqlstate = "42703";
     session.unprepared_text = "set \"id\"";
     const auto writes = run(session, requests);
-    EXPECT_EQ(writes[1].became, batch_result::retry_isolated);
+    EXPECT_EQ(writes[1].status, batch_result::retry_isolated);
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "3"}));
 }
 
-TEST(run_batch, key_known_leaves_and_nothing_is_kept_for_it) {
+TEST(run_batch, known_key_leaves_and_keeps_nothing) {
     fake_session session;
     session.keys["k"] = {"running", ""};
     const auto requests = make_batch();
     const auto writes = run(session, requests);
-    EXPECT_EQ(writes[2].became, batch_result::retry_isolated);
+    EXPECT_EQ(writes[2].status, batch_result::retry_isolated);
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "2"}));
     EXPECT_TRUE(session.kept.empty());
 }
 
-TEST(run_batch, token_stale_leaves) {
+TEST(run_batch, stale_token_leaves) {
     fake_session session;
     session.fences["a"] = 9;
     const auto requests = make_batch();
-    EXPECT_EQ(run(session, requests)[0].became, batch_result::retry_isolated);
+    EXPECT_EQ(run(session, requests)[0].status, batch_result::retry_isolated);
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"2", "3"}));
 }
 
@@ -145,7 +145,7 @@ TEST(run_batch, joined_guards_refused_entered_one_by_one) {
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "2", "3"}));
 }
 
-TEST(run_batch, joined_update_refused_done_one_by_one) {
+TEST(run_batch, refused_joined_update_runs_one_by_one) {
     const std::vector requests{make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}),
                                make_request("4", {"d"})};
     const std::multiset<std::string> all{"1", "2", "3", "4"};
@@ -162,7 +162,7 @@ TEST(run_batch, joined_update_refused_done_one_by_one) {
     }
 }
 
-TEST(run_batch, joined_update_not_preparable_done_one_by_one) {
+TEST(run_batch, unpreparable_joined_update_runs_one_by_one) {
     const std::vector requests{make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}),
                                make_request("4", {"d"})};
     fake_session session;
@@ -172,7 +172,7 @@ TEST(run_batch, joined_update_not_preparable_done_one_by_one) {
     EXPECT_EQ(session.committed.size(), 4U);
 }
 
-TEST(run_batch, rows_do_not_fit_leaves_and_the_others_are_committed) {
+TEST(run_batch, rows_over_budget_leave_others_committed) {
     fake_session session;
     auto requests = make_batch();
     requests[0].return_rows = true;
@@ -182,13 +182,13 @@ TEST(run_batch, rows_do_not_fit_leaves_and_the_others_are_committed) {
     };
     memory_budget answers(uncounted_bytes_max);
     const auto writes = run(session, requests, false, false, answers);
-    EXPECT_EQ(writes[0].became, batch_result::retry_isolated);
-    EXPECT_EQ(writes[1].became, batch_result::answered);
+    EXPECT_EQ(writes[0].status, batch_result::retry_isolated);
+    EXPECT_EQ(writes[1].status, batch_result::answered);
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"2", "3"}));
     EXPECT_EQ(answers.used(), 0U);
 }
 
-TEST(run_batch, answer_unreadable_throws_before_commit) {
+TEST(run_batch, unreadable_answer_throws_before_commit) {
     fake_session session;
     session.answers["begin_writes("] = [](const compat::parameters&) { return make_rows({{"a"}}); };
     const auto requests = make_batch();
@@ -196,13 +196,13 @@ TEST(run_batch, answer_unreadable_throws_before_commit) {
     EXPECT_TRUE(session.committed.empty());
 }
 
-TEST(run_batch, cut_while_it_runs_not_tried_again) {
+TEST(run_batch, cut_connection_not_tried_again) {
     fake_session session;
     session.fault_at = 8;
     session.cut = true;
     const auto requests = make_batch();
     for (const auto& write : run(session, requests)) {
-        ASSERT_EQ(write.became, batch_result::answered);
+        ASSERT_EQ(write.status, batch_result::answered);
         EXPECT_FALSE(*write.answer);
     }
     EXPECT_FALSE(session.logged("connect"));

@@ -47,7 +47,7 @@ update_operation sale() {
 
 }  // namespace
 
-TEST(group_update, ties_each_row_to_its_writes_own_resource_before_and_after) {
+TEST(group_update, rows_tied_to_resource_of_their_write) {
     const auto made = group_update(shop(), sale());
     ASSERT_TRUE(made);
     EXPECT_EQ(made->sql,
@@ -61,7 +61,7 @@ TEST(group_update, ties_each_row_to_its_writes_own_resource_before_and_after) {
     EXPECT_EQ(made->recheck, (compat::parameters{"public.inventory", "'inventory/' || sku"}));
 }
 
-TEST(group_update, takes_the_values_in_the_order_of_the_single_statement) {
+TEST(group_update, values_in_order_of_single_statement) {
     const auto known = shop();
     const auto plan = plan_write(known, {sale()}, {});
     const auto made = group_update(known, sale());
@@ -70,7 +70,7 @@ TEST(group_update, takes_the_values_in_the_order_of_the_single_statement) {
     EXPECT_EQ(plan.operations.front().sql.parameters, (compat::parameters{"sold", "-1", "sku-1", "1"}));
 }
 
-TEST(group_update, leaves_what_is_not_plain_to_the_single_statements) {
+TEST(group_update, other_shapes_are_not_joined) {
     const auto refuses = [](auto change) {
         auto op = sale();
         change(op);
@@ -87,7 +87,7 @@ TEST(group_update, leaves_what_is_not_plain_to_the_single_statements) {
         refuses([](auto& op) { op.where.push_back(where("sku", comparison_operator::in, boost::json::array{"a"})); }));
 }
 
-TEST(group_values, quotes_what_an_array_would_read_otherwise) {
+TEST(group_values, array_elements_are_quoted) {
     group_values columns(2);
     columns.add({"a", "1"}, "inventory/a");
     columns.add({"say \"b\\c\", {d}", std::nullopt}, "inventory/b");
@@ -96,7 +96,7 @@ TEST(group_values, quotes_what_an_array_would_read_otherwise) {
                                                   R"({"inventory/a","inventory/b","inventory/c"})"}));
 }
 
-TEST(group_answer, counts_rows_by_place_and_takes_out_who_has_a_row_of_another_resource) {
+TEST(group_answer, rows_counted_by_place_foreign_row_gives_none) {
     PGresult* made = PQmakeEmptyPGresult(nullptr, PGRES_TUPLES_OK);
     char place[] = "place";
     char own[] = "own";

@@ -23,7 +23,7 @@ using test::make_request;
 
 /// Keeps the answer.
 template <class T>
-class test_caller final : public waiting_for<T> {
+class test_caller final : public caller_awaiting<T> {
   public:
     void answer(result<T> value) noexcept override {
         ++answers;
@@ -56,13 +56,13 @@ std::string ids(const std::vector<pending_write>& batch) {
 
 // The order of writes
 
-TEST(take_next_batch, one_resource_each_all_taken) {
+TEST(take_next_batch, single_resource_writes_all_taken) {
     std::vector waiting{make_pending("1", {"a"}), make_pending("2", {"a"}), make_pending("3", {"b"})};
     EXPECT_EQ(ids(take_next_batch(waiting)), "123");
     EXPECT_TRUE(waiting.empty());
 }
 
-TEST(take_next_batch, resource_below_one_that_is_in_waits) {
+TEST(take_next_batch, lower_resource_waits) {
     std::vector waiting{make_pending("1", {"a", "m"}), make_pending("2", {"b"}), make_pending("3", {"b", "z"}),
                         make_pending("4", {"m"}), make_pending("5", {"n"})};
     EXPECT_EQ(ids(take_next_batch(waiting)), "145");
@@ -77,52 +77,54 @@ TEST(take_next_batch, one_resource_keeps_order_of_arrival) {
     EXPECT_EQ(ids(take_next_batch(waiting)), "234");
 }
 
-TEST(take_next_batch, limit_of_operations_ends_it) {
+TEST(take_next_batch, operation_limit_ends_batch) {
     std::vector waiting{make_pending("1", {"a"}, shared_operations_max + 1),
                         make_pending("2", {"b"}, shared_operations_max - 1), make_pending("3", {"b"}, 2),
                         make_pending("4", {"b"}, 1)};
-    EXPECT_EQ(ids(take_next_batch(waiting)), "1") << "one is taken however large";
+    EXPECT_EQ(ids(take_next_batch(waiting)), "1") << "a single write is taken whatever its size";
     EXPECT_EQ(ids(take_next_batch(waiting)), "2");
     EXPECT_EQ(ids(take_next_batch(waiting)), "34");
 }
 
-TEST(sort_by_resource, arrival_kept_on_each) {
+TEST(sort_by_resource, order_of_arrival_kept_per_resource) {
     std::vector waiting{make_pending("1", {"b"}), make_pending("2", {"a"}), make_pending("3", {"b"}),
                         make_pending("4", {"a"})};
     sort_by_resource(waiting);
     EXPECT_EQ(ids(waiting), "2413");
 }
 
-TEST(isolated_write_executor, resource_held_until_its_last_write_is_gone) {
+TEST(isolated_write_executor, resource_isolated_until_last_write_ends) {
     postgres_config cfg;
     cfg.connections = 2;
     std::atomic<std::size_t> queued{0};
     catalog_store catalogs;
-    isolated_write_executor executor(cfg, queued, catalogs, test::roomy_budget());
+    isolated_write_executor executor(cfg, queued, catalogs, test::large_budget());
     const auto named = [](const char* name) { return std::vector{lockcore::resource_name::parse(name).value()}; };
-    EXPECT_FALSE(executor.holds(named("a")));
+    EXPECT_FALSE(executor.has_writes_on(named("a")));
     executor.submit(make_pending("1", {"a", "b"}));
     executor.submit(make_pending("2", {"c"}));
     executor.submit(make_pending("3", {"b"}));
-    EXPECT_TRUE(executor.holds(named("a")) && executor.holds(named("b")) && executor.holds(named("c")));
+    EXPECT_TRUE(executor.has_writes_on(named("a")) && executor.has_writes_on(named("b")) &&
+                executor.has_writes_on(named("c")));
     EXPECT_EQ(executor.workers()[0]->load(), 2U) << "writes on one resource share a queue";
     EXPECT_EQ(executor.workers()[1]->load(), 1U);
     for (const auto& worker : executor.workers())
         worker->abandon();
-    EXPECT_FALSE(executor.holds(named("a")) || executor.holds(named("b")) || executor.holds(named("c")));
+    EXPECT_FALSE(executor.has_writes_on(named("a")) || executor.has_writes_on(named("b")) ||
+                 executor.has_writes_on(named("c")));
 }
 
-// A batch and whoever waits for it
+// A batch and the callers that wait for it
 
 /// A batch of four on a fake server, with what was handed on.
 class batch_test : public ::testing::Test {
   protected:
     batch_test() {
-        outlets.isolate = [this](pending_write write) { isolated.push_back(std::move(write)); };
-        outlets.await_durable = [this](committed_transaction transaction) {
+        callbacks.isolate = [this](pending_write write) { isolated.push_back(std::move(write)); };
+        callbacks.await_durable = [this](committed_transaction transaction) {
             undurable.push_back(std::move(transaction));
         };
-        outlets.defers_flush = [this](std::size_t, bool) { return defers; };
+        callbacks.should_defer_flush = [this](std::size_t, bool) { return defers; };
         for (const auto* id : {"1", "2", "3", "4"}) {
             auto write = make_pending(id, {std::string(1, static_cast<char>('a' + batch.size()))});
             callers.push_back(std::static_pointer_cast<test_caller<committed_write>>(write.caller));
@@ -134,7 +136,7 @@ class batch_test : public ::testing::Test {
 
     void run(fake_session& session) {
         session.known = make_catalog();
-        run_and_answer_batch(session, session, test::roomy_budget(), std::move(batch), refused, outlets);
+        run_and_answer_batch(session, session, test::large_budget(), std::move(batch), refused, callbacks);
     }
 
     void expect_each_answered_truly(const fake_session& session) const {
@@ -159,10 +161,10 @@ class batch_test : public ::testing::Test {
     std::vector<committed_transaction> undurable;
     bool defers = false;
     group_refusals refused;
-    batch_outlets outlets;
+    batch_callbacks callbacks;
 };
 
-TEST_F(batch_test, all_good_each_answered_once) {
+TEST_F(batch_test, success_each_answered_once) {
     fake_session session;
     run(session);
     expect_each_answered_truly(session);
@@ -170,7 +172,7 @@ TEST_F(batch_test, all_good_each_answered_once) {
     EXPECT_EQ(std::ranges::count(session.log, "commit"), 1);
 }
 
-TEST_F(batch_test, flush_deferred_only_the_sealed_told_before) {
+TEST_F(batch_test, flush_deferred_only_sealed_answered_early) {
     defers = true;
     fake_session session;
     run(session);
@@ -185,7 +187,7 @@ TEST_F(batch_test, flush_deferred_only_the_sealed_told_before) {
     EXPECT_FALSE(*callers[2]->got);
 }
 
-TEST_F(batch_test, one_refused_run_by_itself_behind_the_others) {
+TEST_F(batch_test, refused_write_runs_isolated_after_batch) {
     std::get<update_operation>(batch[0].request.operations[0]).set[0].name = "id";
     fake_session session;
     session.refused_text = "set \"id\"";
@@ -197,7 +199,7 @@ TEST_F(batch_test, one_refused_run_by_itself_behind_the_others) {
     EXPECT_EQ(session.recorded.size(), 1U);
 }
 
-TEST_F(batch_test, one_waits_for_a_lock_handed_on) {
+TEST_F(batch_test, lock_wait_passed_to_isolated_worker) {
     std::get<update_operation>(batch[0].request.operations[0]).set[0].name = "id";
     fake_session session;
     session.refused_text = "set \"id\"";
@@ -206,7 +208,7 @@ TEST_F(batch_test, one_waits_for_a_lock_handed_on) {
     EXPECT_EQ(ids(isolated), "1");
 }
 
-TEST_F(batch_test, one_does_not_fit_the_catalog_refused_alone) {
+TEST_F(batch_test, unknown_table_refused_alone) {
     std::get<update_operation>(batch[3].request.operations[0]).table = "nothing";
     fake_session session;
     run(session);
@@ -215,7 +217,7 @@ TEST_F(batch_test, one_does_not_fit_the_catalog_refused_alone) {
     EXPECT_EQ(session.committed.size(), 3U);
 }
 
-TEST_F(batch_test, one_out_of_time_refused_alone) {
+TEST_F(batch_test, late_write_refused_alone) {
     batch[1].until = std::chrono::steady_clock::now();
     fake_session session;
     run(session);
@@ -224,10 +226,10 @@ TEST_F(batch_test, one_out_of_time_refused_alone) {
     EXPECT_EQ(session.committed.size(), 3U);
 }
 
-TEST_F(batch_test, server_away_refused_without_trying_each) {
+TEST_F(batch_test, unreachable_server_tried_once) {
     fake_session session;
     session.connected = false;
-    session.stays_away = true;
+    session.stays_unreachable = true;
     run(session);
     expect_each_answered_truly(session);
     for (const auto& caller : callers)
@@ -235,7 +237,7 @@ TEST_F(batch_test, server_away_refused_without_trying_each) {
     EXPECT_LE(std::ranges::count(session.log, "connect"), 1);
 }
 
-TEST_F(batch_test, each_message_fails_each_answered_once_and_truly) {
+TEST_F(batch_test, each_message_fails_answers_once_and_true) {
     fake_session whole;
     const auto again = batch;
     run(whole);
@@ -261,7 +263,7 @@ TEST_F(batch_test, each_message_fails_each_answered_once_and_truly) {
 
 // Kept outcomes
 
-TEST(look_up_together, each_answered_by_its_own_row) {
+TEST(look_up_batch, each_lookup_answered_by_its_row) {
     fake_session session;
     session.keys["b"] = {"running", ""};
     std::vector<std::shared_ptr<test_caller<found_outcome>>> callers;
@@ -270,30 +272,30 @@ TEST(look_up_together, each_answered_by_its_own_row) {
         callers.push_back(std::make_shared<test_caller<found_outcome>>());
         lookups.push_back({{"orders", {key, std::string(64, 'a'), {}}}, soon(), callers.back()});
     }
-    look_up_together(session, lookups);
+    look_up_batch(session, lookups);
     EXPECT_FALSE(callers[0]->got->value().value);
     EXPECT_EQ((*callers[1]->got->value().value).error().code, errc::idempotency_in_progress);
 }
 
-TEST(look_up_together, each_message_fails_answered_or_tried_again) {
+TEST(look_up_batch, each_message_fails_answered_or_retried) {
     for (std::size_t at = 0; at < 2; ++at) {
         for (const auto kind : {fault::lost_before, fault::lost_after, fault::refused}) {
             fake_session session;
             session.fault_at = at;
             session.kind = kind;
             const auto caller = std::make_shared<test_caller<found_outcome>>();
-            look_up_together(session, {{{"orders", {"a", std::string(64, 'a'), {}}}, soon(), caller}});
+            look_up_batch(session, {{{"orders", {"a", std::string(64, 'a'), {}}}, soon(), caller}});
             ASSERT_EQ(caller->answers, 1);
             EXPECT_EQ(caller->got->has_value(), kind != fault::refused) << "a look may be repeated";
         }
     }
 }
 
-TEST(look_up_together, too_few_rows_all_refused) {
+TEST(look_up_batch, too_few_rows_all_refused) {
     fake_session session;
     session.answers["find_outcomes"] = [](const compat::parameters&) { return test::make_rows({}); };
     const auto caller = std::make_shared<test_caller<found_outcome>>();
-    look_up_together(session, {{{"orders", {"a", std::string(64, 'a'), {}}}, soon(), caller}});
+    look_up_batch(session, {{{"orders", {"a", std::string(64, 'a'), {}}}, soon(), caller}});
     EXPECT_EQ(caller->got->error().code, errc::internal_error);
 }
 

@@ -72,7 +72,7 @@ write_plan plan_of(operation op, bool return_rows = false) {
     return plan_write(shop(), {std::move(op)}, {return_rows});
 }
 
-/// The plan of the one operation, which must have no faults.
+/// Returns the plan of a single operation, which must have no faults.
 planned_operation good(operation op, bool return_rows = false) {
     auto plan = plan_of(std::move(op), return_rows);
     for (const auto& fault : plan.faults)
@@ -80,7 +80,7 @@ planned_operation good(operation op, bool return_rows = false) {
     return plan.operations.at(0);
 }
 
-/// The one fault of the one operation.
+/// Returns the only fault of a single operation.
 field_error bad(operation op, bool return_rows = false) {
     auto plan = plan_of(std::move(op), return_rows);
     EXPECT_EQ(plan.faults.size(), 1u);
@@ -112,7 +112,7 @@ std::optional<std::string> bound_in(const std::string& column, boost::json::valu
 
 }  // namespace
 
-TEST(write_sql, update_when_it_adds_and_sets_then_values_are_bound_and_names_quoted) {
+TEST(write_sql, update_values_bound_and_names_quoted) {
     auto op = update_of({put("odd\"name", "x")}, {put("stock", -3)});
     op.where.push_back(where("stock", comparison_operator::gte, 3));
     const auto planned = good(op);
@@ -123,13 +123,13 @@ TEST(write_sql, update_when_it_adds_and_sets_then_values_are_bound_and_names_quo
     EXPECT_EQ(planned.shape, answer_shape::affected);
 }
 
-TEST(write_sql, text_of_sql_when_given_as_value_then_it_stays_a_value) {
+TEST(write_sql, sql_text_stays_a_value) {
     const auto planned = good(update_of({put("sku", "'; drop table inventory; --")}));
     EXPECT_EQ(planned.sql.sql.find("drop"), std::string::npos);
     EXPECT_EQ(planned.sql.parameters.at(0), "'; drop table inventory; --");
 }
 
-TEST(write_sql, rows_when_asked_for_then_they_are_json_in_the_columns_order) {
+TEST(write_sql, returned_rows_in_order_of_columns) {
     insert_operation op;
     op.table = "bills";
     op.values = {put("id", 1001)};
@@ -145,7 +145,7 @@ TEST(write_sql, rows_when_asked_for_then_they_are_json_in_the_columns_order) {
     EXPECT_EQ(planned.expect_rows, 1);
 }
 
-TEST(write_sql, operation_when_it_would_read_a_table_not_exposed_for_select_then_refused_by_name) {
+TEST(write_sql, read_without_select_refused_by_name) {
     insert_operation conflict;
     conflict.table = "orders";
     conflict.values = {put("id", 1)};
@@ -165,13 +165,13 @@ TEST(write_sql, operation_when_it_would_read_a_table_not_exposed_for_select_then
     EXPECT_EQ(bad(update).pointer, "/operations/0/update");
 }
 
-TEST(write_sql, insert_when_it_has_no_values_then_all_are_defaults) {
+TEST(write_sql, insert_without_values_uses_defaults) {
     insert_operation op;
     op.table = "orders";
     EXPECT_EQ(good(op).sql.sql, "insert into public.orders as t default values");
 }
 
-TEST(write_sql, call_when_planned_then_arguments_are_named_and_cast_without_a_length) {
+TEST(write_sql, call_arguments_named_and_cast_without_length) {
     call_operation op;
     op.function = "place";
     op.args = {put("order_id", 7), put("code", "abc"), put("flags", "101"), put("doc", "text")};
@@ -183,7 +183,7 @@ TEST(write_sql, call_when_planned_then_arguments_are_named_and_cast_without_a_le
     EXPECT_EQ(planned.shape, answer_shape::value);
 }
 
-TEST(write_sql, call_when_the_function_gives_a_set_or_nothing_then_the_answer_is_read_accordingly) {
+TEST(write_sql, call_shape_follows_the_function) {
     call_operation list;
     list.function = "list";
     EXPECT_EQ(
@@ -196,7 +196,7 @@ TEST(write_sql, call_when_the_function_gives_a_set_or_nothing_then_the_answer_is
     EXPECT_EQ(good(poke).shape, answer_shape::nothing);
 }
 
-TEST(write_sql, numbers_when_bound_then_they_read_back_the_same) {
+TEST(write_sql, numbers_read_back_the_same) {
     EXPECT_EQ(bound_in("stock", 9223372036854775807), "9223372036854775807");
     EXPECT_EQ(bound_in("stock", 18446744073709551615u), "18446744073709551615");
     EXPECT_EQ(bound_in("price", 0.1), "0.1");
@@ -206,12 +206,12 @@ TEST(write_sql, numbers_when_bound_then_they_read_back_the_same) {
     EXPECT_EQ(std::strtod(bound_in("price", 5e-324)->c_str(), nullptr), 5e-324);
 }
 
-TEST(write_sql, number_when_it_is_out_of_range_then_it_is_refused) {
+TEST(write_sql, number_out_of_range_is_refused) {
     EXPECT_EQ(bad(update_of({put("price", std::numeric_limits<double>::infinity())})).pointer,
               "/operations/0/set/price");
 }
 
-TEST(write_sql, scalars_when_bound_then_null_is_null_and_json_is_json) {
+TEST(write_sql, scalars_null_and_json_are_bound) {
     EXPECT_EQ(bound_in("sku", nullptr), std::nullopt);
     EXPECT_EQ(bound_in("sku", true), "true");
     EXPECT_EQ(bound_in("extra", nullptr), std::nullopt);
@@ -219,30 +219,30 @@ TEST(write_sql, scalars_when_bound_then_null_is_null_and_json_is_json) {
     EXPECT_EQ(bound_in("extra", boost::json::parse(R"({"a": [1, null]})")), R"({"a":[1,null]})");
 }
 
-TEST(write_sql, arrays_when_bound_then_they_are_literals_with_every_element_quoted) {
+TEST(write_sql, arrays_bound_as_quoted_literals) {
     EXPECT_EQ(bound_in("tags", boost::json::parse(R"(["a", "b\"c\\d", null, "NULL", 1, "x,y{}"])")),
               R"({"a","b\"c\\d",NULL,"NULL","1","x,y{}"})");
     EXPECT_EQ(bound_in("tags", boost::json::parse(R"([["a"], ["b"]])")), R"({{"a"},{"b"}})");
     EXPECT_EQ(bound_in("tags", boost::json::parse("[]")), "{}");
 }
 
-TEST(write_sql, objects_when_the_type_is_composite_then_they_are_populated) {
-    const auto one = good(update_of({put("place", boost::json::parse(R"({"x": 1})"))}));
-    EXPECT_NE(one.sql.sql.find("\"place\" = (select v from json_to_record($1::json) as r(v public.spot))"),
+TEST(write_sql, composite_types_read_from_json) {
+    const auto planned = good(update_of({put("place", boost::json::parse(R"({"x": 1})"))}));
+    EXPECT_NE(planned.sql.sql.find("\"place\" = (select v from json_to_record($1::json) as r(v public.spot))"),
               std::string::npos);
-    EXPECT_EQ(one.sql.parameters.at(0), R"({"v":{"x":1}})");
+    EXPECT_EQ(planned.sql.parameters.at(0), R"({"v":{"x":1}})");
     const auto many = good(update_of({put("places", boost::json::parse(R"([{"x": 1}, null])"))}));
     EXPECT_NE(many.sql.sql.find("(select v from json_to_record($1::json) as r(v public.spot[]))"), std::string::npos);
 }
 
-TEST(write_sql, values_when_the_type_can_not_hold_them_then_the_fault_points_at_them) {
+TEST(write_sql, unfit_values_fault_has_pointer) {
     EXPECT_EQ(bad(update_of({put("sku", boost::json::parse("[1]"))})).pointer, "/operations/0/set/sku");
     EXPECT_EQ(bad(update_of({put("stock", boost::json::parse("{}"))})).pointer, "/operations/0/set/stock");
     EXPECT_EQ(bad(update_of({put("sku", boost::json::parse(R"("a\u0000b")"))})).pointer, "/operations/0/set/sku");
     EXPECT_EQ(bad(update_of({}, {put("stock", nullptr)})).pointer, "/operations/0/set/stock");
 }
 
-TEST(write_sql, comparisons_when_planned_then_each_operator_is_sqls) {
+TEST(write_sql, comparisons_use_sql_operators) {
     using op = comparison_operator;
     EXPECT_EQ(condition_of(where("stock", op::eq, 1)), "t.\"stock\" = $1");
     EXPECT_EQ(condition_of(where("stock", op::neq, 1)), "t.\"stock\" <> $1");
@@ -260,7 +260,7 @@ TEST(write_sql, comparisons_when_planned_then_each_operator_is_sqls) {
     EXPECT_EQ(condition_of(where("stock", op::is, "unknown")), "t.\"stock\" is unknown");
 }
 
-TEST(write_sql, comparison_when_with_null_then_it_is_refused_and_names_is) {
+TEST(write_sql, comparison_with_null_is_refused) {
     for (const auto op : {comparison_operator::eq, comparison_operator::neq, comparison_operator::lt}) {
         delete_operation gone;
         gone.table = "inventory";
@@ -271,7 +271,7 @@ TEST(write_sql, comparison_when_with_null_then_it_is_refused_and_names_is) {
     }
 }
 
-TEST(write_sql, comparison_when_its_operand_does_not_fit_then_it_is_refused) {
+TEST(write_sql, comparison_with_unfit_operand_is_refused) {
     for (const auto& c : {where("stock", comparison_operator::in, 1),
                           where("stock", comparison_operator::in, boost::json::parse("[null]")),
                           where("stock", comparison_operator::is, 1)}) {
@@ -282,19 +282,19 @@ TEST(write_sql, comparison_when_its_operand_does_not_fit_then_it_is_refused) {
     }
 }
 
-TEST(write_sql, add_when_the_column_is_a_time_then_the_operand_is_a_span) {
+TEST(write_sql, add_to_time_takes_interval) {
     EXPECT_NE(good(update_of({}, {put("seen", "1 hour")})).sql.sql.find("+ $1::interval"), std::string::npos);
     EXPECT_NE(good(update_of({}, {put("due", 3)})).sql.sql.find("+ $1::integer"), std::string::npos);
     EXPECT_NE(good(update_of({}, {put("price", 0.005)})).sql.sql.find("+ $1::numeric where"), std::string::npos);
 }
 
-TEST(write_sql, change_without_where_when_planned_then_it_is_refused) {
+TEST(write_sql, change_without_where_is_refused) {
     update_operation op = update_of({put("stock", 1)});
     op.where.clear();
     EXPECT_EQ(bad(op).pointer, "/operations/0/where");
 }
 
-TEST(write_sql, names_when_unknown_or_not_exposed_then_the_fault_says_where_and_a_new_catalog_is_worth_reading) {
+TEST(write_sql, unknown_names_fault_and_refresh_catalog) {
     insert_operation unknown_table;
     unknown_table.table = "nothing";
     delete_operation not_exposed;
@@ -318,7 +318,7 @@ TEST(write_sql, names_when_unknown_or_not_exposed_then_the_fault_says_where_and_
     EXPECT_EQ(plan_failure(plan).errors.size(), 6u);
 }
 
-TEST(write_sql, types_when_cast_to_then_they_have_no_length) {
+TEST(write_sql, cast_types_have_no_length) {
     EXPECT_EQ(cast_type("character varying(3)"), "character varying");
     EXPECT_EQ(cast_type("numeric(12,2)[]"), "numeric[]");
     EXPECT_EQ(cast_type("timestamp(3) with time zone"), "timestamp with time zone");
@@ -327,7 +327,7 @@ TEST(write_sql, types_when_cast_to_then_they_have_no_length) {
     EXPECT_EQ(cast_type("public.\"odd(type)\""), "public.\"odd(type)\"");
 }
 
-TEST(write_sql, number_when_exact_then_its_digits_are_bound) {
+TEST(write_sql, exact_number_digits_are_bound) {
     EXPECT_EQ(bound_in("price", exact_number("1.50")), "1.50");
     EXPECT_EQ(bound_in("price", exact_number("123456789012345678901")), "123456789012345678901");
     EXPECT_EQ(bound_in("stock", exact_number("3.0")), "3");

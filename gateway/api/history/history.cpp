@@ -48,25 +48,25 @@ std::string render_summary(const history_summary_query& query, const std::vector
 
 }  // namespace
 
-awaitable<http::response> show_history(services with, http::request r) {
+awaitable<http::response> show_history(gateway_services services, http::request r) {
     const auto form = r.media_type;  // application/json, application/x-ndjson, text/csv
     auto query = parse_history_query(r.query, form == 0 ? history_form::page : history_form::whole);
     if (!query) co_return http::problem_response(query.error(), r.request_id);
     if (form != 0) {
-        const auto as = form == 1 ? export_form::ndjson : export_form::csv;
-        co_return co_await export_history(with, std::move(*query), as, std::move(r));
+        const auto format = form == 1 ? export_form::ndjson : export_form::csv;
+        co_return co_await export_history(services, std::move(*query), format, std::move(r));
     }
     const bool ascending = query->ascending;
     const auto cost = is_search(*query) ? read_cost::expensive : read_cost::cheap;
-    const auto page = co_await with.history.read(r.principal, cost, std::move(*query), r.deadline);
+    const auto page = co_await services.history.read(r.principal, cost, std::move(*query), r.deadline);
     if (!page) co_return http::problem_response(page.error(), r.request_id);
     co_return http::json_response(render_history(*page, ascending));
 }
 
-awaitable<http::response> summarize_history(services with, http::request r) {
+awaitable<http::response> summarize_history(gateway_services services, http::request r) {
     const auto query = parse_history_summary(r.query, std::chrono::system_clock::now());
     if (!query) co_return http::problem_response(query.error(), r.request_id);
-    const auto counts = co_await with.history.summarize(r.principal, *query, r.deadline);
+    const auto counts = co_await services.history.summarize(r.principal, *query, r.deadline);
     if (!counts) co_return http::problem_response(counts.error(), r.request_id);
     co_return http::json_response(render_summary(*query, *counts));
 }

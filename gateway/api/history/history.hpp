@@ -5,10 +5,10 @@
 
 namespace fencegate::api {
 
-/// GET /v1/history: a page, or all of it as application/x-ndjson or text/csv.
-boost::asio::awaitable<http::response> show_history(services with, http::request r);
+/// GET /v1/history: one page, or all events as application/x-ndjson or text/csv.
+boost::asio::awaitable<http::response> show_history(gateway_services services, http::request r);
 
 /// GET /v1/history/summary
-boost::asio::awaitable<http::response> summarize_history(services with, http::request r);
+boost::asio::awaitable<http::response> summarize_history(gateway_services services, http::request r);
 
 }  // namespace fencegate::api

@@ -9,7 +9,7 @@ namespace fencegate::api {
 namespace {
 
 constexpr std::size_t cursor_bytes_max = 64;
-/// The first moment of the year 10000, in microseconds since 1970.
+/// The beginning of the year 10000, in microseconds since 1970.
 constexpr std::int64_t at_end = 253'402'300'800'000'000;
 
 }  // namespace
@@ -36,7 +36,7 @@ std::optional<history_cursor> parse_cursor(std::string_view text) {
     if (no_id != std::errc{} || end != last || out.last.id < 0) return std::nullopt;
     if (out.last.at_us < 0 || out.last.at_us >= at_end) return std::nullopt;
     out.ascending = bytes->starts_with("asc:");
-    // One spelling a cursor: whatever does not come out again as it went in was not made here.
+    // Each cursor has one spelling: a text that to_text would not produce is refused.
     if (to_text(out) != text) return std::nullopt;
     return out;
 }

@@ -8,7 +8,7 @@
 
 namespace fencegate::api {
 
-/// Where a page of the history ended. Opaque to callers: base64url of order, at and id.
+/// The position at which a page of the history ended. Opaque to callers: base64url of order, at and id.
 struct history_cursor {
     bool ascending = false;
     history_position last;
@@ -16,7 +16,7 @@ struct history_cursor {
 };
 
 std::string to_text(history_cursor c);
-/// Empty if it was not made by to_text.
+/// Parses the text of a cursor. Out: empty if to_text did not make it.
 std::optional<history_cursor> parse_cursor(std::string_view text);
 
 }  // namespace fencegate::api

@@ -18,11 +18,11 @@ namespace {
 namespace asio = boost::asio;
 using asio::awaitable;
 
-/// What is under way.
+/// The state of one export.
 struct export_state {
     history_query query;
-    history_page page;  ///< Read, and not sent yet.
-    std::size_t left;   ///< Items that the answer may still have, those of the page included.
+    history_page page;  ///< Read but not sent yet.
+    std::size_t left;   ///< Most items still to send, including those of the page.
     export_form form;
     std::string principal;
 };
@@ -41,8 +41,8 @@ std::string render_page(const export_state& state) {
     return text;
 }
 
-/// While a caller takes its time, a page's text is all that is kept of it.
-awaitable<void> send_all(services with, std::shared_ptr<export_state> shared, http::body_stream& out) {
+/// Sends all pages. While the caller reads, only the text of the current page is in memory.
+awaitable<void> send_all(gateway_services services, std::shared_ptr<export_state> shared, http::body_stream& out) {
     export_state& state = *shared;
     if (state.form == export_form::csv && !co_await out.send(history_csv_head())) co_return;
     for (;;) {
@@ -55,10 +55,11 @@ awaitable<void> send_all(services with, std::shared_ptr<export_state> shared, ht
         text = {};
         if (!more) co_return;
         if ((co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none)
-            throw std::runtime_error("ended before it was whole: the caller hung up or the gateway stops");
+            throw std::runtime_error("the export is incomplete: the caller hung up or the gateway stops");
         state.query.limit = std::min(state.left, pg::history_page_max);
-        auto page = co_await with.history.read(state.principal, read_cost::continued, state.query,
-                                               std::chrono::steady_clock::now() + with.settings.http.request_timeout);
+        auto page =
+            co_await services.history.read(state.principal, read_cost::continued, state.query,
+                                           std::chrono::steady_clock::now() + services.settings.http.request_timeout);
         if (!page) throw std::runtime_error(page.error().detail);
         state.page = std::move(*page);
     }
@@ -66,19 +67,20 @@ awaitable<void> send_all(services with, std::shared_ptr<export_state> shared, ht
 
 }  // namespace
 
-awaitable<http::response> export_history(services with, history_query query, export_form form, http::request r) {
+awaitable<http::response> export_history(gateway_services services, history_query query, export_form form,
+                                         http::request r) {
     export_state state{std::move(query), {}, 0, form, r.principal};
     state.left = state.query.limit;
-    // Else it would run after what happens meanwhile, perhaps for ever.
+    // Without an end an ascending export would also send new events, perhaps for ever.
     if (state.query.ascending && !state.query.to) state.query.to = std::chrono::system_clock::now();
     state.query.limit = std::min(state.left, pg::history_page_max);
-    auto first = co_await with.history.read(r.principal, read_cost::expensive, state.query, r.deadline);
+    auto first = co_await services.history.read(r.principal, read_cost::expensive, state.query, r.deadline);
     if (!first) co_return http::problem_response(first.error(), r.request_id);
     state.page = std::move(*first);
     http::response out;
     out.content_type = form == export_form::csv ? "text/csv; charset=utf-8; header=present" : "application/x-ndjson";
-    out.stream = [with, shared = std::make_shared<export_state>(std::move(state))](http::body_stream& to) {
-        return send_all(with, shared, to);
+    out.stream = [services, shared = std::make_shared<export_state>(std::move(state))](http::body_stream& body) {
+        return send_all(services, shared, body);
     };
     co_return out;
 }

@@ -15,16 +15,16 @@ std::string text_of(const std::optional<std::uint64_t>& token) {
     return token ? std::to_string(*token) : std::string();
 }
 
-/// Whether a spreadsheet would run the value as a formula, or take it for one that was made harmless. East Asian ones
-/// take the full-width forms of the signs for the signs.
+/// Returns whether a spreadsheet would evaluate the value as a formula, or whether it begins with an apostrophe. East
+/// Asian spreadsheets also accept the full-width forms of the signs.
 bool needs_apostrophe(std::string_view value) {
     constexpr std::array<std::string_view, 12> beginnings{"=",  "+", "-",      "@",      "\t",     "\r",
                                                           "\n", "'", "\uFF1D", "\uFF0B", "\uFF0D", "\uFF20"};
     return std::ranges::any_of(beginnings, [value](std::string_view sign) { return value.starts_with(sign); });
 }
 
-/// A field of CSV; in quotes only where it must be. What is absent is empty. One apostrophe goes before a value that a
-/// spreadsheet would run, and before one that begins with an apostrophe, so that a reader can take it off again.
+/// Appends a CSV field, quoted only if needed. Adds an apostrophe before a value that a spreadsheet would evaluate, and
+/// before one that begins with an apostrophe, so that a reader can remove it again.
 void append_field(std::string& text, std::string_view value, char end = ',') {
     if (value.find_first_of("\",\r\n") == std::string_view::npos) {
         if (needs_apostrophe(value)) text += '\'';
@@ -62,10 +62,12 @@ void append_history_item(std::string& text, const history_item& item) {
     };
     token("fencing_token", item.fencing_token);
     token("last_fencing_token", item.last_fencing_token);
-    out.text_or_null("owner", item.by.owner)
-        .text_or_null("principal", item.by.principal)
+    out.text_or_null("owner", item.initiator.owner)
+        .text_or_null("principal", item.initiator.principal)
         .text_or_null("write_id", item.write_id);
-    out.text_or_null("trace_id", item.by.trace_id).raw("detail", item.detail.empty() ? "null" : item.detail).end();
+    out.text_or_null("trace_id", item.initiator.trace_id)
+        .raw("detail", item.detail.empty() ? "null" : item.detail)
+        .end();
 }
 
 void append_history_items(std::string& text, const std::vector<history_item>& items) {
@@ -103,10 +105,10 @@ void append_history_csv(std::string& text, const history_item& item) {
     append_field(text, item.resource);
     append_field(text, text_of(item.fencing_token));
     append_field(text, text_of(item.last_fencing_token));
-    append_field(text, item.by.owner);
-    append_field(text, item.by.principal);
+    append_field(text, item.initiator.owner);
+    append_field(text, item.initiator.principal);
     append_field(text, item.write_id);
-    append_field(text, item.by.trace_id);
+    append_field(text, item.initiator.trace_id);
     append_field(text, item.detail, '\n');
 }
 

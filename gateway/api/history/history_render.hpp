@@ -8,20 +8,21 @@
 
 namespace fencegate::api {
 
-/// An item as docs/http-api.md shows it, behind what stands in `text`.
+/// Appends an item in the JSON form of docs/http-api.md.
 void append_history_item(std::string& text, const history_item& item);
 
-/// The same as a JSON array.
+/// Appends items as a JSON array.
 void append_history_items(std::string& text, const std::vector<history_item>& items);
 
-/// One page with its cursor.
+/// Returns the JSON of one page with its cursor.
 std::string render_history(const history_page& page, bool ascending);
 
-/// RFC 4180: the names of the columns, and an item as one record; each with its CRLF.
+/// Returns the header line of the CSV (RFC 4180), with its CRLF.
 std::string_view history_csv_head();
+/// Appends an item as one CSV record with its CRLF.
 void append_history_csv(std::string& text, const history_item& item);
 
-/// An item as an event of text/event-stream, with its id.
+/// Appends an item as an event of text/event-stream, with its id.
 void append_history_event(std::string& text, const history_item& item);
 
 }  // namespace fencegate::api

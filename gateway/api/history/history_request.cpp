@@ -17,7 +17,7 @@ constexpr std::int64_t page_limit_max = 1'000;
 constexpr std::int64_t whole_limit_max = 1'000'000'000'000;
 constexpr std::int64_t buckets_max = 2'000;
 constexpr std::int64_t bucket_ms_max = 366LL * 24 * 3'600 * 1'000;
-/// The names of resources have 200 bytes.
+/// A resource's name has at most 200 bytes.
 constexpr std::size_t prefix_bytes_max = 200;
 /// Tokens stay below 2^53.
 constexpr std::int64_t token_max = (std::int64_t{1} << 53) - 1;
@@ -43,8 +43,8 @@ std::optional<std::chrono::system_clock::time_point> read_time(const http::query
     auto at = http::parse_rfc3339(*text);
     if (!at)
         faults.add(std::string(name),
-                   "has to be a time of RFC 3339 from 1678 to 2261, as 2026-11-21T10:00:09.894Z (a + in an offset is "
-                   "sent as %2B)");
+                   "has to be a time of RFC 3339 from 1678 to 2261, like 2026-11-21T10:00:09.894Z (send the + of an "
+                   "offset as %2B)");
     return at;
 }
 
@@ -125,7 +125,8 @@ result<history_summary_query> parse_history_summary(std::string_view text, std::
     const auto first = std::chrono::floor<milliseconds>(out.from.time_since_epoch()) / out.bucket;
     const auto last = std::chrono::ceil<milliseconds>(out.to.time_since_epoch()) / out.bucket;
     if (last - first >= buckets_max)
-        faults.add("bucket_ms", "makes more than 2000 buckets between from and to; take longer ones or less time");
+        faults.add("bucket_ms",
+                   "gives more than 2000 buckets between from and to; use longer buckets or a shorter time");
     if (!faults.empty()) return std::move(faults).to_failure();
     return out;
 }

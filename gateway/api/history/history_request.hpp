@@ -7,20 +7,23 @@
 
 namespace fencegate::api {
 
-/// In which form the history is asked for, which decides what else may be said.
+/// The form in which the history is requested. It decides which parameters are allowed beside the filters.
 enum class history_form {
     page,    ///< `order`, `cursor`, and `limit` for a page.
-    whole,   ///< `order`, `cursor`, and `limit` for the whole answer; without, all there is.
-    stream,  ///< What is still to come: only filters.
+    whole,   ///< `order`, `cursor`, and `limit` for the whole answer; without `limit`, all events.
+    stream,  ///< Future events: filters only.
 };
 
-/// `limit` of the query is that of the page, or of the whole answer.
+/// Parses the query of GET /v1/history and GET /v1/history/stream.
 ///
+/// Out:    `limit` is that of the page, or of the whole answer.
 /// Errors: errc::invalid_request with every fault.
 result<history_query> parse_history_query(std::string_view query, history_form form = history_form::page);
 
-/// Without `from`: an hour; without `to`: until now; without `bucket_ms`: a minute. Errors: errc::invalid_request, also
-/// for more than 2,000 buckets.
+/// Parses the query of GET /v1/history/summary. Defaults: `to` is now, `from` an hour before `to`, `bucket_ms` one
+/// minute.
+///
+/// Errors: errc::invalid_request with every fault, also for more than 2,000 buckets.
 result<history_summary_query> parse_history_summary(std::string_view query, std::chrono::system_clock::time_point now);
 
 }  // namespace fencegate::api

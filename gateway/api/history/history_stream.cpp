@@ -22,28 +22,29 @@ using asio::awaitable;
 using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-/// How often a stream looks whether there is more to read; it costs no query.
-constexpr auto look_interval = 50ms;
-/// How long the first to follow waits for a gateway that has just started to know how far the history goes.
-constexpr auto start_patience = 2'000ms;
-/// After a query that failed.
+/// How often a stream checks whether there are new events; the check costs no query.
+constexpr auto poll_interval = 50ms;
+/// How long the first stream waits until a gateway that has just started knows the last id of the history.
+constexpr auto start_timeout = 2'000ms;
+/// Pause after a failed query.
 constexpr auto retry_interval = 1'000ms;
-/// Proxies close what is silent for longer.
+/// Longest silence on a stream: proxies close connections that are silent for longer.
 constexpr auto heartbeat_interval = 10s;
 
 struct stream_state {
     history_query query;
-    std::int64_t position;        ///< Everything up to this id was sent, or is not wanted.
-    std::shared_ptr<void> place;  ///< Among the followers.
+    std::int64_t position;             ///< Every event up to this id was sent or is filtered out.
+    std::shared_ptr<void> membership;  ///< The place among the streams of history_feed; releases it when destroyed.
     std::string principal;
 };
 
-/// An id without data moves a browser's Last-Event-ID and shows nothing: what was filtered out need not be read again.
-std::string id_alone(std::int64_t id) {
+/// Returns an event with an id and no data. It moves a browser's Last-Event-ID without an event for the page, so that
+/// events that were filtered out are not read again.
+std::string render_id_only(std::int64_t id) {
     return "id: " + std::to_string(id) + "\n\n";
 }
 
-/// False: the stream is to end.
+/// Waits for `time`. Out: false if the stream has to end.
 awaitable<bool> pause(steady_clock::duration time) {
     asio::steady_timer timer(co_await asio::this_coro::executor, time);
     boost::system::error_code ended;
@@ -51,38 +52,38 @@ awaitable<bool> pause(steady_clock::duration time) {
     co_return !ended && (co_await asio::this_coro::cancellation_state).cancelled() == asio::cancellation_type::none;
 }
 
-awaitable<void> follow(services with, stream_state state, http::body_stream& out) {
-    if (!co_await out.send("retry: 1000\n" + id_alone(state.position))) co_return;
-    auto spoken = steady_clock::now();
-    auto next_look = look_interval;
-    while (co_await pause(next_look)) {
-        next_look = look_interval;
+awaitable<void> follow(gateway_services services, stream_state state, http::body_stream& out) {
+    if (!co_await out.send("retry: 1000\n" + render_id_only(state.position))) co_return;
+    auto last_sent = steady_clock::now();
+    auto next_poll = poll_interval;
+    while (co_await pause(next_poll)) {
+        next_poll = poll_interval;
         const auto now = steady_clock::now();
         std::string text;
-        const auto settled = with.feed.settled();
+        const auto settled = services.feed.settled();
         if (settled && *settled > state.position) {
             state.query.ids = {state.position, *settled};
-            const auto page = co_await with.history.read(state.principal, read_cost::cheap, state.query,
-                                                         now + with.settings.http.request_timeout);
+            const auto page = co_await services.history.read(state.principal, read_cost::cheap, state.query,
+                                                             now + services.settings.http.request_timeout);
             if (!page) {
-                next_look = retry_interval;
+                next_poll = retry_interval;
             } else {
                 for (const history_item& item : page->items)
                     append_history_event(text, item);
                 state.position = page->more ? page->items.back().id : *settled;
-                if (page->more) next_look = {};
+                if (page->more) next_poll = {};
             }
         }
-        if (text.empty() && now - spoken >= heartbeat_interval) text = ":\n" + id_alone(state.position);
+        if (text.empty() && now - last_sent >= heartbeat_interval) text = ":\n" + render_id_only(state.position);
         if (text.empty()) continue;
         if (!co_await out.send(text)) co_return;
-        spoken = now;
+        last_sent = now;
     }
 }
 
 }  // namespace
 
-awaitable<http::response> follow_history(services with, http::request r) {
+awaitable<http::response> follow_history(gateway_services services, http::request r) {
     auto query = parse_history_query(r.query, history_form::stream);
     if (!query) co_return http::problem_response(query.error(), r.request_id);
     query->limit = pg::history_page_max;
@@ -95,28 +96,29 @@ awaitable<http::response> follow_history(services with, http::request r) {
             co_return http::problem_response(f, r.request_id);
         }
     }
-    stream_state state{std::move(*query), 0, with.feed.join(), r.principal};
-    if (!state.place) {
+    stream_state state{std::move(*query), 0, services.feed.add_follower(), r.principal};
+    if (!state.membership) {
         failure f = make_failure(errc::too_many_requests, "Too many streams of the history are open at this gateway.");
         f.retry_after = 10s;
         co_return http::problem_response(f, r.request_id);
     }
-    auto settled = with.feed.settled();
-    const auto give_up = steady_clock::now() + start_patience;
-    while (!last && !settled && steady_clock::now() < give_up) {
-        if (!co_await pause(look_interval)) break;
-        settled = with.feed.settled();
+    auto settled = services.feed.settled();
+    const auto give_up_at = steady_clock::now() + start_timeout;
+    while (!last && !settled && steady_clock::now() < give_up_at) {
+        if (!co_await pause(poll_interval)) break;
+        settled = services.feed.settled();
     }
     if (!last && !settled) {
-        failure f = make_failure(errc::storage_unavailable, "How far the history goes is not known yet.");
+        failure f = make_failure(errc::storage_unavailable,
+                                 "The gateway has just started and does not know the last event yet.");
         f.retry_after = 1s;
         co_return http::problem_response(f, r.request_id);
     }
     if (last && (!settled || *last > *settled)) {
-        const auto tail = co_await with.history.read_tail(r.deadline);
+        const auto tail = co_await services.history.read_tail(r.deadline);
         if (!tail) co_return http::problem_response(tail.error(), r.request_id);
         if (*last > tail->last_id) {
-            const failure f = invalid_field("Last-Event-ID", "is ahead of this history");
+            const failure f = invalid_field("Last-Event-ID", "is higher than the last id of the history");
             co_return http::problem_response(f, r.request_id);
         }
     }
@@ -124,7 +126,9 @@ awaitable<http::response> follow_history(services with, http::request r) {
     http::response out;
     out.content_type = "text/event-stream";
     out.headers.emplace_back("X-Accel-Buffering", "no");
-    out.stream = [with, state = std::move(state)](http::body_stream& to) { return follow(with, state, to); };
+    out.stream = [services, state = std::move(state)](http::body_stream& body) {
+        return follow(services, state, body);
+    };
     co_return out;
 }
 

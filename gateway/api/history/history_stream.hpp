@@ -5,8 +5,8 @@
 
 namespace fencegate::api {
 
-/// GET /v1/history/stream: new events as they land, in the order of id, each once; `Last-Event-ID` resumes behind an
-/// id, at any gateway.
-boost::asio::awaitable<http::response> follow_history(services with, http::request r);
+/// GET /v1/history/stream: new events in the order of id, each once. `Last-Event-ID` resumes after an id, at any
+/// gateway.
+boost::asio::awaitable<http::response> follow_history(gateway_services services, http::request r);
 
 }  // namespace fencegate::api

@@ -2,7 +2,7 @@
 
 #include <gateway/api/history/history_cursor.hpp>
 #include <gateway/api/history/history_render.hpp>
-#include <gateway/api/history/token_story.hpp>
+#include <gateway/api/history/lease_timeline.hpp>
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/http/codec/fields.hpp>
@@ -24,29 +24,30 @@ using boost::asio::awaitable;
 constexpr std::int64_t token_max = (std::int64_t{1} << 53) - 1;
 constexpr std::size_t last_events = 20;
 
-/// As a majority sees it; `no_quorum` where none answers, `resource_locked` where something else occupies its key.
+/// The lease as a majority of nodes sees it. Errors: `no_quorum` without a majority; `resource_locked` if another value
+/// occupies its key.
 using seen_lease = lockcore::result<std::optional<lockcore::live_lease>>;
 
-awaitable<http::response> tell_token(services with, http::request r, lockcore::resource_name resource,
+awaitable<http::response> show_token(gateway_services services, http::request r, lockcore::resource_name resource,
                                      std::uint64_t token) {
     history_query query;
     query.resource = resource.str();
     query.token_min = query.token_max = token;
     query.ascending = true;
     query.limit = pg::history_page_max;
-    token_story story;
+    lease_timeline timeline;
     for (std::int64_t read = 0;;) {
-        auto page = co_await with.history.read(r.principal, read_cost::cheap, query, r.deadline);
+        auto page = co_await services.history.read(r.principal, read_cost::cheap, query, r.deadline);
         if (!page) co_return http::problem_response(page.error(), r.request_id);
         read += static_cast<std::int64_t>(page->items.size());
         if (page->more) query.after = position_of(page->items.back());
         for (history_item& item : page->items)
-            story.add(std::move(item));
+            timeline.add(std::move(item));
         if (page->more && read < resource_events_counted_max) continue;
-        const seen_lease seen = co_await with.locks.look(resource);
+        const seen_lease seen = co_await services.locks.find_lease(resource);
         const bool live = seen && *seen && lockcore::value_of((*seen)->claims.token) == token;
-        if (!story.empty() || live)
-            co_return http::json_response(story.render(resource.str(), token, live, !page->more));
+        if (!timeline.empty() || live)
+            co_return http::json_response(timeline.render(resource.str(), token, live, !page->more));
         const failure none = make_failure(errc::not_found, "The history has no such token of this resource.");
         co_return http::problem_response(none, r.request_id);
     }
@@ -85,7 +86,7 @@ std::string render_resource(const lockcore::resource_name& resource, const resou
 
 }  // namespace
 
-awaitable<http::response> show_resource(services with, http::request r) {
+awaitable<http::response> show_resource(gateway_services services, http::request r) {
     auto resource = lockcore::resource_name::parse(r.path_parameters.at(0));
     if (!resource) co_return http::problem_response(invalid_field("resource", resource.error().detail), r.request_id);
     http::fault_list faults;
@@ -93,17 +94,18 @@ awaitable<http::response> show_resource(services with, http::request r) {
     const auto token = query.integer("fencing_token", {1, token_max});
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
     if (token)
-        co_return co_await tell_token(with, std::move(r), std::move(*resource), static_cast<std::uint64_t>(*token));
+        co_return co_await show_token(services, std::move(r), std::move(*resource), static_cast<std::uint64_t>(*token));
 
-    const auto facts = co_await with.history.read_resource(r.principal, *resource, r.deadline);
+    const auto facts = co_await services.history.read_resource(r.principal, *resource, r.deadline);
     if (!facts) co_return http::problem_response(facts.error(), r.request_id);
     history_query wanted;
     wanted.resource = resource->str();
     wanted.limit = last_events;
-    const auto last = co_await with.history.read(r.principal, read_cost::cheap, std::move(wanted), r.deadline);
+    const auto last = co_await services.history.read(r.principal, read_cost::cheap, std::move(wanted), r.deadline);
     if (!last) co_return http::problem_response(last.error(), r.request_id);
-    const seen_lease seen = co_await with.locks.look(*resource);
-    co_return http::json_response(render_resource(*resource, *facts, seen, with.settings.locks.nodes.size(), *last));
+    const seen_lease seen = co_await services.locks.find_lease(*resource);
+    co_return http::json_response(
+        render_resource(*resource, *facts, seen, services.settings.locks.nodes.size(), *last));
 }
 
 }  // namespace fencegate::api

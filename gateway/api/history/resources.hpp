@@ -6,7 +6,7 @@
 namespace fencegate::api {
 
 /// GET /v1/resources/{resource}: the fence, the live lease, counts by event and the last events; with
-/// `?fencing_token=N` the story of one token.
-boost::asio::awaitable<http::response> show_resource(services with, http::request r);
+/// `?fencing_token=N` the timeline of one token's lease.
+boost::asio::awaitable<http::response> show_resource(gateway_services services, http::request r);
 
 }  // namespace fencegate::api

@@ -14,14 +14,14 @@ namespace asio = boost::asio;
 using asio::awaitable;
 using outcome = lockcore::keep_step::outcome;
 
-/// An event behind which nothing of the lease is left.
+/// Returns an event that ends a lease.
 std::string render_end(std::string_view name, lockcore::kept_lease kept, std::chrono::milliseconds max_hold,
-                       const http::body_stream& out, std::string_view why) {
+                       const http::body_stream& out, std::string_view reason) {
     kept.current.expires_at = std::chrono::system_clock::now();
-    return render_lease_event(name, kept, {std::chrono::milliseconds{0}, out.served()}, max_hold, why);
+    return render_lease_event(name, kept, {std::chrono::milliseconds{0}, out.served()}, max_hold, reason);
 }
 
-/// Tells of the lease as it stands, unless its time is over before the event is sent.
+/// Sends an event with the current state of the lease, unless its validity ends before the event is sent.
 awaitable<http::body_stream::outcome> send_lease(http::body_stream& out, std::string_view name,
                                                  const lockcore::kept_lease& kept, std::chrono::milliseconds max_hold) {
     http::expiring_text event;
@@ -32,53 +32,54 @@ awaitable<http::body_stream::outcome> send_lease(http::body_stream& out, std::st
     co_return co_await out.send_expiring(event);
 }
 
-awaitable<void> keep(services with, lockcore::kept_lease kept, std::chrono::milliseconds max_hold, std::string trace_id,
-                     http::body_stream& out) {
-    std::string last_word;
+awaitable<void> keep(gateway_services services, lockcore::kept_lease kept, std::chrono::milliseconds max_hold,
+                     std::string trace_id, http::body_stream& out) {
+    std::string end_reason;
     using sent = http::body_stream::outcome;
     sent last = co_await send_lease(out, "granted", kept, max_hold);
     while (last != sent::caller_gone) {
         if (last == sent::expired) {
-            co_await out.send(render_end("lost", kept, max_hold, out, "It ran out before this could be told."));
+            co_await out.send(render_end("lost", kept, max_hold, out, "It expired before the event could be sent."));
             break;
         }
-        auto step = co_await with.locks.keep(kept, trace_id);
+        auto step = co_await services.locks.keep(kept, trace_id);
         if (!step) {
-            last_word = "The gateway is stopping.";  // or the caller hung up, and will not read it
+            end_reason = "The gateway is stopping.";  // not read if the caller hung up
             break;
         }
         kept = std::move(step->kept);
-        if (step->what == outcome::lost) {
-            co_await out.send(render_end("lost", kept, max_hold, out, step->why));
+        if (step->result == outcome::lost) {
+            co_await out.send(render_end("lost", kept, max_hold, out, step->reason));
             break;
         }
-        if (step->what == outcome::exhausted) {
-            last_word = step->why;
+        if (step->result == outcome::exhausted) {
+            end_reason = step->reason;
             break;
         }
         last = co_await send_lease(out, "renewed", kept, max_hold);
     }
-    // Also where it is lost: a minority of the nodes may still hold it.
+    // Release a lost lease too: a minority of the nodes may still hold it.
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-    co_await give_back(with, kept.current.claims, trace_id);
-    if (!last_word.empty()) co_await out.send(render_end("released", kept, max_hold, out, last_word));
+    co_await release_abandoned_lease(services, kept.current.claims, trace_id);
+    if (!end_reason.empty()) co_await out.send(render_end("released", kept, max_hold, out, end_reason));
 }
 
 }  // namespace
 
-http::response kept_response(services with, lockcore::lease granted, std::chrono::milliseconds max_hold,
+http::response kept_response(gateway_services services, lockcore::lease granted, std::chrono::milliseconds max_hold,
                              std::string trace_id) {
     http::response out;
     out.content_type = "text/event-stream";
     out.headers.emplace_back("Location", location_of(granted.id));
-    // A repeated one has a hold of its own, so that the end of the first stream, which may long be dead, is not its
-    // end.
+    // A repeated request gets a hold of its own, so that the end of the first stream does not end this lease.
     if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
-    out.undo_undelivered = [with, claims = granted.claims, trace_id] { return give_back(with, claims, trace_id); };
+    out.undo_undelivered = [services, claims = granted.claims, trace_id] {
+        return release_abandoned_lease(services, claims, trace_id);
+    };
     lockcore::kept_lease kept(std::move(granted));
-    kept.hold_for(max_hold);
-    out.stream = [with, kept = std::move(kept), max_hold, trace_id](http::body_stream& to) {
-        return keep(with, kept, max_hold, trace_id, to);
+    kept.limit_hold(max_hold);
+    out.stream = [services, kept = std::move(kept), max_hold, trace_id](http::body_stream& body) {
+        return keep(services, kept, max_hold, trace_id, body);
     };
     return out;
 }

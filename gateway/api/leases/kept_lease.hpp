@@ -9,13 +9,13 @@
 
 namespace fencegate::api {
 
-/// A lease that lives as long as its caller's connection: the answer is a stream of events (text/event-stream), each
-/// with the lease as data.
+/// Returns the answer for a kept lease, which the gateway renews while its caller's connection is open: a stream of
+/// events (text/event-stream), each with the lease as data.
 ///
-/// `granted` first; `renewed` after every third of the ttl; `lost` the moment it is known, then the stream ends;
-/// `released` with a reason where the gateway gives it back itself (it stops, or the lease was held for `max_hold`),
-/// then the stream ends. A caller that hangs up releases it.
-http::response kept_response(services with, lockcore::lease granted, std::chrono::milliseconds max_hold,
+/// The first event is `granted`; `renewed` follows after every third of the ttl. The stream ends with `lost` as soon as
+/// that is known, or with `released` and a reason if the gateway releases the lease itself (the gateway stops, or the
+/// lease was held for `max_hold`). A caller that hangs up releases the lease.
+http::response kept_response(gateway_services services, lockcore::lease granted, std::chrono::milliseconds max_hold,
                              std::string trace_id);
 
 }  // namespace fencegate::api

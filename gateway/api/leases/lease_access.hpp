@@ -13,38 +13,47 @@
 
 namespace fencegate::api {
 
-/// Whether the caller may use a lease with these claims: its own, or any with the scope `operate`. Errors:
-/// errc::forbidden.
+/// Checks whether the caller may use a lease with these claims: its own, or any with the scope `operate`.
+///
+/// Errors: errc::forbidden.
 result<void> check_holder(const lockcore::lease_claims& claims, const http::request& r);
 
-/// The claims of a lease_id that the caller may use. Errors: errc::lease_not_authentic · errc::forbidden.
-result<lockcore::lease_claims> open_lease(services with, std::string_view lease_id, const http::request& r);
+/// Returns the claims of a lease_id that the caller may use.
+///
+/// Errors: errc::lease_not_authentic · errc::forbidden.
+result<lockcore::lease_claims> open_lease(gateway_services services, std::string_view lease_id, const http::request& r);
 
-/// Whether a new lease may be given: its events need room. Errors: errc::storage_unavailable.
-result<void> check_room_for_leases(services with);
+/// Checks whether the event buffer accepts the events of a new lease (audit.buffer_max).
+///
+/// Errors: errc::storage_unavailable.
+result<void> check_event_capacity(gateway_services services);
 
-/// For a lease that its caller will never use. What cannot be released runs out.
-boost::asio::awaitable<void> give_back(services with, lockcore::lease_claims claims, std::string trace_id);
+/// Releases a lease that its caller never received or no longer uses. If that fails, the lease expires.
+boost::asio::awaitable<void> release_abandoned_lease(gateway_services services, lockcore::lease_claims claims,
+                                                     std::string trace_id);
 
-/// What comes before a release that is to seal the token.
+/// The result of prepare_seal.
 struct seal_decision {
-    bool seal = false;                             ///< False: other holds are left, which a seal would shut out.
-    std::optional<lockcore::closing> closed = {};  ///< To be reopened where the seal fails.
+    bool seal = false;  ///< False: other holds are left, which could then write no more.
+    std::optional<lockcore::close_outcome> closed = {};  ///< To be reopened if the seal fails.
 };
-/// Closes a lease that others may share to further holds. A lease that a majority has lost is sealed: it has no holds.
+/// Prepares the seal of a token before a release: closes a re-entrant lease to further holds. A lease that a majority
+/// has lost has no holds and is sealed.
+///
 /// Errors: errc::no_quorum: nothing was done.
-boost::asio::awaitable<result<seal_decision>> prepare_seal(services with, lockcore::lease_claims claims);
+boost::asio::awaitable<result<seal_decision>> prepare_seal(gateway_services services, lockcore::lease_claims claims);
 
-/// The seal failed, and the holder goes on.
-void abandon_seal(services with, const lockcore::lease_claims& claims, const seal_decision& decision);
+/// Reopens the lease after a seal that failed, because its holder continues.
+void abandon_seal(gateway_services services, const lockcore::lease_claims& claims, const seal_decision& decision);
 
-/// Raises the fences past the lease's token: its own holder can write no more, the next one can. May come before or
-/// behind the release.
+/// Raises the fences above the lease's token, so that its holder can write no more and the next one can. May be called
+/// before or after the release.
+///
 /// Errors: those of pg::fence_executor::raise.
-boost::asio::awaitable<result<void>> seal_token(services with, lockcore::lease_claims claims, actor by,
-                                                std::chrono::steady_clock::time_point until);
+boost::asio::awaitable<result<void>> seal_token(gateway_services services, lockcore::lease_claims claims,
+                                                actor initiator, std::chrono::steady_clock::time_point until);
 
-/// Who acts, for the history: the caller, under the lease's owner.
-actor acting(const lockcore::lease_claims& claims, const http::request& r);
+/// Returns the actor for the history: the caller, with the lease's owner.
+actor make_actor(const lockcore::lease_claims& claims, const http::request& r);
 
 }  // namespace fencegate::api

@@ -10,11 +10,11 @@
 namespace fencegate::api {
 namespace {
 
-void write_resources(http::object_writer& out, std::string& text, const std::vector<lockcore::resource_name>& all) {
+void write_resources(http::object_writer& out, std::string& text, const std::vector<lockcore::resource_name>& names) {
     out.key("resources");
     text += '[';
-    for (const auto& name : all) {
-        if (&name != all.data()) text += ',';
+    for (const auto& name : names) {
+        if (&name != names.data()) text += ',';
         http::append_json_string(text, name.str());
     }
     text += ']';
@@ -31,19 +31,19 @@ void write_identity(http::object_writer& out, std::string& text, const lockcore:
     out.number("fencing_token", lockcore::value_of(claims.token));
 }
 
-/// What an answer says beside the lease.
+/// Further members of an answer.
 struct lease_extras {
     std::optional<lockcore::milliseconds> max_hold{};
     std::optional<lockcore::milliseconds> hold_left{};
     std::string_view reason{};  ///< Empty: none.
 };
 
-std::string lease_object(const lockcore::lease& l, const lease_times& times, const lease_extras& extras) {
+std::string render_lease_object(const lockcore::lease& l, const lease_times& times, const lease_extras& extras) {
     std::string text;
     text.reserve(384 + l.id.size());
     http::object_writer out(text);
     write_identity(out, text, l.claims, l.id);
-    out.text_or_null("owner", l.claims.by.owner).number("hold_count", l.hold_count);
+    out.text_or_null("owner", l.claims.holder.owner).number("hold_count", l.hold_count);
     out.number("ttl_ms", l.ttl.count()).number("validity_ms", times.left.count());
     out.number("served_ms", times.served.count());
     out.text("expires_at", http::to_rfc3339(l.expires_at)).number("renewals_left", l.renewals_left);
@@ -59,7 +59,7 @@ std::string lease_object(const lockcore::lease& l, const lease_times& times, con
 }  // namespace
 
 std::string render_lease(const lockcore::lease& l, const lease_times& times) {
-    return lease_object(l, times, {});
+    return render_lease_object(l, times, {});
 }
 
 http::response lease_response(lockcore::lease l, unsigned status, std::optional<std::chrono::milliseconds> max_hold) {
@@ -69,7 +69,7 @@ http::response lease_response(lockcore::lease l, unsigned status, std::optional<
     body.render = [l = std::move(l), max_hold](std::chrono::milliseconds left, std::chrono::milliseconds served) {
         lease_extras extras;
         extras.max_hold = max_hold;
-        return lease_object(l, {left, served}, extras);
+        return render_lease_object(l, {left, served}, extras);
     };
     return out;
 }
@@ -84,7 +84,7 @@ std::string render_lease_event(std::string_view name, const lockcore::kept_lease
     std::string text = "event: ";
     text += name;
     text += "\ndata: ";
-    text += lease_object(kept.current, times, extras);
+    text += render_lease_object(kept.current, times, extras);
     text += "\n\n";
     return text;
 }
@@ -95,7 +95,7 @@ std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes) 
     item.text("resource", l.claims.resources.front().str());
     if (l.claims.resources.size() > 1) write_resources(item, text, l.claims.resources);
     item.number("fencing_token", lockcore::value_of(l.claims.token));
-    item.text_or_null("owner", l.claims.by.owner).text_or_null("principal", l.claims.by.principal);
+    item.text_or_null("owner", l.claims.holder.owner).text_or_null("principal", l.claims.holder.principal);
     item.number("hold_count", l.hold_count).number("renewals", l.renewals);
     item.text("granted_at", http::to_rfc3339(l.claims.granted_at)).number("remaining_ms", l.remaining.count());
     item.key("quorum");
@@ -118,9 +118,9 @@ std::string render_live_leases(const lockcore::lease_page& page, const lockcore:
     text += ']';
     out.text_or_null("next_cursor", page.next).number("waiters", waiting.waiters).key("waiting");
     text += '[';
-    for (const lockcore::waiting_count& one : waiting.resources) {
-        if (&one != waiting.resources.data()) text += ',';
-        http::object_writer(text).text("resource", one.resource).number("waiters", one.waiters).end();
+    for (const lockcore::waiting_count& entry : waiting.resources) {
+        if (&entry != waiting.resources.data()) text += ',';
+        http::object_writer(text).text("resource", entry.resource).number("waiters", entry.waiters).end();
     }
     text += ']';
     out.end();

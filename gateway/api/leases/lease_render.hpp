@@ -11,38 +11,40 @@
 
 namespace fencegate::api {
 
-/// What of a lease depends on when its answer is sent.
+/// The fields of a lease that depend on when its answer is sent.
 struct lease_times {
     std::chrono::milliseconds left{};    ///< validity_ms
     std::chrono::milliseconds served{};  ///< served_ms
 };
 
-/// A lease as docs/http-api.md shows it.
+/// Returns the JSON of a lease as docs/http-api.md describes it.
 std::string render_lease(const lockcore::lease& l, const lease_times& times);
 
-/// The answer that gives a lease: rendered when it is sent, and only while the lease is valid. `max_hold`: the longest
-/// time that it may be held in all, where the answer is to say it.
+/// Returns the answer that grants a lease. It is rendered when it is sent, and sent only while the lease is valid.
+///
+/// In: `max_hold`: the longest time that the lease may be held in all, if the answer has to contain it.
 http::response lease_response(lockcore::lease l, unsigned status,
                               std::optional<std::chrono::milliseconds> max_hold = std::nullopt);
 
-/// One event of a kept lease, in the form of text/event-stream, with the lease as its data, how long it may be kept and
-/// what is left of that. `reason`: why it ended; empty for events that end nothing.
+/// Returns one event of a kept lease (text/event-stream). Its data is the lease, with max_hold_ms and hold_left_ms.
+///
+/// In: `reason`: why the lease ended; empty for events that do not end it.
 std::string render_lease_event(std::string_view name, const lockcore::kept_lease& kept, const lease_times& times,
                                std::chrono::milliseconds max_hold, std::string_view reason);
 
-/// A live lease as docs/http-api.md lists it, on the first of its resources: nothing with which one could use it. Where
-/// it has several, all of them are named too.
+/// Returns the JSON of a live lease as docs/http-api.md lists it, under its first resource and without the lease_id. If
+/// the lease has several resources, it names all.
 std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes);
 
-/// The live leases as docs/http-api.md lists them: nothing with which one could use them.
+/// Returns the JSON of GET /v1/leases; no lease_id is in it.
 std::string render_live_leases(const lockcore::lease_page& page, const lockcore::waiting_overview& waiting,
                                std::size_t nodes);
 
-/// What stays of a lease after a release that left holds; `unsealed`: it was to seal the token.
+/// Returns the JSON of a lease whose release left other holds. `unsealed`: the caller asked for a seal.
 std::string render_remaining_holds(const lockcore::lease_claims& claims, std::string_view lease_id,
                                    std::uint32_t holds_left, bool unsealed);
 
-/// `/v1/leases/{lease_id}`, percent-encoded where needed.
+/// Returns `/v1/leases/{lease_id}`, percent-encoded where needed.
 std::string location_of(std::string_view lease_id);
 
 }  // namespace fencegate::api

@@ -34,7 +34,7 @@ std::vector<lockcore::resource_name> read_names(const boost::json::array& names,
             continue;
         }
         auto name = parse_name({text->data(), text->size()}, at, faults);
-        if (name && std::ranges::find(out, *name) != out.end()) faults.add(std::move(at), "is named twice");
+        if (name && std::ranges::find(out, *name) != out.end()) faults.add(std::move(at), "is named more than once");
         if (name) out.push_back(std::move(*name));
     }
     return out;
@@ -42,7 +42,7 @@ std::vector<lockcore::resource_name> read_names(const boost::json::array& names,
 
 std::vector<lockcore::resource_name> read_resources(const http::object_reader& body, http::fault_list& faults) {
     if (body.has("resource") && body.has("resources")) {
-        body.fault("resources", "is given together with resource; one of them only");
+        body.fault("resources", "is given together with resource; give only one of them");
         return {};
     }
     if (body.has("resources")) {
@@ -76,8 +76,8 @@ lockcore::acquire_request read_wanted_lease(const http::object_reader& body, con
     out.wait = std::chrono::milliseconds(body.integer("wait_ms", {0, limits.max_wait.count()}).value_or(0));
     const std::string_view owner = body.text("owner", owner_bytes_max, true).value_or("");
     if (has_control_character(owner)) body.fault("owner", "has a control character");
-    out.by.principal = r.principal;
-    out.by.owner = owner;
+    out.holder.principal = r.principal;
+    out.holder.owner = owner;
     out.trace_id = r.trace_id;
     return out;
 }
@@ -98,8 +98,7 @@ result<lease_request> parse_lease_request(const http::request& r, const lockcore
     out.max_hold = max_hold ? std::chrono::milliseconds(*max_hold) : limits.max_hold;
     if (max_hold && !out.acquire.kept) {
         body.fault("max_hold_ms",
-                   "bounds a lease that the gateway keeps (Accept: text/event-stream); who renews by itself stops by "
-                   "itself");
+                   "limits only a lease that the gateway keeps (Accept: text/event-stream); leave it out otherwise");
     }
     if (!faults.empty()) return std::move(faults).to_failure();
     return out;

@@ -22,106 +22,111 @@ namespace {
 namespace asio = boost::asio;
 using asio::awaitable;
 
-http::response granted_response(services with, lockcore::lease granted, std::string trace_id,
-                                bool give_back_undelivered) {
-    http::response out = lease_response(granted, granted.entered || granted.hold_count > 1 ? 200 : 201);
+http::response granted_response(gateway_services services, lockcore::lease granted, std::string trace_id,
+                                bool release_undelivered) {
+    http::response out = lease_response(granted, granted.reentrant || granted.hold_count > 1 ? 200 : 201);
     out.headers.emplace_back("Location", location_of(granted.id));
     if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
-    if (!give_back_undelivered) return out;
-    out.undo_undelivered = [with, claims = std::move(granted.claims), trace_id = std::move(trace_id)] {
-        return give_back(with, claims, trace_id);
+    if (!release_undelivered) return out;
+    out.undo_undelivered = [services, claims = std::move(granted.claims), trace_id = std::move(trace_id)] {
+        return release_abandoned_lease(services, claims, trace_id);
     };
     return out;
 }
 
-/// Raises the fence to the token of a grant, which uses up some of its validity (docs/protocol.md R6). Errors: the
-/// lease is to be given back.
-awaitable<result<void>> fence(services with, const lockcore::lease& granted, actor by, pg::deadline until) {
-    auto raised = co_await with.fences.raise(granted.claims.resources, granted.claims.token, std::move(by),
-                                             "fence_on_grant", until);
+/// Raises the fence to the token of a grant, which takes part of its validity (docs/protocol.md R6). Errors: the caller
+/// has to release the lease.
+awaitable<result<void>> raise_fence(gateway_services services, const lockcore::lease& granted, actor initiator,
+                                    pg::deadline until) {
+    auto raised = co_await services.fences.raise(granted.claims.resources, granted.claims.token, std::move(initiator),
+                                                 "fence_on_grant", until);
     if (!raised) co_return raised.error();
     if (lockcore::boot_clock::now() < granted.valid_until) co_return result<void>{};
     co_return make_failure(errc::storage_unavailable,
-                           "Raising the fence took longer than the lease lasts; it was given back.");
+                           "Raising the fence took longer than the lease's validity; the lease was released.");
 }
 
-/// What is left of a request while it waits for its lease, which may be long.
-struct asking {
+/// The part of a request that is kept while it waits for its lease, which may be long.
+struct pending_acquire {
     std::string request_id, trace_id, principal;
-    bool fence_on_grant = false, kept = false, keyed = false;
+    bool fence_on_grant = false, kept = false, has_idempotency_key = false;
     std::chrono::milliseconds max_hold{};
-    /// Where the caller may know who holds them: that needs the scope `history`, as the list of live leases does.
-    std::vector<lockcore::resource_name> tell_holder_of;
+    /// The resources whose holder a refusal may show: all with the scope `history`, otherwise none.
+    std::vector<lockcore::resource_name> show_holder_of;
     pg::deadline until;
 };
 
-/// Whether a grant goes back where its caller did not get it. A stream has a hold of its own; otherwise a caller with
-/// an idempotency key may come again for this very lease, or has come already.
-bool to_give_back(const asking& from) {
-    return from.kept || !from.keyed;
+/// Returns whether to release a grant that its caller did not receive. A stream has a hold of its own. Otherwise a
+/// caller with an idempotency key may repeat the call to get this lease.
+bool must_release_undelivered(const pending_acquire& pending) {
+    return pending.kept || !pending.has_idempotency_key;
 }
 
-awaitable<http::response> answer_grant(services with, asking from, lockcore::lease granted) {
-    if (from.fence_on_grant) {
-        actor by;
-        by.principal = from.principal;
-        by.owner = granted.claims.by.owner;
-        by.trace_id = from.trace_id;
-        const auto fenced = co_await fence(with, granted, std::move(by), from.until);
+awaitable<http::response> answer_grant(gateway_services services, pending_acquire pending, lockcore::lease granted) {
+    if (pending.fence_on_grant) {
+        actor initiator;
+        initiator.principal = pending.principal;
+        initiator.owner = granted.claims.holder.owner;
+        initiator.trace_id = pending.trace_id;
+        const auto fenced = co_await raise_fence(services, granted, std::move(initiator), pending.until);
         if (!fenced) {
-            if (to_give_back(from)) co_await give_back(with, granted.claims, from.trace_id);
-            co_return http::problem_response(fenced.error(), from.request_id);
+            if (must_release_undelivered(pending))
+                co_await release_abandoned_lease(services, granted.claims, pending.trace_id);
+            co_return http::problem_response(fenced.error(), pending.request_id);
         }
     }
-    if (from.kept) co_return kept_response(with, std::move(granted), from.max_hold, std::move(from.trace_id));
-    co_return granted_response(with, std::move(granted), std::move(from.trace_id), to_give_back(from));
+    if (pending.kept)
+        co_return kept_response(services, std::move(granted), pending.max_hold, std::move(pending.trace_id));
+    co_return granted_response(services, std::move(granted), std::move(pending.trace_id),
+                               must_release_undelivered(pending));
 }
 
-/// A refusal because others hold the resource: how long one call may wait for it, and who holds it now.
-awaitable<http::response> answer_locked(services with, asking from, failure locked) {
-    locked.facts["max_wait_ms"] = with.settings.locks.max_wait.count();
-    for (auto& resource : from.tell_holder_of) {
-        const auto seen = co_await with.locks.look(std::move(resource));
+/// Answers that the resource is locked, with the longest wait of one call and, if allowed, the holder.
+awaitable<http::response> answer_locked(gateway_services services, pending_acquire pending, failure locked) {
+    locked.facts["max_wait_ms"] = services.settings.locks.max_wait.count();
+    for (auto& resource : pending.show_holder_of) {
+        const auto seen = co_await services.locks.find_lease(std::move(resource));
         if (!seen || !*seen) continue;
-        const std::string& owner = (*seen)->claims.by.owner;
+        const std::string& owner = (*seen)->claims.holder.owner;
         if (owner.empty()) {
             locked.facts["owner"] = nullptr;
         } else {
             locked.facts["owner"] = owner;
         }
-        locked.facts["principal"] = (*seen)->claims.by.principal;
+        locked.facts["principal"] = (*seen)->claims.holder.principal;
         locked.facts["fencing_token"] = lockcore::value_of((*seen)->claims.token);
         break;
     }
-    co_return http::problem_response(locked, from.request_id);
+    co_return http::problem_response(locked, pending.request_id);
 }
 
-awaitable<http::response> answer_outcome(services with, asking from, lockcore::result<lockcore::lease> granted) {
+awaitable<http::response> answer_outcome(gateway_services services, pending_acquire pending,
+                                         lockcore::result<lockcore::lease> granted) {
     if (!granted) {
         failure refused = to_failure(granted.error());
         if (refused.code == errc::resource_locked)
-            co_return co_await answer_locked(with, std::move(from), std::move(refused));
-        co_return http::problem_response(refused, from.request_id);
+            co_return co_await answer_locked(services, std::move(pending), std::move(refused));
+        co_return http::problem_response(refused, pending.request_id);
     }
     const bool caller_gone =
         (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     if (caller_gone) {
-        if (to_give_back(from)) co_await give_back(with, granted->claims, from.trace_id);
-        const auto why = make_failure(errc::shutting_down,
-                                      "The call was cancelled; without an Idempotency-Key the lease was given back.");
-        co_return http::problem_response(why, from.request_id);
+        if (must_release_undelivered(pending))
+            co_await release_abandoned_lease(services, granted->claims, pending.trace_id);
+        const auto cancelled = make_failure(
+            errc::shutting_down, "The call was cancelled; without an Idempotency-Key the lease was released.");
+        co_return http::problem_response(cancelled, pending.request_id);
     }
-    co_return co_await answer_grant(with, std::move(from), std::move(*granted));
+    co_return co_await answer_grant(services, std::move(pending), std::move(*granted));
 }
 
-/// Many may be here, and for long: what is needed later is in other frames.
-awaitable<http::response> wait_for_grant(services with, asking from,
-                                         awaitable<lockcore::result<lockcore::lease>> asked) {
-    // Cancelled or not, what was granted has to be either answered or given back: no step in between may be cut short
-    // by an exception.
+/// Waits for a grant and answers. Many calls may wait here for long, so this coroutine keeps as little as possible.
+awaitable<http::response> wait_for_grant(gateway_services services, pending_acquire pending,
+                                         awaitable<lockcore::result<lockcore::lease>> acquiring) {
+    // A grant has to be either answered or released, so a cancellation must not throw in between.
     co_await asio::this_coro::throw_if_cancelled(false);
-    co_return co_await answer_outcome(with, std::move(from), co_await std::move(asked));
+    co_return co_await answer_outcome(services, std::move(pending), co_await std::move(acquiring));
 }
 
 awaitable<http::response> answer(http::response ready) {
@@ -130,42 +135,42 @@ awaitable<http::response> answer(http::response ready) {
 
 }  // namespace
 
-// A plain function: what only it needs is gone before the wait begins.
-awaitable<http::response> acquire_lease(services with, http::request r) {
-    auto wanted = parse_lease_request(r, with.settings.locks);
+// Not a coroutine, so that its local variables are freed before the wait begins.
+awaitable<http::response> acquire_lease(gateway_services services, http::request r) {
+    auto wanted = parse_lease_request(r, services.settings.locks);
     if (!wanted) return answer(http::problem_response(wanted.error(), r.request_id));
-    const auto room = check_room_for_leases(with);
-    if (!room) return answer(http::problem_response(room.error(), r.request_id));
-    asking from;
-    from.request_id = std::move(r.request_id);
-    from.trace_id = std::move(r.trace_id);
-    from.principal = std::move(r.principal);
-    from.fence_on_grant = wanted->fence_on_grant;
-    from.kept = wanted->acquire.kept;
-    from.max_hold = wanted->max_hold;
-    if (r.scopes.has(scope::history)) from.tell_holder_of = wanted->acquire.resources;
-    from.keyed = !wanted->acquire.idempotency_key.empty();
-    from.until = r.deadline + wanted->acquire.wait;
-    auto asked = with.locks.acquire(std::move(wanted->acquire));
-    return wait_for_grant(with, std::move(from), std::move(asked));
+    const auto capacity = check_event_capacity(services);
+    if (!capacity) return answer(http::problem_response(capacity.error(), r.request_id));
+    pending_acquire pending;
+    pending.request_id = std::move(r.request_id);
+    pending.trace_id = std::move(r.trace_id);
+    pending.principal = std::move(r.principal);
+    pending.fence_on_grant = wanted->fence_on_grant;
+    pending.kept = wanted->acquire.kept;
+    pending.max_hold = wanted->max_hold;
+    if (r.scopes.has(scope::history)) pending.show_holder_of = wanted->acquire.resources;
+    pending.has_idempotency_key = !wanted->acquire.idempotency_key.empty();
+    pending.until = r.deadline + wanted->acquire.wait;
+    auto acquiring = services.locks.acquire(std::move(wanted->acquire));
+    return wait_for_grant(services, std::move(pending), std::move(acquiring));
 }
 
-awaitable<http::response> renew_lease(services with, http::request r) {
-    const auto ttl = parse_renewal(r, with.settings.locks);
+awaitable<http::response> renew_lease(gateway_services services, http::request r) {
+    const auto ttl = parse_renewal(r, services.settings.locks);
     if (!ttl) co_return http::problem_response(ttl.error(), r.request_id);
-    auto claims = open_lease(with, r.path_parameters.at(0), r);
+    auto claims = open_lease(services, r.path_parameters.at(0), r);
     if (!claims) co_return http::problem_response(claims.error(), r.request_id);
-    const auto renewed = co_await with.locks.renew(std::move(*claims), *ttl, r.trace_id);
+    const auto renewed = co_await services.locks.renew(std::move(*claims), *ttl, r.trace_id);
     if (!renewed) co_return http::problem_response(to_failure(renewed.error()), r.request_id);
-    co_return lease_response(*renewed, 200, with.settings.locks.max_hold);
+    co_return lease_response(*renewed, 200, services.settings.locks.max_hold);
 }
 
-awaitable<http::response> show_lease(services with, http::request r) {
-    auto claims = open_lease(with, r.path_parameters.at(0), r);
+awaitable<http::response> show_lease(gateway_services services, http::request r) {
+    auto claims = open_lease(services, r.path_parameters.at(0), r);
     if (!claims) co_return http::problem_response(claims.error(), r.request_id);
-    const auto seen = co_await with.locks.inspect(std::move(*claims));
+    const auto seen = co_await services.locks.inspect(std::move(*claims));
     if (!seen) co_return http::problem_response(to_failure(seen.error()), r.request_id);
-    // What a majority saw is told even where nothing of it is certain any more: the lease may be renewed elsewhere.
+    // The answer is sent even if the validity is over, because another call may renew the lease meanwhile.
     http::response out = http::json_response({});
     http::expiring_text& body = out.expiring_body.emplace();
     body.valid_until = lockcore::validity_time::max();
@@ -177,33 +182,33 @@ awaitable<http::response> show_lease(services with, http::request r) {
     co_return out;
 }
 
-awaitable<http::response> release_lease(services with, http::request r) {
+awaitable<http::response> release_lease(gateway_services services, http::request r) {
     http::fault_list faults;
     const http::query_reader query(r.query, {"seal"}, faults);
     const bool seal = query.boolean("seal").value_or(false);
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
-    const auto claims = open_lease(with, r.path_parameters.at(0), r);
+    const auto claims = open_lease(services, r.path_parameters.at(0), r);
     if (!claims) co_return http::problem_response(claims.error(), r.request_id);
 
     seal_decision decision;
     if (seal) {
-        const auto prepared = co_await prepare_seal(with, *claims);
+        const auto prepared = co_await prepare_seal(services, *claims);
         if (!prepared) co_return http::problem_response(prepared.error(), r.request_id);
         decision = *prepared;
     }
     if (decision.seal) {
-        const auto sealed = co_await seal_token(with, *claims, acting(*claims, r), r.deadline);
+        const auto sealed = co_await seal_token(services, *claims, make_actor(*claims, r), r.deadline);
         if (!sealed) {
-            abandon_seal(with, *claims, decision);
+            abandon_seal(services, *claims, decision);
             co_return http::problem_response(sealed.error(), r.request_id);
         }
     }
-    const auto released = co_await with.locks.release(*claims, r.trace_id);
+    const auto released = co_await services.locks.release(*claims, r.trace_id);
     if (!released) co_return http::problem_response(to_failure(released.error()), r.request_id);
     bool unsealed = seal && !decision.seal;
     if (unsealed && released->holds_left == 0) {
-        // The other holds were given back meanwhile, perhaps with a seal that found this one.
-        const auto sealed = co_await seal_token(with, *claims, acting(*claims, r), r.deadline);
+        // The other holds were released meanwhile, perhaps by calls whose seal found this hold.
+        const auto sealed = co_await seal_token(services, *claims, make_actor(*claims, r), r.deadline);
         if (!sealed) co_return http::problem_response(sealed.error(), r.request_id);
         unsealed = false;
     }

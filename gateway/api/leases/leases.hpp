@@ -5,17 +5,18 @@
 
 namespace fencegate::api {
 
-/// POST /v1/leases; with `Accept: text/event-stream` a kept lease (kept_lease.hpp). Cancel: nothing is left behind: no
-/// place in the queue, no lease, also where the answer could not be delivered.
-boost::asio::awaitable<http::response> acquire_lease(services with, http::request r);
+/// POST /v1/leases; with `Accept: text/event-stream` a kept lease (kept_lease.hpp).
+///
+/// Cancel: leaves neither a place in the queue nor a lease, also if the answer could not be delivered.
+boost::asio::awaitable<http::response> acquire_lease(gateway_services services, http::request r);
 
 /// POST /v1/leases/{lease_id}/renew
-boost::asio::awaitable<http::response> renew_lease(services with, http::request r);
+boost::asio::awaitable<http::response> renew_lease(gateway_services services, http::request r);
 
 /// GET /v1/leases/{lease_id}
-boost::asio::awaitable<http::response> show_lease(services with, http::request r);
+boost::asio::awaitable<http::response> show_lease(gateway_services services, http::request r);
 
-/// DELETE /v1/leases/{lease_id}, with ?seal=true raising the fence past its token first.
-boost::asio::awaitable<http::response> release_lease(services with, http::request r);
+/// DELETE /v1/leases/{lease_id}; with ?seal=true it raises the fence above the token first.
+boost::asio::awaitable<http::response> release_lease(gateway_services services, http::request r);
 
 }  // namespace fencegate::api

@@ -18,12 +18,12 @@ namespace {
 using boost::asio::awaitable;
 
 constexpr std::int64_t limit_max = 1'000;
-/// Resources of which the list tells how many wait for them.
-constexpr std::size_t waited_for_max = 1'000;
+/// Most resources whose waiting callers the list counts.
+constexpr std::size_t waiting_resources_max = 1'000;
 constexpr std::size_t reason_bytes_max = 500;
 constexpr std::int64_t token_max = std::int64_t{1} << 53;
 
-/// The beginning of a name, or a whole one that need not end well.
+/// Returns whether a text can be the beginning of a resource's name.
 bool is_name_prefix(std::string_view text) {
     return text.size() <= 200 && std::ranges::all_of(text, [](char c) {
                return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -38,23 +38,23 @@ result<lockcore::resource_name> resource_of(const http::request& r) {
 }
 
 std::string read_reason(const http::object_reader& body) {
-    if (!body.has("reason")) body.fault("reason", "is missing: the history tells why an operator stepped in");
+    if (!body.has("reason")) body.fault("reason", "is missing; it is recorded in the history");
     const auto reason = body.text("reason", reason_bytes_max);
     if (reason && reason->find_first_not_of(" \t\r\n") == std::string_view::npos)
-        body.fault("reason", "is blank: the history tells why an operator stepped in");
+        body.fault("reason", "is blank; it is recorded in the history");
     return std::string(reason.value_or(""));
 }
 
-actor operator_of(const http::request& r) {
-    actor by;
-    by.principal = r.principal;
-    by.trace_id = r.trace_id;
-    return by;
+actor make_operator(const http::request& r) {
+    actor initiator;
+    initiator.principal = r.principal;
+    initiator.trace_id = r.trace_id;
+    return initiator;
 }
 
 }  // namespace
 
-awaitable<http::response> list_leases(services with, http::request r) {
+awaitable<http::response> list_leases(gateway_services services, http::request r) {
     http::fault_list faults;
     const http::query_reader query(r.query, {"resource_prefix", "limit", "cursor"}, faults);
     lockcore::lease_query wanted;
@@ -66,13 +66,13 @@ awaitable<http::response> list_leases(services with, http::request r) {
     wanted.until = r.deadline;
     std::string prefix = wanted.prefix;
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
-    const auto page = co_await with.locks.list(std::move(wanted));
+    const auto page = co_await services.locks.list_leases(std::move(wanted));
     if (!page) co_return http::problem_response(to_failure(page.error()), r.request_id);
-    const auto waiting = co_await with.locks.waiting(std::move(prefix), waited_for_max);
-    co_return http::json_response(render_live_leases(*page, waiting, with.settings.locks.nodes.size()));
+    const auto waiting = co_await services.locks.list_waiters(std::move(prefix), waiting_resources_max);
+    co_return http::json_response(render_live_leases(*page, waiting, services.settings.locks.nodes.size()));
 }
 
-awaitable<http::response> revoke_lease(services with, http::request r) {
+awaitable<http::response> revoke_lease(gateway_services services, http::request r) {
     const auto resource = resource_of(r);
     if (!resource) co_return http::problem_response(resource.error(), r.request_id);
     const auto parsed = http::parse_object_body(r);
@@ -84,7 +84,7 @@ awaitable<http::response> revoke_lease(services with, http::request r) {
     const auto expected = body.integer("expected_token", {1, token_max});
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
 
-    const auto seen = co_await with.locks.look(*resource);
+    const auto seen = co_await services.locks.find_lease(*resource);
     if (!seen) co_return http::problem_response(to_failure(seen.error()), r.request_id);
     if (!*seen) {
         const failure none = make_failure(errc::not_found, "Nobody holds a lease on this resource.");
@@ -93,20 +93,20 @@ awaitable<http::response> revoke_lease(services with, http::request r) {
     const lockcore::live_lease& lease = **seen;
     const std::uint64_t token = lockcore::value_of(lease.claims.token);
     if (expected && static_cast<std::uint64_t>(*expected) != token) {
-        failure other = make_failure(errc::expectation_failed,
-                                     "The lease has another token than expected_token; it was not taken away.");
-        other.facts["fencing_token"] = token;
-        co_return http::problem_response(other, r.request_id);
+        failure mismatch = make_failure(errc::expectation_failed,
+                                        "The lease has another token than expected_token; it was not revoked.");
+        mismatch.facts["fencing_token"] = token;
+        co_return http::problem_response(mismatch, r.request_id);
     }
-    const auto sealed = co_await with.fences.raise(lease.claims.resources, lockcore::fencing_token{token + 1},
-                                                   operator_of(r), "revoked: " + reason, r.deadline);
+    const auto sealed = co_await services.fences.raise(lease.claims.resources, lockcore::fencing_token{token + 1},
+                                                       make_operator(r), "revoked: " + reason, r.deadline);
     if (!sealed) co_return http::problem_response(sealed.error(), r.request_id);
-    lockcore::lock_manager::revocation why;
-    why.by.principal = r.principal;
-    why.reason = reason;
-    why.trace_id = r.trace_id;
-    const auto ended = co_await with.locks.revoke(lease.claims, std::move(why));
-    // One that ended by itself meanwhile is sealed too, which is all that was wanted.
+    lockcore::lock_manager::revocation revocation_details;
+    revocation_details.actor.principal = r.principal;
+    revocation_details.reason = reason;
+    revocation_details.trace_id = r.trace_id;
+    const auto ended = co_await services.locks.revoke(lease.claims, std::move(revocation_details));
+    // A lease that ended meanwhile is sealed too, so the call succeeded.
     if (!ended && ended.error().code != lockcore::errc::lease_lost)
         co_return http::problem_response(to_failure(ended.error()), r.request_id);
     http::response out;
@@ -114,7 +114,7 @@ awaitable<http::response> revoke_lease(services with, http::request r) {
     co_return out;
 }
 
-awaitable<http::response> repair_fence(services with, http::request r) {
+awaitable<http::response> repair_fence(gateway_services services, http::request r) {
     const auto resource = resource_of(r);
     if (!resource) co_return http::problem_response(resource.error(), r.request_id);
     const auto parsed = http::parse_object_body(r);
@@ -124,11 +124,11 @@ awaitable<http::response> repair_fence(services with, http::request r) {
     body.refuse_unknown({"reason", "last_fencing_token"});
     const std::string reason = read_reason(body);
     if (!body.has("last_fencing_token")) body.fault("last_fencing_token", "is missing");
-    const auto to = body.integer("last_fencing_token", {0, token_max});
+    const auto fence = body.integer("last_fencing_token", {0, token_max});
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
 
-    const auto repaired = co_await with.fences.repair(
-        *resource, lockcore::fencing_token{static_cast<std::uint64_t>(*to)}, operator_of(r), reason, r.deadline);
+    const auto repaired = co_await services.fences.repair(
+        *resource, lockcore::fencing_token{static_cast<std::uint64_t>(*fence)}, make_operator(r), reason, r.deadline);
     if (!repaired) co_return http::problem_response(repaired.error(), r.request_id);
     std::string text;
     http::object_writer(text)

@@ -24,8 +24,7 @@ errc meaning_of(lockcore::errc code) {
             return errc::idempotency_mismatch;
         case lockcore::errc::busy:
             return errc::too_many_requests;
-        // Nobody reads the answer to a caller that hung up; one that is still there was cancelled because the gateway
-        // stops.
+        // A caller that hung up does not read the answer; any other was cancelled because the gateway stops.
         case lockcore::errc::cancelled:
         case lockcore::errc::shutting_down:
             return errc::shutting_down;
@@ -38,7 +37,7 @@ failure to_failure(const lockcore::failure& f) {
     if (f.code == lockcore::errc::resource_locked) {
         out.facts["remaining_ms"] = f.remaining.count();
         out.facts["queue_position"] = f.queue_position;
-        // How long a value that is no lease stays need not be known.
+        // A value that is no lease may have no known end.
         if (f.answers.empty() || f.remaining.count() > 0) out.retry_after = f.remaining;
     }
     if (f.code == lockcore::errc::no_quorum || !f.answers.empty()) {

@@ -12,7 +12,7 @@
 namespace fencegate::api {
 namespace {
 
-/// Nothing but the gateway's own files, and no text ever becomes markup or code (trusted types).
+/// Allows only the gateway's own files, and no text as markup or code (trusted types).
 constexpr std::string_view content_security_policy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
@@ -24,23 +24,23 @@ std::string_view type_of(std::string_view name) {
     return "text/javascript; charset=utf-8";
 }
 
-/// A strong one: the first half of the SHA-256.
+/// Returns a strong ETag: the first half of the SHA-256.
 std::string etag_of(std::string_view text) {
     return '"' + sha256_hex(text).substr(0, 32) + '"';
 }
 
 const std::string& etag_at(std::size_t index) {
-    static const std::vector<std::string> all = [] {
+    static const std::vector<std::string> etags = [] {
         std::vector<std::string> out;
         for (const auto& file : console::files)
             out.push_back(etag_of(file.text));
         return out;
     }();
-    return all[index];
+    return etags[index];
 }
 
-/// RFC 9110, 13.1.2; no cache in between makes an ETag of ours a weak one that differs otherwise.
-bool knows(std::string_view if_none_match, std::string_view etag) {
+/// Returns whether If-None-Match names the ETag (RFC 9110, 13.1.2); a weak form of it counts too.
+bool etag_matches(std::string_view if_none_match, std::string_view etag) {
     return if_none_match == "*" || if_none_match.find(etag) != std::string_view::npos;
 }
 
@@ -56,7 +56,7 @@ http::response serve(std::string_view name, const http::request& r) {
                    {"Cross-Origin-Opener-Policy", "same-origin"},
                    {"Cache-Control", "no-cache"},
                    {"ETag", etag}};
-    if (knows(r.header("if-none-match"), etag)) {
+    if (etag_matches(r.header("if-none-match"), etag)) {
         out.status = 304;
         return out;
     }
@@ -67,11 +67,11 @@ http::response serve(std::string_view name, const http::request& r) {
 
 }  // namespace
 
-boost::asio::awaitable<http::response> show_console(services, http::request r) {
+boost::asio::awaitable<http::response> show_console(gateway_services, http::request r) {
     co_return serve("index.html", r);
 }
 
-boost::asio::awaitable<http::response> show_console_file(services, http::request r) {
+boost::asio::awaitable<http::response> show_console_file(gateway_services, http::request r) {
     co_return serve(r.path_parameters.at(0), r);
 }
 

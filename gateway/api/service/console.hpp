@@ -5,11 +5,11 @@
 
 namespace fencegate::api {
 
-/// GET /console: the page of the web console, whatever its query (the page reads that itself).
-boost::asio::awaitable<http::response> show_console(services with, http::request r);
+/// GET /console: the page of the web console. Only the page itself reads the query.
+boost::asio::awaitable<http::response> show_console(gateway_services services, http::request r);
 
-/// GET /console/{file}: its style sheet and scripts. All of it is in the binary; what it shows it fetches with the
-/// viewer's API key.
-boost::asio::awaitable<http::response> show_console_file(services with, http::request r);
+/// GET /console/{file}: its style sheet and scripts, which are embedded in the binary. The scripts fetch the data with
+/// the viewer's API key.
+boost::asio::awaitable<http::response> show_console_file(gateway_services services, http::request r);
 
 }  // namespace fencegate::api

@@ -13,54 +13,55 @@
 namespace fencegate::api {
 namespace {
 
-/// A probe asks often and gives up soon: better "not ready" in a second than no answer in ten.
+/// Probes have short timeouts, so "not ready" within a second is better than a late answer.
 constexpr std::chrono::seconds ping_timeout{1};
 
-failure no_quorum(const std::vector<lockcore::node_status>& nodes) {
+failure make_no_quorum_failure(const std::vector<lockcore::node_status>& nodes) {
     failure f = make_failure(errc::no_quorum, "Fewer than a majority of the Redis nodes vote.");
     boost::json::array answers;
     for (const auto& node : nodes)
-        answers.push_back({{"name", node.name}, {"answer", state_word(node.state)}});
+        answers.push_back({{"name", node.name}, {"answer", node_state_name(node.state)}});
     f.facts["nodes"] = std::move(answers);
     return f;
 }
 
-result<void> check_leases(services with) {
-    if (!with.locks.has_quorum()) return no_quorum(with.locks.nodes());
-    return check_room_for_leases(with);
+result<void> check_leases(gateway_services services) {
+    if (!services.locks.has_quorum()) return make_no_quorum_failure(services.locks.nodes());
+    return check_event_capacity(services);
 }
 
-boost::asio::awaitable<result<void>> check_writes(services with, std::chrono::steady_clock::time_point deadline) {
+boost::asio::awaitable<result<void>> check_writes(gateway_services services,
+                                                  std::chrono::steady_clock::time_point deadline) {
     const auto until = std::min(deadline, std::chrono::steady_clock::now() + ping_timeout);
-    const auto answered = co_await with.database.ping(until);
+    const auto answered = co_await services.database.ping(until);
     if (!answered) co_return answered.error();
     co_return result<void>{};
 }
 
-http::response readiness(const result<void>& checked, const http::request& r) {
+http::response render_readiness(const result<void>& checked, const http::request& r) {
     if (!checked) return http::problem_response(checked.error(), r.request_id);
     return http::json_response(R"({"status":"ready"})");
 }
 
 }  // namespace
 
-boost::asio::awaitable<http::response> show_health(services, http::request) {
+boost::asio::awaitable<http::response> show_health(gateway_services, http::request) {
     co_return http::json_response(R"({"status":"ok"})");
 }
 
-boost::asio::awaitable<http::response> show_readiness(services with, http::request r) {
-    auto checked = check_leases(with);
-    if (checked) checked = co_await check_writes(with, r.deadline);
-    co_return readiness(checked, r);
+boost::asio::awaitable<http::response> show_readiness(gateway_services services, http::request r) {
+    auto checked = check_leases(services);
+    if (checked) checked = co_await check_writes(services, r.deadline);
+    co_return render_readiness(checked, r);
 }
 
-boost::asio::awaitable<http::response> show_lease_readiness(services with, http::request r) {
-    co_return readiness(check_leases(with), r);
+boost::asio::awaitable<http::response> show_lease_readiness(gateway_services services, http::request r) {
+    co_return render_readiness(check_leases(services), r);
 }
 
-boost::asio::awaitable<http::response> show_write_readiness(services with, http::request r) {
-    const auto checked = co_await check_writes(with, r.deadline);
-    co_return readiness(checked, r);
+boost::asio::awaitable<http::response> show_write_readiness(gateway_services services, http::request r) {
+    const auto checked = co_await check_writes(services, r.deadline);
+    co_return render_readiness(checked, r);
 }
 
 }  // namespace fencegate::api

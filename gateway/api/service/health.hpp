@@ -5,19 +5,23 @@
 
 namespace fencegate::api {
 
-/// GET /healthz: the process answers. Says nothing about Redis and PostgreSQL.
-boost::asio::awaitable<http::response> show_health(services with, http::request r);
+/// GET /healthz: answers that the process runs. Does not check Redis and PostgreSQL.
+boost::asio::awaitable<http::response> show_health(gateway_services services, http::request r);
 
-/// GET /readyz: whether leases can be given and writes be done. Errors: errc::no_quorum with the nodes ·
-/// errc::storage_unavailable.
-boost::asio::awaitable<http::response> show_readiness(services with, http::request r);
+/// GET /readyz: answers whether leases can be granted and writes applied.
+///
+/// Errors: errc::no_quorum with the nodes · errc::storage_unavailable.
+boost::asio::awaitable<http::response> show_readiness(gateway_services services, http::request r);
 
-/// GET /readyz/leases: whether leases can be given, which PostgreSQL is not needed for while its history may wait.
-/// Errors: errc::no_quorum with the nodes · errc::storage_unavailable where no more lease events may wait.
-boost::asio::awaitable<http::response> show_lease_readiness(services with, http::request r);
+/// GET /readyz/leases: answers whether leases can be granted. That needs no PostgreSQL while the buffer of lease events
+/// has space.
+///
+/// Errors: errc::no_quorum with the nodes · errc::storage_unavailable if the buffer is full.
+boost::asio::awaitable<http::response> show_lease_readiness(gateway_services services, http::request r);
 
-/// GET /readyz/writes: whether PostgreSQL takes writes under leases that are held already, which no node is needed for.
+/// GET /readyz/writes: answers whether PostgreSQL accepts writes under existing leases. That needs no Redis node.
+///
 /// Errors: errc::storage_unavailable.
-boost::asio::awaitable<http::response> show_write_readiness(services with, http::request r);
+boost::asio::awaitable<http::response> show_write_readiness(gateway_services services, http::request r);
 
 }  // namespace fencegate::api

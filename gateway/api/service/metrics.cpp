@@ -4,10 +4,10 @@
 
 namespace fencegate::api {
 
-boost::asio::awaitable<http::response> show_metrics(services with, http::request) {
+boost::asio::awaitable<http::response> show_metrics(gateway_services services, http::request) {
     http::response out;
     out.content_type = "text/plain; version=0.0.4; charset=utf-8";
-    out.body = with.measured.expose();
+    out.body = services.metric_registry.expose();
     co_return out;
 }
 

@@ -5,7 +5,7 @@
 
 namespace fencegate::api {
 
-/// GET /metrics: for Prometheus. Names no resource, owner or principal, and so needs no key.
-boost::asio::awaitable<http::response> show_metrics(services with, http::request r);
+/// GET /metrics: the metrics for Prometheus. They name no resource, owner or principal, so no API key is needed.
+boost::asio::awaitable<http::response> show_metrics(gateway_services services, http::request r);
 
 }  // namespace fencegate::api

@@ -12,7 +12,7 @@
 
 namespace fencegate::api {
 
-const char* state_word(lockcore::node_state state) {
+const char* node_state_name(lockcore::node_state state) {
     switch (state) {
         case lockcore::node_state::voting:
             return "voting";
@@ -29,14 +29,14 @@ const char* state_word(lockcore::node_state state) {
 
 namespace {
 
-const lockcore::leak_report::on_node* seen_on(const std::optional<metrics::leak_watch::finding>& leaks,
-                                              std::string_view node) {
+const lockcore::leak_report::node_leaks* find_node_leaks(const std::optional<metrics::leak_watch::finding>& leaks,
+                                                         std::string_view node) {
     if (!leaks) return nullptr;
-    const auto found = std::ranges::find(leaks->report.nodes, node, &lockcore::leak_report::on_node::name);
+    const auto found = std::ranges::find(leaks->report.nodes, node, &lockcore::leak_report::node_leaks::name);
     return found == leaks->report.nodes.end() ? nullptr : &*found;
 }
 
-/// The resources by name: an operator has to find them.
+/// Renders leaked leases with example resources, so that an operator can find them.
 void render_leaks(std::string& out, const std::optional<metrics::leak_watch::finding>& leaks) {
     if (!leaks) {
         out += "null";
@@ -83,20 +83,20 @@ std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
         http::object_writer item(out);
         item.text("name", node.name)
             .text("address", node.address)
-            .text("state", state_word(node.state))
+            .text("state", node_state_name(node.state))
             .text_or_null("detail", node.detail);
         item.number("epoch", lockcore::value_of(node.admitted_epoch)).text_or_null("run_id", node.run_id);
         if (node.latency.count() > 0) {
-            // Whole milliseconds as everywhere; most answers take less than one, so the microseconds stand beside them.
+            // Milliseconds as in every other member. Most answers take less than one, so microseconds are given too.
             item.number("latency_ms", std::chrono::round<std::chrono::milliseconds>(node.latency).count());
             item.number("latency_us", node.latency.count());
         } else {
             item.null("latency_ms").null("latency_us");
         }
         item.number("quarantine_left_ms", node.quarantine_left.count());
-        const auto* seen = seen_on(leaks, node.name);
-        seen != nullptr && seen->walked ? item.number("keys_without_ttl", seen->without_ttl)
-                                        : item.null("keys_without_ttl");
+        const auto* seen = find_node_leaks(leaks, node.name);
+        seen != nullptr && seen->complete ? item.number("keys_without_ttl", seen->without_ttl)
+                                          : item.null("keys_without_ttl");
         item.end();
     }
     out += "],\"leaks\":";
@@ -107,8 +107,9 @@ std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
     return out;
 }
 
-boost::asio::awaitable<http::response> show_nodes(services with, http::request) {
-    co_return http::json_response(render_nodes(with.locks.nodes(), with.leaks.latest(), with.guard.latest()));
+boost::asio::awaitable<http::response> show_nodes(gateway_services services, http::request) {
+    co_return http::json_response(
+        render_nodes(services.locks.nodes(), services.leaks.latest(), services.guard.latest()));
 }
 
 }  // namespace fencegate::api

@@ -14,13 +14,15 @@
 namespace fencegate::api {
 
 /// GET /v1/nodes: every Redis node as this gateway sees it.
-boost::asio::awaitable<http::response> show_nodes(services with, http::request r);
+boost::asio::awaitable<http::response> show_nodes(gateway_services services, http::request r);
 
-/// The word of docs/http-api.md. A node that is just being identified has not answered yet as far as callers are
-/// concerned: `unreachable`; its detail says more.
-const char* state_word(lockcore::node_state state);
+/// Returns the name of a state in docs/http-api.md. A node that is being identified counts as `unreachable`; its detail
+/// says more.
+const char* node_state_name(lockcore::node_state state);
 
-/// `leaks`, `guard`: what the latest search found and what PostgreSQL last said; nothing before the first.
+/// Returns the JSON of GET /v1/nodes.
+///
+/// In: `leaks` is the result of the latest search, `guard` the latest check of PostgreSQL; empty before the first.
 std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
                          const std::optional<metrics::leak_watch::finding>& leaks,
                          const std::optional<metrics::guard_watch::finding>& guard);

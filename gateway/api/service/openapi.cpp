@@ -10,7 +10,7 @@ std::string_view openapi_document() {
     return embedded::file("openapi.json");
 }
 
-boost::asio::awaitable<http::response> show_openapi(services, http::request) {
+boost::asio::awaitable<http::response> show_openapi(gateway_services, http::request) {
     co_return http::json_response(std::string(openapi_document()));
 }
 

@@ -7,10 +7,10 @@
 
 namespace fencegate::api {
 
-/// gateway/api/service/openapi.json as it was when this was built.
+/// Returns gateway/api/service/openapi.json, which is embedded at build time.
 std::string_view openapi_document();
 
 /// GET /openapi.json
-boost::asio::awaitable<http::response> show_openapi(services with, http::request r);
+boost::asio::awaitable<http::response> show_openapi(gateway_services services, http::request r);
 
 }  // namespace fencegate::api

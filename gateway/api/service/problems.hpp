@@ -5,7 +5,7 @@
 
 namespace fencegate::api {
 
-/// GET /problems/{slug}: what an error means, for people.
-boost::asio::awaitable<http::response> show_problem(services with, http::request r);
+/// GET /problems/{slug}: a page that explains an error.
+boost::asio::awaitable<http::response> show_problem(gateway_services services, http::request r);
 
 }  // namespace fencegate::api

@@ -33,14 +33,14 @@ preference read_preference(std::string_view text) {
     return out;
 }
 
-bool apply_preference(std::string_view wish, preferences& out) {
-    if (wish == "return=representation" || wish == "return=minimal") {
-        out.representation = wish == "return=representation";
-    } else if (wish == "count=exact") {
+bool apply_preference(std::string_view text, preferences& out) {
+    if (text == "return=representation" || text == "return=minimal") {
+        out.representation = text == "return=representation";
+    } else if (text == "count=exact") {
         out.count = true;
-    } else if (wish == "resolution=merge-duplicates") {
+    } else if (text == "resolution=merge-duplicates") {
         out.resolution = conflict_resolution::merge;
-    } else if (wish == "resolution=ignore-duplicates") {
+    } else if (text == "resolution=ignore-duplicates") {
         out.resolution = conflict_resolution::ignore;
     } else {
         return false;
@@ -54,9 +54,9 @@ std::vector<preference> split_preferences(std::string_view list) {
     std::vector<preference> out;
     while (!list.empty()) {
         const auto comma = list.find(',');
-        auto one = read_preference(list.substr(0, comma));
+        auto parsed = read_preference(list.substr(0, comma));
         list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
-        if (!one.name.empty()) out.push_back(std::move(one));
+        if (!parsed.name.empty()) out.push_back(std::move(parsed));
     }
     return out;
 }
@@ -64,12 +64,12 @@ std::vector<preference> split_preferences(std::string_view list) {
 preferences parse_preferences(const http::request& r) {
     preferences out;
     std::set<std::string> seen;
-    for (const auto& one : split_preferences(r.header_list("prefer"))) {
-        // Of those that it knows and that stand more than once the first counts (RFC 7240, section 2).
-        if (seen.contains(one.name) || !apply_preference(one.text, out)) continue;
-        seen.insert(one.name);
+    for (const auto& wanted : split_preferences(r.header_list("prefer"))) {
+        // The first of several supported preferences with one name counts (RFC 7240, section 2).
+        if (seen.contains(wanted.name) || !apply_preference(wanted.text, out)) continue;
+        seen.insert(wanted.name);
         if (!out.applied.empty()) out.applied += ", ";
-        out.applied += one.text;
+        out.applied += wanted.text;
     }
     return out;
 }

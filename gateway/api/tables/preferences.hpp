@@ -10,22 +10,21 @@ namespace fencegate::api {
 
 enum class conflict_resolution { none, merge, ignore };
 
-/// One of the header Prefer's (RFC 7240), in lower case.
+/// One preference of the header Prefer (RFC 7240), in lower case.
 struct preference {
     std::string name;
-    std::string
-        text;  ///< `name=value`, the value without quotation marks and parameters; the name alone where it has none.
+    std::string text;  ///< `name=value`, the value without quotation marks and parameters; `name` if it has no value.
 };
 
-/// Those of a list, in order.
+/// Returns the preferences of a list, in order.
 std::vector<preference> split_preferences(std::string_view list);
 
-/// What the header Prefer (RFC 7240) asks for, as far as it is known here; the rest is passed over.
+/// The preferences of a request that tables support; others are ignored.
 struct preferences {
     bool representation = false;                                 ///< return=representation; else minimal.
     bool count = false;                                          ///< count=exact
     conflict_resolution resolution = conflict_resolution::none;  ///< resolution=merge-duplicates, ignore-duplicates
-    std::string applied;  ///< Those that were known, as Preference-Applied names them.
+    std::string applied;  ///< The supported ones, in the form of Preference-Applied.
 };
 
 preferences parse_preferences(const http::request& r);

@@ -1,7 +1,7 @@
 #include <gateway/api/tables/rpc.hpp>
 
 #include <gateway/api/tables/tables.hpp>
-#include <gateway/api/writes/carry_out_write.hpp>
+#include <gateway/api/writes/answer_write.hpp>
 #include <gateway/api/writes/fencing.hpp>
 #include <gateway/api/writes/idempotency.hpp>
 #include <gateway/domain/table_read.hpp>
@@ -16,7 +16,7 @@
 namespace fencegate::api {
 namespace {
 
-result<std::vector<assignment>> arguments_of_body(const http::request& r) {
+result<std::vector<assignment>> read_body_arguments(const http::request& r) {
     std::vector<assignment> out;
     if (r.body.empty()) return out;
     auto body = http::parse_object_body(r);
@@ -28,7 +28,7 @@ result<std::vector<assignment>> arguments_of_body(const http::request& r) {
     return out;
 }
 
-result<std::vector<assignment>> arguments_of_query(const http::request& r) {
+result<std::vector<assignment>> read_query_arguments(const http::request& r) {
     http::fault_list faults;
     std::vector<assignment> out;
     for (auto& [name, value] : http::query_parameters(r.query, faults)) {
@@ -42,40 +42,41 @@ result<std::vector<assignment>> arguments_of_query(const http::request& r) {
     return out;
 }
 
-http::response render_value(std::string json, bool nothing) {
-    if (!nothing) return http::json_response(std::move(json));
+http::response render_value(std::string json, bool is_void) {
+    if (!is_void) return http::json_response(std::move(json));
     http::response out;
     out.status = 204;
     return out;
 }
 
-/// What PostgreSQL or the catalog said about the call, by the parts of this request.
-void retell(failure& f) {
+/// Translates a failure of the write's only operation into the fields of this request.
+void translate_failure(failure& f) {
     f.facts.erase("operation");
-    std::erase_if(f.errors, [](const auto& one) { return one.pointer == "/operations/0"; });
-    for (auto& one : f.errors) {
-        if (one.pointer == "/operations/0/call") {
+    std::erase_if(f.errors, [](const auto& error) { return error.pointer == "/operations/0"; });
+    for (auto& error : f.errors) {
+        if (error.pointer == "/operations/0/call") {
             f.code = errc::not_found;
-            f.detail = std::move(one.detail);
+            f.detail = std::move(error.detail);
             f.errors.clear();
             return;
         }
-        if (one.pointer == "/operations/0/args") one.pointer.clear();
+        if (error.pointer == "/operations/0/args") error.pointer.clear();
     }
 }
 
-boost::asio::awaitable<http::response> answer_read(services with, http::request r, std::vector<assignment> args) {
-    auto fence = fence_of_read(with, r);
+boost::asio::awaitable<http::response> answer_read(gateway_services services, http::request r,
+                                                   std::vector<assignment> args) {
+    auto fence = fence_of_read(services, r);
     if (!fence) co_return http::problem_response(fence.error(), r.request_id);
     function_query query;
     query.function = r.path_parameters.front();
     query.args = std::move(args);
-    query.limit = static_cast<std::int64_t>(with.settings.postgres.rows_max);
+    query.limit = static_cast<std::int64_t>(services.settings.postgres.rows_max);
     read_request wanted{std::move(query), std::move(*fence)};
-    auto outcome = co_await with.reads.read(r.principal, std::move(wanted), r.deadline);
+    auto outcome = co_await services.reads.read(r.principal, std::move(wanted), r.deadline);
     if (!outcome) co_return http::problem_response(outcome.error(), r.request_id);
-    const bool nothing = outcome->json.empty();
-    auto out = render_value(std::move(outcome->json), nothing);
+    const bool is_void = outcome->json.empty();
+    auto out = render_value(std::move(outcome->json), is_void);
     out.memory = std::move(outcome->memory);
     if (outcome->is_set) out.headers.emplace_back("Content-Range", content_range(0, outcome->rows, std::nullopt));
     co_return out;
@@ -83,13 +84,13 @@ boost::asio::awaitable<http::response> answer_read(services with, http::request 
 
 }  // namespace
 
-boost::asio::awaitable<http::response> call_function(services with, http::request r) {
+boost::asio::awaitable<http::response> call_function(gateway_services services, http::request r) {
     http::fault_list faults;
-    const http::query_reader none(r.query, {}, faults);
+    const http::query_reader no_parameters(r.query, {}, faults);
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
-    auto args = arguments_of_body(r);
+    auto args = read_body_arguments(r);
     if (!args) co_return http::problem_response(args.error(), r.request_id);
-    if (!brings_fencing(r)) co_return co_await answer_read(with, std::move(r), std::move(*args));
+    if (!has_fencing_headers(r)) co_return co_await answer_read(services, std::move(r), std::move(*args));
     write_call call;
     call.idempotency_key = read_idempotency_key(r, faults);
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
@@ -98,7 +99,7 @@ boost::asio::awaitable<http::response> call_function(services with, http::reques
     operation.function = r.path_parameters.front();
     operation.args = std::move(*args);
     call.operations.emplace_back(std::move(operation));
-    call.retell = retell;
+    call.translate_failure = translate_failure;
     const write_renderer render = [](const write_report& done) {
         const auto& value = done.outcome.results.front();
         auto out = render_value(value.json, value.is_void || done.outcome.rows_left_out);
@@ -106,13 +107,13 @@ boost::asio::awaitable<http::response> call_function(services with, http::reques
         if (done.outcome.rows_left_out) out.headers.emplace_back("Fencing-Rows-Left-Out", "true");
         return out;
     };
-    co_return co_await carry_out_write(with, std::move(call), std::move(r), render);
+    co_return co_await answer_write(services, std::move(call), std::move(r), render);
 }
 
-boost::asio::awaitable<http::response> read_function(services with, http::request r) {
-    auto args = arguments_of_query(r);
+boost::asio::awaitable<http::response> read_function(gateway_services services, http::request r) {
+    auto args = read_query_arguments(r);
     if (!args) co_return http::problem_response(args.error(), r.request_id);
-    co_return co_await answer_read(with, std::move(r), std::move(*args));
+    co_return co_await answer_read(services, std::move(r), std::move(*args));
 }
 
 }  // namespace fencegate::api

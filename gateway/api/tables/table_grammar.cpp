@@ -24,7 +24,7 @@ constexpr std::array<std::pair<std::string_view, comparison_operator>, 10> opera
      {"in", comparison_operator::in},
      {"is", comparison_operator::is}}};
 
-/// What is wrong with a text; caught where its parameter is known.
+/// The exception for a faulty text. collect_fault catches it and adds the parameter's name.
 struct grammar_fault {
     std::string detail;
 };
@@ -37,19 +37,19 @@ class scanner {
     bool at_end() const { return rest_.empty(); }
     char next() const { return rest_.empty() ? '\0' : rest_.front(); }
 
-    bool take(std::string_view what) {
-        if (!rest_.starts_with(what)) return false;
-        rest_.remove_prefix(what.size());
+    bool take(std::string_view expected) {
+        if (!rest_.starts_with(expected)) return false;
+        rest_.remove_prefix(expected.size());
         return true;
     }
 
-    void expect(std::string_view what) {
-        if (!take(what)) throw grammar_fault{"misses " + std::string(what) + " before '" + shown() + "'"};
+    void expect(std::string_view expected) {
+        if (!take(expected)) throw grammar_fault{"lacks " + std::string(expected) + " before '" + excerpt() + "'"};
     }
 
     std::string take_all() { return std::string(std::exchange(rest_, {})); }
 
-    /// Up to the first of `ends`, or the end.
+    /// Returns the text up to the first of the characters `ends`, or all of it.
     std::string take_until(std::string_view ends) {
         const auto size = std::min(rest_.find_first_of(ends), rest_.size());
         std::string out(rest_.substr(0, size));
@@ -57,7 +57,7 @@ class scanner {
         return out;
     }
 
-    /// `"…"`, in which \ takes the next character as it is; else up to the first of `ends`.
+    /// Returns the text inside `"…"`, where \ escapes the next character; without quotes as take_until.
     std::string take_text(std::string_view ends) {
         if (next() != '"') return take_until(ends);
         std::string out;
@@ -74,16 +74,16 @@ class scanner {
 
     std::string take_name(std::string_view ends) {
         auto out = take_text(ends);
-        if (out.empty() || out.size() > name_bytes_max) throw grammar_fault{"misses a name before '" + shown() + "'"};
+        if (out.empty() || out.size() > name_bytes_max) throw grammar_fault{"lacks a name before '" + excerpt() + "'"};
         return out;
     }
 
     void expect_end() const {
-        if (!at_end()) throw grammar_fault{"has '" + shown() + "' behind its end"};
+        if (!at_end()) throw grammar_fault{"has '" + excerpt() + "' after its end"};
     }
 
   private:
-    std::string shown() const { return std::string(rest_.substr(0, 20)); }
+    std::string excerpt() const { return std::string(rest_.substr(0, 20)); }
 
     std::string_view rest_;
 };
@@ -95,7 +95,7 @@ boost::json::value truth_value(const std::string& word) {
     throw grammar_fault{"is takes null, true, false or unknown"};
 }
 
-boost::json::array list_of(scanner& text) {
+boost::json::array read_list(scanner& text) {
     boost::json::array out;
     text.expect("(");
     if (text.take(")")) return out;
@@ -107,7 +107,7 @@ boost::json::array list_of(scanner& text) {
     return out;
 }
 
-/// Without wildcards that stand behind another and find nothing more: %% is %.
+/// Returns the pattern with repeated wildcards removed: %% matches the same as %.
 std::string collapse_wildcards(std::string_view pattern) {
     std::string out;
     bool after_wildcard = false;
@@ -120,12 +120,12 @@ std::string collapse_wildcards(std::string_view pattern) {
     return out;
 }
 
-/// Reads conditions. `inside`: within a group, where a comma or a parenthesis ends a value.
+/// Reads conditions. `in_group`: inside or() or and(), where a comma or a parenthesis ends a value.
 class condition_reader {
   public:
     condition_reader(std::string_view parameter, scanner& text) : parameter_(parameter), text_(text) {}
 
-    comparison predicate(std::string column, bool inside) {
+    comparison predicate(std::string column, bool in_group) {
         auto out = empty();
         out.column = std::move(column);
         out.negated = text_.take("not.");
@@ -139,10 +139,10 @@ class condition_reader {
         }
         out.op = known->second;
         if (out.op == comparison_operator::in) {
-            out.value = list_of(text_);
+            out.value = read_list(text_);
             return out;
         }
-        auto value = inside ? text_.take_text(",)") : text_.take_all();
+        auto value = in_group ? text_.take_text(",)") : text_.take_all();
         if (out.op == comparison_operator::is) {
             out.value = truth_value(value);
             return out;
@@ -197,9 +197,9 @@ class condition_reader {
     std::size_t count_ = 0;
 };
 
-/// Runs `read`; what it finds wrong is a fault of the parameter.
+/// Runs `read` and adds a grammar_fault that it throws to the faults of the parameter.
 template <class Read>
-auto noting(std::string_view parameter, http::fault_list& faults, Read read) -> decltype(read()) {
+auto collect_fault(std::string_view parameter, http::fault_list& faults, Read read) -> decltype(read()) {
     try {
         return read();
     } catch (grammar_fault& wrong) {
@@ -211,7 +211,7 @@ auto noting(std::string_view parameter, http::fault_list& faults, Read read) -> 
 }  // namespace
 
 comparison parse_condition(std::string_view parameter, std::string_view given, http::fault_list& faults) {
-    return noting(parameter, faults, [&] {
+    return collect_fault(parameter, faults, [&] {
         scanner text(given);
         condition_reader reader(parameter, text);
         comparison out;
@@ -232,7 +232,7 @@ comparison parse_condition(std::string_view parameter, std::string_view given, h
 }
 
 std::vector<selected_column> parse_select(std::string_view given, http::fault_list& faults) {
-    return noting("select", faults, [&] {
+    return collect_fault("select", faults, [&] {
         std::vector<selected_column> out;
         scanner text(given);
         if (text.take("*")) {
@@ -240,13 +240,13 @@ std::vector<selected_column> parse_select(std::string_view given, http::fault_li
             return out;
         }
         do {
-            selected_column one;
-            one.column = text.take_name(",:()");
-            one.alias = one.column;
-            if (text.take(":")) one.column = text.take_name(",:()");
-            if (std::ranges::find(out, one.alias, &selected_column::alias) != out.end())
-                throw grammar_fault{"names " + one.alias + " twice"};
-            out.push_back(std::move(one));
+            selected_column selected;
+            selected.column = text.take_name(",:()");
+            selected.alias = selected.column;
+            if (text.take(":")) selected.column = text.take_name(",:()");
+            if (std::ranges::find(out, selected.alias, &selected_column::alias) != out.end())
+                throw grammar_fault{"names " + selected.alias + " twice"};
+            out.push_back(std::move(selected));
         } while (text.take(","));
         text.expect_end();
         return out;
@@ -254,24 +254,24 @@ std::vector<selected_column> parse_select(std::string_view given, http::fault_li
 }
 
 std::vector<sort_key> parse_order(std::string_view given, http::fault_list& faults) {
-    return noting("order", faults, [&] {
+    return collect_fault("order", faults, [&] {
         std::vector<sort_key> out;
         scanner text(given);
         do {
             if (out.size() == sort_keys_max) throw grammar_fault{"has more than 64 columns"};
-            sort_key one;
-            one.column = text.take_name(".,");
+            sort_key key;
+            key.column = text.take_name(".,");
             if (text.take(".desc")) {
-                one.descending = true;
+                key.descending = true;
             } else {
                 text.take(".asc");
             }
             if (text.take(".nullsfirst")) {
-                one.nulls_first = true;
+                key.nulls_first = true;
             } else if (text.take(".nullslast")) {
-                one.nulls_first = false;
+                key.nulls_first = false;
             }
-            out.push_back(std::move(one));
+            out.push_back(std::move(key));
         } while (text.take(","));
         text.expect_end();
         return out;
@@ -279,7 +279,7 @@ std::vector<sort_key> parse_order(std::string_view given, http::fault_list& faul
 }
 
 std::vector<std::string> parse_names(std::string_view parameter, std::string_view given, http::fault_list& faults) {
-    return noting(parameter, faults, [&] {
+    return collect_fault(parameter, faults, [&] {
         std::vector<std::string> out;
         scanner text(given);
         do {
@@ -290,17 +290,17 @@ std::vector<std::string> parse_names(std::string_view parameter, std::string_vie
     });
 }
 
-std::size_t count_conditions(const comparison& one) {
-    std::size_t count = one.members.empty() ? 1 : 0;
-    for (const auto& member : one.members)
+std::size_t count_conditions(const comparison& condition) {
+    std::size_t count = condition.members.empty() ? 1 : 0;
+    for (const auto& member : condition.members)
         count += count_conditions(member);
     return count;
 }
 
-std::size_t count_pattern_bytes(const comparison& one) {
-    const bool is_pattern = one.op == comparison_operator::like || one.op == comparison_operator::ilike;
-    std::size_t count = is_pattern ? one.value.as_string().size() : 0;
-    for (const auto& member : one.members)
+std::size_t count_pattern_bytes(const comparison& condition) {
+    const bool is_pattern = condition.op == comparison_operator::like || condition.op == comparison_operator::ilike;
+    std::size_t count = is_pattern ? condition.value.as_string().size() : 0;
+    for (const auto& member : condition.members)
         count += count_pattern_bytes(member);
     return count;
 }

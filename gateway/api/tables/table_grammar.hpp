@@ -10,37 +10,37 @@
 
 namespace fencegate::api {
 
-/// Most conditions in one request, those inside or() and and() counted one by one.
+/// Most conditions in one request; those inside or() and and() count one by one.
 inline constexpr std::size_t conditions_max = 256;
-/// or() and and() in one another at most.
+/// Deepest nesting of or() and and().
 inline constexpr std::size_t groups_depth_max = 8;
 /// Most values of one in.().
 inline constexpr std::size_t list_values_max = 1'000;
-/// Most bytes of all patterns of like and ilike in one request. PostgreSQL compares a text with a pattern in steps of
-/// the text's length times the pattern's, and no timeout ends it in between: 2.5 ns a step, so that a text of 1 MB
-/// takes 1.3 s at worst.
+/// Most bytes of all patterns of like and ilike in one request. The time that PostgreSQL needs for one comparison grows
+/// with the length of the text times that of the pattern, and no timeout interrupts it: at 2.5 ns a step, a text of
+/// 1 MB takes 1.3 s in the worst case.
 inline constexpr std::size_t pattern_bytes_max = 512;
 
-/// A condition as PostgREST writes it in a query string: `stock` = `gte.3`, `sku` = `not.in.(a,"b,c")`,
+/// Parses a condition in PostgREST's form: `stock` = `gte.3`, `sku` = `not.in.(a,"b,c")`,
 /// `or` = `(stock.lt.3,and(note.is.null,sku.like.a*))`. Operators: eq, neq, lt, lte, gt, gte, like, ilike (with * for
 /// any text), in, is.
 ///
-/// Faults go by the parameter's name and are noted; then the comparison is of no use.
+/// Errors: a fault under the parameter's name is added to `faults`; the comparison is then unusable.
 comparison parse_condition(std::string_view parameter, std::string_view text, http::fault_list& faults);
 
-/// `sku,stock`, `left:stock` (the column stock under the name left), `*`: empty.
+/// Parses `sku,stock` and `left:stock` (the column stock under the name left). Out: empty for `*`.
 std::vector<selected_column> parse_select(std::string_view text, http::fault_list& faults);
 
-/// `stock.desc.nullslast,sku`.
+/// Parses `stock.desc.nullslast,sku`.
 std::vector<sort_key> parse_order(std::string_view text, http::fault_list& faults);
 
-/// `sku,note`: names of columns, as on_conflict has them.
+/// Parses `sku,note`: names of columns, as in on_conflict.
 std::vector<std::string> parse_names(std::string_view parameter, std::string_view text, http::fault_list& faults);
 
-/// How many comparisons a condition holds.
-std::size_t count_conditions(const comparison& one);
+/// Counts the comparisons of a condition.
+std::size_t count_conditions(const comparison& condition);
 
-/// How long the patterns of like and ilike are in it, each % behind another left out.
-std::size_t count_pattern_bytes(const comparison& one);
+/// Returns the length of all patterns of like and ilike in a condition. A % after another % does not count.
+std::size_t count_pattern_bytes(const comparison& condition);
 
 }  // namespace fencegate::api

@@ -24,7 +24,7 @@ struct parameters {
     std::optional<std::int64_t> limit;
     std::optional<std::int64_t> offset;
     std::optional<std::vector<std::string>> on_conflict;
-    std::set<std::string> given;  ///< Names of those that are no conditions.
+    std::set<std::string> given;  ///< Names of the parameters that are not conditions.
 };
 
 std::optional<std::int64_t> parse_count(const std::string& name, const std::string& text, http::fault_list& faults) {
@@ -50,7 +50,7 @@ parameters parse_parameters(const http::request& r, http::fault_list& faults) {
             conditions += count_conditions(out.where.back());
             const auto before = std::exchange(patterns, patterns + count_pattern_bytes(out.where.back()));
             if (before <= pattern_bytes_max && patterns > pattern_bytes_max)
-                faults.add(name, "like and ilike take patterns of 512 bytes in all");
+                faults.add(name, "like and ilike accept patterns of at most 512 bytes in all");
         } else if (!out.given.insert(name).second) {
             faults.add(name, "is given more than once");
         } else if (name == "select") {
@@ -89,7 +89,7 @@ bool same_keys(const boost::json::object& a, const boost::json::object& b) {
     return a.size() == b.size() && std::ranges::all_of(a, [&](const auto& member) { return b.contains(member.key()); });
 }
 
-/// Several rows; the columns are those of the first.
+/// Reads several rows, which need the columns of the first.
 void read_rows(boost::json::array rows, std::size_t rows_max, insert_operation& out, http::fault_list& faults) {
     if (rows.empty() || rows.size() > rows_max) {
         return faults.add("",
@@ -112,23 +112,23 @@ void read_rows(boost::json::array rows, std::size_t rows_max, insert_operation& 
     out.rows = std::move(rows);
 }
 
-std::optional<conflict_rule> read_conflict(const preferences& wishes, const parameters& given,
+std::optional<conflict_rule> read_conflict(const preferences& preferred, const parameters& given,
                                            http::fault_list& faults) {
-    if (wishes.resolution == conflict_resolution::none) {
+    if (preferred.resolution == conflict_resolution::none) {
         refuse(given, {"on_conflict"}, faults);
         return std::nullopt;
     }
     conflict_rule out;
     out.pointer = "on_conflict";
-    out.replace = wishes.resolution == conflict_resolution::merge;
+    out.replace = preferred.resolution == conflict_resolution::merge;
     if (given.on_conflict) out.columns = *given.on_conflict;
     if (out.replace && out.columns.empty() && faults.empty()) {
-        faults.add("on_conflict", "has to name the columns of a unique index, by which rows are told to be the same");
+        faults.add("on_conflict", "has to name the columns of a unique index, which identify a row");
     }
     return out;
 }
 
-result<operation> read_insert(const http::request& r, const preferences& wishes, const parameters& given,
+result<operation> read_insert(const http::request& r, const preferences& preferred, const parameters& given,
                               std::size_t rows_max, http::fault_list& faults) {
     auto body = http::parse_body(r);
     if (!body) return std::move(body).error();
@@ -137,7 +137,7 @@ result<operation> read_insert(const http::request& r, const preferences& wishes,
     refuse(given, {"order", "limit", "offset"}, faults);
     for (const auto& condition : given.where)
         faults.add(condition.pointer, "is not a parameter of this method");
-    out.on_conflict = read_conflict(wishes, given, faults);
+    out.on_conflict = read_conflict(preferred, given, faults);
     if (auto* rows = body->if_array()) {
         read_rows(std::move(*rows), rows_max, out, faults);
     } else if (auto* row = body->if_object()) {
@@ -173,27 +173,27 @@ operation read_delete(const http::request& r, parameters& given, http::fault_lis
     return out;
 }
 
-/// What PostgreSQL or the catalog said about the operation, by the parts of this request.
-void retell(failure& f) {
+/// Translates a failure of the write's only operation into the fields of this request.
+void translate_failure(failure& f) {
     f.facts.erase("operation");
-    std::erase_if(f.errors, [](const auto& one) { return one.pointer == "/operations/0"; });
-    for (auto& one : f.errors) {
+    std::erase_if(f.errors, [](const auto& error) { return error.pointer == "/operations/0"; });
+    for (auto& error : f.errors) {
         constexpr std::string_view place = "/operations/0/";
-        if (!one.pointer.starts_with(place)) continue;
-        const auto part = one.pointer.substr(place.size());
+        if (!error.pointer.starts_with(place)) continue;
+        const auto part = error.pointer.substr(place.size());
         if (part == "insert" || part == "update" || part == "delete") {
             f.code = errc::not_found;
-            f.detail = std::move(one.detail);
+            f.detail = std::move(error.detail);
             f.errors.clear();
             return;
         }
-        one.pointer.clear();
+        error.pointer.clear();
     }
 }
 
 }  // namespace
 
-result<table_query> parse_table_query(const http::request& r, const preferences& wishes, std::size_t rows_max) {
+result<table_query> parse_table_query(const http::request& r, const preferences& preferred, std::size_t rows_max) {
     http::fault_list faults;
     auto given = parse_parameters(r, faults);
     refuse(given, {"on_conflict"}, faults);
@@ -206,26 +206,26 @@ result<table_query> parse_table_query(const http::request& r, const preferences&
     const auto most = static_cast<std::int64_t>(rows_max);
     out.limit = std::min(given.limit.value_or(most), most);
     out.offset = given.offset.value_or(0);
-    out.count = wishes.count;
+    out.count = preferred.count;
     return out;
 }
 
-result<write_call> parse_table_write(const http::request& r, const preferences& wishes, std::size_t rows_max) {
+result<write_call> parse_table_write(const http::request& r, const preferences& preferred, std::size_t rows_max) {
     http::fault_list faults;
     auto key = read_idempotency_key(r, faults);
     auto given = parse_parameters(r, faults);
-    result<operation> one = r.verb == http::method::post    ? read_insert(r, wishes, given, rows_max, faults)
-                            : r.verb == http::method::patch ? read_update(r, given, faults)
-                                                            : result<operation>(read_delete(r, given, faults));
-    if (!one) return one.error();
+    result<operation> parsed = r.verb == http::method::post    ? read_insert(r, preferred, given, rows_max, faults)
+                               : r.verb == http::method::patch ? read_update(r, given, faults)
+                                                               : result<operation>(read_delete(r, given, faults));
+    if (!parsed) return parsed.error();
     if (!faults.empty()) return std::move(faults).to_failure();
     write_call out;
     out.lease_id = r.header("fencing-lease");
     out.idempotency_key = std::move(key);
-    out.operations.push_back(std::move(*one));
-    out.return_rows = wishes.representation;
+    out.operations.push_back(std::move(*parsed));
+    out.return_rows = preferred.representation;
     out.select = std::move(given.select);
-    out.retell = retell;
+    out.translate_failure = translate_failure;
     return out;
 }
 

@@ -15,18 +15,18 @@ using asio::awaitable;
 write_request make_write(write_context& context, const lockcore::lease_claims& claims) {
     write_request out;
     out.write_id = runtime::uuid_v7();
-    out.by = acting(claims, context.request);
+    out.initiator = make_actor(claims, context.request);
     out.resources = claims.resources;
     out.token = claims.token;
     out.operations = std::move(context.call.operations);
     out.return_rows = context.call.return_rows;
     out.select = std::move(context.call.select);
-    out.bare_token = context.brought && context.call.lease_id.empty();
+    out.bare_token = context.caller_claims && context.call.lease_id.empty();
     out.repeatable = context.key;
     return out;
 }
 
-/// A failure of a write that PostgreSQL has seen.
+/// Adds the write_id to the failure of a write that PostgreSQL has seen.
 failure with_write_id(failure f, const std::string& write_id) {
     const bool seen = f.code != errc::idempotency_in_progress && f.code != errc::idempotency_mismatch;
     if (seen && !f.facts.contains("write_id")) f.facts["write_id"] = write_id;
@@ -47,67 +47,69 @@ awaitable<result<write_outcome>> await_disk(pg::committed_write written) {
     co_return outcome;
 }
 
-/// Seals behind the release where the last hold went with it, although others were left when the write began: they may
-/// have been given back meanwhile with a seal that found this one.
-awaitable<bool> seal_after_release(write_ports& ports, lockcore::lease_claims claims, actor acting,
+/// Seals the token after the release if it was the last hold, although others were left when the write began: these may
+/// have been released meanwhile by calls whose seal found this hold.
+awaitable<bool> seal_after_release(write_ports& ports, lockcore::lease_claims claims, actor initiator,
                                    pg::deadline until) {
-    const auto sealed = co_await ports.seal_token(std::move(claims), std::move(acting), until);
+    const auto sealed = co_await ports.seal_token(std::move(claims), std::move(initiator), until);
     co_return sealed.has_value();
 }
 
-/// What is kept already, before anything else is done. Empty: nothing.
-awaitable<result<found_outcome>> find_earlier(write_ports& ports, std::string principal, std::optional<idempotency> key,
-                                              pg::deadline until) {
+/// Returns the kept outcome of an earlier call with the same idempotency key. Empty: there is none.
+awaitable<result<found_outcome>> find_kept_outcome(write_ports& ports, std::string principal,
+                                                   std::optional<idempotency> key, pg::deadline until) {
     if (!key) co_return found_outcome{};
     co_return co_await ports.find_outcome(std::move(principal), std::move(*key), until);
 }
 
-/// Behind a write under a lease that the caller brought, and keeps where the write is lost in a crash after all. An
-/// outcome that was kept may be of another lease: what it sealed is not this one's token.
+/// Waits until a write under the caller's lease is on disk, then releases the lease if requested. The caller keeps the
+/// lease if the write is lost in a crash. A kept outcome may belong to another lease; then this token is not sealed
+/// yet.
 awaitable<result<write_report>> finish_write(write_ports& ports, write_context context, pg::committed_write written,
                                              seal_decision decision) {
     auto outcome = co_await await_disk(std::move(written));
     if (!outcome) {
-        if (!outcome.error().outcome_unknown) ports.abandon_seal(*context.brought, decision);
+        if (!outcome.error().outcome_unknown) ports.abandon_seal(*context.caller_claims, decision);
         co_return outcome.error();
     }
     write_report report;
     report.outcome = std::move(*outcome);
     if (!context.call.then_release) co_return report;
-    report.release = co_await ports.release(*context.brought, context.request.trace_id);
-    if (report.outcome.token != context.brought->token) report.outcome.sealed = false;
+    report.release = co_await ports.release(*context.caller_claims, context.request.trace_id);
+    if (report.outcome.token != context.caller_claims->token) report.outcome.sealed = false;
     if (!report.outcome.sealed && report.release->released) {
-        auto author = acting(*context.brought, context.request);
-        report.outcome.sealed = co_await seal_after_release(ports, std::move(*context.brought), std::move(author),
-                                                            context.request.deadline);
+        auto initiator = make_actor(*context.caller_claims, context.request);
+        report.outcome.sealed = co_await seal_after_release(ports, std::move(*context.caller_claims),
+                                                            std::move(initiator), context.request.deadline);
     }
     co_return report;
 }
 
-/// Under a lease that the caller brought, or a bare token.
+/// Executes a write under a lease of the caller, or with a bare token.
 awaitable<result<write_report>> write_under_lease(write_ports& ports, write_context context) {
     seal_decision decision;
     if (context.call.require_live) {
-        auto found = co_await find_earlier(ports, context.request.principal, context.key, context.request.deadline);
+        auto found =
+            co_await find_kept_outcome(ports, context.request.principal, context.key, context.request.deadline);
         if (!found) co_return found.error();
         if (found->value && !*found->value) co_return found->value->error();
         if (found->value) {
             pg::committed_write kept{std::move(**found->value)};
             co_return co_await finish_write(ports, std::move(context), std::move(kept), decision);
         }
-        const auto live = co_await ports.require_live(*context.brought);
+        const auto live = co_await ports.require_live(*context.caller_claims);
         if (!live) co_return live.error();
     }
     if (context.call.then_release) {
-        const auto prepared = co_await ports.prepare_seal(*context.brought);
+        const auto prepared = co_await ports.prepare_seal(*context.caller_claims);
         if (!prepared) co_return prepared.error();
         decision = *prepared;
     }
-    write_request request = make_write(context, *context.brought);
+    write_request request = make_write(context, *context.caller_claims);
     request.seal = decision.seal;
     auto written = co_await write_once(ports, std::move(request), context.request.deadline);
     if (!written) {
-        if (!written.error().outcome_unknown) ports.abandon_seal(*context.brought, decision);
+        if (!written.error().outcome_unknown) ports.abandon_seal(*context.caller_claims, decision);
         co_return written.error();
     }
     co_return co_await finish_write(ports, std::move(context), std::move(*written), decision);
@@ -118,7 +120,7 @@ awaitable<bool> cancelled() {
 }
 
 awaitable<result<write_report>> write_under_own_lease(write_ports& ports, write_context context) {
-    auto found = co_await find_earlier(ports, context.request.principal, context.key, context.request.deadline);
+    auto found = co_await find_kept_outcome(ports, context.request.principal, context.key, context.request.deadline);
     if (!found) co_return found.error();
     write_report report;
     report.own_lease = true;
@@ -128,29 +130,29 @@ awaitable<result<write_report>> write_under_own_lease(write_ports& ports, write_
         report.release.emplace().released = true;
         co_return report;
     }
-    const auto allowed = ports.check_room();
+    const auto allowed = ports.check_event_capacity();
     if (!allowed) co_return allowed.error();
     const failure stopped = make_failure(errc::shutting_down, "The call was cancelled; nothing was done.");
     if (co_await cancelled()) co_return stopped;
 
     const pg::deadline until = context.request.deadline + context.call.own_lease->wait;
     context.call.own_lease->closed =
-        !context.call.own_lease->by.owner.empty();  // nobody enters what is sealed in a moment
+        !context.call.own_lease->holder.owner.empty();  // no hold may join a lease that is sealed at once
     const auto granted = co_await ports.acquire(std::move(*context.call.own_lease));
     if (!granted) co_return granted.error();
-    // From here on the lease has to be released, whoever hangs up.
+    // From here on the lease has to be released, also if the caller hangs up.
     const bool caller_gone = co_await cancelled();
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     if (caller_gone) {
-        co_await ports.give_back(granted->claims, context.request.trace_id);
+        co_await ports.release_abandoned_lease(granted->claims, context.request.trace_id);
         co_return stopped;
     }
     seal_decision decision;
     decision.seal = true;
-    if (granted->entered) {
+    if (granted->reentrant) {
         const auto prepared = co_await ports.prepare_seal(granted->claims);
         if (!prepared) {
-            co_await ports.give_back(granted->claims, context.request.trace_id);
+            co_await ports.release_abandoned_lease(granted->claims, context.request.trace_id);
             co_return prepared.error();
         }
         decision = *prepared;
@@ -158,7 +160,7 @@ awaitable<result<write_report>> write_under_own_lease(write_ports& ports, write_
     write_request request = make_write(context, granted->claims);
     request.seal = decision.seal;
     auto written = co_await write_once(ports, std::move(request), until);
-    // It may still land, and what comes next on the resource must find it: that waits for the end of the lease.
+    // The write may still be committed, and the next holder must see it. So the lease is not released but expires.
     if (!written && written.error().outcome_unknown) co_return written.error();
     report.release = co_await ports.release(granted->claims, context.request.trace_id);
     if (!written) co_return written.error();
@@ -166,8 +168,8 @@ awaitable<result<write_report>> write_under_own_lease(write_ports& ports, write_
     if (!outcome) co_return outcome.error();
     report.outcome = std::move(*outcome);
     if (!report.outcome.sealed && report.release->released) {
-        auto author = acting(granted->claims, context.request);
-        report.outcome.sealed = co_await seal_after_release(ports, granted->claims, std::move(author), until);
+        auto initiator = make_actor(granted->claims, context.request);
+        report.outcome.sealed = co_await seal_after_release(ports, granted->claims, std::move(initiator), until);
     }
     co_return report;
 }

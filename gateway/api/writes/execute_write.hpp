@@ -15,50 +15,47 @@
 
 namespace fencegate::api {
 
-/// A guarded write as its caller asks for it, whatever address it came to.
+/// A guarded write as its caller requests it, on any of the routes for writes.
 struct write_call {
-    std::string lease_id{};  ///< Empty, and no lease of its own: the headers bring a token of another issuer.
-    /// In place of lease_id: a lease that is taken for this write alone, and released whatever comes of it.
+    std::string lease_id{};  ///< Empty without own_lease: the headers have a token of another issuer.
+    /// In place of lease_id: a lease that is acquired for this write alone, and released when it has ended.
     std::optional<lockcore::acquire_request> own_lease{};
     std::vector<operation> operations{};
     bool return_rows = false;
-    std::vector<selected_column> select{};  ///< Which columns rows carry. Empty: every one that is exposed.
-    bool require_live = false;              ///< Asks a majority of the nodes first whether the lease still lives.
-    bool then_release = false;              ///< Seals the lease's token with the write, and releases it behind it.
+    std::vector<selected_column> select{};  ///< Columns of the returned rows. Empty: every exposed column.
+    bool require_live = false;              ///< Whether to check first that a majority of the nodes holds the lease.
+    bool then_release = false;              ///< Whether to seal the token with the write and then release the lease.
     std::string idempotency_key{};          ///< Empty: none.
-    /// With a key: the body without what says under which lease and until when. Empty: that is the whole body.
-    std::optional<std::string> asked{};
-    /// Puts a failure of the write into the words of the address that it came to, also one that was kept. Empty: as it
-    /// is.
-    std::function<void(failure&)> retell{};
+    /// With a key: the part of the body that the fingerprint covers, without lease and times. Empty: all of it.
+    std::optional<std::string> fingerprint_text{};
+    /// Translates a failure of the write, also a kept one, into the fields of the route's request. Empty: none.
+    std::function<void(failure&)> translate_failure{};
 };
 
-/// What a write that was done has to say. Where `outcome.replayed`, it was done by an earlier call.
+/// The result of an applied write. If `outcome.replayed`, an earlier call applied it.
 struct write_report {
     write_outcome outcome;
     bool own_lease = false;
-    std::optional<release_report> release;  ///< Empty: the lease was not to be released.
+    std::optional<release_report> release;  ///< Empty: no release was requested.
 };
 
-/// A call whose input was checked, without what only its parsing needed: it may wait for long.
+/// A write whose input was checked. It may wait for long, so it keeps no more of the request than it needs.
 struct write_context {
     write_call call;
-    http::request request;                          ///< Without body and headers.
-    std::optional<lockcore::lease_claims> brought;  ///< Of the caller's lease or bare token; none for an own lease.
+    http::request request;                                ///< Without body and headers.
+    std::optional<lockcore::lease_claims> caller_claims;  ///< Of the caller's lease or token; empty for an own lease.
     std::optional<idempotency> key;
-    std::shared_ptr<void> running;  ///< Of running_keys.
+    std::shared_ptr<void> running;  ///< Entry in running_keys; released when destroyed.
 };
 
-/// Does a guarded write under a lease that the caller brought, or under one of its own: takes the lease, writes, and
-/// releases the lease.
+/// Executes a guarded write under a lease of the caller, or under a lease of its own, which it acquires and releases.
 ///
-/// Out:     a lease that the caller brought is released only behind a write that was done and is on disk. A lease of
-/// the
-///          write's own is released as soon as others see the write, or it failed; the answer waits for the disk. Where
-///          it is unknown whether the write landed, it runs out.
-///          A re-entrant lease is sealed with its last hold, and takes no other from before the write on.
-/// Errors:  the ports'; a failure of a write that PostgreSQL has seen names its write_id.
-/// Cancel:  while it waits for a lease of its own: nothing is left behind, nothing was written. Else none.
+/// Out:    a lease of the caller is released only after the write was applied and is on disk. An own lease is released
+///         as soon as the write is visible to others or has failed; the answer waits for the disk. If it is unknown
+///         whether the write was committed, an own lease is left to expire. A re-entrant lease is sealed with its last
+///         hold, and accepts no further hold from before the write on.
+/// Errors: those of the ports; a failure of a write that PostgreSQL has seen names its write_id.
+/// Cancel: while it waits for an own lease; then it leaves nothing behind and has written nothing. Otherwise none.
 boost::asio::awaitable<result<write_report>> execute_write(write_ports& ports, write_context context);
 
 }  // namespace fencegate::api

@@ -29,17 +29,18 @@ void read_resources(std::string_view text, http::fault_list& faults, std::vector
     }
     const auto before = [](const auto& a, const auto& b) { return a.str() < b.str(); };
     std::ranges::sort(out, before);
-    const auto twice = std::ranges::adjacent_find(out, [](const auto& a, const auto& b) { return a.str() == b.str(); });
-    if (out.size() > lockcore::resources_max || twice != out.end())
-        faults.add("Fencing-Resource", "has to be 1 to 16 names of resources, none of them twice");
+    const auto duplicate =
+        std::ranges::adjacent_find(out, [](const auto& a, const auto& b) { return a.str() == b.str(); });
+    if (out.size() > lockcore::resources_max || duplicate != out.end())
+        faults.add("Fencing-Resource", "has to be 1 to 16 different names of resources");
 }
 
 result<lockcore::lease_claims> bare_claims(const http::request& r) {
     if (!r.scopes.has(scope::bare_tokens)) {
-        return make_failure(errc::forbidden, "To write with a token of another issuer takes the scope 'bare_tokens'.");
+        return make_failure(errc::forbidden, "Writing with a token of another issuer needs the scope 'bare_tokens'.");
     }
     lockcore::lease_claims out;
-    out.by.principal = r.principal;
+    out.holder.principal = r.principal;
     http::fault_list faults;
     read_resources(r.header("fencing-resource"), faults, out.resources);
     const auto text = trimmed(r.header("fencing-token"));
@@ -54,17 +55,18 @@ result<lockcore::lease_claims> bare_claims(const http::request& r) {
 
 }  // namespace
 
-bool brings_fencing(const http::request& r) {
+bool has_fencing_headers(const http::request& r) {
     return r.has_header("fencing-lease") || r.has_header("fencing-resource") || r.has_header("fencing-token");
 }
 
-result<lockcore::lease_claims> open_fencing(services with, std::string_view lease_id, const http::request& r) {
+result<lockcore::lease_claims> open_lease_or_token(gateway_services services, std::string_view lease_id,
+                                                   const http::request& r) {
     const bool bare = r.has_header("fencing-resource") || r.has_header("fencing-token");
     if (bare && !lease_id.empty()) {
         return invalid_field("Fencing-Token", "can't be sent together with a lease, which has a token of its own");
     }
     if (bare) return bare_claims(r);
-    if (!lease_id.empty()) return open_lease(with, lease_id, r);
+    if (!lease_id.empty()) return open_lease(services, lease_id, r);
     return make_failure(errc::fencing_required,
                         "No lease was sent: put its lease_id into the body of /v1/writes or into the header "
                         "Fencing-Lease.");

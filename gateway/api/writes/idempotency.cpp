@@ -24,23 +24,23 @@ std::string read_idempotency_key(const http::request& r, http::fault_list& fault
 
 idempotency make_idempotency(std::string key, const http::request& r, std::string_view body,
                              std::chrono::milliseconds keep_for) {
-    std::string asked(http::to_string(r.verb));
+    std::string text(http::to_string(r.verb));
     const auto preferences = r.header_list("prefer");
     for (const std::string_view part :
          {std::string_view(" "), std::string_view(r.path), std::string_view("?"), std::string_view(r.query),
           std::string_view("\n"), std::string_view(preferences), std::string_view("\n"), body}) {
-        asked += part;
+        text += part;
     }
-    return {std::move(key), sha256_hex(asked), keep_for};
+    return {std::move(key), sha256_hex(text), keep_for};
 }
 
 std::shared_ptr<void> running_keys::enter(const std::string& principal, const std::string& key) {
-    std::string whose = principal + '\n' + key;
+    std::string entry = principal + '\n' + key;
     const std::lock_guard lock(mutex_);
-    if (!keys_.insert(whose).second) return nullptr;
-    return {this, [whose = std::move(whose)](running_keys* self) {
+    if (!keys_.insert(entry).second) return nullptr;
+    return {this, [entry = std::move(entry)](running_keys* self) {
                 const std::lock_guard leaving(self->mutex_);
-                self->keys_.erase(whose);
+                self->keys_.erase(entry);
             }};
 }
 

@@ -13,23 +13,23 @@
 
 namespace fencegate::api {
 
-/// The header Idempotency-Key; empty where none was sent. Faults: not 1 to 64 visible ASCII characters.
+/// Returns the header Idempotency-Key; empty if it is absent. Faults: not 1 to 64 visible ASCII characters.
 std::string read_idempotency_key(const http::request& r, http::fault_list& faults);
 
-/// What the outcome of this request is kept under. The fingerprint is of the method, the address with its query, the
-/// header Prefer and the body.
+/// Returns the key under which the outcome of a request is kept. Its fingerprint covers the method, the path with its
+/// query, the header Prefer and the body.
 ///
-/// In: `body` what the request asks for, byte by byte: under which lease and until when is no part of it.
+/// In: `body`: the part of the body that has to be equal byte by byte in a repeat; lease and times are not part of it.
 idempotency make_idempotency(std::string key, const http::request& r, std::string_view body,
                              std::chrono::milliseconds keep_for);
 
-/// The keys of the calls that are under way at this gateway, so that a repeat is told so before it does anything. What
-/// several gateways do with one key is decided in PostgreSQL (fencing.claim_keys).
+/// The idempotency keys of the calls that are under way at this gateway, so that a repeat is refused before it does
+/// anything. PostgreSQL decides between calls at several gateways (fencing.claim_keys).
 ///
-/// Threads: safe.
+/// Threads: any.
 class running_keys {
   public:
-    /// Held while the call runs; empty if one with this key is running already.
+    /// Enters a key until the result is destroyed. Out: null if a call with this key is under way.
     std::shared_ptr<void> enter(const std::string& principal, const std::string& key);
 
   private:

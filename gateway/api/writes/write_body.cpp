@@ -19,18 +19,18 @@ std::string read_lease_id(const http::object_reader& body, const http::request& 
     const std::string_view in_header = r.header("fencing-lease");
     const std::string_view in_body = body.text("lease_id", lease_id_bytes_max).value_or("");
     if (!in_header.empty() && !in_body.empty() && in_header != in_body) {
-        body.fault("lease_id", "is another one than in the header Fencing-Lease");
+        body.fault("lease_id", "differs from the header Fencing-Lease");
     }
     if (in_header.size() > lease_id_bytes_max) faults.add("Fencing-Lease", "is longer than a lease_id can be");
     return std::string(in_body.empty() ? in_header : in_body);
 }
 
-/// A lease to be taken for this write alone; empty: none is asked for.
+/// Reads the lease to acquire for this write alone; empty if the body asks for none.
 std::optional<lockcore::acquire_request> read_own_lease(const http::object_reader& body, const http::request& r,
                                                         const lockcore::config& limits, http::fault_list& faults) {
     if (!body.has("lease")) return std::nullopt;
-    if (body.has("lease_id") || brings_fencing(r)) {
-        body.fault("lease", "is given together with a lease_id or a token; one of them only");
+    if (body.has("lease_id") || has_fencing_headers(r)) {
+        body.fault("lease", "is given together with a lease_id or a token; give only one of them");
     }
     const auto* object = body.object("lease");
     if (object == nullptr) return std::nullopt;
@@ -52,8 +52,8 @@ bool read_return(const http::object_reader& body) {
     return given == "rows";
 }
 
-/// What is asked for, whatever the lease and its deadlines: a repeat may bring another lease.
-std::string asked_for(boost::json::object body) {
+/// Returns the body without lease_id, ttl_ms and wait_ms, because a repeat may use another lease.
+std::string make_fingerprint_text(boost::json::object body) {
     body.stable_erase("lease_id");
     const auto lease = body.find("lease");
     if (lease != body.end() && lease->value().is_object()) {
@@ -69,7 +69,7 @@ result<write_call> parse_write_body(const http::request& r, const lockcore::conf
     auto parsed = http::parse_object_body(r);
     if (!parsed) return parsed.error();
     http::fault_list faults;
-    const http::query_reader none(r.query, {}, faults);
+    const http::query_reader no_parameters(r.query, {}, faults);
 
     const http::object_reader body(*parsed, "", faults);
     body.refuse_unknown({"lease_id", "operations", "return", "require_live", "then", "lease"});
@@ -78,7 +78,7 @@ result<write_call> parse_write_body(const http::request& r, const lockcore::conf
     out.own_lease = read_own_lease(body, r, limits, faults);
     out.then_release = read_then(body);
     out.idempotency_key = read_idempotency_key(r, faults);
-    if (!out.idempotency_key.empty()) out.asked = asked_for(*parsed);
+    if (!out.idempotency_key.empty()) out.fingerprint_text = make_fingerprint_text(*parsed);
     out.return_rows = read_return(body);
     out.require_live = body.boolean("require_live").value_or(false);
     if (boost::json::value* operations = parsed->if_contains("operations")) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/api/writes/carry_out_write.hpp>
+#include <gateway/api/writes/answer_write.hpp>
 #include <gateway/domain/failure.hpp>
 #include <gateway/http/message.hpp>
 
@@ -8,7 +8,7 @@
 
 namespace fencegate::api {
 
-/// The body of POST /v1/writes, and what headers add to it.
+/// Parses the body and the headers of POST /v1/writes.
 ///
 /// Errors: errc::invalid_request with every fault · errc::unsupported_media_type.
 result<write_call> parse_write_body(const http::request& r, const lockcore::config& limits);

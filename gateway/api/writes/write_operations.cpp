@@ -46,7 +46,7 @@ void check_operand(comparison_operator op, const value& operand, const std::stri
             if (items == nullptr || items->empty() || items->size() > in_values_max) {
                 faults.add(pointer, "in takes an array of 1 to 10000 values");
             } else if (std::ranges::any_of(*items, [](const value& v) { return v.is_null(); })) {
-                faults.add(pointer, "null is equal to nothing; ask for it by {\"is\": null}");
+                faults.add(pointer, "null is equal to nothing; use {\"is\": null}");
             }
             return;
         }
@@ -56,7 +56,7 @@ void check_operand(comparison_operator op, const value& operand, const std::stri
         case comparison_operator::lte:
         case comparison_operator::gt:
         case comparison_operator::gte:
-            if (operand.is_null()) faults.add(pointer, "null compares with nothing; ask for it by {\"is\": null}");
+            if (operand.is_null()) faults.add(pointer, "null compares with nothing; use {\"is\": null}");
             return;
         case comparison_operator::like:
         case comparison_operator::ilike:
@@ -66,19 +66,19 @@ void check_operand(comparison_operator op, const value& operand, const std::stri
     }
 }
 
-/// One column's conditions: `{"gte": 3, "lt": 9}`.
+/// Reads the conditions of one column: `{"gte": 3, "lt": 9}`.
 void read_operators(std::string_view column, object& given, const std::string& pointer, fault_list& faults,
                     std::vector<comparison>& out) {
     if (given.empty()) faults.add(pointer, "has to name an operator");
     for (auto& member : given) {
-        std::string place = http::child_pointer(pointer, key_of(member));
+        std::string member_pointer = http::child_pointer(pointer, key_of(member));
         const auto* known = std::ranges::find(operators, key_of(member), [](const auto& row) { return row.first; });
         if (known == operators.end()) {
-            faults.add(std::move(place), "is no operator; there are eq, neq, lt, lte, gt, gte, in and is");
+            faults.add(std::move(member_pointer), "is no operator; there are eq, neq, lt, lte, gt, gte, in and is");
             continue;
         }
-        check_operand(known->second, member.value(), place, faults);
-        out.push_back({std::string(column), known->second, std::move(member.value()), std::move(place)});
+        check_operand(known->second, member.value(), member_pointer, faults);
+        out.push_back({std::string(column), known->second, std::move(member.value()), std::move(member_pointer)});
     }
 }
 
@@ -93,20 +93,20 @@ std::vector<comparison> read_where(object& operation, const object_reader& reade
         return out;
     }
     if (!given->is_object()) {
-        faults.add(pointer, "has to be an object of columns and what they are compared with");
+        faults.add(pointer, "has to be an object of columns and their conditions");
         return out;
     }
     for (auto& member : given->get_object()) {
-        std::string place = http::child_pointer(pointer, key_of(member));
+        std::string member_pointer = http::child_pointer(pointer, key_of(member));
         value& condition = member.value();
         if (condition.is_object()) {
-            read_operators(key_of(member), condition.get_object(), place, faults, out);
+            read_operators(key_of(member), condition.get_object(), member_pointer, faults, out);
         } else if (condition.is_array()) {
-            faults.add(std::move(place), "is an array; compare with one of several values by {\"in\": […]}");
+            faults.add(std::move(member_pointer), "is an array; use {\"in\": […]} for several values");
         } else {
-            check_operand(comparison_operator::eq, condition, place, faults);
-            out.push_back(
-                {std::string(key_of(member)), comparison_operator::eq, std::move(condition), std::move(place)});
+            check_operand(comparison_operator::eq, condition, member_pointer, faults);
+            out.push_back({std::string(key_of(member)), comparison_operator::eq, std::move(condition),
+                           std::move(member_pointer)});
         }
     }
     return out;
@@ -124,9 +124,9 @@ std::vector<assignment> read_assignments(object& operation, const object_reader&
     }
     out.reserve(given->get_object().size());
     for (auto& member : given->get_object()) {
-        std::string place = http::child_pointer(pointer, key_of(member));
-        if (member.key().empty()) faults.add(place, "has to have a name");
-        out.push_back({std::string(key_of(member)), std::move(member.value()), std::move(place)});
+        std::string member_pointer = http::child_pointer(pointer, key_of(member));
+        if (member.key().empty()) faults.add(member_pointer, "has to have a name");
+        out.push_back({std::string(key_of(member)), std::move(member.value()), std::move(member_pointer)});
     }
     return out;
 }
@@ -148,14 +148,14 @@ update_operation read_update(object& given, const object_reader& reader, fault_l
     out.set = read_assignments(given, reader, "set", faults);
     out.expect_rows = read_expect_rows(reader);
     for (const assignment& a : out.add) {
-        // A span of time is added as a string; whether it is one, the database says.
+        // An interval is added as a string; the database checks it.
         if (!is_json_number(a.value) && !a.value.is_string()) faults.add(a.pointer, "add takes a number");
-        const bool twice = std::ranges::any_of(out.set, [&](const assignment& s) { return s.name == a.name; });
-        if (twice) faults.add(a.pointer, "is in set too; a column can be changed in one way only");
+        const bool duplicate = std::ranges::any_of(out.set, [&](const assignment& s) { return s.name == a.name; });
+        if (duplicate) faults.add(a.pointer, "is in set too; a column can be changed only once");
     }
-    const bool nothing = out.add.empty() && out.set.empty();
-    const bool told = reader.has("add") && !reader.find("add")->is_object();
-    if (nothing && !told) faults.add(reader.pointer_to("set"), "is missing; an update needs set or add");
+    const bool no_change = out.add.empty() && out.set.empty();
+    const bool add_is_reported = reader.has("add") && !reader.find("add")->is_object();
+    if (no_change && !add_is_reported) faults.add(reader.pointer_to("set"), "is missing; an update needs set or add");
     return out;
 }
 

@@ -10,8 +10,9 @@
 
 namespace fencegate::api {
 
-/// The operations of a write. Values are moved out of `given`. What is faulty is noted in `faults` with its JSON
-/// pointer; the operations are of use only if nothing was noted.
+/// Reads the operations of a write and moves their values out of `given`.
+///
+/// Errors: faults are added to `faults` with their JSON pointers; the operations are then unusable.
 std::vector<operation> read_operations(boost::json::value& given, const std::string& pointer, http::fault_list& faults);
 
 }  // namespace fencegate::api

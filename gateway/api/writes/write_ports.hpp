@@ -14,14 +14,14 @@
 
 namespace fencegate::api {
 
-/// What became of the lease behind a write.
+/// The result of the release after a write.
 struct release_report {
-    bool released = false;         ///< It is over. False: holds are left, or too few nodes answered and it runs out.
-    std::uint32_t holds_left = 0;  ///< Of a re-entrant lease; 0 also where that is not known.
+    bool released = false;         ///< False: holds are left, or too few nodes answered and the lease expires.
+    std::uint32_t holds_left = 0;  ///< For a re-entrant lease; 0 also if unknown.
 };
 
-/// All that a guarded write asks of the leases and of PostgreSQL. The write service knows no other way to them, so that
-/// a test can let each step fail.
+/// The interface of the write service to leases and PostgreSQL. The service uses nothing else, so that a test can make
+/// each step fail.
 class write_ports {
   public:
     using time_point = std::chrono::steady_clock::time_point;
@@ -34,13 +34,14 @@ class write_ports {
     virtual boost::asio::awaitable<result<pg::committed_write>> write(write_request request, time_point until) = 0;
 
     /// See lease_access.hpp.
-    virtual result<void> check_room() = 0;
+    virtual result<void> check_event_capacity() = 0;
     virtual boost::asio::awaitable<result<seal_decision>> prepare_seal(lockcore::lease_claims claims) = 0;
     virtual void abandon_seal(const lockcore::lease_claims& claims, const seal_decision& decision) = 0;
-    virtual boost::asio::awaitable<result<void>> seal_token(lockcore::lease_claims claims, actor acting,
+    virtual boost::asio::awaitable<result<void>> seal_token(lockcore::lease_claims claims, actor initiator,
                                                             time_point until) = 0;
-    /// Releases a lease that was never used; what cannot be released runs out.
-    virtual boost::asio::awaitable<void> give_back(lockcore::lease_claims claims, std::string trace_id) = 0;
+
+    virtual boost::asio::awaitable<void> release_abandoned_lease(lockcore::lease_claims claims,
+                                                                 std::string trace_id) = 0;
 
     /// See lockcore::lock_manager.
     virtual boost::asio::awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) = 0;

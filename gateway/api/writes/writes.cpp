@@ -56,11 +56,11 @@ std::string render_write(const write_report& report) {
     return text;
 }
 
-boost::asio::awaitable<http::response> apply_write(services with, http::request r) {
-    auto call = parse_write_body(r, with.settings.locks);
+boost::asio::awaitable<http::response> apply_write(gateway_services services, http::request r) {
+    auto call = parse_write_body(r, services.settings.locks);
     if (!call) co_return http::problem_response(call.error(), r.request_id);
     const write_renderer render = [](const write_report& done) { return http::json_response(render_write(done)); };
-    co_return co_await carry_out_write(with, std::move(*call), std::move(r), render);
+    co_return co_await answer_write(services, std::move(*call), std::move(r), render);
 }
 
 }  // namespace fencegate::api

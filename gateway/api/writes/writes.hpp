@@ -1,17 +1,17 @@
 #pragma once
 
 #include <gateway/api/services.hpp>
-#include <gateway/api/writes/carry_out_write.hpp>
+#include <gateway/api/writes/answer_write.hpp>
 #include <gateway/http/message.hpp>
 
 #include <string>
 
 namespace fencegate::api {
 
-/// POST /v1/writes. Cancel: none; a write that was begun runs to its end.
-boost::asio::awaitable<http::response> apply_write(services with, http::request r);
+/// POST /v1/writes. Cancel: see execute_write.
+boost::asio::awaitable<http::response> apply_write(gateway_services services, http::request r);
 
-/// The body of a 200. The JSON of rows and values is spliced in as PostgreSQL made it.
+/// Returns the body of a 200, with the JSON of rows and values as PostgreSQL made it.
 std::string render_write(const write_report& report);
 
 }  // namespace fencegate::api

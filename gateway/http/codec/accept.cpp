@@ -11,7 +11,7 @@ char lower(char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-bool same(std::string_view a, std::string_view b) {
+bool equals_ignoring_case(std::string_view a, std::string_view b) {
     return std::ranges::equal(a, b, [](char x, char y) { return lower(x) == lower(y); });
 }
 
@@ -23,9 +23,9 @@ std::string_view trim(std::string_view text) {
     return text;
 }
 
-/// Takes what stands before `separator` off the front of `rest`.
+/// Removes the text up to `separator` from the front of `rest` and returns it, without the separator.
 std::string_view take(std::string_view& rest, char separator) {
-    // What a quoted parameter holds separates nothing.
+    // A separator inside a quoted string does not count.
     std::size_t at = 0;
     for (bool quoted = false; at < rest.size() && (quoted || rest[at] != separator); ++at) {
         if (rest[at] == '"') quoted = !quoted;
@@ -48,12 +48,12 @@ double quality(std::string_view parameters) {
     return 1;
 }
 
-/// How exactly a range names a type: 0 not at all, 1 by `*/*`, 2 by `type/*`, 3 in full.
+/// Returns how exactly a media range matches a type: 0 not at all, 1 as `*/*`, 2 as `type/*`, 3 as the full type.
 int exactness(std::string_view range, std::string_view type) {
-    if (same(range, type)) return 3;
+    if (equals_ignoring_case(range, type)) return 3;
     if (range == "*/*") return 1;
     if (range.size() > 2 && range.ends_with("/*") && type.size() >= range.size() &&
-        same(range.substr(0, range.size() - 1), type.substr(0, range.size() - 1))) {
+        equals_ignoring_case(range.substr(0, range.size() - 1), type.substr(0, range.size() - 1))) {
         return 2;
     }
     return 0;
@@ -85,7 +85,7 @@ std::optional<std::size_t> preferred_type(std::string_view accept, std::span<con
 }
 
 bool is_media_type(std::string_view content_type, std::string_view type) {
-    return same(take(content_type, ';'), type);
+    return equals_ignoring_case(take(content_type, ';'), type);
 }
 
 }  // namespace fencegate::http

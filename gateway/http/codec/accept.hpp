@@ -8,8 +8,8 @@
 
 namespace fencegate::http {
 
-/// Which of the offered media types an Accept header asks for (RFC 9110, 12.5.1): the one of the highest q, the earlier
-/// offer on a tie.
+/// Returns which of the offered media types an Accept header prefers (RFC 9110, 12.5.1): the one with the highest q,
+/// the earlier offer on a tie.
 ///
 /// Out: an index into `offers`; empty if none is acceptable. An absent or empty header accepts everything.
 std::optional<std::size_t> preferred_type(std::string_view accept, std::span<const std::string_view> offers);
@@ -18,7 +18,7 @@ inline std::optional<std::size_t> preferred_type(std::string_view accept,
     return preferred_type(accept, std::span(offers.begin(), offers.size()));
 }
 
-/// Whether a Content-Type names this media type; parameters do not matter.
+/// Returns whether a Content-Type names this media type; its parameters are ignored.
 bool is_media_type(std::string_view content_type, std::string_view type);
 
 }  // namespace fencegate::http

@@ -14,15 +14,15 @@
 
 namespace fencegate::http {
 
-/// Collects the faults of a request, so that its caller learns of all of them at once.
+/// Collects the faults of a request, so that one answer reports all of them.
 class fault_list {
   public:
-    /// More are counted, not kept.
+    /// Most faults that are kept; further ones are only counted.
     static constexpr std::size_t kept_max = 64;
 
     void add(std::string pointer, std::string detail);
     bool empty() const { return faults_.empty(); }
-    /// errc::invalid_request with all of them.
+    /// Returns errc::invalid_request with all faults.
     failure to_failure() &&;
 
   private:
@@ -35,10 +35,10 @@ struct integer_bounds {
     std::int64_t highest = 0;
 };
 
-/// Reads the typed fields of one JSON object. A field that is absent is empty; one that is faulty is noted and empty
-/// too, so that reading goes on. `null` is a fault: leave a field out instead.
+/// Reads the typed fields of one JSON object. An absent field reads as empty. A faulty field is added to the faults and
+/// reads as empty too, so that reading continues. `null` is a fault: a caller has to leave the field out.
 ///
-/// Lifetime: a view; the object, the list of faults and the pointer outlive it.
+/// Lifetime: the object, the list of faults and the pointer outlive it.
 class object_reader {
   public:
     object_reader(const boost::json::object& object, std::string_view pointer, fault_list& faults)
@@ -48,12 +48,12 @@ class object_reader {
     const boost::json::value* find(std::string_view key) const;
     std::optional<std::int64_t> integer(std::string_view key, integer_bounds bounds) const;
     std::optional<bool> boolean(std::string_view key) const;
-    /// 1 to `bytes_max` bytes (or 0, where `may_be_empty`).
+    /// Returns a string of 1 to `bytes_max` bytes (of 0 bytes too if `may_be_empty`).
     std::optional<std::string_view> text(std::string_view key, std::size_t bytes_max, bool may_be_empty = false) const;
     const boost::json::object* object(std::string_view key) const;
     const boost::json::array* array(std::string_view key) const;
 
-    /// Every field that is not among these is a fault by its name.
+    /// Adds a fault for every field that is not among `known`.
     void refuse_unknown(std::initializer_list<std::string_view> known) const;
     void fault(std::string_view key, std::string detail) const;
     std::string pointer_to(std::string_view key) const;

@@ -8,9 +8,9 @@
 namespace fencegate::http {
 namespace {
 
-/// What a value takes beside its characters, at least: itself, its place in an object, what holds it while it is read.
+/// Lower bound of the memory of a value beside its characters: the value, its slot in an object, the parser's stack.
 constexpr std::size_t bytes_of_value = 64;
-/// Memory is taken in steps of so many bytes.
+/// Memory is reserved in steps of this many bytes.
 constexpr std::size_t memory_step = 64 * 1024;
 
 bool has_nul(boost::json::string_view s) {
@@ -24,27 +24,28 @@ bool json_handler::on_document_begin(error_code&) {
     return true;
 }
 
-bool json_handler::count(std::size_t bytes, error_code& ec) {
+bool json_handler::count_bytes(std::size_t bytes, error_code& ec) {
     bytes_ += bytes;
-    if (memory_ == nullptr || bytes_ <= bytes_paid_) return true;
-    const std::size_t step = std::max(bytes_ - bytes_paid_, memory_step);
+    if (memory_ == nullptr || bytes_ <= bytes_reserved_) return true;
+    const std::size_t step = std::max(bytes_ - bytes_reserved_, memory_step);
     exceeded_memory_ = !memory_->try_grow(step);
-    if (exceeded_memory_) ec = boost::json::error::array_too_large;  // told of by exceeded_memory()
-    bytes_paid_ += step;
+    if (exceeded_memory_) ec = boost::json::error::array_too_large;  // the caller asks exceeded_memory()
+    bytes_reserved_ += step;
     return !exceeded_memory_;
 }
 
 bool json_handler::begin_value(std::size_t bytes, error_code& ec) {
     if (!frames_.empty() && frames_.back().is_array) ++frames_.back().index;
-    return count(bytes_of_value + bytes, ec);
+    return count_bytes(bytes_of_value + bytes, ec);
 }
 
 void json_handler::add_fault(std::string pointer, std::string detail) {
     if (faults_.size() < faults_max) faults_.push_back({std::move(pointer), std::move(detail)});
 }
 
-/// Where the value stands that is being read: the last key of every open object, the last index of every open array.
-std::string json_handler::pointer_here() const {
+/// Returns the JSON pointer of the value that is being read: the last key of every open object and the last index of
+/// every open array.
+std::string json_handler::current_pointer() const {
     std::string out;
     for (std::size_t i = 0; i < frames_.size(); ++i) {
         const frame& f = frames_[i];
@@ -74,16 +75,16 @@ void json_handler::check_keys(std::size_t first_key) {
     keys_.resize(first_key);
     std::sort(scratch_.begin(), scratch_.end());
     for (std::size_t i = 1; i < scratch_.size(); ++i) {
-        const bool told = i >= 2 && scratch_[i - 2] == scratch_[i];
-        if (scratch_[i - 1] == scratch_[i] && !told) {
-            add_fault(child_pointer(pointer_here(), scratch_[i]), "stands more than once in its object");
+        const bool reported = i >= 2 && scratch_[i - 2] == scratch_[i];
+        if (scratch_[i - 1] == scratch_[i] && !reported) {
+            add_fault(child_pointer(current_pointer(), scratch_[i]), "is given more than once in its object");
         }
     }
 }
 
 bool json_handler::on_object_end(std::size_t n, error_code&) {
     const std::size_t first_key = frames_.back().first_key;
-    frames_.pop_back();  // Now pointer_here() is the place of the object itself.
+    frames_.pop_back();  // current_pointer() is now the pointer of the object itself
     check_keys(first_key);
     values_.push_object(n);
     return true;
@@ -102,14 +103,14 @@ bool json_handler::on_array_end(std::size_t n, error_code&) {
 }
 
 bool json_handler::on_key_part(string_view s, std::size_t, error_code& ec) {
-    if (!count(s.size(), ec)) return false;
+    if (!count_bytes(s.size(), ec)) return false;
     partial_key_.append(s.data(), s.size());
     values_.push_chars(s);
     return true;
 }
 
 bool json_handler::on_key(string_view s, std::size_t, error_code& ec) {
-    if (!count(s.size(), ec)) return false;
+    if (!count_bytes(s.size(), ec)) return false;
     if (partial_key_.empty()) {
         keys_.emplace_back(s.data(), s.size());
     } else {
@@ -118,14 +119,14 @@ bool json_handler::on_key(string_view s, std::size_t, error_code& ec) {
         partial_key_.clear();
     }
     if (keys_.back().find('\0') != std::string_view::npos) {
-        add_fault(pointer_here(), "the key holds U+0000, which PostgreSQL does not have");
+        add_fault(current_pointer(), "the key holds U+0000, which PostgreSQL does not have");
     }
     values_.push_key(s);
     return true;
 }
 
 bool json_handler::on_string_part(string_view s, std::size_t, error_code& ec) {
-    if (!count(s.size(), ec)) return false;
+    if (!count_bytes(s.size(), ec)) return false;
     string_has_nul_ = string_has_nul_ || has_nul(s);
     values_.push_chars(s);
     return true;
@@ -133,7 +134,7 @@ bool json_handler::on_string_part(string_view s, std::size_t, error_code& ec) {
 
 bool json_handler::on_string(string_view s, std::size_t, error_code& ec) {
     if (!begin_value(s.size(), ec)) return false;
-    if (string_has_nul_ || has_nul(s)) add_fault(pointer_here(), "holds U+0000, which PostgreSQL does not have");
+    if (string_has_nul_ || has_nul(s)) add_fault(current_pointer(), "holds U+0000, which PostgreSQL does not have");
     string_has_nul_ = false;
     values_.push_string(s);
     return true;
@@ -142,8 +143,7 @@ bool json_handler::on_string(string_view s, std::size_t, error_code& ec) {
 bool json_handler::on_int64(std::int64_t i, string_view s, error_code& ec) {
     if (!begin_value(0, ec)) return false;
     if (i == 0 && s.front() == '-') {
-        values_.push_string(
-            exact_number({s.data(), s.size()}).get_string());  // a zero with a sign, which no integer has
+        values_.push_string(exact_number({s.data(), s.size()}).get_string());  // an integer has no negative zero
     } else {
         values_.push_int64(i);
     }

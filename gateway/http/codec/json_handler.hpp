@@ -15,25 +15,25 @@
 
 namespace fencegate::http {
 
-/// Receives what boost::json::basic_parser reads and builds the value, looking for what Boost's own handler lets pass
-/// silently: keys that stand twice, U+0000. It notes such faults with their place and reads on, so that all are
-/// reported. A number that is no integer of 64 bits becomes an exact_number.
+/// Receives what boost::json::basic_parser reads and builds the value. It checks what Boost's own handler accepts
+/// silently: repeated keys and U+0000. It keeps such faults with their JSON pointer and continues, so that all are
+/// reported. A number that is not an integer of 64 bits becomes an exact_number.
 ///
-/// Lifetime: the text is given to the parser in one piece and outlives it; keys without escapes are kept as views into
-/// it.
+/// Lifetime: the parser receives the text in one piece, and the text outlives it: keys without escapes are views into
+///           the text.
 class json_handler {
   public:
     static constexpr std::size_t max_object_size = boost::json::object::max_size();
     static constexpr std::size_t max_array_size = boost::json::array::max_size();
     static constexpr std::size_t max_key_size = boost::json::string::max_size();
     static constexpr std::size_t max_string_size = boost::json::string::max_size();
-    /// Faults told of in one answer at most.
+    /// Most faults in one answer.
     static constexpr std::size_t faults_max = 32;
 
-    /// `memory`: what the value takes is added to it; null: not counted.
+    /// `memory` counts the memory of the value; null: it is not counted.
     explicit json_handler(reserved_memory* memory = nullptr) : memory_(memory) {}
 
-    /// Whether reading ended because the memory did not suffice.
+    /// Returns whether parsing ended because the memory budget was exceeded.
     bool exceeded_memory() const { return exceeded_memory_; }
     const std::vector<field_error>& faults() const { return faults_; }
     std::vector<field_error> take_faults() { return std::move(faults_); }
@@ -67,22 +67,22 @@ class json_handler {
         std::size_t index = 0;      ///< Arrays: elements seen so far.
         bool is_array = false;
     };
-    /// Counts a value with `bytes` of its own. False: no memory is left for it.
+    /// Counts a value with `bytes` characters. Out: false if no memory is left for it.
     bool begin_value(std::size_t bytes, error_code& ec);
-    bool count(std::size_t bytes, error_code& ec);
+    bool count_bytes(std::size_t bytes, error_code& ec);
     void add_fault(std::string pointer, std::string detail);
-    std::string pointer_here() const;
+    std::string current_pointer() const;
     void check_keys(std::size_t first_key);
 
     reserved_memory* const memory_;
     std::size_t bytes_ = 0;
-    std::size_t bytes_paid_ = uncounted_bytes_max;
+    std::size_t bytes_reserved_ = uncounted_bytes_max;
     bool exceeded_memory_ = false;
     boost::json::value_stack values_;
     std::vector<frame> frames_;
-    std::vector<std::string_view> keys_;  ///< Of all objects that are open, outermost first.
+    std::vector<std::string_view> keys_;  ///< Keys of all open objects, outermost first.
     std::vector<std::string_view> scratch_;
-    std::deque<std::string> unescaped_;  ///< Keys that had escapes. A deque: its strings stay where they are.
+    std::deque<std::string> unescaped_;  ///< Keys that had escapes. A deque does not move its strings.
     std::string partial_key_;
     bool string_has_nul_ = false;
     std::vector<field_error> faults_;

@@ -18,7 +18,7 @@ failure malformed(std::string detail) {
 std::string_view explain(const boost::json::error_code& ec) {
     if (ec == boost::json::error::too_deep) return "nested deeper than 32 levels";
     if (ec == boost::json::error::incomplete) return "ends before it is complete";
-    if (ec == boost::json::error::extra_data) return "something follows the JSON value";
+    if (ec == boost::json::error::extra_data) return "text follows the JSON value";
     if (ec == boost::json::error::exponent_overflow) return "a number's exponent is out of range";
     return {};
 }
@@ -33,7 +33,7 @@ result<boost::json::value> parse_json(std::string_view text, reserved_memory* me
     boost::json::error_code ec;
     const std::size_t used = parser.write_some(false, text.data(), text.size(), ec);
     if (!ec && used < text.size()) ec = boost::json::error::extra_data;
-    if (parser.handler().exceeded_memory()) return body_does_not_fit();
+    if (parser.handler().exceeded_memory()) return bodies_budget_failure();
     if (ec) {
         const std::string_view known = explain(ec);
         return malformed((known.empty() ? ec.message() : std::string(known)) + ", at byte " + std::to_string(used));
@@ -41,7 +41,7 @@ result<boost::json::value> parse_json(std::string_view text, reserved_memory* me
     json_handler& read = parser.handler();
     if (!read.faults().empty()) {
         failure f =
-            make_failure(errc::invalid_request, "The body has values that cannot be taken without loss or doubt.");
+            make_failure(errc::invalid_request, "The body has values that cannot be stored exactly or are ambiguous.");
         f.errors = read.take_faults();
         return f;
     }
@@ -52,7 +52,7 @@ result<boost::json::value> parse_body(const request& r) {
     const std::string_view encoding = r.header("content-encoding");
     if (!encoding.empty() && encoding != "identity") {
         return make_failure(errc::unsupported_media_type,
-                            "A body with Content-Encoding is not taken; send it as it is.");
+                            "A body with Content-Encoding is not accepted; send it without.");
     }
     const std::string_view type = r.header("content-type");
     if (!is_media_type(type, "application/json")) {
@@ -73,7 +73,7 @@ result<boost::json::object> parse_object_body(const request& r) {
 void append_json_string(std::string& out, std::string_view text) {
     bool plain = true;
     for (const char c : text) {
-        // DEL and bytes of UTF-8 sequences stand for themselves; what needs an escape is left to Boost.JSON.
+        // DEL and the bytes of UTF-8 sequences need no escape. A text with a character that does goes to Boost.JSON.
         plain = plain && static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\';
     }
     if (plain) {

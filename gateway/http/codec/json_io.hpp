@@ -13,39 +13,39 @@
 
 namespace fencegate::http {
 
-/// Arrays and objects in one another at most.
+/// Deepest nesting of arrays and objects.
 inline constexpr std::size_t json_depth_max = 32;
 
-/// A JSON text as a value of which nothing was lost on the way.
+/// Parses a JSON text without loss: numbers keep their digits (domain/exact_number.hpp).
 ///
-/// Errors: errc::invalid_request, with all faults found: what JSON does not allow, deeper than json_depth_max, a key
-/// that stands twice in an
-///         object, U+0000 (PostgreSQL has none). Numbers keep their digits: see domain/exact_number.hpp.
-/// `memory`: what the value takes beyond uncounted_bytes_max is added to it; null: not counted. Errors:
-/// errc::overloaded, where it does not fit.
+/// In:     `memory` counts the memory of the value beyond uncounted_bytes_max; null: it is not counted.
+/// Errors: errc::invalid_request with all faults found: invalid JSON, nesting deeper than json_depth_max, a repeated
+///         key in an object, U+0000 (which PostgreSQL cannot store) · errc::overloaded if the value does not fit into
+///         `memory`.
 result<boost::json::value> parse_json(std::string_view text, reserved_memory* memory = nullptr);
 
-/// The body of a request, counted in its memory. Errors: as parse_json; errc::unsupported_media_type unless it is
-/// `application/json` without Content-Encoding.
+/// Parses the body of a request; the request's `memory` counts it.
+///
+/// Errors: those of parse_json · errc::unsupported_media_type unless it is `application/json` without Content-Encoding.
 result<boost::json::value> parse_body(const request& r);
 
-/// As parse_body; a body that is not an object is a fault.
+/// Parses the body of a request, which has to be an object. Errors: those of parse_body.
 result<boost::json::object> parse_object_body(const request& r);
 
 /// Appends `text` as a JSON string.
 void append_json_string(std::string& out, std::string_view text);
 
-/// Writes one JSON object straight into a string, member by member.
+/// Appends one JSON object to a string, member by member.
 class object_writer {
   public:
     explicit object_writer(std::string& out) : out_(out) { out_ += '{'; }
 
-    /// The caller appends the value itself.
+    /// Appends a key; the caller appends the value itself.
     object_writer& key(std::string_view name);
     object_writer& text(std::string_view name, std::string_view value);
     object_writer& boolean(std::string_view name, bool value);
     object_writer& null(std::string_view name);
-    /// `json` is JSON already.
+    /// Appends a member whose value is JSON text.
     object_writer& raw(std::string_view name, std::string_view json);
     template <std::integral Number>
     object_writer& number(std::string_view name, Number value) {
@@ -53,7 +53,7 @@ class object_writer {
         out_ += std::to_string(value);
         return *this;
     }
-    /// Text, or null if it is empty.
+    /// Appends a text, or null if it is empty.
     object_writer& text_or_null(std::string_view name, std::string_view value);
     void end() { out_ += '}'; }
 
@@ -62,7 +62,7 @@ class object_writer {
     bool first_ = true;
 };
 
-/// A 200 with a JSON body.
+/// Returns a response with a JSON body.
 response json_response(std::string body, unsigned status = 200);
 
 }  // namespace fencegate::http

@@ -6,7 +6,7 @@
 
 namespace fencegate::http {
 
-/// RFC 6901: one more step down from `pointer`.
+/// Returns the JSON pointer (RFC 6901) of a member or element of the value at `pointer`.
 std::string child_pointer(std::string_view pointer, std::string_view key);
 std::string child_pointer(std::string_view pointer, std::size_t index);
 

@@ -16,9 +16,8 @@ constexpr std::optional<std::chrono::milliseconds> soon{1'000};
 
 constexpr std::array<problem_kind, 30> kinds{{
     {errc::invalid_request, "invalid-request", 400, "The request is not valid",
-     "The request breaks a rule of the interface. The member errors names each faulty field and says what is wrong "
-     "with it. Nothing was "
-     "done; sending the same again does not help.",
+     "The request is malformed. The member errors names each faulty field and says what is wrong with it. Nothing was "
+     "done; sending the same request again fails again.",
      no_retry},
     {errc::unauthenticated, "unauthenticated", 401, "No valid API key",
      "Send an API key as 'Authorization: Bearer KEY' or in X-Api-Key. Nothing was done.", no_retry},
@@ -31,13 +30,12 @@ constexpr std::array<problem_kind, 30> kinds{{
      "that resource.",
      no_retry},
     {errc::lease_not_authentic, "lease-not-authentic", 403, "The lease_id is not authentic",
-     "The lease_id was not made by this cluster, or was changed on its way. Send it back exactly as it was given.",
+     "The lease_id was not issued by this cluster, or was changed since. Send it back exactly as it was received.",
      no_retry},
     {errc::misdirected_request, "misdirected-request", 421, "Not a host of this gateway",
      "The request names a host that this gateway does not serve: neither a loopback name or address, nor the address "
-     "that "
-     "it came in on, nor one of http.allowed_hosts. Nothing was done. A web page that points its own host name at this "
-     "machine gets no further.",
+     "at which it arrived, nor one of http.allowed_hosts. Nothing was done. This check stops DNS rebinding, by which a "
+     "web page points its own host name at this machine.",
      no_retry},
     {errc::not_found, "not-found", 404, "Not found", "There is nothing at this address.", no_retry},
     {errc::method_not_allowed, "method-not-allowed", 405, "Method not allowed",
@@ -45,67 +43,65 @@ constexpr std::array<problem_kind, 30> kinds{{
     {errc::not_acceptable, "not-acceptable", 406, "No acceptable media type",
      "The answer cannot be given in a media type that the header Accept allows. Nothing was done.", no_retry},
     {errc::too_large, "too-large", 413, "Request too large",
-     "The body is larger than the gateway takes. Nothing was done.", no_retry},
+     "The body is larger than http.body_max_bytes. Nothing was done.", no_retry},
     {errc::header_too_large, "header-too-large", 431, "Request header too large",
-     "The request has more header bytes or more header fields than the gateway takes, or its chunks carry more beside "
-     "the body than that. Nothing was done.",
+     "The request has more header bytes than http.header_max_bytes or more header fields than http.header_fields_max; "
+     "trailers and chunk extensions count too. Nothing was done.",
      no_retry},
     {errc::unsupported_media_type, "unsupported-media-type", 415, "Unsupported media type",
      "Send the body as application/json in UTF-8, without Content-Encoding. Nothing was done.", no_retry},
     {errc::expectation_failed, "expectation-failed", 409, "Not as expected",
-     "An operation with expect_rows met another number of rows, or a lease to be taken away has another token than "
-     "expected_token. Nothing was changed. Read again, then decide.",
+     "An operation with expect_rows found another number of rows, or a lease to be revoked has another token than "
+     "expected_token. Nothing was changed. Read the current state, then decide.",
      no_retry},
     {errc::constraint_violation, "constraint-violation", 409, "A constraint was violated",
-     "The database refused a value by a constraint; sqlstate and constraint name it. The whole call was undone.",
+     "A constraint of the database refused a value; sqlstate and constraint name it. The whole call was undone.",
      no_retry},
     {errc::idempotency_in_progress, "idempotency-in-progress", 409, "The same call is still under way",
-     "A call with the same Idempotency-Key has not ended yet. Nothing was done; repeat it, and get that call's "
-     "outcome.",
+     "A call with the same Idempotency-Key has not ended yet. Nothing was done; repeat the call to get the outcome of "
+     "the first one.",
      soon},
     {errc::renewals_exhausted, "renewals-exhausted", 409, "The lease is at its limit",
      "The lease was renewed as often, or is held as long, as the configuration allows, or it has as many holds as a "
-     "lease may have; detail says which. It stays as it is. For another hold give one back; for more time take a new "
-     "lease after this one.",
+     "lease may have; detail says which. The lease is unchanged. For another hold release one; for more time acquire a "
+     "new lease after this one.",
      no_retry},
     {errc::write_conflict, "write-conflict", 409, "In conflict with another transaction",
-     "The write met another transaction: a serialization failure, a deadlock or a lock that was not free in time. The "
-     "whole call was undone; it is "
-     "safe to repeat it.",
+     "The write conflicted with another transaction: a serialization failure, a deadlock or a lock timeout. The whole "
+     "call was undone; it is safe to repeat it.",
      no_retry},
     {errc::lease_lost, "lease-lost", 410, "The lease is lost",
-     "A majority of the nodes no longer holds this lease: it ran out, was released or was taken away. It never comes "
-     "back. Take a new one and "
-     "read again what the work was based on.",
+     "A majority of the nodes no longer holds this lease: it expired, was released or was revoked. It cannot be "
+     "restored. Acquire a new one and read again what the work was based on.",
      no_retry},
     {errc::stale_fencing_token, "stale-fencing-token", 412, "A newer holder has written",
-     "The database has seen a higher fencing token for the resource, so a newer holder is at work. Nothing was "
-     "changed, and the refusal is in the "
-     "history. Stop working under this lease.",
+     "The database has seen a higher fencing token for the resource, so a newer holder is active. Nothing was "
+     "changed, and the history records the refusal. Stop working under this lease.",
      no_retry},
     {errc::fencing_required, "fencing-required", 428, "A lease is required",
-     "A write is only done under a lease. Send its lease_id in the body, or in the header Fencing-Lease.", no_retry},
+     "A write needs a lease. Send its lease_id in the body or in the header Fencing-Lease.", no_retry},
     {errc::unprocessable, "unprocessable", 422, "The database does not know this",
-     "An unknown table, column or function, or a value that does not fit its type. The whole call was undone.",
+     "The request names an unknown table, column or function, or a value does not fit its type. The whole call was "
+     "undone.",
      no_retry},
     {errc::idempotency_mismatch, "idempotency-mismatch", 422, "The idempotency key can't be used again",
-     "The header Idempotency-Key was sent before, with another request, whose outcome is still kept; or it took a hold "
-     "of a lease that was given back while other holds keep the lease; detail says which. Nothing was done; use a new "
-     "key for a new request.",
+     "The Idempotency-Key was sent before with another request, whose outcome is still kept; or it belongs to a hold "
+     "that was released while other holds keep the lease; detail says which. Nothing was done; use a new key for a new "
+     "request.",
      no_retry},
     {errc::resource_locked, "resource-locked", 423, "The resource is locked",
-     "Another lease holds the resource. remaining_ms says for how long at most; a new try may wait in the queue by "
-     "wait_ms. Where nodes is given, no lease but another value is under the resource's key there, and an operator "
-     "has to look at it.",
+     "Another lease holds the resource. remaining_ms says for how long at most; a retry with wait_ms waits in the "
+     "queue. If nodes is given, the resource's key on these nodes has a value that is no lease, and an operator has to "
+     "examine it.",
      no_retry},
     {errc::too_many_requests, "too-many-requests", 429, "Too many requests",
-     "Slow down; Retry-After says for how long. Nothing was done.", soon},
+     "Wait as long as Retry-After says, then repeat the call. Nothing was done.", soon},
     {errc::too_many_waiters, "too-many-waiters", 429, "Too many callers wait",
-     "As many callers wait for a lease as the configuration allows. Nothing was done.", soon},
+     "As many callers wait for a lease as lease.waiters_max allows. Nothing was done.", soon},
     {errc::no_quorum, "no-quorum", 503, "Too few lock nodes answered",
-     "No majority of the Redis nodes answered; nodes says what each of them did. No lease was given. A lease that was "
-     "to be renewed may have "
-     "been extended on some nodes.",
+     "No majority of the Redis nodes answered; nodes says what each of them did. No lease was granted. A lease that "
+     "was "
+     "to be renewed may have been extended on some nodes.",
      soon},
     {errc::storage_unavailable, "storage-unavailable", 503, "The database is unavailable",
      "PostgreSQL could not be reached or did not answer in time. Nothing was changed, unless outcome_unknown is true.",
@@ -115,7 +111,7 @@ constexpr std::array<problem_kind, 30> kinds{{
     {errc::shutting_down, "shutting-down", 503, "Shutting down",
      "This gateway is stopping. Nothing was done; another gateway can serve the call.", soon},
     {errc::internal_error, "internal-error", 500, "Internal error",
-     "The gateway has a fault. The log has the details under the request_id. Whether anything was done is not known.",
+     "The gateway failed. The log has the details under the request_id. Whether anything was done is not known.",
      no_retry},
 }};
 
@@ -125,7 +121,7 @@ constexpr bool in_order() {
     }
     return true;
 }
-static_assert(in_order(), "one row a value of errc, in its order");
+static_assert(in_order(), "one row for each value of errc, in its order");
 
 void append_errors(std::string& out, const std::vector<field_error>& errors) {
     out += '[';
@@ -136,7 +132,7 @@ void append_errors(std::string& out, const std::vector<field_error>& errors) {
     out += ']';
 }
 
-/// The detail with the first of the faulty fields and what is wrong with it; `errors` has all of them.
+/// Returns the detail, extended by the first faulty field and its fault; `errors` has all of them.
 std::string detail_of(const failure& f) {
     if (f.errors.empty()) return f.detail;
     const field_error& first = f.errors.front();
@@ -201,7 +197,7 @@ result<response> explain_problem(std::string_view slug, std::string_view accept)
         if (kind.slug != slug) continue;
         const std::string heading = std::to_string(kind.status) + " " + std::string(kind.slug);
         response out;
-        // Plain text first: what a terminal asks for by */*. A browser names text/html and gets it.
+        // Plain text comes first because terminals send */*. A browser names text/html.
         if (preferred_type(accept, {"text/plain", "text/html"}) == std::size_t{1}) {
             out.content_type = "text/html; charset=utf-8";
             out.body = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + heading +

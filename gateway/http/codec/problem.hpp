@@ -11,23 +11,23 @@
 
 namespace fencegate::http {
 
-/// How a code appears to callers: one row a value of `errc`, in its order.
+/// How callers see an error code. One row for each value of `errc`, in its order.
 struct problem_kind {
     errc code{};
     std::string_view slug;
     unsigned status = 500;
     std::string_view title;
-    std::string_view explanation;  ///< What it means and what to do about it, for the page `/problems/{slug}`.
-    std::optional<std::chrono::milliseconds> retry_after;  ///< Retry-After where the failure itself names none.
+    std::string_view explanation;  ///< What it means and what to do, for the page `/problems/{slug}`.
+    std::optional<std::chrono::milliseconds> retry_after;  ///< Retry-After if the failure itself has none.
 };
 
 const problem_kind& kind_of(errc code);
 std::span<const problem_kind> problem_kinds();
 
-/// The problem document (RFC 9457) of a failure, with Retry-After where it has one.
+/// Returns the problem document (RFC 9457) of a failure, with Retry-After if it has one.
 response problem_response(const failure& f, std::string_view request_id);
 
-/// The page `/problems/{slug}`: HTML if `accept` prefers it to plain text. Errors: errc::not_found.
+/// Returns the page `/problems/{slug}`: HTML if `accept` prefers it to plain text. Errors: errc::not_found.
 result<response> explain_problem(std::string_view slug, std::string_view accept);
 
 }  // namespace fencegate::http

@@ -14,7 +14,7 @@ namespace fencegate::http {
 namespace {
 
 std::string decode(boost::urls::pct_string_view text) {
-    // As HTML forms and most clients write a blank.
+    // HTML forms and most clients write a space as +.
     boost::urls::encoding_opts options;
     options.space_as_plus = true;
     return text.decode(options);
@@ -28,7 +28,8 @@ bool is_utf8(std::string_view text) {
     return true;
 }
 
-/// Clients send quotation marks, braces and letters beyond ASCII as they are; what is encoded stays as it is.
+/// Returns the query with every character percent-encoded that has to be: clients send quotation marks, braces and
+/// non-ASCII letters unencoded. What is encoded already does not change.
 std::string strictly_encoded(std::string_view query) {
     constexpr auto allowed = boost::urls::pchars + "/?%";
     std::string out;
@@ -54,7 +55,7 @@ std::vector<std::pair<std::string, std::string>> query_parameters(std::string_vi
         return out;
     }
     for (const auto& parameter : *parsed) {
-        if (parameter.key.empty() && !parameter.has_value) continue;  // an & too many
+        if (parameter.key.empty() && !parameter.has_value) continue;  // from a doubled &
         if (out.size() == parameters_max) {
             faults.add("query", "has more than 64 parameters");
             return out;

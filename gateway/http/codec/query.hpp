@@ -14,21 +14,20 @@ namespace fencegate::http {
 /// Most parameters of one query string.
 inline constexpr std::size_t parameters_max = 64;
 
-/// The parameters of a query string (without '?'), decoded, in order; a name may stand more than once. Faults: not well
-/// encoded, not UTF-8, more than parameters_max, U+0000.
+/// Returns the decoded parameters of a query string (without '?') in order; a name may occur more than once. Faults:
+/// malformed percent-encoding, not UTF-8, more than parameters_max, U+0000.
 std::vector<std::pair<std::string, std::string>> query_parameters(std::string_view query, fault_list& faults);
 
-/// Reads the parameters of a query string. Faults go by the parameter's name and are collected as in object_reader.
+/// Reads the parameters of a query string. A fault names its parameter and is collected as in object_reader.
 class query_reader {
   public:
-    /// `query` without '?'. Faults: a parameter that is not among `known`, one that stands twice, one that is not well
-    /// encoded.
+    /// `query` without '?'. Faults: a parameter that is not among `known`, a repeated one, malformed percent-encoding.
     query_reader(std::string_view query, std::initializer_list<std::string_view> known, fault_list& faults);
 
-    /// Decoded; empty if absent.
+    /// Returns the decoded value; empty if absent.
     std::optional<std::string> text(std::string_view name) const;
     std::optional<std::int64_t> integer(std::string_view name, integer_bounds bounds) const;
-    /// "true" or "false".
+    /// Reads "true" or "false".
     std::optional<bool> boolean(std::string_view name) const;
 
   private:

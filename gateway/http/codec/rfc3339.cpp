@@ -21,12 +21,12 @@ civil_time to_civil(system_clock::time_point at) {
             std::chrono::weekday(day).c_encoding()};
 }
 
-/// Reads fixed shapes from the front of a text.
+/// Reads fixed formats from the front of a text.
 class cursor {
   public:
     explicit cursor(std::string_view text) : rest_(text) {}
 
-    /// Exactly `count` digits; -1 if they are not there.
+    /// Reads exactly `count` digits; -1 if they are not there.
     int digits(std::size_t count) {
         if (rest_.size() < count) return -1;
         int value = 0;
@@ -42,7 +42,7 @@ class cursor {
         rest_.remove_prefix(1);
         return true;
     }
-    /// `.` and one to nine digits, as nanoseconds; 0 if there is no point, -1 if it is malformed.
+    /// Reads `.` and one to nine digits as nanoseconds; 0 if there is no point, -1 if it is malformed.
     int fraction() {
         if (!skip('.')) return 0;
         int value = 0;
@@ -63,13 +63,13 @@ class cursor {
     std::string_view rest_;
 };
 
-std::optional<std::chrono::minutes> parse_offset(cursor& in) {
-    if (in.skip('Z') || in.skip('z')) return std::chrono::minutes(0);
-    const bool east = in.skip('+');
-    if (!east && !in.skip('-')) return std::nullopt;
-    const int hours = in.digits(2);
-    if (hours < 0 || hours > 23 || !in.skip(':')) return std::nullopt;
-    const int minutes = in.digits(2);
+std::optional<std::chrono::minutes> parse_offset(cursor& input) {
+    if (input.skip('Z') || input.skip('z')) return std::chrono::minutes(0);
+    const bool east = input.skip('+');
+    if (!east && !input.skip('-')) return std::nullopt;
+    const int hours = input.digits(2);
+    if (hours < 0 || hours > 23 || !input.skip(':')) return std::nullopt;
+    const int minutes = input.digits(2);
     if (minutes < 0 || minutes > 59) return std::nullopt;
     const std::chrono::minutes offset(hours * 60 + minutes);
     return east ? offset : -offset;
@@ -89,27 +89,27 @@ std::string to_rfc3339(system_clock::time_point at) {
 }
 
 std::optional<system_clock::time_point> parse_rfc3339(std::string_view text) {
-    cursor in(text);
-    const int year = in.digits(4);
-    if (year < 0 || !in.skip('-')) return std::nullopt;
-    const int month = in.digits(2);
-    if (month < 0 || !in.skip('-')) return std::nullopt;
-    const int day = in.digits(2);
-    if (day < 0 || !(in.skip('T') || in.skip('t'))) return std::nullopt;
-    const int hour = in.digits(2);
-    if (hour < 0 || hour > 23 || !in.skip(':')) return std::nullopt;
-    const int minute = in.digits(2);
-    if (minute < 0 || minute > 59 || !in.skip(':')) return std::nullopt;
-    const int second = in.digits(2);
+    cursor input(text);
+    const int year = input.digits(4);
+    if (year < 0 || !input.skip('-')) return std::nullopt;
+    const int month = input.digits(2);
+    if (month < 0 || !input.skip('-')) return std::nullopt;
+    const int day = input.digits(2);
+    if (day < 0 || !(input.skip('T') || input.skip('t'))) return std::nullopt;
+    const int hour = input.digits(2);
+    if (hour < 0 || hour > 23 || !input.skip(':')) return std::nullopt;
+    const int minute = input.digits(2);
+    if (minute < 0 || minute > 59 || !input.skip(':')) return std::nullopt;
+    const int second = input.digits(2);
     if (second < 0 || second > 59) return std::nullopt;
-    const int nanoseconds = in.fraction();
+    const int nanoseconds = input.fraction();
     if (nanoseconds < 0) return std::nullopt;
-    const auto offset = parse_offset(in);
-    if (!offset || !in.at_end()) return std::nullopt;
+    const auto offset = parse_offset(input);
+    if (!offset || !input.at_end()) return std::nullopt;
 
     const std::chrono::year_month_day date(std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
                                            std::chrono::day(static_cast<unsigned>(day)));
-    // A 64-bit count of nanoseconds reaches from 1677 to 2262.
+    // A 64-bit count of nanoseconds covers the years 1677 to 2262.
     if (!date.ok() || year < 1678 || year > 2261) return std::nullopt;
     return system_clock::time_point(std::chrono::sys_days(date)) + std::chrono::hours(hour) +
            std::chrono::minutes(minute) + std::chrono::seconds(second) + std::chrono::nanoseconds(nanoseconds) -

@@ -27,7 +27,7 @@ std::array<unsigned char, 32> sha256(std::string_view text) {
     return out;
 }
 
-/// The key of `Bearer KEY`; empty if it is another scheme.
+/// Returns the key of `Bearer KEY`; empty for another scheme.
 std::string_view bearer_key(std::string_view authorization) {
     constexpr std::string_view scheme = "bearer ";
     if (authorization.size() < scheme.size()) return {};
@@ -43,28 +43,28 @@ std::string_view bearer_key(std::string_view authorization) {
 
 }  // namespace
 
-authenticator::authenticator(const std::vector<api_key>& keys) : everyone_{"dev", scope_set::all()} {
+authenticator::authenticator(const std::vector<api_key>& keys) : keyless_caller_{"dev", scope_set::all()} {
     for (const api_key& key : keys)
         entries_.push_back({decode_hash(key), {key.principal, scope_set(key.scopes)}});
 }
 
 result<const identity*> authenticator::identify(std::string_view authorization, std::string_view x_api_key) const {
-    if (entries_.empty()) return &everyone_;
+    if (entries_.empty()) return &keyless_caller_;
     const std::string_view key = authorization.empty() ? x_api_key : bearer_key(authorization);
     if (key.empty())
         return make_failure(errc::unauthenticated, "Send an API key as 'Authorization: Bearer KEY' or in X-Api-Key.");
     const digest presented = sha256(key);
     const entry* found = nullptr;
-    // Every entry is compared in full, so that the time taken tells nothing about the keys.
+    // Every entry is compared in full, so that the response time does not depend on the keys.
     for (const entry& e : entries_) {
         if (CRYPTO_memcmp(e.hash.data(), presented.data(), presented.size()) == 0) found = &e;
     }
     if (found == nullptr) return make_failure(errc::unauthenticated, "The API key is not known.");
-    return &found->who;
+    return &found->caller;
 }
 
-result<void> require_scope(scope_set has, scope needed) {
-    if (has.has(needed)) return {};
+result<void> require_scope(scope_set granted, scope needed) {
+    if (granted.has(needed)) return {};
     return make_failure(errc::forbidden, "This API key lacks the scope '" + std::string(to_string(needed)) + "'.");
 }
 

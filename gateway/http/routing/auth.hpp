@@ -12,24 +12,25 @@
 
 namespace fencegate::http {
 
-/// Who a caller is and what it may do.
+/// A caller's name and what it may do.
 struct identity {
     std::string principal;
     scope_set scopes;
 };
 
-/// Answers: whose API key is this.
+/// Finds the principal of an API key.
 ///
-/// Threads: not changed after construction, so safe from any thread.
+/// Threads: any; immutable after construction.
 class authenticator {
   public:
-    /// Without keys every caller is the principal `dev` with all scopes. A hash that is not 64 hexadecimal digits:
-    /// std::invalid_argument.
+    /// Without keys every caller is the principal `dev` with all scopes. Errors: std::invalid_argument if a hash is not
+    /// 64 hexadecimal digits.
     explicit authenticator(const std::vector<api_key>& keys);
 
-    /// `authorization` is the header's value, `Bearer KEY`; `x_api_key` counts where that is empty.
+    /// Returns the caller whose key a request carries.
     ///
-    /// Out:    valid as long as this is.
+    /// In:     `authorization` is the header's value, `Bearer KEY`; `x_api_key` is used if that is empty.
+    /// Out:    valid as long as the authenticator.
     /// Errors: errc::unauthenticated.
     result<const identity*> identify(std::string_view authorization, std::string_view x_api_key) const;
 
@@ -37,14 +38,14 @@ class authenticator {
     using digest = std::array<unsigned char, 32>;
     struct entry {
         digest hash{};
-        identity who;
+        identity caller;
     };
     std::vector<entry> entries_;
-    identity everyone_;
+    identity keyless_caller_;
 };
 
-/// Errors: errc::forbidden, naming the scope.
-result<void> require_scope(scope_set has, scope needed);
+/// Checks that `granted` has the scope `needed`. Errors: errc::forbidden, which names the scope.
+result<void> require_scope(scope_set granted, scope needed);
 
 std::string_view to_string(scope s);
 

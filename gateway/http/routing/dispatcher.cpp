@@ -24,19 +24,20 @@ dispatcher::dispatcher(std::vector<route> routes, const std::vector<api_key>& ke
       origin_rules_(cfg, keys.empty()),
       request_timeout_(cfg.request_timeout) {}
 
-dispatcher::plan dispatcher::prepare(request& r, const sender& from, std::chrono::steady_clock::time_point now) const {
+dispatcher::plan dispatcher::prepare(request& r, const sender& source,
+                                     std::chrono::steady_clock::time_point now) const {
     r.request_id = request_id_of(r);
     r.trace_id = trace_id_of(r.header("traceparent"));
     r.deadline = now + request_timeout_;
 
     plan out;
     const auto refuse = [&](const failure& f) { out.answer = problem_response(f, r.request_id); };
-    if (const auto served = origin_rules_.check(r, from.host, from.local_address); !served) {
-        refuse(served.error());
+    if (const auto origin_check = origin_rules_.check(r, source.host, source.local_address); !origin_check) {
+        refuse(origin_check.error());
         return out;
     }
     router::match found = router_.find(r.verb, r.path);
-    switch (found.what) {
+    switch (found.kind) {
         case router::outcome::found:
             break;
         case router::outcome::not_found:
@@ -57,17 +58,17 @@ dispatcher::plan dispatcher::prepare(request& r, const sender& from, std::chrono
     }
     out.route_path = found.target->path;
     r.path_parameters = std::move(found.parameters);
-    if (found.target->needs) {
-        const auto who = authenticator_.identify(from.authorization, from.x_api_key);
-        if (!who) {
-            refuse(who.error());
+    if (found.target->required_scope) {
+        const auto caller = authenticator_.identify(source.authorization, source.x_api_key);
+        if (!caller) {
+            refuse(caller.error());
             out.answer.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"fencegate\"");
             return out;
         }
-        out.principal = (*who)->principal;
-        r.principal = (*who)->principal;
-        r.scopes = (*who)->scopes;
-        const auto allowed = require_scope(r.scopes, *found.target->needs);
+        out.principal = (*caller)->principal;
+        r.principal = (*caller)->principal;
+        r.scopes = (*caller)->scopes;
+        const auto allowed = require_scope(r.scopes, *found.target->required_scope);
         if (!allowed) {
             refuse(allowed.error());
             return out;
@@ -79,13 +80,13 @@ dispatcher::plan dispatcher::prepare(request& r, const sender& from, std::chrono
 
 std::string request_id_of(const request& r) {
     const std::string_view sent = r.header("x-request-id");
-    const bool sane = !sent.empty() && sent.size() <= request_id_max &&
-                      std::ranges::all_of(sent, [](char c) { return c > ' ' && c <= '~'; });
-    return sane ? std::string(sent) : runtime::random_hex128();
+    const bool valid = !sent.empty() && sent.size() <= request_id_max &&
+                       std::ranges::all_of(sent, [](char c) { return c > ' ' && c <= '~'; });
+    return valid ? std::string(sent) : runtime::random_hex128();
 }
 
 std::string_view trace_id_of(std::string_view traceparent) {
-    // version "-" trace-id "-" parent-id "-" flags; a later version may add more behind another dash.
+    // version "-" trace-id "-" parent-id "-" flags; a later version may append more after another dash.
     constexpr std::size_t size_of_version_0 = 55;
     if (traceparent.size() < size_of_version_0) return {};
     const std::string_view version = traceparent.substr(0, 2);

@@ -9,7 +9,7 @@ bool is_safe(method verb) {
     return verb == method::get || verb == method::head || verb == method::options;
 }
 
-/// A link that somebody follows: its page is shown, and the site that had the link can't read it.
+/// Returns whether a user follows a link. The browser shows the answer, and the site with the link cannot read it.
 bool is_navigation(const request& r) {
     return is_safe(r.verb) && r.header("sec-fetch-mode") == "navigate" && r.header("sec-fetch-dest") == "document";
 }

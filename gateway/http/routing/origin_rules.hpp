@@ -11,21 +11,22 @@
 
 namespace fencegate::http {
 
-/// Refuses what a page of another site makes a browser send: requests for a host name that is not this gateway's (DNS
-/// rebinding), and requests that come from a foreign origin.
+/// Refuses requests that a page of another site makes a browser send: requests for a host name that is not this
+/// gateway's (DNS rebinding), and requests from a foreign origin.
 ///
-/// Without API keys the browser's place on this machine is all that a caller needs, so hosts and origins of every
-/// request are checked. With keys, which such a page does not have, hosts are checked where http.allowed_hosts is
-/// given, and origins of requests that change something.
+/// Without API keys any browser on this machine may call, so the host and origin of every request are checked. With
+/// keys, which such a page does not have, hosts are checked if http.allowed_hosts is set, and origins of requests that
+/// change something.
 ///
-/// Threads: not changed after construction, so safe from any thread.
+/// Threads: any; immutable after construction.
 class origin_rules {
   public:
     origin_rules(const http_config& cfg, bool keyless);
 
-    /// Whether `r` may be served. `host`: of the request target or the header Host; empty where HTTP/1.0 gives none,
-    /// which no browser does. `local_address`: where the connection arrived.
+    /// Checks whether `r` may be served.
     ///
+    /// In:     `host` is that of the request target or the header Host; empty if HTTP/1.0 gives none, which no browser
+    ///         does. `local_address` is the address at which the connection arrived.
     /// Errors: errc::invalid_request (not a host) · misdirected_request · forbidden.
     result<void> check(const request& r, std::string_view host, std::string_view local_address) const;
 

@@ -9,7 +9,7 @@
 namespace fencegate::http {
 namespace {
 
-/// More segments than any template has; a longer path is not found.
+/// Most segments of a path; no template has more, so a longer path is not found.
 constexpr std::size_t segments_max = 8;
 
 struct split_path {
@@ -59,7 +59,7 @@ void add_allowed(std::string& allow, method verb) {
 router::router(std::vector<route> routes) : routes_(std::move(routes)) {
     for (const route& r : routes_) {
         const split_path parts = split(r.path);
-        if (parts.too_long) throw std::logic_error("route with an unusable path: " + r.path);
+        if (parts.too_long) throw std::logic_error("route with an invalid path: " + r.path);
         auto& segments = templates_.emplace_back();
         for (const std::string_view part : std::span(parts.parts).first(parts.count)) {
             const bool placeholder = part.size() > 2 && part.front() == '{' && part.back() == '}';
@@ -69,7 +69,7 @@ router::router(std::vector<route> routes) : routes_(std::move(routes)) {
     for (std::size_t i = 0; i < routes_.size(); ++i) {
         for (std::size_t j = 0; j < i; ++j) {
             if (routes_[i].verb == routes_[j].verb && routes_[i].path == routes_[j].path) {
-                throw std::logic_error("route given twice: " + routes_[i].path);
+                throw std::logic_error("two routes with the same method and path: " + routes_[i].path);
             }
         }
     }
@@ -81,7 +81,7 @@ router::match router::find(method verb, std::string_view path) const {
     std::array<std::string, segments_max> parts;
     for (std::size_t i = 0; i < raw.count; ++i) {
         if (!decode(raw.parts[i], parts[i])) {
-            out.what = outcome::malformed;
+            out.kind = outcome::malformed;
             return out;
         }
     }
@@ -100,7 +100,7 @@ router::match router::find(method verb, std::string_view path) const {
             add_allowed(out.allow, routes_[r].verb);
             continue;
         }
-        out.what = outcome::found;
+        out.kind = outcome::found;
         out.target = &routes_[r];
         out.allow.clear();
         for (std::size_t i = 0; i < segments.size(); ++i) {
@@ -109,7 +109,7 @@ router::match router::find(method verb, std::string_view path) const {
         return out;
     }
     if (out.allow.empty()) return out;
-    out.what = verb == method::options ? outcome::options : outcome::method_not_allowed;
+    out.kind = verb == method::options ? outcome::options : outcome::method_not_allowed;
     out.allow += ", OPTIONS";
     return out;
 }

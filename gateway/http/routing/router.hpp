@@ -9,38 +9,39 @@
 
 namespace fencegate::http {
 
-/// One thing that can be called.
+/// One method and path with its handler.
 struct route {
     method verb = method::get;
-    std::string path;  ///< Template: `/v1/leases/{lease_id}/renew`. A placeholder takes one non-empty segment.
-    std::optional<scope> needs;  ///< Empty: open to everyone, without authentication.
+    std::string path;  ///< Template: `/v1/leases/{lease_id}/renew`. A placeholder matches one non-empty segment.
+    std::optional<scope> required_scope;  ///< Empty: open to everyone, without authentication.
     handler handle;
-    bool long_waiting = false;  ///< May take long by intent: its caller's hanging up cancels it.
+    bool long_waiting = false;  ///< May wait long; a caller that hangs up cancels it.
 };
 
-/// Answers: which route is meant by a method and a path.
+/// Finds the route of a method and a path.
 ///
-/// Threads: not changed after construction, so safe from any thread.
+/// Threads: any; immutable after construction.
 class router {
   public:
-    /// Two routes with the same method and path are a programming error: std::logic_error.
+    /// Errors: std::logic_error if two routes have the same method and path.
     explicit router(std::vector<route> routes);
 
     enum class outcome {
         found,
         not_found,           ///< No route has such a path.
-        method_not_allowed,  ///< Others have it; `allow` says which methods.
+        method_not_allowed,  ///< The path has other methods, named in `allow`.
         options,             ///< OPTIONS of a path that exists; `allow` is the answer.
         malformed,           ///< A percent sign without two hexadecimal digits.
     };
     struct match {
-        outcome what = outcome::not_found;
+        outcome kind = outcome::not_found;
         const route* target = nullptr;  ///< found
         std::vector<std::string> parameters;
         std::string allow;
     };
 
-    /// `path` as sent, still encoded. A `%2F` inside a segment stays part of it. HEAD finds what GET finds.
+    /// Finds the route of `path`, which is still percent-encoded. A `%2F` inside a segment stays part of it. HEAD finds
+    /// the route of GET.
     match find(method verb, std::string_view path) const;
 
     const std::vector<route>& routes() const { return routes_; }
@@ -51,7 +52,7 @@ class router {
         bool placeholder = false;
     };
     std::vector<route> routes_;
-    std::vector<std::vector<segment>> templates_;  ///< One a route, in the same order.
+    std::vector<std::vector<segment>> templates_;  ///< One for each route, in the same order.
 };
 
 }  // namespace fencegate::http

@@ -1,2 +1,2 @@
-// Beast's compiled part, once for the whole program (BOOST_BEAST_SEPARATE_COMPILATION). Asio's stands in lockcore.
+// Beast's compiled part, once for the whole program (BOOST_BEAST_SEPARATE_COMPILATION). lockcore compiles Asio's part.
 #include <boost/beast/src.hpp>

@@ -18,7 +18,7 @@ namespace {
 namespace asio = boost::asio;
 using reuse_port = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
 
-/// After an error such as "too many open files", which does not go away by trying at once.
+/// Pause after an error such as "too many open files", which an immediate retry would meet again.
 constexpr std::chrono::milliseconds pause_after_error{100};
 constexpr std::chrono::seconds pause_between_warnings{10};
 
@@ -59,7 +59,7 @@ asio::awaitable<void> listener::accept_all(std::shared_ptr<listener> self) {
         if (ec) {
             const auto now = std::chrono::steady_clock::now();
             if (now >= next_warning) {
-                spdlog::warn("http accept failed, and goes on failing or not: {}", ec.message());
+                spdlog::warn("http accept failed; it is tried again: {}", ec.message());
                 next_warning = now + pause_between_warnings;
             }
             pause.expires_after(pause_after_error);
@@ -67,7 +67,7 @@ asio::awaitable<void> listener::accept_all(std::shared_ptr<listener> self) {
             continue;
         }
         const asio::ip::address peer = socket.remote_endpoint(ec).address();
-        if (ec) continue;  // it has gone already
+        if (ec) continue;  // the connection is closed already
         const auto admitted = l.connections_->try_add(peer);
         if (admitted != connection_count::admission::admitted) {
             const bool of_address = admitted == connection_count::admission::address_full;

@@ -9,7 +9,7 @@
 
 namespace fencegate::http {
 
-/// One listening socket: accepts connections on one thread and hands them to its sessions.
+/// One listening socket. Accepts connections on one thread and starts a session for each.
 ///
 /// Threads: start and stop on the thread of its io_context; open before that thread runs it.
 class listener : public std::enable_shared_from_this<listener> {
@@ -17,8 +17,9 @@ class listener : public std::enable_shared_from_this<listener> {
     listener(boost::asio::io_context& io, std::shared_ptr<session_group> sessions,
              std::shared_ptr<connection_count> connections);
 
-    /// Binds and listens. `share_port`: other sockets of this process listen on the same port. Errors:
-    /// boost::system::system_error.
+    /// Binds and listens. `share_port`: other sockets of this process listen on the same port.
+    ///
+    /// Errors: boost::system::system_error.
     void open(const boost::asio::ip::tcp::endpoint& at, bool share_port);
     boost::asio::ip::tcp::endpoint endpoint() const { return acceptor_.local_endpoint(); }
     void start();

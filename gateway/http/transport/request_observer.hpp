@@ -7,25 +7,25 @@
 
 namespace fencegate::http {
 
-/// Stands for an answer that nobody was there to get (nginx's number; it is never sent).
-inline constexpr unsigned status_of_hung_up = 499;
+/// Status of a request whose caller hung up before the answer. nginx uses the same number; it is never sent.
+inline constexpr unsigned status_client_closed_request = 499;
 
-/// What became of a request. Never the path (it may hold a lease_id), the body or the key.
+/// The result of a request. Without the path, which may contain a lease_id, the body and the key.
 struct served_request {
     method verb = method::other;
-    std::string_view route_path;  ///< The route's template; "-" where there is none. Lives as long as the routes.
+    std::string_view route_path;  ///< The route's template; "-" if there is none. Valid as long as the routes.
     std::string_view principal;
     std::string_view request_id;
     std::string_view problem;  ///< The slug of the problem document that was the answer; empty for none.
-    unsigned status = 0;       ///< As sent, or status_of_hung_up.
-    std::chrono::steady_clock::duration time{};  ///< To the answer's first byte; of a stream too.
+    unsigned status = 0;       ///< The status sent, or status_client_closed_request.
+    std::chrono::steady_clock::duration time{};  ///< Up to the answer's first byte, also for a stream.
 };
 
-/// Told of each request that was answered, on the thread that did it.
+/// Observes each answered request, on the thread that answered it.
 class request_observer {
   public:
     virtual ~request_observer() = default;
-    virtual void on_served(const served_request& what) noexcept = 0;
+    virtual void on_served(const served_request& request) noexcept = 0;
 };
 
 }  // namespace fencegate::http

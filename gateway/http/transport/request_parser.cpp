@@ -8,13 +8,12 @@
 namespace fencegate::http {
 namespace {
 
-/// Fields that mean one thing; given twice, one reader could take the first and another the last.
+/// Fields that may be given only once: of two values one reader could use the first and another the last.
 constexpr std::array<std::string_view, 12> single_fields{
     "accept",          "content-type", "content-encoding", "fencing-lease", "fencing-resource",  "fencing-token",
     "idempotency-key", "origin",       "sec-fetch-site",   "traceparent",   "transfer-encoding", "x-request-id"};
 
-/// A body's memory is reserved in one piece up to here; a larger one grows as it really arrives, so that a claim alone
-/// costs nothing.
+/// Most bytes that a Content-Length alone makes the parser allocate. The memory of a larger body grows as it arrives.
 constexpr std::uint64_t reserved_max = 64 * 1024;
 
 std::string lower_case(boost::beast::string_view text) {
@@ -37,8 +36,8 @@ request_parser::request_parser(const http_config& cfg)
     body_limit(static_cast<std::uint64_t>(cfg.body_max_bytes));
 }
 
-void request_parser::refuse(std::string_view why, error_code& ec) {
-    fault_ = why;
+void request_parser::refuse(std::string_view detail, error_code& ec) {
+    fault_ = detail;
     ec = boost::beast::http::error::bad_field;
 }
 
@@ -49,8 +48,7 @@ void request_parser::on_request_impl(boost::beast::http::verb, string_view metho
     std::string_view rest = view(target);
     const std::string scheme = lower_case(target.substr(0, std::string_view("https://").size()));
     if (scheme.starts_with("http://") || scheme == "https://") {
-        // The absolute form, as sent to proxies, has to be taken too, and its host goes before the header's (RFC 9112,
-        // 3.2.2).
+        // A server has to accept the absolute form too, and its host overrides the header Host (RFC 9112, 3.2.2).
         rest.remove_prefix(rest.find("//") + 2);
         const std::size_t end_of_authority = std::min(rest.find_first_of("/?#"), rest.size());
         host = rest.substr(0, end_of_authority);
@@ -83,16 +81,16 @@ void request_parser::on_field_impl(boost::beast::http::field, string_view name_t
     }
     if (name == "authorization" || name == "x-api-key") {
         std::string& slot = name == "authorization" ? authorization : x_api_key;
-        if (!slot.empty()) return refuse("The API key is given twice.", ec);
+        if (!slot.empty()) return refuse("The API key is given more than once.", ec);
         slot = view(value);
         return;
     }
     if (name == "transfer-encoding" && lower_case(value) != "chunked") {
-        return refuse("Of transfer encodings only 'chunked' is taken.", ec);
+        return refuse("The Transfer-Encoding has to be 'chunked'; no other is supported.", ec);
     }
     if (name == "expect") expects_continue_ = lower_case(value) == "100-continue";
     if (std::ranges::find(single_fields, std::string_view(name)) != single_fields.end() && message.has_header(name)) {
-        return refuse("The header " + std::string(view(name_text)) + " is given twice; it has one meaning only.", ec);
+        return refuse("The header " + std::string(view(name_text)) + " is given more than once.", ec);
     }
     message.headers.emplace_back(std::move(name), std::string(view(value)));
 }

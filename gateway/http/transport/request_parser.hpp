@@ -10,24 +10,24 @@
 
 namespace fencegate::http {
 
-/// Fills a `request` from the bytes of a connection. Sits directly on Beast's parser, so that fields are copied once.
+/// Fills a `request` from the bytes of a connection. Derives from Beast's parser, so that fields are copied once.
 ///
-/// Beyond what Beast refuses, refuses what would leave doubt about where a message ends or whom it is for: a
-/// Transfer-Encoding other than chunked, no Host or two of them (HTTP/1.1), a field twice that can only be given once.
-/// Trailers are dropped: they come too late to be trusted.
+/// Beyond what Beast refuses, it refuses what makes the end or the target of a message ambiguous: a Transfer-Encoding
+/// other than chunked, no Host or two (HTTP/1.1), a repeated field that may be given only once. Trailers are dropped,
+/// because they arrive after the head was checked.
 ///
 /// Limits: http.header_max_bytes and http.header_fields_max, trailers included; the extensions of all chunks together
-/// may have header_max_bytes too. Who feeds it bounds what it has not consumed yet, which is a part of one of these.
+///         have at most header_max_bytes too. The session limits the bytes that the parser has not consumed yet.
 class request_parser : public boost::beast::http::basic_parser<true> {
   public:
     explicit request_parser(const http_config& cfg);
 
-    request message;            ///< Valid once is_done(); without what the dispatcher adds.
-    std::string authorization;  ///< Kept apart from the message's headers.
+    request message;            ///< Valid once is_done(); the dispatcher sets further members.
+    std::string authorization;  ///< Not among the message's headers.
     std::string x_api_key;
-    std::string host;  ///< Of an absolute request target, else of the header Host; empty where HTTP/1.0 has neither.
+    std::string host;  ///< From an absolute request target, else from Host; empty if HTTP/1.0 has neither.
 
-    /// Why the parser stopped with an error of its own; empty if the error was Beast's.
+    /// Returns why the parser refused the request; empty if the error is Beast's.
     std::string_view fault() const { return fault_; }
     bool exceeded_header_limit() const { return exceeded_header_limit_; }
     bool expects_continue() const { return expects_continue_; }
@@ -48,7 +48,7 @@ class request_parser : public boost::beast::http::basic_parser<true> {
     std::size_t on_chunk_body_impl(std::uint64_t remain, string_view body, error_code& ec) override;
     void on_finish_impl(error_code&) override {}
 
-    void refuse(std::string_view why, error_code& ec);
+    void refuse(std::string_view detail, error_code& ec);
 
     const std::size_t header_max_bytes_, header_fields_max_;
     std::string fault_;

@@ -16,7 +16,7 @@ void append_number(std::string& out, std::size_t value) {
 void append_field(std::string& out, std::string_view name, std::string_view value) {
     out += name;
     out += ": ";
-    // No value of ours has a line break; one that came in by mistake must not become a header of its own.
+    // No value should contain a line break. If one does, it must not begin another header.
     for (const char c : value)
         out += c == '\r' || c == '\n' ? ' ' : c;
     out += "\r\n";

@@ -13,7 +13,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-/// After the requests were cancelled: time for their handlers to end.
+/// How long handlers may take to end after their requests were cancelled.
 constexpr std::chrono::seconds time_to_cancel{1};
 
 }  // namespace
@@ -54,8 +54,8 @@ void server::impl::open_all() {
     asio::ip::tcp::endpoint at(asio::ip::make_address(cfg.address), cfg.port);
     const bool share_port = loops.size() > 1;
     if (share_port && at.port() != 0) {
-        // SO_REUSEPORT would let a second gateway on the same port take half of the connections unnoticed: ask for the
-        // port alone first.
+        // With SO_REUSEPORT a second gateway could bind the same port and receive half of the connections unnoticed.
+        // So first bind the port without it.
         asio::io_context unused;
         const auto probe = std::make_shared<listener>(unused, nullptr, nullptr);
         probe->open(at, false);

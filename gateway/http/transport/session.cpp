@@ -22,21 +22,22 @@ namespace {
 namespace asio = boost::asio;
 using std::chrono::steady_clock;
 
-/// A first read; a body that is known to be longer is read in larger pieces.
+/// Sizes of one read: of a head, and of a body.
 constexpr std::size_t read_size = 8 * 1024;
 constexpr std::size_t read_size_in_body = 64 * 1024;
-/// How long what a refused caller still sends is read and dropped, so that the answer is not lost to a reset: in all,
-/// from one piece to the next, and while the server stops. The times are those of nginx's lingering_close.
+/// How long the rest of a refused request is read and dropped, because closing with unread bytes would reset the
+/// connection and lose the answer: in all, between two pieces, and while the server stops. The values are those of
+/// nginx's lingering_close.
 constexpr std::chrono::seconds linger_time{30};
 constexpr std::chrono::seconds linger_pause{5};
 constexpr std::chrono::seconds linger_time_at_stop{2};
 constexpr std::size_t linger_bytes_max = std::size_t{4} << 30U;
-/// A caller that has taken nothing for so long may be cut off where its answer's memory is needed.
+/// A connection whose caller has read nothing for this long may be closed to free the memory of its answer.
 constexpr std::chrono::seconds stalled_after{1};
-/// A request that has been on its way for so long may be given up for a new connection where all are taken.
+/// A connection whose request has been arriving for this long may be closed for a new one when all are in use.
 constexpr std::chrono::seconds replaceable_after{1};
 
-/// One line a request.
+/// Logs one line for a request.
 void log_access(const served_request& s) {
     const auto level = s.status >= 500 ? spdlog::level::info : spdlog::level::debug;
     spdlog::logger& log = *spdlog::default_logger_raw();
@@ -46,7 +47,7 @@ void log_access(const served_request& s) {
             s.route_path, s.status, microseconds, s.request_id, s.principal);
 }
 
-asio::awaitable<response> ready(response answer) {
+asio::awaitable<response> return_response(response answer) {
     co_return answer;
 }
 
@@ -71,7 +72,7 @@ void session::start(const std::shared_ptr<session>& self) {
         try {
             std::rethrow_exception(error);
         } catch (const std::exception& e) {
-            spdlog::error("http connection ended by a fault: {}", e.what());
+            spdlog::error("http connection ended by an exception: {}", e.what());
         }
     };
     const auto executor = self->socket_.get_executor();
@@ -79,20 +80,19 @@ void session::start(const std::shared_ptr<session>& self) {
 }
 
 asio::awaitable<void> session::run(std::shared_ptr<session> self) {
-    // Cancellation is for the handler, which ends in its own way; here its effect is read from peer_gone_ and from the
-    // socket.
+    // Cancellation concerns the handler only, so it must not throw here. This loop reads peer_gone_ and the socket.
     co_await asio::this_coro::throw_if_cancelled(false);
     session& s = *self;
     bool keep_alive = true;
     while (keep_alive) {
         s.parser_ = std::make_unique<request_parser>(s.group_->config());
         s.continue_sent_ = false;
-        progress have = s.parse_buffered();
+        progress parsed = s.parse_buffered();
         bool head_admitted = false;
-        while (have == progress::need_more) {
+        while (parsed == progress::need_more) {
             boost::system::error_code ec;
             if (s.parser_->is_header_done() && !head_admitted) {
-                // Who may not call here, or calls what is not here, is told before any of the body is kept.
+                // A request that is not allowed or has no route is answered before its body is read.
                 dispatcher::plan early = s.plan_answer(steady_clock::now());
                 if (early.target == nullptr) {
                     s.head_only_ = s.parser_->message.verb == method::head;
@@ -104,8 +104,8 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
             }
             if (s.parser_->is_header_done() && s.parser_->expects_continue() && !s.continue_sent_) {
                 s.continue_sent_ = true;
-                constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
-                co_await asio::async_write(s.socket_, asio::buffer(go_on),
+                constexpr std::string_view continue_line = "HTTP/1.1 100 Continue\r\n\r\n";
+                co_await asio::async_write(s.socket_, asio::buffer(continue_line),
                                            asio::redirect_error(asio::use_awaitable, ec));
                 if (ec) co_return;
             }
@@ -114,16 +114,16 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
                 co_await s.socket_.async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
                 if (ec) co_return;
             }
-            const std::size_t room = s.parser_->is_header_done() ? read_size_in_body : read_size;
-            const auto space = s.buffer_.prepare(room);
+            const std::size_t size_max = s.parser_->is_header_done() ? read_size_in_body : read_size;
+            const auto space = s.buffer_.prepare(size_max);
             const std::size_t count =
                 co_await s.socket_.async_read_some(space, asio::redirect_error(asio::use_awaitable, ec));
             if (ec) co_return;
             s.buffer_.commit(count);
-            have = s.parse_buffered();
-            if (head_admitted && have != progress::refused && !s.reserve_body()) have = progress::refused;
+            parsed = s.parse_buffered();
+            if (head_admitted && parsed != progress::refused && !s.reserve_body()) parsed = progress::refused;
         }
-        if (have == progress::refused) {
+        if (parsed == progress::refused) {
             co_await s.answer_refused_input();
             co_return;
         }
@@ -131,7 +131,7 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         if (s.buffer_.size() == 0) s.buffer_.shrink_to_fit();
         const auto begun = steady_clock::now();
         s.received_ = lockcore::boot_clock::now();
-        s.enter(phase::handling, begun);
+        s.enter_phase(phase::handling, begun);
         keep_alive = s.parser_->keep_alive() && !s.group_->closing();
         s.http_1_0_ = s.parser_->http_1_0();
         request& message = s.parser_->message;
@@ -144,28 +144,29 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         if (plan.target != nullptr) {
             if (!s.body_memory_) s.body_memory_.emplace(s.group_->memory().bodies, s.principal_);
             message.memory = &*s.body_memory_;
-            // Many may wait, and for long: the request goes, and this frame and the next share one answer.
-            auto handled = s.begin(*plan.target, std::move(message));
+            // Many requests may wait for long. To save memory the parser is released, and this coroutine and the next
+            // share one answer.
+            auto handled = s.start_handler(*plan.target, std::move(message));
             s.parser_.reset();
             co_await s.call_handler(*plan.target, std::move(handled), answer);
         }
         s.body_memory_.reset();
 
         const auto ended = steady_clock::now();
-        // However soon the answer came: what ended the wait may have happened after the caller had hung up.
+        // The caller may have hung up before the event that ended the wait, even if the answer came quickly.
         if (answer.undo_undelivered) s.peer_gone_ = s.peer_gone_ || s.peer_has_hung_up();
         keep_alive = keep_alive && !s.group_->closing();
-        s.enter(phase::writing, ended);
+        s.enter_phase(phase::writing, ended);
         s.admit_answer(answer);
-        // Whether an answer has expired is known only when it is sent.
+        // Whether an answer has expired is known only after it was sent.
         const bool expires = answer.expiring_body.has_value();
-        if (!expires) s.tell(verb, plan, ended - begun);
-        // Without chunks the end of the connection is the end of the answer.
+        if (!expires) s.report_answer(verb, plan, ended - begun);
+        // HTTP/1.0 has no chunks: closing the connection ends the answer.
         if (answer.stream && s.http_1_0_) keep_alive = false;
         bool delivered = !s.peer_gone_;
         if (delivered) delivered = co_await s.respond(answer, keep_alive);
         s.answer_memory_.reset();
-        if (expires) s.tell(verb, plan, ended - begun);
+        if (expires) s.report_answer(verb, plan, ended - begun);
         if (delivered && answer.stream && !s.head_only_) {
             keep_alive = co_await s.stream(std::move(answer)) && keep_alive && !s.group_->closing();
             if (!keep_alive) break;
@@ -175,30 +176,30 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
             co_await s.undo(std::move(answer));
             co_return;
         }
-        s.enter(phase::reading, ended);
+        s.enter_phase(phase::reading, ended);
     }
     if (s.has_unread_input()) co_await s.linger();
     s.close();
 }
 
-void session::tell(method verb, const dispatcher::plan& answered, steady_clock::duration time) {
-    served_request what;
-    what.verb = verb;
-    what.route_path = answered.route_path;
-    what.principal = answered.principal;
-    what.request_id = request_id_;
-    what.status = peer_gone_ ? status_of_hung_up : answered.answer.status;
-    what.problem = answered.answer.problem;
-    what.time = time;
-    log_access(what);
-    group_->observer().on_served(what);
+void session::report_answer(method verb, const dispatcher::plan& answered, steady_clock::duration time) {
+    served_request report;
+    report.verb = verb;
+    report.route_path = answered.route_path;
+    report.principal = answered.principal;
+    report.request_id = request_id_;
+    report.status = peer_gone_ ? status_client_closed_request : answered.answer.status;
+    report.problem = answered.answer.problem;
+    report.time = time;
+    log_access(report);
+    group_->observer().on_served(report);
 }
 
 bool session::reserve_body() {
     if (!body_memory_) body_memory_.emplace(group_->memory().bodies, principal_);
     const std::size_t held = buffer_.capacity() + parser_->message.body.size();
     if (held <= body_memory_->bytes() || body_memory_->try_grow(held - body_memory_->bytes())) return true;
-    refusal_ = body_does_not_fit();
+    refusal_ = bodies_budget_failure();
     return false;
 }
 
@@ -217,7 +218,7 @@ session::progress session::parse_buffered() {
         if (ec || used == 0) break;
     }
     if (ec == error::error::need_more) ec = {};
-    // What the parser leaves behind is a line or a head that has not ended: of the request, of a chunk, or the trailer.
+    // The parser leaves only an incomplete line or head in the buffer: of the request, of a chunk, or of the trailer.
     if (!ec && !parser_->is_done() && buffer_.size() > group_->config().header_max_bytes)
         ec = error::error::header_limit;
     if (!ec) return parser_->is_done() ? progress::complete : progress::need_more;
@@ -227,13 +228,12 @@ session::progress session::parse_buffered() {
                                               " bytes (http.body_max_bytes).");
     } else if (ec == boost::beast::http::error::header_limit) {
         refusal_ =
-            make_failure(errc::header_too_large,
-                         "The request's head, or what its chunks carry beside the body, is "
-                         "larger than " +
-                             std::to_string(group_->config().header_max_bytes) + " bytes (http.header_max_bytes).");
+            make_failure(errc::header_too_large, "The request's head, its trailer or a chunk's header is larger than " +
+                                                     std::to_string(group_->config().header_max_bytes) +
+                                                     " bytes (http.header_max_bytes).");
     } else if (!parser_->fault().empty()) {
-        const errc why = parser_->exceeded_header_limit() ? errc::header_too_large : errc::invalid_request;
-        refusal_ = make_failure(why, std::string(parser_->fault()));
+        const errc code = parser_->exceeded_header_limit() ? errc::header_too_large : errc::invalid_request;
+        refusal_ = make_failure(code, std::string(parser_->fault()));
     } else {
         refusal_ = make_failure(errc::invalid_request, "This is not a valid HTTP/1.1 request: " + ec.message() + ".");
     }
@@ -256,51 +256,50 @@ asio::awaitable<void> session::answer_refused_input() {
 }
 
 asio::awaitable<void> session::answer_refused_head(dispatcher::plan refused) {
-    enter(phase::writing, steady_clock::now());
-    tell(parser_->message.verb, refused, {});
+    enter_phase(phase::writing, steady_clock::now());
+    report_answer(parser_->message.verb, refused, {});
     drop_request();
     const bool delivered = co_await respond(refused.answer, false);
     if (delivered) co_await linger();
     close();
 }
 
-response session::fault(const route& target, const std::exception& e) {
+response session::answer_handler_failure(const route& target, const std::exception& e) {
     spdlog::error("http handler of {} failed: {} request_id={}", target.path, e.what(), request_id_);
     return problem_response(
-        make_failure(errc::internal_error, "The gateway has a fault; the log has the details under this request_id."),
+        make_failure(errc::internal_error, "The gateway failed; the log has the details under this request_id."),
         request_id_);
 }
 
-asio::awaitable<response> session::begin(const route& target, request message) {
+asio::awaitable<response> session::start_handler(const route& target, request message) {
     try {
         return target.handle(std::move(message));
     } catch (const std::exception& e) {
-        return ready(fault(target, e));
+        return return_response(answer_handler_failure(target, e));
     }
 }
 
 asio::awaitable<void> session::call_handler(const route& target, asio::awaitable<response> handled, response& answer) {
-    // The handler of an earlier request may have changed how this coroutine meets cancellation: each begins anew.
+    // An earlier handler may have changed this coroutine's cancellation state.
     co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
     co_await asio::this_coro::throw_if_cancelled(false);
     if (target.long_waiting) group_->begin_waiting(*this);
     try {
         answer = co_await std::move(handled);
     } catch (const std::exception& e) {
-        answer = fault(target, e);
+        answer = answer_handler_failure(target, e);
     }
     group_->end_waiting(*this);
 }
 
 asio::awaitable<void> session::undo(response answer) {
     if (!answer.undo_undelivered) co_return;
-    // What hung up must not cut short what is done because of it.
+    // The hang-up that led here must not cancel the undoing.
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     try {
         co_await answer.undo_undelivered();
     } catch (const std::exception& e) {
-        spdlog::error("http answer that its caller did not get could not be taken back: {} request_id={}", e.what(),
-                      request_id_);
+        spdlog::error("http answer was not delivered and could not be undone: {} request_id={}", e.what(), request_id_);
     }
 }
 
@@ -311,7 +310,7 @@ asio::awaitable<void> session::linger() {
     drop_request();
     std::size_t dropped = 0;
     while (!ec && dropped < linger_bytes_max) {
-        enter(phase::lingering, steady_clock::now());
+        enter_phase(phase::lingering, steady_clock::now());
         co_await socket_.async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
         if (!ec) dropped += socket_.read_some(group_->scratch(), ec);
         if (ec == asio::error::would_block) ec = {};
@@ -324,7 +323,7 @@ bool session::peer_has_hung_up() {
     return ::poll(&socket, 1, 0) > 0 && socket.revents != 0;
 }
 
-void session::enter(phase next, steady_clock::time_point now) {
+void session::enter_phase(phase next, steady_clock::time_point now) {
     phase_ = next;
     phase_since_ = now;
 }
@@ -365,7 +364,7 @@ bool session::is_stalled(steady_clock::time_point now) const {
     return phase_ == phase::writing && now - phase_since_ >= stalled_after;
 }
 
-void session::wind_up() {
+void session::begin_shutdown() {
     if (streaming_) return cancel_handler_.emit(asio::cancellation_type::terminal);
     if (is_idle()) close();
 }
@@ -378,7 +377,7 @@ void session::cancel() {
     }
 }
 
-void session::hang_up() {
+void session::on_hang_up() {
     peer_gone_ = true;
     group_->end_waiting(*this);
     cancel_handler_.emit(asio::cancellation_type::terminal);

@@ -22,11 +22,11 @@
 
 namespace fencegate::http {
 
-/// One connection: reads a request, has it handled, writes the answer, and again. Requests that were sent ahead
-/// (pipelining) wait in the buffer and are served in order.
+/// One connection. Reads a request, calls its handler, writes the answer, and repeats. Pipelined requests wait in the
+/// buffer and are served in order.
 ///
 /// Threads:  the thread of its group's io_context.
-/// Lifetime: its coroutine holds it.
+/// Lifetime: its coroutine owns it.
 class session final : public group_member {
   public:
     session(tcp_socket socket, const boost::asio::ip::address& peer, std::shared_ptr<session_group> group);
@@ -37,10 +37,10 @@ class session final : public group_member {
     bool is_replaceable(std::chrono::steady_clock::time_point now) const override;
     bool is_stalled(std::chrono::steady_clock::time_point now) const override;
     bool is_idle() const override;
-    void wind_up() override;
+    void begin_shutdown() override;
     void cancel() override;
     void close() override;
-    void hang_up() override;
+    void on_hang_up() override;
     int native_handle() override { return socket_.native_handle(); }
 
   private:
@@ -51,49 +51,49 @@ class session final : public group_member {
 
     static boost::asio::awaitable<void> run(std::shared_ptr<session> self);
     progress parse_buffered();
-    /// What is to be done with the request, as far as its head says.
+    /// Chooses the route or the final answer from the request's head.
     dispatcher::plan plan_answer(std::chrono::steady_clock::time_point now);
     boost::asio::awaitable<void> answer_refused_input();
     /// Answers without reading the rest of the request, and closes the connection.
     boost::asio::awaitable<void> answer_refused_head(dispatcher::plan refused);
-    /// False if the answer did not reach the kernel in full. An answer that has expired becomes 410 lease-lost.
+    /// Sends an answer. One that has expired becomes 410 lease-lost. Out: false if the kernel did not take all of it.
     boost::asio::awaitable<bool> respond(response& answer, bool keep_alive);
     void render_head_of(const response& answer, bool keep_alive);
-    /// Counts a large answer that was not counted while it was made. One that may be asked for again and does not fit
-    /// into http.answers_max_bytes becomes 503 overloaded.
+    /// Counts a large answer that was not counted while it was made. If it does not fit into http.answers_max_bytes and
+    /// the request can be repeated, it becomes 503 overloaded.
     void admit_answer(response& answer);
-    /// Renders head and text, and sends both before they are more than a moment old. `make_head` sets head_.
+    /// Renders head and text, and sends both within rendered_recently of rendering. `make_head` sets head_.
     boost::asio::awaitable<body_stream::outcome> send_expiring(const expiring_text& text,
                                                                std::function<void(const std::string&)> make_head,
                                                                std::string_view tail);
-    /// Sends what fits into the socket's buffer now. Out: the bytes sent; empty if the connection is lost.
+    /// Sends what fits into the socket's buffer. Out: the bytes sent; empty if the connection is lost.
     std::optional<std::size_t> try_write(const message_parts& parts);
-    /// Sends what is left behind the first `sent` bytes, and counts all of it meanwhile.
+    /// Sends what follows the first `sent` bytes, and counts the memory of all parts meanwhile.
     boost::asio::awaitable<bool> write_rest(message_parts parts, std::size_t sent);
     boost::asio::awaitable<bool> wait_until_writable();
-    /// Counts what has arrived of a body. False: it does not fit into http.bodies_max_bytes.
+    /// Counts what has arrived of a body. Out: false if it does not fit into http.bodies_max_bytes.
     bool reserve_body();
-    /// Forgets what was read of the request.
+    /// Discards what was read of the request.
     void drop_request();
     std::chrono::milliseconds served() const;
     bool has_unread_input();
     boost::asio::awaitable<void> call_handler(const route& target, boost::asio::awaitable<response> handled,
                                               response& answer);
-    boost::asio::awaitable<response> begin(const route& target, request message);
-    response fault(const route& target, const std::exception& e);
+    boost::asio::awaitable<response> start_handler(const route& target, request message);
+    response answer_handler_failure(const route& target, const std::exception& e);
     boost::asio::awaitable<bool> stream(response answer);
     boost::asio::awaitable<void> undo(response answer);
     boost::asio::awaitable<void> linger();
     bool peer_has_hung_up();
-    /// Of an answer about to be sent, to the log and the observer.
-    void tell(method verb, const dispatcher::plan& answered, std::chrono::steady_clock::duration time);
-    void enter(phase next, std::chrono::steady_clock::time_point now);
+    /// Reports an answer that is about to be sent to the log and the observer.
+    void report_answer(method verb, const dispatcher::plan& answered, std::chrono::steady_clock::duration time);
+    void enter_phase(phase next, std::chrono::steady_clock::time_point now);
 
     tcp_socket socket_;
     std::shared_ptr<session_group> group_;
     boost::asio::cancellation_signal cancel_handler_;
     boost::beast::flat_buffer buffer_;
-    std::unique_ptr<request_parser> parser_;  ///< Of the request that is being read.
+    std::unique_ptr<request_parser> parser_;  ///< For the request that is being read.
     failure refusal_;
 
     phase phase_ = phase::reading;
@@ -105,10 +105,10 @@ class session final : public group_member {
     std::string head_;
     std::string request_id_;
     std::string local_address_;
-    lockcore::boot_clock::time_point received_;  ///< When the request that is being served had been read.
+    lockcore::boot_clock::time_point received_;  ///< When the current request was read completely.
     std::chrono::steady_clock::time_point linger_since_;
-    std::optional<reserved_memory> body_memory_;  ///< Of http.bodies_max_bytes, until the request was handled.
-    bool repeatable_ = false;  ///< The request that is being served changes nothing: it may be asked for again.
+    std::optional<reserved_memory> body_memory_;  ///< Part of http.bodies_max_bytes, until the request was handled.
+    bool repeatable_ = false;  ///< The current request changes nothing, so that the caller can repeat it.
 };
 
 }  // namespace fencegate::http

@@ -75,11 +75,11 @@ void session_group::start() {
     schedule_sweep();
 }
 
-bool session_group::close_oldest_idle(const boost::asio::ip::address* of) {
+bool session_group::close_oldest_idle(const boost::asio::ip::address* same_address_as) {
     const auto now = std::chrono::steady_clock::now();
     group_member* oldest = nullptr;
     for (group_member* s : sessions_) {
-        if (of != nullptr && !connection_count::counts_as_same(*of, s->peer())) continue;
+        if (same_address_as != nullptr && !connection_count::counts_as_same(*same_address_as, s->peer())) continue;
         if (!s->is_replaceable(now)) continue;
         const auto order = [](const group_member& m) { return std::pair(!m.is_idle(), m.phase_since_); };
         if (oldest == nullptr || order(*s) < order(*oldest)) oldest = s;
@@ -88,8 +88,8 @@ bool session_group::close_oldest_idle(const boost::asio::ip::address* of) {
     return oldest != nullptr;
 }
 
-void session_group::refuse(tcp_socket socket, connection_count::admission why) {
-    const bool of_address = why == connection_count::admission::address_full;
+void session_group::refuse(tcp_socket socket, connection_count::admission reason) {
+    const bool of_address = reason == connection_count::admission::address_full;
     const auto f = of_address
                        ? make_failure(errc::too_many_requests,
                                       "As many connections of this address are open as "
@@ -99,12 +99,12 @@ void session_group::refuse(tcp_socket socket, connection_count::admission why) {
                                       "files allow, and none of them is idle.");
     const std::string request_id = runtime::random_hex128();
     const response answer = problem_response(f, request_id);
-    served_request what;
-    what.route_path = what.principal = "-";
-    what.request_id = request_id;
-    what.status = answer.status;
-    what.problem = answer.problem;
-    observer_.on_served(what);
+    served_request report;
+    report.route_path = report.principal = "-";
+    report.request_id = request_id;
+    report.status = answer.status;
+    report.problem = answer.problem;
+    observer_.on_served(report);
 
     head_additions add;
     add.request_id = request_id;
@@ -117,7 +117,7 @@ void session_group::refuse(tcp_socket socket, connection_count::admission why) {
     socket.non_blocking(true, ignored);
     socket.write_some(boost::asio::buffer(text), ignored);
     socket.shutdown(tcp_socket::shutdown_send, ignored);
-    // What has come already would turn the closing into a reset, which can overtake the answer.
+    // Closing with unread bytes would send a reset, which can overtake the answer.
     std::array<char, 4096> dropped;
     socket.read_some(boost::asio::buffer(dropped), ignored);
 }
@@ -125,7 +125,7 @@ void session_group::refuse(tcp_socket socket, connection_count::admission why) {
 bool session_group::reserve_answer(group_member& s, std::size_t bytes, bool required) {
     auto held = std::make_shared<reserved_memory>(memory_.answers, s.principal_);
     if (!held->try_grow(bytes)) {
-        cut_off_slow_callers(s.principal_, bytes, required, &s);
+        close_stalled_members(s.principal_, bytes, required, &s);
         if (!held->try_grow(bytes)) {
             if (!required) return false;
             held->grow(bytes);
@@ -135,36 +135,38 @@ bool session_group::reserve_answer(group_member& s, std::size_t bytes, bool requ
     return true;
 }
 
-void session_group::cut_off_slow_callers(const std::string& owner, std::size_t bytes, bool all,
-                                         const group_member* except) {
+void session_group::close_stalled_members(const std::string& owner, std::size_t bytes, bool include_fast,
+                                          const group_member* excluded) {
     const auto now = std::chrono::steady_clock::now();
     std::vector<group_member*> slow;
-    for (group_member* other : sessions_) {
-        if (other != except && other->answer_memory_ && (all || other->is_stalled(now))) slow.push_back(other);
+    for (group_member* member : sessions_) {
+        if (member != excluded && member->answer_memory_ && (include_fast || member->is_stalled(now)))
+            slow.push_back(member);
     }
-    std::ranges::sort(slow, {}, [](const group_member* other) { return other->phase_since_; });
-    for (group_member* other : slow) {
+    std::ranges::sort(slow, {}, [](const group_member* member) { return member->phase_since_; });
+    for (group_member* member : slow) {
         if (memory_.answers.fits(owner, bytes)) return;
-        if (other->principal_ != owner && memory_.answers.exceeds_share(owner, bytes)) continue;
-        spdlog::warn("http caller cut off: it did not take its answer, and http.answers_max_bytes is used up");
-        other->close();
+        if (member->principal_ != owner && memory_.answers.exceeds_share(owner, bytes)) continue;
+        spdlog::warn(
+            "http connection closed: its caller did not read its answer, and http.answers_max_bytes is used up");
+        member->close();
     }
 }
 
 void session_group::close_idle() {
     closing_ = true;
-    // Ending a stream may end its session and so change the list.
-    const std::vector<group_member*> all = sessions_;
-    for (group_member* s : all) {
-        if (std::ranges::find(sessions_, s) != sessions_.end()) s->wind_up();
+    // Ending a stream may destroy its session and change the list.
+    const std::vector<group_member*> snapshot = sessions_;
+    for (group_member* s : snapshot) {
+        if (std::ranges::find(sessions_, s) != sessions_.end()) s->begin_shutdown();
     }
 }
 
 void session_group::cancel_all() {
     closing_ = true;
-    // Cancelling may end a session at once and so change the list.
-    const std::vector<group_member*> all = sessions_;
-    for (group_member* s : all) {
+    // Cancelling may destroy a session at once and change the list.
+    const std::vector<group_member*> snapshot = sessions_;
+    for (group_member* s : snapshot) {
         if (std::ranges::find(sessions_, s) != sessions_.end()) s->cancel();
     }
 }
@@ -225,12 +227,12 @@ void session_group::schedule_sweep() {
 
 void session_group::sweep() {
     const auto now = std::chrono::steady_clock::now();
-    // Closing only posts: the list does not change under the loop.
+    // close() only posts completions, so the list does not change during the loop.
     for (group_member* s : sessions_)
         s->close_if_stale(now);
-    // Who was refused where no session is asked, which is while a read is made, asks again and finds room then.
+    // A read that was refused memory is made without a session. Its caller retries and finds free memory then.
     if (const auto refused = memory_.answers.latest_refusal(now))
-        cut_off_slow_callers(refused->owner, refused->bytes, false, nullptr);
+        close_stalled_members(refused->owner, refused->bytes, false, nullptr);
 }
 
 void session_group::schedule_hang_up_check() {
@@ -245,8 +247,8 @@ void session_group::schedule_hang_up_check() {
     });
 }
 
-/// One poll() over all waiting connections: a request that is answered within the interval costs no system call, and
-/// bytes of a pipelined request do not hide the end of the stream, as they would from a read.
+/// Calls poll() once for all waiting connections. So a request that is answered within the interval costs no system
+/// call, and bytes of a pipelined request do not hide the end of the stream, as they would from a read.
 void session_group::check_hang_ups() {
     std::vector<pollfd> sockets;
     sockets.reserve(waiting_.size());
@@ -258,8 +260,8 @@ void session_group::check_hang_ups() {
         if (sockets[i].revents != 0) gone.push_back(waiting_[i]);
     }
     for (group_member* s : gone) {
-        // Cancelling one may end another, where both wait for the same thing.
-        if (std::ranges::find(waiting_, s) != waiting_.end()) s->hang_up();
+        // Cancelling one request may end another that waits for the same resource.
+        if (std::ranges::find(waiting_, s) != waiting_.end()) s->on_hang_up();
     }
 }
 

@@ -24,11 +24,11 @@
 
 namespace fencegate::http {
 
-/// A socket that names its executor: cheaper than one behind any_io_executor.
+/// A socket with a concrete executor type, which is cheaper than any_io_executor.
 using tcp_socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, boost::asio::io_context::executor_type>;
 
-/// How many connections are open, over all threads and from each address. An IPv4 address counts by itself, an IPv6
-/// address with its network of 64 bits, which is what one caller has.
+/// Counts open connections, over all threads and for each address. An IPv4 address counts on its own, an IPv6 address
+/// with its /64 network, which one caller usually has.
 ///
 /// Threads: any.
 class connection_count {
@@ -41,12 +41,12 @@ class connection_count {
         : highest_(highest), highest_per_address_(highest_per_address) {}
 
     admission try_add(const address& peer);
-    /// Counts one more in place of one that is being closed, and whose remove() is still to come.
+    /// Counts a connection that replaces one that is being closed, before remove() is called for that one.
     void add(const address& peer);
     void remove(const address& peer);
     static bool counts_as_same(const address& a, const address& b) { return key_of(a) == key_of(b); }
     std::size_t value() const;
-    /// Blocks until none is left; false if `until` came first.
+    /// Blocks until no connection is left. Out: false if `until` came first.
     bool wait_for_none(std::chrono::steady_clock::time_point until);
 
   private:
@@ -60,7 +60,7 @@ class connection_count {
     const std::size_t highest_, highest_per_address_;
 };
 
-/// A connection as its group knows it.
+/// The interface of a connection for its group.
 class group_member {
   public:
     explicit group_member(const boost::asio::ip::address& peer)
@@ -68,22 +68,22 @@ class group_member {
     group_member(const group_member&) = delete;
     group_member& operator=(const group_member&) = delete;
 
-    /// Closes if it has waited for a request, or for the peer to take any byte of an answer, for longer than
-    /// http.idle_timeout.
+    /// Closes the connection if it has waited longer than http.idle_timeout for a request, or for the peer to read any
+    /// byte of an answer.
     virtual void close_if_stale(std::chrono::steady_clock::time_point now) = 0;
-    /// Whether a new connection may take its place: nothing is under way that a caller waits for.
+    /// Returns whether it may be closed for a new connection, because no caller waits for an answer.
     virtual bool is_replaceable(std::chrono::steady_clock::time_point now) const = 0;
-    /// Whether its peer has taken nothing of an answer for a while.
+    /// Returns whether its peer has read nothing of an answer for stalled_after.
     virtual bool is_stalled(std::chrono::steady_clock::time_point now) const = 0;
-    /// Whether it waits for the first byte of a request.
+    /// Returns whether it waits for the first byte of a request.
     virtual bool is_idle() const = 0;
-    /// Closes if nothing of a request has arrived; ends a streamed answer.
-    virtual void wind_up() = 0;
-    /// Cancels the request under way, whose answer is still sent, or closes where there is none.
+    /// Closes the connection if it is idle; ends a streamed answer.
+    virtual void begin_shutdown() = 0;
+    /// Cancels the request under way, whose answer is still sent; closes the connection if there is none.
     virtual void cancel() = 0;
     virtual void close() = 0;
-    /// The caller is gone: cancels its request under way.
-    virtual void hang_up() = 0;
+    /// Cancels the request under way because the caller has hung up.
+    virtual void on_hang_up() = 0;
     virtual int native_handle() = 0;
     const boost::asio::ip::address& peer() const { return peer_; }
 
@@ -92,8 +92,8 @@ class group_member {
 
     const boost::asio::ip::address peer_;
     std::chrono::steady_clock::time_point phase_since_;
-    std::string principal_;                           ///< Of the request that is read or served.
-    std::shared_ptr<reserved_memory> answer_memory_;  ///< Of http.answers_max_bytes, until the answer was taken.
+    std::string principal_;                           ///< Of the current request.
+    std::shared_ptr<reserved_memory> answer_memory_;  ///< Part of http.answers_max_bytes, until the answer was sent.
 
   private:
     friend class session_group;
@@ -101,31 +101,31 @@ class group_member {
     std::optional<std::size_t> waiting_index_;
 };
 
-/// The connections of one thread, and what is done for all of them together instead of by a timer each: closing those
-/// that idle, and finding out whose caller has hung up while its request waits.
+/// The connections of one thread. One timer for all of them closes idle connections, another detects callers that hang
+/// up while their requests wait.
 ///
-/// Threads:  everything on the thread of its io_context.
-/// Lifetime: held by its server and by each of its sessions.
+/// Threads:  the thread of its io_context.
+/// Lifetime: shared by its server and each of its sessions.
 class session_group : public std::enable_shared_from_this<session_group> {
   public:
     session_group(boost::asio::io_context& io, http_config cfg, std::shared_ptr<const dispatcher> routes,
                   std::shared_ptr<connection_count> connections, memory_budgets& memory, request_observer& observer);
 
-    /// Begins the sweep of idle connections.
+    /// Starts closing idle connections periodically.
     void start();
-    /// Closes the connection that has idled longest, so that another may take its place: first one without any byte of
-    /// a request, else one whose request or goodbye has been on its way for a while. `of`: only connections of that
-    /// address.
+    /// Closes the connection that has been idle longest to make space for another: first one without any byte of a
+    /// request, else one whose request has been arriving for replaceable_after or which lingers.
     ///
+    /// In:  `same_address_as`: only connections from that address; null: from any.
     /// Out: false if there is none on this thread.
-    bool close_oldest_idle(const boost::asio::ip::address* of);
-    /// Answers a connection that is not served, as far as its socket takes that at once, and closes it.
-    void refuse(tcp_socket socket, connection_count::admission why);
+    bool close_oldest_idle(const boost::asio::ip::address* same_address_as);
+    /// Sends a problem document to a connection that is not served, without waiting, and closes it.
+    void refuse(tcp_socket socket, connection_count::admission reason);
     /// Closes connections that wait for a request; the others close after their answer.
     void close_idle();
     /// Cancels the requests under way; closes the connections without one.
     void cancel_all();
-    /// Closes every connection as it stands.
+    /// Closes every connection at once.
     void close_all();
 
     const http_config& config() const { return config_; }
@@ -133,29 +133,30 @@ class session_group : public std::enable_shared_from_this<session_group> {
     request_observer& observer() const { return observer_; }
     memory_budgets& memory() const { return memory_; }
     bool closing() const { return closing_; }
-    /// Counts an answer of `s` that its caller has not taken, for which callers that take nothing of theirs are cut off
-    /// where it does not fit. `required`: the others are cut off however fast they are, and it is counted in any case.
+    /// Counts an answer of `s` that its caller has not read yet. If it does not fit, closes connections whose callers
+    /// are stalled. `required`: also closes connections that are not stalled, and counts the answer in any case.
     ///
     /// Out: false if it does not fit.
     bool reserve_answer(group_member& s, std::size_t bytes, bool required);
-    /// Of a connection that was counted already.
+    /// Adds a connection that connection_count has counted already.
     void add(group_member& s);
     void remove(group_member& s);
-    /// From here until end_waiting() it is found out when its caller hangs up.
+    /// Starts checking whether the caller of `s` has hung up, until end_waiting().
     void begin_waiting(group_member& s);
     void end_waiting(group_member& s);
-    /// For bytes that are dropped as they are read.
+    /// Returns a buffer for bytes that are read only to be dropped.
     boost::asio::mutable_buffer scratch() { return boost::asio::buffer(scratch_); }
-    /// The header Date, made anew once a second.
+    /// Returns the header Date, rendered again once a second.
     std::string_view date(std::chrono::steady_clock::time_point now);
 
   private:
-    /// How often callers of waiting requests are looked at. It bounds how long a hang-up stays unnoticed.
+    /// How often waiting requests are checked, so how long a hang-up may stay unnoticed.
     static constexpr std::chrono::milliseconds hang_up_interval{50};
 
-    /// Cuts off callers that take nothing of their answers, with `all` also the others, until `bytes` more fit for
-    /// `owner`; who has taken nothing for longest goes first. Not `except`.
-    void cut_off_slow_callers(const std::string& owner, std::size_t bytes, bool all, const group_member* except);
+    /// Closes connections whose callers are stalled until `bytes` more fit for `owner`, the longest stalled first.
+    /// `include_fast`: also those that are not stalled. Does not close `excluded`.
+    void close_stalled_members(const std::string& owner, std::size_t bytes, bool include_fast,
+                               const group_member* excluded);
     void schedule_sweep();
     void sweep();
     void schedule_hang_up_check();
@@ -172,7 +173,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
                                       boost::asio::io_context::executor_type>
         sweep_timer_, hang_up_timer_;
     std::vector<group_member*> sessions_;
-    std::vector<group_member*> waiting_;  ///< Those whose handler waits by intent.
+    std::vector<group_member*> waiting_;  ///< Those whose route is marked long_waiting, or that stream.
     bool hang_up_check_scheduled_ = false;
     bool closing_ = false;
     std::string date_;

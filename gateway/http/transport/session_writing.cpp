@@ -1,4 +1,4 @@
-// How a session sends answers: in full, counted while they wait for their callers, and not after they have expired.
+// Sending of answers: completely, counted while callers have not read them, and not after they have expired.
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/http/transport/response_head.hpp>
 #include <gateway/http/transport/session.hpp>
@@ -17,12 +17,12 @@ namespace {
 namespace asio = boost::asio;
 using std::chrono::steady_clock;
 
-/// Text that was rendered longer ago is rendered anew before it is sent.
+/// A text that was rendered longer ago than this is rendered again before it is sent.
 constexpr std::chrono::milliseconds rendered_recently{1};
 
 }  // namespace
 
-/// One chunk a piece (RFC 9112, 7.1); with HTTP/1.0 the bare bytes.
+/// Writes each piece as one chunk (RFC 9112, 7.1); with HTTP/1.0 without chunk framing.
 class session::chunk_writer final : public body_stream {
   public:
     explicit chunk_writer(session& s) : session_(s) {}
@@ -34,7 +34,7 @@ class session::chunk_writer final : public body_stream {
     asio::awaitable<outcome> send_expiring(const expiring_text& piece) override {
         session& s = session_;
         if (s.peer_gone_) co_return outcome::caller_gone;
-        s.enter(phase::writing, steady_clock::now());
+        s.enter_phase(phase::writing, steady_clock::now());
         std::function<void(const std::string&)> make_head = [this](const std::string& body) {
             begin_chunk(body.size());
         };
@@ -53,13 +53,13 @@ class session::chunk_writer final : public body_stream {
     void finish_writing(bool delivered) {
         session_.answer_memory_.reset();
         session_.peer_gone_ = session_.peer_gone_ || !delivered;
-        session_.enter(phase::handling, steady_clock::now());
+        session_.enter_phase(phase::handling, steady_clock::now());
     }
 
     asio::awaitable<bool> write(std::string_view piece) {
         session& s = session_;
         if (s.peer_gone_) co_return false;
-        s.enter(phase::writing, steady_clock::now());
+        s.enter_phase(phase::writing, steady_clock::now());
         begin_chunk(piece.size());
         const message_parts parts{asio::buffer(s.head_), asio::buffer(piece), asio::buffer(end_of_chunk())};
         const auto sent = s.try_write(parts);
@@ -89,7 +89,7 @@ asio::awaitable<bool> session::respond(response& answer, bool keep_alive) {
         const std::string_view no_tail;
         const auto sent = co_await send_expiring(*answer.expiring_body, std::move(make_head), no_tail);
         if (sent != body_stream::outcome::expired) co_return sent == body_stream::outcome::sent;
-        // The caller is not told of the lease any more, so nobody but the gateway can release it.
+        // The caller does not receive the lease, so only the gateway can release it.
         co_await undo(std::move(answer));
         answer = problem_response(
             make_failure(errc::lease_lost, "The lease's validity was over before this answer could be sent."),
@@ -105,7 +105,7 @@ asio::awaitable<bool> session::respond(response& answer, bool keep_alive) {
 }
 
 asio::awaitable<bool> session::stream(response answer) {
-    enter(phase::handling, steady_clock::now());
+    enter_phase(phase::handling, steady_clock::now());
     streaming_ = true;
     co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
     co_await asio::this_coro::throw_if_cancelled(false);
@@ -117,12 +117,12 @@ asio::awaitable<bool> session::stream(response answer) {
         co_await answer.stream(out);
     } catch (const std::exception& e) {
         spdlog::error("http stream failed: {} request_id={}", e.what(), request_id_);
-        whole = false;  // the caller must see that the answer is cut short
+        whole = false;  // no last chunk, so that the caller sees that the answer is incomplete
     }
     group_->end_waiting(*this);
     streaming_ = false;
     whole = whole && !peer_gone_ && co_await out.finish();
-    enter(phase::reading, steady_clock::now());
+    enter_phase(phase::reading, steady_clock::now());
     co_return whole;
 }
 
@@ -130,7 +130,7 @@ void session::admit_answer(response& answer) {
     const std::size_t bytes = answer.body.size();
     answer_memory_ = std::move(answer.memory);
     if (answer_memory_ || bytes <= uncounted_bytes_max || group_->reserve_answer(*this, bytes, !repeatable_)) return;
-    answer = problem_response(answer_does_not_fit(bytes), request_id_);
+    answer = problem_response(answers_budget_failure(bytes), request_id_);
 }
 
 std::chrono::milliseconds session::served() const {
@@ -149,7 +149,7 @@ asio::awaitable<body_stream::outcome> session::send_expiring(const expiring_text
         make_head(body);
         const message_parts parts{asio::buffer(head_), head_only_ ? asio::const_buffer() : asio::buffer(body),
                                   asio::buffer(tail)};
-        // The process may have been stopped meanwhile. Nothing stands between this line and the bytes' leaving.
+        // The process may have been stopped since. After this check the bytes are sent without further work.
         if (lockcore::boot_clock::now() - rendered_at >= rendered_recently) continue;
         const auto sent = try_write(parts);
         if (!sent) co_return outcome::caller_gone;
@@ -173,9 +173,9 @@ std::optional<std::size_t> session::try_write(const message_parts& parts) {
 }
 
 asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t sent) {
-    const std::size_t held = asio::buffer_size(parts);  // as long as any of it is left
+    const std::size_t held = asio::buffer_size(parts);  // counted in full until all of it is sent
     for (;;) {
-        if (sent > 0) enter(phase::writing, steady_clock::now());
+        if (sent > 0) enter_phase(phase::writing, steady_clock::now());
         for (asio::const_buffer& part : parts) {
             const std::size_t taken = std::min(sent, part.size());
             part += taken;
@@ -183,7 +183,8 @@ asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t sent)
         }
         if (asio::buffer_size(parts) == 0) co_return true;
         if (!answer_memory_ && !group_->reserve_answer(*this, held, !repeatable_ && !streaming_)) {
-            spdlog::warn("http caller cut off: it did not take its answer, and http.answers_max_bytes is used up");
+            spdlog::warn(
+                "http connection closed: its caller did not read its answer, and http.answers_max_bytes is used up");
             close();
             co_return false;
         }
@@ -197,7 +198,7 @@ asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t sent)
 
 asio::awaitable<bool> session::wait_until_writable() {
     boost::system::error_code ec;
-    // What was cancelled may still say its last word.
+    // A cancelled stream may still send its last piece, so cancellation does not end this wait.
     co_await socket_.async_wait(
         tcp_socket::wait_write,
         asio::bind_cancellation_slot(asio::cancellation_slot(), asio::redirect_error(asio::use_awaitable, ec)));

@@ -63,8 +63,8 @@ std::shared_ptr<const catalog> catalog_store::current() const {
     return current_;
 }
 
-void catalog_store::load(session& via) {
-    auto fresh = parse(via.exec(read_catalog, {}));
+void catalog_store::load(session& session) {
+    auto fresh = parse(session.exec(read_catalog, {}));
     const std::lock_guard lock(mutex_);
     loaded_at_ = std::chrono::steady_clock::now();
     if (current_ && current_->source == fresh->source) return;
@@ -72,28 +72,28 @@ void catalog_store::load(session& via) {
     current_ = std::move(fresh);
 }
 
-void catalog_store::reload(session& via) {
+void catalog_store::reload(session& session) {
     const std::lock_guard lock(loading_);
-    load(via);
+    load(session);
 }
 
-std::shared_ptr<const catalog> catalog_store::get(session& via) {
+std::shared_ptr<const catalog> catalog_store::get(session& session) {
     auto known = current();
-    if (!known) known = refresh(via, nullptr);
-    via.statements_for(known->generation);
+    if (!known) known = refresh(session, nullptr);
+    session.use_catalog_generation(known->generation);
     return known;
 }
 
-std::shared_ptr<const catalog> catalog_store::refresh(session& via, const std::shared_ptr<const catalog>& seen) {
+std::shared_ptr<const catalog> catalog_store::refresh(session& session, const std::shared_ptr<const catalog>& seen) {
     const std::lock_guard lock(loading_);
     auto known = current();
     // loaded_at_ is written only under loading_.
     const bool due = !known || std::chrono::steady_clock::now() - loaded_at_ >= reload_interval;
     if (known == seen && due) {
-        load(via);
+        load(session);
         known = current();
     }
-    via.statements_for(known->generation);
+    session.use_catalog_generation(known->generation);
     return known;
 }
 

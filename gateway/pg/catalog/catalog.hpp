@@ -13,26 +13,26 @@ namespace fencegate::pg {
 
 class session;
 
-/// A column or an argument. `type` as PostgreSQL writes it in a cast, with its schema unless that is pg_catalog.
+/// A column or an argument. `type` is written as in a cast, with its schema unless that is pg_catalog.
 struct catalog_field {
     std::string name;
     std::string type;
     bool has_default = false;  ///< Arguments only.
-    std::string base{};        ///< Columns only: what the type is made of, where it is a domain.
-    std::string operators{};   ///< Columns only: the quoted schema of the type's own comparisons; empty: pg_catalog's.
+    std::string base{};        ///< Columns only: the base type, where the type is a domain.
+    std::string operators{};   ///< Columns only: the quoted schema of the type's operators; empty: pg_catalog.
 
-    /// The type that says how values are read and added.
+    /// Returns the type that decides how values are read and added.
     const std::string& value_type() const { return base.empty() ? type : base; }
 };
 
 struct exposed_table {
-    std::string target;                ///< Quoted and qualified.
+    std::string target;                ///< Identifier, quoted and with its schema.
     std::set<std::string> operations;  ///< select, insert, update, delete
     std::vector<catalog_field> columns;
-    std::string shared_resource_expression;  ///< Empty: one statement must not serve several writes.
+    std::string shared_resource_expression;  ///< Empty: one statement must not update for several writes.
 };
 
-/// A function that operations may call. Names of arguments as declared; only those without a default must be given.
+/// A function that operations may call. Arguments have their declared names; those without a default are required.
 struct exposed_function {
     std::string target;
     std::vector<catalog_field> arguments;
@@ -41,38 +41,38 @@ struct exposed_function {
     bool changes_nothing = false;  ///< Declared stable or immutable.
 };
 
-/// What the operator exposed (fencing.api_catalog) at one time. Never changes once made.
+/// What the operator had exposed (fencing.api_catalog) at one moment. Immutable once it is shared.
 struct catalog {
     std::map<std::string, exposed_table> tables;
     std::map<std::string, exposed_function> functions;
-    std::string source;            ///< What it was read from, so that two can be compared.
-    std::uint64_t generation = 0;  ///< Higher in each that differs from the one before.
+    std::string source;            ///< The text that was read, so that two catalogs can be compared.
+    std::uint64_t generation = 0;  ///< Grows with each catalog that differs from the one before.
 };
 
-/// The catalog that all workers share. Where it has changed, a session's prepared statements are made anew: they keep
-/// the types that they were prepared with.
+/// The catalog that all workers share. After it has changed, a session drops its prepared statements, which would keep
+/// the types with which they were prepared.
 ///
 /// Threads: safe.
-/// Limits:  refresh() reads it at most once a `reload_interval`, however many unknown names callers send.
+/// Limits:  refresh() reads the catalog at most once per `reload_interval`, however many unknown names callers send.
 class catalog_store {
   public:
     static constexpr std::chrono::milliseconds reload_interval{1'000};
 
-    /// The catalog as it is known, read by `via` if none was read yet. Throws what session::exec throws.
-    std::shared_ptr<const catalog> get(session& via);
+    /// Returns the current catalog; reads it with `session` if none was read yet. Throws as session::exec does.
+    std::shared_ptr<const catalog> get(session& session);
 
-    /// The catalog after a name of `seen` was not found: read anew, unless another worker just did or the interval has
-    /// not passed.
-    std::shared_ptr<const catalog> refresh(session& via, const std::shared_ptr<const catalog>& seen);
+    /// Returns the catalog after a name was not found in `seen`. Reads it again, unless another worker just did or the
+    /// interval has not passed. Throws as session::exec does.
+    std::shared_ptr<const catalog> refresh(session& session, const std::shared_ptr<const catalog>& seen);
 
-    /// Reads it anew. Throws what session::exec throws.
-    void reload(session& via);
+    /// Reads the catalog again. Throws as session::exec does.
+    void reload(session& session);
 
   private:
     std::shared_ptr<const catalog> current() const;
-    void load(session& via);
+    void load(session& session);
 
-    std::mutex loading_;  ///< Held while it is read, so that it is read once.
+    std::mutex loading_;  ///< Held while the catalog is read, so that only one worker reads it.
     mutable std::mutex mutex_;
     std::shared_ptr<const catalog> current_;
     std::chrono::steady_clock::time_point loaded_at_;

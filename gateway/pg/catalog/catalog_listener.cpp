@@ -33,7 +33,7 @@ void catalog_listener::enforce_deadlines(std::chrono::steady_clock::time_point n
 void catalog_listener::loop() {
     while (!ending_) {
         try {
-            follow();
+            listen();
         } catch (const session_lost&) {
             slot_.drop();
         } catch (const std::exception& e) {
@@ -46,22 +46,22 @@ void catalog_listener::loop() {
     slot_.drop();
 }
 
-/// On one connection, as long as it lives.
-void catalog_listener::follow() {
+/// Listens on one connection until stop() or until the connection is lost. Throws session_lost, statement_failed.
+void catalog_listener::listen() {
     const auto expect_soon = [this] {
         slot_.expect_answer_by(std::chrono::steady_clock::now() + slot_.settings().statement_timeout);
     };
-    auto& via = slot_.connect_idle();
+    auto& session = slot_.connect_idle();
     expect_soon();
-    via.command("listen fencing_catalog");
+    session.command("listen fencing_catalog");
     while (!ending_) {
         expect_soon();
-        catalogs_.reload(via);
+        catalogs_.reload(session);
         slot_.expect_nothing();
         const auto until = std::chrono::steady_clock::now() + catalog_recheck;
         for (auto left = catalog_recheck; left.count() > 0 && !ending_;
              left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now())) {
-            if (via.wait_for_notification(wake_, left)) break;
+            if (session.wait_for_notification(wake_, left)) break;
         }
     }
 }

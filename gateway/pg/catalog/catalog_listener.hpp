@@ -9,14 +9,14 @@
 
 namespace fencegate::pg {
 
-/// How long a change of an exposed table may go unseen that no notification tells of: alter table, create or replace
-/// function. Names that are not known yet are looked up sooner, see catalog_store::refresh.
+/// How long a change without a notification (alter table, create or replace function) may stay unnoticed. Unknown names
+/// are looked up sooner, see catalog_store::refresh.
 inline constexpr std::chrono::milliseconds catalog_recheck{2'000};
 
 /// Keeps the catalog up to date: a thread with a connection that listens to `fencing_catalog`.
 ///
-/// What expose_table, expose_function and hide change is read when their transaction commits. The catalog is read anew
-/// every catalog_recheck too, and whenever a connection had to be made anew: nobody tells what was missed meanwhile.
+/// expose_table, expose_function and hide send a notification when their transaction commits. The catalog is also read
+/// every catalog_recheck, and after each reconnect, because notifications may have been missed.
 class catalog_listener {
   public:
     catalog_listener(const postgres_config& cfg, catalog_store& catalogs) : slot_(cfg), catalogs_(catalogs) {}
@@ -25,14 +25,16 @@ class catalog_listener {
     catalog_listener& operator=(const catalog_listener&) = delete;
 
     void start();
-    /// Ends the thread; bounded, as a connection that does not answer is cut.
+    /// Ends the thread. Does not wait for PostgreSQL: the connection is cut.
     void stop();
-    /// Cuts a connection on which an answer is overdue. Any thread.
+    /// Cuts a connection on which an answer is overdue.
+    ///
+    /// Threads: any.
     void enforce_deadlines(std::chrono::steady_clock::time_point now);
 
   private:
     void loop();
-    void follow();
+    void listen();
     void pause(std::chrono::steady_clock::time_point until) const;
 
     session_slot slot_;

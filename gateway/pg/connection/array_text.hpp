@@ -11,12 +11,12 @@
 
 namespace fencegate::pg {
 
-/// The text of an array parameter, element by element.
+/// Builds the text of an array parameter, element by element.
 class array_text {
   public:
     void add_null() { begin("NULL"); }
 
-    /// Without U+0000, which PostgreSQL's texts can't have.
+    /// Adds the text without U+0000, which PostgreSQL's texts can't contain.
     void add(std::string_view item) {
         begin("\"");
         for (const char c : item) {
@@ -30,7 +30,7 @@ class array_text {
 
     void add_or_null(const std::optional<std::string>& item) { item ? add(std::string_view(*item)) : add_null(); }
 
-    /// NULL for an empty text.
+    /// Adds the text, or NULL where it is empty.
     void add_unless_empty(std::string_view item) { item.empty() ? add_null() : add(item); }
 
     template <std::integral Integer>
@@ -41,10 +41,10 @@ class array_text {
         all_null_ = false;
     }
 
-    /// At least one element was added.
+    /// Returns the text of the array. At least one element must have been added.
     std::string take() { return std::move(text_) + '}'; }
 
-    /// Empty if each element is NULL.
+    /// Returns the text of the array; empty if every element is NULL.
     std::optional<std::string> take_unless_null() { return all_null_ ? std::nullopt : std::optional(take()); }
 
   private:

@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-/// What libpqxx 6.4 (Debian 12) and 7.10 (Debian 13) spell differently; the rest of this folder compiles with both.
+/// Hides the differences between libpqxx 6.4 (Debian 12) and 7.10 (Debian 13); the rest
+/// of this folder compiles with both.
 namespace fencegate::pg::compat {
 
 /// Parameters of a statement as text; empty = NULL.
@@ -15,7 +16,7 @@ using parameters = std::vector<std::optional<std::string>>;
 
 #if PQXX_VERSION_MAJOR < 7
 
-/// A connection that shows libpq's own, for the pipeline mode.
+/// A connection that gives access to libpq's connection, for the pipeline mode.
 class connection final : public pqxx::connection_base {
   public:
     explicit connection(const std::string& conninfo) : pqxx::connection_base(policy_), policy_(conninfo) { init(); }
@@ -37,9 +38,9 @@ class connection final : public pqxx::connection_base {
     keeping_policy policy_;
 };
 
-/// 6.4 reconnects by itself inside any statement, and so loses the transaction and the session's settings without a
-/// word. (Where a connection breaks under a statement, 6.4 leaks one PGresult, about 2 KB: its own fault, and out of
-/// reach here.)
+/// Keeps 6.4 from reconnecting by itself inside a statement, which would lose the transaction and the session's
+/// settings silently. (Where a connection breaks during a statement, 6.4 leaks one PGresult of about 2 KB; that can't
+/// be avoided here.)
 inline void forbid_reactivation(connection& connection) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -51,8 +52,8 @@ inline void make_verbose(connection& connection) {
     connection.set_verbosity(pqxx::connection_base::verbose);
 }
 
-/// 6.4 prepares at the first use and keeps the definition of a statement that could not be prepared; both are undone
-/// here.
+/// Prepares the statement at once and forgets it where that fails: 6.4 alone would prepare it at its first use and keep
+/// the definition of a statement that could not be prepared.
 inline void prepare(connection& connection, const std::string& name, const std::string& sql) {
     connection.prepare(name, sql);
     try {
@@ -64,8 +65,7 @@ inline void prepare(connection& connection, const std::string& name, const std::
 }
 
 inline pqxx::result exec_prepared(pqxx::transaction_base& tx, const std::string& name, const parameters& values) {
-    // No text that reaches this holds a NUL (render_value refuses it), so C strings lose nothing; null pointers become
-    // NULL.
+    // No text here contains U+0000 (scalar_text refuses it), so C strings lose nothing; null pointers become NULL.
     std::vector<const char*> pointers;
     pointers.reserve(values.size());
     for (const auto& value : values)
@@ -83,7 +83,7 @@ inline pqxx::result exec_once(pqxx::transaction_base& tx, const std::string& sql
 
 #else
 
-/// A connection that shows libpq's own, for the pipeline mode.
+/// A connection that gives access to libpq's connection, for the pipeline mode.
 class connection final : public pqxx::connection {
   public:
     explicit connection(const std::string& conninfo) : connection(open(conninfo)) {}
@@ -96,9 +96,9 @@ class connection final : public pqxx::connection {
     static PGconn* open(const std::string& conninfo) {
         PGconn* made = PQconnectdb(conninfo.c_str());
         if (made != nullptr && PQstatus(made) == CONNECTION_OK) return made;
-        const std::string words = made == nullptr ? "out of memory" : PQerrorMessage(made);
+        const std::string message = made == nullptr ? "out of memory" : PQerrorMessage(made);
         PQfinish(made);
-        throw pqxx::broken_connection(words);
+        throw pqxx::broken_connection(message);
     }
 
     PGconn* raw_;

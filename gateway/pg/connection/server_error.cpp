@@ -14,10 +14,11 @@ constexpr std::array<std::string_view, 12> labels{
     "\nCONSTRAINT NAME:  ", "\nLOCATION:  ",   "\nLINE ",          "\nserver closed the connection",
 };
 
-std::size_t next_label(std::string_view text, std::size_t from) {
+/// Returns where the next label begins; the text's size where there is none.
+std::size_t next_label(std::string_view text, std::size_t begin) {
     auto end = text.size();
     for (const auto label : labels)
-        end = std::min(end, text.find(label, from));
+        end = std::min(end, text.find(label, begin));
     return end;
 }
 
@@ -32,17 +33,17 @@ std::string_view trimmed(std::string_view text) {
     return text;
 }
 
-/// Without the place in a statement that the caller never saw; libpq tells it where it was not given the statement's
-/// text.
-std::string_view without_position(std::string_view message) {
-    constexpr std::string_view words = " at character ";
-    const auto at = message.rfind(words);
-    const bool last = at != std::string_view::npos &&
-                      message.find_first_not_of("0123456789", at + words.size()) == std::string_view::npos;
-    return last ? message.substr(0, at) : message;
+/// Returns the message without the position in the statement, which the caller never saw. libpq appends the position
+/// where it does not have the statement's text.
+std::string_view remove_position(std::string_view message) {
+    constexpr std::string_view marker = " at character ";
+    const auto found = message.rfind(marker);
+    const bool at_end = found != std::string_view::npos &&
+                        message.find_first_not_of("0123456789", found + marker.size()) == std::string_view::npos;
+    return at_end ? message.substr(0, found) : message;
 }
 
-/// The text behind a label up to the next one.
+/// Returns the text between a label and the next one.
 std::string section(std::string_view text, std::size_t label_at, std::string_view label) {
     if (label_at == std::string_view::npos) return {};
     const auto begin = label_at + label.size();
@@ -62,7 +63,7 @@ server_error parse_server_error(std::string_view text) {
         out.sqlstate = text.substr(severity_end + 3, 5);
         text.remove_prefix(severity_end + 10);
     }
-    out.message = without_position(trimmed(text.substr(0, next_label(text, 0))));
+    out.message = remove_position(trimmed(text.substr(0, next_label(text, 0))));
     out.detail = section(text, text.find(labels[0]), labels[0]);
     out.parameter = parameter_of(section(text, text.rfind(labels[3]), labels[3]));
     out.constraint = section(text, text.rfind(labels[8]), labels[8]);
@@ -72,7 +73,8 @@ server_error parse_server_error(std::string_view text) {
 }
 
 std::size_t parameter_of(std::string_view context) {
-    // The outermost line; those of SQL and functions, which have parameters of their own, quote or bracket something.
+    // The outermost line. Lines of SQL and of functions, which have parameters of their own, contain quotes or brackets
+    // before the parameter.
     const auto line = context.substr(context.rfind('\n') + 1);
     const auto sign = line.find('$');
     if (sign == std::string_view::npos || line.substr(0, sign).find_first_of("\"'(:") != std::string_view::npos)

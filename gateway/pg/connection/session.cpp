@@ -18,7 +18,7 @@ bool is_uri(const std::string& conninfo) {
     return conninfo.starts_with("postgresql://") || conninfo.starts_with("postgres://");
 }
 
-/// Everything that the rest of this folder relies on, in one round trip.
+/// Returns the commands that set everything on which the rest of this folder relies, for one round trip.
 std::string settings_sql(const postgres_config& cfg) {
     const auto statement_ms = std::to_string(cfg.statement_timeout.count());
     return "set application_name = 'fencegate';"
@@ -35,10 +35,10 @@ std::string settings_sql(const postgres_config& cfg) {
            "set idle_in_transaction_session_timeout = " +
            statement_ms +
            ";"
-           // What JSON shows of times must not depend on the server's place.
+           // The JSON form of times must not depend on the server's time zone.
            "set timezone = 'UTC';"
            "set datestyle = 'ISO, MDY';"
-           // The same for spans, bytes and doubles: what was read can be written back.
+           // The same for intervals, bytes and doubles: what was read can be written back.
            "set intervalstyle = 'postgres';"
            "set bytea_output = 'hex';"
            "set extra_float_digits = 1;"
@@ -60,30 +60,30 @@ session_lost ended_by(const server_error& error) {
 
 }  // namespace
 
-std::string with_connect_timeout(const std::string& conninfo) {
+std::string add_connect_timeout(const std::string& conninfo) {
     if (conninfo.find("connect_timeout") != std::string::npos) return conninfo;
     const auto setting = "connect_timeout=" + std::to_string(connect_timeout.count());
     if (!is_uri(conninfo)) return setting + " " + conninfo;
     return conninfo + (conninfo.find('?') == std::string::npos ? "?" : "&") + setting;
 }
 
-std::string connect_problem(std::string_view what) {
+std::string describe_connect_error(std::string_view error) {
     // libpq: `connection to server at "db", port 5432 failed: FATAL:  …`. Faults of the connection string itself quote
     // parts of it, which may be the password, and have no "failed: ".
     constexpr std::string_view marker = "failed: ";
-    const auto found = what.rfind(marker);
+    const auto found = error.rfind(marker);
     if (found == std::string_view::npos) return "no connection could be made with the connection string";
-    auto words = what.substr(found + marker.size());
-    words = words.substr(0, words.find('\n'));
-    return std::string(words);
+    auto message = error.substr(found + marker.size());
+    message = message.substr(0, message.find('\n'));
+    return std::string(message);
 }
 
-std::string connect_cause(std::string_view problem) {
-    // No SQLSTATE comes with these. In another language than English the last line answers.
+std::string classify_connect_error(std::string_view problem) {
+    // libpq gives no SQLSTATE for these. For messages in another language than English the last line applies.
     struct known {
-        std::string_view words, cause;
+        std::string_view text, cause;
     };
-    constexpr std::array<known, 10> all{{
+    constexpr std::array<known, 10> known_causes{{
         {"starting up", "PostgreSQL is starting up"},
         {"shutting down", "PostgreSQL is shutting down"},
         {"recovery mode", "PostgreSQL is recovering from a crash"},
@@ -95,52 +95,52 @@ std::string connect_cause(std::string_view problem) {
         {"hot standby", "only a read-only PostgreSQL answers (a standby, or default_transaction_read_only is on)"},
         {"timeout expired", "PostgreSQL does not answer"},
     }};
-    for (const auto& one : all) {
-        if (problem.find(one.words) != std::string_view::npos) return std::string(one.cause);
+    for (const auto& entry : known_causes) {
+        if (problem.find(entry.text) != std::string_view::npos) return std::string(entry.cause);
     }
     return "PostgreSQL can't be reached";
 }
 
-/// Runs `work` and turns whatever libpqxx throws into one of our two.
+/// Runs `work` and turns every exception of libpqxx into statement_failed or session_lost.
 template <class Work>
-auto session::guarded(Work work) -> decltype(work()) {
-    if (spent_) throw session_lost("the session is spent");
+auto session::run_checked(Work work) -> decltype(work()) {
+    if (unusable_) throw session_lost("the session is not usable any more");
     try {
-        // libpqxx 6.4 can have put another backend under the same object; nothing that was set or begun would hold
-        // there.
+        // libpqxx 6.4 may have connected the same object to another backend, which has none of the session's settings
+        // and not its transaction.
         if (connection_.backendpid() != backend_pid_) {
-            spent_ = true;
-            throw session_lost("the backend is another one");
+            unusable_ = true;
+            throw session_lost("the connection leads to another backend");
         }
         return work();
     } catch (const session_lost&) {
         throw;
     } catch (const pqxx::broken_connection&) {
-        spent_ = true;
+        unusable_ = true;
         throw session_lost("the connection broke");
     } catch (const pqxx::failure& e) {
         auto error = parse_server_error(e.what());
         if (!connection_.is_open() || error.fatal || error.sqlstate.empty()) {
-            spent_ = true;
+            unusable_ = true;
             if (error.sqlstate.empty()) throw session_lost("the connection failed");
             throw ended_by(error);
         }
-        spent_ = rule_of(error.sqlstate).leaves_session;
+        unusable_ = rule_of(error.sqlstate).ends_session;
         throw statement_failed(std::move(error));
     } catch (const std::bad_alloc&) {
-        spent_ = true;
+        unusable_ = true;
         throw;
     }
 }
 
-session::session(const postgres_config& cfg) try : connection_(with_connect_timeout(cfg.conninfo)) {
+session::session(const postgres_config& cfg) try : connection_(add_connect_timeout(cfg.conninfo)) {
     compat::forbid_reactivation(connection_);
     compat::make_verbose(connection_);
     backend_pid_ = connection_.backendpid();
     channel_.emplace(connection_);
 } catch (const std::exception& e) {
-    const auto problem = connect_problem(e.what());
-    throw session_lost(problem, connect_cause(problem));
+    const auto problem = describe_connect_error(e.what());
+    throw session_lost(problem, classify_connect_error(problem));
 }
 
 void session::configure(const postgres_config& cfg) {
@@ -148,38 +148,38 @@ void session::configure(const postgres_config& cfg) {
 }
 
 void session::clean(const postgres_config& cfg) {
-    if (!application_was_in_) return;
-    // As discard all, but for the prepared statements.
+    if (!user_code_executed_) return;
+    // The same as `discard all`, except that the prepared statements stay.
     command(
         "set session authorization default; reset role; reset all; close all; unlisten *; "
         "select pg_advisory_unlock_all(); discard temp; discard sequences; " +
         settings_sql(cfg));
-    application_was_in_ = false;
+    user_code_executed_ = false;
 }
 
 pqxx::result session::exec(const std::string& sql, const compat::parameters& parameters) {
-    return guarded([&] { return compat::exec_prepared(*channel_, prepared_name(sql), parameters); });
+    return run_checked([&] { return compat::exec_prepared(*channel_, prepared_name(sql), parameters); });
 }
 
 pqxx::result session::exec_once(const std::string& sql, const compat::parameters& parameters) {
-    return guarded([&] { return compat::exec_once(*channel_, sql, parameters); });
+    return run_checked([&] { return compat::exec_once(*channel_, sql, parameters); });
 }
 
 void session::receive(const std::string& sql, const compat::parameters& parameters, row_receiver& receiver) {
-    guarded([&] {
+    run_checked([&] {
         const prepared_call call{prepared_name(sql), &parameters, &receiver};
-        spent_ = true;
+        unusable_ = true;
         const auto trip = run_pipeline({&call, 1});
         if (trip.error) throw_failure(*trip.error);
-        spent_ = false;
+        unusable_ = false;
     });
 }
 
 void session::read_each(const std::string& sql, const compat::parameters& parameters,
                         const std::function<void(const answer_rows& row)>& take) {
-    guarded([&] {
+    run_checked([&] {
         PGconn* const raw = connection_.raw();
-        spent_ = true;
+        unusable_ = true;
         const auto values = pointers_to(parameters);
         if (PQsendQueryParams(raw, sql.c_str(), static_cast<int>(values.size()), nullptr, values.data(), nullptr,
                               nullptr, 0) != 1 ||
@@ -194,24 +194,24 @@ void session::read_each(const std::string& sql, const compat::parameters& parame
         }
         if (PQstatus(raw) != CONNECTION_OK) throw session_lost("the connection broke");
         if (error) throw_failure(*error);
-        spent_ = false;
+        unusable_ = false;
     });
 }
 
-/// What guarded() throws for an error that libpqxx met.
+/// Throws what run_checked() throws for an error of the server.
 void session::throw_failure(const server_error& error) {
     if (error.sqlstate.empty()) throw session_lost("the connection failed");
     if (error.fatal) throw ended_by(error);
-    spent_ = rule_of(error.sqlstate).leaves_session;
+    unusable_ = rule_of(error.sqlstate).ends_session;
     throw statement_failed(error);
 }
 
 void session::command(const std::string& sql) {
-    guarded([&] { channel_->exec(sql); });
+    run_checked([&] { channel_->exec(sql); });
 }
 
-bool session::direct() {
-    return guarded(
+bool session::is_direct() {
+    return run_checked(
         [&] { return channel_->exec("select pg_catalog.pg_backend_pid()")[0][0].as<int>() == backend_pid_; });
 }
 
@@ -247,12 +247,12 @@ std::int64_t answer_rows::affected() const {
 }
 
 std::string session::prepare(const std::string& sql) {
-    return guarded([&] { return prepared_name(sql); });
+    return run_checked([&] { return prepared_name(sql); });
 }
 
-void session::statements_for(std::uint64_t generation) {
+void session::use_catalog_generation(std::uint64_t generation) {
     if (generation_ == generation) return;
-    guarded([&] {
+    run_checked([&] {
         by_sql_.clear();
         while (!by_use_.empty()) {
             const auto name = std::move(by_use_.front().name);
@@ -263,37 +263,39 @@ void session::statements_for(std::uint64_t generation) {
     generation_ = generation;
 }
 
-bool session::wait_for_notification(int wake, std::chrono::milliseconds at_most) {
-    return guarded([&] {
+bool session::wait_for_notification(int wake, std::chrono::milliseconds timeout) {
+    return run_checked([&] {
         PGconn* const raw = connection_.raw();
         const auto notified = [raw] {
             bool any = false;
-            while (PGnotify* one = PQnotifies(raw)) {
-                PQfreemem(one);
+            while (PGnotify* notification = PQnotifies(raw)) {
+                PQfreemem(notification);
                 any = true;
             }
             return any;
         };
-        if (notified()) return true;  // it came with an earlier answer
+        if (notified()) return true;  // it arrived with an earlier answer
         std::array<pollfd, 2> waiting{pollfd{connection_.sock(), POLLIN, 0}, pollfd{wake, POLLIN, 0}};
-        ::poll(waiting.data(), waiting.size(), static_cast<int>(at_most.count()));
+        ::poll(waiting.data(), waiting.size(), static_cast<int>(timeout.count()));
         if (PQconsumeInput(raw) == 0 || PQstatus(raw) != CONNECTION_OK) {
-            spent_ = true;
+            unusable_ = true;
             throw session_lost("the connection broke");
         }
         return notified();
     });
 }
 
-round_trip session::run(std::span<const prepared_call> calls, statement_errors own) {
-    return guarded([&] {
-        // Whatever goes wrong in between leaves the protocol in the middle of something.
-        spent_ = true;
+round_trip session::run(std::span<const prepared_call> calls, statement_errors returned) {
+    return run_checked([&] {
+        // An exception before the end leaves the protocol in the middle of an exchange.
+        unusable_ = true;
         auto out = run_pipeline(calls);
-        const bool own_fault = own == statement_errors::read_only && out.error && out.error->sqlstate == "25006";
-        const bool leaves = out.error && !own_fault && rule_of(out.error->sqlstate).leaves_session;
-        if (out.error && (out.error->fatal || (leaves && own != statement_errors::all))) throw ended_by(*out.error);
-        spent_ = leaves;
+        const bool is_read_only_error =
+            returned == statement_errors::read_only && out.error && out.error->sqlstate == "25006";
+        const bool ends_session = out.error && !is_read_only_error && rule_of(out.error->sqlstate).ends_session;
+        if (out.error && (out.error->fatal || (ends_session && returned != statement_errors::all)))
+            throw ended_by(*out.error);
+        unusable_ = ends_session;
         return out;
     });
 }
@@ -322,7 +324,7 @@ round_trip session::run_pipeline(std::span<const prepared_call> calls) {
         require(PQstatus(raw) == CONNECTION_OK);
         if (status == PGRES_FATAL_ERROR && !out.error) {
             out.error = rows.error();
-            require(!out.error->sqlstate.empty());  // libpq's own words, not the server's
+            require(!out.error->sqlstate.empty());  // else it is an error of libpq, not of the server
         } else if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) {
             require(!out.error);
             out.answers.push_back(std::move(rows));
@@ -336,8 +338,8 @@ round_trip session::run_pipeline(std::span<const prepared_call> calls) {
     return out;
 }
 
-bool session::disturbed() const {
-    if (spent_ || !connection_.is_open()) return true;
+bool session::has_unsolicited_input() const {
+    if (unusable_ || !connection_.is_open()) return true;
     char byte = 0;
     const auto got = ::recv(connection_.sock(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);

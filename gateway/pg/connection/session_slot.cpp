@@ -9,8 +9,9 @@
 namespace fencegate::pg {
 
 session& session_slot::get() {
-    if (session_ && !session_->spent()) return *session_;
-    if (!session_ && std::chrono::steady_clock::now() < retry_at_) throw session_lost("PostgreSQL is away", cause_);
+    if (session_ && !session_->is_unusable()) return *session_;
+    if (!session_ && std::chrono::steady_clock::now() < retry_at_)
+        throw session_lost("PostgreSQL was unreachable a moment ago", cause_);
     return connect();
 }
 
@@ -28,7 +29,7 @@ session& session_slot::make(bool idle) {
     try {
         session_ = std::make_unique<session>(cfg_);
         {
-            const std::lock_guard lock(watched_);
+            const std::lock_guard lock(mutex_);
             socket_ = session_->socket();
         }
         if (idle) expect_answer_by(std::chrono::steady_clock::now() + connect_timeout);
@@ -38,7 +39,7 @@ session& session_slot::make(bool idle) {
         drop();
         const auto* lost = dynamic_cast<const session_lost*>(&e);
         cause_ = lost != nullptr ? lost->cause : "PostgreSQL can't be reached";
-        // Once an outage, not once a try.
+        // Logged once for each outage, not for each attempt.
         if (backoff_ == reconnect_backoff_min) spdlog::warn("PostgreSQL can't be reached: {}", e.what());
         retry_at_ = std::chrono::steady_clock::now() + backoff_;
         backoff_ = std::min(backoff_ * 2, reconnect_backoff_max);
@@ -51,15 +52,15 @@ session& session_slot::make(bool idle) {
 
 void session_slot::drop() {
     {
-        const std::lock_guard lock(watched_);
+        const std::lock_guard lock(mutex_);
         socket_ = -1;
     }
     session_.reset();
 }
 
-void session_slot::tidy() {
+void session_slot::reset_between_jobs() {
     if (!session_) return;
-    if (session_->disturbed()) return drop();
+    if (session_->has_unsolicited_input()) return drop();
     try {
         session_->clean(cfg_);
     } catch (const std::exception&) {
@@ -69,7 +70,7 @@ void session_slot::tidy() {
 
 void session_slot::begin_work(deadline until) {
     {
-        const std::lock_guard lock(watched_);
+        const std::lock_guard lock(mutex_);
         committing_ = false;
         cut_ = cut::no;
     }
@@ -77,40 +78,40 @@ void session_slot::begin_work(deadline until) {
 }
 
 void session_slot::begin_commit() {
-    const std::lock_guard lock(watched_);
-    if (cut_ != cut::no) throw session_lost("the connection was cut before the commit", silent_cause);
+    const std::lock_guard lock(mutex_);
+    if (cut_ != cut::no) throw session_lost("the connection was cut before the commit", unresponsive_cause);
     committing_ = true;
 }
 
 void session_slot::end_commit() {
-    const std::lock_guard lock(watched_);
+    const std::lock_guard lock(mutex_);
     committing_ = false;
 }
 
 bool session_slot::was_cut() const {
-    const std::lock_guard lock(watched_);
+    const std::lock_guard lock(mutex_);
     return cut_ != cut::no;
 }
 
-bool session_slot::surely_unchanged() const {
-    const std::lock_guard lock(watched_);
+bool session_slot::known_not_committed() const {
+    const std::lock_guard lock(mutex_);
     return cut_ == cut::before_commit;
 }
 
 void session_slot::expect_answer_by(deadline until) {
-    const std::lock_guard lock(watched_);
+    const std::lock_guard lock(mutex_);
     overdue_at_ = until < deadline::max() - silence_max ? until + silence_max : deadline::max();
 }
 
 void session_slot::expect_nothing() {
-    const std::lock_guard lock(watched_);
+    const std::lock_guard lock(mutex_);
     overdue_at_ = deadline::max();
 }
 
 bool session_slot::cut_if_overdue(std::chrono::steady_clock::time_point now) {
-    const std::lock_guard lock(watched_);
+    const std::lock_guard lock(mutex_);
     if (now < overdue_at_) return false;
-    // Also between two connections: what is under way is given up, whatever it waits for.
+    // Also where there is no socket: the work under way is abandoned, whatever it waits for.
     if (cut_ == cut::no) cut_ = committing_ ? cut::in_commit : cut::before_commit;
     if (socket_ < 0) return false;
     ::shutdown(socket_, SHUT_RDWR);

@@ -20,66 +20,69 @@ inline constexpr std::chrono::milliseconds silence_max{500};
 inline constexpr std::chrono::milliseconds reconnect_backoff_min{50};
 inline constexpr std::chrono::milliseconds reconnect_backoff_max{500};
 
-/// What callers are told of such a server.
-inline constexpr const char* silent_cause = "PostgreSQL does not answer";
+/// The cause that callers are given for such a server, as a clause.
+inline constexpr const char* unresponsive_cause = "PostgreSQL does not answer";
 
-/// A worker's place for its session: builds a new one when the old one is lost, not too often, and lets another thread
-/// cut a connection that does not answer.
+/// Holds a worker's session: makes a new session when the old one is lost, with a growing pause between failed
+/// attempts, and lets another thread cut a connection that does not answer.
 ///
-/// Threads: not safe, but for cut_if_overdue() and surely_unchanged().
+/// Threads: not safe, except cut_if_overdue() and known_not_committed().
 class session_slot {
   public:
     explicit session_slot(const postgres_config& cfg) : cfg_(cfg) {}
 
-    /// The session, a new one if need be. Throws session_lost where none can be had; then no connection is tried before
-    /// retry_at().
+    /// Returns the session, a new one if there is none. Throws session_lost where none can be made; then no attempt to
+    /// connect follows before retry_at().
     session& get();
 
-    /// As get(), without regard to the back-off.
+    /// Makes a new session even before retry_at(). Throws as get() does.
     session& connect();
 
-    /// As connect(), with no work at hand: each server that the connection string names has its connect_timeout, and
-    /// the one that took the connection as long again to answer.
+    /// Makes a new session while no job is under way: each server that the connection string names has its
+    /// connect_timeout, and the server that accepted has as long again to answer. Throws as get() does.
     session& connect_idle();
 
     /// Ends the session.
     void drop();
 
-    /// Between two pieces of work: drops a session that was lost, or that the server has closed while it was idle, and
-    /// takes away what an application's function has left in it.
-    void tidy();
+    /// Prepares the session for the next job: drops a session that was lost or that the server closed while it was
+    /// idle, and resets what a function of an application left in it.
+    void reset_between_jobs();
 
     bool connected() const { return session_ != nullptr; }
-    /// When the session was ready. What the server has done since then, it has done without a crash in between, as long
-    /// as the session answers.
+    /// Returns when the session was ready. As long as the session answers, the server has not crashed since then.
     std::chrono::steady_clock::time_point connected_since() const { return connected_since_; }
     std::chrono::steady_clock::time_point retry_at() const { return retry_at_; }
     const postgres_config& settings() const { return cfg_; }
 
-    /// What the last attempt in vain said, as a clause for callers.
+    /// Returns the cause of the last failed attempt to connect, as a clause for callers.
     const std::string& cause() const { return cause_; }
 
-    /// Work begins that is to be answered by `until`; see expect_answer_by.
+    /// Begins work that has to be answered by `until`; see expect_answer_by.
     void begin_work(deadline until);
 
-    /// COMMIT is about to be sent. Throws session_lost, and it must not be sent, where the connection was cut before.
+    /// Records that COMMIT is about to be sent. Throws session_lost where the connection was cut before; then COMMIT
+    /// must not be sent.
     void begin_commit();
-    /// It is known what became of the commit, or given up.
+    /// Records that the outcome of the commit is known, or that its caller has stopped waiting for it.
     void end_commit();
 
-    /// Whether the work's connection was cut.
+    /// Whether the connection of the work under way was cut.
     bool was_cut() const;
 
-    /// Whether the work under way was cut off at a moment when no commit was on its way: none follows, and whoever
-    /// waits for it may be told that nothing was changed.
-    bool surely_unchanged() const;
+    /// Whether the connection of the work under way was cut before COMMIT was sent. No COMMIT follows then, and its
+    /// callers may be told that nothing was changed.
+    bool known_not_committed() const;
 
-    /// From now on until the next call of it, the connection is to be cut when `until` has passed by silence_max.
+    /// Sets the time by which an answer is expected: cut_if_overdue() cuts the connection silence_max after it.
     void expect_answer_by(deadline until);
+    /// Records that no answer is expected.
     void expect_nothing();
 
     /// Shuts the socket down if an answer is overdue; the worker's blocking call then fails as on any broken
     /// connection.
+    ///
+    /// Out: whether it did.
     bool cut_if_overdue(std::chrono::steady_clock::time_point now);
 
   private:
@@ -93,16 +96,16 @@ class session_slot {
 
     std::string cause_ = "PostgreSQL can't be reached";
 
-    mutable std::mutex
-        watched_;  ///< Keeps the socket from being closed, and its number from being used anew, while it is cut.
+    /// Guards the members below; while it is held the socket is not closed, so that its number is not reused.
+    mutable std::mutex mutex_;
     int socket_ = -1;
     deadline overdue_at_ = deadline::max();
     bool committing_ = false;
     enum class cut { no, before_commit, in_commit } cut_ = cut::no;
 };
 
-/// Runs `work` with the slot's session, and once more with a new one where the first was lost: for work that may be
-/// done twice.
+/// Runs `work` with the slot's session, and once more with a new session where the first was lost. For work that may
+/// run twice.
 template <class Work>
 auto retry_once_on_disconnect(session_slot& slot, Work work) {
     try {

@@ -5,8 +5,8 @@
 
 namespace fencegate::pg {
 
-/// A moment as text, with microseconds, for a parameter `::timestamptz`. A time made of a number by SQL's arithmetic
-/// depends on the session's settings, so that the planner would not know it and plan for every partition.
+/// Returns a moment as text with microseconds, for a parameter `::timestamptz`. A time that SQL computes from a number
+/// depends on the session's settings, so that the planner would not know its value and would plan for every partition.
 std::string sql_time(std::chrono::sys_time<std::chrono::microseconds> at);
 
 inline std::string sql_time(std::chrono::system_clock::time_point at) {

@@ -27,7 +27,7 @@ bool is_whole(double value) {
     return std::isfinite(value) && std::trunc(value) == value && std::fabs(value) < exact_integers_below;
 }
 
-/// Digits that count: without sign, point, zeros at both ends and exponent.
+/// Counts the digits without sign, decimal point, exponent and zeros at both ends.
 std::size_t significant_digits(std::string_view number) {
     std::string digits;
     for (const char c : number.substr(0, number.find_first_of("eE"))) {
@@ -43,7 +43,7 @@ std::string number_text(std::string_view digits, std::string_view type) {
     double value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     const bool read = error == std::errc{} && end == digits.data() + digits.size();
-    // The sign of a zero is a matter for floating point types.
+    // A zero keeps its sign, which floating point types can hold.
     return read && is_whole(value) && value != 0 ? integer_text(value) : std::string(digits);
 }
 
@@ -80,7 +80,7 @@ void append_json(std::string& out, const json::value& value) {
     }
 }
 
-/// A type of an application, as opposed to one of pg_catalog, which is written without a schema.
+/// Whether the type is an application's: types of pg_catalog are written without a schema.
 bool is_user_type(std::string_view type) {
     return type.find('.') != std::string_view::npos;
 }
@@ -100,7 +100,7 @@ void append_quoted(std::string& out, std::string_view text) {
     out.push_back('"');
 }
 
-/// The array literal of a JSON array; nested arrays are further dimensions, unless the elements are JSON themselves.
+/// Returns the array literal of a JSON array. Nested arrays are further dimensions, unless the element type is json.
 value_result<std::string> nested_array_literal(const json::array& items, std::string_view element) {
     std::string out = "{";
     for (const auto& item : items) {
@@ -125,23 +125,23 @@ value_result<std::string> nested_array_literal(const json::array& items, std::st
     return out;
 }
 
-/// For what only PostgreSQL knows the form of: composite types and arrays of an application's types.
-std::string bind_by_json(statement& into, std::string_view type, const json::value& value) {
+/// Binds a value whose text form only PostgreSQL knows: composite types and arrays of an application's types.
+std::string bind_as_json(statement& target, std::string_view type, const json::value& value) {
     std::string document = "{\"v\":";
     append_json(document, value);
     document.push_back('}');
-    return "(select v from json_to_record(" + into.bind(std::move(document)) + "::json) as r(v " + std::string(type) +
+    return "(select v from json_to_record(" + target.bind(std::move(document)) + "::json) as r(v " + std::string(type) +
            "))";
 }
 
-value_result<std::string> bind_array(statement& into, std::string_view type, const json::value& value) {
-    if (is_user_type(type)) return bind_by_json(into, type, value);
+value_result<std::string> bind_array(statement& target, std::string_view type, const json::value& value) {
+    if (is_user_type(type)) return bind_as_json(target, type, value);
     if (!is_array_type(type)) return value_fault::because("The type " + std::string(type) + " takes no array.");
-    return bind_list(into, element_type(type), value.get_array());
+    return bind_list(target, element_type(type), value.get_array());
 }
 
-value_result<std::string> bind_object(statement& into, std::string_view type, const json::value& value) {
-    if (is_user_type(type) && !is_array_type(type)) return bind_by_json(into, type, value);
+value_result<std::string> bind_object(statement& target, std::string_view type, const json::value& value) {
+    if (is_user_type(type) && !is_array_type(type)) return bind_as_json(target, type, value);
     return value_fault::because("The type " + std::string(type) + " takes no object.");
 }
 
@@ -197,7 +197,7 @@ value_result<std::string> scalar_text(const json::value& value, std::string_view
         case json::kind::string: {
             const auto& text = value.get_string();
             if (text.find('\0') != json::string::npos)
-                return value_fault::because("PostgreSQL keeps no text with the character U+0000.");
+                return value_fault::because("PostgreSQL stores no text with the character U+0000.");
             return std::string(text);
         }
         default:
@@ -215,7 +215,7 @@ std::string cast_type(std::string_view type) {
         const auto close = out.find(')', open == std::string::npos ? 0 : open);
         if (open != std::string::npos && close != std::string::npos) out.erase(open, close - open + 1);
     }
-    // Their plain names mean a length of one.
+    // Without a length these names mean a length of one.
     if (out == "character") return "bpchar";
     if (out == "bit") return "\"bit\"";
     return out;
@@ -229,20 +229,20 @@ bool is_array_type(std::string_view type) {
     return type.ends_with("[]");
 }
 
-value_result<std::string> bind_list(statement& into, std::string_view element, const json::array& items) {
+value_result<std::string> bind_list(statement& target, std::string_view element, const json::array& items) {
     auto literal = nested_array_literal(items, element);
     if (!literal) return literal;
-    return into.bind(std::move(*literal));
+    return target.bind(std::move(*literal));
 }
 
-value_result<std::string> bind_value(statement& into, std::string_view type, const json::value& value) {
-    if (value.is_null()) return into.bind(std::nullopt);
-    if (is_json_type(type)) return into.bind(json_text(value));
-    if (value.is_array()) return bind_array(into, type, value);
-    if (value.is_object()) return bind_object(into, type, value);
+value_result<std::string> bind_value(statement& target, std::string_view type, const json::value& value) {
+    if (value.is_null()) return target.bind(std::nullopt);
+    if (is_json_type(type)) return target.bind(json_text(value));
+    if (value.is_array()) return bind_array(target, type, value);
+    if (value.is_object()) return bind_object(target, type, value);
     auto text = scalar_text(value, type);
     if (!text) return text;
-    return into.bind(std::move(*text));
+    return target.bind(std::move(*text));
 }
 
 }  // namespace fencegate::pg

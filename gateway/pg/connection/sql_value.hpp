@@ -14,23 +14,24 @@
 
 namespace fencegate::pg {
 
-/// Most parameters of one statement; the protocol counts them in 16 bits.
+/// Most parameters of one statement; PostgreSQL's protocol counts them in 16 bits.
 inline constexpr std::size_t parameters_max = 60'000;
 
 /// A statement with bound parameters.
 struct statement {
     std::string sql;
     compat::parameters parameters;
-    /// Where their values stood in the request. May be shorter: the last ones came from nowhere.
+    /// Where the request has the parameters' values. May be shorter than `parameters`: the last
+    /// ones are not from the request.
     std::vector<std::string> pointers;
 
-    /// Adds a parameter and gives its placeholder.
+    /// Adds a parameter and returns its placeholder.
     std::string bind(std::optional<std::string> value);
 };
 
-/// Why a value can't become what a type takes; a sentence for the caller.
+/// Why a value does not fit a type; `detail` is a sentence for the caller.
 struct value_fault {
-    /// Comes first so that a text, which is a value, does not turn into a fault by itself.
+    /// The first member, so that a string (a valid value) does not convert to a value_fault.
     bool refused = true;
     std::string detail;
 
@@ -42,37 +43,39 @@ struct value_fault {
 template <class T>
 using value_result = boost::system::result<T, value_fault>;
 
-/// `"name"`, with quotes inside doubled.
+/// Returns `"name"`, with quotes inside doubled.
 std::string quote_identifier(std::string_view name);
 
-/// `{"a","b"}`, the text of a PostgreSQL array of these texts.
+/// Returns `{"a","b"}`, the text of a PostgreSQL array of these texts.
 std::string array_literal(const std::vector<std::string>& items);
 
-/// A value as JSON text; exact numbers by their digits.
+/// Returns a value as JSON text, exact numbers with their digits.
 std::string json_text(const boost::json::value& value);
 
-/// The same for a column of the type, when a record is read from JSON: whole numbers as by scalar_text.
+/// Returns a value as JSON text for a column of the type that is read from a JSON record; whole numbers have the form
+/// of scalar_text.
 std::string json_text(const boost::json::value& value, std::string_view type);
 
-/// A scalar as PostgreSQL reads it. Numbers keep their digits, but that a whole one, 1.0 or 1e5, is written as an
-/// integer unless the type is `numeric`: integer types read nothing else. A text with a NUL is refused.
+/// Returns a scalar as PostgreSQL reads it. Numbers keep their digits, except that a whole number such as 1.0 or 1e5 is
+/// written as an integer unless the type is `numeric`: integer types accept no other form.
+/// A text with U+0000 is refused.
 value_result<std::string> scalar_text(const boost::json::value& value, std::string_view type);
 
-/// The type for a cast that changes no value: without length or precision, so that a text that is too long is refused
-/// by the column rather than cut off by the cast (an explicit cast to varchar(3) cuts silently, character without a
-/// length means one character).
+/// Returns the type for a cast that changes no value: without length or precision, so that the column refuses a text
+/// that is too long instead of the cast cutting it (an explicit cast to varchar(3) cuts silently, and `character`
+/// without a length means one character).
 std::string cast_type(std::string_view type);
 
 /// Whether values of the type are JSON texts.
 bool is_json_type(std::string_view type);
 bool is_array_type(std::string_view type);
 
-/// Binds `value` and gives the SQL expression for it. NULL for JSON null. Scalars are bare placeholders, whose type
-/// PostgreSQL takes from where they stand: the assigned column, the other side of a comparison. Arrays become array
-/// literals; composite types, and arrays of an application's types, go through json_to_record.
-value_result<std::string> bind_value(statement& into, std::string_view type, const boost::json::value& value);
+/// Binds `value` and returns the SQL expression for it. JSON null becomes NULL. Scalars are placeholders without a
+/// cast, whose type PostgreSQL infers from the context: the assigned column, the other side of a comparison. Arrays
+/// become array literals; composite types, and arrays of an application's types, are read by json_to_record.
+value_result<std::string> bind_value(statement& target, std::string_view type, const boost::json::value& value);
 
-/// Binds an array of scalars, null or arrays of them, as an array literal.
-value_result<std::string> bind_list(statement& into, std::string_view element, const boost::json::array& items);
+/// Binds an array of scalars, nulls or nested arrays as an array literal, and returns its placeholder.
+value_result<std::string> bind_list(statement& target, std::string_view element, const boost::json::array& items);
 
 }  // namespace fencegate::pg

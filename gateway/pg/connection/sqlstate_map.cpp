@@ -13,9 +13,9 @@
 namespace fencegate::pg {
 namespace {
 
-// 57014 is storage_unavailable and not write_conflict: a statement that ran out of its time did not lose against
-// another writer (a lock that does not come free is 55P03, and lock_timeout is shorter than statement_timeout), and
-// repeating at once would not help.
+// 57014 is storage_unavailable and not write_conflict: a statement that exceeded statement_timeout did not wait for
+// another writer (that ends with 55P03, because lock_timeout is shorter than statement_timeout), and repeating it at
+// once would not help.
 constexpr std::array<sqlstate_rule, 25> rules{{
     {"08", errc::storage_unavailable, false, true},  // connection exceptions
     {"22", errc::unprocessable, true, false},        // a value that does not fit its type
@@ -44,10 +44,10 @@ constexpr std::array<sqlstate_rule, 25> rules{{
     {"FG428", errc::fencing_required, false, false},
 }};
 
-const char* words_for(errc code) {
+const char* default_detail_of(errc code) {
     switch (code) {
         case errc::write_conflict:
-            return "Another transaction was in the way; nothing was changed, and the call can be repeated.";
+            return "Another transaction held a lock or changed the same rows; nothing was changed. Repeat the call.";
         case errc::constraint_violation:
             return "A constraint of the database refused the change; nothing was changed.";
         case errc::resource_not_covered:
@@ -63,14 +63,14 @@ const char* words_for(errc code) {
     }
 }
 
-bool raised_by_a_function(const server_error& error) {
+bool is_raised_by_function(const server_error& error) {
     return error.origin == "exec_stmt_raise";
 }
 
-/// Of insufficient_privilege: row security, or an application's own function, refuses this very call; anything else is
-/// a grant that the operator has not given.
-bool refuses_the_call(const server_error& error) {
-    return error.sqlstate == "42501" && (error.origin == "ExecWithCheckOptions" || raised_by_a_function(error));
+/// Whether insufficient_privilege means that row security or a function of the application refuses this call; else the
+/// operator has not granted a privilege.
+bool is_refusal_of_call(const server_error& error) {
+    return error.sqlstate == "42501" && (error.origin == "ExecWithCheckOptions" || is_raised_by_function(error));
 }
 
 std::string sentence(std::string clause) {
@@ -78,8 +78,7 @@ std::string sentence(std::string clause) {
     return clause + "; nothing was changed.";
 }
 
-/// `fencing` writes DETAIL as JSON; only the members that the contract names are taken over, whatever else stands
-/// there.
+/// Copies from DETAIL, which `fencing` writes as JSON, only the members that the contract names.
 void add_guard_facts(const std::string& detail, boost::json::object& facts) {
     boost::system::error_code error;
     const auto parsed = boost::json::parse(detail, error);
@@ -102,8 +101,7 @@ sqlstate_rule rule_of(std::string_view sqlstate) {
         const auto found = std::find_if(rules.begin(), rules.end(), [&](const auto& rule) { return rule.code == key; });
         if (found != rules.end()) return *found;
     }
-    // Cardinality, feature not supported, limits, and whatever an exposed function chose to raise: the call itself is
-    // at fault.
+    // Cardinality, feature not supported, limits, and every code that an exposed function raises: the call is at fault.
     return {"", errc::unprocessable, true, false};
 }
 
@@ -113,17 +111,17 @@ bool may_be_outdated(std::string_view sqlstate) {
 
 failure to_failure(const server_error& error) {
     auto rule = rule_of(error.sqlstate);
-    if (refuses_the_call(error)) {
+    if (is_refusal_of_call(error)) {
         rule.meaning = errc::forbidden;
         rule.show_message = true;
     }
-    if (rule.meaning == errc::internal_error && raised_by_a_function(error)) {
+    if (rule.meaning == errc::internal_error && is_raised_by_function(error)) {
         rule.meaning = errc::unprocessable;
         rule.show_message = true;
     }
     failure out =
         make_failure(rule.meaning, rule.meaning == errc::storage_unavailable ? sentence(cause_of(error.sqlstate))
-                                                                             : words_for(rule.meaning));
+                                                                             : default_detail_of(rule.meaning));
     if (rule.show_message && !error.message.empty()) out.detail = error.message;
     out.facts["sqlstate"] = error.sqlstate;
     if (error.sqlstate.starts_with("23") && !error.constraint.empty()) out.facts["constraint"] = error.constraint;
@@ -145,26 +143,26 @@ std::string cause_of(std::string_view sqlstate) {
     struct known {
         std::string_view code, cause;
     };
-    constexpr std::array<known, 13> all{{
+    constexpr std::array<known, 13> known_causes{{
         {"25006", "PostgreSQL is read-only (a standby, or default_transaction_read_only is on)"},
         {"25P03", "the transaction was idle for too long"},
         {"42501",
-         "the gateway's role lacks a right in PostgreSQL (SQLSTATE 42501; its operator finds the words in the log)"},
+         "the gateway's role lacks a privilege in PostgreSQL (SQLSTATE 42501; the gateway's log has the message)"},
         {"53100", "PostgreSQL's disk is full"},
         {"53200", "PostgreSQL is out of memory"},
         {"53300", "PostgreSQL has no connection left (max_connections)"},
         {"53400", "a limit that PostgreSQL's configuration sets is reached"},
-        {"57014", "PostgreSQL did not finish in the time for a statement"},
+        {"57014", "PostgreSQL did not finish within statement_timeout"},
         {"57P01", "PostgreSQL is shutting down, or an operator ended the session"},
         {"57P02", "PostgreSQL is recovering from a crash"},
         {"57P03", "PostgreSQL is starting up or shutting down"},
-        {"58", "PostgreSQL has trouble with its files"},
+        {"58", "PostgreSQL reports an error of its files or operating system"},
         {"08", "the connection to PostgreSQL broke"},
     }};
-    for (const auto& one : all) {
-        if (sqlstate.starts_with(one.code)) return std::string(one.cause);
+    for (const auto& entry : known_causes) {
+        if (sqlstate.starts_with(entry.code)) return std::string(entry.cause);
     }
-    return "PostgreSQL did not do the work";
+    return "PostgreSQL did not execute the statement";
 }
 
 void log_for_operator(const server_error& error) {
@@ -172,12 +170,12 @@ void log_for_operator(const server_error& error) {
     if (meaning != errc::internal_error && meaning != errc::storage_unavailable) return;
     using clock = std::chrono::steady_clock;
     static std::mutex mutex;
-    static std::map<std::string, clock::time_point> said;  // by SQLSTATE
+    static std::map<std::string, clock::time_point> last_logged;  // by SQLSTATE
     {
         const std::lock_guard lock(mutex);
         const auto now = clock::now();
-        if (said.size() >= 64) said.clear();
-        auto& last = said[error.sqlstate];
+        if (last_logged.size() >= 64) last_logged.clear();
+        auto& last = last_logged[error.sqlstate];
         if (last != clock::time_point{} && now < last + std::chrono::seconds{1}) return;
         last = now;
     }

@@ -24,7 +24,7 @@ void text_receiver::begin(const answer_rows& row) {
 }
 
 result<operation_result> read_text(answer_shape shape, text_receiver& receiver) {
-    if (receiver.refused()) return answer_does_not_fit(*receiver.bytes());
+    if (receiver.refused()) return answers_budget_failure(*receiver.bytes());
     operation_result out;
     out.is_call = shape == answer_shape::value;
     if (!out.is_call) out.rows_affected = std::strtoll(receiver.column(0).value().c_str(), nullptr, 10);

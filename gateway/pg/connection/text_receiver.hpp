@@ -12,24 +12,24 @@
 
 namespace fencegate::pg {
 
-/// Puts a text together that a statement gives in pieces (split_into_pieces). Its bytes are taken from the answers'
-/// budget before the first piece is kept; where they don't fit none is, and the rest is read past.
+/// Assembles a text that a statement returns in pieces (split_into_pieces). Its bytes are reserved from the answers'
+/// budget before the first piece is kept; where they do not fit, the pieces are skipped.
 ///
-/// Threads: not safe; one worker's.
+/// Threads: not safe; used by one worker.
 class text_receiver final : public row_receiver {
   public:
     text_receiver(memory_budget& answers, std::string owner) : answers_(&answers), owner_(std::move(owner)) {}
 
-    /// A row of the statement: the text's bytes, a piece, the statement's other columns.
+    /// Takes a row of the statement: the number of the text's bytes, a piece, the statement's other columns.
     void take(const answer_rows& row) override;
 
-    /// The text's bytes; empty where it is NULL.
+    /// Returns the number of the text's bytes; empty where the text is NULL.
     const std::optional<std::size_t>& bytes() const { return bytes_; }
-    /// Whether the text came; not where it is NULL or longer than answer_bytes_max.
+    /// Whether the whole text arrived; false where it is NULL or longer than answer_bytes_max.
     bool complete() const { return bytes_ && !refused_ && text_.size() == *bytes_; }
-    /// Whether the budget had no room for it.
+    /// Whether the text did not fit into the budget.
     bool refused() const { return refused_; }
-    /// One of the other columns; empty for NULL.
+    /// Returns one of the other columns; empty for NULL.
     const std::optional<std::string>& column(std::size_t index) const { return columns_.at(index); }
 
     std::string take_text() { return std::move(text_); }
@@ -48,8 +48,9 @@ class text_receiver final : public row_receiver {
     std::shared_ptr<reserved_memory> memory_;
 };
 
-/// What an operation of a write did that gives rows or a value. Errors: overloaded, where the budget had no room for
-/// it.
+/// Returns the result of an operation that returns rows or a value.
+///
+/// Errors: overloaded, where the text did not fit into the budget.
 result<operation_result> read_text(answer_shape shape, text_receiver& receiver);
 
 }  // namespace fencegate::pg

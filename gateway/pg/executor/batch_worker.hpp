@@ -9,11 +9,11 @@
 
 namespace fencegate::pg {
 
-/// A worker that runs work of one kind together: what waits when it is free, up to batch_max. Other jobs may be
-/// submitted to worker() in between, and keep their place in the queue.
+/// A worker that runs work of one kind in batches: everything that is queued when it becomes free, up to batch_max.
+/// Other jobs may be submitted to worker() in between, and keep their place in the queue.
 ///
-/// In:      `Work` has `until`, `caller` (a shared_ptr to whoever waits, or empty) and refuse(failure) noexcept.
-///          `handler` answers all of the work that it gets, and gets none that is late.
+/// In:      `Work` has `until`, `caller` (a shared_ptr to the waiting caller, or empty) and refuse(failure) noexcept.
+///          `handler` answers all work of its batch; work whose deadline has passed is not in it.
 /// Threads: submit() from any thread; the handler runs on the worker's.
 template <class Work>
 class batch_worker {
@@ -47,8 +47,8 @@ class batch_worker {
         std::vector<Work>& batch_;
     };
 
-    std::vector<Work> batch_;             ///< The worker's thread alone.
-    std::unique_ptr<pg::worker> worker_;  ///< Ends before the rest.
+    std::vector<Work> batch_;             ///< Used by the worker's thread alone.
+    std::unique_ptr<pg::worker> worker_;  ///< Destroyed first, because its jobs refer to batch_.
 };
 
 }  // namespace fencegate::pg

@@ -9,7 +9,7 @@
 
 namespace fencegate::pg {
 
-/// How many writes workers took at once, counted by powers of two: the n-th count has those up to 2^n.
+/// Counts batches by the number of their writes, in powers of two: the n-th count has the batches of up to 2^n writes.
 ///
 /// Threads: safe.
 class batch_sizes {
@@ -32,9 +32,9 @@ class batch_sizes {
 
 /// The workers of a database at one moment.
 struct executor_status {
-    std::size_t workers = 0;  ///< Without those beside, which connect only when they are needed.
-    std::size_t away = 0;     ///< Workers that PostgreSQL did not let in when they last tried.
-    std::size_t busy = 0;     ///< Workers with work under way or queued.
+    std::size_t workers = 0;       ///< Write workers; workers that connect only when they are needed do not count.
+    std::size_t disconnected = 0;  ///< Write workers whose last attempt to connect failed.
+    std::size_t busy = 0;          ///< Write workers with work under way or queued.
     std::size_t queued = 0, queue_max = 0;
 };
 

@@ -11,29 +11,31 @@
 
 namespace fencegate::pg {
 
-/// Whoever waits for a piece of work. The first answer counts.
+/// A caller that waits for a piece of work. The first answer counts.
 class waiting_caller {
   public:
     virtual ~waiting_caller() = default;
-    /// Answers that PostgreSQL was silent beyond the call's time, if there was no answer yet. `unchanged`: the
-    /// connection was cut before a commit was sent (session_slot::begin_commit). Called from another thread than the
-    /// worker's.
+    /// Answers that PostgreSQL did not respond within the call's time, if there was no answer yet. `unchanged`: the
+    /// connection was cut before a commit was sent (session_slot::begin_commit).
+    ///
+    /// Threads: called from another thread than the worker's.
     virtual void give_up(bool unchanged) noexcept = 0;
 
-    /// The worker that took the work last; one that has handed it on does not speak for it any more.
+    /// The worker that took the work last. A worker that has passed the work on must not call give_up.
     std::atomic<const void*> holder{nullptr};
 };
 
-/// The same, with what it waits for.
+/// A caller that waits for a result of type T.
 template <class T>
-class waiting_for : public waiting_caller {
+class caller_awaiting : public waiting_caller {
   public:
     virtual void answer(result<T> value) noexcept = 0;
-    /// On which it goes on.
+    /// Returns the executor on which the caller resumes.
     virtual boost::asio::any_io_executor executor() const = 0;
 };
 
-/// A piece of work on a session, and whoever waits for its answer. Exactly one of run and refuse is called, once.
+/// A piece of work on a session, and the caller that waits for its answer. Exactly one of
+/// run and refuse is called, once.
 class job {
   public:
     explicit job(deadline until) : until_(until) {}
@@ -41,15 +43,16 @@ class job {
     job(const job&) = delete;
     job& operator=(const job&) = delete;
 
-    /// Does the work and answers; one that joins a batch adds itself to it instead.
+    /// Does the work and answers; a job that joins a batch adds itself to the batch instead.
     virtual void run(session_slot& slot) noexcept = 0;
-    /// Answers without having begun.
+    /// Answers with a failure; the work did not begin.
     virtual void refuse(failure why) noexcept = 0;
 
-    /// For an answer in time, whatever the worker is stuck in; none: it waits as long as that takes.
+    /// Returns the caller, which is answered at the deadline even if the worker is blocked. Null: the caller waits
+    /// until the worker is done.
     virtual std::shared_ptr<waiting_caller> caller() const { return nullptr; }
 
-    /// Whether its worker runs it together with others that say so.
+    /// Whether the worker runs this job in one batch with other such jobs.
     virtual bool joins_batch() const { return false; }
 
     deadline until() const { return until_; }
@@ -58,11 +61,13 @@ class job {
     deadline until_;
 };
 
-/// Refusals of work that has not begun: its time is over, or a queue is full.
-failure too_late_failure();
-failure full_failure();
+/// Returns the failure of work that did not begin before its deadline.
+failure deadline_passed_failure();
+/// Returns the failure of work for which a queue has no place left.
+failure queue_full_failure();
 
-/// What a caller is told whose work is under way when PostgreSQL falls silent.
-failure silent_failure(bool unchanged);
+/// Returns the failure of work during which PostgreSQL stopped responding. `unchanged`: nothing was changed; else the
+/// outcome is unknown.
+failure unresponsive_failure(bool unchanged);
 
 }  // namespace fencegate::pg

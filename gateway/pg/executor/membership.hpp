@@ -7,7 +7,7 @@
 
 namespace fencegate::pg {
 
-/// What a cluster's row in PostgreSQL must agree with.
+/// The settings that all gateways of a cluster share; they must equal the row in fencing.cluster.
 struct membership {
     std::vector<std::string> node_names;
     std::size_t quorum = 0;

@@ -18,8 +18,8 @@
 
 namespace fencegate::pg {
 
-/// Runs `work` on a session; what libpqxx threw becomes a failure. `changes` tells whether a lost connection leaves the
-/// outcome unknown.
+/// Runs `work` on a session and turns exceptions into failures. `changes`: the work may change something, so that a
+/// lost connection leaves the outcome unknown.
 template <class T, class Session, class Work>
 result<T> attempt(Session& session, bool changes, Work&& work) {
     try {
@@ -27,7 +27,7 @@ result<T> attempt(Session& session, bool changes, Work&& work) {
     } catch (const session_lost& lost) {
         session.drop();
         if (!changes) return unavailable_because(lost.cause);
-        failure out = unavailable("The connection to PostgreSQL broke; whether it was done is not known.");
+        failure out = unavailable("The connection to PostgreSQL broke; whether the change was made is not known.");
         out.outcome_unknown = true;
         return out;
     } catch (const statement_failed& e) {
@@ -40,19 +40,20 @@ result<T> attempt(Session& session, bool changes, Work&& work) {
     }
 }
 
-/// What is true of work whose connection was cut.
+/// The effect of work whose connection was cut.
 enum class effect {
     none,          ///< Nothing was changed.
-    by_statement,  ///< Not known: a statement of its own commits by itself.
-    by_commit      ///< Nothing was changed unless a commit was on its way.
+    by_statement,  ///< Unknown: each statement commits by itself.
+    by_commit      ///< Nothing was changed unless COMMIT was sent.
 };
 
-/// A coroutine that waits. The answer is posted to its executor, whatever thread it comes from; the first one counts.
+/// A coroutine that waits for a result. The answer may come from any thread and is posted to the coroutine's executor;
+/// the first answer counts.
 template <class T, class Handler>
-class reply final : public waiting_for<T> {
+class reply final : public caller_awaiting<T> {
   public:
-    reply(effect of_work, Handler handler)
-        : effect_(of_work),
+    reply(effect work_effect, Handler handler)
+        : effect_(work_effect),
           executor_(boost::asio::prefer(boost::asio::get_associated_executor(handler),
                                         boost::asio::execution::outstanding_work.tracked)),
           handler_(std::move(handler)) {}
@@ -65,7 +66,7 @@ class reply final : public waiting_for<T> {
     }
 
     void give_up(bool unchanged) noexcept override {
-        answer(silent_failure(effect_ == effect::none || (effect_ == effect::by_commit && unchanged)));
+        answer(unresponsive_failure(effect_ == effect::none || (effect_ == effect::by_commit && unchanged)));
     }
 
     boost::asio::any_io_executor executor() const override { return executor_; }
@@ -81,25 +82,25 @@ class reply final : public waiting_for<T> {
     Handler handler_;
 };
 
-/// Waits for what is answered to the std::shared_ptr<waiting_for<T>> that `submit` gets. Not a coroutine: what it
-/// starts is posted, never completed in here.
+/// Waits for the answer to the std::shared_ptr<caller_awaiting<T>> that `submit` gets. The answer is posted, so that
+/// `submit` may answer before it returns.
 template <class T, class Submit>
-boost::asio::awaitable<result<T>> await_reply(effect of_work, Submit submit) {
-    auto initiate = [of_work](auto handler, Submit start) {
+boost::asio::awaitable<result<T>> await_reply(effect work_effect, Submit submit) {
+    auto initiate = [work_effect](auto handler, Submit start) {
         using handler_type = decltype(handler);
-        start(std::make_shared<reply<T, handler_type>>(of_work, std::move(handler)));
+        start(std::make_shared<reply<T, handler_type>>(work_effect, std::move(handler)));
     };
     return boost::asio::async_initiate<const boost::asio::use_awaitable_t<>, void(result<T>)>(
         std::move(initiate), boost::asio::use_awaitable, std::move(submit));
 }
 
-/// One piece of work on a session, and whoever waits for what it gives.
+/// A piece of work on a session, and the caller that waits for its result.
 template <class T>
 class session_job final : public job {
   public:
     using work = std::function<result<T>(session_slot&)>;
 
-    session_job(deadline until, bool changes, work run, std::shared_ptr<waiting_for<T>> caller)
+    session_job(deadline until, bool changes, work run, std::shared_ptr<caller_awaiting<T>> caller)
         : job(until), changes_(changes), run_(std::move(run)), caller_(std::move(caller)) {}
 
     void run(session_slot& slot) noexcept override { caller_->answer(attempt<T>(slot, changes_, run_)); }
@@ -109,22 +110,22 @@ class session_job final : public job {
   private:
     bool changes_;
     work run_;
-    std::shared_ptr<waiting_for<T>> caller_;
+    std::shared_ptr<caller_awaiting<T>> caller_;
 };
 
-/// Whether a lost connection leaves open what work on a session has done.
+/// Whether work on a session may change something, so that a lost connection leaves its outcome unknown.
 enum class work_kind { reads, changes };
 
-/// Waits for work that `take` hands to a worker.
-template <class T, class Take>
+/// Waits for the result of work that `submit` passes to a worker.
+template <class T, class Submit>
 boost::asio::awaitable<result<T>> await_work(work_kind kind, deadline until, typename session_job<T>::work work,
-                                             Take take) {
+                                             Submit submit) {
     const bool changes = kind == work_kind::changes;
-    return await_reply<T>(
-        changes ? effect::by_statement : effect::none, [until, changes, work = std::move(work), take = std::move(take)](
-                                                           std::shared_ptr<waiting_for<T>> caller) mutable {
-            take(std::make_unique<session_job<T>>(until, changes, std::move(work), std::move(caller)));
-        });
+    auto submit_job = [until, changes, work = std::move(work),
+                       submit = std::move(submit)](std::shared_ptr<caller_awaiting<T>> caller) mutable {
+        submit(std::make_unique<session_job<T>>(until, changes, std::move(work), std::move(caller)));
+    };
+    return await_reply<T>(changes ? effect::by_statement : effect::none, std::move(submit_job));
 }
 
 }  // namespace fencegate::pg

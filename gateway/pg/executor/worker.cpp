@@ -9,7 +9,7 @@
 namespace fencegate::pg {
 namespace {
 
-failure closing_failure() {
+failure shutdown_failure() {
     failure out = make_failure(errc::shutting_down, "This gateway is shutting down.");
     out.retry_after = retry_after_unavailable;
     return out;
@@ -17,19 +17,19 @@ failure closing_failure() {
 
 }  // namespace
 
-failure too_late_failure() {
-    return unavailable("The call's time ran out before PostgreSQL could begin; nothing was changed.");
+failure deadline_passed_failure() {
+    return unavailable("The call's deadline passed before PostgreSQL could begin; nothing was changed.");
 }
 
-failure full_failure() {
+failure queue_full_failure() {
     failure out = make_failure(errc::overloaded, "Too many calls wait for PostgreSQL.");
     out.retry_after = retry_after_unavailable;
     return out;
 }
 
-failure silent_failure(bool unchanged) {
-    if (unchanged) return unavailable_because(silent_cause);
-    failure out = unavailable("PostgreSQL does not answer; whether it was done is not known.");
+failure unresponsive_failure(bool unchanged) {
+    if (unchanged) return unavailable_because(unresponsive_cause);
+    failure out = unavailable("PostgreSQL does not answer; whether the change was made is not known.");
     out.outcome_unknown = true;
     return out;
 }
@@ -50,11 +50,11 @@ void worker::submit(std::unique_ptr<job> work) {
     std::unique_lock lock(mutex_);
     std::optional<failure> why;
     if (finishing_) {
-        why = closing_failure();
-    } else if (away_ && !options_.queue_while_disconnected) {
+        why = shutdown_failure();
+    } else if (disconnected_ && !options_.queue_while_disconnected) {
         why = unavailable_because(cause_);
     } else if (queued_.load(std::memory_order_relaxed) >= cfg_.queue_max) {
-        why = full_failure();
+        why = queue_full_failure();
     }
     if (why) {
         lock.unlock();
@@ -67,28 +67,30 @@ void worker::submit(std::unique_ptr<job> work) {
     wake_.notify_one();
 }
 
-/// Empty: there is nothing left to do.
-std::vector<std::unique_ptr<job>> worker::next() {
+/// Waits for jobs.
+///
+/// Out: the jobs to run next; empty: the worker is to end.
+std::vector<std::unique_ptr<job>> worker::take_jobs() {
     std::vector<std::unique_ptr<job>> work;
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [this] { return finishing_ || !queue_.empty(); });
-    const auto most = options_.finish_batch ? batch_max : 1;
-    while (!queue_.empty() && work.size() < most && (work.empty() || queue_.front()->joins_batch())) {
+    const auto count_max = options_.finish_batch ? batch_max : 1;
+    while (!queue_.empty() && work.size() < count_max && (work.empty() || queue_.front()->joins_batch())) {
         work.push_back(std::move(queue_.front()));
         queue_.pop_front();
         if (!work.back()->joins_batch()) break;
     }
     queued_.fetch_sub(work.size(), std::memory_order_relaxed);
-    for (const auto& one : work) {
-        auto caller = one->caller();
+    for (const auto& taken : work) {
+        auto caller = taken->caller();
         if (!caller) continue;
         caller->holder = this;
-        under_way_.push_back({one->until(), std::move(caller)});
+        under_way_.push_back({taken->until(), std::move(caller)});
     }
     return work;
 }
 
-std::deque<std::unique_ptr<job>> worker::take_all() {
+std::deque<std::unique_ptr<job>> worker::take_queue() {
     const std::lock_guard lock(mutex_);
     queued_.fetch_sub(queue_.size(), std::memory_order_relaxed);
     load_.fetch_sub(queue_.size(), std::memory_order_relaxed);
@@ -96,11 +98,12 @@ std::deque<std::unique_ptr<job>> worker::take_all() {
 }
 
 void worker::refuse_all(const failure& why) {
-    for (auto& work : take_all())
+    for (auto& work : take_queue())
         work->refuse(why);
 }
 
-/// Without work at hand: connects if need be, and waits out the pause after a failure.
+/// Connects if there is no connection; after a failure waits until the next attempt is due. Called while no job is
+/// under way.
 bool worker::ensure_connected() {
     if (slot_.connected()) return true;
     bool connected = false;
@@ -112,7 +115,7 @@ bool worker::ensure_connected() {
     slot_.expect_nothing();
     {
         const std::lock_guard lock(mutex_);
-        away_ = !connected;
+        disconnected_ = !connected;
         cause_ = slot_.cause();
     }
     if (connected) return true;
@@ -126,18 +129,18 @@ void worker::perform(std::vector<std::unique_ptr<job>> work) {
     const auto count = work.size();
     const auto now = std::chrono::steady_clock::now();
     auto last_moment = now;
-    std::erase_if(work, [now, &last_moment](const auto& one) {
-        last_moment = std::max(last_moment, one->until());
-        if (now < one->until()) return false;
-        one->refuse(too_late_failure());
+    std::erase_if(work, [now, &last_moment](const auto& taken) {
+        last_moment = std::max(last_moment, taken->until());
+        if (now < taken->until()) return false;
+        taken->refuse(deadline_passed_failure());
         return true;
     });
     if (!work.empty()) {
         slot_.begin_work(last_moment);
-        slot_.tidy();
+        slot_.reset_between_jobs();
         const bool batch = work.front()->joins_batch();
-        for (auto& one : work)
-            one->run(slot_);
+        for (auto& taken : work)
+            taken->run(slot_);
         if (batch) options_.finish_batch(slot_);
         slot_.expect_nothing();
     }
@@ -146,7 +149,7 @@ void worker::perform(std::vector<std::unique_ptr<job>> work) {
     under_way_.clear();
 }
 
-/// False: it is to end without ever having connected.
+/// Waits for the first job. False: the worker is to end without having connected.
 bool worker::wait_for_work() {
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [this] { return finishing_ || !queue_.empty(); });
@@ -154,20 +157,20 @@ bool worker::wait_for_work() {
 }
 
 void worker::loop() {
-    bool wanted = !options_.connect_lazily;
+    bool connection_needed = !options_.connect_lazily;
     for (;;) {
-        if (!wanted && !wait_for_work()) break;
-        wanted = true;
+        if (!connection_needed && !wait_for_work()) break;
+        connection_needed = true;
         if (!ensure_connected()) {
             const std::lock_guard lock(mutex_);
             if (finishing_) break;
             continue;
         }
-        auto work = next();
+        auto work = take_jobs();
         if (work.empty()) break;
         perform(std::move(work));
     }
-    refuse_all(closing_failure());
+    refuse_all(shutdown_failure());
     slot_.drop();
     done_ = true;
 }
@@ -184,30 +187,30 @@ void worker::enforce_deadlines(std::chrono::steady_clock::time_point now) {
         load_.fetch_sub(late.size(), std::memory_order_relaxed);
     }
     for (auto& work : late)
-        work->refuse(too_late_failure());
+        work->refuse(deadline_passed_failure());
     if (slot_.cut_if_overdue(now)) spdlog::warn("a connection to PostgreSQL was cut: it did not answer in time");
-    give_up_silent(now);
+    give_up_unresponsive(now);
 }
 
-void worker::give_up_silent(std::chrono::steady_clock::time_point now) {
-    std::vector<under_way> silent;
+void worker::give_up_unresponsive(std::chrono::steady_clock::time_point now) {
+    std::vector<under_way> unanswered;
     bool unchanged = false;
     {
         const std::lock_guard lock(mutex_);
-        std::erase_if(under_way_, [&](auto& one) {
-            if (now < one.until + silence_max) return false;
-            if (one.caller->holder == this) silent.push_back(std::move(one));
+        std::erase_if(under_way_, [&](auto& overdue) {
+            if (now < overdue.until + silence_max) return false;
+            if (overdue.caller->holder == this) unanswered.push_back(std::move(overdue));
             return true;
         });
-        unchanged = slot_.surely_unchanged();  // of this work: the next can't begin under the lock
+        unchanged = slot_.known_not_committed();  // for this work: the next can't begin while the mutex is held
     }
-    for (const auto& one : silent)
-        one.caller->give_up(unchanged);
+    for (const auto& overdue : unanswered)
+        overdue.caller->give_up(unchanged);
 }
 
-bool worker::away() const {
+bool worker::is_disconnected() const {
     const std::lock_guard lock(mutex_);
-    return away_;
+    return disconnected_;
 }
 
 void worker::finish() {
@@ -220,7 +223,7 @@ void worker::finish() {
 
 void worker::abandon() {
     finish();
-    refuse_all(closing_failure());
+    refuse_all(shutdown_failure());
     slot_.cut_if_overdue(deadline::max());
 }
 

@@ -10,7 +10,7 @@ namespace fencegate::pg {
 
 namespace asio = boost::asio;
 
-/// `read` may be done twice.
+/// Runs `read`, which may run twice, and waits until what it read is durable.
 template <class T>
 asio::awaitable<result<T>> history_executor::read_durably(std::string principal, read_cost cost, deadline until,
                                                           std::function<T(session&)> read) {
@@ -18,13 +18,14 @@ asio::awaitable<result<T>> history_executor::read_durably(std::string principal,
         auto value = retry_once_on_disconnect(slot, read);
         return snapshot_of<T>(std::move(value), fetch_snapshot_state(slot));
     };
-    return pg::read_durably<T>(lane_, flush_, std::move(principal), cost, until, std::move(work));
+    return pg::read_durably<T>(pool_, flush_, std::move(principal), cost, until, std::move(work));
 }
 
 asio::awaitable<result<history_page>> history_executor::read(std::string principal, read_cost cost, history_query query,
                                                              deadline until) {
-    return read_durably<history_page>(std::move(principal), cost, until,
-                                      [query = std::move(query)](session& open) { return read_history(open, query); });
+    return read_durably<history_page>(std::move(principal), cost, until, [query = std::move(query)](session& session) {
+        return read_history(session, query);
+    });
 }
 
 asio::awaitable<result<history_tail>> history_executor::read_tail(deadline until) {
@@ -36,7 +37,7 @@ asio::awaitable<result<std::vector<history_count>>> history_executor::summarize(
                                                                                 deadline until) {
     return read_durably<std::vector<history_count>>(
         std::move(principal), read_cost::expensive, until,
-        [query = std::move(query)](session& open) { return summarize_history(open, query); });
+        [query = std::move(query)](session& session) { return summarize_history(session, query); });
 }
 
 asio::awaitable<result<resource_facts>> history_executor::read_resource(std::string principal,
@@ -44,7 +45,7 @@ asio::awaitable<result<resource_facts>> history_executor::read_resource(std::str
                                                                         deadline until) {
     return read_durably<resource_facts>(
         std::move(principal), read_cost::cheap, until,
-        [resource = std::move(resource)](session& open) { return pg::read_resource(open, resource.str()); });
+        [resource = std::move(resource)](session& session) { return pg::read_resource(session, resource.str()); });
 }
 
 asio::awaitable<result<std::size_t>> history_executor::append(std::shared_ptr<const history_batch> batch,
@@ -55,10 +56,11 @@ asio::awaitable<result<std::size_t>> history_executor::append(std::shared_ptr<co
         } catch (const statement_failed& e) {
             const auto& code = e.error.sqlstate;
             if (!code.starts_with("42")) throw;
-            // No fault of the events: the function is not there or not granted (any more). A new session plans anew.
+            // Not the events' fault: the function is missing or not granted. A new session prepares the statement
+            // again.
             slot.drop();
             spdlog::error("fencing.append_events can't be called: {} {}", code, e.error.message);
-            return unavailable("The history in PostgreSQL does not answer as it should; nothing was added.");
+            return unavailable("The history in PostgreSQL can't be called (see the log); nothing was added.");
         }
     };
     auto& chosen = writes_.least_loaded_worker();
@@ -68,16 +70,17 @@ asio::awaitable<result<std::size_t>> history_executor::append(std::shared_ptr<co
 
 asio::awaitable<result<history_upkeep>> history_executor::keep_up(unsigned keep_days, deadline until) {
     auto work = [keep_days](session_slot& slot) -> result<history_upkeep> {
-        return retry_once_on_disconnect(slot, [keep_days](session& open) { return keep_history(open, keep_days); });
+        return retry_once_on_disconnect(slot,
+                                        [keep_days](session& session) { return keep_history(session, keep_days); });
     };
-    return run_in_lane<history_upkeep>(lane_, {}, read_cost::cheap, work_kind::changes, until, std::move(work));
+    return run_in_pool<history_upkeep>(pool_, {}, read_cost::cheap, work_kind::changes, until, std::move(work));
 }
 
 asio::awaitable<result<std::vector<std::string>>> history_executor::find_guard_faults(deadline until) {
     auto work = [](session_slot& slot) -> result<std::vector<std::string>> {
         return retry_once_on_disconnect(slot, pg::find_guard_faults);
     };
-    return run_in_lane<std::vector<std::string>>(lane_, {}, read_cost::cheap, work_kind::changes, until,
+    return run_in_pool<std::vector<std::string>>(pool_, {}, read_cost::cheap, work_kind::changes, until,
                                                  std::move(work));
 }
 

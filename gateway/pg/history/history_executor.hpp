@@ -4,7 +4,7 @@
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/history_item.hpp>
 #include <gateway/domain/read_cost.hpp>
-#include <gateway/pg/read/read_lane.hpp>
+#include <gateway/pg/read/read_pool.hpp>
 #include <gateway/pg/write/commit_flush.hpp>
 #include <gateway/pg/write/write_executor.hpp>
 
@@ -20,15 +20,16 @@
 
 namespace fencegate::pg {
 
-/// Reads, extends and keeps up the history.
+/// Reads the history, adds events to it and maintains its partitions.
 ///
-/// Threads: as write_executor. Errors: errc::storage_unavailable, overloaded, too_many_requests.
-/// Limits:  reads have three workers of their own, connected when first needed, so that a slow one holds up no write;
-///          two of them take what is expensive, one for each principal. The empty principal is the gateway itself.
+/// Threads: as write_executor.
+/// Errors:  errc::storage_unavailable, overloaded, too_many_requests.
+/// Limits:  reads have three workers of their own, connected when first needed, so that a slow read delays no write;
+///          two of them take expensive reads, one for each principal. The empty principal is the gateway itself.
 class history_executor {
   public:
     history_executor(const postgres_config& cfg, write_executor& writes, commit_flush& flush)
-        : writes_(writes), flush_(flush), lane_(cfg, history_read_limits(cfg)) {}
+        : writes_(writes), flush_(flush), pool_(cfg, history_read_limits(cfg)) {}
 
     boost::asio::awaitable<result<history_page>> read(std::string principal, read_cost cost, history_query query,
                                                       deadline until);
@@ -38,18 +39,21 @@ class history_executor {
     boost::asio::awaitable<result<resource_facts>> read_resource(std::string principal,
                                                                  lockcore::resource_name resource, deadline until);
 
-    /// Adds a batch to the history, all or none but for what is there already; gives how many were added. Where the
-    /// connection breaks meanwhile: outcome_unknown, and the same batch may be sent again.
+    /// Adds the items of a batch that the history does not have yet, all or none.
+    ///
+    /// Out:    the number of items added.
+    /// Errors: outcome_unknown where the connection broke; the same batch may be sent again.
     boost::asio::awaitable<result<std::size_t>> append(std::shared_ptr<const history_batch> batch, deadline until);
 
-    /// Makes partitions of the history ahead and drops the oldest that is older than `keep_days` (0: none). Errors:
-    /// write_conflict where a lock was not to be had at once: nothing was done.
+    /// Creates partitions of the history ahead and drops the oldest one that is older than `keep_days` (0: drops none).
+    ///
+    /// Errors: write_conflict where a lock was not free at once; then nothing was done.
     boost::asio::awaitable<result<history_upkeep>> keep_up(unsigned keep_days, deadline until);
 
-    /// What would let a change past the guard (fencing.guard_faults); empty where all is well.
+    /// Returns what would let a change past the guard (fencing.guard_faults); empty where there is no fault.
     boost::asio::awaitable<result<std::vector<std::string>>> find_guard_faults(deadline until);
 
-    read_lane& lane() { return lane_; }
+    read_pool& pool() { return pool_; }
 
   private:
     template <class T>
@@ -58,7 +62,7 @@ class history_executor {
 
     write_executor& writes_;
     commit_flush& flush_;
-    read_lane lane_;
+    read_pool pool_;
 };
 
 }  // namespace fencegate::pg

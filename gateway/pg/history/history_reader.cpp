@@ -11,26 +11,26 @@ std::size_t limit_of(const history_query& query) {
     return std::clamp<std::size_t>(query.limit, 1, history_page_max);
 }
 
-/// Joins conditions, each with one bound value.
+/// Adds conditions to a statement, each with one bound value.
 class filter {
   public:
-    explicit filter(statement& into) : into_(into) {}
+    explicit filter(statement& target) : target_(target) {}
 
     void add(const char* before, std::optional<std::string> value, const char* after = "") {
         if (!value) return;
-        into_.sql += first_ ? " where " : " and ";
+        target_.sql += first_ ? " where " : " and ";
         first_ = false;
-        into_.sql += before + into_.bind(std::move(value)) + after;
+        target_.sql += before + target_.bind(std::move(value)) + after;
     }
 
   private:
-    statement& into_;
+    statement& target_;
     bool first_ = true;
 };
 
-/// A range over the column's own collation "C", which its index serves; `like` would need an operator class of its own.
-/// No name of a resource holds a byte above "z", so that everything with the prefix is below prefix + DEL, and nothing
-/// else is.
+/// Adds the prefix as a range in the column's collation "C", for which its index can be used; `like` would need an
+/// operator class of its own. No name of a resource contains a byte above "z", so that exactly the names with the
+/// prefix are from prefix to prefix + DEL.
 void add_prefix(filter& where, const std::optional<std::string>& prefix) {
     if (!prefix || prefix->empty()) return;
     where.add("resource >= ", prefix);
@@ -60,9 +60,9 @@ history_item item_of(const answer_rows& row) {
     item.resource = text(3);
     item.fencing_token = token(4);
     item.last_fencing_token = token(5);
-    item.by.owner = text(6);
-    item.by.principal = text(7);
-    item.by.trace_id = text(8);
+    item.initiator.owner = text(6);
+    item.initiator.principal = text(7);
+    item.initiator.trace_id = text(8);
     item.write_id = text(9);
     item.detail = text(10);
     return item;
@@ -83,16 +83,16 @@ std::optional<time_point> earlier(std::optional<time_point> a, std::optional<tim
     return a && b ? std::min(a, b) : a ? a : b;
 }
 
-/// The times to search one after the other, in the query's order: one of each partition where a filter may match some
-/// partitions and not others. In one statement PostgreSQL would look for the first match of every partition before it
-/// gives the first row, and so read through all of those that have none.
-std::vector<window> windows_of(session& via, const history_query& query) {
+/// Returns the windows of time to search one after the other, in the query's order: one for each partition where a
+/// filter may match rows of some partitions only. In one statement PostgreSQL would search every partition for its
+/// first match before it returns the first row, and so read all rows of partitions without a match.
+std::vector<window> windows_of(session& session, const history_query& query) {
     const bool found_at_once = query.ids || query.resource || query.write_id || query.trace_id;
     const bool filtered =
         query.resource_prefix || query.event || query.owner || query.principal || query.token_min || query.token_max;
     if (found_at_once || !filtered) return {window{}};
-    // Weeks that are still to come are one window: they are empty.
-    const auto rows = via.exec(
+    // Future weeks are one window, because they are empty.
+    const auto rows = session.exec(
         "select extract(epoch from t.week)::bigint from pg_inherits i join pg_class c on c.oid = i.inhrelid, "
         "lateral (select to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' as week) as t "
         "where i.inhparent = 'fencing.history'::regclass and c.relname ~ '^history_[0-9]{8}$' "
@@ -105,11 +105,11 @@ std::vector<window> windows_of(session& via, const history_query& query) {
         out.push_back({week, std::nullopt});
     }
     if (!query.ascending) std::ranges::reverse(out);
-    // The cursor's own time, so that what lies before it is not asked again.
+    // Drops the windows before the cursor.
     if (query.after) {
         const time_point at{std::chrono::microseconds(query.after->at_us)};
-        std::erase_if(out, [&](const window& each) {
-            return query.ascending ? each.end && *each.end <= at : each.begin && *each.begin > at;
+        std::erase_if(out, [&](const window& interval) {
+            return query.ascending ? interval.end && *interval.end <= at : interval.begin && *interval.begin > at;
         });
     }
     return out;
@@ -136,7 +136,7 @@ statement history_sql(const history_query& query) {
     where.add("at >= ", query.from ? std::optional(sql_time(*query.from)) : std::nullopt, "::timestamptz");
     where.add("at < ", query.to ? std::optional(sql_time(*query.to)) : std::nullopt, "::timestamptz");
     if (query.after) {
-        // The second condition is in the first; it is for the planner, which leaves out partitions by it alone.
+        // The second condition follows from the first; only the second lets the planner skip partitions.
         const std::chrono::sys_time<std::chrono::microseconds> at{std::chrono::microseconds(query.after->at_us)};
         const auto moment = out.bind(sql_time(at)) + "::timestamptz";
         where.add(("(at, id) " + std::string(query.ascending ? "> (" : "< (") + moment + ", ").c_str(),
@@ -154,17 +154,17 @@ statement history_sql(const history_query& query) {
     return out;
 }
 
-history_page read_history(session& via, const history_query& query) {
+history_page read_history(session& session, const history_query& query) {
     history_page page;
     history_query part = query;
     std::size_t bytes = 0;
-    for (const window& each : windows_of(via, query)) {
-        part.from = later(query.from, each.begin);
-        part.to = earlier(query.to, each.end);
+    for (const window& interval : windows_of(session, query)) {
+        part.from = later(query.from, interval.begin);
+        part.to = earlier(query.to, interval.end);
         if (part.from && part.to && *part.from >= *part.to) continue;
         part.limit = limit_of(query) - page.items.size() + 1;  // one more tells whether items follow
         const auto wanted = history_sql(part);
-        via.read_each(wanted.sql, wanted.parameters, [&](const answer_rows& row) {
+        session.read_each(wanted.sql, wanted.parameters, [&](const answer_rows& row) {
             page.more = page.more || page.items.size() == limit_of(query) || bytes >= history_page_bytes_max;
             if (page.more) return;
             page.items.push_back(item_of(row));
@@ -175,9 +175,9 @@ history_page read_history(session& via, const history_query& query) {
     return page;
 }
 
-history_tail read_history_tail(session& via) {
+history_tail read_history_tail(session& session) {
     const auto rows =
-        via.exec("select last_id, w from fencing.history_tail() left join unnest(writers) as w on true", {});
+        session.exec("select last_id, w from fencing.history_tail() left join unnest(writers) as w on true", {});
     history_tail tail;
     tail.last_id = rows[0][0].as<std::int64_t>();
     for (const auto& row : rows) {
@@ -186,10 +186,10 @@ history_tail read_history_tail(session& via) {
     return tail;
 }
 
-std::vector<history_count> summarize_history(session& via, const history_summary_query& query) {
+std::vector<history_count> summarize_history(session& session, const history_summary_query& query) {
     statement wanted;
     const auto bucket = wanted.bind(std::to_string(query.bucket.count())) + "::bigint";
-    // In floating point, which is twice as fast; the half microsecond outweighs its error.
+    // In floating point, which is twice as fast; the added half microsecond exceeds its error.
     wanted.sql = "select floor(date_part('epoch', at) * 1000 + 0.0005)::bigint / " + bucket + " * " + bucket +
                  ", event, count(*) from fencing.history";
     filter where(wanted);
@@ -198,20 +198,20 @@ std::vector<history_count> summarize_history(session& via, const history_summary
     add_prefix(where, query.resource_prefix);
     wanted.sql += " group by 1, 2 order by 1, 2";
     std::vector<history_count> counts;
-    for (const auto& row : via.exec_once(wanted.sql, wanted.parameters)) {
-        history_count one;
-        one.bucket = std::chrono::system_clock::time_point(std::chrono::milliseconds(row[0].as<std::int64_t>()));
-        one.event = string_of(row[1]);
-        one.count = row[2].as<std::int64_t>();
-        counts.push_back(std::move(one));
+    for (const auto& row : session.exec_once(wanted.sql, wanted.parameters)) {
+        history_count entry;
+        entry.bucket = std::chrono::system_clock::time_point(std::chrono::milliseconds(row[0].as<std::int64_t>()));
+        entry.event = string_of(row[1]);
+        entry.count = row[2].as<std::int64_t>();
+        counts.push_back(std::move(entry));
     }
     return counts;
 }
 
-resource_facts read_resource(session& via, const std::string& resource) {
+resource_facts read_resource(session& session, const std::string& resource) {
     resource_facts facts;
-    facts.last_fencing_token = via.exec("select fencing.fence($1::text)", {resource})[0][0].as<std::uint64_t>();
-    const auto rows = via.exec(
+    facts.last_fencing_token = session.exec("select fencing.fence($1::text)", {resource})[0][0].as<std::uint64_t>();
+    const auto rows = session.exec(
         "select event, count(*) from (select event from fencing.history where resource = $1 order by at desc, id desc "
         "limit $2::bigint) as newest group by event order by event",
         {resource, std::to_string(resource_events_counted_max)});
@@ -224,9 +224,9 @@ resource_facts read_resource(session& via, const std::string& resource) {
     return facts;
 }
 
-history_upkeep keep_history(session& via, unsigned keep_days) {
-    const auto rows =
-        via.exec("select made, dropped, remaining from fencing.keep_history($1::integer)", {std::to_string(keep_days)});
+history_upkeep keep_history(session& session, unsigned keep_days) {
+    const auto rows = session.exec("select made, dropped, remaining from fencing.keep_history($1::integer)",
+                                   {std::to_string(keep_days)});
     return {rows[0][0].as<int>(), rows[0][1].as<int>(), rows[0][2].as<int>()};
 }
 

@@ -15,7 +15,7 @@ history_evidence evidence_of(const pqxx::row& row) {
     out.resource = row[3].c_str();
     out.token = number_of(row[4]);
     out.last_token = number_of(row[5]);
-    out.of_guard = row[14].as<bool>();
+    out.decided_by_guard = row[14].as<bool>();
     if (!row[6].as<bool>()) return out;
     out.ttl_ms = number_of(row[7]);
     out.repair = row[8].as<bool>();
@@ -23,26 +23,27 @@ history_evidence evidence_of(const pqxx::row& row) {
     out.observed = row[10].as<bool>();
     out.bare = row[11].as<bool>();
     out.direct = row[12].as<bool>();
-    out.other_refusal = row[13].as<bool>();
+    out.refused_otherwise = row[13].as<bool>();
     return out;
 }
 
-std::string moment(statement& into, std::int64_t us) {
-    return "timestamptz 'epoch' + " + into.bind(std::to_string(us)) + "::bigint * interval '1 microsecond'";
+std::string moment(statement& target, std::int64_t us) {
+    return "timestamptz 'epoch' + " + target.bind(std::to_string(us)) + "::bigint * interval '1 microsecond'";
 }
 
-compat::parameters two_lists(const std::vector<token_of_resource>& all) {
+/// Returns the resources and the tokens as two array parameters.
+compat::parameters token_lists(const std::vector<token_of_resource>& pairs) {
     std::vector<std::string> names, tokens;
-    for (const auto& one : all) {
-        names.push_back(one.resource);
-        tokens.push_back(std::to_string(one.token));
+    for (const auto& pair : pairs) {
+        names.push_back(pair.resource);
+        tokens.push_back(std::to_string(pair.token));
     }
     return {array_literal(names), array_literal(tokens)};
 }
 
 }  // namespace
 
-std::vector<history_evidence> history_walk::next() {
+std::vector<history_evidence> history_walk::next_chunk() {
     statement wanted;
     wanted.sql =
         "select id, (extract(epoch from greatest(at, timestamptz '0001-01-01 00:00:00+00')) * 1000000)::bigint, "
@@ -51,7 +52,7 @@ std::vector<history_evidence> history_walk::next() {
         "then least(greatest((detail ->> 'ttl_ms')::numeric, 0), 1e12)::bigint end, "
         "detail @> '{\"repair\": true}', btrim(coalesce(detail ->> 'reason', '')) <> '', "
         "detail @> '{\"observed\": true}', detail @> '{\"bare_token\": true}', detail @> '{\"direct\": true}', "
-        // A function's own FG412 names the error and no fence.
+        // The row of an FG412 that an application's function raised names the error and no fence.
         "coalesce(detail ->> 'error' <> 'stale-fencing-token', false) or "
         "coalesce(detail ->> 'sqlstate' <> 'FG412', false) or "
         "(last_fencing_token is null and coalesce(detail ->> 'error', detail ->> 'sqlstate') is not null), "
@@ -65,14 +66,14 @@ std::vector<history_evidence> history_walk::next() {
         wanted.sql +=
             "(resource, at, id) > (" + name + ", " + at + ", " + wanted.bind(std::to_string(id_)) + "::bigint)";
     }
-    // Nothing in a resource's name is above "z".
+    // No name of a resource contains a byte above "z".
     if (range_.resource_prefix) wanted.sql += " and resource < " + wanted.bind(*range_.resource_prefix + '\x7f');
     if (range_.from_us) wanted.sql += " and at >= " + moment(wanted, *range_.from_us);
     wanted.sql += " and at < " + moment(wanted, range_.to_us);
     wanted.sql += " order by resource, at, id limit " + std::to_string(chunk);
 
     std::vector<history_evidence> out;
-    const auto rows = via_.exec(wanted.sql, wanted.parameters);
+    const auto rows = session_.exec(wanted.sql, wanted.parameters);
     out.reserve(rows.size());
     for (const auto& row : rows)
         out.push_back(evidence_of(row));
@@ -84,31 +85,33 @@ std::vector<history_evidence> history_walk::next() {
     return out;
 }
 
-walk_bounds find_bounds(session& via, const std::optional<std::string>& from, const std::optional<std::string>& to) {
-    const auto rows = via.exec(
+walk_bounds find_bounds(session& session, const std::optional<std::string>& begin,
+                        const std::optional<std::string>& end) {
+    const auto rows = session.exec(
         "select (extract(epoch from $1::timestamptz) * 1000000)::bigint, "
         "(extract(epoch from coalesce($2::timestamptz, clock_timestamp())) * 1000000)::bigint, "
         "(select coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint from pg_inherits i join pg_class c on c.oid = "
         "i.inhrelid "
         "where i.inhparent = 'fencing.history'::regclass)",
-        {from, to});
+        {begin, end});
     return {number_of(rows[0][0]), rows[0][1].as<std::int64_t>(), rows[0][2].as<std::int64_t>()};
 }
 
-std::vector<std::size_t> find_granted(session& via, const std::vector<token_of_resource>& asked) {
-    const auto rows = via.exec(
+std::vector<std::size_t> find_granted(session& session, const std::vector<token_of_resource>& asked) {
+    const auto rows = session.exec(
         "select a.place - 1 from unnest($1::text[], $2::bigint[]) with ordinality as a (resource, token, place) where "
         "exists "
         "(select from fencing.history h where h.resource = a.resource collate \"C\" and h.fencing_token = a.token and "
         "h.event = 'lease_granted')",
-        two_lists(asked));
+        token_lists(asked));
     std::vector<std::size_t> out;
     for (const auto& row : rows)
         out.push_back(row[0].as<std::size_t>());
     return out;
 }
 
-std::vector<stray_row> find_strays(session& via, const walk_range& range, std::optional<std::int64_t> skew_ms) {
+std::vector<unscanned_row> find_unscanned_rows(session& session, const walk_range& range,
+                                               std::optional<std::int64_t> skew_ms) {
     constexpr const char* rows = "select id, event, coalesce(resource, '') from fencing.history where ";
     statement wanted;
     wanted.sql = rows;
@@ -121,32 +124,33 @@ std::vector<stray_row> find_strays(session& via, const walk_range& range, std::o
         wanted.sql += "event in ('write_applied', 'write_rejected', 'fence_raised') and at > now() + " +
                       wanted.bind(std::to_string(*skew_ms)) + "::bigint * interval '1 millisecond'";
     }
-    wanted.sql += " limit " + std::to_string(strays_max);
-    std::vector<stray_row> out;
-    for (const auto& row : via.exec(wanted.sql, wanted.parameters))
+    wanted.sql += " limit " + std::to_string(unscanned_rows_max);
+    std::vector<unscanned_row> out;
+    for (const auto& row : session.exec(wanted.sql, wanted.parameters))
         out.push_back({row[0].as<std::int64_t>(), row[1].c_str(), row[2].c_str()});
     return out;
 }
 
-std::unordered_map<std::string, fence_now> find_fences(session& via, const std::vector<token_of_resource>& last) {
-    // One statement, so that a fence and the row of what raised it are seen together. An empty entered_for is of direct
-    // SQL, which left no rows before version 3.
-    const auto rows = via.exec(
+std::unordered_map<std::string, current_fence> find_fences(session& session,
+                                                           const std::vector<token_of_resource>& last) {
+    // One statement, so that a fence and the row that raised it are in one snapshot. An empty entered_for belongs to
+    // direct SQL, which added no rows before version 3.
+    const auto rows = session.exec(
         "select g.resource, g.last_fencing_token, g.last_fencing_token > a.token and g.entered_for <> '' and not "
         "exists "
         "(select from fencing.history h where h.resource = g.resource and h.fencing_token = g.last_fencing_token and "
         "h.event in ('write_applied', 'fence_raised')) "
         "from unnest($1::text[], $2::bigint[]) as a (resource, token) "
         "join fencing.guard g on g.resource = a.resource collate \"C\"",
-        two_lists(last));
-    std::unordered_map<std::string, fence_now> out;
+        token_lists(last));
+    std::unordered_map<std::string, current_fence> out;
     for (const auto& row : rows)
-        out.emplace(row[0].c_str(), fence_now{row[1].as<std::int64_t>(), row[2].as<bool>()});
+        out.emplace(row[0].c_str(), current_fence{row[1].as<std::int64_t>(), row[2].as<bool>()});
     return out;
 }
 
-bool repaired_after(session& via, const std::string& resource, std::int64_t id) {
-    return via
+bool is_repaired_after(session& session, const std::string& resource, std::int64_t id) {
+    return session
         .exec(
             "select exists (select from fencing.history where resource = $1 and id > $2::bigint and event = "
             "'fence_raised' and detail @> '{\"repair\": true}')",

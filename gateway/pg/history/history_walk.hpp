@@ -11,28 +11,28 @@
 
 namespace fencegate::pg {
 
-/// Which part of the history is walked. Times in microseconds since 1970.
+/// The part of the history to read. Times are in microseconds since 1970.
 struct walk_range {
     std::optional<std::int64_t> from_us;  ///< from_us <= at
     std::int64_t to_us = 0;               ///< at < to_us
     std::optional<std::string> resource_prefix;
 };
 
-/// Reads the rows that belong to resources, one resource after the other, each in the order of (at, id). Every chunk is
-/// a short statement on an index that begins behind the last row: nothing is locked and no snapshot is held between
-/// two.
+/// Reads the rows that have a resource, one resource after the other, each in the order of (at, id). Every chunk is one
+/// short statement on an index that continues after the last row, so that no lock and no
+/// snapshot is held between two chunks.
 class history_walk {
   public:
-    /// Rows of one chunk.
+    /// Most rows of one chunk.
     static constexpr int chunk = 5'000;
 
-    history_walk(session& via, walk_range range) : via_(via), range_(std::move(range)) {}
+    history_walk(session& session, walk_range range) : session_(session), range_(std::move(range)) {}
 
-    /// The next rows; empty at the end. Throws what session::exec throws.
-    std::vector<history_evidence> next();
+    /// Returns the next rows; empty at the end. Throws as session::exec does.
+    std::vector<history_evidence> next_chunk();
 
   private:
-    session& via_;
+    session& session_;
     walk_range range_;
     std::string resource_;  ///< Of the last row read.
     std::int64_t at_us_ = 0;
@@ -42,43 +42,46 @@ class history_walk {
 struct walk_bounds {
     std::optional<std::int64_t> from_us;
     std::int64_t to_us = 0;
-    std::int64_t rows = 0;  ///< Of the whole history, as PostgreSQL estimates it.
+    std::int64_t rows = 0;  ///< PostgreSQL's estimate of the number of rows in the whole history.
 };
 
-/// Times as PostgreSQL reads them; `to` empty: its clock now. Throws statement_failed for what is no time.
-walk_bounds find_bounds(session& via, const std::optional<std::string>& from, const std::optional<std::string>& to);
+/// Converts times that PostgreSQL reads; an empty `end` means its current time. Throws statement_failed for a text that
+/// is no time.
+walk_bounds find_bounds(session& session, const std::optional<std::string>& begin,
+                        const std::optional<std::string>& end);
 
-/// A token of a resource.
 struct token_of_resource {
     std::string resource;
     std::int64_t token = 0;
 };
 
-/// Of these, the indexes of those that a lease_granted anywhere in the history speaks of.
-std::vector<std::size_t> find_granted(session& via, const std::vector<token_of_resource>& asked);
+/// Returns the indexes of those tokens for which the history has a lease_granted at any time.
+std::vector<std::size_t> find_granted(session& session, const std::vector<token_of_resource>& asked);
 
-/// A row that the walk passes by.
-struct stray_row {
+/// A row that history_walk does not read.
+struct unscanned_row {
     std::int64_t id = 0;
     std::string event;
-    std::string resource;  ///< Empty: it has none, although its event is of a resource.
+    std::string resource;  ///< Empty: the row has no resource, although its event requires one.
 };
-inline constexpr int strays_max = 10'000;
+inline constexpr int unscanned_rows_max = 10'000;
 
-/// Rows without the resource that their event has; and, if `skew_ms` is given, those of the guard that lie further than
-/// that in the future of the server's clock.
-std::vector<stray_row> find_strays(session& via, const walk_range& range, std::optional<std::int64_t> skew_ms);
+/// Finds rows without the resource that their event requires; if `skew_ms` is given, also rows of the guard whose time
+/// is further than that ahead of the server's clock.
+std::vector<unscanned_row> find_unscanned_rows(session& session, const walk_range& range,
+                                               std::optional<std::int64_t> skew_ms);
 
-struct fence_now {
+struct current_fence {
     std::int64_t token = 0;
-    bool unrecorded = false;  ///< Above the token that was asked about, and no row raised it to that.
+    bool unrecorded = false;  ///< The fence is above the token of the query, and no row of the history raised it there.
 };
 
-/// The fences of these resources as they stand now, with the tokens that their last rows left; what has none is left
-/// out.
-std::unordered_map<std::string, fence_now> find_fences(session& via, const std::vector<token_of_resource>& last);
+/// Returns the current fences of the resources. `last` has the token that the last row of each resource left. Resources
+/// without a guard row are left out.
+std::unordered_map<std::string, current_fence> find_fences(session& session,
+                                                           const std::vector<token_of_resource>& last);
 
-/// Whether an operator repaired the fence in a row with a higher id.
-bool repaired_after(session& via, const std::string& resource, std::int64_t id);
+/// Whether a row with a higher id says that an operator repaired the fence.
+bool is_repaired_after(session& session, const std::string& resource, std::int64_t id);
 
 }  // namespace fencegate::pg

@@ -38,9 +38,9 @@ json::object object_of(const history_item& item) {
     add_text("resource", item.resource);
     if (item.fencing_token) out["fencing_token"] = *item.fencing_token;
     if (item.last_fencing_token) out["last_fencing_token"] = *item.last_fencing_token;
-    add_text("owner", item.by.owner);
-    add_text("principal", item.by.principal);
-    add_text("trace_id", item.by.trace_id);
+    add_text("owner", item.initiator.owner);
+    add_text("principal", item.initiator.principal);
+    add_text("trace_id", item.initiator.trace_id);
     add_text("write_id", item.write_id);
     if (!item.detail.empty()) out["detail"] = detail_of(item.detail);
     return out;
@@ -63,7 +63,8 @@ std::optional<std::string> text_column(const std::vector<history_item>& items, c
 }
 
 std::optional<std::string> actor_column(const std::vector<history_item>& items, const std::string actor::*field) {
-    return column(items, [field](array_text& out, const history_item& item) { out.add_unless_empty(item.by.*field); });
+    return column(items,
+                  [field](array_text& out, const history_item& item) { out.add_unless_empty(item.initiator.*field); });
 }
 
 std::optional<std::string> token_column(const std::vector<history_item>& items,
@@ -92,14 +93,14 @@ const std::string& record_events_sql() {
     return sql;
 }
 
-void append_history(session& via, const history_item& item) {
-    via.exec(record_events_sql(), {history_json({item})});
+void append_history(session& session, const history_item& item) {
+    session.exec(record_events_sql(), {history_json({item})});
 }
 
 compat::parameters history_columns(const std::vector<history_item>& items) {
     const auto at = [](array_text& out, const history_item& item) {
         if (item.at == std::chrono::system_clock::time_point{}) {
-            out.add_null();  // the moment at which it is added
+            out.add_null();  // PostgreSQL uses the time at which the item is added
         } else {
             out.add(std::chrono::floor<std::chrono::microseconds>(item.at.time_since_epoch()).count());
         }
@@ -120,11 +121,11 @@ compat::parameters history_columns(const std::vector<history_item>& items) {
             column(items, detail)};
 }
 
-std::size_t append_history(session& via, const history_batch& batch) {
+std::size_t append_history(session& session, const history_batch& batch) {
     if (batch.items.empty()) return 0;
     compat::parameters parameters{batch.stream, std::to_string(batch.first_sequence)};
     std::ranges::move(history_columns(batch.items), std::back_inserter(parameters));
-    return via.exec(append_sql, parameters)[0][0].as<std::size_t>();
+    return session.exec(append_sql, parameters)[0][0].as<std::size_t>();
 }
 
 }  // namespace fencegate::pg

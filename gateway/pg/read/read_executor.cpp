@@ -11,7 +11,7 @@ boost::asio::awaitable<result<read_outcome>> read_executor::read(std::string pri
     auto work = [this, principal, request = std::move(request), until](session_slot& slot) {
         return run_read(slot, catalogs_, answers_, principal, request, until);
     };
-    return read_durably<read_outcome>(lane_, flush_, std::move(principal), read_cost::cheap, until, std::move(work));
+    return read_durably<read_outcome>(pool_, flush_, std::move(principal), read_cost::cheap, until, std::move(work));
 }
 
 }  // namespace fencegate::pg

@@ -5,7 +5,7 @@
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/pg/catalog/catalog.hpp>
-#include <gateway/pg/read/read_lane.hpp>
+#include <gateway/pg/read/read_pool.hpp>
 #include <gateway/pg/write/commit_flush.hpp>
 
 #include <boost/asio/awaitable.hpp>
@@ -14,28 +14,28 @@
 
 namespace fencegate::pg {
 
-/// Runs reads of tables and functions, on workers of their own: however long one takes, it holds up no write.
+/// Runs reads of tables and functions on workers of their own, so that a long read delays no write.
 ///
-/// Threads: as write_executor. Errors: errc::storage_unavailable, too_many_requests, overloaded, also where the
-/// answers' budget has no room for what was read.
-/// Limits:  as many workers as postgres.connections, connected when first needed, which principals share
-/// (read_lane.hpp).
+/// Threads: as write_executor.
+/// Errors:  errc::storage_unavailable, too_many_requests, overloaded (also where the rows do
+///          not fit into the answers' budget).
+/// Limits:  postgres.connections workers, connected when first needed, which principals share (read_pool.hpp).
 class read_executor {
   public:
     read_executor(const postgres_config& cfg, catalog_store& catalogs, memory_budget& answers, commit_flush& flush)
-        : catalogs_(catalogs), answers_(answers), flush_(flush), lane_(cfg, table_read_limits(cfg)) {}
+        : catalogs_(catalogs), answers_(answers), flush_(flush), pool_(cfg, table_read_limits(cfg)) {}
 
-    /// Rows of a table or the value of a function, fenced or not; see table_reader.hpp. `principal`: whose share it
-    /// takes.
+    /// Reads rows of a table or the value of a function, fenced or not; see table_reader.hpp. The read counts against
+    /// the limits of `principal`.
     boost::asio::awaitable<result<read_outcome>> read(std::string principal, read_request request, deadline until);
 
-    read_lane& lane() { return lane_; }
+    read_pool& pool() { return pool_; }
 
   private:
     catalog_store& catalogs_;
     memory_budget& answers_;
     commit_flush& flush_;
-    read_lane lane_;
+    read_pool pool_;
 };
 
 }  // namespace fencegate::pg

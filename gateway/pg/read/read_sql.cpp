@@ -70,8 +70,8 @@ class planner : statement_writer {
 
 read_plan plan_read(const catalog& known, const read_request& request) {
     read_plan plan;
-    planner one(known, plan);
-    std::visit([&one](const auto& what) { one(what); }, request.what);
+    planner statement_planner(known, plan);
+    std::visit([&statement_planner](const auto& query) { statement_planner(query); }, request.query);
     if (plan.sql.parameters.size() > parameters_max)
         plan.faults.push_back({"query", "The request has too many values."});
     return plan;

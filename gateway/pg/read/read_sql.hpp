@@ -7,20 +7,20 @@
 
 namespace fencegate::pg {
 
-/// The statement of a read, or why there is none.
+/// The statement of a read, or the faults of the request.
 ///
-/// What it gives, by shape. rows: a JSON array in pieces (split_into_pieces) with count, and count without limit and
-/// offset or NULL. value: JSON text in pieces. nothing: one row without columns.
+/// The statement's result depends on `shape`. rows: a JSON array in pieces (split_into_pieces), the number of rows, and
+/// the number without limit and offset or NULL. value: JSON text in pieces. nothing: one row without columns.
 struct read_plan : plan_faults {
     statement sql;
     answer_shape shape = answer_shape::rows;
-    bool needs_fence = false;  ///< It calls a function that may change something.
+    bool needs_fence = false;  ///< The read calls a function that may change something.
 };
 
-/// Turns a read into SQL. Pure. As plan_write: identifiers come from the catalog, values are bound.
+/// Turns a read into SQL. A pure function. As in plan_write, identifiers come from the catalog and values are bound.
 ///
-/// Pointers: those of the request's parts, the names of parameters elsewhere, and "table" and "function" for the names
-/// in the path.
+/// Errors: none thrown; see plan_faults. A fault's pointer is that of the request's part, the name of a parameter, or
+///         "table" or "function" for the name in the path.
 read_plan plan_read(const catalog& known, const read_request& request);
 
 }  // namespace fencegate::pg

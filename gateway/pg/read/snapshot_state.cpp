@@ -21,7 +21,7 @@ snapshot_state state_of(const session_slot& slot, const char* not_on_disk, const
 }  // namespace
 
 const std::string& snapshot_state_sql() {
-    // A server in recovery shows only what its primary had on disk when it sent it.
+    // A server in recovery shows only what its primary had on disk before sending it.
     static const std::string sql =
         "select case when recovering then false else pg_catalog.pg_current_wal_insert_lsn() "
         "operator(pg_catalog.>) pg_catalog.pg_current_wal_flush_lsn() end, "

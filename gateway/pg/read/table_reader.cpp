@@ -27,10 +27,10 @@ const compat::parameters no_parameters;
 
 std::string name_of(const read_request& request) {
     struct {
-        std::string operator()(const table_query& one) const { return "select " + one.table; }
-        std::string operator()(const function_query& one) const { return "select " + one.function; }
+        std::string operator()(const table_query& query) const { return "select " + query.table; }
+        std::string operator()(const function_query& query) const { return "select " + query.function; }
     } name;
-    return std::visit(name, request.what);
+    return std::visit(name, request.query);
 }
 
 failure plan_failure(const read_plan& plan) {
@@ -41,7 +41,7 @@ failure plan_failure(const read_plan& plan) {
     return out;
 }
 
-/// One attempt.
+/// One attempt to run a read.
 class read_run {
   public:
     read_run(session_slot& slot, const read_request& request, const read_plan& plan, text_receiver receiver,
@@ -49,21 +49,21 @@ class read_run {
         : slot_(slot), request_(request), plan_(plan), receiver_(std::move(receiver)), until_(until) {}
 
     result<read_outcome> perform() {
-        auto& via = slot_.get();
+        auto& session = slot_.get();
         std::vector<prepared_call> calls;
         try {
-            calls = gather(via);
+            calls = prepare_calls(session);
         } catch (const statement_failed& e) {
             failed_sqlstate_ = e.error.sqlstate;
             return to_failure(e.error, plan_.sql);
         }
-        if (std::holds_alternative<function_query>(request_.what)) via.let_application_in();
+        if (std::holds_alternative<function_query>(request_.query)) session.mark_user_code_executed();
         const auto sent_at = clock::now();
         state_.taken = sent_at;
         const auto trip =
-            via.run(calls, request_.fence ? statement_errors::usable_session : statement_errors::read_only);
+            session.run(calls, request_.fence ? statement_errors::usable_session : statement_errors::read_only);
         if (trip.error) {
-            via.command(rollback_sql);
+            session.command(rollback_sql);
             failed_sqlstate_ = trip.error->sqlstate;
             if (failed_sqlstate_ == "25006") {
                 return make_failure(errc::unprocessable, "A read may not change anything; nothing was changed.");
@@ -74,47 +74,48 @@ class read_run {
         read_outcome out;
         if (request_.fence) {
             out.fences = fences_of(trip.answers[raised_at_]);
-            if (auto why = stale(out.fences)) {
-                via.command(rollback_sql);
+            if (auto why = check_token(out.fences)) {
+                session.command(rollback_sql);
                 record(*why);
                 return std::move(*why);
             }
-            // Where nothing was raised there is nothing to keep, and no commit to wait for.
-            const bool any_raised = raised(trip.answers[raised_at_]);
-            via.command(any_raised ? commit_sql : rollback_sql);
+            // Where no fence was raised nothing has to be committed, and no commit has to be awaited.
+            const bool any_raised = has_raised(trip.answers[raised_at_]);
+            session.command(any_raised ? commit_sql : rollback_sql);
             if (any_raised) state_.seen = snapshot_state::durability::durable;
         }
-        if (auto why = read(out)) return std::move(*why);
+        if (auto why = read_answer(out)) return std::move(*why);
         return out;
     }
 
-    /// Of a read, and of a refusal that comes from what it saw. Only `taken` where PostgreSQL refused the statement.
+    /// The state of the snapshot of the read, or of a refusal that follows from it. Where PostgreSQL refused the
+    /// statement only `taken` is set.
     const snapshot_state& state() const { return state_; }
 
-    /// The code with which PostgreSQL refused it.
+    /// The SQLSTATE with which PostgreSQL refused the read.
     const std::string& failed_sqlstate() const { return failed_sqlstate_; }
 
   private:
-    std::vector<prepared_call> gather(session& via) {
+    std::vector<prepared_call> prepare_calls(session& session) {
         std::vector<prepared_call> calls;
-        // Known to the server before the transaction begins: a statement that can't be prepared fails alone.
-        const auto read = via.prepare(plan_.sql.sql);
-        calls.push_back({via.prepare(request_.fence ? begin_fenced_sql : begin_plain_sql), &no_parameters});
+        // Prepared before the transaction begins: a statement that can't be prepared fails by itself.
+        const auto read = session.prepare(plan_.sql.sql);
+        calls.push_back({session.prepare(request_.fence ? begin_fenced_sql : begin_plain_sql), &no_parameters});
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(until_ - clock::now());
         if (left < slot_.settings().statement_timeout) {
             timeout_ = {std::to_string(std::max<std::int64_t>(left.count(), 1))};
-            calls.push_back({via.prepare(timeout_sql), &timeout_});
+            calls.push_back({session.prepare(timeout_sql), &timeout_});
         }
         if (request_.fence) {
-            raise_ =
-                raise_fences_parameters(request_.fence->resources, request_.fence->token, request_.fence->by, reason);
+            raise_ = raise_fences_parameters(request_.fence->resources, request_.fence->token,
+                                             request_.fence->initiator, reason);
             raised_at_ = calls.size();
-            calls.push_back({via.prepare(raise_fences_sql()), &raise_});
+            calls.push_back({session.prepare(raise_fences_sql()), &raise_});
         }
         read_at_ = calls.size();
         calls.push_back({read, &plan_.sql.parameters, plan_.shape == answer_shape::nothing ? nullptr : &receiver_});
-        calls.push_back({via.prepare(snapshot_state_sql()), &no_parameters});
-        if (!request_.fence) calls.push_back({via.prepare(commit_sql), &no_parameters});
+        calls.push_back({session.prepare(snapshot_state_sql()), &no_parameters});
+        if (!request_.fence) calls.push_back({session.prepare(commit_sql), &no_parameters});
         return calls;
     }
 
@@ -126,14 +127,14 @@ class read_run {
         return out;
     }
 
-    static bool raised(const answer_rows& rows) {
+    static bool has_raised(const answer_rows& rows) {
         for (int row = 0; row < rows.size(); ++row) {
             if (std::string_view(rows.text(row, 1)) != rows.text(row, 2)) return true;
         }
         return false;
     }
 
-    std::optional<failure> stale(const std::vector<fence_state>& fences) const {
+    std::optional<failure> check_token(const std::vector<fence_state>& fences) const {
         const auto token = lockcore::value_of(request_.fence->token);
         const auto newer =
             std::ranges::find_if(fences, [token](const auto& f) { return f.last_fencing_token > token; });
@@ -146,7 +147,7 @@ class read_run {
         return out;
     }
 
-    /// A refusal is in the history, as those of writes are.
+    /// Adds the refusal to the history, as refusals of writes are.
     void record(const failure& why) {
         history_item item;
         item.event = "write_rejected";
@@ -154,19 +155,19 @@ class read_run {
         item.resource = std::string(why.facts.at("resource").as_string());
         item.fencing_token = lockcore::value_of(request_.fence->token);
         item.last_fencing_token = why.facts.at("last_fencing_token").to_number<std::uint64_t>();
-        item.by = request_.fence->by;
+        item.initiator = request_.fence->initiator;
         item.detail = R"({"error":"stale-fencing-token","operations":[")" + name_of(request_) + R"("]})";
         try {
             append_history(slot_.get(), item);
-            state_.seen = snapshot_state::durability::durable;  // the row's commit has waited for the disk
+            state_.seen = snapshot_state::durability::durable;  // the row's commit waited for the disk
         } catch (const std::exception&) {
             spdlog::warn("the refusal of a fenced read is missing from the history");
         }
     }
 
-    std::optional<failure> read(read_outcome& out) {
+    std::optional<failure> read_answer(read_outcome& out) {
         if (plan_.shape == answer_shape::nothing) return std::nullopt;
-        if (receiver_.refused()) return answer_does_not_fit(*receiver_.bytes());
+        if (receiver_.refused()) return answers_budget_failure(*receiver_.bytes());
         if (plan_.shape == answer_shape::rows) {
             out.is_set = true;
             out.rows = std::strtoll(receiver_.column(0).value().c_str(), nullptr, 10);
@@ -204,8 +205,8 @@ class read_run {
 
 snapshot_of<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, memory_budget& answers,
                                    const std::string& principal, const read_request& request, deadline until) {
-    snapshot_state of_catalog;
-    of_catalog.seen = snapshot_state::durability::durable;
+    snapshot_state catalog_state;
+    catalog_state.seen = snapshot_state::durability::durable;
     for (bool first = true;; first = false) {
         try {
             auto known = catalogs.get(slot.get());
@@ -214,16 +215,16 @@ snapshot_of<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, 
                 known = catalogs.refresh(slot.get(), known);
                 plan = plan_read(*known, request);
             }
-            if (!plan.faults.empty()) return {plan_failure(plan), of_catalog};
+            if (!plan.faults.empty()) return {plan_failure(plan), catalog_state};
             if (plan.needs_fence) {
                 return {
                     make_failure(errc::fencing_required,
                                  "The function may change something: send POST with a lease, or declare it stable."),
-                    of_catalog};
+                    catalog_state};
             }
             read_run run(slot, request, plan, text_receiver(answers, principal), until);
             auto outcome = run.perform();
-            // Built from a catalog that has changed meanwhile.
+            // The statement may have been built from a catalog that has changed since.
             const bool outdated =
                 first && may_be_outdated(run.failed_sqlstate()) && catalogs.refresh(slot.get(), known) != known;
             if (!outdated) return {std::move(outcome), run.state()};

@@ -4,15 +4,16 @@
 
 namespace fencegate::pg {
 
-result<void> check_schema(session& via, const std::string& role) {
+result<void> check_schema(session& session, const std::string& role) {
     int found = 0;
     try {
-        if (!via.direct()) {
+        if (!session.is_direct()) {
             return unavailable(
-                "A connection pooler such as PgBouncer stands before PostgreSQL: a gateway keeps settings and prepared "
-                "statements on its few connections, so postgres.conninfo must name the server itself.");
+                "postgres.conninfo leads to a connection pooler such as PgBouncer. A gateway keeps settings and "
+                "prepared "
+                "statements on its few connections: name the PostgreSQL server itself.");
         }
-        found = via.exec("select coalesce(fencing.schema_version(), 0)", {})[0][0].as<int>();
+        found = session.exec("select coalesce(fencing.schema_version(), 0)", {})[0][0].as<int>();
     } catch (const statement_failed& e) {
         const auto& code = e.error.sqlstate;
         if (code == "3F000" || code == "42883") {
@@ -29,18 +30,18 @@ result<void> check_schema(session& via, const std::string& role) {
                        std::to_string(schema_version_needed) + ": run `fencegate migrate`.");
 }
 
-std::vector<std::string> find_guard_faults(session& via) {
+std::vector<std::string> find_guard_faults(session& session) {
     std::vector<std::string> faults;
-    for (const auto& row : via.exec("select fencing.guard_faults()", {}))
+    for (const auto& row : session.exec("select fencing.guard_faults()", {}))
         faults.emplace_back(row[0].c_str());
     return faults;
 }
 
-result<void> join(session& via, const membership& m) {
+result<void> join_cluster(session& session, const membership& m) {
     try {
-        via.exec("select fencing.join_cluster($1::text[], $2::integer, $3::bigint, $4::integer)",
-                 {array_literal(m.node_names), std::to_string(m.quorum), std::to_string(m.max_ttl.count()),
-                  std::to_string(lockcore::buckets)});
+        session.exec("select fencing.join_cluster($1::text[], $2::integer, $3::bigint, $4::integer)",
+                     {array_literal(m.node_names), std::to_string(m.quorum), std::to_string(m.max_ttl.count()),
+                      std::to_string(lockcore::buckets)});
         return {};
     } catch (const statement_failed& e) {
         if (e.error.sqlstate != "FG500") throw;
@@ -48,47 +49,48 @@ result<void> join(session& via, const membership& m) {
     }
 }
 
-lockcore::drawn_epoch draw(session& via, const lockcore::epoch_request& request) {
+lockcore::drawn_epoch draw_epoch(session& session, const lockcore::epoch_request& request) {
     const auto rows =
-        via.exec("select epoch, repeated from fencing.draw_epoch($1::text, $2::text, $3::boolean, $4::bigint)",
-                 {request.node_name, request.life, request.synced ? "true" : "false",
-                  std::to_string(lockcore::value_of(request.seen))});
+        session.exec("select epoch, repeated from fencing.draw_epoch($1::text, $2::text, $3::boolean, $4::bigint)",
+                     {request.node_name, request.life, request.synced ? "true" : "false",
+                      std::to_string(lockcore::value_of(request.highest_observed))});
     lockcore::drawn_epoch out;
     out.value = lockcore::epoch{rows[0][0].as<std::uint64_t>()};
     out.repeated = rows[0][1].as<bool>();
     return out;
 }
 
-lockcore::node_record find_node_record(session& via, const std::string& node_name) {
-    const auto rows = via.exec("select epoch, synced from fencing.node where name = $1::text", {node_name});
+lockcore::node_record find_node_record(session& session, const std::string& node_name) {
+    const auto rows = session.exec("select epoch, synced from fencing.node where name = $1::text", {node_name});
     lockcore::node_record out;
     if (rows.empty()) return out;
     out.known = true;
-    out.drawn = lockcore::epoch{rows[0][0].as<std::uint64_t>()};
+    out.latest_epoch = lockcore::epoch{rows[0][0].as<std::uint64_t>()};
     out.synced = rows[0][1].as<bool>();
     return out;
 }
 
-bool note_node_unsynced(session& via, const std::string& node_name) {
-    via.exec("select fencing.note_unsynced($1::text)", {node_name});
-    return true;
+void note_node_unsynced(session& session, const std::string& node_name) {
+    session.exec("select fencing.note_unsynced($1::text)", {node_name});
 }
 
-fence_state repair(session& via, const lockcore::resource_name& resource, lockcore::fencing_token to, const actor& by,
-                   const std::string& reason) {
-    const auto rows = via.exec(
+fence_state repair_fence(session& session, const lockcore::resource_name& resource, lockcore::fencing_token new_fence,
+                         const actor& initiator, const std::string& reason) {
+    const auto rows = session.exec(
         "select last_fencing_token from fencing.repair_fence($1::text, $2::bigint, $3::text, $4::text, $5::text)",
-        {resource.str(), std::to_string(lockcore::value_of(to)), by.principal,
-         by.trace_id.empty() ? std::nullopt : std::optional(by.trace_id), reason});
+        {resource.str(), std::to_string(lockcore::value_of(new_fence)), initiator.principal,
+         initiator.trace_id.empty() ? std::nullopt : std::optional(initiator.trace_id), reason});
     fence_state fence;
     fence.resource = resource.str();
     fence.last_fencing_token = rows[0][0].as<std::uint64_t>();
     return fence;
 }
 
-std::vector<fence_state> raise(session& via, const std::vector<lockcore::resource_name>& resources,
-                               lockcore::fencing_token to, const actor& by, const std::string& reason) {
-    const auto rows = via.exec(raise_fences_sql(), raise_fences_parameters(resources, to, by, reason));
+std::vector<fence_state> raise_fences(session& session, const std::vector<lockcore::resource_name>& resources,
+                                      lockcore::fencing_token new_fence, const actor& initiator,
+                                      const std::string& reason) {
+    const auto rows =
+        session.exec(raise_fences_sql(), raise_fences_parameters(resources, new_fence, initiator, reason));
     std::vector<fence_state> fences;
     for (const auto& row : rows) {
         fence_state fence;

@@ -12,38 +12,40 @@
 
 namespace fencegate::pg {
 
-/// The version of the schema `fencing` that this program speaks; a newer database is fine, an older one is not.
+/// The version of the schema `fencing` that this program needs; a newer version in the database is accepted.
 inline constexpr int schema_version_needed = 4;
 
-/// Whether the server is reached without a pooler between, and the schema `fencing` is there and new enough. Errors:
-/// storage_unavailable, telling what to do, such as to grant `role`. Throws session_lost.
-result<void> check_schema(session& via, const std::string& role = "fencing_gateway");
-
-/// What would let a change past the guard; empty where all is well. Throws what session::exec throws.
-std::vector<std::string> find_guard_faults(session& via);
-
-/// Compares the gateway's configuration with the cluster's row, which the first gateway writes.
+/// Checks that the connection leads to the server without a pooler, and that the schema
+/// `fencing` exists and is new enough.
 ///
-/// Errors: invalid_request with the line that differs. Throws statement_failed for other codes, session_lost.
-result<void> join(session& via, const membership& m);
+/// Errors: storage_unavailable with what to do, such as to grant `role`. Throws session_lost.
+result<void> check_schema(session& session, const std::string& role = "fencing_gateway");
 
-/// docs/protocol.md R8b: committed before it returns. Throws what session::exec throws; after session_lost an epoch may
-/// have been drawn, which is harmless.
-lockcore::drawn_epoch draw(session& via, const lockcore::epoch_request& request);
+/// Returns what would let a change past the guard; empty where there is no fault. Throws as session::exec does.
+std::vector<std::string> find_guard_faults(session& session);
 
-/// What the register knows of a node. Throws what session::exec throws.
-lockcore::node_record find_node_record(session& via, const std::string& node_name);
+/// Compares the gateway's configuration with the row in fencing.cluster, which the first gateway writes.
+///
+/// Errors: invalid_request with the setting that differs. Throws statement_failed for other SQLSTATEs, session_lost.
+result<void> join_cluster(session& session, const membership& m);
 
-/// Keeps that the node's life did not sync every write; repeating it is harmless. True. Throws what session::exec
-/// throws.
-bool note_node_unsynced(session& via, const std::string& node_name);
+/// Draws an epoch (docs/protocol.md R8b); it is committed when the call returns. Throws as session::exec does; after
+/// session_lost an epoch may have been drawn, which does no harm.
+lockcore::drawn_epoch draw_epoch(session& session, const lockcore::epoch_request& request);
 
-/// See fence_executor::raise; repeating it is harmless. Throws what session::exec throws.
-std::vector<fence_state> raise(session& via, const std::vector<lockcore::resource_name>& resources,
-                               lockcore::fencing_token to, const actor& by, const std::string& reason);
+/// Returns what the register knows about a node. Throws as session::exec does.
+lockcore::node_record find_node_record(session& session, const std::string& node_name);
 
-/// See fence_executor::repair; repeating it adds a second row to the history. Throws what session::exec throws.
-fence_state repair(session& via, const lockcore::resource_name& resource, lockcore::fencing_token to, const actor& by,
-                   const std::string& reason);
+/// Records that the node did not sync every write in its present life; may be repeated. Throws as session::exec does.
+void note_node_unsynced(session& session, const std::string& node_name);
+
+/// See fence_executor::raise; may be repeated. Throws as session::exec does.
+std::vector<fence_state> raise_fences(session& session, const std::vector<lockcore::resource_name>& resources,
+                                      lockcore::fencing_token new_fence, const actor& initiator,
+                                      const std::string& reason);
+
+/// See fence_executor::repair; a repetition adds a second row to the history. Throws as session::exec does.
+fence_state repair_fence(session& session, const lockcore::resource_name& resource, lockcore::fencing_token new_fence,
+                         const actor& initiator, const std::string& reason);
 
 }  // namespace fencegate::pg

@@ -14,7 +14,8 @@
 namespace fencegate::pg {
 namespace {
 
-/// Never throws, for the migration is committed.
+/// Returns why refusals of direct SQL are not recorded; empty where they are. Does not throw for an error of
+/// PostgreSQL, because the migration is committed.
 std::string find_recorder_fault(pqxx::nontransaction& channel) {
     try {
         const auto fault = channel.exec("select fencing.recorder_fault()")[0][0];
@@ -32,9 +33,9 @@ result<migration> migrate(const std::string& conninfo, const std::vector<std::pa
                           const std::string& proof_key) {
     std::unique_ptr<compat::connection> connection;
     try {
-        connection = std::make_unique<compat::connection>(with_connect_timeout(conninfo));
+        connection = std::make_unique<compat::connection>(add_connect_timeout(conninfo));
     } catch (const std::exception& e) {
-        return unavailable("PostgreSQL can't be reached: " + connect_problem(e.what()));
+        return unavailable("PostgreSQL can't be reached: " + describe_connect_error(e.what()));
     }
     compat::forbid_reactivation(*connection);
     compat::make_verbose(*connection);
@@ -58,7 +59,7 @@ result<migration> migrate(const std::string& conninfo, const std::vector<std::pa
         done.version = channel.exec("select coalesce(fencing.schema_version(), 0)")[0][0].as<int>();
         current = "the commit";
         channel.exec("commit");
-        // Only now: the recorder's connection sees what is committed.
+        // After the commit, because the recorder's own connection sees only what is committed.
         done.recorder_fault = find_recorder_fault(channel);
         return done;
     } catch (const pqxx::broken_connection&) {

@@ -13,9 +13,9 @@
 namespace fencegate::pg {
 namespace {
 
-/// A commit that waits for the log needs a record in it; this one means nothing to anybody. Not needed unless `$1`
-/// where all of the log is on disk and no standby has to confirm it. Gives the oldest transaction that was running, and
-/// the id of this one.
+/// Writes a log record without meaning, so that the commit has to wait for the log; without `$1` only if some of the
+/// log is not on disk or a standby has to confirm it. Returns the id of the oldest running transaction, and the id of
+/// this one, or NULL where no record was needed.
 const std::string flush_sql =
     "select pg_snapshot_xmin(pg_current_snapshot()), case when needed then pg_current_xact_id() end, "
     "case when needed then pg_logical_emit_message(true, 'fencegate', '') end "
@@ -23,17 +23,19 @@ const std::string flush_sql =
     "current_setting('synchronous_standby_names') <> '' or pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn() "
     "end as needed offset 0) as log";
 
-/// What was committed, and the flush that proves it is there to stay, in one.
+/// Looks up which writes were committed, and writes a log record, so that the commit of this statement proves that they
+/// are durable.
 const std::string look_up_sql =
     "select fencing.write_landed(t.id, t.resource), pg_logical_emit_message(true, 'fencegate', '') "
     "from unnest($1::uuid[], $2::text[]) as t (id, resource)";
 
 constexpr std::chrono::milliseconds look_up_pause{20};
-/// What a look-up gets, however little time its callers have left.
+/// The least time for a look-up, however little time its callers have left.
 constexpr std::chrono::seconds look_up_time{1};
 
-failure not_proven() {
-    failure out = unavailable("PostgreSQL went away before the write was on disk; whether it landed is not known.");
+failure durability_unknown_failure() {
+    failure out = unavailable(
+        "The connection to PostgreSQL broke before the write was on disk; whether it was kept is not known.");
     out.outcome_unknown = true;
     return out;
 }
@@ -45,23 +47,23 @@ deadline lookup_deadline(const std::vector<undurable_write>& writes) {
     return out;
 }
 
-/// Those who wait for what is committed: whatever was cut, it may have landed.
+/// The callers of one committed transaction. They are never told that nothing was changed, because it is committed.
 class committed_callers final : public waiting_caller {
   public:
-    void add(std::shared_ptr<waiting_caller> one) { all_.push_back(std::move(one)); }
+    void add(std::shared_ptr<waiting_caller> caller) { callers_.push_back(std::move(caller)); }
     void give_up(bool) noexcept override {
-        for (const auto& one : all_)
-            one->give_up(false);
+        for (const auto& caller : callers_)
+            caller->give_up(false);
     }
 
   private:
-    std::vector<std::shared_ptr<waiting_caller>> all_;
+    std::vector<std::shared_ptr<waiting_caller>> callers_;
 };
 
-/// What became of them, asked on one new session, which proves what it has said by the flush behind it. Again where it
-/// breaks as well, as long as there is time.
+/// Looks up on a new session which transactions were kept, and answers them; the same statement makes them durable.
+/// Tries again where the new session breaks too, until the deadlines of the transactions.
 void look_up(write_session& session, std::vector<pending_durability> work) {
-    // write_landed locks guard rows, and those are locked in the order of their names.
+    // write_landed locks guard rows, and guard rows are always locked in the order of their names.
     std::ranges::sort(work, {}, [](const auto& transaction) { return transaction.writes.front().resource; });
     for (;;) {
         session.expect_answer_by(std::chrono::steady_clock::now() + look_up_time);
@@ -69,7 +71,7 @@ void look_up(write_session& session, std::vector<pending_durability> work) {
         std::erase_if(work, [now](auto& transaction) {
             if (now < transaction.until) return false;
             spdlog::error("whether the writes of a transaction are on disk is unknown");
-            transaction.refuse(not_proven());
+            transaction.refuse(durability_unknown_failure());
             return true;
         });
         if (work.empty()) return;
@@ -92,7 +94,7 @@ void look_up(write_session& session, std::vector<pending_durability> work) {
             return;
         } catch (const std::exception& e) {
             session.drop();
-            spdlog::warn("looking up what was committed: {}", e.what());
+            spdlog::warn("looking up committed writes failed: {}", e.what());
         }
         std::this_thread::sleep_for(look_up_pause);
     }
@@ -107,7 +109,7 @@ void answer_all(const std::vector<undurable_write>& writes, const std::optional<
 
 void pending_durability::refuse(failure why) noexcept {
     if (snapshot) return snapshot->answer(std::move(why));
-    answer_all(writes, not_proven());
+    answer_all(writes, durability_unknown_failure());
 }
 
 void pending_durability::succeed() {
@@ -133,7 +135,7 @@ commit_flush::commit_flush(const postgres_config& cfg)
 void commit_flush::add(committed_transaction transaction) {
     auto callers = std::make_shared<committed_callers>();
     for (const auto& write : transaction.writes) {
-        write.caller->holder = &flusher_.worker();  // from now on it alone speaks for the callers
+        write.caller->holder = &flusher_.worker();  // from now on only this worker answers the callers
         callers->add(write.caller);
     }
     const auto until = lookup_deadline(transaction.writes);
@@ -142,15 +144,15 @@ void commit_flush::add(committed_transaction transaction) {
 
 bool commit_flush::is_durable(const snapshot_state& state) const {
     using enum snapshot_state::durability;
-    if (state.seen == durable || state.seen == flushed || !serves()) return true;
+    if (state.seen == durable || state.seen == flushed || !is_available()) return true;
     const std::lock_guard lock(mutex_);
-    // A session that was there when the proof was made reads from the same life of the server.
+    // If the session was connected before the proof, the server has not crashed between the proof and the read.
     return state.seen == replicated && state.transaction_end <= proven_end_ && state.connected_since <= proven_at_;
 }
 
 boost::asio::awaitable<result<bool>> commit_flush::await_durable(std::chrono::steady_clock::time_point taken,
                                                                  deadline until) {
-    return await_reply<bool>(effect::none, [this, taken, until](std::shared_ptr<waiting_for<bool>> caller) {
+    return await_reply<bool>(effect::none, [this, taken, until](std::shared_ptr<caller_awaiting<bool>> caller) {
         add(taken, until, std::move(caller));
     });
 }
@@ -164,32 +166,34 @@ boost::asio::awaitable<std::optional<failure>> commit_flush::require_durable(
 }
 
 void commit_flush::add(std::chrono::steady_clock::time_point taken, deadline until,
-                       std::shared_ptr<waiting_for<bool>> caller) {
-    if (!serves()) return caller->answer(true);
+                       std::shared_ptr<caller_awaiting<bool>> caller) {
+    if (!is_available()) return caller->answer(true);
     if (reads_.fetch_add(1, std::memory_order_relaxed) >= reads_max_) {
         reads_.fetch_sub(1, std::memory_order_relaxed);
-        return caller->answer(full_failure());
+        return caller->answer(queue_full_failure());
     }
-    auto place = std::shared_ptr<void>(nullptr, [this](void*) { reads_.fetch_sub(1, std::memory_order_relaxed); });
-    flusher_.submit({taken, until, caller, {}, caller, std::move(place)});
+    auto read_count = std::shared_ptr<void>(nullptr, [this](void*) { reads_.fetch_sub(1, std::memory_order_relaxed); });
+    flusher_.submit({taken, until, caller, {}, caller, std::move(read_count)});
 }
 
-/// Makes all that is visible durable. False: it can't be told. `always`: by a commit, whatever the log looks like.
+/// Makes all visible transactions durable. `always`: commits even if the whole log is on disk.
+///
+/// Out: false where that is unknown.
 bool commit_flush::commit_marker(write_session& session, bool always) {
     try {
         const auto sent_at = std::chrono::steady_clock::now();
         const auto rows = run_statement(session, flush_sql, {always ? "true" : "false"});
         if (rows.is_null(0, 1)) return true;
         const auto oldest = std::strtoull(rows.text(0, 0), nullptr, 10);
-        const auto own = std::strtoull(rows.text(0, 1), nullptr, 10);
+        const auto marker_id = std::strtoull(rows.text(0, 1), nullptr, 10);
         const std::lock_guard lock(mutex_);
-        // Where no other transaction ran, all before this one had ended, and their commits stand before its own.
-        proven_end_ = oldest == own ? own + 1 : oldest;
+        // Where no other transaction ran, all earlier ones had ended, and their commits precede this one in the log.
+        proven_end_ = oldest == marker_id ? marker_id + 1 : oldest;
         proven_at_ = sent_at;
         return true;
     } catch (const statement_failed& e) {
         if (e.error.sqlstate.starts_with("42")) {
-            serves_.store(false, std::memory_order_relaxed);
+            available_.store(false, std::memory_order_relaxed);
             spdlog::error("pg_logical_emit_message can't be called, so every transaction waits for the disk itself: {}",
                           e.error.message);
         }
@@ -199,20 +203,20 @@ bool commit_flush::commit_marker(write_session& session, bool always) {
 }
 
 void commit_flush::flush(write_session& session, std::vector<pending_durability> work) {
-    const bool with_writes = std::ranges::any_of(work, [](const auto& each) { return !each.snapshot; });
-    const bool flushed = commit_marker(session, with_writes);
-    const auto since = session.connected_since();
-    std::vector<pending_durability> unsure;
-    for (auto& each : work) {
-        if (flushed && since < each.since) {
-            each.succeed();
-        } else if (each.snapshot) {
-            each.fail();
+    const bool has_writes = std::ranges::any_of(work, [](const auto& item) { return !item.snapshot; });
+    const bool flushed = commit_marker(session, has_writes);
+    const auto connected_since = session.connected_since();
+    std::vector<pending_durability> undecided;
+    for (auto& item : work) {
+        if (flushed && connected_since < item.since) {
+            item.succeed();
+        } else if (item.snapshot) {
+            item.fail();
         } else {
-            unsure.push_back(std::move(each));
+            undecided.push_back(std::move(item));
         }
     }
-    look_up(session, std::move(unsure));
+    look_up(session, std::move(undecided));
 }
 
 }  // namespace fencegate::pg

@@ -18,84 +18,89 @@
 
 namespace fencegate::pg {
 
-/// A write that was committed, and whoever waits until it is on disk.
+/// A write that was committed, and the caller that waits until it is on disk.
 struct undurable_write {
     std::string write_id;
     std::string resource;
     deadline until;
     std::shared_ptr<waiting_caller> caller;
-    std::function<void(const std::optional<failure>&)> answer;  ///< Empty: it is on disk.
+    std::function<void(const std::optional<failure>&)> answer;  ///< Called with an empty failure when it is on disk.
 };
 
-/// The writes of one transaction that is committed but perhaps not on disk yet. All of them share its fate, and the
-/// first one's write_id stands for it.
+/// The writes of one transaction that is committed but perhaps not on disk yet. They are durable together or not at
+/// all, so the write_id of the first one identifies the transaction.
 struct committed_transaction {
-    std::chrono::steady_clock::time_point begun;  ///< At any rate before its COMMIT.
+    std::chrono::steady_clock::time_point begun;  ///< A moment before COMMIT.
     std::vector<undurable_write> writes;
 };
 
-/// What waits until it is known to be durable: a transaction, or what a snapshot showed.
+/// Data that has to become durable: a transaction, or what a snapshot showed.
 struct pending_durability {
-    /// A moment at which the server ran, and before which it had committed what is waited for (a snapshot), or after
-    /// which (a transaction).
+    /// A moment at which the server ran: before the commit of a transaction, or after
+    /// the commits that a snapshot showed.
     std::chrono::steady_clock::time_point since;
     deadline until;
     std::shared_ptr<waiting_caller> caller;
-    std::vector<undurable_write> writes;            ///< Of the transaction; none: a snapshot, and
-    std::shared_ptr<waiting_for<bool>> snapshot{};  ///< who waits for it.
-    std::shared_ptr<void> place{};                  ///< Counts it among the reads that wait.
+    std::vector<undurable_write> writes;  ///< Of the transaction; empty for a snapshot.
+    /// The caller that waits for a snapshot; null for a transaction.
+    std::shared_ptr<caller_awaiting<bool>> snapshot{};
+    std::shared_ptr<void> read_count{};  ///< Counts the snapshot among the waiting reads.
 
     void refuse(failure why) noexcept;
-    /// It is durable.
+    /// Answers that the data is durable.
     void succeed();
-    /// A crash has taken it back; of a snapshot, may have.
+    /// Answers that a crash has undone the transaction, or may have undone what the snapshot showed.
     void fail();
 };
 
-/// Waits for the disk in the place of the write workers: they commit with synchronous_commit = off, so that a
-/// transaction holds its rows no longer than it needs for its work, and go on; here one small commit, as durable as the
-/// server is set up to make it, takes with it all that was committed before, for the log is written in order. No caller
-/// is answered earlier; only the lease of a one-shot write is released (committed_write.hpp).
+/// Waits for the disk instead of the write workers. They commit with synchronous_commit = off, so that a transaction
+/// holds its locks no longer than its work takes, and continue with the next batch. One small commit here, as durable
+/// as the server is configured to make it, makes all earlier commits durable, because the write-ahead log is written in
+/// order. No caller is answered before that; only the lease of a
+/// one-shot write is released earlier (committed_write.hpp).
 ///
-/// What is lost by that: where the server crashes, rows of a write that nobody was told of may have been seen by others
-/// for the few milliseconds before.
+/// The price: where the server crashes, other transactions may have seen rows of an unanswered write for the few
+/// milliseconds before the crash.
 ///
-/// That commit proves something only about the same life of the server: a session that was there before the transaction
-/// began. Behind any other each transaction is looked up by its write_id.
+/// The commit proves something only if the server has not crashed since the transaction began: if the session was
+/// connected before that. Else each transaction is looked up by its write_id.
 ///
-/// Errors:  where the connection breaks, it is looked up as well. Gone with a crash:
-///          storage_unavailable, nothing was changed. Not to be found out, or committed without proof that it is on
-///          disk: outcome_unknown.
-/// Reads wait here too, where their snapshot showed what was not on disk yet. For them alone nothing is committed where
-/// the whole log has reached the disk meanwhile and no standby has to confirm it.
+/// Reads wait here too, where their snapshot showed data that was not on disk yet. For reads alone nothing is committed
+/// where the whole log has reached the disk meanwhile and no standby has to confirm it.
 ///
+/// Errors:  storage_unavailable where a crash undid the transaction; nothing was changed. outcome_unknown where that
+///          could not be found out, or where no proof was found that the transaction is on disk. Where the connection
+///          breaks, transactions are looked up.
 /// Limits:  queue_max jobs wait, at most half of them reads: more are refused with overloaded.
 /// Threads: safe.
 class commit_flush {
   public:
     explicit commit_flush(const postgres_config& cfg);
 
-    /// Whether transactions may be left to it; false once the server has refused it the means.
-    bool serves() const { return serves_.load(std::memory_order_relaxed); }
-    /// Whether others wait for the disk already.
-    bool busy() const { return flusher_.worker().load() > 0; }
+    /// Whether write workers may leave the wait to this class; false once the server refused pg_logical_emit_message.
+    bool is_available() const { return available_.load(std::memory_order_relaxed); }
+    /// Whether some work waits for the disk already.
+    bool is_busy() const { return flusher_.worker().load() > 0; }
 
     /// Answers the writes when they are durable.
     void add(committed_transaction transaction);
 
-    /// Whether all that a read has seen is known to be durable. Where transactions can't be left to this class none is
+    /// Whether everything that a read has seen is known to be durable. Where is_available() is false, no transaction is
     /// visible before it is durable.
     bool is_durable(const snapshot_state& state) const;
-    /// Waits until all is durable that was visible at `taken`, a moment at which the server that was read ran. False: a
-    /// crash may have taken it back since; to be read again.
+    /// Waits until everything that was visible at `taken` is durable; at that moment the server that was read ran.
+    /// Out: false where a crash may have undone it since; then the caller has to read again.
     boost::asio::awaitable<result<bool>> await_durable(std::chrono::steady_clock::time_point taken, deadline until);
-    /// The same behind what can't simply be done again. Empty: it is durable.
+    /// Waits as await_durable does, for a caller that can't read again.
+    ///
+    /// Out: empty where everything is durable.
     boost::asio::awaitable<std::optional<failure>> require_durable(std::chrono::steady_clock::time_point taken,
                                                                    deadline until);
-    /// The same for whoever waits.
-    void add(std::chrono::steady_clock::time_point taken, deadline until, std::shared_ptr<waiting_for<bool>> caller);
+    /// Answers the caller as await_durable does.
+    void add(std::chrono::steady_clock::time_point taken, deadline until,
+             std::shared_ptr<caller_awaiting<bool>> caller);
 
-    /// Makes durable what all of `work` wait for, and answers each. The flush worker calls it.
+    /// Makes durable what `work` waits for, and answers every item. Called by the flush worker.
     void flush(write_session& session, std::vector<pending_durability> work);
 
     pg::worker& worker() const { return flusher_.worker(); }
@@ -104,12 +109,13 @@ class commit_flush {
     bool commit_marker(write_session& session, bool always);
 
     const std::size_t reads_max_;
-    std::atomic<bool> serves_{true};
-    std::atomic<std::size_t> reads_{0};  ///< That wait.
+    std::atomic<bool> available_{true};
+    std::atomic<std::size_t> reads_{0};  ///< Number of waiting reads.
     mutable std::mutex mutex_;
-    std::uint64_t proven_end_ = 0;  ///< Every visible transaction below this id is durable, standbys included,
-    std::chrono::steady_clock::time_point proven_at_{};  ///< as a commit has shown that was sent then.
-    std::atomic<std::size_t> queued_{0};  ///< Not the pool's: what is committed must not be refused a place.
+    std::uint64_t proven_end_ = 0;  ///< Every visible transaction below this id is durable, on the standbys too.
+    std::chrono::steady_clock::time_point proven_at_{};  ///< When the commit that showed this was sent.
+    /// Not shared with other workers, whose full queues must not refuse committed writes.
+    std::atomic<std::size_t> queued_{0};
     batch_worker<pending_durability> flusher_;
 };
 

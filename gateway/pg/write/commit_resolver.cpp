@@ -11,12 +11,12 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// Longest pause between two attempts to find out: the call's time is short.
+/// Longest pause between two look-ups: the call's time is short.
 constexpr std::chrono::milliseconds pause_max{200};
 
-const std::string landed_sql = "select fencing.write_landed($1::uuid, $2::text)";
+const std::string write_landed_sql = "select fencing.write_landed($1::uuid, $2::text)";
 
-/// What is visible may still be on its way to the disk or to a standby: a commit behind it waits for both.
+/// Waits until everything visible is on disk and on the standbys: a later commit waits for both.
 void commit_marker(write_session& session) {
     try {
         session.command("select pg_logical_emit_message(true, 'fencegate', '')");
@@ -32,25 +32,25 @@ commit_status look_up(write_session& session, const std::string& write_id, const
     while (!session.was_cut()) {
         try {
             session.connect();  // never the session on which the commit was sent
-            const auto rows = run_statement(session, landed_sql, {write_id, resource});
-            const bool landed = rows.text(0, 0)[0] == 't';
-            if (landed) commit_marker(session);
-            spdlog::warn("the connection broke during the commit of write {}; it {}", write_id,
-                         landed ? "landed" : "did not land");
-            return landed ? commit_status::committed : commit_status::not_committed;
+            const auto rows = run_statement(session, write_landed_sql, {write_id, resource});
+            const bool committed = rows.text(0, 0)[0] == 't';
+            if (committed) commit_marker(session);
+            spdlog::warn("the connection broke during the commit of write {}; it was {}committed", write_id,
+                         committed ? "" : "not ");
+            return committed ? commit_status::committed : commit_status::not_committed;
         } catch (const session_lost&) {
         } catch (const statement_failed&) {
-            // Most likely lock_timeout: the broken transaction has not ended yet.
+            // Probably lock_timeout: the broken transaction has not ended yet.
         }
         if (clock::now() + pause >= until + silence_max) break;
         std::this_thread::sleep_for(pause);
         pause = std::min(pause * 2, pause_max);
     }
-    spdlog::error("the connection broke during the commit of write {}; whether it landed is unknown", write_id);
+    spdlog::error("the connection broke during the commit of write {}; whether it was committed is unknown", write_id);
     return commit_status::unknown;
 }
 
-/// Whatever happens, the commit is no longer under way.
+/// Calls begin_commit, and end_commit when it is destroyed.
 class commit_phase {
   public:
     explicit commit_phase(write_session& session) : session_(session) { session.begin_commit(); }
@@ -74,7 +74,7 @@ commit_status commit_write(write_session& session, const std::string& write_id, 
         return commit_status::not_committed;
     }
     try {
-        // On another session, or after an error, COMMIT would be a success that commits nothing.
+        // On another session, or after an error, COMMIT would succeed and commit nothing.
         if (!session.in_transaction()) {
             session.drop();
             return commit_status::not_committed;
@@ -95,8 +95,8 @@ std::optional<failure> failure_of(commit_status status) {
         case commit_status::unknown:
             break;
     }
-    failure out =
-        unavailable("The connection to PostgreSQL broke during the commit; whether the write landed is not known.");
+    failure out = unavailable(
+        "The connection to PostgreSQL broke during the commit; whether the write was committed is not known.");
     out.outcome_unknown = true;
     return out;
 }

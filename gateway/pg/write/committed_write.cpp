@@ -15,8 +15,8 @@ void durability_waiter::answer(std::optional<failure> why) {
 }
 
 void durability_waiter::give_up(bool) noexcept {
-    // Whatever was cut: it was committed, and may have reached the disk.
-    answer(silent_failure(false));
+    // The write was committed, so it may have reached the disk.
+    answer(unresponsive_failure(false));
 }
 
 asio::awaitable<std::optional<failure>> durability_waiter::wait() {

@@ -14,15 +14,15 @@
 
 namespace fencegate::pg {
 
-/// How a coroutine waits until its write is on disk, when it was told before that others can see it. The first answer
-/// counts.
+/// Lets a coroutine wait until its write is on disk, after it was answered that the write
+/// is visible. The first answer counts.
 ///
-/// Threads: answers come from any; one coroutine waits, once.
+/// Threads: answer() and give_up() from any thread; one coroutine calls wait(), once.
 class durability_waiter final : public waiting_caller {
   public:
     explicit durability_waiter(const boost::asio::any_io_executor& executor) : signal_(executor, 1) {}
 
-    /// Empty: it is on disk.
+    /// Answers the waiting coroutine. Empty: the write is on disk.
     void answer(std::optional<failure> why);
     void give_up(bool unchanged) noexcept override;
 
@@ -34,14 +34,17 @@ class durability_waiter final : public waiting_caller {
     boost::asio::experimental::concurrent_channel<void(boost::system::error_code)> signal_;
 };
 
-/// A write that was done. Others see it; whoever asked for it must not be told before it is on disk as well.
+/// A committed write. Other transactions see it; its caller must not be answered before it is on disk.
 struct committed_write {
     write_outcome outcome;
-    std::shared_ptr<durability_waiter> durability{};  ///< Empty: it is on disk.
+    std::shared_ptr<durability_waiter> durability{};  ///< Null: the write is on disk.
 };
 
-/// Waits for the disk. Errors: storage_unavailable: the server crashed and the write is gone, nothing was changed; or
-/// that is not to be found out: outcome_unknown. Cancel: none.
+/// Waits until the write is on disk.
+///
+/// Errors: storage_unavailable where a crash undid the write; nothing was changed. outcome_unknown where that could not
+///         be found out.
+/// Cancel: not supported.
 boost::asio::awaitable<result<write_outcome>> await_durable(committed_write write);
 
 }  // namespace fencegate::pg

@@ -10,7 +10,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-/// Runs statements that may be repeated.
+/// Runs statements that may be repeated, on the chosen worker.
 template <class T>
 asio::awaitable<result<T>> run_on(worker& chosen, deadline until, std::function<T(session&)> statements) {
     auto work = [statements = std::move(statements)](session_slot& slot) -> result<T> {
@@ -28,43 +28,44 @@ asio::awaitable<result<T>> run_on(worker& chosen, deadline until, std::function<
 }  // namespace
 
 asio::awaitable<result<std::vector<fence_state>>> fence_executor::raise(std::vector<lockcore::resource_name> resources,
-                                                                        lockcore::fencing_token to, actor acting,
-                                                                        std::string reason, deadline until) {
+                                                                        lockcore::fencing_token new_fence,
+                                                                        actor initiator, std::string reason,
+                                                                        deadline until) {
     auto& chosen = writes_.worker_of(resources);
-    // Its locks alone make its commit wait for the disk, so that a fence that others have raised is there too.
+    // Even where it raises nothing, its row locks make its commit wait for the disk, and so for fences raised before.
     return run_on<std::vector<fence_state>>(
         chosen, until,
-        [resources = std::move(resources), to, acting = std::move(acting), reason = std::move(reason)](session& open) {
-            return pg::raise(open, resources, to, acting, reason);
-        });
+        [resources = std::move(resources), new_fence, initiator = std::move(initiator), reason = std::move(reason)](
+            session& session) { return pg::raise_fences(session, resources, new_fence, initiator, reason); });
 }
 
 asio::awaitable<result<fence_state>> fence_executor::repair(lockcore::resource_name resource,
-                                                            lockcore::fencing_token to, actor acting,
+                                                            lockcore::fencing_token new_fence, actor initiator,
                                                             std::string reason, deadline until) {
     auto& chosen = writes_.worker_of({resource});
     return run_on<fence_state>(
         chosen, until,
-        [resource = std::move(resource), to, acting = std::move(acting), reason = std::move(reason)](session& open) {
-            return pg::repair(open, resource, to, acting, reason);
-        });
+        [resource = std::move(resource), new_fence, initiator = std::move(initiator), reason = std::move(reason)](
+            session& session) { return pg::repair_fence(session, resource, new_fence, initiator, reason); });
 }
 
 asio::awaitable<result<lockcore::drawn_epoch>> node_register::draw_epoch(lockcore::epoch_request request,
                                                                          deadline until) {
-    return run_on<lockcore::drawn_epoch>(writes_.least_loaded_worker(), until,
-                                         [request = std::move(request)](session& open) { return draw(open, request); });
+    return run_on<lockcore::drawn_epoch>(
+        writes_.least_loaded_worker(), until,
+        [request = std::move(request)](session& session) { return pg::draw_epoch(session, request); });
 }
 
 asio::awaitable<result<lockcore::node_record>> node_register::find_node(std::string node_name, deadline until) {
     return run_on<lockcore::node_record>(
         writes_.least_loaded_worker(), until,
-        [node_name = std::move(node_name)](session& open) { return find_node_record(open, node_name); });
+        [node_name = std::move(node_name)](session& session) { return find_node_record(session, node_name); });
 }
 
 asio::awaitable<result<void>> node_register::note_unsynced(std::string node_name, deadline until) {
-    return run_on<void>(writes_.least_loaded_worker(), until,
-                        [node_name = std::move(node_name)](session& open) { note_node_unsynced(open, node_name); });
+    return run_on<void>(writes_.least_loaded_worker(), until, [node_name = std::move(node_name)](session& session) {
+        note_node_unsynced(session, node_name);
+    });
 }
 
 }  // namespace fencegate::pg

@@ -14,36 +14,41 @@
 
 namespace fencegate::pg {
 
-/// Sets fences beside the writes, in order with them.
-/// Threads: as write_executor. Errors: errc::storage_unavailable, overloaded; outcome_unknown where the connection
-/// broke.
+/// Sets fences, in order with the writes on the same resources.
+///
+/// Threads: as write_executor.
+/// Errors:  errc::storage_unavailable, overloaded; outcome_unknown where the connection broke.
 class fence_executor {
   public:
     explicit fence_executor(write_executor& writes) : writes_(writes) {}
 
-    /// Raises fences to at least `to`, never lowers one; fence_raised stands in the history. For fence_on_grant and
-    /// sealing.
+    /// Raises fences to at least `new_fence` and never lowers one; the history records fence_raised. Used for
+    /// fence_on_grant and for seals.
     boost::asio::awaitable<result<std::vector<fence_state>>> raise(std::vector<lockcore::resource_name> resources,
-                                                                   lockcore::fencing_token to, actor acting,
+                                                                   lockcore::fencing_token new_fence, actor initiator,
                                                                    std::string reason, deadline until);
 
-    /// Sets a fence, also to a lower token; fence_raised with `repair` stands in the history. The fence as it is now.
-    boost::asio::awaitable<result<fence_state>> repair(lockcore::resource_name resource, lockcore::fencing_token to,
-                                                       actor acting, std::string reason, deadline until);
+    /// Sets a fence, also to a lower token, and returns it; the history records fence_raised with `repair`.
+    boost::asio::awaitable<result<fence_state>> repair(lockcore::resource_name resource,
+                                                       lockcore::fencing_token new_fence, actor initiator,
+                                                       std::string reason, deadline until);
 
   private:
     write_executor& writes_;
 };
 
-/// What PostgreSQL knows of the Redis nodes. Threads and errors: as above.
+/// The register of the Redis nodes in PostgreSQL.
+///
+/// Threads: as write_executor.
+/// Errors:  as fence_executor.
 class node_register {
   public:
     explicit node_register(write_executor& writes) : writes_(writes) {}
 
-    /// docs/protocol.md R8b.
+    /// Draws an epoch for a node (docs/protocol.md R8b).
     boost::asio::awaitable<result<lockcore::drawn_epoch>> draw_epoch(lockcore::epoch_request request, deadline until);
     boost::asio::awaitable<result<lockcore::node_record>> find_node(std::string node_name, deadline until);
-    /// Keeps that the node's life did not sync every write.
+    /// Records that the node did not sync every write in its present life.
     boost::asio::awaitable<result<void>> note_unsynced(std::string node_name, deadline until);
 
   private:

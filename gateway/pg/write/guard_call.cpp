@@ -20,8 +20,8 @@ std::optional<std::string> null_if_empty(const std::string& text) {
     return text.empty() ? std::nullopt : std::optional(text);
 }
 
-/// What the history says of a write: the kind and the target of each operation, no values; and whether its token came
-/// without a lease.
+/// Returns the detail of a write for the history: kind and target of each operation, without values, and whether the
+/// token came without a lease.
 std::string describe(const write_request& request) {
     struct {
         std::string operator()(const update_operation& op) const { return "update " + op.table; }
@@ -51,9 +51,12 @@ compat::parameters begin_write_parameters(const write_request& request) {
     std::vector<std::string> names;
     for (const auto& resource : request.resources)
         names.push_back(resource.str());
-    return {array_literal(names), std::to_string(lockcore::value_of(request.token)),
-            request.write_id,     null_if_empty(request.by.owner),
-            request.by.principal, null_if_empty(request.by.trace_id),
+    return {array_literal(names),
+            std::to_string(lockcore::value_of(request.token)),
+            request.write_id,
+            null_if_empty(request.initiator.owner),
+            request.initiator.principal,
+            null_if_empty(request.initiator.trace_id),
             describe(request)};
 }
 
@@ -65,7 +68,7 @@ const std::string& begin_writes_sql() {
 }
 
 compat::parameters begin_writes_parameters(const std::vector<const write_request*>& requests,
-                                           const std::vector<std::string>& turns) {
+                                           const std::vector<std::string>& open_for) {
     std::array<array_text, 7> columns;
     for (const auto* request : requests) {
         auto values = begin_write_parameters(*request);
@@ -76,11 +79,11 @@ compat::parameters begin_writes_parameters(const std::vector<const write_request
     compat::parameters out;
     for (auto& column : columns)
         out.emplace_back(column.take());
-    out.emplace_back(array_literal(turns));
+    out.emplace_back(array_literal(open_for));
     return out;
 }
 
-const std::string& turn_sql() {
+const std::string& select_write_sql() {
     static const std::string sql = "select set_config('fencing.write_id', $1, true)";
     return sql;
 }
@@ -94,14 +97,18 @@ const std::string& raise_fences_sql() {
 }
 
 compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_name>& resources,
-                                           lockcore::fencing_token to, const actor& by, const std::string& reason) {
+                                           lockcore::fencing_token new_fence, const actor& initiator,
+                                           const std::string& reason) {
     std::vector<std::string> names;
     names.reserve(resources.size());
     for (const auto& resource : resources)
         names.push_back(resource.str());
-    return {array_literal(names),       std::to_string(lockcore::value_of(to)),
-            null_if_empty(by.owner),    by.principal,
-            null_if_empty(by.trace_id), reason};
+    return {array_literal(names),
+            std::to_string(lockcore::value_of(new_fence)),
+            null_if_empty(initiator.owner),
+            initiator.principal,
+            null_if_empty(initiator.trace_id),
+            reason};
 }
 
 }  // namespace fencegate::pg

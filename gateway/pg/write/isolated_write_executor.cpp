@@ -31,8 +31,8 @@ class isolated_job final : public job {
 
 void run_and_answer(write_session& session, catalog_source& catalogs, memory_budget& answers,
                     pending_write& write) noexcept {
-    auto outcome = attempt<write_outcome>(session, false, [&](write_session& open) {
-        return run_isolated(open, catalogs, answers, write.request, write.until);
+    auto outcome = attempt<write_outcome>(session, false, [&](write_session& attempted) {
+        return run_isolated(attempted, catalogs, answers, write.request, write.until);
     });
     if (!outcome) return write.caller->answer(outcome.error());
     write.caller->answer(committed_write{std::move(*outcome)});
@@ -45,25 +45,25 @@ isolated_write_executor::isolated_write_executor(const postgres_config& cfg, std
         workers_.push_back(std::make_unique<worker>(cfg, queued, worker_options{{}, true, false}));
 }
 
-bool isolated_write_executor::holds(const std::vector<lockcore::resource_name>& resources) const {
+bool isolated_write_executor::has_writes_on(const std::vector<lockcore::resource_name>& resources) const {
     const std::lock_guard lock(mutex_);
-    return !places_.empty() &&
-           std::ranges::any_of(resources, [this](const auto& resource) { return places_.contains(resource.str()); });
+    return !queues_.empty() &&
+           std::ranges::any_of(resources, [this](const auto& resource) { return queues_.contains(resource.str()); });
 }
 
 std::size_t isolated_write_executor::choose_worker(const std::vector<lockcore::resource_name>& resources) const {
     for (const auto& resource : resources) {
-        if (const auto found = places_.find(resource.str()); found != places_.end()) return found->second.worker;
+        if (const auto found = queues_.find(resource.str()); found != queues_.end()) return found->second.worker;
     }
-    const auto least = std::ranges::min_element(workers_, {}, [](const auto& each) { return each->load(); });
-    return static_cast<std::size_t>(least - workers_.begin());
+    const auto least_loaded = std::ranges::min_element(workers_, {}, &worker::load);
+    return static_cast<std::size_t>(least_loaded - workers_.begin());
 }
 
-void isolated_write_executor::leave(const std::vector<lockcore::resource_name>& resources) {
+void isolated_write_executor::finish_write(const std::vector<lockcore::resource_name>& resources) {
     const std::lock_guard lock(mutex_);
     for (const auto& resource : resources) {
-        const auto found = places_.find(resource.str());
-        if (--found->second.writes == 0) places_.erase(found);
+        const auto found = queues_.find(resource.str());
+        if (--found->second.writes == 0) queues_.erase(found);
     }
 }
 
@@ -74,10 +74,10 @@ void isolated_write_executor::submit(pending_write write) {
         const std::lock_guard lock(mutex_);
         chosen = choose_worker(resources);
         for (const auto& resource : resources)
-            ++places_.try_emplace(resource.str(), place{chosen, 0}).first->second.writes;
+            ++queues_.try_emplace(resource.str(), resource_queue{chosen, 0}).first->second.writes;
     }
     write.ticket =
-        std::shared_ptr<void>(nullptr, [this, resources = std::move(resources)](void*) { leave(resources); });
+        std::shared_ptr<void>(nullptr, [this, resources = std::move(resources)](void*) { finish_write(resources); });
     workers_[chosen]->submit(std::make_unique<isolated_job>(std::move(write), catalogs_, answers_));
 }
 

@@ -14,41 +14,42 @@
 
 namespace fencegate::pg {
 
-/// Runs the write by itself and answers it.
+/// Runs the write in a transaction of its own and answers its caller.
 void run_and_answer(write_session& session, catalog_source& catalogs, memory_budget& answers,
                     pending_write& write) noexcept;
 
-/// Workers for writes that must not hold up others: those that call a function, which may take any time, and those that
-/// were seen to wait for a lock. Each runs by itself.
+/// Workers for writes that must not delay others: writes that call a function, which may take any time, and writes that
+/// waited for a lock in a batch. Each runs in a transaction of its own.
 ///
-/// As long as one of them is here, later writes on its resources come here too, into the same queue: they would wait
-/// for its guard row anyway, and so keep their order.
+/// While such a write waits or runs, later writes on its resources join the same queue, so that they keep their order;
+/// they would wait for its guard row anyway.
+///
 /// Threads: safe.
 class isolated_write_executor {
   public:
     isolated_write_executor(const postgres_config& cfg, std::atomic<std::size_t>& queued, catalog_store& catalogs,
                             memory_budget& answers);
 
-    bool holds(const std::vector<lockcore::resource_name>& resources) const;
+    /// Whether a write on one of the resources waits or runs here.
+    bool has_writes_on(const std::vector<lockcore::resource_name>& resources) const;
     void submit(pending_write write);
 
     const std::vector<std::unique_ptr<worker>>& workers() const { return workers_; }
 
   private:
-    struct place {
+    struct resource_queue {
         std::size_t worker = 0;
         std::size_t writes = 0;
     };
 
     std::size_t choose_worker(const std::vector<lockcore::resource_name>& resources) const;
-    void leave(const std::vector<lockcore::resource_name>& resources);
+    void finish_write(const std::vector<lockcore::resource_name>& resources);
 
     catalog_store& catalogs_;
     memory_budget& answers_;
     mutable std::mutex mutex_;
-    // The workers go first, for their work holds tickets.
-    std::map<std::string, place, std::less<>> places_;  ///< By resource; none without writes.
-    std::vector<std::unique_ptr<worker>> workers_;
+    std::map<std::string, resource_queue, std::less<>> queues_;  ///< By resource; only resources with writes.
+    std::vector<std::unique_ptr<worker>> workers_;               ///< Destroyed first, because their jobs hold tickets.
 };
 
 }  // namespace fencegate::pg

@@ -18,22 +18,22 @@ namespace {
 
 namespace json = boost::json;
 
-/// What follows from the request and the data alone. Not stale_fencing_token, resource_not_covered and
-/// fencing_required: they follow from the lease, and under another the same request may pass.
+/// Refusals that follow from the request and the data alone. Not stale_fencing_token, resource_not_covered and
+/// fencing_required: they follow from the lease, and with another lease the same request may succeed.
 constexpr std::array kept_refusals{errc::expectation_failed, errc::constraint_violation, errc::unprocessable};
 
-/// What may stand in the database: versions before 4 kept refusals of the lease as well.
+/// Refusals that the database may contain: versions before 4 also kept refusals that follow from the lease.
 constexpr std::array readable_refusals{errc::expectation_failed,  errc::constraint_violation,
                                        errc::stale_fencing_token, errc::resource_not_covered,
                                        errc::fencing_required,    errc::unprocessable};
 
-/// The three lists that name keys.
+/// The three array parameters that identify keys.
 class key_columns {
   public:
-    void add(const std::string& principal, const idempotency& under) {
+    void add(const std::string& principal, const idempotency& key) {
         principals_.add(principal);
-        keys_.add(under.key);
-        fingerprints_.add("\\x" + under.fingerprint);
+        keys_.add(key.key);
+        fingerprints_.add("\\x" + key.fingerprint);
     }
     compat::parameters take() { return {principals_.take(), keys_.take(), fingerprints_.take()}; }
 
@@ -43,21 +43,21 @@ class key_columns {
     array_text fingerprints_;
 };
 
-json::value of_failure(const write_request& request, const failure& why) {
+json::value failure_json(const write_request& request, const failure& why) {
     json::object out;
     out["refusal"] = slug_of(why.code);
     out["detail"] = why.detail;
     json::array errors;
-    for (const auto& one : why.errors)
-        errors.push_back({{"pointer", one.pointer}, {"detail", one.detail}});
+    for (const auto& error : why.errors)
+        errors.push_back({{"pointer", error.pointer}, {"detail", error.detail}});
     out["errors"] = std::move(errors);
     out["facts"] = why.facts;
     out["facts"].as_object()["write_id"] = request.write_id;
     return out;
 }
 
-/// Rows and values are kept as strings: read back, not a digit of their numbers is lost.
-json::value of_outcome(const write_outcome& outcome, bool rows_left_out) {
+/// Rows and values are kept as strings, so that no digit of their numbers is lost.
+json::value outcome_json(const write_outcome& outcome, bool rows_left_out) {
     json::object out;
     out["write_id"] = outcome.write_id;
     out["token"] = lockcore::value_of(outcome.token);
@@ -66,15 +66,15 @@ json::value of_outcome(const write_outcome& outcome, bool rows_left_out) {
         fences.push_back({{"resource", fence.resource}, {"last", fence.last_fencing_token}});
     out["fences"] = std::move(fences);
     json::array results;
-    for (const auto& one : outcome.results) {
+    for (const auto& operation : outcome.results) {
         json::object result;
-        if (one.is_call) {
+        if (operation.is_call) {
             result["call"] = true;
-            if (one.is_void) result["void"] = true;
+            if (operation.is_void) result["void"] = true;
         } else {
-            result["affected"] = one.rows_affected;
+            result["affected"] = operation.rows_affected;
         }
-        if (!rows_left_out && !one.json.empty()) result["json"] = one.json;
+        if (!rows_left_out && !operation.json.empty()) result["json"] = operation.json;
         results.push_back(std::move(result));
     }
     out["results"] = std::move(results);
@@ -89,13 +89,13 @@ std::string text_of(const json::value& value) {
 
 failure failure_of(const json::object& kept) {
     const auto& slug = kept.at("refusal").as_string();
-    const auto code = std::ranges::find_if(readable_refusals, [&](errc one) { return slug == slug_of(one); });
+    const auto code = std::ranges::find_if(readable_refusals, [&](errc refusal) { return slug == slug_of(refusal); });
     if (code == readable_refusals.end()) throw std::invalid_argument("an unknown refusal");
     failure out = make_failure(*code, text_of(kept.at("detail")));
-    for (const auto& one : kept.at("errors").as_array())
-        out.errors.push_back({text_of(one.at("pointer")), text_of(one.at("detail"))});
+    for (const auto& error : kept.at("errors").as_array())
+        out.errors.push_back({text_of(error.at("pointer")), text_of(error.at("detail"))});
     out.facts = kept.at("facts").as_object();
-    out.replayed = out.unproven = true;
+    out.replayed = out.durability_unproven = true;
     return out;
 }
 
@@ -103,10 +103,10 @@ write_outcome outcome_of(const json::object& kept) {
     write_outcome out;
     out.write_id = text_of(kept.at("write_id"));
     out.token = lockcore::fencing_token{kept.at("token").to_number<std::uint64_t>()};
-    for (const auto& one : kept.at("fences").as_array())
-        out.fences.push_back({text_of(one.at("resource")), one.at("last").to_number<std::uint64_t>()});
-    for (const auto& one : kept.at("results").as_array()) {
-        const auto& result = one.as_object();
+    for (const auto& fence : kept.at("fences").as_array())
+        out.fences.push_back({text_of(fence.at("resource")), fence.at("last").to_number<std::uint64_t>()});
+    for (const auto& item : kept.at("results").as_array()) {
+        const auto& result = item.as_object();
         auto& read = out.results.emplace_back();
         read.is_call = result.contains("call");
         read.is_void = result.contains("void");
@@ -122,22 +122,22 @@ write_outcome outcome_of(const json::object& kept) {
 }  // namespace
 
 bool is_kept(const failure& why) {
-    // A name or a type that the database does not know may be one that it is about to have, or just had.
+    // A name or type that the database does not know may be about to be created, or may just have been dropped.
     const auto* sqlstate = why.facts.if_contains("sqlstate");
     const bool unknown = sqlstate != nullptr && sqlstate->as_string().starts_with("42");
     return !why.outcome_unknown && !unknown && std::ranges::find(kept_refusals, why.code) != kept_refusals.end();
 }
 
 std::string kept_text(const write_request& request, const result<write_outcome>& value) {
-    if (!value) return json::serialize(of_failure(request, value.error()));
+    if (!value) return json::serialize(failure_json(request, value.error()));
     std::size_t size = 0;
-    for (const auto& one : value->results)
-        size += one.json.size();
+    for (const auto& operation : value->results)
+        size += operation.json.size();
     if (size <= kept_bytes_max) {
-        auto whole = json::serialize(of_outcome(*value, false));
+        auto whole = json::serialize(outcome_json(*value, false));
         if (whole.size() <= kept_bytes_max) return whole;
     }
-    return json::serialize(of_outcome(*value, true));
+    return json::serialize(outcome_json(*value, true));
 }
 
 result<write_outcome> read_kept(std::string_view text) {
@@ -160,8 +160,8 @@ const std::string& claim_keys_sql() {
 
 compat::parameters claim_keys_parameters(const std::vector<const write_request*>& requests) {
     key_columns columns;
-    for (const auto* one : requests)
-        columns.add(one->by.principal, *one->repeatable);
+    for (const auto* request : requests)
+        columns.add(request->initiator.principal, *request->repeatable);
     return columns.take();
 }
 
@@ -170,8 +170,8 @@ std::optional<result<write_outcome>> read_claim(std::string_view state, std::str
     if (state == "kept") return read_kept(outcome);
     if (state == "other") {
         failure out = make_failure(errc::idempotency_mismatch,
-                                   "The Idempotency-Key was sent before, with another request; nothing was done.");
-        out.unproven = true;
+                                   "The Idempotency-Key was used before for another request; nothing was done.");
+        out.durability_unproven = true;
         return out;
     }
     return make_failure(errc::idempotency_in_progress,
@@ -184,15 +184,16 @@ const std::string& find_outcomes_sql() {
     return sql;
 }
 
-compat::parameters key_parameters(const std::vector<const key_of*>& keys) {
+compat::parameters key_parameters(const std::vector<const outcome_key*>& keys) {
     key_columns columns;
     for (const auto* key : keys)
-        columns.add(key->principal, key->under);
+        columns.add(key->principal, key->caller_key);
     return columns.take();
 }
 
-std::size_t forget_outcomes(session& via, std::size_t most) {
-    return via.exec("select fencing.forget_outcomes($1::integer)", {std::to_string(most)})[0][0].as<std::size_t>();
+std::size_t forget_outcomes(session& session, std::size_t count_max) {
+    return session.exec("select fencing.forget_outcomes($1::integer)", {std::to_string(count_max)})[0][0]
+        .as<std::size_t>();
 }
 
 const std::string& keep_outcomes_sql() {
@@ -204,9 +205,9 @@ const std::string& keep_outcomes_sql() {
 compat::parameters keep_outcomes_parameters(const std::vector<outcome_to_keep>& outcomes) {
     std::vector<const write_request*> requests;
     array_text texts;
-    for (const auto& one : outcomes) {
-        requests.push_back(one.request);
-        texts.add(one.text);
+    for (const auto& outcome : outcomes) {
+        requests.push_back(outcome.request);
+        texts.add(outcome.text);
     }
     auto out = claim_keys_parameters(requests);
     out.emplace_back(texts.take());
@@ -222,14 +223,14 @@ const std::string& seal_sql() {
 
 compat::parameters seal_parameters(const std::vector<const write_request*>& requests) {
     std::array<array_text, 6> columns;
-    for (const auto* one : requests) {
-        for (const auto& resource : one->resources) {
+    for (const auto* request : requests) {
+        for (const auto& resource : request->resources) {
             columns[0].add(resource.str());
-            columns[1].add(lockcore::value_of(one->token));
-            columns[2].add(one->write_id);
-            columns[3].add_unless_empty(one->by.owner);
-            columns[4].add(one->by.principal);
-            columns[5].add_unless_empty(one->by.trace_id);
+            columns[1].add(lockcore::value_of(request->token));
+            columns[2].add(request->write_id);
+            columns[3].add_unless_empty(request->initiator.owner);
+            columns[4].add(request->initiator.principal);
+            columns[5].add_unless_empty(request->initiator.trace_id);
         }
     }
     compat::parameters out;

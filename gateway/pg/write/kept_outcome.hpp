@@ -13,51 +13,54 @@
 
 namespace fencegate::pg {
 
-/// Largest outcome that is kept whole; of a larger one, rows and values are left out.
+/// Largest outcome that is kept whole; a larger one is kept without its rows and values.
 inline constexpr std::size_t kept_bytes_max = 64 * 1024;
 
-/// Whether a repeat has to meet the same refusal: one that follows from what was asked and what the database held, and
-/// not from the lease or from what else was under way. Everything else leaves the key unused.
+/// Whether a repetition of the call has to get the same refusal: one that follows from the request and the data, not
+/// from the lease or from concurrent transactions. After any other failure the key is unused.
 bool is_kept(const failure& why);
 
-/// An outcome as fencing.kept_outcome has it. `value` may hold a failure only if is_kept().
+/// Returns the text of an outcome for fencing.kept_outcome. `value` may be a failure only if is_kept().
 std::string kept_text(const write_request& request, const result<write_outcome>& value);
 
-/// The same read back, marked as replayed. Errors: errc::internal_error where it can't be read.
+/// Reads that text; the outcome is marked as replayed.
+///
+/// Errors: errc::internal_error where it can't be read.
 result<write_outcome> read_kept(std::string_view text);
 
-/// fencing.claim_keys for writes that have a key, a row each: what became of it, and the outcome kept.
+/// Returns the statement that calls fencing.claim_keys for writes that have a key. One row each: the key's state and
+/// the kept outcome.
 const std::string& claim_keys_sql();
 compat::parameters claim_keys_parameters(const std::vector<const write_request*>& requests);
 
-/// What claim_keys or find_outcome found. Empty: the key is new. Else what to answer in place of writing.
+/// Reads a row of claim_keys or find_outcomes. Empty: the key is new; else the answer in place of writing.
 std::optional<result<write_outcome>> read_claim(std::string_view state, std::string_view outcome);
 
-/// A principal's key.
-struct key_of {
+/// An idempotency key together with the principal that it belongs to.
+struct outcome_key {
     std::string principal;
-    idempotency under;
+    idempotency caller_key;
 };
-/// Looks without taking the keys; columns as claim_keys has them.
+/// Returns the statement that looks up kept outcomes without claiming the keys; the same columns as claim_keys.
 const std::string& find_outcomes_sql();
-compat::parameters key_parameters(const std::vector<const key_of*>& keys);
+compat::parameters key_parameters(const std::vector<const outcome_key*>& keys);
 
-/// Deletes outcomes whose time is over, at most `most`; gives how many. Throws as session::exec does.
-std::size_t forget_outcomes(session& via, std::size_t most);
+/// Deletes at most `count_max` expired outcomes and returns their number. Throws as session::exec does.
+std::size_t forget_outcomes(session& session, std::size_t count_max);
 
-/// A write with a key, and its kept_text().
+/// A write with an idempotency key, and its kept_text().
 struct outcome_to_keep {
     const write_request* request = nullptr;
     std::string text;
 };
 const std::string& keep_outcomes_sql();
-/// None of the list is empty.
+/// `outcomes` is not empty.
 compat::parameters keep_outcomes_parameters(const std::vector<outcome_to_keep>& outcomes);
 
-/// fencing.seal_writes for writes that are to be sealed.
+/// Returns the statement that calls fencing.seal_writes.
 const std::string& seal_sql();
 compat::parameters seal_parameters(const std::vector<const write_request*>& requests);
-/// Shows a sealed write's fences as they are behind the seal.
+/// Sets the fences of a write's outcome to their values after the seal.
 void mark_sealed(write_outcome& outcome);
 
 }  // namespace fencegate::pg

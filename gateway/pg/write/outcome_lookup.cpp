@@ -5,22 +5,22 @@
 
 namespace fencegate::pg {
 
-void look_up_together(write_session& session, const std::vector<pending_lookup>& lookups) {
+void look_up_batch(write_session& session, const std::vector<pending_lookup>& lookups) {
     using outcomes = std::vector<std::optional<result<write_outcome>>>;
-    std::vector<const key_of*> keys;
+    std::vector<const outcome_key*> keys;
     for (const auto& lookup : lookups)
         keys.push_back(&lookup.key);
-    const auto find = [&keys](write_session& open) {
-        const auto rows = run_statement(open, find_outcomes_sql(), key_parameters(keys));
+    const auto find = [&keys](write_session& used) {
+        const auto rows = run_statement(used, find_outcomes_sql(), key_parameters(keys));
         if (rows.size() != static_cast<int>(keys.size()))
-            throw std::length_error("find_outcomes gave another number of rows");
+            throw std::length_error("find_outcomes returned another number of rows than keys");
         outcomes out;
         for (int row = 0; row < rows.size(); ++row)
             out.push_back(read_claim(rows.text(row, 0), rows.text(row, 1)));
         return out;
     };
     auto found = attempt<outcomes>(session, false,
-                                   [&find](write_session& open) -> result<outcomes> { return retry_once(open, find); });
+                                   [&find](write_session& used) -> result<outcomes> { return retry_once(used, find); });
     for (std::size_t i = 0; i < lookups.size(); ++i) {
         if (!found) {
             lookups[i].caller->answer(found.error());

@@ -11,16 +11,16 @@
 
 namespace fencegate::pg {
 
-/// A look at what is kept under a key, and whoever waits for it.
+/// A key whose kept outcome is to be looked up, and the caller that waits for it.
 struct pending_lookup {
-    key_of key;
+    outcome_key key;
     deadline until;
-    std::shared_ptr<waiting_for<found_outcome>> caller;
+    std::shared_ptr<caller_awaiting<found_outcome>> caller;
 
     void refuse(failure why) noexcept { caller->answer(std::move(why)); }
 };
 
-/// Looks all of them up in one round trip, once more on a new session where the first was lost, and answers each.
-void look_up_together(write_session& session, const std::vector<pending_lookup>& lookups);
+/// Looks up all keys in one round trip, once more on a new session where the first was lost, and answers each caller.
+void look_up_batch(write_session& session, const std::vector<pending_lookup>& lookups);
 
 }  // namespace fencegate::pg

@@ -16,7 +16,7 @@ class outcome_sweep::batch final : public job {
         } catch (const session_lost&) {
             slot.drop();
         } catch (const std::exception& e) {
-            spdlog::warn("kept outcomes whose time is over could not be deleted: {}", e.what());
+            spdlog::warn("expired kept outcomes could not be deleted: {}", e.what());
         }
         end(more);
     }
@@ -31,7 +31,7 @@ class outcome_sweep::batch final : public job {
     outcome_sweep& owner_;
 };
 
-std::unique_ptr<job> outcome_sweep::due(std::chrono::steady_clock::time_point now) {
+std::unique_ptr<job> outcome_sweep::next_batch(std::chrono::steady_clock::time_point now) {
     if (under_way_ || (!more_ && now - last_ < sweep_interval)) return nullptr;
     last_ = now;
     under_way_ = true;

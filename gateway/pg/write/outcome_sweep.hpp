@@ -9,20 +9,20 @@
 
 namespace fencegate::pg {
 
-/// Most outcomes deleted at a time: some milliseconds for the worker that does it.
+/// Most outcomes deleted by one job, which takes some milliseconds of a worker's time.
 inline constexpr std::size_t sweep_max = 500;
-/// How long the next time waits when there was nothing left to delete.
+/// The pause after a job that found fewer expired outcomes than sweep_max.
 inline constexpr std::chrono::milliseconds sweep_interval{5'000};
 
-/// Decides when outcomes whose time is over are deleted: a batch every now and then, one behind the other while there
-/// are more. Each gateway does so; they pass over each other's rows.
+/// Decides when expired outcomes are deleted: one job per interval, and one after the other while there are more to
+/// delete. Every gateway does this; they skip rows that another one is deleting.
 ///
-/// Threads:  due() is one thread's; the work may run on another.
-/// Lifetime: outlives the work that it gave out.
+/// Threads:  next_batch() from one thread; the job may run on another.
+/// Lifetime: outlives its jobs.
 class outcome_sweep {
   public:
-    /// The next batch, if its time has come and the last one has ended.
-    std::unique_ptr<job> due(std::chrono::steady_clock::time_point now);
+    /// Returns the next job if it is due and the last one has ended; else null.
+    std::unique_ptr<job> next_batch(std::chrono::steady_clock::time_point now);
 
   private:
     class batch;

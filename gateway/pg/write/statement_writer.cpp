@@ -20,7 +20,7 @@ std::string split_into_pieces(const std::string& inner, const std::vector<std::s
         names += column + ", ";
         texts += ", " + column + "::text";
     }
-    // As bytes, of which a piece is cut without a look at those before it.
+    // As bytes: a piece is cut from bytes without reading the bytes before it.
     const auto whole =
         "select " + names + "convert_to(json, 'UTF8') as bytes from (" + inner + ") as fencegate_text offset 0";
     const auto counted = "select " + names + "bytes, generate_series(0, case when " + fits +
@@ -59,24 +59,24 @@ std::string_view sql_operator(comparison_operator op) {
 
 namespace {
 
-/// The operator as the type of `column` has it.
+/// Returns the operator, with its schema where the column's type has operators of its own.
 std::string operator_of(const catalog_field& column, std::string_view symbol) {
     if (column.operators.empty()) return std::string(symbol);
     return " operator(" + column.operators + "." + std::string(symbol.substr(1, symbol.size() - 2)) + ") ";
 }
 
-std::string of_t(const catalog_field& column) {
+std::string qualified_column(const catalog_field& column) {
     return "t." + quote_identifier(column.name);
 }
 
 }  // namespace
 
-void statement_writer::fault(std::string pointer, std::string detail) {
+void statement_writer::add_fault(std::string pointer, std::string detail) {
     plan_.faults.push_back({std::move(pointer), std::move(detail)});
 }
 
-void statement_writer::unknown(std::string pointer, std::string detail) {
-    fault(std::move(pointer), std::move(detail));
+void statement_writer::add_unknown_name(std::string pointer, std::string detail) {
+    add_fault(std::move(pointer), std::move(detail));
     plan_.unknown_name = true;
 }
 
@@ -84,11 +84,11 @@ const exposed_table* statement_writer::find_table(const std::string& name, const
                                                   const std::string& pointer) {
     const auto found = known_.tables.find(name);
     if (found == known_.tables.end()) {
-        unknown(pointer, "No table " + name + " is exposed.");
+        add_unknown_name(pointer, "No table " + name + " is exposed.");
         return nullptr;
     }
     if (!found->second.operations.contains(operation)) {
-        unknown(pointer, "The table " + name + " is not exposed for " + operation + ".");
+        add_unknown_name(pointer, "The table " + name + " is not exposed for " + operation + ".");
         return nullptr;
     }
     return &found->second;
@@ -97,7 +97,7 @@ const exposed_table* statement_writer::find_table(const std::string& name, const
 const exposed_function* statement_writer::find_function(const std::string& name, const std::string& pointer) {
     const auto found = known_.functions.find(name);
     if (found != known_.functions.end()) return &found->second;
-    unknown(pointer, "No function " + name + " is exposed.");
+    add_unknown_name(pointer, "No function " + name + " is exposed.");
     return nullptr;
 }
 
@@ -106,17 +106,17 @@ const catalog_field* statement_writer::find_column(const exposed_table& table, c
     const auto found = std::find_if(table.columns.begin(), table.columns.end(),
                                     [&](const auto& column) { return column.name == name; });
     if (found != table.columns.end()) return &*found;
-    unknown(pointer, "The table " + table_name + " has no column " + name + ".");
+    add_unknown_name(pointer, "The table " + table_name + " has no column " + name + ".");
     return nullptr;
 }
 
-std::string statement_writer::bound(std::string_view type, const boost::json::value& value, const std::string& pointer,
-                                    bool literal) {
+std::string statement_writer::bind_expression(std::string_view type, const boost::json::value& value,
+                                              const std::string& pointer, bool literal) {
     value_result<std::string> expression =
-        literal ? into_.bind(std::string(value.get_string())) : bind_value(into_, type, value);
-    came_from(pointer);
+        literal ? target_.bind(std::string(value.get_string())) : bind_value(target_, type, value);
+    record_pointer(pointer);
     if (expression) return std::move(*expression);
-    fault(pointer, expression.error().detail);
+    add_fault(pointer, expression.error().detail);
     return {};
 }
 
@@ -124,10 +124,10 @@ std::string statement_writer::conditions(const exposed_table& table, const std::
                                          const std::vector<comparison>& where) {
     std::string out;
     for (const auto& item : where) {
-        auto one = comparison_sql(table, table_name, item);
-        if (one.empty()) continue;
+        auto condition = comparison_sql(table, table_name, item);
+        if (condition.empty()) continue;
         if (!out.empty()) out += " and ";
-        out += one;
+        out += condition;
     }
     return out;
 }
@@ -150,51 +150,51 @@ std::string statement_writer::comparison_sql(const exposed_table& table, const s
 }
 
 std::string statement_writer::column_sql(const catalog_field& column, const comparison& item) {
-    if (item.op == comparison_operator::is) return of_t(column) + is_sql(item);
+    if (item.op == comparison_operator::is) return qualified_column(column) + is_sql(item);
     if (item.op == comparison_operator::in) return in_sql(column, item);
     if (item.value.is_null()) {
-        fault(item.pointer, "A comparison with null is never true; use {\"is\": null}.");
+        add_fault(item.pointer, "A comparison with null is never true; use {\"is\": null}.");
         return {};
     }
-    return of_t(column) + operator_of(column, sql_operator(item.op)) +
-           bound(column.value_type(), item.value, item.pointer, item.literal);
+    return qualified_column(column) + operator_of(column, sql_operator(item.op)) +
+           bind_expression(column.value_type(), item.value, item.pointer, item.literal);
 }
 
 std::string statement_writer::is_sql(const comparison& item) {
     if (item.value.is_null()) return " is null";
     if (item.value.is_bool()) return item.value.get_bool() ? " is true" : " is false";
     if (item.value.is_string() && item.value.get_string() == "unknown") return " is unknown";
-    fault(item.pointer, "`is` takes null, true, false or \"unknown\".");
+    add_fault(item.pointer, "`is` takes null, true, false or \"unknown\".");
     return {};
 }
 
 std::string statement_writer::in_sql(const catalog_field& column, const comparison& item) {
     if (!item.value.is_array()) {
-        fault(item.pointer, "`in` takes an array.");
+        add_fault(item.pointer, "`in` takes an array.");
         return {};
     }
     const auto& items = item.value.get_array();
     if (std::any_of(items.begin(), items.end(), [](const auto& value) { return value.is_null(); })) {
-        fault(item.pointer, "A comparison with null is never true; leave null out of `in` and use {\"is\": null}.");
+        add_fault(item.pointer, "A comparison with null is never true; leave null out of `in` and use {\"is\": null}.");
         return {};
     }
     if (items.empty()) return "false";
     const bool scalars =
         std::all_of(items.begin(), items.end(), [](const auto& v) { return !v.is_array() && !v.is_object(); });
     if (scalars && !is_json_type(column.value_type()) && !is_array_type(column.value_type())) {
-        // One parameter whatever the number of values, so that the statement stays the same and its plan is kept.
-        auto values = bind_list(into_, column.value_type(), items);
-        came_from(item.pointer);
-        if (values) return of_t(column) + operator_of(column, " = ") + "any (" + *values + ")";
-        fault(item.pointer, values.error().detail);
+        // One parameter for any number of values, so that the statement stays the same and its plan is kept.
+        auto values = bind_list(target_, column.value_type(), items);
+        record_pointer(item.pointer);
+        if (values) return qualified_column(column) + operator_of(column, " = ") + "any (" + *values + ")";
+        add_fault(item.pointer, values.error().detail);
         return {};
     }
     std::string list;
     for (const auto& value : items) {
         if (!list.empty()) list += ", ";
-        list += bound(column.value_type(), value, item.pointer, item.literal);
+        list += bind_expression(column.value_type(), value, item.pointer, item.literal);
     }
-    return of_t(column) + " in (" + list + ")";
+    return qualified_column(column) + " in (" + list + ")";
 }
 
 std::string statement_writer::arguments(const exposed_function& function, const std::string& function_name,
@@ -204,18 +204,19 @@ std::string statement_writer::arguments(const exposed_function& function, const 
         const auto argument = std::find_if(function.arguments.begin(), function.arguments.end(),
                                            [&](const auto& a) { return a.name == item.name; });
         if (argument == function.arguments.end()) {
-            unknown(item.pointer, "The function " + function_name + " has no argument " + item.name + ".");
+            add_unknown_name(item.pointer, "The function " + function_name + " has no argument " + item.name + ".");
             continue;
         }
         if (!out.empty()) out += ", ";
-        const auto value = bound(argument->type, item.value, item.pointer, item.literal);
+        const auto value = bind_expression(argument->type, item.value, item.pointer, item.literal);
         out += quote_identifier(argument->name) + " => " + value + "::" + cast_type(argument->type);
     }
     for (const auto& argument : function.arguments) {
         const bool has_value =
             std::any_of(given.begin(), given.end(), [&](const auto& a) { return a.name == argument.name; });
         if (!has_value && !argument.has_default) {
-            unknown(pointer, "The argument " + argument.name + " of the function " + function_name + " is missing.");
+            add_unknown_name(pointer,
+                             "The argument " + argument.name + " of the function " + function_name + " is missing.");
         }
     }
     return out;

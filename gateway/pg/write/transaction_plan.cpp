@@ -27,11 +27,11 @@ class planner {
     transaction_plan plan() {
         add(step_kind::begin, begin_sql, no_parameters);
         add(step_kind::limits, options_.defer_flush ? limits_deferred_sql : limits_sql,
-            own({std::to_string(options_.statement_timeout.count()), std::to_string(options_.lock_timeout.count())}));
+            store({std::to_string(options_.statement_timeout.count()), std::to_string(options_.lock_timeout.count())}));
         claim_keys();
         for (std::size_t i = 0; i < writes_.size();) {
-            const auto end = end_of_joined(i);
-            if (end - i > 1) join(i, end);
+            const auto end = find_joined_end(i);
+            if (end - i > 1) join_writes(i, end);
             for (; i < end; ++i) {
                 if (!plan_.writes[i].group) add_write(i);
             }
@@ -46,7 +46,7 @@ class planner {
     }
 
   private:
-    const compat::parameters& own(compat::parameters values) { return plan_.values.emplace_back(std::move(values)); }
+    const compat::parameters& store(compat::parameters values) { return plan_.values.emplace_back(std::move(values)); }
 
     transaction_step& add(step_kind kind, const std::string& sql, const compat::parameters& parameters) {
         auto& step = plan_.steps.emplace_back();
@@ -65,7 +65,7 @@ class planner {
         }
         if (requests.empty()) return;
         plan_.claim = plan_.steps.size();
-        add(step_kind::claim_keys, claim_keys_sql(), own(claim_keys_parameters(requests)));
+        add(step_kind::claim_keys, claim_keys_sql(), store(claim_keys_parameters(requests)));
         if (!options_.isolated) return;
         plan_.steps.back().ends_round_trip = true;
         add(step_kind::savepoint, savepoint_sql, no_parameters);
@@ -76,11 +76,12 @@ class planner {
         for (const auto& write : writes_) {
             if (write.request->seal) requests.push_back(write.request);
         }
-        if (!requests.empty()) add(step_kind::seal, seal_sql(), own(seal_parameters(requests)));
+        if (!requests.empty()) add(step_kind::seal, seal_sql(), store(seal_parameters(requests)));
     }
 
-    /// The writes from `begin` on whose resources one call can enter: one resource each, none twice. At least one.
-    std::size_t end_of_joined(std::size_t begin) const {
+    /// Returns the end of the writes, from `begin` on, whose resources one call can enter: writes of one resource each,
+    /// no resource twice. At least one write.
+    std::size_t find_joined_end(std::size_t begin) const {
         auto end = begin;
         while (options_.join_guards && !options_.isolated && end < writes_.size() &&
                writes_[end].request->resources.size() == 1 &&
@@ -90,8 +91,8 @@ class planner {
         return std::max(end, begin + 1);
     }
 
-    /// Enters them by one call, and finds those whose update one statement can do for all.
-    void join(std::size_t begin, std::size_t end) {
+    /// Enters the resources of several writes by one call, and joins the updates that one statement can make.
+    void join_writes(std::size_t begin, std::size_t end) {
         std::map<std::string_view, std::vector<std::size_t>> by_shape;
         for (auto i = begin; options_.join_updates && i < end; ++i) {
             const auto& write = writes_[i];
@@ -109,24 +110,24 @@ class planner {
                 plan_.writes[i].group = plan_.groups.size() + groups.size();
             groups.emplace_back(std::move(*update), std::move(members));
         }
-        enter(begin, end, groups);
+        enter_joined(begin, end, groups);
         for (auto& [update, members] : groups)
             add_group(update, members);
     }
 
-    void enter(std::size_t begin, std::size_t end,
-               const std::vector<std::pair<group_statement, std::vector<std::size_t>>>& groups) {
+    void enter_joined(std::size_t begin, std::size_t end,
+                      const std::vector<std::pair<group_statement, std::vector<std::size_t>>>& groups) {
         std::vector<const write_request*> requests;
-        std::vector<std::string> turns;
+        std::vector<std::string> open_for;
         for (auto i = begin; i < end; ++i) {
-            auto& place = plan_.writes[i];
-            place.guard = plan_.steps.size();
-            place.guard_row = static_cast<int>(i - begin);
+            auto& steps = plan_.writes[i];
+            steps.guard = plan_.steps.size();
+            steps.guard_row = static_cast<int>(i - begin);
             requests.push_back(writes_[i].request);
-            const auto turn = place.group ? groups[*place.group - plan_.groups.size()].second.front() : i;
-            turns.push_back(writes_[turn].request->write_id);
+            const auto selected = steps.group ? groups[*steps.group - plan_.groups.size()].second.front() : i;
+            open_for.push_back(writes_[selected].request->write_id);
         }
-        add(step_kind::guards, begin_writes_sql(), own(begin_writes_parameters(requests, turns)));
+        add(step_kind::guards, begin_writes_sql(), store(begin_writes_parameters(requests, open_for)));
     }
 
     void add_group(group_statement& update, const std::vector<std::size_t>& members) {
@@ -141,20 +142,21 @@ class planner {
             steps.end = plan_.steps.size() + 3;
             columns.add(write.statements.operations.front().sql.parameters, write.resource());
         }
-        add(step_kind::turn, turn_sql(), own({writes_[members.front()].request->write_id})).group = group;
-        add(step_kind::operation, plan_.texts.emplace_back(std::move(update.sql)), own(columns.take())).group = group;
-        add(step_kind::recheck, recheck_sql(), own(std::move(update.recheck))).group = group;
+        add(step_kind::select_write, select_write_sql(), store({writes_[members.front()].request->write_id})).group =
+            group;
+        add(step_kind::operation, plan_.texts.emplace_back(std::move(update.sql)), store(columns.take())).group = group;
+        add(step_kind::recheck, recheck_sql(), store(std::move(update.recheck))).group = group;
         plan_.groups.push_back({shape, plan_.steps.size() - 2, members.size()});
     }
 
     void add_write(std::size_t index) {
         const auto& write = writes_[index];
         auto& steps = plan_.writes[index];
-        if (steps.guard_row) {  // entered already
-            add(step_kind::turn, turn_sql(), own({write.request->write_id})).write = index;
+        if (steps.guard_row) {  // its resource is entered already
+            add(step_kind::select_write, select_write_sql(), store({write.request->write_id})).write = index;
         } else {
             steps.guard = plan_.steps.size();
-            add(step_kind::guard, begin_write_sql(), own(begin_write_parameters(*write.request))).write = index;
+            add(step_kind::guard, begin_write_sql(), store(begin_write_parameters(*write.request))).write = index;
         }
         plan_.steps.back().ends_round_trip = options_.isolated;
         steps.first_operation = plan_.steps.size();

@@ -18,25 +18,25 @@ namespace fencegate::pg {
 /// A write of a transaction.
 struct planned_write {
     const write_request* request = nullptr;
-    write_plan statements;  ///< Without faults.
+    write_plan statements;  ///< A plan without faults.
 
     const std::string& resource() const { return request->resources.front().str(); }
 };
 
 enum class step_kind {
     begin,
-    limits,  ///< Sets the timeouts, and whether COMMIT waits for the disk.
-    claim_keys,
-    savepoint,    ///< To which a refusal goes back that is kept under its key.
-    guards,       ///< fencing.begin_writes: enters the resources of several writes.
-    guard,        ///< fencing.begin_write.
-    turn,         ///< Of a write that was entered with others: what follows counts as its own.
-    operation,    ///< One of a write, or the update of a group.
-    recheck,      ///< Whether the update of a group may have been one statement.
-    seal,         ///< fencing.seal_writes.
-    constraints,  ///< Deferred constraints speak before the outcome is kept.
-    record,       ///< Adds the history's row of a failed write.
-    keep,         ///< fencing.keep_outcomes.
+    limits,        ///< Sets the timeouts, and whether COMMIT waits for the disk.
+    claim_keys,    ///< fencing.claim_keys.
+    savepoint,     ///< A kept refusal rolls back to it, behind the claimed keys.
+    guards,        ///< fencing.begin_writes: enters the resources of several writes.
+    guard,         ///< fencing.begin_write: enters the resources of one write.
+    select_write,  ///< Selects one of the writes entered by `guards`: the following steps change its resources.
+    operation,     ///< An operation of a write, or the update of a group.
+    recheck,       ///< Checks that one statement may update for the whole group.
+    seal,          ///< fencing.seal_writes.
+    constraints,   ///< Checks deferred constraints before the outcome is kept.
+    record,        ///< Adds the history's row of a failed write.
+    keep,          ///< fencing.keep_outcomes.
     commit,
 };
 
@@ -45,38 +45,39 @@ struct transaction_step {
     step_kind kind = step_kind::begin;
     const std::string* sql = nullptr;
     const compat::parameters* parameters = nullptr;
-    std::optional<std::size_t> write{};          ///< Whose it is; empty: of several.
-    std::optional<std::size_t> group{};          ///< In transaction_plan::groups.
-    std::size_t operation = 0;                   ///< Of the write.
-    const planned_operation* planned = nullptr;  ///< How its answer is read.
+    std::optional<std::size_t> write{};          ///< Index of the write; empty: the step serves several writes.
+    std::optional<std::size_t> group{};          ///< Index in transaction_plan::groups.
+    std::size_t operation = 0;                   ///< Index of the write's operation.
+    const planned_operation* planned = nullptr;  ///< How the answer is read.
     bool runs_user_code = false;
-    bool ends_round_trip = false;  ///< What follows is sent only where all up to here did what they should.
+    bool ends_round_trip = false;  ///< Later steps are sent only if allows_next() holds for all up to here.
 };
 
 /// Where the answers for one write are.
 struct write_steps {
-    std::optional<int> claim_row;  ///< Of the step that claims the keys.
-    std::size_t guard = 0;         ///< The step that enters its resources,
-    std::optional<int> guard_row;  ///< and the row there that is its own; empty: all.
+    std::optional<int> claim_row;  ///< The write's row in the answer of the step that claims the keys.
+    std::size_t guard = 0;         ///< The step that enters its resources.
+    std::optional<int> guard_row;  ///< The write's row in the answer of that step; empty: all rows.
     std::size_t first_operation = 0;
-    std::optional<std::size_t> group;  ///< Where its update is part of one statement,
-    std::size_t place = 0;             ///< at this place.
-    std::size_t end = 0;               ///< Behind its last step.
+    std::optional<std::size_t> group;  ///< The group, where one statement updates for several writes.
+    std::size_t place = 0;             ///< The write's place in that group, from 1 on.
+    std::size_t end = 0;               ///< The step after its last one.
 };
 
-/// Updates of several writes that are one statement.
+/// Updates of several writes that one statement makes.
 struct planned_group {
-    std::string shape;  ///< The statement that each of its writes would have run.
-    std::size_t update = 0;
-    std::size_t writes = 0;
+    std::string shape;       ///< The statement that each of its writes would run by itself.
+    std::size_t update = 0;  ///< Index of the step that updates.
+    std::size_t writes = 0;  ///< Number of writes.
 };
 
-/// The statements of one transaction in order, up to COMMIT; what they point to lives as long as the plan.
+/// The statements of one transaction in order, up to COMMIT. The texts and values that the steps point to live as long
+/// as the plan and the writes.
 struct transaction_plan {
     std::vector<transaction_step> steps;
-    std::vector<write_steps> writes;  ///< One a write.
+    std::vector<write_steps> writes;  ///< One for each write.
     std::vector<planned_group> groups;
-    std::size_t claim = 0;  ///< The step that claims the keys, where a write has one.
+    std::size_t claim = 0;  ///< The step that claims the keys, if a write has a key.
 
     std::deque<std::string> texts{};
     std::deque<compat::parameters> values{};
@@ -84,30 +85,32 @@ struct transaction_plan {
 
 /// How a transaction is run.
 struct transaction_options {
-    /// Of one write alone: each answer is looked at before the next statement is sent, and its refusal is final. In a
-    /// transaction of several a write that is refused leaves, and is tried again isolated.
+    /// The transaction has one write: each answer is checked before the next statement is sent, and a refusal is final.
+    /// From a transaction of several writes a refused write is removed, and tried again isolated.
     bool isolated = false;
     bool defer_flush = false;  ///< COMMIT does not wait for the disk; see commit_flush.
-    bool join_guards = true;   ///< By fencing.begin_writes where it fits.
-    bool join_updates = true;  ///< See update_group.hpp.
+    bool join_guards = true;   ///< Enter the resources of several writes by fencing.begin_writes where possible.
+    bool join_updates = true;  ///< Join updates of several writes where possible; see update_group.hpp.
     std::chrono::milliseconds statement_timeout{};
     std::chrono::milliseconds lock_timeout{};
-    const catalog* known = nullptr;           ///< From which the statements are; needed to join updates.
-    const group_refusals* refused = nullptr;  ///< The same.
+    const catalog* known = nullptr;           ///< The catalog of the statements; required for join_updates.
+    const group_refusals* refused = nullptr;  ///< Updates that can't be joined; required for join_updates.
 };
 
-/// Plans the transaction of `writes` up to what has to be known before outcomes can be kept. Pure.
+/// Plans the transaction of `writes` up to the point where outcomes can be kept. A pure function.
 ///
-/// In:      an order in which resources' names never fall, so that guards are locked in the order of their names; one
-///          write where isolated, and functions are called by no other.
-/// Out:     one round trip; of an isolated write one up to its key, one up to its guard, and one for each operation.
-///          Keys are claimed before the first write; seals come behind the last.
+/// In:      `writes` in ascending order of their resources' names, so that guards are locked in the order of their
+///          names; if isolated, exactly one write. Only an isolated write calls functions.
+/// Out:     one round trip; for an isolated write one up to the claim of its key, one up to its guard, and one for each
+///          operation. Keys are claimed before the first write; seals follow the last.
 transaction_plan plan_transaction(const std::vector<planned_write>& writes, const transaction_options& options);
 
-/// Plans what keeps outcomes, in the same transaction behind the other statements. Empty `outcomes`: no steps. Pure.
+/// Plans the steps that keep outcomes, at the end of the same transaction; no steps
+/// for empty `outcomes`. A pure function.
 transaction_plan plan_kept_outcomes(const std::vector<outcome_to_keep>& outcomes, bool isolated);
 
-/// Plans the history's row of a failed write, and keeps its refusal where `kept` is not empty. Pure.
+/// Plans the history's row of a failed write, and the keeping of its refusal where `kept`
+/// is not empty. A pure function.
 transaction_plan plan_failure_record(const std::string& item_json, const std::vector<outcome_to_keep>& kept);
 
 }  // namespace fencegate::pg

@@ -21,7 +21,7 @@ std::int64_t rows_affected(answer_shape shape, const answer_rows& rows, const te
     return shape == answer_shape::affected ? rows.affected() : 0;
 }
 
-bool is_wait(std::string_view sqlstate) {
+bool is_timeout_or_deadlock(std::string_view sqlstate) {
     return sqlstate == "55P03" || sqlstate == "57014" || sqlstate == "40P01";
 }
 
@@ -45,8 +45,8 @@ failure unexpected_rows(std::int64_t expected, std::int64_t affected) {
     return out;
 }
 
-write_refusal refuse(step_kind at, failure why) {
-    return {at, {}, std::move(why)};
+write_refusal refuse(step_kind step, failure why) {
+    return {step, {}, std::move(why)};
 }
 
 write_refusal refuse_operation(std::size_t operation, failure why) {
@@ -54,7 +54,7 @@ write_refusal refuse_operation(std::size_t operation, failure why) {
     return refuse(step_kind::operation, std::move(why));
 }
 
-/// Reads what the write's steps answered, as far as they did.
+/// Reads the answers of one write's steps, as far as there are any.
 class evaluation {
   public:
     evaluation(const transaction_plan& plan, const planned_write& write, std::size_t index, transcript& seen,
@@ -67,7 +67,7 @@ class evaluation {
         if (!out.refusal) out.refusal = read_guard();
         for (std::size_t i = 0; !out.refusal && i < write_.statements.operations.size(); ++i)
             out.refusal = read_operation(i);
-        if (!out.refusal) out.refusal = read_stop();
+        if (!out.refusal) out.refusal = read_failure();
         if (out.refusal || seen_.error || seen_.answers.size() < steps_.end) return out;
         outcome_.write_id = write_.request->write_id;
         outcome_.token = write_.request->token;
@@ -102,19 +102,19 @@ class evaluation {
     }
 
     std::optional<write_refusal> read_operation(std::size_t i) {
-        const auto at = steps_.first_operation + i;
-        if (at >= seen_.answers.size()) return std::nullopt;
+        const auto step = steps_.first_operation + i;
+        if (step >= seen_.answers.size()) return std::nullopt;
         const auto& planned = write_.statements.operations[i];
         operation_result done;
         if (steps_.group) {
             const auto changed = groups_[*steps_.group].changed(steps_.place);
-            // Its row went to another resource: what that means shows when it is run by itself.
+            // Its row changed to another resource: running the write isolated decides whether that is allowed.
             if (!changed) return refuse(step_kind::operation, failure{});
             done.rows_affected = *changed;
         } else {
-            const auto text = seen_.texts.find(at);
+            const auto text = seen_.texts.find(step);
             auto read =
-                read_result(planned.shape, seen_.answers[at], text == seen_.texts.end() ? nullptr : &text->second);
+                read_result(planned.shape, seen_.answers[step], text == seen_.texts.end() ? nullptr : &text->second);
             if (!read) return refuse_operation(i, read.error());
             done = std::move(*read);
         }
@@ -124,14 +124,14 @@ class evaluation {
         return std::nullopt;
     }
 
-    std::optional<write_refusal> read_stop() const {
+    std::optional<write_refusal> read_failure() const {
         if (seen_.error) {
             const auto& step = plan_.steps[seen_.failed];
             if (step.write == index_) return refuse_for_error(*seen_.error, &step);
         } else if (seen_.out_of_time) {
             return refuse_operation(plan_.steps[seen_.answers.size()].operation,
-                                    unavailable("PostgreSQL was not done in the time that the call may take; nothing "
-                                                "was changed."));
+                                    unavailable("PostgreSQL did not finish before the call's deadline; nothing was "
+                                                "changed."));
         }
         return std::nullopt;
     }
@@ -145,7 +145,8 @@ class evaluation {
     write_outcome outcome_;
 };
 
-/// Whether steps that serve several writes failed, or an update must not have been one: then they are done one by one.
+/// Whether a step that serves several writes failed, or a joined update was not allowed, so that the writes have to run
+/// one by one. Sets the members of `out` that say so.
 bool must_separate(const transaction_plan& plan, const transcript& seen, batch_verdict& out) {
     if (seen.error) {
         const auto& failed = plan.steps[seen.failed];
@@ -153,7 +154,7 @@ bool must_separate(const transaction_plan& plan, const transcript& seen, batch_v
         out.separate_updates = failed.group.has_value();
         if (failed.group && failed.kind == step_kind::operation && !seen.sent) {
             out.refused_shapes.push_back(plan.groups[*failed.group].shape);
-            out.separate_updates = false;  // those of other shapes may still be joined
+            out.separate_updates = false;  // updates of other shapes may still be joined
             return true;
         }
     }
@@ -179,7 +180,7 @@ history_item failed_item(const write_request& request, const write_refusal& refu
     item.at = now;
     item.resource = request.resources.front().str();
     item.fencing_token = lockcore::value_of(request.token);
-    item.by = request.by;
+    item.initiator = request.initiator;
     item.write_id = request.write_id;
     item.detail = boost::json::serialize(detail);
     return item;
@@ -228,7 +229,7 @@ write_verdict evaluate_write(const transaction_plan& plan, const planned_write& 
 batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<planned_write>& writes, transcript& seen) {
     batch_verdict out;
     out.changes.assign(writes.size(), batch_change::stays);
-    out.waited = seen.error && is_wait(seen.error->sqlstate);
+    out.waited = seen.error && is_timeout_or_deadlock(seen.error->sqlstate);
     if (must_separate(plan, seen, out)) return out;
     const auto* failed = seen.error ? &plan.steps[seen.failed] : nullptr;
     if (failed != nullptr && !failed->write) {
@@ -247,7 +248,7 @@ batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<pla
         if (verdict.outcome) out.outcomes.push_back(std::move(*verdict.outcome));
         if (verdict.refusal) out.changes[i] = batch_change::leaves;
         if (out.waited && failed->write == i) slow = &writes[i].resource();
-        // Those behind it on the same resource would wait for the same.
+        // Later writes on the same resource would wait for the same lock.
         if (slow != nullptr && !verdict.outcome && failed->write <= i && writes[i].resource() == *slow)
             out.changes[i] = batch_change::exceeds_timeout;
     }
@@ -256,7 +257,7 @@ batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<pla
 
 write_refusal refuse_for_error(const server_error& error, const transaction_step* step) {
     write_refusal out;
-    out.at = step != nullptr ? step->kind : step_kind::commit;
+    out.step = step != nullptr ? step->kind : step_kind::commit;
     out.sqlstate = error.sqlstate;
     const auto* planned = step != nullptr ? step->planned : nullptr;
     if (planned == nullptr) {
@@ -274,7 +275,7 @@ write_refusal refuse_for_error(const server_error& error, const transaction_step
 refusal_handling handle_refusal(const write_request& request, write_refusal& refusal,
                                 std::chrono::system_clock::time_point now) {
     refusal_handling out;
-    switch (refusal.at) {
+    switch (refusal.step) {
         case step_kind::begin:
         case step_kind::limits:
             return out;
@@ -286,11 +287,11 @@ refusal_handling handle_refusal(const write_request& request, write_refusal& ref
                 out.end = refusal_end::commit;
                 return out;
             }
-            // The function itself does not fit any more (a migration under a running gateway): a new session plans it
-            // anew.
+            // The function was replaced by a migration while the gateway runs: a new session prepares the call again.
             if (refusal.sqlstate.starts_with("42") || refusal.sqlstate == "0A000") {
                 out.drop_session = true;
-                refusal.why = unavailable("The guard in PostgreSQL does not answer as it should; nothing was changed.");
+                refusal.why = unavailable(
+                    "The guard in PostgreSQL can't be called (see the gateway's log); nothing was changed.");
                 return out;
             }
             break;

@@ -17,84 +17,88 @@
 
 namespace fencegate::pg {
 
-/// What PostgreSQL answered to a transaction's steps.
+/// PostgreSQL's answers to the steps of a transaction.
 struct transcript {
     std::vector<answer_rows> answers{};            ///< In order, up to the first step that failed or was not sent.
-    std::map<std::size_t, text_receiver> texts{};  ///< By step: rows and values, whose answers have none.
-    std::optional<server_error> error{};           ///< Of the step `failed`.
-    std::size_t failed = 0;                        ///< With `error` alone.
-    bool sent = false;                             ///< Something was: a transaction may be open.
-    bool out_of_time = false;                      ///< The step behind the last answer was not sent for that reason.
+    std::map<std::size_t, text_receiver> texts{};  ///< By step: rows and values, which are not in `answers`.
+    std::optional<server_error> error{};           ///< The error of the step `failed`.
+    std::size_t failed = 0;                        ///< Meaningful only with `error`.
+    bool sent = false;                             ///< At least one statement was sent: a transaction may be open.
+    bool out_of_time = false;  ///< The step after the last answer was not sent because the deadline had passed.
 };
 
-/// Why a write is not done.
+/// Why a write was refused.
 struct write_refusal {
-    step_kind at = step_kind::begin;
-    std::string sqlstate;  ///< Empty: PostgreSQL ran the statement.
+    step_kind step = step_kind::begin;
+    std::string sqlstate;  ///< Empty: PostgreSQL executed the statement.
     failure why;
-    std::optional<result<write_outcome>> earlier{};  ///< What its key stands for, in place of `why`.
+    std::optional<result<write_outcome>> earlier{};  ///< The outcome kept under its key; replaces `why`.
 };
 
-/// What became of one write before COMMIT. Neither: it was not its turn yet.
+/// The result of one write before COMMIT. Neither outcome nor refusal: an earlier step failed.
 struct write_verdict {
     std::optional<write_outcome> outcome{};
     std::optional<write_refusal> refusal{};
 };
 
 enum class batch_change {
-    stays,
-    leaves,           ///< To be tried again isolated.
-    exceeds_timeout,  ///< The same; it waits for a lock, or is slow, and must not hold up others.
+    stays,            ///< The write stays in the transaction.
+    leaves,           ///< The write is removed and tried again isolated.
+    exceeds_timeout,  ///< The same; it waits for a lock or is slow, and must not delay others.
 };
 
 /// What to do next with a transaction of several writes.
 struct batch_verdict {
-    bool complete = false;                  ///< All are done: it can be committed.
-    std::vector<batch_change> changes{};    ///< One a write.
-    std::vector<write_outcome> outcomes{};  ///< The same; of use where it is complete.
-    bool separate_guards = false;           ///< What failed does not say for whom: next time one by one.
-    bool separate_updates = false;
-    std::vector<std::string> refused_shapes{};  ///< Updates that can't be one statement.
-    bool waited = false;                        ///< A statement ran into its timeout.
+    bool complete = false;                  ///< All writes succeeded: the transaction can be committed.
+    std::vector<batch_change> changes{};    ///< One for each write.
+    std::vector<write_outcome> outcomes{};  ///< One for each write, if `complete`.
+    bool separate_guards = false;           ///< A joined guard step failed: enter the resources one by one next time.
+    bool separate_updates = false;          ///< A joined update failed: update one by one next time.
+    std::vector<std::string> refused_shapes{};  ///< Updates that can't be joined.
+    bool waited = false;                        ///< A statement exceeded its timeout.
 };
 
-/// How a transaction ends in which an isolated write was refused.
+/// How the transaction of a refused isolated write ends.
 enum class refusal_end {
-    none,    ///< It has ended.
-    commit,  ///< With the history's row that the guard wrote.
+    none,    ///< It has ended already.
+    commit,  ///< Commits the history's row that the guard wrote.
     rollback,
     rollback_to_savepoint  ///< The refusal is kept under the write's key.
 };
 struct refusal_handling {
     refusal_end end = refusal_end::rollback;
     bool drop_session = false;             ///< The guard could not be called.
-    std::optional<history_item> record{};  ///< Empty: the history has it, or says nothing of it.
+    std::optional<history_item> record{};  ///< The history's row to add; empty: it exists, or none is needed.
 };
 
-/// Whether an operation's answer comes in pieces, which a text_receiver takes.
+/// Whether an operation's answer arrives in pieces for a text_receiver.
 bool gives_text(answer_shape shape);
 
-/// Whether the step at `index` of `plan`, which was answered, did what lets the steps behind it be sent.
+/// Whether the answer to the step at `index` of `plan` allows the following steps to be sent.
 bool allows_next(const transaction_plan& plan, const transcript& seen, std::size_t index);
 
-/// A statement's answer as the caller gets it. `text`: where its shape gives text, which is taken. Errors: overloaded,
-/// where the answers' budget had no room for it.
+/// Returns the result of an operation from its answer. `text`: the receiver where gives_text(shape), whose text is
+/// moved out.
+///
+/// Errors: overloaded, where the text did not fit into the answers' budget.
 result<operation_result> read_result(answer_shape shape, const answer_rows& rows, text_receiver* text);
 
-/// What became of an isolated write. Takes the texts out of `seen`. Throws std::exception where an answer is not what
-/// the statement gives.
+/// Returns the result of an isolated write. Moves the texts out of `seen`. Throws std::exception where an answer does
+/// not have the form of the statement's result.
 write_verdict evaluate_write(const transaction_plan& plan, const planned_write& write, transcript& seen);
 
-/// What becomes of a transaction of several writes. As above.
+/// Returns what to do next with a transaction of several writes. Moves the texts out of `seen`; throws as
+/// evaluate_write does.
 ///
-/// Out:     whoever did not do what it should leaves; where it can't be told who that is, all stay and are tried one by
-///          one.
+/// Out:     a refused write leaves; where the failed step does not show which write it was, all stay and are tried one
+///          by one.
 batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<planned_write>& writes, transcript& seen);
 
-/// The refusal for a step that PostgreSQL refused; null: for COMMIT.
+/// Returns the refusal for an error of PostgreSQL at `step`; null: at COMMIT.
 write_refusal refuse_for_error(const server_error& error, const transaction_step* step);
 
-/// How the transaction of an isolated write ends that was refused at `now`. `refusal.why` may become another one. Pure.
+/// Decides how the transaction of an isolated write ends that was refused at `now`.
+/// May replace `refusal.why`. A pure function.
 refusal_handling handle_refusal(const write_request& request, write_refusal& refusal,
                                 std::chrono::system_clock::time_point now);
 

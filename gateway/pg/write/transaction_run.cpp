@@ -13,7 +13,7 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// Writes of one transaction up to COMMIT, shared or isolated.
+/// Runs the writes of one transaction, shared or isolated, up to COMMIT.
 class transaction_run {
   public:
     transaction_run(write_session& session, memory_budget& answers, transaction_options options, deadline until)
@@ -23,8 +23,9 @@ class transaction_run {
           unusable_(options_.isolated ? unusable_session::answers : unusable_session::throws),
           until_(until) {}
 
-    /// Sends the plan, once more on a new session where the first was lost: nothing is committed yet. Of an isolated
-    /// write only where it has not begun, for a function may have done what no rollback undoes.
+    /// Plans and sends the transaction, once more on a new session where the first was lost, because nothing is
+    /// committed yet. An isolated write is sent again only if no step was answered: a function may have done what no
+    /// rollback undoes.
     transcript send(const std::vector<planned_write>& writes, transaction_plan& plan) {
         for (;;) {
             plan = plan_transaction(writes, options_);
@@ -39,13 +40,16 @@ class transaction_run {
         }
     }
 
-    /// While a session_lost is handled, which goes on where there is no new session to be had.
+    /// Replaces the lost session, at most once. Called from a handler of session_lost; rethrows it where the session
+    /// may not be replaced.
     void reconnect_once() {
         if (session_.was_cut() || std::exchange(retried_, true)) throw;
         session_.connect();
     }
 
-    /// Keeps the outcomes of writes that have a key. Not empty: what PostgreSQL refused.
+    /// Keeps the outcomes of writes that have a key.
+    ///
+    /// Out: empty, or the refusal of PostgreSQL.
     std::optional<write_refusal> keep(const std::vector<outcome_to_keep>& outcomes) {
         const auto plan = plan_kept_outcomes(outcomes, options_.isolated);
         transcript seen;
@@ -76,7 +80,7 @@ class transaction_run {
     bool retried_ = false;
 };
 
-/// The writes of a shared transaction, until those that remain are committed.
+/// Runs a shared transaction, until the writes that stay in it are committed.
 class batch_run {
   public:
     batch_run(write_session& session, memory_budget& answers, std::vector<batch_write>& writes, deadline until,
@@ -102,7 +106,8 @@ class batch_run {
                 if (seen.sent) run_.roll_back();
                 apply(verdict);
                 if (seen.error && planned_.empty() && !plan.steps[seen.failed].write)
-                    spdlog::warn("writes can't share a transaction: {} {}", seen.error->sqlstate, seen.error->message);
+                    spdlog::warn("writes could not share a transaction: {} {}", seen.error->sqlstate,
+                                 seen.error->message);
             }
         } catch (const session_lost& lost) {
             answer_all(unavailable_because(lost.cause));
@@ -129,7 +134,7 @@ class batch_run {
         if (verdict.separate_guards) run_.options().join_guards = false;
         if (verdict.separate_updates) run_.options().join_updates = false;
         for (const auto& shape : verdict.refused_shapes) {
-            spdlog::warn("updates that could be one statement stay apart: {}", shape);
+            spdlog::warn("updates of several writes can't be joined into one statement: {}", shape);
             batch_options_.refused->add(shape);
         }
         std::vector<planned_write> staying;
@@ -139,14 +144,16 @@ class batch_run {
                 staying.push_back(std::move(planned_[i]));
                 places.push_back(places_[i]);
             } else if (verdict.changes[i] == batch_change::exceeds_timeout) {
-                writes_[places_[i]].became = batch_result::exceeded_timeout;
+                writes_[places_[i]].status = batch_result::exceeded_timeout;
             }
         }
         planned_ = std::move(staying);
         places_ = std::move(places);
     }
 
-    /// Keeps outcomes and commits. False: the session was lost before COMMIT; there is a new one.
+    /// Keeps outcomes and commits.
+    ///
+    /// Out: false where the session was lost before COMMIT and replaced by a new one.
     bool finish(std::vector<write_outcome>& outcomes) {
         try {
             if (!keep(outcomes)) return true;
@@ -158,7 +165,9 @@ class batch_run {
         return true;
     }
 
-    /// False: PostgreSQL refused, and does not say for whom.
+    /// Keeps the outcomes of the writes.
+    ///
+    /// Out: false where PostgreSQL refused and does not say which write is the cause.
     bool keep(std::vector<write_outcome>& outcomes) {
         std::vector<outcome_to_keep> kept;
         for (std::size_t i = 0; i < planned_.size(); ++i) {
@@ -178,28 +187,28 @@ class batch_run {
         try {
             failed = failure_of(commit_write(run_.session(), first.request->write_id, first.resource(), run_.until()));
         } catch (const statement_failed&) {
-            return;  // it does not say for whom
+            return;  // PostgreSQL does not say which write is the cause: all are tried again isolated
         }
         if (failed) return answer_all(*failed);
         for (const auto place : places_)
-            writes_[place].became = batch_options_.defer_flush ? batch_result::committed : batch_result::answered;
+            writes_[place].status = batch_options_.defer_flush ? batch_result::committed : batch_result::answered;
     }
 
     void answer_all(const failure& why) {
         for (const auto place : places_) {
             writes_[place].answer = why;
-            writes_[place].became = batch_result::answered;
+            writes_[place].status = batch_result::answered;
         }
     }
 
     std::vector<batch_write>& writes_;
     const batch_options& batch_options_;
     transaction_run run_;
-    std::vector<planned_write> planned_;  ///< Those that have not left,
-    std::vector<std::size_t> places_;     ///< and where they are in writes_.
+    std::vector<planned_write> planned_;  ///< The writes that are still in the transaction.
+    std::vector<std::size_t> places_;     ///< Their indexes in writes_.
 };
 
-/// One isolated write, with one catalog.
+/// Runs an isolated write, planned with one catalog.
 class isolated_run {
   public:
     isolated_run(write_session& session, memory_budget& answers, const write_request& request, deadline until)
@@ -232,14 +241,14 @@ class isolated_run {
         return refusal_->why;
     }
 
-    /// The code of PostgreSQL's refusal where it may be the statements' fault.
+    /// Returns the SQLSTATE of PostgreSQL's refusal if the statements may have caused it; else empty.
     std::string_view failed_sqlstate() const {
         return handling_.record ? std::string_view(refusal_->sqlstate) : std::string_view();
     }
 
-    /// Writes the row of history that a write needs which failed, and keeps the refusal under the write's key: in the
-    /// transaction that has the key, or else in one of its own. Its commit also shows that what the refusal tells is on
-    /// disk; where it fails `why` is marked unproven.
+    /// Adds the history's row of a failed write, and keeps the refusal under the write's key: in the transaction that
+    /// has claimed the key, else in one of its own. The commit also proves that the data from which the refusal follows
+    /// are on disk; where it fails, `why` is marked durability_unproven.
     void record(failure& why) {
         if (!handling_.record) return;
         const bool keyed = handling_.end == refusal_end::rollback_to_savepoint;
@@ -253,7 +262,7 @@ class isolated_run {
             if (keyed) session_.command("commit");
         } catch (const std::exception&) {
             spdlog::warn("the failure of write {} is missing from the history", request_.write_id);
-            why.unproven = true;
+            why.durability_unproven = true;
             if (keyed) session_.drop();
         }
     }
@@ -268,7 +277,9 @@ class isolated_run {
         return out;
     }
 
-    /// Empty: committed.
+    /// Commits.
+    ///
+    /// Out: empty where it was committed.
     std::optional<failure> commit() {
         return failure_of(commit_write(session_, request_.write_id, request_.resources.front().str(), run_.until()));
     }
@@ -281,7 +292,7 @@ class isolated_run {
                 try {
                     session_.command("commit");
                 } catch (const std::exception&) {
-                    refusal_->why.unproven = true;
+                    refusal_->why.durability_unproven = true;
                     spdlog::warn("the refusal of write {} may be missing from the history: the commit failed",
                                  request_.write_id);
                     session_.drop();
@@ -312,10 +323,10 @@ class isolated_run {
     refusal_handling handling_;
 };
 
-/// What the write's key stands for: the write may have fitted when it was sent first.
+/// Looks up the outcome kept under the write's key: the write may have fitted the catalog when it was sent first.
 std::optional<result<write_outcome>> find_earlier(write_session& session, const write_request& request) {
     if (!request.repeatable) return std::nullopt;
-    const key_of key{request.by.principal, *request.repeatable};
+    const outcome_key key{request.initiator.principal, *request.repeatable};
     const auto rows = run_statement(session, find_outcomes_sql(), key_parameters({&key}));
     return read_claim(rows.text(0, 0), rows.text(0, 1));
 }
@@ -334,7 +345,9 @@ text_receiver* receiver_of(transcript& seen, std::size_t step) {
     return found == seen.texts.end() ? nullptr : &found->second;
 }
 
-/// Names and prepares the statements of one round trip. Not empty: the step that could not be prepared.
+/// Prepares the statements of one round trip.
+///
+/// Out: empty, or the step that could not be prepared.
 std::optional<std::size_t> prepare(write_session& session, const transaction_plan& plan, std::size_t begin,
                                    std::size_t end, std::vector<prepared_call>& calls, transcript& seen) {
     calls.clear();
@@ -356,7 +369,7 @@ void execute(write_session& session, const transaction_plan& plan, std::span<con
     for (std::size_t i = 0; i < plan.steps.size(); ++i) {
         const auto& step = plan.steps[i];
         if (step.planned != nullptr && gives_text(step.planned->shape))
-            seen.texts.try_emplace(i, answers, writes[step.write.value()].request->by.principal);
+            seen.texts.try_emplace(i, answers, writes[step.write.value()].request->initiator.principal);
     }
     std::vector<prepared_call> calls;
     for (std::size_t begin = 0; begin < plan.steps.size();) {
@@ -393,15 +406,15 @@ void run_batch(write_session& session, memory_budget& answers, std::vector<batch
 
 result<write_outcome> run_isolated(write_session& session, catalog_source& catalogs, memory_budget& answers,
                                    const write_request& request, deadline until) {
-    const auto plan_with = [&request](const catalog& known) {
+    const auto plan_statements = [&request](const catalog& known) {
         return plan_write(known, request.operations, {request.return_rows, request.select});
     };
     for (bool first = true;; first = false) {
         auto known = catalogs.get();
-        auto statements = plan_with(*known);
+        auto statements = plan_statements(*known);
         if (statements.unknown_name) {
             known = catalogs.refresh(known);
-            statements = plan_with(*known);
+            statements = plan_statements(*known);
         }
         if (!statements.faults.empty()) {
             if (auto earlier = find_earlier(session, request)) return std::move(*earlier);
@@ -411,7 +424,7 @@ result<write_outcome> run_isolated(write_session& session, catalog_source& catal
         auto outcome = run.perform(std::move(statements));
         if (outcome) return outcome;
         if (first && may_be_outdated(run.failed_sqlstate()) && is_outdated(catalogs, known)) {
-            session.drop();  // prepared statements keep the types that they were prepared with
+            session.drop();  // prepared statements keep the types with which they were prepared
             continue;
         }
         failure why = outcome.error();

@@ -10,7 +10,7 @@
 namespace fencegate::pg {
 namespace {
 
-/// Types whose values mean the same in an array as alone, and which have no length to be cut to.
+/// Types whose values mean the same in an array as alone, and which have no length that would cut a value.
 constexpr std::array<std::string_view, 12> plain_types{"text",
                                                        "integer",
                                                        "bigint",
@@ -35,30 +35,30 @@ class builder {
   public:
     explicit builder(const exposed_table& table) : table_(table) {}
 
-    /// In the order in which plan_write binds the values.
+    /// Builds the statement. Binds the values in the order in which plan_write binds them.
     std::optional<group_statement> build(const update_operation& op) {
         std::string sets;
         for (const auto& item : op.set)
-            change(sets, item, false);
+            append_assignment(sets, item, false);
         for (const auto& item : op.add)
-            change(sets, item, true);
+            append_assignment(sets, item, true);
         std::string where;
         for (const auto& item : op.where) {
             const auto* column = find(item.column);
             const std::string symbol(sql_operator(item.op));
             if (column == nullptr || symbol.empty() || item.negated || item.literal) return std::nullopt;
-            where += "t." + quote_identifier(column->name) + symbol + value(*column) + " and ";
+            where += "t." + quote_identifier(column->name) + symbol + bind_array(*column) + " and ";
         }
         if (!fits_ || sets.empty()) return std::nullopt;
-        const auto own = "(" + table_.shared_resource_expression + "\n) collate \"C\" = v.fencegate_resource";
+        const auto has_resource = "(" + table_.shared_resource_expression + "\n) collate \"C\" = v.fencegate_resource";
         const auto resources = "$" + std::to_string(++count_) + "::text[]";
         group_statement out;
-        // The case is what makes a foreign row an error: it is looked at once the conditions before it hold.
+        // The case expression raises the error for a row of another resource, after the conditions before it hold.
         out.sql = "update " + table_.target + " as t set " + sets + " from unnest(" + arrays_ + resources +
                   ") with ordinality as v (" + names_ + "fencegate_resource, fencegate_place) where " + where +
-                  "case when " + own +
+                  "case when " + has_resource +
                   " then true else 1 / (v.fencegate_place - v.fencegate_place) > 0 end returning v.fencegate_place, " +
-                  own;
+                  has_resource;
         out.recheck = {table_.target, table_.shared_resource_expression};
         out.parameters = count_ - 1;
         return out;
@@ -71,7 +71,7 @@ class builder {
         return found == table_.columns.end() ? nullptr : &*found;
     }
 
-    void change(std::string& sets, const assignment& item, bool sum) {
+    void append_assignment(std::string& sets, const assignment& item, bool sum) {
         const auto* column = find(item.name);
         if (column == nullptr || (sum && !is_one_of(number_types, column->type))) {
             fits_ = false;
@@ -80,10 +80,10 @@ class builder {
         fits_ = fits_ && !item.literal;
         const auto name = quote_identifier(column->name);
         if (!sets.empty()) sets += ", ";
-        sets += name + " = " + (sum ? "t." + name + " + " : "") + value(*column);
+        sets += name + " = " + (sum ? "t." + name + " + " : "") + bind_array(*column);
     }
 
-    std::string value(const catalog_field& column) {
+    std::string bind_array(const catalog_field& column) {
         fits_ = fits_ && is_one_of(plain_types, column.type);
         const auto number = std::to_string(++count_);
         arrays_ += "$" + number + "::" + column.type + "[], ";
@@ -141,11 +141,11 @@ compat::parameters group_values::take() {
 
 group_answer::group_answer(const answer_rows& rows, std::size_t places) : changed_(places, 0) {
     for (int row = 0; row < rows.size(); ++row) {
-        auto& here = changed_.at(std::strtoul(rows.text(row, 0), nullptr, 10) - 1);
+        auto& count = changed_.at(std::strtoul(rows.text(row, 0), nullptr, 10) - 1);
         if (rows.text(row, 1)[0] != 't') {
-            here.reset();
-        } else if (here) {
-            ++*here;
+            count.reset();
+        } else if (count) {
+            ++*count;
         }
     }
 }
@@ -157,7 +157,7 @@ bool group_refusals::has(const std::string& sql) const {
 
 void group_refusals::add(const std::string& sql) {
     const std::lock_guard lock(mutex_);
-    if (refused_.size() >= most) refused_.clear();
+    if (refused_.size() >= refused_max) refused_.clear();
     refused_.insert(sql);
 }
 

@@ -11,32 +11,33 @@
 
 namespace fencegate::pg {
 
-/// A guarded write and whoever waits for it.
+/// A guarded write and the caller that waits for it.
 struct pending_write {
     write_request request;
     deadline until;
-    std::shared_ptr<waiting_for<committed_write>> caller;
-    std::shared_ptr<void> ticket{};  ///< Held as long as it waits isolated; see isolated_write_executor.
+    std::shared_ptr<caller_awaiting<committed_write>> caller;
+    std::shared_ptr<void> ticket{};  ///< Counts it at the isolated_write_executor, while that has the write.
 
     void refuse(failure why) noexcept { caller->answer(std::move(why)); }
     const std::string& first_resource() const { return request.resources.front().str(); }
 };
 
-/// Most operations in one shared transaction; below session's prepared_max, so that none of its statements is forgotten
-/// before it is sent.
+/// Most operations in one shared transaction; below prepared_max of a session, so that none of its prepared statements
+/// is dropped before it is sent.
 inline constexpr std::size_t shared_operations_max = 128;
 
-/// Whether the write must not share a transaction: a function may take any time, and do what no rollback undoes.
+/// Whether the write calls a function. Such a write must not share a transaction: a function may take any time, and may
+/// do what no rollback undoes.
 bool calls_function(const write_request& request);
 
-/// Puts the writes in order of their first resource; those on one resource stay in order of arrival. Pure.
+/// Sorts the writes by their first resource; writes on one resource stay in order of arrival. A pure function.
 void sort_by_resource(std::vector<pending_write>& waiting);
 
-/// Takes out of `waiting`, which is sorted, the writes of the next transaction: as many as fit, in an order in which
-/// names never fall. Pure.
+/// Takes the writes of the next transaction out of `waiting`, which is sorted: as many as fit, in ascending order of
+/// their resources' names. A pure function.
 ///
-/// Guards are locked in the order of their resources' names, as everywhere. A write on several resources that would
-/// break it waits for the next transaction, on the same worker.
+/// Guards are locked in the order of their resources' names everywhere. A write on several resources that would break
+/// this order waits for the next transaction on the same worker.
 std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting);
 
 }  // namespace fencegate::pg

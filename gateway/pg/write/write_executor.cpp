@@ -13,14 +13,14 @@ namespace {
 namespace asio = boost::asio;
 using clock = std::chrono::steady_clock;
 
-/// More workers than this would take the writes that wait from each other: a batch of half the size costs almost as
-/// much. The others are there for other statements.
+/// Most workers that take batches: with more of them batches would be smaller, and a batch of half the size costs
+/// almost as much. The other workers run other statements.
 constexpr std::size_t write_workers_max = 2;
 
-/// What is left of a write that others can see: the wait for the disk.
-undurable_write await_disk(pending_write& write, write_outcome outcome) {
+/// Returns the entry for a committed write that waits for the disk.
+undurable_write make_undurable_write(pending_write& write, write_outcome outcome) {
     undurable_write out{outcome.write_id, write.first_resource(), write.until, write.caller, {}};
-    if (write.request.seal) {  // its lease can go to the next one meanwhile
+    if (write.request.seal) {  // its lease can be released while it waits
         auto waiter = std::make_shared<durability_waiter>(write.caller->executor());
         write.caller->answer(committed_write{std::move(outcome), waiter});
         out.caller = waiter;
@@ -37,14 +37,15 @@ undurable_write await_disk(pending_write& write, write_outcome outcome) {
     return out;
 }
 
-/// The batch's writes whose operations fit the catalog and that have time left; the others stay where they are.
+/// Plans the writes of the batch whose operations fit the catalog and whose deadline has not passed; the others are
+/// left out. `places`: the indexes of the planned writes in the batch.
 std::vector<batch_write> plan_statements(const std::vector<pending_write>& batch, const catalog& known,
                                          std::vector<std::size_t>& places) {
     std::vector<batch_write> out;
     const auto now = clock::now();
     for (std::size_t i = 0; i < batch.size(); ++i) {
         const auto& request = batch[i].request;
-        if (now >= batch[i].until) continue;  // held up by a batch before it; its caller may have been answered
+        if (now >= batch[i].until) continue;  // delayed by an earlier batch; its caller may have been answered
         auto statements = plan_write(known, request.operations, {request.return_rows, request.select});
         if (!statements.faults.empty()) continue;
         out.push_back({{&request, std::move(statements)}});
@@ -53,12 +54,12 @@ std::vector<batch_write> plan_statements(const std::vector<pending_write>& batch
     return out;
 }
 
-/// Runs a write by itself that left its batch. Where one before it found no connection to be had, not each of them
-/// waits for that.
+/// Runs a write that left its batch in a transaction of its own. Refuses it at once where an earlier such write could
+/// not connect, so that not every write waits for that.
 void run_after_batch(write_session& session, catalog_source& catalogs, memory_budget& answers, pending_write& write) {
     if (clock::now() >= write.until) {
-        write.refuse(unavailable("PostgreSQL was not done in the time that the call may take; nothing was changed."));
-    } else if (const auto cause = session.away_cause()) {
+        write.refuse(unavailable("PostgreSQL did not finish before the call's deadline; nothing was changed."));
+    } else if (const auto cause = session.disconnected_cause()) {
         write.refuse(unavailable_because(*cause));
     } else {
         run_and_answer(session, catalogs, answers, write);
@@ -69,7 +70,7 @@ void run_after_batch(write_session& session, catalog_source& catalogs, memory_bu
 
 void run_and_answer_batch(write_session& session, catalog_source& catalogs, memory_budget& answers,
                           std::vector<pending_write> batch, group_refusals& refused,
-                          const batch_outlets& outlets) noexcept {
+                          const batch_callbacks& callbacks) noexcept {
     std::vector<batch_write> writes;
     std::vector<std::size_t> places;
     committed_transaction committed{clock::now(), {}};
@@ -79,13 +80,13 @@ void run_and_answer_batch(write_session& session, catalog_source& catalogs, memo
         options.refused = &refused;
         writes = plan_statements(batch, *options.known, places);
         options.defer_flush =
-            !writes.empty() && outlets.defers_flush(writes.size(), writes.front().write.request->seal);
+            !writes.empty() && callbacks.should_defer_flush(writes.size(), writes.front().write.request->seal);
         auto until = deadline::min();
         for (const auto place : places)
             until = std::max(until, batch[place].until);
         run_batch(session, answers, writes, until, options);
     } catch (const std::exception& e) {
-        // Nothing was changed: each tries for itself and says what it finds.
+        // Nothing was changed: each write runs isolated, which decides its answer.
         session.drop();
         writes.clear();
         spdlog::warn("writes could not share a transaction: {}", e.what());
@@ -96,19 +97,19 @@ void run_and_answer_batch(write_session& session, catalog_source& catalogs, memo
         auto& write = batch[i];
         const bool planned = next < writes.size() && places[next] == i;
         auto* done = planned ? &writes[next++] : nullptr;
-        if (done == nullptr || done->became == batch_result::retry_isolated) {
+        if (done == nullptr || done->status == batch_result::retry_isolated) {
             isolated.push_back(&write);
-        } else if (done->became == batch_result::exceeded_timeout) {
-            outlets.isolate(std::move(write));
-        } else if (done->became == batch_result::committed) {
-            committed.writes.push_back(await_disk(write, std::move(done->answer->value())));
+        } else if (done->status == batch_result::exceeded_timeout) {
+            callbacks.isolate(std::move(write));
+        } else if (done->status == batch_result::committed) {
+            committed.writes.push_back(make_undurable_write(write, std::move(done->answer->value())));
         } else if (*done->answer) {
             write.caller->answer(committed_write{std::move(done->answer->value())});
         } else {
             write.caller->answer(done->answer->error());
         }
     }
-    if (!committed.writes.empty()) outlets.await_durable(std::move(committed));
+    if (!committed.writes.empty()) callbacks.await_durable(std::move(committed));
     for (auto* write : isolated)
         run_after_batch(session, catalogs, answers, *write);
 }
@@ -123,20 +124,20 @@ write_executor::write_executor(const postgres_config& cfg, std::atomic<std::size
           cfg, queued,
           [](session_slot& slot, const std::vector<pending_lookup>& lookups) {
               slot_write_session session(slot);
-              look_up_together(session, lookups);
+              look_up_batch(session, lookups);
           },
           worker_options{{}, true, false}) {
-    outlets_.isolate = [this](pending_write write) { isolated_.submit(std::move(write)); };
-    outlets_.await_durable = [this](committed_transaction transaction) { flush_.add(std::move(transaction)); };
-    // Who is alone is answered sooner if COMMIT waits itself, unless there is a lease to be released meanwhile.
-    outlets_.defers_flush = [this](std::size_t writes, bool sealed) {
-        return flush_.serves() && (writes > 1 || sealed || flush_.busy());
+    callbacks_.isolate = [this](pending_write write) { isolated_.submit(std::move(write)); };
+    callbacks_.await_durable = [this](committed_transaction transaction) { flush_.add(std::move(transaction)); };
+    // A single write is answered sooner if COMMIT waits itself, unless a lease can be released while it waits.
+    callbacks_.should_defer_flush = [this](std::size_t writes, bool sealed) {
+        return flush_.is_available() && (writes > 1 || sealed || flush_.is_busy());
     };
     for (unsigned i = 0; i < std::max(cfg.connections, 1U); ++i) {
         workers_.push_back(std::make_unique<batch_worker<pending_write>>(
             cfg, queued,
             [this](session_slot& slot, std::vector<pending_write> writes) { run(slot, std::move(writes)); }));
-        all_.push_back(&workers_.back()->worker());
+        plain_workers_.push_back(&workers_.back()->worker());
     }
 }
 
@@ -145,21 +146,21 @@ std::size_t write_executor::index_of(const std::vector<lockcore::resource_name>&
 }
 
 worker& write_executor::worker_of(const std::vector<lockcore::resource_name>& resources) const {
-    return resources.empty() ? least_loaded_worker() : *all_[index_of(resources)];
+    return resources.empty() ? least_loaded_worker() : *plain_workers_[index_of(resources)];
 }
 
 worker& write_executor::least_loaded_worker() const {
-    return **std::ranges::min_element(all_, {}, [](const auto* each) { return each->load(); });
+    return **std::ranges::min_element(plain_workers_, {}, [](const worker* candidate) { return candidate->load(); });
 }
 
-/// Sends aside what must not share a transaction, and runs the rest.
+/// Passes writes that must not share a transaction to the isolated workers, and runs the others in batches.
 void write_executor::run(session_slot& slot, std::vector<pending_write> writes) {
     sizes_.count(writes.size());
     slot_write_session session(slot);
     slot_catalog catalogs(slot, catalogs_);
     std::vector<pending_write> waiting;
     for (auto& write : writes) {
-        if (calls_function(write.request) || isolated_.holds(write.request.resources)) {
+        if (calls_function(write.request) || isolated_.has_writes_on(write.request.resources)) {
             isolated_.submit(std::move(write));
         } else {
             waiting.push_back(std::move(write));
@@ -167,22 +168,23 @@ void write_executor::run(session_slot& slot, std::vector<pending_write> writes) 
     }
     sort_by_resource(waiting);
     while (!waiting.empty())
-        run_and_answer_batch(session, catalogs, answers_, take_next_batch(waiting), refused_, outlets_);
+        run_and_answer_batch(session, catalogs, answers_, take_next_batch(waiting), refused_, callbacks_);
 }
 
 asio::awaitable<result<committed_write>> write_executor::write(write_request request, deadline until) {
     if (request.resources.empty()) co_return make_failure(errc::internal_error, "A guarded write names no resource.");
     const auto began = clock::now();
     auto submit = [this, until,
-                   request = std::move(request)](std::shared_ptr<waiting_for<committed_write>> caller) mutable {
-        auto& to = *workers_[index_of(request.resources)];
-        to.submit({std::move(request), until, std::move(caller)});
+                   request = std::move(request)](std::shared_ptr<caller_awaiting<committed_write>> caller) mutable {
+        auto& chosen = *workers_[index_of(request.resources)];
+        chosen.submit({std::move(request), until, std::move(caller)});
     };
     auto written = co_await await_reply<committed_write>(effect::by_commit, std::move(submit));
-    // That PostgreSQL can not be used tells nothing of what it holds.
-    const bool unproven = written ? written->outcome.replayed
-                                  : written.error().unproven && written.error().code != errc::storage_unavailable;
-    if (!unproven) co_return written;
+    // storage_unavailable says nothing about the data in PostgreSQL.
+    const bool durability_unproven =
+        written ? written->outcome.replayed
+                : written.error().durability_unproven && written.error().code != errc::storage_unavailable;
+    if (!durability_unproven) co_return written;
     auto why = co_await flush_.require_durable(began, until);
     if (why) co_return std::move(*why);
     co_return written;
@@ -191,9 +193,9 @@ asio::awaitable<result<committed_write>> write_executor::write(write_request req
 asio::awaitable<result<found_outcome>> write_executor::find_outcome(std::string principal, idempotency key,
                                                                     deadline until) {
     const auto began = clock::now();
-    auto submit = [this, until, of = key_of{std::move(principal), std::move(key)}](
-                      std::shared_ptr<waiting_for<found_outcome>> caller) mutable {
-        lookups_.submit({std::move(of), until, std::move(caller)});
+    auto submit = [this, until, looked_up = outcome_key{std::move(principal), std::move(key)}](
+                      std::shared_ptr<caller_awaiting<found_outcome>> caller) mutable {
+        lookups_.submit({std::move(looked_up), until, std::move(caller)});
     };
     auto found = co_await await_reply<found_outcome>(effect::none, std::move(submit));
     if (!found || !found->value) co_return found;

@@ -12,44 +12,47 @@
 
 namespace fencegate::pg {
 
-/// Whether an error that leaves the session of no further use is the statement's answer, or a lost session.
+/// Whether an error after which the session can't be used is thrown as session_lost,
+/// or returned as the statement's answer.
 enum class unusable_session { throws, answers };
 
-/// All that the write path asks of a connection to PostgreSQL. It knows no other way to a server, so that a test can
-/// let each message fail.
+/// Everything that the write path needs of a connection to PostgreSQL. It reaches the server in no other way, so that a
+/// test can let each message fail.
 ///
-/// Errors:  statement_failed where PostgreSQL refused, session_lost where the connection broke or none can be had.
-/// Threads: not safe; one worker's.
+/// Errors:  throws statement_failed where PostgreSQL refused, session_lost where the connection
+///          broke or none can be made.
+/// Threads: not safe; used by one worker.
 class write_session {
   public:
     virtual ~write_session() = default;
 
-    /// Gives the name of the prepared statement; see session::prepare.
+    /// Prepares the statement and returns its name; see session::prepare.
     virtual std::string prepare(const std::string& sql) = 0;
     /// Runs prepared statements in one round trip; see session::run.
     virtual round_trip run(std::span<const prepared_call> calls, unusable_session unusable) = 0;
     /// Runs one statement without parameters.
     virtual void command(const std::string& sql) = 0;
-    /// Whether a transaction is open in which nothing has failed.
+    /// Whether a transaction is open in which no statement failed.
     virtual bool in_transaction() = 0;
-    /// A function of an application is about to run.
+    /// Records that a function of an application is about to run.
     virtual void mark_user_code_executed() = 0;
 
     /// Replaces the session by a new one.
     virtual void connect() = 0;
     /// Ends the session, and so its transaction.
     virtual void drop() = 0;
-    /// Where the last attempt to connect was in vain and the next is not due yet: what it said.
-    virtual std::optional<std::string> away_cause() const = 0;
+    /// Returns the cause of the last failed attempt to connect while the next is not due yet; else empty.
+    virtual std::optional<std::string> disconnected_cause() const = 0;
     /// Whether another thread cut the connection of this work.
     virtual bool was_cut() const = 0;
-    /// COMMIT is about to be sent; throws session_lost where the connection was cut before. See session_slot.
+    /// Records that COMMIT is about to be sent; throws session_lost where the
+    /// connection was cut before. See session_slot.
     virtual void begin_commit() = 0;
     virtual void end_commit() = 0;
 
-    /// When the session was ready; see session_slot.
+    /// Returns when the session was ready; see session_slot.
     virtual std::chrono::steady_clock::time_point connected_since() const = 0;
-    /// The connection is cut when no answer came by then; see session_slot.
+    /// Sets the time after which the connection is cut if no answer has arrived; see session_slot.
     virtual void expect_answer_by(deadline until) = 0;
 
     virtual const postgres_config& settings() const = 0;
@@ -63,7 +66,7 @@ inline answer_rows run_statement(write_session& session, const std::string& sql,
     return std::move(trip.answers.front());
 }
 
-/// Runs `work` on the session, and once more on a new one where the first was lost: for work that may be done twice.
+/// Runs `work` on the session, and once more on a new one where the first was lost. For work that may run twice.
 template <class Work>
 auto retry_once(write_session& session, Work work) {
     try {
@@ -75,7 +78,7 @@ auto retry_once(write_session& session, Work work) {
     }
 }
 
-/// A worker's session as the write path sees it.
+/// A worker's session with the interface for the write path.
 class slot_write_session final : public write_session {
   public:
     explicit slot_write_session(session_slot& slot) : slot_(slot) {}
@@ -87,10 +90,10 @@ class slot_write_session final : public write_session {
     }
     void command(const std::string& sql) override { slot_.get().command(sql); }
     bool in_transaction() override { return slot_.get().in_transaction(); }
-    void mark_user_code_executed() override { slot_.get().let_application_in(); }
+    void mark_user_code_executed() override { slot_.get().mark_user_code_executed(); }
     void connect() override { slot_.connect(); }
     void drop() override { slot_.drop(); }
-    std::optional<std::string> away_cause() const override {
+    std::optional<std::string> disconnected_cause() const override {
         if (slot_.connected() || std::chrono::steady_clock::now() >= slot_.retry_at()) return std::nullopt;
         return slot_.cause();
     }
@@ -105,16 +108,16 @@ class slot_write_session final : public write_session {
     session_slot& slot_;
 };
 
-/// Where the write path gets the catalog. Throws what write_session throws.
+/// The source of the catalog for the write path. Its functions throw as write_session's do.
 class catalog_source {
   public:
     virtual ~catalog_source() = default;
     virtual std::shared_ptr<const catalog> get() = 0;
-    /// The catalog after `seen` did not fit; see catalog_store::refresh.
+    /// Returns the catalog after a name was not found in `seen`; see catalog_store::refresh.
     virtual std::shared_ptr<const catalog> refresh(const std::shared_ptr<const catalog>& seen) = 0;
 };
 
-/// The catalog that all workers share, read by a worker's session.
+/// The catalog that all workers share, read with a worker's session.
 class slot_catalog final : public catalog_source {
   public:
     slot_catalog(session_slot& slot, catalog_store& catalogs) : slot_(slot), catalogs_(catalogs) {}

@@ -6,8 +6,8 @@
 namespace fencegate::pg {
 namespace {
 
-/// What is added to a column: for times a text is a span and a number added to a date is days; else the column's own
-/// type.
+/// Returns the type of the value that is added to a column: interval for a text added to a date or time, integer (days)
+/// for a number added to a date, else the column's type.
 std::string addend_type(std::string_view type, const boost::json::value& value) {
     const bool is_date = type == "date";
     if (is_json_string(value) && (is_date || type.starts_with("time"))) return "interval";
@@ -28,7 +28,7 @@ class planner : statement_writer {
 
     void operator()(const update_operation& op) {
         const auto* table = find_table(op.table, "update", pointer_ + "/update");
-        if (!table || !readable(op.table, "/update")) return;
+        if (!table || !is_selectable(op.table, "/update")) return;
         std::string sets;
         const auto separate = [&sets] {
             if (!sets.empty()) sets += ", ";
@@ -36,7 +36,7 @@ class planner : statement_writer {
         for (const auto& item : op.set) {
             const auto* column = find_column(*table, op.table, item.name, item.pointer);
             if (!column) continue;
-            const auto value = bound(column->value_type(), item.value, item.pointer, item.literal);
+            const auto value = bind_expression(column->value_type(), item.value, item.pointer, item.literal);
             separate();
             sets += quote_identifier(column->name) + " = " + value;
         }
@@ -44,10 +44,10 @@ class planner : statement_writer {
             const auto* column = find_column(*table, op.table, item.name, item.pointer);
             if (!column) continue;
             separate();
-            sets += quote_identifier(column->name) + " = " + sum(*column, item);
+            sets += quote_identifier(column->name) + " = " + addition_sql(*column, item);
         }
-        if (sets.empty() && op.set.empty() && op.add.empty()) fault(pointer_, "An update needs `set` or `add`.");
-        const auto where = condition(*table, op.table, op.where);
+        if (sets.empty() && op.set.empty() && op.add.empty()) add_fault(pointer_, "An update needs `set` or `add`.");
+        const auto where = condition_sql(*table, op.table, op.where);
         out_.sql.sql = "update " + table->target + " as t set " + sets + " where " + where;
         out_.expect_rows = op.expect_rows;
         finish_change(*table, op.table);
@@ -56,11 +56,11 @@ class planner : statement_writer {
     void operator()(const insert_operation& op) {
         const auto* table = find_table(op.table, "insert", pointer_ + "/insert");
         const bool reads = returned_.wanted || (op.on_conflict && !op.on_conflict->columns.empty());
-        if (!table || (reads && !readable(op.table, "/insert"))) return;
+        if (!table || (reads && !is_selectable(op.table, "/insert"))) return;
         out_.sql.sql = "insert into " + table->target + " as t ";
-        out_.sql.sql += op.rows.empty() ? one_row(*table, op) : many_rows(*table, op);
+        out_.sql.sql += op.rows.empty() ? row_values_sql(*table, op) : row_set_sql(*table, op);
         if (op.on_conflict) {
-            out_.sql.sql += on_conflict(*table, op);
+            out_.sql.sql += conflict_sql(*table, op);
             out_.on_conflict = op.on_conflict->pointer;
         }
         out_.expect_rows = op.expect_rows;
@@ -69,8 +69,8 @@ class planner : statement_writer {
 
     void operator()(const delete_operation& op) {
         const auto* table = find_table(op.table, "delete", pointer_ + "/delete");
-        if (!table || !readable(op.table, "/delete")) return;
-        out_.sql.sql = "delete from " + table->target + " as t where " + condition(*table, op.table, op.where);
+        if (!table || !is_selectable(op.table, "/delete")) return;
+        out_.sql.sql = "delete from " + table->target + " as t where " + condition_sql(*table, op.table, op.where);
         out_.expect_rows = op.expect_rows;
         finish_change(*table, op.table);
     }
@@ -82,18 +82,20 @@ class planner : statement_writer {
         finish_call(*function, function->target + "(" + list + ")");
     }
 
-    void take() {
-        if (out_.sql.parameters.size() > parameters_max) fault(pointer_, "The operation has too many values.");
+    /// Adds the statement to the plan.
+    void finish() {
+        if (out_.sql.parameters.size() > parameters_max) add_fault(pointer_, "The operation has too many values.");
         plan_.operations.push_back(std::move(out_));
     }
 
   private:
-    /// Conditions, rows in the answer and the columns of a conflict take the right to select.
-    bool readable(const std::string& table, const char* verb) {
+    /// Whether the table is exposed for select, which conditions, returned rows and conflict columns require; adds a
+    /// fault if it is not.
+    bool is_selectable(const std::string& table, const char* verb) {
         return find_table(table, "select", pointer_ + verb) != nullptr;
     }
 
-    std::string one_row(const exposed_table& table, const insert_operation& op) {
+    std::string row_values_sql(const exposed_table& table, const insert_operation& op) {
         std::string names;
         std::string values;
         for (const auto& item : op.values) {
@@ -104,14 +106,14 @@ class planner : statement_writer {
                 values += ", ";
             }
             names += quote_identifier(column->name);
-            values += bound(column->value_type(), item.value, item.pointer, item.literal);
+            values += bind_expression(column->value_type(), item.value, item.pointer, item.literal);
         }
         return names.empty() ? "default values" : "(" + names + ") values (" + values + ")";
     }
 
-    /// One parameter whatever the number of rows, so that the statement stays the same and its plan is kept. The types
-    /// are the columns' own: PostgreSQL reads each value as an assignment would, and cuts nothing off.
-    std::string many_rows(const exposed_table& table, const insert_operation& op) {
+    /// Uses one parameter for any number of rows, so that the statement stays the same and its plan is kept. The types
+    /// are the columns' own: PostgreSQL reads each value as in an assignment, and cuts nothing.
+    std::string row_set_sql(const exposed_table& table, const insert_operation& op) {
         std::vector<const catalog_field*> columns;
         std::string names;
         std::string values;
@@ -130,10 +132,10 @@ class planner : statement_writer {
             values += "r." + name;
             types += name + " " + column->type;
         }
-        if (columns.empty()) fault(pointer_ + "/values", "Rows of nothing but defaults are inserted one by one.");
+        if (columns.empty()) add_fault(pointer_ + "/values", "Rows of nothing but defaults are inserted one by one.");
         const auto rows = out_.sql.bind(rows_text(columns, op.rows));
         out_.pointer = pointer_ + "/values";
-        came_from(out_.pointer);
+        record_pointer(out_.pointer);
         return "(" + names + ") select " + values + " from json_to_recordset(" + rows + "::json) as r(" + types + ")";
     }
 
@@ -151,7 +153,7 @@ class planner : statement_writer {
         return out + ']';
     }
 
-    std::string on_conflict(const exposed_table& table, const insert_operation& op) {
+    std::string conflict_sql(const exposed_table& table, const insert_operation& op) {
         std::string unique;
         for (const auto& name : op.on_conflict->columns) {
             if (!find_column(table, op.table, name, op.on_conflict->pointer)) continue;
@@ -170,23 +172,25 @@ class planner : statement_writer {
         }
         if (!op.on_conflict->replace || sets.empty()) return out + " do nothing";
         if (!table.operations.contains("update")) {
-            unknown(op.on_conflict->pointer, "The table " + op.table + " is not exposed for update.");
+            add_unknown_name(op.on_conflict->pointer, "The table " + op.table + " is not exposed for update.");
         }
         return out + " do update set " + sets;
     }
 
-    std::string sum(const catalog_field& column, const assignment& item) {
+    std::string addition_sql(const catalog_field& column, const assignment& item) {
         if (!item.value.is_number() && !item.value.is_string()) {
-            fault(item.pointer, "`add` takes a number, or a text for types that JSON has no number for.");
+            add_fault(item.pointer, "`add` takes a number, or a text for types that JSON has no number for.");
             return {};
         }
-        return "t." + quote_identifier(column.name) + " + " + bound(column.value_type(), item.value, item.pointer) +
+        return "t." + quote_identifier(column.name) + " + " +
+               bind_expression(column.value_type(), item.value, item.pointer) +
                "::" + addend_type(column.value_type(), item.value);
     }
 
-    std::string condition(const exposed_table& table, const std::string& table_name,
-                          const std::vector<comparison>& where) {
-        if (where.empty()) fault(pointer_ + "/where", "A change without `where` would touch every row and is refused.");
+    std::string condition_sql(const exposed_table& table, const std::string& table_name,
+                              const std::vector<comparison>& where) {
+        if (where.empty())
+            add_fault(pointer_ + "/where", "A change without `where` would touch every row and is refused.");
         return conditions(table, table_name, where);
     }
 
@@ -196,11 +200,12 @@ class planner : statement_writer {
         out_.sql.sql =
             "with fencegate_changed as (" + out_.sql.sql + " returning " +
             columns(table, table_name, returned_.select) + ") " +
-            split_into_pieces(limited("rows, ",
-                                      "select count(*) as rows, '[' || "
-                                      "coalesce(string_agg(row_to_json(fencegate_changed)::text, ','), '') || ']' "
-                                      "as json from fencegate_changed"),
-                              {"rows"});
+            split_into_pieces(
+                limit_answer_size("rows, ",
+                                  "select count(*) as rows, '[' || "
+                                  "coalesce(string_agg(row_to_json(fencegate_changed)::text, ','), '') || ']' "
+                                  "as json from fencegate_changed"),
+                {"rows"});
         out_.shape = answer_shape::rows;
     }
 
@@ -211,15 +216,15 @@ class planner : statement_writer {
         } else {
             out_.shape = answer_shape::value;
             out_.sql.sql = split_into_pieces(
-                limited("", function.returns_set
-                                ? "select " + items_array + " as json from " + call + " as fencegate_item"
-                                : "select to_json(" + call + ")::text as json offset 0"),
+                limit_answer_size("", function.returns_set
+                                          ? "select " + items_array + " as json from " + call + " as fencegate_item"
+                                          : "select to_json(" + call + ")::text as json offset 0"),
                 {});
         }
     }
 
-    /// An answer that is too large undoes the write.
-    static std::string limited(const std::string& before, const std::string& inner) {
+    /// Wraps the statement so that an answer that is too large raises an error, which undoes the write.
+    static std::string limit_answer_size(const std::string& before, const std::string& inner) {
         return "select " + before + "case when octet_length(json) > " + std::to_string(answer_bytes_max) +
                " then fencing.refuse_answer(octet_length(json)) else json end as json from (" + inner +
                ") as fencegate_answer";
@@ -237,9 +242,9 @@ write_plan plan_write(const catalog& known, const std::vector<operation>& operat
     write_plan plan;
     plan.operations.reserve(operations.size());
     for (std::size_t i = 0; i < operations.size(); ++i) {
-        planner one(known, plan, i, returned);
-        std::visit([&one](const auto& op) { one(op); }, operations[i]);
-        one.take();
+        planner operation_planner(known, plan, i, returned);
+        std::visit([&operation_planner](const auto& op) { operation_planner(op); }, operations[i]);
+        operation_planner.finish();
     }
     return plan;
 }

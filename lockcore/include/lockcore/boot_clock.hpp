@@ -4,8 +4,8 @@
 
 namespace lockcore {
 
-/// CLOCK_BOOTTIME: goes on while the machine is suspended, which std::chrono::steady_clock does not. Whether a lease is
-/// still valid is measured by it; timers run by steady_clock.
+/// Reads CLOCK_BOOTTIME, which also advances while the machine is suspended; std::chrono::steady_clock does not.
+/// The validity of a lease is measured with this clock, timers run on steady_clock.
 struct boot_clock {
     using duration = std::chrono::nanoseconds;
     using rep = duration::rep;
@@ -15,7 +15,7 @@ struct boot_clock {
     static time_point now() noexcept;
 };
 
-/// A time until which a lease is valid, or from which that is counted.
+/// The start or the end of a lease's validity.
 using validity_time = boot_clock::time_point;
 
 }  // namespace lockcore

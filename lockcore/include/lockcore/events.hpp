@@ -11,46 +11,50 @@ enum class event_kind {
     lease_granted,
     lease_renewed,
     lease_released,
-    lease_revoked,  ///< `by` is who took it away, `detail` the reason.
+    lease_revoked,  ///< `actor` is the operator, `detail` the reason.
     lease_refused,  ///< An acquire ended with errc::resource_locked or errc::no_quorum.
-    lease_thin,     ///< All nodes have answered, or their time is over: a grant stands on a bare majority of them.
+    lease_thin,     ///< Every node has answered or timed out, and exactly a majority of them holds the lease.
     node_quarantined,
     node_readmitted,
     epoch_raised,
 };
 const char* to_string(event_kind kind);
 
-/// Something the history should know.
+/// Something that the history records.
 struct event {
     event_kind kind{};
     wall_time at;
-    std::vector<resource_name> resources;  ///< Empty for events of a node.
-    fencing_token token{};                 ///< 0 where there is none.
-    holder by;
+    std::vector<resource_name> resources;  ///< Empty for the events of a node.
+    fencing_token token{};                 ///< 0: none.
+    holder actor;                          ///< The holder of the lease; of lease_revoked, the operator.
     std::string trace_id;
-    std::string detail;  ///< A short phrase: the reason of a refusal, the name of a node.
+    std::string detail;  ///< A short text, such as the reason of a refusal or the name of a node.
     milliseconds ttl{0};
-    wall_time granted_at{};               ///< Of the lease; of lease_released, lease_revoked, lease_renewed.
-    std::chrono::microseconds waited{0};  ///< lease_granted, lease_refused: from asking to the answer.
-    /// Of `nodes`, those that stand for the lease. lease_granted: when it was answered, others may follow. lease_thin.
+    wall_time granted_at{};               ///< When the lease was granted; zero where there is none.
+    std::chrono::microseconds waited{0};  ///< lease_granted, lease_refused: the time from the call to its answer.
+    /// lease_granted, lease_thin: how many of `nodes` hold the lease. After lease_granted more of them may follow.
     std::size_t nodes_granted = 0;
     std::size_t nodes = 0;
 };
 
-/// A node is in another state than before, seen over all shards of a manager.
+/// A change of a node's state, as lock_manager::nodes() shows it.
 struct node_change {
     std::string name;
-    node_state from = node_state::unreachable;
-    node_state to = node_state::unreachable;
-    std::string detail;  ///< Why it does not vote; empty where it does.
+    node_state old_state = node_state::unreachable;
+    node_state new_state = node_state::unreachable;
+    std::string detail;  ///< Why the node does not vote; empty while it votes.
 };
 
-/// Told of events on the shard on which they happen, in order per resource. Must not block and must not throw.
+/// Receives the events of a lock_manager. The functions must neither block nor throw.
+///
+/// Threads: on_event runs on the thread of the shard, in order for each resource.
 class event_observer {
   public:
     virtual ~event_observer() = default;
     virtual void on_event(event e) = 0;
-    /// Called once for each change, whichever shard saw it first; one after the other.
+    /// Receives each change once, in order.
+    ///
+    /// Threads: the thread of the shard that saw the change first; never two calls at a time.
     virtual void on_node_change(const node_change&) {}
 };
 

@@ -6,11 +6,12 @@
 
 namespace lockcore {
 
-/// HMAC-SHA256 by OpenSSL.
+/// Signs with HMAC-SHA256 of OpenSSL.
 class hmac_sha256 final : public authenticator {
   public:
     static constexpr std::size_t key_bytes_min = 32;
-    /// `key`: kept in memory, never shown. Throws std::invalid_argument if it is shorter than key_bytes_min.
+    /// In:     `key`: the secret; kept in memory, never shown.
+    /// Errors: std::invalid_argument if the key is shorter than key_bytes_min.
     explicit hmac_sha256(std::string key);
     std::array<std::byte, size> sign(std::string_view message) const override;
 

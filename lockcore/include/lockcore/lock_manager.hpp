@@ -15,93 +15,95 @@
 
 namespace lockcore {
 
-/// What a release found.
+/// The result of lock_manager::release and lock_manager::revoke.
 struct release_outcome {
-    std::uint32_t holds_left = 0;    ///< > 0: a re-entrant hold remains and the lease lives on.
-    std::size_t nodes_released = 0;  ///< Nodes that held the lease and let it go.
+    std::uint32_t holds_left = 0;    ///< > 0: further holds are left, and the lease lives on.
+    std::size_t nodes_released = 0;  ///< Nodes that had the hold and released it.
 };
 
-/// What lock_manager::close_to_holds found.
-struct closing {
-    bool closed = false;  ///< False: other holds are left; nothing was done.
-    hold_id mark;         ///< For lock_manager::reopen.
+/// The result of lock_manager::close_to_new_holds.
+struct close_outcome {
+    bool closed = false;  ///< False: other holds are left, and the lease is not closed.
+    hold_id mark;         ///< The CLOSE mark; lock_manager::reopen removes it.
 };
 
 /// A lease that its manager renews (lock_manager::keep).
 struct kept_lease {
     lease current;
-    validity_time hold_until = validity_time::max();  ///< It is not kept longer than this.
+    validity_time hold_until = validity_time::max();  ///< keep() renews the lease until then at the longest.
 
     explicit kept_lease(lease granted) : current(std::move(granted)) {}
 
-    /// Bounds how long it is kept from now on.
-    void hold_for(milliseconds longest) { hold_until = current.valid_until - current.validity + longest; }
+    /// Sets hold_until to `longest` after the current validity began.
+    void limit_hold(milliseconds longest) { hold_until = current.valid_until - current.validity + longest; }
     kept_lease() = default;
 };
 
-/// What became of a kept lease.
+/// The result of lock_manager::keep.
 struct keep_step {
     enum class outcome {
-        renewed,    ///< It goes on.
-        lost,       ///< It is over; `why` says how that is known.
-        exhausted,  ///< It still stands, but is not kept longer: hold_until has come, or max_hold of the nodes.
+        renewed,    ///< The lease was renewed.
+        lost,       ///< The lease has ended; `reason` says why.
+        exhausted,  ///< The lease is live but is not renewed any more: hold_until or max_hold is reached.
     };
-    outcome what = outcome::lost;
+    outcome result = outcome::lost;
     kept_lease kept;
-    std::string why;
+    std::string reason;
 };
 
-/// Which live leases to list.
+/// The request of lock_manager::list_leases.
 struct lease_query {
-    std::string prefix;  ///< Of the resource's name; empty: all.
-    std::string after;   ///< Only names behind this one; empty: from the start.
+    std::string prefix;  ///< Only resources whose name begins with this; empty: all.
+    std::string after;   ///< Only resources whose name sorts after this one; empty: from the first.
     std::size_t limit = 100;
-    monotonic_time until = monotonic_time::max();  ///< The walk over the nodes ends here at the latest.
+    monotonic_time until = monotonic_time::max();  ///< The deadline of the scan of the nodes.
 };
 
-/// One lease a resource, in order of the names.
+/// One page of live leases, one entry for each resource, sorted by its name.
 struct lease_page {
-    std::vector<live_lease> leases;  ///< Of each, `claims.resources` is the one resource, if it covers several too.
-    std::string next;                ///< For lease_query::after; empty: there are no more.
+    std::vector<live_lease> leases;  ///< `claims.resources` names one resource, even if the lease covers several.
+    std::string next;                ///< The lease_query::after of the next page; empty: this is the last page.
 };
 
-/// What should not stand on the nodes.
+/// The leaked leases that lock_manager::find_leaks found.
 struct leak_report {
     static constexpr std::size_t examples_max = 10;
-    struct on_node {
+    struct node_leaks {
         std::string name;
-        bool walked = false;                ///< To the end; else the counts are of what was seen.
+        bool complete = false;              ///< The scan reached the end; if not, the counts cover a part of the keys.
         std::size_t leases = 0;             ///< A few may be counted twice.
-        std::size_t without_ttl = 0;        ///< Lease keys that never run out: no holder of this protocol leaves such.
+        std::size_t without_ttl = 0;        ///< Lease keys without a ttl; lockcore never writes one.
         std::vector<std::string> examples;  ///< Resources whose key has no ttl.
     };
-    std::vector<on_node> nodes;
-    /// Leases that stood on a minority of the nodes both times they were looked at: they keep nobody out for sure, and
-    /// slow down who comes next.
+    std::vector<node_leaks> nodes;
+    /// Leases that only a minority of the nodes held at both checks. They do not exclude other holders, and they delay
+    /// the next one.
     std::size_t held_by_minority = 0;
     std::vector<std::string> minority_examples;
 };
 
-/// How many callers wait here for one resource.
+/// How many callers of one manager wait for a resource.
 struct waiting_count {
     std::string resource;
     std::size_t waiters = 0;
 };
 
-/// Who waits at this manager; others have waiters of their own.
+/// The callers that wait at one manager.
 struct waiting_overview {
-    std::size_t waiters = 0;               ///< Callers, each counted once.
-    std::vector<waiting_count> resources;  ///< Those waited for most first; who waits for several counts at each.
+    std::size_t waiters = 0;  ///< Each caller is counted once.
+    /// The resource with the most waiters first. A caller that waits for several resources counts for each of them.
+    std::vector<waiting_count> resources;
 };
 
-/// Gives out leases with fencing tokens by Redlock over independent Redis nodes.
+/// Grants leases with fencing tokens by Redlock over independent Redis nodes.
 ///
-/// One shard an io_context; a resource belongs to shard hash(resource) mod shards, where its queue, its state machines
-/// and its connections live. A call made on another thread hops there and back.
+/// There is one shard for each io_context. A resource belongs to the shard hash(resource) mod shards, which has its
+/// queue, its attempts and its connections. A call from another thread runs on the shard's thread and returns to the
+/// caller's executor.
 ///
-/// Threads: every member function may be called from any thread. The io_contexts must be run by one thread each.
+/// Threads:  any thread may call every member function. Exactly one thread runs each io_context.
 /// Lifetime: stop() before the io_contexts stop; the register, authenticator and observer must outlive the manager.
-/// Source:  docs/protocol.md; lockcore/README.md.
+/// Source:   docs/protocol.md; lockcore/README.md.
 class lock_manager {
   public:
     struct dependencies {
@@ -110,104 +112,117 @@ class lock_manager {
         event_observer& events;
     };
 
-    /// `cfg` must have passed validate(). Connections are opened by start().
+    /// Creates the shards without opening connections. `cfg` must have passed validate().
     lock_manager(config cfg, std::vector<boost::asio::io_context*> shards, dependencies deps);
     ~lock_manager();
     lock_manager(const lock_manager&) = delete;
     lock_manager& operator=(const lock_manager&) = delete;
 
-    /// Connects to the nodes and keeps connecting. Returns at once.
+    /// Begins to connect to the nodes, and reconnects until stop(). Returns at once.
     void start();
 
-    /// Refuses new leases with errc::shutting_down and wakes all waiters with it. Leases given stay as they are.
+    /// Refuses new leases with errc::shutting_down and ends all waiting calls with it. Live leases are not changed.
     void refuse_new_leases();
 
-    /// Closes every connection; blocks until that is done, except for the shard on whose thread it is called. No call
-    /// may be under way, and the io_contexts must be running.
+    /// Closes every connection, and blocks until that is done on every shard but the one of the calling thread. No call
+    /// may be in progress, and the io_contexts must be running.
     void stop();
 
-    /// Takes the resource(s), waiting up to `request.wait` in order of arrival. A named owner that holds exactly these
-    /// resources already gets the same token with one hold more, and its time is not cut; a known idempotency key gets
-    /// the hold of the first request as it stands.
+    /// Acquires a lease; waits up to `request.wait` in order of arrival if the resources are held. A named owner that
+    /// already holds exactly these resources gets the same token with one more hold, and its validity is not shortened.
+    /// A known idempotency key gets the hold of the first request.
     ///
     /// Out:     a lease with validity > 0, granted by a majority under one token.
-    /// Errors:  errc::resource_locked · no_quorum · too_many_waiters · idempotency_mismatch · renewals_exhausted
-    /// (another
-    ///          hold would pass max_hold, or holds_max) · shutting_down · cancelled · invalid_argument.
-    /// Cancel:  (terminal) leaves the queue; an attempt under way is undone on every node.
-    /// Timeout: node_timeout a round; `wait` in all.
+    /// Errors:  errc::resource_locked · no_quorum · too_many_waiters · idempotency_mismatch · renewals_exhausted (the
+    ///          further hold would exceed max_hold or holds_max) · shutting_down · cancelled · invalid_argument.
+    /// Cancel:  (terminal) leaves the queue and undoes a running attempt on every node.
+    /// Timeout: node_timeout for each round; `wait` in total.
     boost::asio::awaitable<result<lease>> acquire(acquire_request request);
 
-    /// Extends the lease on a majority under the same token; never revives one that a majority has lost.
+    /// Extends the lease on a majority under the same token. Never restores a lease that a majority has lost.
     ///
-    /// Errors:  errc::lease_lost · renewals_exhausted · no_quorum (it may have been extended on some nodes).
+    /// Errors:  errc::lease_lost · renewals_exhausted · no_quorum (some nodes may have extended the lease).
     boost::asio::awaitable<result<lease>> renew(lease_claims claims, milliseconds ttl, std::string trace_id);
 
-    /// The lease as a majority sees it now. Errors: errc::lease_lost · no_quorum.
+    /// Returns the present state of the lease on a majority.
+    ///
+    /// Errors:  errc::lease_lost · no_quorum.
     boost::asio::awaitable<result<lease>> inspect(lease_claims claims);
 
-    /// Gives the hold of these claims back; with the last one the lease ends on every node, and the next who waits gets
-    /// it: here in the same round (handoff_max), elsewhere by a message. Given back twice it is given back once.
+    /// Releases the hold of these claims. The release of the last hold ends the lease on every node. A waiter of this
+    /// manager gets the next lease in the same round (up to handoff_max times in a row); waiters of other managers are
+    /// notified. A repeated release has no further effect.
     ///
     /// Out:     how many other holds are left.
-    /// Errors:  errc::lease_lost (a majority did not hold it) · no_quorum. Nodes that were not reached are told until
-    ///          max_ttl is over.
+    /// Errors:  errc::lease_lost (a majority did not hold it) · no_quorum. Nodes that could not be reached are asked
+    ///          again for as long as max_ttl.
     boost::asio::awaitable<result<release_outcome>> release(lease_claims claims, std::string trace_id);
 
-    /// If the hold of these claims is the only one, the lease refuses further holds from now on: whoever asks for one
-    /// waits as for somebody else's lease. For a release that shuts the token out (a seal), before the seal.
+    /// Sets a CLOSE mark if the hold of these claims is the only one: the lease then refuses further holds, and its
+    /// holder waits for it as any other caller does. To be called before the token is sealed and the hold released.
     ///
-    /// Errors:  errc::lease_lost · no_quorum: nothing is closed.
-    boost::asio::awaitable<result<closing>> close_to_holds(lease_claims claims);
+    /// Errors:  errc::lease_lost · no_quorum: the lease is not closed.
+    boost::asio::awaitable<result<close_outcome>> close_to_new_holds(lease_claims claims);
 
-    /// Lifts what close_to_holds did: the seal failed, and the holder goes on. Waits for nothing; nodes that are not
-    /// reached are told later.
-    void reopen(lease_claims claims, closing closed);
+    /// Removes the mark of close_to_new_holds, for a seal that failed. Returns at once; nodes that cannot be reached
+    /// are asked again later.
+    void reopen(lease_claims claims, close_outcome closed);
 
     struct revocation {
-        holder by;           ///< Who takes it away.
+        holder actor;        ///< The operator who revokes the lease.
         std::string reason;  ///< For the history.
         std::string trace_id;
     };
-    /// Takes a lease away, all holds of it. Whoever guards the data must be told first (a fence past its token): the
-    /// holder does not know yet. Errors: as release.
-    boost::asio::awaitable<result<release_outcome>> revoke(lease_claims claims, revocation why);
-
-    /// Sleeps a third of the ttl and renews, whatever max_renewals is; returns at once when somebody else ended the
-    /// lease, and when hold_until comes. To be called again and again with what it returned. For leases acquired with
-    /// `kept`.
+    /// Ends a lease with all its holds. Raise the fence above its token before: the holder still believes to hold it.
     ///
-    /// Errors: errc::cancelled (the lease stands; release it).
-    /// Cancel: (terminal) as said.
+    /// Errors:  errc::lease_lost · no_quorum (where the lease was not ended it expires).
+    boost::asio::awaitable<result<release_outcome>> revoke(lease_claims claims, revocation request);
+
+    /// Waits a third of the ttl and renews the lease, without regard to max_renewals. Returns early when another call
+    /// ends the lease or hold_until is reached. The caller calls it again with `kept` of the result for as long as that
+    /// is `renewed`. Only for leases acquired with `kept`.
+    ///
+    /// Errors:  errc::cancelled (the lease is still live; release it).
+    /// Cancel:  (terminal) errc::cancelled.
     boost::asio::awaitable<result<keep_step>> keep(kept_lease kept, std::string trace_id);
 
-    /// Who holds it, as a majority sees it; nothing: nobody. Errors: errc::no_quorum · resource_locked (nobody can).
-    boost::asio::awaitable<result<std::optional<live_lease>>> look(resource_name resource);
-
-    /// The live leases, by walking over the keys of as many nodes as share one with every majority: the time it takes
-    /// grows with the number of keys (about 0.5 ms for a thousand). One walk at a time.
+    /// Returns the lease that a majority has for the resource; empty if there is none.
     ///
-    /// Errors: errc::no_quorum · busy. Timeout: query.until → no_quorum.
-    boost::asio::awaitable<result<lease_page>> list(lease_query query);
+    /// Errors:  errc::no_quorum · resource_locked (the resource is occupied: its key has a value that is no lease).
+    boost::asio::awaitable<result<std::optional<live_lease>>> find_lease(resource_name resource);
 
-    /// Walks slowly over all leases of all nodes: about 2,000 a second. One walk at a time.
+    /// Lists the live leases. Scans the keys of so many nodes that every majority includes one of them; that takes
+    /// about 0.5 ms for a thousand keys.
     ///
-    /// Errors: errc::busy. Cancel: (terminal) errc::cancelled.
+    /// Errors:  errc::no_quorum · busy.
+    /// Limits:  one listing at a time.
+    /// Timeout: query.until → no_quorum.
+    boost::asio::awaitable<result<lease_page>> list_leases(lease_query query);
+
+    /// Looks for leaked leases on all nodes, one node after the other, at about 2,000 leases a second.
+    ///
+    /// Errors:  errc::busy.
+    /// Limits:  one search at a time.
+    /// Cancel:  (terminal) errc::cancelled.
     boost::asio::awaitable<result<leak_report>> find_leaks();
 
-    /// Who waits at this manager for resources whose name begins with `prefix`; of the resources at most `limit`.
-    boost::asio::awaitable<waiting_overview> waiting(std::string prefix, std::size_t limit);
+    /// Counts the callers that wait at this manager for resources whose name begins with `prefix`. Lists at most
+    /// `limit` resources.
+    boost::asio::awaitable<waiting_overview> list_waiters(std::string prefix, std::size_t limit);
 
-    /// The claims of a lease_id made by this cluster's key. Errors: errc::lease_not_authentic.
-    result<lease_claims> open(std::string_view lease_id) const;
+    /// Returns the claims of a lease_id that was signed with this cluster's key.
+    ///
+    /// Errors:  errc::lease_not_authentic.
+    result<lease_claims> verify_lease_id(std::string_view lease_id) const;
 
-    /// Every node, as the shard sees it whose view is worst. Never blocks; at most a second old.
+    /// Returns the status of every node: of all shards' views the worst. Does not wait for the nodes; the views are at
+    /// most a second old.
     std::vector<node_status> nodes() const;
 
-    /// How many callers wait for a resource here.
+    /// Returns how many callers wait at this manager.
     std::size_t waiters() const;
 
-    /// True while a majority of the nodes votes.
+    /// Returns whether a majority of the nodes votes.
     bool has_quorum() const;
 
   private:

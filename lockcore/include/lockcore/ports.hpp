@@ -13,54 +13,57 @@ namespace lockcore {
 
 /// What the durable register knows of a node.
 struct node_record {
-    bool known = false;   ///< An epoch was drawn for this name before; if not, the node cannot have forgotten anything.
-    epoch drawn{};        ///< The latest of them.
-    bool synced = false;  ///< The life for which it was drawn was never seen without syncing every write.
+    bool known = false;    ///< An epoch was drawn for this name before; if not, the node can have forgotten nothing.
+    epoch latest_epoch{};  ///< The latest epoch drawn for the node.
+    bool synced = false;   ///< The life that drew this epoch synced every write at each check.
 };
 
-/// For whom an epoch is drawn.
+/// The request of epoch_register::draw.
 struct epoch_request {
     std::string node_name;
-    /// One life of the node: a process, and the claim left in its data. Empty: for no node; always a new epoch.
+    /// The life of the node: its process and the state of its data. Empty: no node; the epoch is always new.
     std::string life;
-    bool synced = false;  ///< It syncs every write, as last looked at.
-    epoch seen{};         ///< The highest epoch heard of.
+    bool synced = false;       ///< The node synced every write at the last check.
+    epoch highest_observed{};  ///< The highest epoch that this shard has observed on any node.
 };
 
-/// What a draw answers.
+/// The result of epoch_register::draw.
 struct drawn_epoch {
     epoch value{};
-    bool repeated = false;  ///< The same life had this epoch before.
+    bool repeated = false;  ///< The same life had drawn this epoch before.
 };
 
-/// The durable register of the epoch, and of what each node has been (docs/protocol.md R8b). In the gateway it is
+/// The durable register of epochs and of what is known of each node (docs/protocol.md R8b). The gateway keeps it in
 /// PostgreSQL.
 ///
-/// Errors:  errc::no_quorum where the register can't be reached; the node stays out and the call is tried again later.
-/// Threads: called on any shard. Cancel: it may have been done; that is harmless.
+/// Errors:  errc::no_quorum if the register can't be reached; the node does not vote, and the call is repeated later.
+/// Threads: called on any shard.
+/// Cancel:  the call may have taken effect, which does no harm.
 class epoch_register {
   public:
     virtual ~epoch_register() = default;
-    /// Reads what is known of a node. Asked before the node sits out.
+    /// Reads what is known of a node. Called for a node that is not admitted, before its quarantine is decided.
     virtual boost::asio::awaitable<result<node_record>> find(std::string node_name) = 0;
-    /// Raises the epoch above `seen` and above every epoch drawn before, durably, before it answers; answers the life
-    /// for which the node's latest epoch was drawn with that same epoch. Keeps the life and whether it syncs; a life
-    /// once kept as not synced stays so. Asked only when the node may vote.
+    /// Draws an epoch above `highest_observed` and above every epoch drawn before, and returns after it is durable. The
+    /// life that drew the node's latest epoch gets that epoch again. Records the life and whether it syncs every write;
+    /// a life that is once recorded as unsynced stays unsynced. Called only when the node may vote.
     virtual boost::asio::awaitable<result<drawn_epoch>> draw(epoch_request request) = 0;
-    /// Keeps, durably before it answers, that the life with the node's latest epoch did not sync every write.
+    /// Records that the life with the node's latest epoch did not sync every write, and returns after that is durable.
     virtual boost::asio::awaitable<result<void>> note_unsynced(std::string node_name) = 0;
 };
 
-/// Makes lease_ids that cannot be forged.
+/// Signs lease_ids, so that nobody can forge them.
 class authenticator {
   public:
     static constexpr std::size_t size = 32;
     virtual ~authenticator() = default;
-    /// A MAC over `message`. Threads: safe.
+    /// Returns a MAC over `message`.
+    ///
+    /// Threads: safe.
     virtual std::array<std::byte, size> sign(std::string_view message) const = 0;
 };
 
-/// Random bits for nonces and jitter; a test gives a seeded one.
+/// Supplies random bits for nonces; tests pass a seeded source.
 class random_source {
   public:
     virtual ~random_source() = default;

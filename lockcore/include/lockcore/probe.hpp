@@ -7,16 +7,17 @@
 
 namespace lockcore {
 
-/// What a look at one node found, for an operator.
+/// What probe_nodes found out about one node, for an operator.
 struct node_report {
     std::string name;
     bool ok = false;
-    std::string
-        detail;  ///< One line: version, role, persistence, eviction policy; or what is wrong and what to change.
+    /// One line: version, role, persistence and eviction policy; or the fault and what to change.
+    std::string detail;
 };
 
-/// Looks at every node once, one after the other, without changing anything there. Blocking; at most 2 ×
-/// node_dead_after a node.
+/// Reads the settings of every node, one node after the other, without changing anything. Blocks.
+///
+/// Timeout: node_dead_after for the connection and for each answer.
 std::vector<node_report> probe_nodes(const config& cfg);
 
 }  // namespace lockcore

@@ -10,23 +10,34 @@
 
 namespace lockcore {
 
-/// Why an operation did not do what it was asked. A code exists only if a caller acts on it differently.
+/// Why an operation failed. There is a separate code only where a caller acts differently on it.
 enum class errc {
-    invalid_argument,  ///< caller_error: an argument breaks a documented rule; nothing was sent.
-    resource_locked,   ///< refused: a majority answered, and another lease holds the resource, for `remaining` at most;
-                       ///< or a value that is no lease occupies its key, and `answers` says where.
-    no_quorum,         ///< unavailable: too few nodes answered. `answers` says what each of them did.
-    lease_lost,        ///< refused: a majority no longer holds this lease.
-    renewals_exhausted,    ///< refused: the lease was renewed as often or held as long as the configuration allows.
-    lease_not_authentic,   ///< caller_error: the lease_id was not made by this cluster's key, or was changed.
-    too_many_waiters,      ///< refused: as many callers wait for this resource, or in all, as the configuration allows.
-    cancelled,             ///< refused: the caller went away while it waited. Nothing is left behind.
-    idempotency_mismatch,  ///< caller_error: the idempotency key was used for another request, whose lease still lives.
-    busy,                  ///< refused: a listing is under way already; try again.
-    shutting_down,         ///< unavailable: the manager takes no new leases.
+    /// Caller error: an argument breaks a documented rule; nothing was sent.
+    invalid_argument,
+    /// Refused: a majority answered, and another lease holds the resource, for `remaining` at most; or a value that is
+    /// no lease occupies its key, and `answers` says on which nodes.
+    resource_locked,
+    /// Unavailable: too few nodes answered. `answers` has the answer of each node.
+    no_quorum,
+    /// Refused: a majority no longer holds this lease.
+    lease_lost,
+    /// Refused: the lease was renewed as often, or held as long, as the configuration allows.
+    renewals_exhausted,
+    /// Caller error: the lease_id was not signed with this cluster's key, or was changed.
+    lease_not_authentic,
+    /// Refused: as many callers wait as the configuration allows.
+    too_many_waiters,
+    /// The caller cancelled the call while it waited. No lease is left on the nodes.
+    cancelled,
+    /// Caller error: the idempotency key was used for another request, whose lease is still live.
+    idempotency_mismatch,
+    /// Refused: another listing or search is in progress; try again.
+    busy,
+    /// Unavailable: the manager grants no new leases.
+    shutting_down,
 };
 
-/// What one node answered, for errc::no_quorum.
+/// The answer of one node, for errc::no_quorum.
 struct node_answer {
     std::string name;
     std::string answer;  ///< "granted", "held", "lost", "not admitted", "timeout", "unreachable", "quarantined", …
@@ -34,20 +45,22 @@ struct node_answer {
 
 struct failure {
     errc code;
-    std::string detail;                      ///< One sentence for a person.
-    std::chrono::milliseconds remaining{0};  ///< resource_locked: until the holder's lease runs out, at most.
-    std::size_t queue_position =
-        0;  ///< resource_locked: place in this manager's queue when the wait ended; 0 = did not wait.
-    std::vector<node_answer> answers;  ///< no_quorum; resource_locked where no lease but another value is in the way.
+    std::string detail;  ///< One sentence for a person.
+    /// resource_locked: the time until the holder's lease expires, at most.
+    std::chrono::milliseconds remaining{0};
+    /// resource_locked: the place in this manager's queue when the wait ended; 0: the call did not wait.
+    std::size_t queue_position = 0;
+    /// no_quorum; resource_locked where a value that is no lease occupies the key.
+    std::vector<node_answer> answers;
 };
 
-/// The short name of a code, as in logs.
+/// Returns the name of a code, as logs show it.
 const char* to_string(errc code);
 
 template <class T>
 using result = boost::system::result<T, failure>;
 
-/// Found by argument-dependent lookup when .value() is called on a failed result; a caller should have asked first.
+/// Boost.System calls this for .value() of a failed result (argument-dependent lookup). The caller must test first.
 [[noreturn]] inline void throw_exception_from_error(const failure& f, const boost::source_location&) {
     throw std::logic_error(std::string("unchecked failure: ") + to_string(f.code) + ": " + f.detail);
 }

@@ -16,20 +16,21 @@
 namespace lockcore {
 
 using std::chrono::milliseconds;
-/// Measures spans only; every timeout and back-off uses it. Validity is measured by boot_clock.
+/// A time of the clock that measures timeouts and back-off. Validity is measured with boot_clock.
 using monotonic_time = std::chrono::steady_clock::time_point;
-/// Wall clock; for people and for the history. No decision of the protocol uses it.
+/// A time of the wall clock, for people and for the history. No decision of the protocol depends on it.
 using wall_time = std::chrono::system_clock::time_point;
 
-/// A number that grows with every grant of a resource, whatever crashes. 0 means "none".
-/// Source: docs/protocol.md. Stays below 2^53, so that every JSON reader keeps it exactly.
+/// A number that grows with every grant of a resource, whatever crashes in between. 0: none.
+///
+/// Limits: below 2^53, so that every JSON reader can represent it exactly.
+/// Source: docs/protocol.md.
 enum class fencing_token : std::uint64_t {};
 
-/// Raised in PostgreSQL before a node that may have forgotten is let in again; epoch × 2^32 is that node's new floor
-/// for tokens.
+/// A number drawn from the register when a node is admitted; epoch × 2^32 is the lower bound of the node's tokens.
 enum class epoch : std::uint64_t {};
 
-/// Position of a node in the configuration.
+/// The position of a node in the configuration.
 enum class node_index : std::uint8_t {};
 
 constexpr std::uint64_t value_of(fencing_token t) {
@@ -42,33 +43,35 @@ constexpr std::size_t value_of(node_index n) {
     return static_cast<std::size_t>(n);
 }
 
-/// Most nodes a cluster may have.
+/// The largest number of nodes in a cluster.
 inline constexpr std::size_t nodes_max = 9;
-/// Most resources one lease may cover.
+/// The largest number of resources of one lease.
 inline constexpr std::size_t resources_max = 16;
-/// Token counters a node keeps at most: a resource counts in bucket hash(resource) mod this. Fixed when the cluster is
-/// set up.
+/// The number of token counters on a node: a resource uses counter hash(resource) mod this. Never changes in the life
+/// of a cluster.
 inline constexpr std::uint32_t buckets = 65'536;
-/// Tokens of one epoch: base = epoch × this.
+/// The number of tokens in one epoch: base = epoch × this.
 inline constexpr std::uint64_t tokens_per_epoch = std::uint64_t{1} << 32;
 
 using node_set = std::bitset<nodes_max>;
 
-/// The smallest number of nodes of which any two sets share one.
+/// Returns the quorum: any two sets of so many nodes share a node.
 constexpr std::size_t majority_of(std::size_t nodes) {
     return nodes / 2 + 1;
 }
 
-/// The name of a thing protected: 1 to 200 bytes of `A-Z a-z 0-9 . _ : @ / -`, no empty segment between slashes.
+/// The name of a protected thing: 1 to 200 bytes of `A-Z a-z 0-9 . _ : @ / -`, without an empty segment.
 class resource_name {
   public:
+    /// Checks and copies a name.
+    ///
     /// Errors: errc::invalid_argument; the failure's detail says which rule is broken.
     static result<resource_name> parse(std::string_view text);
 
     const std::string& str() const { return text_; }
-    /// Stable across processes and versions (FNV-1a, 64 bit): shards and counters hang on it.
+    /// Returns FNV-1a (64 bit). It must not change between versions, for counters and shards are chosen by it.
     std::uint64_t hash() const;
-    /// The token counter in which this resource counts.
+    /// Returns the number of the token counter of this resource.
     std::uint32_t bucket() const { return static_cast<std::uint32_t>(hash() % buckets); }
 
     friend auto operator<=>(const resource_name&, const resource_name&) = default;
@@ -78,7 +81,7 @@ class resource_name {
     std::string text_;
 };
 
-/// What tells one attempt to acquire from every other: 128 random bits, new for each attempt, as 32 hexadecimal digits.
+/// Identifies one attempt to acquire a lease: 128 random bits as 32 hexadecimal digits, new for each attempt.
 class nonce {
   public:
     static constexpr std::size_t size = 32;
@@ -94,7 +97,7 @@ class nonce {
     std::array<char, size> text_;
 };
 
-/// One hold of a lease: 64 random bits, new for each, as 16 hexadecimal digits. Unique within its lease.
+/// Identifies one hold within its lease: 64 random bits as 16 hexadecimal digits.
 class hold_id {
   public:
     static constexpr std::size_t size = 16;
@@ -102,7 +105,7 @@ class hold_id {
     /// Errors: errc::invalid_argument unless it is 16 lower-case hexadecimal digits.
     static result<hold_id> parse(std::string_view text);
     static hold_id from_bits(std::uint64_t bits);
-    /// The first hold, which comes with the grant: the second half of its nonce.
+    /// Returns the id of the first hold, which the grant creates: the second half of the nonce.
     static hold_id of_grant(const nonce& attempt);
 
     std::string_view str() const { return {text_.data(), text_.size()}; }

@@ -1,40 +1,41 @@
--- ACQUIRE (docs/protocol.md R1, HAND-OVER, SEVERAL RESOURCES), any number of leases in one call, each all or nothing over its resources.
+-- ACQUIRE (docs/protocol.md R1, HAND-OVER, SEVERAL RESOURCES): grants any number of leases in one call, each for all of its resources or none.
 -- KEYS  fg:node, then for each lease: its lease keys, then its counter keys
--- ARGV  run id, then for each lease: resources, nonce, ttl in ms, hint (0 = none), previous nonce ('' = none), id of the previous hold, tail, mark ('' = none)
---       tail: what stands behind nonce and token in the lease, see docs/protocol.md, "State"
---       mark: a name under which the caller wants to be told when the lease that is in its way ends
--- Reply one string a lease:
---       '0 counter' granted; '0 counter 1' granted, and the previous lease was there
---       '1 ms token' held by another: ms until it runs out (-1 = never), its token, 0 where the value is no lease
---       '4' the epoch's tokens are used up
---       '6 ms lease' held by this very holder (same principal, owner and resources) or by an earlier try with the same idempotency key
---       '7 ids\ntombstones\nclosed' the previous hold is given back; its lease has others left, and stays
---       'E' a counter key holds no counter: nothing was done
---       error UNINIT when the node is not admitted under this run id: nothing was done for any of them.
--- Why atomic: between the test that the lease is free and the new counter no other acquire may run.
+-- ARGV  run id, then for each lease: number of resources, nonce, ttl in ms, hint (0 = none), previous nonce ('' = none), id of the previous hold, tail,
+--       wake mark ('' = none)
+--       tail: the lease without nonce and token, see docs/protocol.md, "State"
+--       wake mark: names the caller's channel, fg:wake:MARK; the end of the conflicting lease is published there
+-- Reply one string for each lease:
+--       '0 counter' granted; '0 counter 1' granted, and the previous lease was replaced
+--       '1 ms token' another holder's: its PTTL (-1 = no ttl) and its token, 0 if the value is no lease
+--       '4' the tokens of the epoch are used up
+--       '6 ms lease' the same holder's (equal principal, owner and resources), or an earlier request's with the same idempotency key
+--       '7 ids\ntombstones\nclosed' the previous hold is released; its lease has other holds and lives on
+--       'E' a counter key has no counter: no effect
+--       error UNINIT if the node is not admitted under this run id: no effect for any lease.
+-- Why atomic: no other ACQUIRE may run between the test that the lease is free and the new counter.
 local node = redis.call('HMGET', KEYS[1], 'run', 'base')
 if node[1] ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 local base = tonumber(node[2])
 
--- Whether the holder asks again: the same principal, a named owner, the same resources; or the same idempotency key.
-local function is_callers(l, asks)
-  if l.who ~= asks.who then return false end
-  if not string.find(asks.who, '^\n[^\n]*\n\n') then return true end
-  return asks.keys ~= '-' and has(l.keys, string.sub(asks.keys, 1, 16))
+-- Returns whether the same caller asks again: equal principal, named owner and resources; or an equal idempotency key.
+local function is_same_caller(l, request)
+  if l.identity ~= request.identity then return false end
+  if not string.find(request.identity, '^\n[^\n]*\n\n') then return true end
+  return request.keys ~= '-' and contains(l.keys, string.sub(request.keys, 1, 16))
 end
 
 local out, k, a = {}, 2, 2
 while a <= #ARGV do
-  local n, nonce, ttl, hint, tail, mark = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], tonumber(ARGV[a + 3]), ARGV[a + 6], ARGV[a + 7]
-  local prev, prev_id = ARGV[a + 4], ARGV[a + 5]
-  local held, token, found, others, eff, leases = nil, '0', 0, '', base, {}
+  local n, nonce, ttl, hint, tail, wake_mark = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], tonumber(ARGV[a + 3]), ARGV[a + 6], ARGV[a + 7]
+  local previous, previous_hold = ARGV[a + 4], ARGV[a + 5]
+  local held, token, previous_found, other_holds, eff, leases = nil, '0', 0, '', base, {}
   for i = k, k + n - 1 do
     local l = read_lease(KEYS[i])
     if l then
       leases[i] = l
-      if l.by == prev then
-        found, others = found + 1, merge(others, without_id(l.ids, prev_id))
-      elseif l.by ~= nonce then
+      if l.nonce == previous then
+        previous_found, other_holds = previous_found + 1, merge_ids(other_holds, remove_id(l.ids, previous_hold))
+      elseif l.nonce ~= nonce then
         local left = redis.call('PTTL', KEYS[i])
         if not held or left < 0 or (held >= 0 and left > held) then held, token = left, l.token or '0' end
       end
@@ -45,25 +46,25 @@ while a <= #ARGV do
   local value, answer = math.max((eff or 0) + 1, hint), nil
   if held then
     answer = '1 ' .. held .. ' ' .. token
-    local first, mine, asks = leases[k], true, parse_lease(nonce .. ' 0 ' .. tail)
-    local text = first and first ~= ANOTHERS and redis.call('GET', KEYS[k])
+    local first, is_own, request = leases[k], true, parse_lease(nonce .. ' 0 ' .. tail)
+    local text = first and first ~= FOREIGN and redis.call('GET', KEYS[k])
     for i = k, k + n - 1 do
       local l = leases[i]
-      if not l or l == ANOTHERS or not text or l.by ~= first.by or not is_callers(l, asks) then mine = false end
-      -- At most 16 who wait are told; the others look again by themselves.
-      if l and l ~= ANOTHERS and mark ~= '' and not has(l.marks, '\1' .. mark) and select(2, string.gsub(l.marks, '\1', '')) < 16 then
-        redis.call('APPEND', KEYS[i], '\1' .. mark)
+      if not l or l == FOREIGN or not text or l.nonce ~= first.nonce or not is_same_caller(l, request) then is_own = false end
+      -- At most 16 managers are notified; the waiters of others try again by themselves.
+      if l and l ~= FOREIGN and wake_mark ~= '' and not contains(l.wake_marks, '\1' .. wake_mark) and select(2, string.gsub(l.wake_marks, '\1', '')) < 16 then
+        redis.call('APPEND', KEYS[i], '\1' .. wake_mark)
       end
     end
-    if mine then answer = '6 ' .. held .. ' ' .. text end
-  elseif others ~= '' then
+    if is_own then answer = '6 ' .. held .. ' ' .. text end
+  elseif other_holds ~= '' then
     for i = k, k + n - 1 do
       local l = leases[i]
-      if l and l.by == prev then
-        release_id(l, prev_id)
-        l.ids = others
+      if l and l.nonce == previous then
+        release_id(l, previous_hold)
+        l.ids = other_holds
         write_lease(KEYS[i], l)
-        answer = '7 ' .. holds_of(l)
+        answer = '7 ' .. format_holds(l)
       end
     end
   elseif not eff then
@@ -73,18 +74,18 @@ while a <= #ARGV do
   else
     local text = string.format('%.0f', value)
     for i = k, k + n - 1 do
-      local marks = ''
-      if found > 0 and leases[i] then
-        -- Who waits elsewhere is still to be told; the caller's own mark is in the tail already.
+      local wake_marks = ''
+      if previous_found > 0 and leases[i] then
+        -- The wake marks of other managers go over to the new lease; the caller's own one is in the tail already.
         local own = string.match(tail, '\1%x+$')
-        marks = leases[i].marks
-        if own then marks = string.gsub(marks, own, '') end
+        wake_marks = leases[i].wake_marks
+        if own then wake_marks = string.gsub(wake_marks, own, '') end
       end
       redis.call('SET', KEYS[i + n], text)
-      redis.call('SET', KEYS[i], nonce .. ' ' .. text .. ' ' .. tail .. marks, 'PX', ttl)
+      redis.call('SET', KEYS[i], nonce .. ' ' .. text .. ' ' .. tail .. wake_marks, 'PX', ttl)
     end
     answer = '0 ' .. text
-    if found == n then answer = answer .. ' 1' end
+    if previous_found == n then answer = answer .. ' 1' end
   end
   out[#out + 1] = answer
   k, a = k + 2 * n, a + 8

@@ -1,8 +1,8 @@
--- Put before every script (FORGETTING IN ONE LIFE): what Redis itself counts of commands by which a running node can lose data or change
--- how it keeps them. The counts only grow within the life of a process, so whatever was done and put right again still shows.
--- KEYS and ARGV  those of the script behind it
--- Reply 'lost resets set': calls of commands that lose or replace data; the time that CONFIG RESETSTAT took, + 1, or 0 where it never ran
---       (it sets all counts to 0, its own afterwards to 1); calls of CONFIG SET
+-- In front of most scripts (docs/protocol.md, FORGETTING IN ONE LIFE): reads from INFO the calls of the commands that remove or replace data,
+-- or change how it is stored. The counts only grow in the life of a process, so a change that was undone is still visible.
+-- KEYS and ARGV  those of the script that follows
+-- Reply 'lost resets set': calls of commands that remove or replace data; the time that CONFIG RESETSTAT took, + 1, or 0 if it was never called
+--       (it sets all counts to 0, and its own afterwards to 1); calls of CONFIG SET
 local function command_marks()
   local losing = {'replicaof', 'slaveof', 'failover', 'flushall', 'flushdb', 'swapdb', 'debug', 'restore', 'restore-asking', 'migrate', 'move', 'copy',
     'rename', 'renamenx', 'module|load', 'module|loadex'}

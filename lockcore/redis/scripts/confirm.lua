@@ -1,21 +1,21 @@
--- CONFIRM (docs/protocol.md R3): brings this node to the token T that the attempt settled on.
+-- CONFIRM (docs/protocol.md R3): sets the token T of the attempt, in the lease and in the counter.
 -- KEYS  fg:node, then for each lease: its lease keys, then its counter keys
--- ARGV  run id, then for each lease: resources, nonce, ttl in ms, T
--- Reply one string a lease: '0' done | '2' a lease is not the caller's | '3 counter' the node is past T | 'E' a counter key holds no counter
---       error UNINIT when the node is not admitted under this run id.
--- It never cuts the time that is left: a renewal may have been faster.
--- Why atomic: the counter must not pass T between the test and the write.
+-- ARGV  run id, then for each lease: number of resources, nonce, ttl in ms, T
+-- Reply one string for each lease: '0' done | '2' a lease is not the caller's | '3 counter' the counter is above T | 'E' a counter key has no counter
+--       error UNINIT if the node is not admitted under this run id.
+-- It never shortens the ttl, for a renewal may have run before it.
+-- Why atomic: the counter must not rise above T between the test and the write.
 local node = redis.call('HMGET', KEYS[1], 'run', 'base')
 if node[1] ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 local base = tonumber(node[2])
 local out, k, a = {}, 2, 2
 while a <= #ARGV do
   local n, nonce, ttl, text = tonumber(ARGV[a]), ARGV[a + 1], tonumber(ARGV[a + 2]), ARGV[a + 3]
-  local T, eff, mine, leases = tonumber(text), base, true, {}
+  local T, eff, is_owned, leases = tonumber(text), base, true, {}
   for i = k, k + n - 1 do
     local l = read_lease(KEYS[i])
-    if not l or l.by ~= nonce then
-      mine = false
+    if not l or l.nonce ~= nonce then
+      is_owned = false
     else
       leases[i] = l
       ttl = math.max(ttl, redis.call('PTTL', KEYS[i]))
@@ -23,7 +23,7 @@ while a <= #ARGV do
     local counter = read_counter(KEYS[i + n])
     if not counter then eff = nil elseif eff and counter > eff then eff = counter end
   end
-  if not mine then
+  if not is_owned then
     out[#out + 1] = '2'
   elseif not eff then
     out[#out + 1] = 'E'

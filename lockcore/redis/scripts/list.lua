@@ -1,9 +1,9 @@
--- LIST: the next part of the names of all resources that have a lease on this node. Changes nothing.
+-- LIST: returns the next part of the names of all resources that have a lease on this node (SCAN). Writes nothing.
 -- KEYS  fg:node
 -- ARGV  run id, then for each part: cursor ('0' = from the start), pattern of the lease keys
--- Reply one string a part: '0 cursor name name …'; the cursor '0' says that this was the last. A name may come twice. '!name': its key never runs out.
---       error UNINIT when the node is not admitted under this run id.
--- Why a script: so that it travels, times out and is tested for the run id like every other question to a node.
+-- Reply one string for each part: '0 cursor name name …'; after the last part the cursor is '0'. A name may appear twice. '!name': its key has no ttl.
+--       error UNINIT if the node is not admitted under this run id.
+-- Why a script: it is sent, timed out and tested for the run id in the same way as the other commands.
 if redis.call('HGET', KEYS[1], 'run') ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 local out = {}
 for a = 2, #ARGV, 2 do

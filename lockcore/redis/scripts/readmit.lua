@@ -1,11 +1,11 @@
--- READMIT (docs/protocol.md R8c, R10, FORGETTING IN ONE LIFE): lets a node vote under its live run id, with the drawn epoch as the floor of its
--- tokens. Of a node that is admitted already: settings were changed, have been looked at, and the register knows how it syncs.
+-- READMIT (docs/protocol.md R8c, R10, FORGETTING IN ONE LIFE): admits a node under its live run id, with the drawn epoch as the lower bound of its
+-- tokens. For a node that is admitted already it writes the marks of the settings that were checked, and 'sync'.
 -- KEYS  fg:node
--- ARGV  run id for which the epoch was drawn, base = epoch × 2^32, claim written before the draw, marks as last looked at,
---       'yes' | 'no': it synced every write when it was looked at
--- Reply 'OK' | 'ALREADY' (another gateway was faster, or only the marks are new) | 'GONE' (another process lives there by now, the data was
---       wiped meanwhile, or a command ran that is to be looked at first)
--- Why atomic: the epoch is good only for the life of the process, and of its data, that was seen before the draw.
+-- ARGV  run id for which the epoch was drawn, base = epoch × 2^32, claim written before the draw, marks at the last check,
+--       'yes' | 'no': whether it synced every write at the last check
+-- Reply 'OK' | 'ALREADY' (another gateway admitted it before, or only the marks were written) | 'GONE' (the server was restarted, its data was
+--       wiped, or its marks have changed: the node must be identified again)
+-- Why atomic: the epoch is valid only for the process and the data that were identified before the draw.
 local live = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 if live ~= ARGV[1] or command_marks() ~= ARGV[4] then return 'GONE' end
 local evicted = string.match(redis.call('INFO', 'stats'), 'evicted_keys:(%d+)')

@@ -1,67 +1,68 @@
--- RELEASE (docs/protocol.md R7, HOLDS): gives back one hold, by its id; where no other is left the lease goes. Never touches a counter.
+-- RELEASE (docs/protocol.md R7, HOLDS): releases one hold, or the whole lease; deletes the lease with its last hold. It never changes a counter.
 -- KEYS  fg:node, then for each lease: its lease keys
--- ARGV  run id, then for each lease: resources, nonce, mark of the caller, how ('0': the hold, '1': the whole lease, '2': the hold, as if it had never been asked for), id of the hold
--- Reply one string a lease: '0 told ids\ntombstones\nclosed' with how many who wait elsewhere were told that it is free; no ids: it is gone
---       | '2' not all of its keys were the caller's; the hold is given back on those that were
---       error UNINIT when the node is not admitted under this run id.
--- The id leaves a tombstone, so that it may be said twice, and a HOLD that comes later adds nothing. '2' forgets its idempotency key as well.
--- Who waits elsewhere left a mark in the lease (ACQUIRE) and is told by PUBLISH fg:wake:MARK 'nonce resource'.
--- Why atomic: a lease that another has taken meanwhile must not be deleted.
+-- ARGV  run id, then for each lease: number of resources, nonce, wake mark of the caller, scope, id of the hold
+--       scope: '0' the hold, '1' the whole lease, '2' the hold and its idempotency key
+-- Reply one string for each lease: '0 notified ids\ntombstones\nclosed' with the number of other managers that were notified; no ids: it is deleted
+--       | '2' not all of its keys were the caller's; the hold is released on those that were
+--       error UNINIT if the node is not admitted under this run id.
+-- The tombstone of the hold makes a repeated RELEASE harmless, and a later HOLD with this id has no effect.
+-- Managers with waiters left a wake mark in the lease (ACQUIRE) and are notified by PUBLISH fg:wake:MARK 'nonce resource'.
+-- Why atomic: a lease that another holder has acquired meanwhile must not be deleted.
 if redis.call('HGET', KEYS[1], 'run') ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 
--- The reply for one lease, whatever holds it has.
-local function release(k, n, nonce, own_mark, how, id)
-  local mine, told, leases, all = 0, 0, {}, nil
+-- Releases a lease with any holds and returns the reply for it.
+local function release(k, n, nonce, own_wake_mark, scope, id)
+  local matching, notified, leases, merged = 0, 0, {}, nil
   for i = k, k + n - 1 do
     local l = read_lease(KEYS[i])
-    if l and l.by == nonce then
-      mine, leases[i] = mine + 1, l
-      if not all then
-        all = n == 1 and l or {ids = l.ids, dead = l.dead, closed = l.closed}
+    if l and l.nonce == nonce then
+      matching, leases[i] = matching + 1, l
+      if not merged then
+        merged = n == 1 and l or {ids = l.ids, tombstones = l.tombstones, close_mark = l.close_mark}
       else
-        all.ids, all.dead = merge(all.ids, l.ids), merge(all.dead, l.dead)
-        if l.closed ~= '' then all.closed = l.closed end
+        merged.ids, merged.tombstones = merge_ids(merged.ids, l.ids), merge_ids(merged.tombstones, l.tombstones)
+        if l.close_mark ~= '' then merged.close_mark = l.close_mark end
       end
     end
   end
-  if not all then all = {ids = '', dead = '', closed = ''} end
-  release_id(all, id)
-  if how == '1' then all.ids = '' end
+  if not merged then merged = {ids = '', tombstones = '', close_mark = ''} end
+  release_id(merged, id)
+  if scope == '1' then merged.ids = '' end
   for i, l in pairs(leases) do
-    if all.ids == '' then
+    if merged.ids == '' then
       redis.call('DEL', KEYS[i])
-      if l.marks ~= '' then
+      if l.wake_marks ~= '' then
         local text = nonce .. ' ' .. string.sub(KEYS[i], 10)
-        for mark in string.gmatch(l.marks, '\1(%x+)') do
-          if mark ~= own_mark then told = told + redis.call('PUBLISH', 'fg:wake:' .. mark, text) end
+        for mark in string.gmatch(l.wake_marks, '\1(%x+)') do
+          if mark ~= own_wake_mark then notified = notified + redis.call('PUBLISH', 'fg:wake:' .. mark, text) end
         end
       end
     else
-      l.ids, l.dead, l.closed = all.ids, all.dead, all.closed
-      if how == '2' then
-        local kept = ''
+      l.ids, l.tombstones, l.close_mark = merged.ids, merged.tombstones, merged.close_mark
+      if scope == '2' then
+        local other_keys = ''
         for entry in string.gmatch(l.keys, '[^,]+') do
-          if string.sub(entry, -16) ~= id then kept = kept == '' and entry or kept .. ',' .. entry end
+          if string.sub(entry, -16) ~= id then other_keys = other_keys == '' and entry or other_keys .. ',' .. entry end
         end
-        l.keys = kept == '' and '-' or kept
+        l.keys = other_keys == '' and '-' or other_keys
       end
       write_lease(KEYS[i], l)
     end
   end
-  return mine == n and '0 ' .. told .. ' ' .. holds_of(all) or '2'
+  return matching == n and '0 ' .. notified .. ' ' .. format_holds(merged) or '2'
 end
 
 local out, k, a = {}, 2, 2
 while a <= #ARGV do
-  local n, nonce, own_mark, how, id = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
-  -- Most leases are on one resource and end like this: with one hold, no tombstone, and nobody who waits elsewhere. A value with the caller's
-  -- nonce and id at its ends is the caller's, whatever stands between.
+  local n, nonce, own_wake_mark, scope, id = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
+  -- The short way for most leases: one resource, one hold, no tombstone, no wake mark. A value that begins with the caller's nonce and ends with
+  -- its hold id is the caller's lease, so it is not parsed.
   local text = n == 1 and redis.pcall('GET', KEYS[k])
   if type(text) == 'string' and string.sub(text, 1, 33) == nonce .. ' ' and string.sub(text, -19) == '\n' .. id .. '\n\n' then
     redis.call('DEL', KEYS[k])
     out[#out + 1] = '0 0 \n' .. id .. '\n'
   else
-    out[#out + 1] = release(k, n, nonce, own_mark, how, id)
+    out[#out + 1] = release(k, n, nonce, own_wake_mark, scope, id)
   end
   k, a = k + n, a + 5
 end

@@ -1,41 +1,41 @@
-// What the console is shown: one stack and one browser for all tests, and a scene with a bit of everything in it.
+// One stack and one browser for all tests, with leases, waiting requests, writes and refusals for every panel.
 
 import {after, before} from 'node:test';
 import {Browser} from './browser.js';
-import {eventually, pause, Stack} from './stack.js';
+import {eventually, sleep, Stack} from './stack.js';
 
 export const stack = new Stack();
 export const browser = new Browser();
-/** An owner that would be markup if anybody took it for that. */
-export const HOSTILE = '<img src=x onerror="globalThis.struck=1">';
-export const STORY = 'inventory/sku-1';
+/** An owner that would run a script if the page inserted it as HTML. */
+export const HOSTILE = '<img src=x onerror="globalThis.executed=1">';
+export const STALE_RESOURCE = 'inventory/sku-1';
 
-/** A pauses past its lease, B writes, A wakes up: the write that must not land. Gives B's lease, which goes on. */
-async function playStory() {
-  const a = await stack.take(STORY, {ttl_ms: 800, owner: 'client-a', as: 'orders'});
+/** A pauses until its lease has expired, B writes, then A's write is refused. Returns both leases; B's is still live. */
+async function writeAfterExpiry() {
+  const a = await stack.acquire(STALE_RESOURCE, {ttl_ms: 800, owner: 'client-a', as: 'orders'});
   if (await stack.write(a, 'sku-1', 'orders') !== 200) throw new Error('A could not write');
-  const b = await stack.take(STORY, {wait_ms: 10_000, owner: 'client-b'});
-  if ((await stack.call('POST', '/v1/leases', {resource: STORY, owner: 'client-c'})).status !== 423) throw new Error('C was let in');
+  const b = await stack.acquire(STALE_RESOURCE, {wait_ms: 10_000, owner: 'client-b'});
+  if ((await stack.call('POST', '/v1/leases', {resource: STALE_RESOURCE, owner: 'client-c'})).status !== 423) throw new Error('C got the lease');
   if (await stack.write(b, 'sku-1') !== 200) throw new Error('B could not write');
-  await pause(400);
+  await sleep(400);
   if (await stack.write(a, 'sku-1', 'orders') !== 412) throw new Error('A was not refused');
   if (await stack.write(b, 'sku-1') !== 200) throw new Error('B could not write again');
   return {a, b};
 }
 
 export const scene = {};
-const leave = []; // what ends with the tests
+const cleanups = []; // called after the tests
 
 before(async () => {
   await Promise.all([stack.start(), browser.start()]);
-  Object.assign(scene, await playStory());
-  leave.push(stack.keep(scene.b), stack.keep(await stack.take('jobs/nightly', {owner: HOSTILE})), stack.keep(await stack.take('jobs/awaited', {owner: 'holder-1'})));
-  for (const owner of ['waiter-1', 'waiter-2', 'waiter-3']) leave.push(stack.wait('jobs/awaited', owner));
-  await eventually(async () => (await stack.history({resource: STORY, event: 'write_rejected'})).length, 'the refusal is in the history');
+  Object.assign(scene, await writeAfterExpiry());
+  cleanups.push(stack.keepRenewing(scene.b), stack.keepRenewing(await stack.acquire('jobs/nightly', {owner: HOSTILE})), stack.keepRenewing(await stack.acquire('jobs/awaited', {owner: 'holder-1'})));
+  for (const owner of ['waiter-1', 'waiter-2', 'waiter-3']) cleanups.push(stack.waitInQueue('jobs/awaited', owner));
+  await eventually(async () => (await stack.history({resource: STALE_RESOURCE, event: 'write_rejected'})).length, 'the refusal is in the history');
 }, {timeout: 120_000});
 
 after(async () => {
-  leave.forEach(gone => gone());
+  cleanups.forEach(cleanUp => cleanUp());
   await browser.stop();
   await stack.stop();
 }, {timeout: 60_000});

@@ -1,4 +1,4 @@
-// The embedded stack (`fencegate dev --auth`) that the console is shown by, and its HTTP API as the tests use it.
+// Starts a stack (`fencegate dev --auth`), which serves the console, and calls its HTTP API for the tests.
 
 import {spawn} from 'node:child_process';
 import {chmodSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync} from 'node:fs';
@@ -8,40 +8,40 @@ import {join} from 'node:path';
 import {fileURLToPath} from 'node:url';
 
 export const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
-export const pause = ms => new Promise(resolve => { setTimeout(resolve, ms); });
+export const sleep = ms => new Promise(resolve => { setTimeout(resolve, ms); });
 
-/** What `found` gives, as soon as it gives something; an error that says `what` after `ms`. */
-export async function eventually(found, what, ms = 15_000) {
+/** Calls `check` until it returns a true value, and returns that. Throws an error with `description` after `ms`. */
+export async function eventually(check, description, ms = 15_000) {
   const end = Date.now() + ms;
-  let last = '';
+  let lastError = '';
   while (Date.now() < end) {
     try {
-      const value = await found();
+      const value = await check();
       if (value) return value;
     } catch (fault) {
-      last = `: ${fault.message}`;
+      lastError = `: ${fault.message}`;
     }
-    await pause(50);
+    await sleep(50);
   }
-  throw new Error(`not within ${ms} ms: ${what}${last}`);
+  throw new Error(`not within ${ms} ms: ${description}${lastError}`);
 }
 
 export class Stack {
   async start() {
-    // Short, because a socket's path may have 107 bytes, and open to all, because PostgreSQL may run as another user.
+    // The path is short, because a socket's path has at most 107 bytes. All users may enter, because PostgreSQL may run as another user.
     this.folder = mkdtempSync(join(tmpdir(), 'fg-'));
     chmodSync(this.folder, 0o755);
     const log = openSync(join(this.folder, 'dev.log'), 'a');
     const program = process.env.FENCEGATE_BINARY ?? join(ROOT, 'build/release/fencegate');
     this.process = spawn(program, ['dev', '--auth', '--data-dir', join(this.folder, 'data'), '--http', '127.0.0.1:0'], {stdio: ['ignore', log, log]});
     process.once('exit', () => this.process.kill());
-    const facts = join(this.folder, 'data/stack.json');
+    const stackFile = join(this.folder, 'data/stack.json');
     try {
       await eventually(() => {
         if (this.process.exitCode !== null) throw new Error(`fencegate dev ended with ${this.process.exitCode}`);
-        return existsSync(facts);
+        return existsSync(stackFile);
       }, 'the stack is up', 60_000);
-      this.read();
+      this.readStackFile();
       await eventually(async () => (await this.nodes()).every(node => node.state === 'voting'), 'every node votes', 30_000);
     } catch (fault) {
       process.stderr.write(readFileSync(join(this.folder, 'dev.log')));
@@ -49,13 +49,13 @@ export class Stack {
     }
   }
 
-  read() {
-    this.facts = JSON.parse(readFileSync(join(this.folder, 'data/stack.json')));
-    return this.facts;
+  readStackFile() {
+    this.stackFile = JSON.parse(readFileSync(join(this.folder, 'data/stack.json')));
+    return this.stackFile;
   }
 
-  get url() { return this.facts.http; }
-  key(name = 'admin') { return this.facts.api_keys[name]; }
+  get url() { return this.stackFile.http; }
+  key(name = 'admin') { return this.stackFile.api_keys[name]; }
 
   async stop() {
     const ended = new Promise(resolve => { this.process.once('exit', resolve); });
@@ -77,39 +77,39 @@ export class Stack {
     return answer.body;
   }
 
-  take(resource, {as, ...more} = {}) { return this.#ok('POST', '/v1/leases', {resource, ttl_ms: 60_000, ...more}, as); }
+  acquire(resource, {as, ...more} = {}) { return this.#ok('POST', '/v1/leases', {resource, ttl_ms: 60_000, ...more}, as); }
   release(lease, as) { return this.#ok('DELETE', `/v1/leases/${encodeURIComponent(lease.lease_id)}`, undefined, as); }
   async history(query) { return (await this.#ok('GET', `/v1/history?${new URLSearchParams(query)}`)).items; }
   async nodes() { return (await this.#ok('GET', '/v1/nodes')).nodes; }
 
-  /** A write under a lease; gives the status. */
+  /** Writes with a lease; returns the status. */
   async write(lease, sku, as) {
     return (await this.call('POST', '/v1/writes', {lease_id: lease.lease_id, operations: [{update: 'inventory', where: {sku}, set: {note: 'sold'}}]}, as)).status;
   }
 
-  /** Renews a lease until the function is called that this gives. */
-  keep(lease, as) {
+  /** Renews a lease until the function that it returns is called. */
+  keepRenewing(lease, as) {
     const renewing = setInterval(() => this.call('POST', `/v1/leases/${encodeURIComponent(lease.lease_id)}/renew`, {ttl_ms: 60_000}, as), 20_000);
     return () => clearInterval(renewing);
   }
 
-  /** Somebody who waits in the queue, again and again, until the function is called that this gives. */
-  wait(resource, owner) {
-    const gone = new AbortController();
-    const again = async () => {
-      while (!gone.signal.aborted) {
-        await fetch(`${this.url}/v1/leases`, {method: 'POST', signal: gone.signal, headers: {Authorization: `Bearer ${this.key()}`, 'Content-Type': 'application/json'},
+  /** Keeps a request in the queue of a resource until the function that it returns is called. */
+  waitInQueue(resource, owner) {
+    const cancelled = new AbortController();
+    const requestRepeatedly = async () => {
+      while (!cancelled.signal.aborted) {
+        await fetch(`${this.url}/v1/leases`, {method: 'POST', signal: cancelled.signal, headers: {Authorization: `Bearer ${this.key()}`, 'Content-Type': 'application/json'},
           body: JSON.stringify({resource, owner, ttl_ms: 1000, wait_ms: 30_000})});
       }
     };
-    again().catch(() => {});
-    return () => gone.abort();
+    requestRepeatedly().catch(() => {});
+    return () => cancelled.abort();
   }
 
-  /** A node that has lost its data sits out for as long as a lease may last; more than `ms` of it are to come. */
+  /** Deletes the data of a node, so that it is quarantined for more than `ms`, unless it is already. */
   async quarantine(index, ms = 10_000) {
     if ((await this.nodes())[index].quarantine_left_ms > ms) return;
-    const {host, port} = this.read().redis[index];
+    const {host, port} = this.readStackFile().redis[index];
     const redis = connect(port, host);
     redis.end('FLUSHALL\r\n');
     await new Promise((resolve, reject) => redis.once('error', reject).once('close', resolve).resume());

@@ -8,28 +8,28 @@ namespace {
 std::string number(std::uint64_t v) {
     return std::to_string(v);
 }
-/// A token as epoch.count: 2^32 to an epoch.
+/// Returns a token as EPOCH.COUNT; an epoch has 2^32 tokens.
 std::string token_text(std::uint64_t t) {
     return number(t >> 32) + "." + number(t & 0xffffffffU);
 }
 
 }  // namespace
 
-void checkers::fail(checker by, std::string what) {
-    if (found_ || (only_ && *only_ != by)) return;
-    ctx_.note("VIOLATION", static_cast<std::uint64_t>(by));
-    found_ = violation{by, ctx_.now(), std::move(what)};
+void checkers::fail(checker found_by, std::string text) {
+    if (found_ || (only_ && *only_ != found_by)) return;
+    ctx_.note("VIOLATION", static_cast<std::uint64_t>(found_by));
+    found_ = violation{found_by, ctx_.now(), std::move(text)};
 }
 
-void checkers::grant_complete(resource_set set, sim_nonce nonce, std::uint64_t token, const floors& before) {
+void checkers::grant_complete(resource_set set, sim_nonce nonce, std::uint64_t token, const token_floors& before) {
     for_each_resource(set, [&](std::uint32_t r) {
         if (token <= before[r]) {
-            fail(checker::tokens, "resource " + number(r) + " was given " + token_text(token) +
+            fail(checker::tokens, "resource " + number(r) + " was granted with " + token_text(token) +
                                       " to a request that began after " + token_text(before[r]) + " was complete");
         }
         const auto [known, is_new] = tokens_[r].try_emplace(token, nonce);
         if (!is_new && known->second != nonce) {
-            fail(checker::tokens, "resource " + number(r) + " was given " + token_text(token) + " twice");
+            fail(checker::tokens, "resource " + number(r) + " was granted twice with " + token_text(token));
         } else if (is_new && std::next(known) != tokens_[r].end()) {
             ctx_.hit(probe::two_grants_overlapped);
         }
@@ -37,28 +37,30 @@ void checkers::grant_complete(resource_set set, sim_nonce nonce, std::uint64_t t
     });
 }
 
-void checkers::seen_complete(resource_set set, sim_nonce nonce, std::uint64_t token) {
+void checkers::lease_seen_on_majority(resource_set set, sim_nonce nonce, std::uint64_t token) {
     for_each_resource(set, [&](std::uint32_t r) {
         const auto [known, is_new] = tokens_[r].try_emplace(token, nonce);
-        if (is_new) ctx_.hit(probe::entered_before_granted);
+        if (is_new) ctx_.hit(probe::hold_added_before_grant);
         if (known->second != nonce) {
-            fail(checker::tokens, "resource " + number(r) + ": " + token_text(token) + " was entered by attempt " +
-                                      number(nonce) + ", and given to another");
+            fail(checker::tokens, "resource " + number(r) + ": " + token_text(token) + " was held by attempt " +
+                                      number(nonce) + ", and granted to another");
         }
         highest_complete_[r] = std::max(highest_complete_[r], token);
     });
 }
 
-void checkers::waiter_forgotten(std::uint32_t client) {
-    fail(checker::liveness, "client " + number(client) + " waited longer than it had asked for, and was told nothing");
+void checkers::waiter_not_answered(std::uint32_t client) {
+    fail(checker::liveness, "client " + number(client) + " was not answered at the end of its wait");
 }
 
-void checkers::told_lost(std::uint32_t client, sim_nonce nonce, std::uint64_t token, sim_time sure_since) {
-    const auto entered = entered_.find(nonce);
-    if (entered != entered_.end() && entered->second > token) return ctx_.hit(probe::entered_then_raised);
-    if (!ctx_.set.exclusion_promised() || disturbed_ >= sure_since) return;
-    fail(checker::holds, "client " + number(client) + " was told that the lease of attempt " + number(nonce) +
-                             " is lost, which is valid, has a hold that nobody gave back, and no node forgot it");
+void checkers::lease_reported_lost(std::uint32_t client, sim_nonce nonce, std::uint64_t token,
+                                   sim_time confirmed_since) {
+    const auto requested = hold_request_tokens_.find(nonce);
+    if (requested != hold_request_tokens_.end() && requested->second > token)
+        return ctx_.hit(probe::token_raised_after_hold);
+    if (!ctx_.config.exclusion_promised() || last_node_fault_ >= confirmed_since) return;
+    fail(checker::holds, "client " + number(client) + " was answered that the lease of attempt " + number(nonce) +
+                             " is lost, although it is valid, has an unreleased hold, and no node lost it");
 }
 
 void checkers::guard_accepted(std::uint32_t resource, std::uint64_t token) {
@@ -71,12 +73,12 @@ void checkers::guard_accepted(std::uint32_t resource, std::uint64_t token) {
 
 void checkers::stock_counted(std::uint32_t resource, std::uint64_t sold, std::uint64_t gone) {
     if (sold == gone) return;
-    fail(checker::stock,
-         "of resource " + number(resource) + " " + number(sold) + " units were sold and " + number(gone) + " are gone");
+    fail(checker::stock, "of resource " + number(resource) + " " + number(sold) + " units were sold and " +
+                             number(gone) + " are missing");
 }
 
 void checkers::lease_valid(resource_set set, sim_nonce nonce, sim_time until) {
-    if (!ctx_.set.exclusion_promised()) return;
+    if (!ctx_.config.exclusion_promised()) return;
     for_each_resource(set, [&](std::uint32_t r) {
         auto& valid = valid_[r];
         std::erase_if(valid, [&](const valid_lease& v) { return v.until <= ctx_.now(); });
@@ -105,19 +107,20 @@ void checkers::lease_valid_only(sim_nonce nonce, sim_time until) {
 }
 
 void checkers::not_granted_after_healing(std::uint32_t resource) {
-    fail(checker::liveness, "nobody could take resource " + number(resource) + " after everything was healed");
+    fail(checker::liveness, "nobody was granted resource " + number(resource) + " after the faults ended");
 }
 
-void checkers::key_left(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, const char* why) {
+void checkers::key_left(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, const char* reason) {
     fail(checker::leftovers, "node " + number(node) + " keeps a lease of attempt " + number(nonce) + " on resource " +
-                                 number(resource) + ": " + why);
+                                 number(resource) + ": " + reason);
 }
 
-void checkers::alive_seen(resource_set set, std::uint64_t token, const floors& before, const char* by) {
+void checkers::lease_reported_alive(resource_set set, std::uint64_t token, const token_floors& before,
+                                    const char* command) {
     for_each_resource(set, [&](std::uint32_t r) {
         if (before[r] <= token) return;
-        fail(checker::sight, std::string(by) + " said that " + token_text(token) + " is alive on resource " +
-                                 number(r) + ", and " + token_text(before[r]) + " was complete before it began");
+        fail(checker::staleness, std::string(command) + " said that " + token_text(token) + " is alive on resource " +
+                                     number(r) + ", and " + token_text(before[r]) + " was complete before it began");
     });
 }
 
@@ -130,8 +133,8 @@ void checkers::stamped(std::uint32_t node, std::uint32_t resource, sim_nonce non
                                   number(last.nonce) + ", resource " + number(resource));
     }
     if (token >= last.token) last = {nonce, token};
-    if (const auto entered = entered_.find(nonce); entered != entered_.end())
-        entered->second = std::max(entered->second, token);
+    if (const auto requested = hold_request_tokens_.find(nonce); requested != hold_request_tokens_.end())
+        requested->second = std::max(requested->second, token);
 }
 
 }  // namespace sim

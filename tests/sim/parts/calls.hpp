@@ -6,7 +6,7 @@
 
 namespace sim {
 
-/// What a client asks a gateway for.
+/// The kinds of calls that a client makes to a gateway.
 enum class call_kind : std::uint8_t { acquire, renew, inspect, release };
 
 struct call {
@@ -15,14 +15,14 @@ struct call {
     resource_set resources = 0;
     milliseconds ttl{0};
     sim_nonce nonce = 0;     ///< Of the lease; ACQUIRE draws one.
-    hold_number hold = 0;    ///< Of it; ACQUIRE draws one.
+    hold_number hold = 0;    ///< Of the lease; ACQUIRE draws one.
     sim_nonce previous = 0;  ///< ACQUIRE: the lease that is handed over.
     hold_number previous_hold = 0;
     std::uint64_t token = 0;
-    identity by = {};
+    identity holder = {};
     idempotency key = {};
-    milliseconds wait{0};  ///< ACQUIRE: how long it may stand in a queue.
-    bool again = false;    ///< ACQUIRE: by one who holds it already.
+    milliseconds wait{0};  ///< ACQUIRE: how long it may wait in a queue.
+    bool reentry = false;  ///< ACQUIRE: of a lease that the client holds already.
 };
 
 struct call_answer {
@@ -31,23 +31,23 @@ struct call_answer {
         locked,
         no_quorum,
         lost,
-        too_late,  ///< The nodes said yes, when nothing was left of it.
+        too_late,  ///< The nodes agreed, but no validity was left.
         exhausted,
         cancelled,
-    } what{};
+    } result{};
     sim_nonce nonce = 0;
     std::uint64_t token = 0;
     milliseconds left{0};     ///< validity_ms
-    std::uint32_t holds = 1;  ///< Of which the nodes told; after RELEASE: that remain.
-    hold_number hold = 0;     ///< ACQUIRE: the caller's.
+    std::uint32_t holds = 1;  ///< Holds of the lease on the nodes; after RELEASE: those that remain.
+    hold_number hold = 0;     ///< ACQUIRE: the hold of the caller.
 };
 
-/// The clients, as gateways see them: co-located, so that a call's answer takes no time (validity counts from it).
-class callers {
+/// The clients as gateways see them. An answer takes no time, because a client counts the validity from its arrival.
+class client_interface {
   public:
-    virtual ~callers() = default;
-    /// False once the client has gone away.
-    virtual bool waits_for(const call& c) const = 0;
+    virtual ~client_interface() = default;
+    /// Returns false once the client has cancelled the call.
+    virtual bool is_waiting_for(const call& c) const = 0;
     virtual void answer(const call& c, const call_answer& a) = 0;
 };
 

@@ -8,44 +8,44 @@
 
 namespace sim {
 
-/// The durable register of epochs: PostgreSQL's fencing.node and fencing.draw_epoch. It may be out of reach, and its
-/// answer may be lost after it has drawn; it never forgets.
+/// Simulates the durable register of epochs, PostgreSQL's fencing.node and fencing.draw_epoch. It may be unreachable,
+/// and its answer may be lost after it has drawn an epoch; it never loses data.
 class epoch_register {
   public:
-    enum class question : std::uint8_t { find, draw, note_unsynced };
+    enum class query_kind : std::uint8_t { find, draw, note_unsynced };
     struct call {
-        question what{};
+        query_kind kind{};
         std::uint32_t gateway = 0, node = 0, serial = 0;
         std::uint64_t seen = 0;
         std::string life;
         bool synced = false;
         bool done = false;
-        std::uint64_t epoch = 0;  ///< Drawn.
+        std::uint64_t epoch = 0;  ///< The epoch drawn or found.
         bool repeated = false;
-        bool known = false;  ///< Found; with `epoch` and `synced`.
+        bool known = false;  ///< find: the node has a row; `epoch` and `synced` are set from it.
     };
 
     explicit epoch_register(context& ctx) : ctx_(ctx) {}
 
     void ask(call c) {
         calls_.push_back(std::move(c));
-        const auto at = static_cast<std::uint32_t>(calls_.size() - 1);
-        ctx_.events.in(trip(), {.kind = event_kind::draw_arrives, .a = at});
+        const auto index = static_cast<std::uint32_t>(calls_.size() - 1);
+        ctx_.events.schedule_in(trip(), {.kind = event_kind::draw_arrives, .a = index});
     }
-    void arrives(std::uint32_t at) {
-        call& c = calls_[at];
+    void arrives(std::uint32_t index) {
+        call& c = calls_[index];
         if (open_) {
             c.done = true;
             execute(c);
-            if (loses_answers_ && ctx_.chance.chance(150)) {
+            if (loses_answers_ && ctx_.rng.chance(150)) {
                 c.done = false;
                 ctx_.hit(probe::draw_answer_lost);
             }
         }
         if (!c.done) ctx_.hit(probe::draw_failed);
-        ctx_.events.in(trip(), {.kind = event_kind::draw_answered, .a = at});
+        ctx_.events.schedule_in(trip(), {.kind = event_kind::draw_answered, .a = index});
     }
-    const call& answered(std::uint32_t at) const { return calls_[at]; }
+    const call& answered(std::uint32_t index) const { return calls_[index]; }
 
     void close() {
         open_ = false;
@@ -65,16 +65,16 @@ class epoch_register {
     };
     void execute(call& c) {
         row& node = rows_[c.node];
-        switch (c.what) {
-            case question::find:
+        switch (c.kind) {
+            case query_kind::find:
                 c.known = node.epoch != 0;
                 c.epoch = node.epoch;
                 c.synced = node.synced;
                 return;
-            case question::note_unsynced:
+            case query_kind::note_unsynced:
                 node.synced = false;
                 return;
-            case question::draw:
+            case query_kind::draw:
                 c.repeated = node.life == life_of(c);
                 if (c.repeated) {
                     node.synced = node.synced && c.synced;
@@ -89,9 +89,9 @@ class epoch_register {
         }
     }
     std::string life_of(const call& c) const {
-        return ctx_.broken(mutation::epoch_of_process) ? c.life.substr(0, c.life.find('/')) : c.life;
+        return ctx_.is_active(mutation::one_epoch_per_process) ? c.life.substr(0, c.life.find('/')) : c.life;
     }
-    microseconds trip() { return ctx_.set.delay_base + ctx_.chance.about(ctx_.set.delay_more * 4); }
+    microseconds trip() { return ctx_.config.delay_base + ctx_.rng.draw_around(ctx_.config.delay_more * 4); }
 
     context& ctx_;
     bool open_ = true, loses_answers_ = false;

@@ -6,83 +6,83 @@
 
 namespace sim {
 
-/// A process on a node, and what it calls itself: INFO's run_id. 0: none.
+/// Identifies a process of a node, as `run_id` in INFO does. 0: none.
 using run_number = std::uint32_t;
 
 enum class request_kind : std::uint8_t {
-    lease,  ///< One of the scripts about a lease.
+    lease,  ///< One of the scripts for leases.
     identify,
     readmit,
-    forget,  ///< Deletes the admission.
+    delete_admission,  ///< Deletes the admission.
     ping,
 };
 
-/// Who asks: a principal, and an owner that it names; 0: it names none.
+/// The holder of a lease: a principal and an owner; owner 0: none is named.
 struct identity {
     std::uint16_t principal = 0, owner = 0;
     friend bool operator==(const identity&, const identity&) = default;
 };
 
-/// An idempotency key as the nodes keep it: whose it is, and what was asked for. 0: none.
+/// An idempotency key as the nodes store it: a hash of principal and key, and a hash of the request. 0: none.
 struct idempotency {
-    std::uint64_t who = 0;
-    std::uint32_t what = 0;
+    std::uint64_t key_hash = 0;
+    std::uint32_t request_hash = 0;
     friend bool operator==(const idempotency&, const idempotency&) = default;
 };
 
-/// One hold of a lease; the first has the number of its nonce.
+/// The id of a hold; the first hold of a lease has the number of its nonce.
 using hold_number = std::uint64_t;
 
-/// Under which a gateway wants to be told that a lease ended. 0: none.
+/// The mark under which a gateway is notified that a lease ended. 0: none.
 using wake_mark = std::uint32_t;
 
-/// What a node counts of commands by which it may forget while it runs: those that lose data, and CONFIG SET.
+/// The node's counts of commands after which it may lose data: those that lose data at once, and CONFIG SET.
 struct node_marks {
     std::uint32_t lost = 0, set = 0;
     friend bool operator==(const node_marks&, const node_marks&) = default;
 };
 
-/// A lease ended, and `mark` is told.
-struct wake {
+/// A message published to `mark`: the lease `ended` on `resource` ended.
+struct release_message {
     wake_mark mark = 0;
     sim_nonce ended = 0;
     std::uint32_t resource = 0;
 };
 
-/// What travels from a gateway to a node. Plain values: a request is what was built, whatever happens to who built it.
+/// A request of a gateway to a node. It holds values only, because it may outlive the attempt that built it.
 struct request {
     request_kind kind{};
     lockcore::command_kind command{};
     resource_set resources = 0;
-    run_number run = 0;         ///< The run id for which it was built.
-    std::uint32_t attempt = 0;  ///< At the gateway.
+    run_number run = 0;         ///< The run id for which the request was built.
+    std::uint32_t attempt = 0;  ///< Its index at the gateway.
     sim_nonce nonce = 0, previous = 0;
     std::uint64_t token = 0, hint = 0;
     milliseconds ttl{0};
-    // ACQUIRE, TOP-UP: what the lease says of itself.
-    identity by;
-    idempotency key;  ///< HOLD too.
+    // ACQUIRE, TOP-UP: the contents of the lease.
+    identity holder;
+    idempotency key;  ///< Also for HOLD.
     std::uint32_t renewals = 0;
     milliseconds held{0};
-    bool closed = false;      ///< Refuses further holds.
-    wake_mark left_mark = 0;  ///< In the lease from the start.
-    wake_mark mark = 0;       ///< ACQUIRE: to be told; RELEASE: not to be told.
+    bool closed = false;         ///< The lease refuses further holds.
+    wake_mark initial_mark = 0;  ///< Written into the new lease.
+    wake_mark mark = 0;          ///< ACQUIRE: is notified of the end; RELEASE: is not.
     hold_number hold = 0, previous_hold = 0;
-    bool whole_lease = false, undone = false;  ///< RELEASE: not one hold; as if the hold had never been asked for.
-    std::uint64_t close_mark = 0;              ///< CLOSE: of this attempt.
-    bool lift = false;                         ///< CLOSE
+    bool whole_lease = false, undone = false;  ///< RELEASE: all holds; also the hold's idempotency key.
+    std::uint64_t close_mark = 0;              ///< CLOSE: the mark of this attempt.
+    bool lift = false;                         ///< CLOSE: removes the mark.
     // RENEW, HOLD
     std::uint32_t renewals_max = 0;
     milliseconds hold_max{0};
-    bool syncs = false;       ///< READMIT: when it was looked at.
-    node_marks marks;         ///< READMIT: that were looked at.
-    std::uint32_t claim = 0;  ///< IDENTIFY: to leave there; READMIT: that was seen before the draw.
+    bool syncs = false;       ///< READMIT: as seen by IDENTIFY.
+    node_marks marks;         ///< READMIT: as seen by IDENTIFY.
+    std::uint32_t claim = 0;  ///< IDENTIFY: to write if there is none; READMIT: as seen before the draw.
     std::uint64_t base = 0;
 };
 
 struct reply {
     request_kind kind{};
-    lockcore::node_reply lease;  ///< Or: what a script about a lease answered.
+    lockcore::node_reply lease;  ///< The reply of a script for leases.
     // IDENTIFY
     run_number live_run = 0, admitted_run = 0;
     std::uint32_t claim = 0;

@@ -7,7 +7,7 @@
 namespace sim {
 namespace {
 
-using lockcore::acquire;
+using lockcore::acquire_machine;
 using lockcore::command_kind;
 using lockcore::fencing_token;
 using lockcore::majority_round;
@@ -22,10 +22,10 @@ constexpr node_index at_index(std::uint32_t n) {
 
 }  // namespace
 
-// --- ACQUIRE, as acquire_attempt and shard::try_once do it
+// --- ACQUIRE, as in acquire_attempt and shard
 
-void sim_gateway::perform(std::uint32_t at, acquire::step step) {
-    while (step.to.any()) {
+void sim_gateway::perform(std::uint32_t at, acquire_machine::step step) {
+    while (step.targets.any()) {
         attempt& a = attempts_[at];
         const bool confirms = step.kind == command_kind::confirm;
         if (confirms) {
@@ -34,242 +34,247 @@ void sim_gateway::perform(std::uint32_t at, acquire::step step) {
         }
         lockcore::node_set answered;
         std::array<node_reply, lockcore::nodes_max> answers{};
-        for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
-            if (!step.to[n]) continue;
-            const bool taken_for_granted = confirms && (ctx_.broken(mutation::skip_confirm) ||
+        for (std::uint32_t n = 0; n < ctx_.config.nodes; ++n) {
+            if (!step.targets[n]) continue;
+            const bool assumed_confirmed = confirms && (ctx_.is_active(mutation::skip_confirm) ||
                                                         (a.stale_at[n] != 0 && a.stale_at[n] == value_of(step.token)));
-            answers[n].status = taken_for_granted ? reply_status::ok : send(at, n, step.kind, value_of(step.token));
-            answered[n] = taken_for_granted || answers[n].status != reply_status::ok;
+            answers[n].status = assumed_confirmed ? reply_status::ok : send(at, n, step.kind, value_of(step.token));
+            answered[n] = assumed_confirmed || answers[n].status != reply_status::ok;
         }
-        acquire::step next;
-        for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
+        acquire_machine::step next;
+        for (std::uint32_t n = 0; n < ctx_.config.nodes; ++n) {
             if (!answered[n]) continue;
-            if (!confirms) note_previous(attempts_[at], n, answers[n]);
-            const acquire::step s = confirms ? a.taking.confirm_answered(at_index(n), step.token, answers[n])
-                                             : a.taking.acquire_answered(at_index(n), answers[n]);
-            if (s.to.any()) next = s;
+            if (!confirms) record_previous(attempts_[at], n, answers[n]);
+            const acquire_machine::step s = confirms
+                                                ? a.acquisition.confirm_answered(at_index(n), step.token, answers[n])
+                                                : a.acquisition.acquire_answered(at_index(n), answers[n]);
+            if (s.targets.any()) next = s;
         }
         step = next;
     }
     attempt& a = attempts_[at];
-    if (a.taking.outcome() == acquire::verdict::granted && !a.complete) {
+    if (a.acquisition.outcome() == acquire_machine::verdict::granted && !a.complete) {
         a.complete = true;
-        check_.grant_complete(a.built.resources, a.built.nonce, value_of(a.taking.token()), a.before);
+        check_.grant_complete(a.base_request.resources, a.base_request.nonce, value_of(a.acquisition.token()),
+                              a.before);
     }
-    if (a.taking.outcome() != acquire::verdict::pending && !a.told) acquire_done(at);
+    if (a.acquisition.outcome() != acquire_machine::verdict::pending && !a.decided) acquire_done(at);
 }
 
 void sim_gateway::acquire_answered(std::uint32_t at, std::uint32_t node, command_kind command, std::uint64_t token,
                                    node_reply r) {
     attempt& a = attempts_[at];
     if (a.first_reply == microseconds{0}) a.first_reply = local_time();
-    const std::uint64_t chosen = value_of(a.taking.token());
+    const std::uint64_t chosen = value_of(a.acquisition.token());
     if (command == command_kind::acquire && r.status == reply_status::ok && chosen != 0 && r.value > chosen &&
-        ctx_.broken(mutation::late_higher_counts)) {
+        ctx_.is_active(mutation::late_higher_counts)) {
         r.value = chosen;
     }
     if (command == command_kind::acquire && r.status == reply_status::timeout &&
-        ctx_.broken(mutation::acquire_over_silence)) {
-        r = only(reply_status::ok);
-        r.value = value_of(a.taking.highest_heard());
+        ctx_.is_active(mutation::acquire_counts_silence)) {
+        r = status_reply(reply_status::ok);
+        r.value = value_of(a.acquisition.highest_observed_token());
     }
-    if (r.status == reply_status::stale && ctx_.broken(mutation::stale_counts)) a.stale_at[node] = r.value;
-    if (command == command_kind::acquire) note_previous(a, node, r);
-    const std::size_t stamps = a.taking.stamps();
-    const acquire::step next = command == command_kind::acquire
-                                   ? a.taking.acquire_answered(at_index(node), r)
-                                   : a.taking.confirm_answered(at_index(node), fencing_token{token}, r);
+    if (r.status == reply_status::stale && ctx_.is_active(mutation::stale_counts)) a.stale_at[node] = r.value;
+    if (command == command_kind::acquire) record_previous(a, node, r);
+    const std::size_t stamps = a.acquisition.stamps();
+    const acquire_machine::step next = command == command_kind::acquire
+                                           ? a.acquisition.acquire_answered(at_index(node), r)
+                                           : a.acquisition.confirm_answered(at_index(node), fencing_token{token}, r);
     count_probes(a, chosen, command, r);
-    if (a.complete && command == command_kind::confirm && a.taking.stamps() > stamps)
+    if (a.complete && command == command_kind::confirm && a.acquisition.stamps() > stamps)
         ctx_.hit(probe::late_confirm_counted);
     perform(at, next);
 }
 
 void sim_gateway::count_probes(const attempt& a, std::uint64_t token_before, command_kind command,
                                const node_reply& r) {
-    const std::uint64_t token = value_of(a.taking.token());
+    const std::uint64_t token = value_of(a.acquisition.token());
     if (token_before != 0 && token > token_before)
         ctx_.hit(r.status == reply_status::stale ? probe::raised_by_stale : probe::raised_to_nodes_ahead);
     if (command != command_kind::acquire || r.status != reply_status::ok || token_before == 0) return;
-    for_each_resource(a.built.resources, [&](std::uint32_t resource) {
-        if (a.complete && check_.complete_by_now()[resource] > token) ctx_.hit(probe::late_reply_after_newer_grant);
+    for_each_resource(a.base_request.resources, [&](std::uint32_t resource) {
+        if (a.complete && check_.highest_complete()[resource] > token) ctx_.hit(probe::late_reply_after_newer_grant);
     });
     ctx_.hit(r.value == token_before  ? probe::late_reply_equal
              : r.value > token_before ? probe::late_reply_higher
                                       : probe::late_reply_lower);
 }
 
-/// As acquire_attempt::note_previous.
-void sim_gateway::note_previous(attempt& a, std::uint32_t node, const node_reply& r) {
-    if (a.built.previous == 0) return;
-    if (r.status != reply_status::ok && r.status != reply_status::kept) release_previous(a, node);
-    if (!a.gives_back) return;
-    node_reply about = only(r.status);
-    if (r.status == reply_status::kept) {
-        about.status = reply_status::ok;
-        about.text = r.text;
+/// Evaluates what a reply to ACQUIRE says about the previous lease, as acquire_attempt::record_previous does.
+void sim_gateway::record_previous(attempt& a, std::uint32_t node, const node_reply& r) {
+    if (a.base_request.previous == 0) return;
+    if (r.status != reply_status::ok && r.status != reply_status::other_holds) release_previous(a, node);
+    if (!a.pending_release) return;
+    node_reply previous_reply = status_reply(r.status);
+    if (r.status == reply_status::other_holds) {
+        previous_reply.status = reply_status::ok;
+        previous_reply.text = r.text;
     } else if ((r.status == reply_status::ok && !r.took_over) || r.status == reply_status::held ||
                r.status == reply_status::own) {
-        about.status = reply_status::lost;
+        previous_reply.status = reply_status::lost;
     }
-    if (a.previous.answered(at_index(node), about) == majority_round::verdict::pending) return;
-    const call c = *std::exchange(a.gives_back, std::nullopt);
-    if (a.previous.holds() > 0) ctx_.hit(probe::hand_over_kept);
+    if (a.previous.answered(at_index(node), previous_reply) == majority_round::verdict::pending) return;
+    const call c = *std::exchange(a.pending_release, std::nullopt);
+    if (a.previous.holds() > 0) ctx_.hit(probe::hand_over_other_holds);
     release_done(c, a.previous, true);
 }
 
-/// Behind the attempt that was to take it over: where that was not done, it would stay until its ttl.
+/// Releases the previous lease on a node that did not take it over, where it would otherwise stay until its ttl ends.
 void sim_gateway::release_previous(const attempt& a, std::uint32_t node) {
-    const request q = a.built;
-    const std::uint32_t at = new_attempt(a.asked_for, command_kind::release);
-    attempts_[at].built.nonce = q.previous;
-    attempts_[at].built.hold = q.previous_hold;
-    attempts_[at].told = true;
-    ctx_.hit(probe::previous_ended);
+    const request q = a.base_request;
+    const std::uint32_t at = new_attempt(a.client_call, command_kind::release);
+    attempts_[at].base_request.nonce = q.previous;
+    attempts_[at].base_request.hold = q.previous_hold;
+    attempts_[at].decided = true;
+    ctx_.hit(probe::previous_released);
     (void)send(at, node, command_kind::release, 0);
-    settle(at);
+    free_if_finished(at);
 }
 
 void sim_gateway::acquire_done(std::uint32_t at) {
     attempt& a = attempts_[at];
-    a.told = true;
-    const call c = a.asked_for;
-    const ticket for_whom = a.for_whom;
-    const bool several = (a.built.resources & (a.built.resources - 1)) != 0;
-    if (a.taking.outcome() == acquire::verdict::granted) {
+    a.decided = true;
+    const call c = a.client_call;
+    const ticket waiter_ticket = a.waiter_ticket;
+    const bool several = (a.base_request.resources & (a.base_request.resources - 1)) != 0;
+    if (a.acquisition.outcome() == acquire_machine::verdict::granted) {
         microseconds spent = local_time() - a.started;
-        if (ctx_.broken(mutation::no_final_validity)) spent = a.first_reply - a.started;
-        if (ctx_.broken(mutation::validity_from_answer)) spent = microseconds{0};
-        auto left = std::chrono::floor<milliseconds>(lockcore::validity(a.built.ttl, spent));
-        if (ctx_.broken(mutation::no_drift_allowance)) left = std::chrono::floor<milliseconds>(a.built.ttl - spent);
-        const bool wanted = clients_.waits_for(c);
+        if (ctx_.is_active(mutation::no_final_validity)) spent = a.first_reply - a.started;
+        if (ctx_.is_active(mutation::validity_from_answer)) spent = microseconds{0};
+        auto left = std::chrono::floor<milliseconds>(lockcore::validity(a.base_request.ttl, spent));
+        if (ctx_.is_active(mutation::no_drift_allowance))
+            left = std::chrono::floor<milliseconds>(a.base_request.ttl - spent);
+        const bool wanted = clients_.is_waiting_for(c);
         if (wanted && left > milliseconds{0}) {
             if (!a.confirmed) ctx_.hit(probe::granted_in_one_round);
-            if (ctx_.set.nodes > 1 && a.taking.stamps() == lockcore::majority_of(ctx_.set.nodes))
+            if (ctx_.config.nodes > 1 && a.acquisition.stamps() == lockcore::majority_of(ctx_.config.nodes))
                 ctx_.hit(probe::thin_majority);
             if (several) ctx_.hit(probe::several_granted);
-            if (ctx_.set.buckets < ctx_.set.resources) ctx_.hit(probe::bucket_shared_by_grants);
-            if (a.built.previous != 0 && for_whom != 0) ctx_.hit(probe::handed_to_waiter);
-            return finished(c, for_whom,
-                            {outcome::done, a.built.nonce, value_of(a.taking.token()), left, 1, a.built.hold});
+            if (ctx_.config.buckets < ctx_.config.resources) ctx_.hit(probe::bucket_shared_by_grants);
+            if (a.base_request.previous != 0 && waiter_ticket != 0) ctx_.hit(probe::handed_to_waiter);
+            return finish_call(
+                c, waiter_ticket,
+                {outcome::done, a.base_request.nonce, value_of(a.acquisition.token()), left, 1, a.base_request.hold});
         }
         ctx_.hit(wanted ? probe::validity_used_up : probe::unwanted_grant_undone);
         undo(at);
-        return finished(c, for_whom, {wanted ? outcome::no_quorum : outcome::cancelled});
+        return finish_call(c, waiter_ticket, {wanted ? outcome::no_quorum : outcome::cancelled});
     }
     if (several) ctx_.hit(probe::several_refused);
     undo(at);
-    const bool locked = a.taking.outcome() == acquire::verdict::locked;
+    const bool locked = a.acquisition.outcome() == acquire_machine::verdict::locked;
     ctx_.hit(locked ? probe::locked : probe::no_quorum);
-    const milliseconds left = a.taking.remaining();
+    const milliseconds left = a.acquisition.remaining();
     if (locked) {
-        const auto own = a.taking.own_lease();
-        if (own && enter_again(c, for_whom, *own, false, left)) return;
+        const auto own = a.acquisition.own_lease();
+        if (own && reenter_lease(c, waiter_ticket, *own, false, left)) return;
     }
-    finished(c, for_whom, {locked ? outcome::locked : outcome::no_quorum, 0, 0, left});
+    finish_call(c, waiter_ticket, {locked ? outcome::locked : outcome::no_quorum, 0, 0, left});
 }
 
 void sim_gateway::undo(std::uint32_t at) {
     attempt& a = attempts_[at];
-    // Whoever repeats the request may have been told of it by now, or will be; else it runs out.
-    const bool may_be_repeated = a.asked_for.key.who != 0 && a.taking.outcome() != acquire::verdict::locked;
-    if (may_be_repeated && !ctx_.broken(mutation::undo_forgets_repeats)) return ctx_.hit(probe::left_for_repeat);
+    // A repeated request may have been answered with this lease, or may be later. If not, the lease expires.
+    const bool may_be_repeated =
+        a.client_call.key.key_hash != 0 && a.acquisition.outcome() != acquire_machine::verdict::locked;
+    if (may_be_repeated && !ctx_.is_active(mutation::undo_ignores_repeats)) return ctx_.hit(probe::left_for_repeat);
     a.undone = true;
     a.undone_at = ctx_.now();
-    if (ctx_.broken(mutation::no_undo)) return;
+    if (ctx_.is_active(mutation::no_undo)) return;
     if (a.timed_out) ctx_.hit(probe::undo_after_timeout);
-    const lockcore::node_set targets = a.taking.undo_targets();
-    for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
+    const lockcore::node_set targets = a.acquisition.undo_targets();
+    for (std::uint32_t n = 0; n < ctx_.config.nodes; ++n) {
         if (!targets[n]) continue;
         a.undone_in[n] = links_[n]->run();
-        // Its own hold, and no more: the same owner may have entered the lease again meanwhile.
-        a.built.undone = true;
-        a.built.whole_lease = ctx_.broken(mutation::undo_drops_holds);
+        // Only its own hold: another call of the same owner may have added a hold meanwhile.
+        a.base_request.undone = true;
+        a.base_request.whole_lease = ctx_.is_active(mutation::undo_drops_holds);
         if (send(at, n, command_kind::release, 0) != reply_status::ok) a.clean = false;
     }
 }
 
-// --- RENEW, HOLD, INSPECT, RELEASE, as round_attempt and the shard do them
+// --- RENEW, HOLD, INSPECT, RELEASE, as in round_attempt and shard
 
 void sim_gateway::round_answered(std::uint32_t at, std::uint32_t node, node_reply r) {
     attempt& a = attempts_[at];
-    if (a.what == command_kind::look) {
+    if (a.command == command_kind::look) {
         const bool decided = a.survey.answered(at_index(node), r) != lockcore::survey::verdict::pending;
-        if (decided && !a.told) survey_done(at);
+        if (decided && !a.decided) survey_done(at);
         return;
     }
-    const bool renews = a.what == command_kind::renew;
-    if (renews && r.status == reply_status::timeout && ctx_.broken(mutation::renew_over_silence))
+    const bool renews = a.command == command_kind::renew;
+    if (renews && r.status == reply_status::timeout && ctx_.is_active(mutation::renew_counts_silence))
         r.status = reply_status::ok;
     const auto verdict = a.round.answered(at_index(node), r);
     const bool renewed = renews && verdict == majority_round::verdict::yes;
-    if (renewed && a.may_top_up && local_time() - a.started < a.built.ttl / 4) top_up(at);
-    if (verdict != majority_round::verdict::pending && !a.told) round_done(at);
+    if (renewed && a.may_top_up && local_time() - a.started < a.base_request.ttl / 4) top_up(at);
+    if (verdict != majority_round::verdict::pending && !a.decided) round_done(at);
 }
 
 void sim_gateway::top_up(std::uint32_t at) {
     attempt& a = attempts_[at];
-    a.built.renewals = static_cast<std::uint32_t>(a.round.value());
-    a.built.closed = a.round.closed();
-    a.built.held = a.round.held();
-    for (std::uint32_t n = 0; n < ctx_.set.nodes; ++n) {
+    a.base_request.renewals = static_cast<std::uint32_t>(a.round.value());
+    a.base_request.closed = a.round.is_closed();
+    a.base_request.held = a.round.held();
+    for (std::uint32_t n = 0; n < ctx_.config.nodes; ++n) {
         if (a.topped_up[n] || a.round.answer_of(at_index(n)) != reply_status::lost) continue;
         a.topped_up.set(n);
-        (void)send(at, n, command_kind::top_up, a.asked_for.token);
+        (void)send(at, n, command_kind::top_up, a.client_call.token);
     }
 }
 
 void sim_gateway::round_done(std::uint32_t at) {
     attempt& a = attempts_[at];
-    a.told = true;
-    if (a.what == command_kind::undo) return;
-    if (a.what == command_kind::release) {
-        return release_done(a.asked_for, a.round, false);
+    a.decided = true;
+    if (a.command == command_kind::undo) return;
+    if (a.command == command_kind::release) {
+        return release_done(a.client_call, a.round, false);
     }
-    const call c = a.asked_for;
-    // Asked for by one who wants to take it.
-    if (c.kind == call_kind::acquire) return entered(at);
+    const call c = a.client_call;
+    // HOLD or INSPECT on behalf of an acquire call.
+    if (c.kind == call_kind::acquire) return on_reentered(at);
     call_answer out{outcome::no_quorum, c.nonce, c.token, milliseconds{0}};
     switch (a.round.outcome()) {
         case majority_round::verdict::yes: {
-            out.what = outcome::done;
+            out.result = outcome::done;
             const bool inspects = c.kind == call_kind::inspect;
-            check_.alive_seen(c.resources, c.token, a.before, inspects ? "INSPECT" : "RENEW");
+            check_.lease_reported_alive(c.resources, c.token, a.before, inspects ? "INSPECT" : "RENEW");
             const milliseconds lasts = inspects ? a.round.remaining() : c.ttl;
             out.left = std::chrono::floor<milliseconds>(lockcore::validity(lasts, local_time() - a.started));
             out.holds = static_cast<std::uint32_t>(a.round.holds());
-            if (out.left <= milliseconds{0}) out.what = outcome::too_late;
-            if (out.what == outcome::done) ctx_.hit(inspects ? probe::inspected_yes : probe::renewed);
+            if (out.left <= milliseconds{0}) out.result = outcome::too_late;
+            if (out.result == outcome::done) ctx_.hit(inspects ? probe::inspected_yes : probe::renewed);
             break;
         }
         case majority_round::verdict::lost:
-            out.what = outcome::lost;
+            out.result = outcome::lost;
             ctx_.hit(c.kind == call_kind::renew ? probe::renew_lost : probe::inspected_lost);
             break;
         case majority_round::verdict::exhausted:
-            out.what = outcome::exhausted;
+            out.result = outcome::exhausted;
             ctx_.hit(probe::renewals_exhausted);
             break;
         default:
             if (c.kind == call_kind::renew) ctx_.hit(probe::renew_no_quorum);
             break;
     }
-    tell(c, out);
+    answer_client(c, out);
 }
 
-/// `handed`: one round ended this lease and began the next.
-void sim_gateway::release_done(const call& c, const majority_round& round, bool handed) {
+/// Ends a release call. `handed_over`: one round released this lease and acquired the next.
+void sim_gateway::release_done(const call& c, const majority_round& round, bool handed_over) {
     const bool yes = round.outcome() == majority_round::verdict::yes;
     const std::uint32_t holds = yes ? static_cast<std::uint32_t>(round.holds()) : 0;
     const bool lost = round.outcome() == majority_round::verdict::lost;
-    const bool others_wait = round.told() > 0;
+    const bool others_wait = round.notified_waiters() > 0;
     ctx_.hit(yes ? holds > 0 ? probe::hold_released : probe::released : lost ? probe::release_lost : probe::no_quorum);
     if (holds == 0) stop_top_ups(c.nonce, 0);
-    if (!handed) given_back(c.resources, others_wait);
-    tell(c, {yes    ? outcome::done
-             : lost ? outcome::lost
-                    : outcome::no_quorum,
-             c.nonce, c.token, milliseconds{0}, holds});
+    if (!handed_over) on_local_release(c.resources, others_wait);
+    answer_client(c, {yes    ? outcome::done
+                      : lost ? outcome::lost
+                             : outcome::no_quorum,
+                      c.nonce, c.token, milliseconds{0}, holds});
 }
 
 }  // namespace sim

@@ -11,18 +11,18 @@ namespace sim {
 
 class sim_gateway;
 
-/// One gateway's connection to one node, standing in for lockcore/redis/node_link: performs what the node_supervisor
-/// asks for, and gives every request an answer within the node's time.
+/// Simulates one gateway's connection to one node in place of lockcore/redis/node_link: it runs the actions of the
+/// node_supervisor and answers every request within the node timeout.
 class sim_link {
   public:
     sim_link(context& ctx, network& net, epoch_register& epochs, sim_gateway& owner, std::uint32_t gateway,
              std::uint32_t node);
 
     void open();
-    /// The gateway is gone, and with it whoever waited for answers.
-    void forget();
+    /// Discards all state, because the gateway crashed.
+    void reset();
 
-    /// `ok`: its answer will come; else the answer itself, and nothing was sent.
+    /// Out: `ok` if the request was sent and will be answered; otherwise the answer, and nothing was sent.
     lockcore::reply_status send(request q);
 
     bool votes() const { return supervisor_.state() == lockcore::node_state::voting; }
@@ -30,11 +30,11 @@ class sim_link {
     run_number run() const { return run_; }
 
     // Events.
-    void opened(network::connection c, network::opening how);
+    void opened(network::connection c, network::opening result);
     void ended(network::connection c);
     void arrived(network::connection c, const reply& r);
-    void acts(std::uint32_t serial, lockcore::node_supervisor::action what);
-    void looks();
+    void run_action(std::uint32_t serial, lockcore::node_supervisor::action next);
+    void check_timers();
     void register_answered(const epoch_register::call& answer);
 
   private:
@@ -48,18 +48,18 @@ class sim_link {
     void perform(step next);
     void connect();
     void identify();
-    void ask_register(epoch_register::question what);
-    void forget_admission();
+    void ask_register(epoch_register::query_kind kind);
+    void delete_admission();
     void readmit();
-    void lose(const char* why);
-    void drop(const char* why);
+    void on_connection_lost(const char* reason);
+    void drop_connection(const char* reason);
     void answered(const reply& r);
     void identified(const reply& r);
     void record_found(lockcore::node_record record);
     void use_epoch(std::uint64_t epoch);
-    void look_at(sim_time when);
+    void schedule_check(sim_time when);
     lockcore::monotonic_time local_time() const;
-    milliseconds sits_out() const;
+    milliseconds quarantine_time() const;
 
     context& ctx_;
     network& net_;
@@ -69,19 +69,19 @@ class sim_link {
 
     lockcore::node_supervisor supervisor_;
     network::connection connection_ = network::none;
-    bool stands_ = false;
+    bool established_ = false;
     std::uint32_t generation_ = 0;              ///< Counts connections.
-    std::uint32_t serial_ = 0;                  ///< Counts what is to be done: only the latest is.
-    std::uint32_t planned_in_ = 0;              ///< The generation in which it was planned.
-    run_number run_ = 0;                        ///< That was read on the connection.
-    node_marks looked_at_;                      ///< With it.
+    std::uint32_t serial_ = 0;                  ///< Counts scheduled actions; only the latest one runs.
+    std::uint32_t scheduled_generation_ = 0;    ///< The connection for which the action was scheduled.
+    run_number run_ = 0;                        ///< The run id that was read on this connection.
+    node_marks identified_marks_;               ///< The marks that were read with it.
     std::optional<std::uint64_t> spare_epoch_;  ///< Only with mutation::early_draw.
 
     fifo<sent> in_flight_;
     std::vector<request> to_replay_;  ///< Only with mutation::replay_on_reconnect.
     sim_time handshake_until_ = sim_time::max();
-    sim_time heard_at_{0}, reviewed_at_{0};
-    sim_time looks_at_ = sim_time::max();
+    sim_time last_reply_at_{0}, reviewed_at_{0};
+    sim_time next_check_at_ = sim_time::max();
 };
 
 }  // namespace sim

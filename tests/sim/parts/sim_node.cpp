@@ -35,7 +35,7 @@ sim_node::sim_node(context& ctx, checkers& check, std::uint32_t index, bool sync
       syncs_every_write_(syncs_every_write),
       clock_(clock) {}
 
-// --- life
+// --- process
 
 void sim_node::start(run_number run) {
     run_ = run;
@@ -43,10 +43,10 @@ void sim_node::start(run_number run) {
     paused_until_ = sim_time{0};
 }
 
-void sim_node::crash(restart how) {
+void sim_node::crash(restart kind) {
     run_ = 0;
     syncs_every_write_ = configured_to_sync_;
-    switch (how) {
+    switch (kind) {
         case restart::keeping:
             ctx_.hit(probe::node_kept_data);
             break;
@@ -60,12 +60,12 @@ void sim_node::crash(restart how) {
             if (copies_.empty()) {
                 data_ = {};
             } else {
-                const std::size_t back_to = ctx_.chance.below(static_cast<std::uint32_t>(copies_.size()));
+                const std::size_t back_to = ctx_.rng.below(static_cast<std::uint32_t>(copies_.size()));
                 data_ = copies_[back_to];
-                copies_.resize(back_to + 1);  // what came later is gone for good
+                copies_.resize(back_to + 1);  // later states are lost for good
             }
-            // Whoever has lost something may set it up more carefully at once.
-            if (ctx_.chance.chance(ctx_.set.fsync_switched_per_thousand)) {
+            // After a loss of data its operator may set appendfsync to `always`.
+            if (ctx_.rng.chance(ctx_.config.fsync_switched_per_thousand)) {
                 ctx_.hit(probe::fsync_switched);
                 configured_to_sync_ = syncs_every_write_ = true;
             }
@@ -74,19 +74,19 @@ void sim_node::crash(restart how) {
 }
 
 void sim_node::flush() {
-    keep_a_copy();
+    save_copy();
     data_ = {};
     ++marks_.lost;
     ctx_.hit(probe::node_flushed);
 }
 
 void sim_node::replace_data() {
-    keep_a_copy();
+    save_copy();
     ++marks_.lost;
     replaced_at_ = ctx_.now();
     ctx_.hit(probe::node_data_replaced);
-    if (ctx_.chance.chance(500)) {
-        data_ = copies_[ctx_.chance.below(static_cast<std::uint32_t>(copies_.size()))];
+    if (ctx_.rng.chance(500)) {
+        data_ = copies_[ctx_.rng.below(static_cast<std::uint32_t>(copies_.size()))];
     } else {  // evicted
         data_.leases = {};
         data_.counters = {};
@@ -96,15 +96,15 @@ void sim_node::replace_data() {
 void sim_node::end_sync() {
     if (!syncs_every_write_) return;
     ctx_.hit(probe::sync_ended);
-    // Older states are on no disk any more.
+    // With appendfsync `always` the disk has only the newest state.
     copies_.clear();
-    keep_a_copy();
+    save_copy();
     syncs_every_write_ = false;
     ++marks_.set;
 }
 
-void sim_node::keep_a_copy() {
-    if (copies_.size() == copies_max) copies_.erase(copies_.begin() + ctx_.chance.below(copies_max));
+void sim_node::save_copy() {
+    if (copies_.size() == copies_max) copies_.erase(copies_.begin() + ctx_.rng.below(copies_max));
     copies_.push_back(data_);
 }
 
@@ -130,7 +130,7 @@ sim_nonce sim_node::holder_of(std::uint32_t resource) const {
     return row ? row->nonce : 0;
 }
 
-bool sim_node::keeps_beyond(std::uint32_t resource, milliseconds longest) const {
+bool sim_node::outlives(std::uint32_t resource, milliseconds longest) const {
     const lease_row* row = live(resource);
     return row && row->expires - wall() > longest;
 }
@@ -145,12 +145,12 @@ std::string sim_node::lease_text(std::uint32_t resource) const {
     const lease_row* row = live(resource);
     if (!row) return {};
     std::string out = hex(row->nonce, 32) + ' ' + std::to_string(row->token) + ' ' + std::to_string(row->renewals) +
-                      ' ' + std::to_string(row->given.count()) + ' ' + std::to_string(row->held.count()) + " 0 ";
+                      ' ' + std::to_string(row->last_ttl.count()) + ' ' + std::to_string(row->held.count()) + " 0 ";
     if (row->keys.empty()) out += '-';
     for (const auto& [key, hold] : row->keys)
-        out += (out.back() == ' ' ? "" : ",") + hex(key.who, 16) + hex(key.what, 8) + ':' + hex(hold, 16);
-    out += "\np" + std::to_string(row->by.principal) + '\n';
-    if (row->by.owner != 0) out += "o" + std::to_string(row->by.owner);
+        out += (out.back() == ' ' ? "" : ",") + hex(key.key_hash, 16) + hex(key.request_hash, 8) + ':' + hex(hold, 16);
+    out += "\np" + std::to_string(row->holder.principal) + '\n';
+    if (row->holder.owner != 0) out += "o" + std::to_string(row->holder.owner);
     out += '\n';
     if ((row->resources & (row->resources - 1)) != 0) {
         bool first = true;
@@ -167,7 +167,7 @@ std::string sim_node::lease_text(std::uint32_t resource) const {
 }
 
 std::string sim_node::holds_text(const lease_row& row) {
-    return listed(row.ids) + '\n' + listed(row.dead) + '\n' +
+    return listed(row.ids) + '\n' + listed(row.tombstones) + '\n' +
            (row.closed_by != 0 ? hex(row.closed_by, 16) + hex(row.closed_mark, 16) : "");
 }
 
@@ -184,8 +184,8 @@ reply sim_node::execute(const request& q) {
             return identify(q);
         case request_kind::readmit:
             return readmit(q);
-        case request_kind::forget:
-            return forget();
+        case request_kind::delete_admission:
+            return delete_admission();
         case request_kind::ping: {
             reply pong;
             pong.kind = request_kind::ping;
@@ -196,17 +196,17 @@ reply sim_node::execute(const request& q) {
     }
     reply out;
     out.kind = request_kind::lease;
-    // What only takes away or tells needs no look before.
+    // Commands that only remove or read a lease do not compare the marks.
     const bool gives = q.command != command_kind::release && q.command != command_kind::undo &&
                        q.command != command_kind::look && q.command != command_kind::list;
-    const bool changed = gives && data_.marks != marks_ && !ctx_.broken(mutation::marks_not_compared);
-    if ((data_.run != q.run || changed) && !ctx_.broken(mutation::vote_unadmitted)) {
+    const bool changed = gives && data_.marks != marks_ && !ctx_.is_active(mutation::marks_not_compared);
+    if ((data_.run != q.run || changed) && !ctx_.is_active(mutation::vote_unadmitted)) {
         out.lease.status = reply_status::not_admitted;
         ctx_.hit(probe::not_admitted_found);
         return out;
     }
     const bool writes = q.command != command_kind::inspect && q.command != command_kind::look;
-    if (writes && ctx_.chance.chance(120)) keep_a_copy();
+    if (writes && ctx_.rng.chance(120)) save_copy();
     switch (q.command) {
         case command_kind::acquire:
             out.lease = acquire(q);
@@ -225,7 +225,7 @@ reply sim_node::execute(const request& q) {
             out.lease = look(q);
             break;
         case command_kind::list:
-            break;  // tests/integration
+            break;  // covered by tests/integration
         case command_kind::top_up:
             out.lease = top_up(q);
             break;
@@ -242,7 +242,7 @@ reply sim_node::execute(const request& q) {
     return out;
 }
 
-// --- being let in
+// --- admission
 
 reply sim_node::identify(const request& q) {
     if (data_.claim == 0) data_.claim = q.claim;
@@ -263,7 +263,7 @@ reply sim_node::identify(const request& q) {
 reply sim_node::readmit(const request& q) {
     reply out;
     out.kind = request_kind::readmit;
-    const bool any = ctx_.broken(mutation::readmit_any_claim);
+    const bool any = ctx_.is_active(mutation::readmit_any_claim);
     if (run_ != q.run || (marks_ != q.marks && !any)) {
         out.readmitted = reply::readmission::gone;
     } else if (data_.run == q.run) {
@@ -277,12 +277,12 @@ reply sim_node::readmit(const request& q) {
     } else {
         out.readmitted = reply::readmission::ok;
         ctx_.hit(probe::readmit_ok);
-        keep_a_copy();
+        save_copy();
         data_.run = q.run;
         data_.marks = marks_;
         data_.kept_unsynced = !q.syncs;
-        data_.base = ctx_.broken(mutation::epoch_zero) ? 0 : q.base;
-        if (ctx_.chance.chance(500)) keep_a_copy();
+        data_.base = ctx_.is_active(mutation::epoch_zero) ? 0 : q.base;
+        if (ctx_.rng.chance(500)) save_copy();
         for (std::uint32_t r = 0; r < sim_resources_max; ++r) {
             if (live(r)) ctx_.hit(probe::old_lease_survived_readmission);
         }
@@ -291,12 +291,12 @@ reply sim_node::readmit(const request& q) {
     return out;
 }
 
-reply sim_node::forget() {
+reply sim_node::delete_admission() {
     data_.run = 0;
     data_.claim = 0;
     ctx_.hit(probe::admission_deleted);
     reply out;
-    out.kind = request_kind::forget;
+    out.kind = request_kind::delete_admission;
     return out;
 }
 

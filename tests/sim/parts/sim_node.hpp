@@ -8,10 +8,10 @@
 
 namespace sim {
 
-/// A Redis node as the scripts in lockcore/redis/scripts see it, written a second time and as plainly as possible:
-/// data, a wall clock for expiry, a process that dies and comes back with all, none or an older state of its data.
+/// Simulates a Redis node with a second, plain implementation of the scripts in lockcore/redis/scripts: its data, a
+/// wall clock for expiry, and a process that crashes and restarts with all, none or an older state of its data.
 ///
-/// Nothing here is taken from the product; where both disagree one of them is wrong.
+/// It uses no code of the product; where the two differ, one of them is wrong.
 class sim_node {
   public:
     enum class restart : std::uint8_t { keeping, losing, rolled_back };
@@ -19,20 +19,20 @@ class sim_node {
     sim_node(context& ctx, checkers& check, std::uint32_t index, bool syncs_every_write, drifting_clock clock);
 
     void start(run_number run);
-    void crash(restart how);
+    void crash(restart kind);
     void flush();
-    /// A command replaces the data, or a part of them, by older ones; it is counted.
+    /// Runs a counted command that replaces the data, or a part of them, by older ones.
     void replace_data();
     bool replaced_since(sim_time when) const { return replaced_at_ >= when; }
-    /// A command that could lose data runs, and loses none.
-    void count_losing_command() { ++marks_.lost; }
-    /// CONFIG SET: from now on a crash loses what is written.
+    /// Counts a command that can lose data, without losing any.
+    void count_data_losing_command() { ++marks_.lost; }
+    /// CONFIG SET: a later crash may lose the writes that follow.
     void end_sync();
-    /// It has forgotten, and nobody has looked since.
-    bool forgot_unseen() const { return data_.run == run_ && data_.marks.lost != marks_.lost; }
+    /// Returns true if the node lost data and no gateway has inspected it since.
+    bool has_unnoticed_loss() const { return data_.run == run_ && data_.marks.lost != marks_.lost; }
     void pause_until(sim_time until) { paused_until_ = std::max(paused_until_, until); }
     void resume() { paused_until_ = sim_time{0}; }
-    void jump_clock(microseconds by) { jumped_ += by; }
+    void jump_clock(microseconds span) { jumped_ += span; }
 
     bool runs() const { return run_ != 0; }
     run_number run() const { return run_; }
@@ -40,18 +40,18 @@ class sim_node {
     sim_time paused_until() const { return paused_until_; }
 
     reply execute(const request& q);
-    /// Who is to be told of leases that ended since this was asked last.
-    std::vector<wake> take_wakes() { return std::exchange(wakes_, {}); }
+    /// Removes and returns the messages about leases that ended since the last call.
+    std::vector<release_message> take_release_messages() { return std::exchange(release_messages_, {}); }
 
-    /// The lease on a resource, whose ever it is; 0 = none.
+    /// Returns the nonce of the lease on a resource; 0: none.
     sim_nonce holder_of(std::uint32_t resource) const;
-    /// True if a lease would stay longer than `longest` from here on.
-    bool keeps_beyond(std::uint32_t resource, milliseconds longest) const;
-    /// The lease as it would stand in Redis; empty: none.
+    /// Returns true if the lease lives longer than `longest` from now on.
+    bool outlives(std::uint32_t resource, milliseconds longest) const;
+    /// Returns the lease as Redis would store it; empty: none.
     std::string lease_text(std::uint32_t resource) const;
-    /// How long it stays.
+    /// Returns how long the lease lives.
     milliseconds time_left(std::uint32_t resource) const;
-    std::uint64_t counter(std::uint32_t resource) const { return data_.counters[ctx_.set.bucket_of[resource]]; }
+    std::uint64_t counter(std::uint32_t resource) const { return data_.counters[ctx_.config.bucket_of[resource]]; }
 
     static constexpr std::size_t keys_max = 8, marks_max = 16, holds_max = 64, tombstones_max = 64;
 
@@ -60,17 +60,17 @@ class sim_node {
         sim_nonce nonce = 0;
         std::uint64_t token = 0;
         std::uint32_t renewals = 0;
-        std::vector<hold_number> ids, dead;  ///< Live holds, and tombstones.
-        hold_number closed_by = 0;           ///< 0: open.
+        std::vector<hold_number> ids, tombstones;  ///< Live holds, and tombstones.
+        hold_number closed_by = 0;                 ///< 0: not closed.
         std::uint64_t closed_mark = 0;
-        milliseconds given{0}, held{0};  ///< The ttl as last given, and how long it was held until then.
-        identity by;
+        milliseconds last_ttl{0}, held{0};  ///< The ttl last set, and for how long it was held by then.
+        identity holder;
         resource_set resources = 0;
         std::vector<std::pair<idempotency, hold_number>> keys;
         std::vector<wake_mark> marks;
         milliseconds expires{0};  ///< By the node's wall clock.
     };
-    /// Everything a Redis server stores.
+    /// The data of a Redis server.
     struct stored {
         run_number run = 0;  ///< fg:node
         std::uint64_t base = 0;
@@ -83,7 +83,7 @@ class sim_node {
 
     lockcore::node_reply acquire(const request& q);
     lockcore::node_reply refuse(const request& q, milliseconds left, std::uint64_t token);
-    lockcore::node_reply take_a_hold_off(const request& q, const std::vector<hold_number>& left);
+    lockcore::node_reply release_previous_hold(const request& q, const std::vector<hold_number>& left);
     lockcore::node_reply close(const request& q);
     static void release_id(lease_row& row, hold_number id);
     static std::string holds_text(const lease_row& row);
@@ -95,16 +95,16 @@ class sim_node {
     lockcore::node_reply release(const request& q);
     reply identify(const request& q);
     reply readmit(const request& q);
-    reply forget();
+    reply delete_admission();
 
     milliseconds wall() const;
     lease_row* live(std::uint32_t resource);
     const lease_row* live(std::uint32_t resource) const;
     bool is_callers(const lease_row& row, const request& q) const;
-    std::uint64_t& counter_of(std::uint32_t resource) { return data_.counters[ctx_.set.bucket_of[resource]]; }
+    std::uint64_t& counter_of(std::uint32_t resource) { return data_.counters[ctx_.config.bucket_of[resource]]; }
     std::uint64_t eff(resource_set set);
     void write(const request& q, std::uint32_t resource, std::uint64_t token, std::vector<wake_mark> marks);
-    void keep_a_copy();
+    void save_copy();
 
     context& ctx_;
     checkers& check_;
@@ -117,8 +117,8 @@ class sim_node {
     run_number run_ = 0;
     sim_time paused_until_{0};
     stored data_;
-    std::vector<wake> wakes_;
-    std::vector<stored> copies_;  ///< States of the past that a restart may bring back.
+    std::vector<release_message> release_messages_;
+    std::vector<stored> copies_;  ///< Earlier states that a restart may restore.
 };
 
 }  // namespace sim

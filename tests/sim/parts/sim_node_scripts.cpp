@@ -1,4 +1,4 @@
-// What the scripts of lockcore/redis/scripts do to one node's leases, in the order of the commands.
+// The scripts of lockcore/redis/scripts for leases, one function each.
 #include <sim/parts/sim_node.hpp>
 
 #include <algorithm>
@@ -22,14 +22,14 @@ node_reply answer(reply_status status, std::uint64_t value = 0, milliseconds rem
 }
 
 template <class T>
-bool contains(const std::vector<T>& all, const T& one) {
-    return std::find(all.begin(), all.end(), one) != all.end();
+bool contains(const std::vector<T>& list, const T& item) {
+    return std::find(list.begin(), list.end(), item) != list.end();
 }
 
 template <class T>
-void add_once(std::vector<T>& to, const std::vector<T>& more) {
-    for (const T& one : more) {
-        if (!contains(to, one)) to.push_back(one);
+void add_once(std::vector<T>& list, const std::vector<T>& more) {
+    for (const T& item : more) {
+        if (!contains(list, item)) list.push_back(item);
     }
 }
 
@@ -37,14 +37,14 @@ void add_once(std::vector<T>& to, const std::vector<T>& more) {
 
 void sim_node::release_id(lease_row& row, hold_number id) {
     std::erase(row.ids, id);
-    if (!contains(row.dead, id)) row.dead.push_back(id);
-    if (row.dead.size() > tombstones_max) row.dead.erase(row.dead.begin());
+    if (!contains(row.tombstones, id)) row.tombstones.push_back(id);
+    if (row.tombstones.size() > tombstones_max) row.tombstones.erase(row.tombstones.begin());
     if (row.closed_by == id) row.closed_by = 0;
 }
 
-/// A stamp on the node: a new lease under a new token. CONFIRM stamps too.
+/// Writes a new lease with a new token: a stamp. CONFIRM stamps too.
 void sim_node::write(const request& q, std::uint32_t resource, std::uint64_t token, std::vector<wake_mark> marks) {
-    const bool for_ever = ctx_.broken(mutation::lease_without_ttl) && q.command == command_kind::acquire;
+    const bool without_ttl = ctx_.is_active(mutation::lease_without_ttl) && q.command == command_kind::acquire;
     lease_row& row = data_.leases[resource];
     row = {};
     row.nonce = q.nonce;
@@ -52,26 +52,26 @@ void sim_node::write(const request& q, std::uint32_t resource, std::uint64_t tok
     row.renewals = q.renewals;
     row.ids = {q.hold};
     if (q.closed) row.closed_by = row.closed_mark = q.hold;
-    row.given = q.ttl;
+    row.last_ttl = q.ttl;
     row.held = q.held;
-    row.by = q.by;
+    row.holder = q.holder;
     row.resources = q.resources;
-    if (q.key.who != 0) row.keys.emplace_back(q.key, q.hold);
+    if (q.key.key_hash != 0) row.keys.emplace_back(q.key, q.hold);
     row.marks = std::move(marks);
-    if (q.left_mark != 0) {
-        std::erase(row.marks, q.left_mark);  // each stands once
-        row.marks.insert(row.marks.begin(), q.left_mark);
+    if (q.initial_mark != 0) {
+        std::erase(row.marks, q.initial_mark);  // a lease has each mark once
+        row.marks.insert(row.marks.begin(), q.initial_mark);
     }
-    row.expires = wall() + (for_ever ? never : q.ttl);
+    row.expires = wall() + (without_ttl ? never : q.ttl);
     check_.stamped(index_, resource, q.nonce, token);
 }
 
-/// The same principal, a named owner, the same resources; or no named owner and the same idempotency key.
+/// Returns true for the same principal, owner and resources, if the owner is named or the idempotency key is the same.
 bool sim_node::is_callers(const lease_row& row, const request& q) const {
-    if (!(row.by == q.by) || row.resources != q.resources) return false;
-    if (q.by.owner != 0) return true;
-    const auto same = [&](const auto& entry) { return entry.first.who == q.key.who; };
-    return q.key.who != 0 && std::any_of(row.keys.begin(), row.keys.end(), same);
+    if (!(row.holder == q.holder) || row.resources != q.resources) return false;
+    if (q.holder.owner != 0) return true;
+    const auto same = [&](const auto& entry) { return entry.first.key_hash == q.key.key_hash; };
+    return q.key.key_hash != 0 && std::any_of(row.keys.begin(), row.keys.end(), same);
 }
 
 node_reply sim_node::acquire(const request& q) {
@@ -90,14 +90,14 @@ node_reply sim_node::acquire(const request& q) {
             longest = row;
         }
     });
-    if (longest && !ctx_.broken(mutation::acquire_over_held))
+    if (longest && !ctx_.is_active(mutation::acquire_over_held))
         return refuse(q, longest->expires - wall(), longest->token);
-    if (!others.empty() && !ctx_.broken(mutation::hand_over_ignores_holds)) return take_a_hold_off(q, others);
+    if (!others.empty() && !ctx_.is_active(mutation::hand_over_ignores_holds)) return release_previous_hold(q, others);
     const std::uint64_t value = std::max(eff(q.resources) + 1, q.hint);
     if (value % epoch_size == 0) return answer(reply_status::overflow);
     for_each_resource(q.resources, [&](std::uint32_t r) {
         std::uint64_t& counter = counter_of(r);
-        counter = ctx_.broken(mutation::counters_apart) ? std::max(counter, data_.base) + 1 : value;
+        counter = ctx_.is_active(mutation::separate_counters) ? std::max(counter, data_.base) + 1 : value;
         const lease_row* row = live(r);
         write(q, r, value, row && taken_over > 0 ? row->marks : std::vector<wake_mark>());
     });
@@ -106,7 +106,7 @@ node_reply sim_node::acquire(const request& q) {
     return out;
 }
 
-/// It is another's, or this very holder's; whoever waits leaves its mark.
+/// Answers OWN or HELD. A waiting caller adds its mark to the lease.
 node_reply sim_node::refuse(const request& q, milliseconds left, std::uint64_t token) {
     bool own = true;
     sim_nonce nonce = 0;
@@ -117,7 +117,7 @@ node_reply sim_node::refuse(const request& q, milliseconds left, std::uint64_t t
         if (!row || row->nonce != nonce || !is_callers(*row, q)) {
             own = false;
         } else if (text.empty()) {
-            text = lease_text(r);  // as it stood when it was asked for
+            text = lease_text(r);  // before the mark is added
         }
         if (row && q.mark != 0 && !contains(row->marks, q.mark) && row->marks.size() < marks_max)
             row->marks.push_back(q.mark);
@@ -127,8 +127,8 @@ node_reply sim_node::refuse(const request& q, milliseconds left, std::uint64_t t
     return out;
 }
 
-node_reply sim_node::take_a_hold_off(const request& q, const std::vector<hold_number>& left) {
-    node_reply out = answer(reply_status::kept);
+node_reply sim_node::release_previous_hold(const request& q, const std::vector<hold_number>& left) {
+    node_reply out = answer(reply_status::other_holds);
     for_each_resource(q.resources, [&](std::uint32_t r) {
         lease_row* row = live(r);
         if (!row || row->nonce != q.previous) return;
@@ -139,23 +139,23 @@ node_reply sim_node::take_a_hold_off(const request& q, const std::vector<hold_nu
     return out;
 }
 
-/// Refuses further holds where the caller's is the only one, or lifts the mark of the same attempt.
+/// Sets the CLOSE mark if the caller's hold is the only one, or removes the mark of the same attempt.
 node_reply sim_node::close(const request& q) {
     bool mine = true, others = false;
-    std::string told;
+    std::string holds;
     for_each_resource(q.resources, [&](std::uint32_t r) {
         const lease_row* row = live(r);
         if (!row || row->nonce != q.nonce) {
             mine = false;
             return;
         }
-        if (told.empty()) told = holds_text(*row);
+        if (holds.empty()) holds = holds_text(*row);
         others = others || row->ids.size() > (contains(row->ids, q.hold) ? 1U : 0U);
     });
     if (!mine) return answer(reply_status::lost);
-    node_reply out = answer(!q.lift && others ? reply_status::kept : reply_status::ok);
-    if (out.status == reply_status::kept) {
-        out.text = told;
+    node_reply out = answer(!q.lift && others ? reply_status::other_holds : reply_status::ok);
+    if (out.status == reply_status::other_holds) {
+        out.text = holds;
         return out;
     }
     for_each_resource(q.resources, [&](std::uint32_t r) {
@@ -179,9 +179,10 @@ node_reply sim_node::confirm(const request& q) {
         mine = mine && row && row->nonce == q.nonce;
         if (mine) until = std::max(until, row->expires);
     });
-    if (!mine && !ctx_.broken(mutation::confirm_without_owner)) return answer(reply_status::lost);
+    if (!mine && !ctx_.is_active(mutation::confirm_without_owner)) return answer(reply_status::lost);
     const std::uint64_t highest = eff(q.resources);
-    if (highest > q.token && !ctx_.broken(mutation::confirm_past_counter)) return answer(reply_status::stale, highest);
+    if (highest > q.token && !ctx_.is_active(mutation::confirm_past_counter))
+        return answer(reply_status::stale, highest);
     for_each_resource(q.resources, [&](std::uint32_t r) {
         counter_of(r) = q.token;
         lease_row& row = data_.leases[r];
@@ -193,43 +194,43 @@ node_reply sim_node::confirm(const request& q) {
     return answer(reply_status::ok);
 }
 
-/// RENEW, and HOLD: a hold more.
+/// RENEW, and HOLD, which adds a hold.
 node_reply sim_node::renew(const request& q) {
-    const bool holds_again = q.command == command_kind::hold;
-    bool there = true, current = q.token >= data_.base || ctx_.broken(mutation::renew_below_base);
+    const bool is_hold = q.command == command_kind::hold;
+    bool owned = true, current = q.token >= data_.base || ctx_.is_active(mutation::renew_below_base);
     std::uint32_t renewals = 0;
     milliseconds held{0}, left{0};
-    std::vector<hold_number> ids, dead;
+    std::vector<hold_number> ids, tombstones;
     hold_number closed_by = 0;
     std::uint64_t closed_mark = 0;
     for_each_resource(q.resources, [&](std::uint32_t r) {
         const lease_row* row = live(r);
-        if (!row && ctx_.broken(mutation::renew_creates)) return;
+        if (!row && ctx_.is_active(mutation::renew_creates)) return;
         if (!row || row->nonce != q.nonce) {
-            there = false;
+            owned = false;
             return;
         }
-        current = current && (row->token == q.token || ctx_.broken(mutation::renew_nonce_only));
+        current = current && (row->token == q.token || ctx_.is_active(mutation::renew_nonce_only));
         add_once(ids, row->ids);
-        add_once(dead, row->dead);
+        add_once(tombstones, row->tombstones);
         if (row->closed_by != 0) {
             closed_by = row->closed_by;
             closed_mark = row->closed_mark;
         }
         renewals = std::max(renewals, row->renewals);
-        held = std::max(held, row->held + std::max(row->given - (row->expires - wall()), milliseconds{0}));
+        held = std::max(held, row->held + std::max(row->last_ttl - (row->expires - wall()), milliseconds{0}));
         left = std::max(left, row->expires - wall());
     });
-    const bool closed = holds_again && closed_by != 0;
-    const bool released = contains(dead, q.hold);
-    if (!there || released || closed || !(current || holds_again)) return answer(reply_status::lost);
-    if (holds_again && !contains(ids, q.hold) && ids.size() >= holds_max)
+    const bool closed = is_hold && closed_by != 0;
+    const bool released = contains(tombstones, q.hold);
+    if (!owned || released || closed || !(current || is_hold)) return answer(reply_status::lost);
+    if (is_hold && !contains(ids, q.hold) && ids.size() >= holds_max)
         return current ? answer(reply_status::exhausted, holds_max) : answer(reply_status::lost);
-    const milliseconds ttl = ctx_.broken(mutation::renew_cuts) ? q.ttl : std::max(q.ttl, left);
-    if (held + ttl > q.hold_max || (!holds_again && renewals >= q.renewals_max))
-        return current ? answer(reply_status::exhausted, holds_again ? 0 : renewals) : answer(reply_status::lost);
-    if (!holds_again) ++renewals;
-    const bool added = !(holds_again && ctx_.broken(mutation::hold_not_added));
+    const milliseconds ttl = ctx_.is_active(mutation::renew_shortens) ? q.ttl : std::max(q.ttl, left);
+    if (held + ttl > q.hold_max || (!is_hold && renewals >= q.renewals_max))
+        return current ? answer(reply_status::exhausted, is_hold ? 0 : renewals) : answer(reply_status::lost);
+    if (!is_hold) ++renewals;
+    const bool added = !(is_hold && ctx_.is_active(mutation::hold_not_added));
     if (added && !contains(ids, q.hold)) ids.push_back(q.hold);
     node_reply out = answer(current ? reply_status::ok : reply_status::lost, current ? renewals : 0);
     for_each_resource(q.resources, [&](std::uint32_t r) {
@@ -239,16 +240,16 @@ node_reply sim_node::renew(const request& q) {
             row.nonce = q.nonce;
             row.token = q.token;
         }
-        if (ctx_.broken(mutation::renew_nonce_only)) row.token = q.token;
+        if (ctx_.is_active(mutation::renew_nonce_only)) row.token = q.token;
         row.renewals = renewals;
         row.ids = ids;
-        row.dead = dead;
+        row.tombstones = tombstones;
         row.closed_by = closed_by;
         row.closed_mark = closed_mark;
-        row.given = ttl;
+        row.last_ttl = ttl;
         row.held = held;
         row.expires = wall() + ttl;
-        if (holds_again && q.key.who != 0) {
+        if (is_hold && q.key.key_hash != 0) {
             if (row.keys.size() == keys_max) row.keys.erase(row.keys.begin());
             row.keys.emplace_back(q.key, q.hold);
         }
@@ -259,11 +260,11 @@ node_reply sim_node::renew(const request& q) {
 }
 
 node_reply sim_node::inspect(const request& q) const {
-    bool mine = q.token >= data_.base || ctx_.broken(mutation::inspect_below_base);
+    bool mine = q.token >= data_.base || ctx_.is_active(mutation::inspect_below_base);
     node_reply out = answer(reply_status::ok, 0, never);
     for_each_resource(q.resources, [&](std::uint32_t r) {
         const lease_row* row = live(r);
-        const bool same_token = row && (row->token == q.token || ctx_.broken(mutation::inspect_nonce_only));
+        const bool same_token = row && (row->token == q.token || ctx_.is_active(mutation::inspect_nonce_only));
         if (!row || row->nonce != q.nonce || !same_token || !contains(row->ids, q.hold)) {
             mine = false;
             return;
@@ -271,7 +272,7 @@ node_reply sim_node::inspect(const request& q) const {
         out.remaining = std::min(out.remaining, row->expires - wall());
         out.value = std::max<std::uint64_t>(out.value, row->renewals);
         out.text = holds_text(*row);
-        out.ttl = row->given;
+        out.ttl = row->last_ttl;
     });
     return mine ? out : answer(reply_status::lost);
 }
@@ -290,7 +291,7 @@ node_reply sim_node::look(const request& q) const {
 node_reply sim_node::top_up(const request& q) {
     bool others = false, missing = false;
     std::uint64_t value = 0;
-    std::vector<hold_number> ids, dead;
+    std::vector<hold_number> ids, tombstones;
     for_each_resource(q.resources, [&](std::uint32_t r) {
         const lease_row* row = live(r);
         if (!row) {
@@ -300,24 +301,24 @@ node_reply sim_node::top_up(const request& q) {
         } else {
             value = std::max(value, row->token);
             add_once(ids, row->ids);
-            add_once(dead, row->dead);
+            add_once(tombstones, row->tombstones);
         }
     });
-    if (!contains(dead, q.hold)) add_once(ids, {q.hold});
+    if (!contains(tombstones, q.hold)) add_once(ids, {q.hold});
     if (others) {
         ctx_.hit(probe::top_up_refused);
         return answer(reply_status::held);
     }
     if (!missing) {
-        ctx_.hit(probe::top_up_found_it);
+        ctx_.hit(probe::top_up_found_lease);
         for_each_resource(q.resources, [&](std::uint32_t r) {
             data_.leases[r].ids = ids;
-            data_.leases[r].dead = dead;
+            data_.leases[r].tombstones = tombstones;
         });
         return value >= data_.base ? answer(reply_status::ok, value) : answer(reply_status::lost);
     }
     if (ids.empty()) return answer(reply_status::lost);
-    const bool raw = ctx_.broken(mutation::top_up_raw);
+    const bool raw = ctx_.is_active(mutation::top_up_ignores_counter);
     value = raw ? q.token : std::max(eff(q.resources) + 1, q.token);
     if (value % epoch_size == 0) return answer(reply_status::overflow);
     if (!raw) for_each_resource(q.resources, [&](std::uint32_t r) { counter_of(r) = value; });
@@ -325,51 +326,51 @@ node_reply sim_node::top_up(const request& q) {
     for_each_resource(q.resources, [&](std::uint32_t r) {
         write(q, r, value, {});
         data_.leases[r].ids = ids;
-        data_.leases[r].dead = dead;
+        data_.leases[r].tombstones = tombstones;
     });
     return answer(reply_status::ok, value);
 }
 
-/// Gives back a hold; where no other is left the lease goes.
+/// Releases a hold, and deletes the lease if no other hold is left.
 node_reply sim_node::release(const request& q) {
     std::uint32_t asked = 0, mine = 0;
-    const bool anybodys = ctx_.broken(mutation::release_anybodys);
-    const auto is_mine = [&](const lease_row* row) { return row && (row->nonce == q.nonce || anybodys); };
-    lease_row all;
+    const bool any_owner = ctx_.is_active(mutation::release_any_owner);
+    const auto is_mine = [&](const lease_row* row) { return row && (row->nonce == q.nonce || any_owner); };
+    lease_row merged;
     for_each_resource(q.resources, [&](std::uint32_t r) {
         ++asked;
         const lease_row* row = live(r);
         if (!is_mine(row)) return;
         ++mine;
-        add_once(all.ids, row->ids);
-        add_once(all.dead, row->dead);
+        add_once(merged.ids, row->ids);
+        add_once(merged.tombstones, row->tombstones);
         if (row->closed_by != 0) {
-            all.closed_by = row->closed_by;
-            all.closed_mark = row->closed_mark;
+            merged.closed_by = row->closed_by;
+            merged.closed_mark = row->closed_mark;
         }
     });
-    release_id(all, q.hold);
-    if (q.whole_lease || anybodys || ctx_.broken(mutation::release_drops_holds)) all.ids.clear();
+    release_id(merged, q.hold);
+    if (q.whole_lease || any_owner || ctx_.is_active(mutation::release_drops_holds)) merged.ids.clear();
     node_reply out = answer(mine == asked ? reply_status::ok : reply_status::lost);
     for_each_resource(q.resources, [&](std::uint32_t r) {
         lease_row* row = live(r);
         if (!is_mine(row)) return;
-        if (!all.ids.empty()) {
-            row->ids = all.ids;
-            row->dead = all.dead;
-            row->closed_by = all.closed_by;
-            row->closed_mark = all.closed_mark;
+        if (!merged.ids.empty()) {
+            row->ids = merged.ids;
+            row->tombstones = merged.tombstones;
+            row->closed_by = merged.closed_by;
+            row->closed_mark = merged.closed_mark;
             if (q.undone) std::erase_if(row->keys, [&](const auto& entry) { return entry.second == q.hold; });
             return;
         }
         for (const wake_mark mark : row->marks) {
             if (mark == q.mark) continue;
-            wakes_.push_back({mark, row->nonce, r});
-            if (out.status == reply_status::ok) ++out.told;
+            release_messages_.push_back({mark, row->nonce, r});
+            if (out.status == reply_status::ok) ++out.notified_waiters;
         }
         *row = {};
     });
-    if (out.status == reply_status::ok) out.text = holds_text(all);
+    if (out.status == reply_status::ok) out.text = holds_text(merged);
     return out;
 }
 

@@ -8,30 +8,31 @@
 
 namespace sim {
 
-/// What every part of the world is given: the one clock, the one source of chance, the one record.
+/// Gives every part of the simulated world the configuration, the random number generator, the event queue, the trace
+/// and the probe counts of the run.
 struct context {
-    context(options o, bool prints) : set(std::move(o)), chance(set.seed), record(prints) {}
+    context(options o, bool prints) : config(std::move(o)), rng(config.seed), record(prints) {}
 
-    options set;
-    random chance;
+    options config;
+    random rng;
     event_queue events;
     trace record;
     probe_counts probes;
 
     sim_time now() const { return events.now(); }
-    bool broken(mutation m) const { return set.broken == m; }
+    bool is_active(mutation m) const { return config.active_mutation == m; }
     void hit(probe p) { probes.hit(p); }
-    void note(label what, std::uint64_t a = 0, std::uint64_t b = 0, std::uint64_t c = 0, std::uint64_t d = 0) {
-        record.note(now(), what, a, b, c, d);
+    void note(label name, std::uint64_t a = 0, std::uint64_t b = 0, std::uint64_t c = 0, std::uint64_t d = 0) {
+        record.note(now(), name, a, b, c, d);
     }
 };
 
-/// A clock that runs at a rate of its own.
+/// A clock that runs faster or slower than real time by a constant rate.
 class drifting_clock {
   public:
     explicit drifting_clock(std::int64_t ppm = 0) : ppm_(ppm) {}
     microseconds of(sim_time real) const { return real + microseconds{real.count() * ppm_ / 1'000'000}; }
-    /// How long `span` of this clock lasts in real time, rounded up.
+    /// Returns how long `span` of this clock lasts in real time, rounded up.
     microseconds real(microseconds span) const {
         return microseconds{(span.count() * 1'000'000 + 999'999 + ppm_) / (1'000'000 + ppm_)};
     }
@@ -40,7 +41,7 @@ class drifting_clock {
     std::int64_t ppm_;
 };
 
-/// Resources as a set; a lease may cover several.
+/// A set of resources, one bit each; a lease may cover several.
 using resource_set = std::uint8_t;
 
 template <class Function>
@@ -50,7 +51,7 @@ void for_each_resource(resource_set set, Function&& f) {
     }
 }
 
-/// A nonce; 0 is none. No two attempts of a run have the same one.
+/// The nonce of an attempt; 0 means none. No two attempts of a run have the same one.
 using sim_nonce = std::uint64_t;
 
 }  // namespace sim

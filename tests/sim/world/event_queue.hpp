@@ -7,57 +7,58 @@
 
 namespace sim {
 
-/// Real time since the run began. No part of the system can read it: each has its own clock, derived from it.
+/// Real time since the run began. The simulated parts do not read it: each has a clock of its own that
+/// is derived from it.
 using sim_time = std::chrono::microseconds;
 
 enum class event_kind : std::uint8_t {
-    request_arrives,   ///< a: connection
-    reply_arrives,     ///< a: connection
-    connection_opens,  ///< a: connection; told to its gateway
-    connection_ends,   ///< a: connection; told to its gateway
-    link_acts,         ///< who: gateway, a: node, b: generation, c: action
-    link_looks,        ///< who: gateway, a: node
-    draw_arrives,      ///< a: draw, at the register
-    draw_answered,     ///< a: draw, at its gateway
-    gateway_called,    ///< who: gateway, a: call
-    call_dropped,      ///< who: gateway, a: call; its client has gone away
-    waiter_wakes,      ///< who: gateway, a: its place in the queue, b: serial
-    wake_arrives,      ///< who: gateway, a: wake
-    client_wakes,      ///< who: client, a: generation
-    shop_asked,        ///< a: visit
-    shop_answered,     ///< a: visit
-    fault_strikes,     ///< a: fault class
-    node_starts,       ///< who: node
-    node_flushed,      ///< who: node, once more
-    gateway_starts,    ///< who: gateway
-    gateway_resumes,   ///< who: gateway
+    request_arrives,          ///< a: connection
+    reply_arrives,            ///< a: connection
+    connection_opens,         ///< a: connection; its gateway learns of it
+    connection_ends,          ///< a: connection; its gateway learns of it
+    link_action,              ///< actor: gateway, a: node, b: serial, c: action of the node_supervisor
+    link_check,               ///< actor: gateway, a: node
+    draw_arrives,             ///< a: call to the register, at the register
+    draw_answered,            ///< a: call to the register, at its gateway
+    gateway_called,           ///< actor: gateway, a: call
+    call_dropped,             ///< actor: gateway, a: call; its client no longer waits
+    waiter_timer,             ///< actor: gateway, a: ticket in the queue, b: serial
+    release_message_arrives,  ///< actor: gateway, a: message
+    client_timer,             ///< actor: client, a: generation
+    shop_asked,               ///< a: visit
+    shop_answered,            ///< a: visit
+    fault_due,                ///< a: fault class
+    node_starts,              ///< actor: node
+    node_flushed,             ///< actor: node, a second time
+    gateway_starts,           ///< actor: gateway
+    gateway_resumes,          ///< actor: gateway
     world_heals,
-    world_ends,
+    world_ends,  ///< a: 1 for a check during healing, 0 for the last one
 };
 
 struct event {
     sim_time at{};
-    std::uint64_t order = 0;  ///< Of two at one moment the one scheduled first comes first.
+    std::uint64_t order = 0;  ///< Orders events of the same time: the one scheduled first happens first.
     event_kind kind{};
-    std::uint8_t who = 0;
+    std::uint8_t actor = 0;
     std::uint32_t a = 0, b = 0, c = 0;
 };
 
-/// The clock of the world and everything that is still to happen.
+/// The clock of the simulated world and the events that are scheduled.
 class event_queue {
   public:
     sim_time now() const { return now_; }
 
-    void at(sim_time when, event e) {
+    void schedule_at(sim_time when, event e) {
         e.at = std::max(when, now_);
         e.order = ++scheduled_;
         heap_.push_back(e);
         std::push_heap(heap_.begin(), heap_.end(), later);
     }
-    void in(sim_time span, event e) { at(now_ + span, e); }
+    void schedule_in(sim_time span, event e) { schedule_at(now_ + span, e); }
 
     bool empty() const { return heap_.empty(); }
-    /// The next event; the clock goes on to it.
+    /// Removes and returns the next event and sets the clock to its time.
     event next() {
         std::pop_heap(heap_.begin(), heap_.end(), later);
         const event e = heap_.back();

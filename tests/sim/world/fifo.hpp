@@ -6,7 +6,7 @@
 
 namespace sim {
 
-/// A queue that allocates nothing while it is empty, unlike std::deque: a run opens hundreds of connections.
+/// A queue that, unlike std::deque, allocates nothing while it is empty, because a run opens hundreds of connections.
 template <class T>
 class fifo {
   public:

@@ -12,15 +12,17 @@ constexpr std::array rows = {
     mutation_row{m::confirm_without_owner, "confirm_without_owner", c::tokens, "R3's test of the owner"},
     mutation_row{m::confirm_past_counter, "confirm_past_counter", c::tokens, "R3's eff <= T", "shared_counters"},
     mutation_row{m::epoch_zero, "epoch_zero", c::tokens, "R8's epochs: READMIT writes base 0"},
-    mutation_row{m::renew_creates, "renew_creates", c::sight, "RENEW's 'never creates a lease'"},
-    mutation_row{m::renew_nonce_only, "renew_nonce_only", c::sight, "RENEW's token == T", "forgetful", true},
-    mutation_row{m::renew_below_base, "renew_below_base", c::sight, "RENEW's T >= base", "forgetful"},
-    mutation_row{m::inspect_nonce_only, "inspect_nonce_only", c::sight, "INSPECT's token == T", "forgetful", true},
-    mutation_row{m::inspect_below_base, "inspect_below_base", c::sight, "INSPECT's T >= base", "forgetful"},
-    mutation_row{m::top_up_raw, "top_up_raw", c::stamps, "TOP-UP's counter: writes (nonce, T) as it is"},
+    mutation_row{m::renew_creates, "renew_creates", c::staleness, "RENEW's 'never creates a lease'"},
+    mutation_row{m::renew_nonce_only, "renew_nonce_only", c::staleness, "RENEW's token == T", "forgetful", true},
+    mutation_row{m::renew_below_base, "renew_below_base", c::staleness, "RENEW's T >= base", "forgetful"},
+    mutation_row{m::inspect_nonce_only, "inspect_nonce_only", c::staleness, "INSPECT's token == T", "forgetful", true},
+    mutation_row{m::inspect_below_base, "inspect_below_base", c::staleness, "INSPECT's T >= base", "forgetful"},
+    mutation_row{m::top_up_ignores_counter, "top_up_ignores_counter", c::stamps,
+                 "TOP-UP's test and update of the counter"},
     mutation_row{m::acquire_over_held, "acquire_over_held", c::exclusion, "R1's test that the lease is free"},
-    mutation_row{m::counters_apart, "counters_apart", c::tokens, "several resources: each counter + 1 by itself"},
-    mutation_row{m::release_anybodys, "release_anybodys", c::exclusion,
+    mutation_row{m::separate_counters, "separate_counters", c::tokens,
+                 "several resources: each counter is raised by 1 separately"},
+    mutation_row{m::release_any_owner, "release_any_owner", c::exclusion,
                  "R7's test of the owner: a release ends whatever lease is there"},
     mutation_row{m::readmit_any_claim, "readmit_any_claim", c::tokens, "R8c's test of the claim and the marks",
                  "forgetful"},
@@ -31,16 +33,16 @@ constexpr std::array rows = {
     mutation_row{m::hold_on_one, "hold_on_one", c::holds, "HOLD's majority: one node is enough"},
     mutation_row{m::release_drops_holds, "release_drops_holds", c::holds, "RELEASE's test of the ids that are left"},
     mutation_row{m::undo_drops_holds, "undo_drops_holds", c::holds,
-                 "'its own hold, and no more': the undo of an attempt takes the holds of others with it", nullptr,
+                 "the undo of an attempt removes its own hold only: it removes the holds of others too", nullptr, true},
+    mutation_row{m::undo_ignores_repeats, "undo_ignores_repeats", c::holds,
+                 "an attempt with an idempotency key is kept for a repeated request: it is undone", nullptr, true},
+    mutation_row{m::undone_hold_keeps_key, "undone_hold_keeps_key", c::holds,
+                 "the undo of a HOLD removes its idempotency key: a repeated request is answered as held", nullptr,
                  true},
-    mutation_row{m::undo_forgets_repeats, "undo_forgets_repeats", c::holds,
-                 "leaving an attempt with an idempotency key to whoever repeats it: it is undone", nullptr, true},
-    mutation_row{m::hold_leaves_key, "hold_leaves_key", c::holds,
-                 "forgetting the key of a HOLD that was taken back: it is answered as if it stood", nullptr, true},
-    mutation_row{m::waiters_never_wake, "waiters_never_wake", c::liveness,
-                 "waking those who wait: neither the end of a lease nor the time wakes them"},
-    mutation_row{m::leaver_keeps_place, "leaver_keeps_place", c::liveness,
-                 "leaving the queue: who went away stays its head"},
+    mutation_row{m::waiters_never_retry, "waiters_never_retry", c::liveness,
+                 "waiters retry: neither a release nor their timer makes them try again"},
+    mutation_row{m::cancelled_waiter_stays, "cancelled_waiter_stays", c::liveness,
+                 "a cancelled waiter leaves the queue: it stays at its head"},
     mutation_row{m::skip_confirm, "skip_confirm", c::tokens, "the confirming round"},
     mutation_row{m::late_higher_counts, "late_higher_counts", c::tokens, "R4's 'exactly T' for late replies",
                  "short_leases"},
@@ -55,18 +57,21 @@ constexpr std::array rows = {
     mutation_row{m::vote_unadmitted, "vote_unadmitted", c::tokens, "ADM: the node's test of the run id"},
     mutation_row{m::marks_not_compared, "marks_not_compared", c::tokens,
                  "FORGETTING IN ONE LIFE: the scripts' test of the marks"},
-    mutation_row{m::epoch_of_process, "epoch_of_process", c::tokens,
-                 "the register's life: a process has one epoch, whatever it forgets"},
-    mutation_row{m::sync_end_not_kept, "sync_end_not_kept", c::exclusion,
-                 "the register keeps that a node stopped to sync", "ends_of_sync"},
-    mutation_row{m::acquire_over_silence, "acquire_over_silence", c::tokens, "R4's majority: silence is consent"},
-    mutation_row{m::renew_over_silence, "renew_over_silence", c::exclusion, "RENEW's majority: silence is consent"},
-    mutation_row{m::hand_over_keeps_old, "hand_over_keeps_old", c::exclusion, "HAND-OVER: the old holder goes on"},
-    mutation_row{m::renew_cuts, "renew_cuts", c::exclusion, "RENEW's 'never cuts the time that is left'"},
-    mutation_row{m::trusts_fsync_of_today, "trusts_fsync_of_today", c::exclusion,
-                 "R8's record of how a node synced while it voted: today's appendfsync alone counts"},
-    mutation_row{m::guard_open, "guard_open", c::guard, "the guard's token >= fence"},
-    mutation_row{m::guard_forgets, "guard_forgets", c::stock, "the guard's raising of the fence by a read"},
+    mutation_row{m::one_epoch_per_process, "one_epoch_per_process", c::tokens,
+                 "the register's life of a node: a process has one epoch, whatever data it loses"},
+    mutation_row{m::sync_end_not_recorded, "sync_end_not_recorded", c::exclusion,
+                 "the register records that a node no longer syncs every write", "ends_of_sync"},
+    mutation_row{m::acquire_counts_silence, "acquire_counts_silence", c::tokens,
+                 "R4's majority: a timeout counts as a yes"},
+    mutation_row{m::renew_counts_silence, "renew_counts_silence", c::exclusion,
+                 "RENEW's majority: a timeout counts as a yes"},
+    mutation_row{m::hand_over_keeps_holder, "hand_over_keeps_holder", c::exclusion,
+                 "HAND-OVER: the old holder continues to use the lease"},
+    mutation_row{m::renew_shortens, "renew_shortens", c::exclusion, "RENEW never shortens the remaining time"},
+    mutation_row{m::trusts_current_fsync, "trusts_current_fsync", c::exclusion,
+                 "R8's record of how a node synced while it voted: only the current appendfsync counts"},
+    mutation_row{m::guard_accepts_any, "guard_accepts_any", c::guard, "the guard's token >= fence"},
+    mutation_row{m::guard_read_keeps_fence, "guard_read_keeps_fence", c::stock, "a fenced read raises the fence"},
 };
 static_assert(rows.size() + 1 == static_cast<std::size_t>(m::count_));
 
@@ -83,8 +88,8 @@ const mutation_row* find_mutation(std::string_view name) {
     return nullptr;
 }
 
-const char* to_string(checker which) {
-    switch (which) {
+const char* to_string(checker value) {
+    switch (value) {
         case c::tokens:
             return "C1 tokens";
         case c::guard:
@@ -97,8 +102,8 @@ const char* to_string(checker which) {
             return "C5 liveness";
         case c::leftovers:
             return "C6 leftovers";
-        case c::sight:
-            return "C7 sight";
+        case c::staleness:
+            return "C7 staleness";
         case c::stamps:
             return "C8 stamps";
         case c::holds:

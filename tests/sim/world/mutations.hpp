@@ -6,7 +6,7 @@
 
 namespace sim {
 
-/// What the checkers watch. README.md says what each one proves.
+/// The checkers. README.md says what each one checks.
 enum class checker : std::uint8_t {
     tokens,     ///< C1
     guard,      ///< C2
@@ -14,16 +14,16 @@ enum class checker : std::uint8_t {
     exclusion,  ///< C4
     liveness,   ///< C5
     leftovers,  ///< C6
-    sight,      ///< C7
+    staleness,  ///< C7
     stamps,     ///< C8
     holds,      ///< C9
 };
 const char* to_string(checker c);
 
-/// One rule left out, inside the simulation only: a checker that never finds anything would find nothing here either.
+/// A mutation leaves out one rule, inside the simulation only. It shows that the checkers can find a violation.
 enum class mutation : std::uint8_t {
     none,
-    // The node's side.
+    // In the node.
     confirm_without_owner,
     confirm_past_counter,
     epoch_zero,
@@ -32,17 +32,17 @@ enum class mutation : std::uint8_t {
     renew_below_base,
     inspect_nonce_only,
     inspect_below_base,
-    top_up_raw,
+    top_up_ignores_counter,
     acquire_over_held,
-    counters_apart,
-    release_anybodys,
+    separate_counters,
+    release_any_owner,
     readmit_any_claim,
     lease_without_ttl,
-    renew_cuts,
+    renew_shortens,
     hand_over_ignores_holds,
     release_drops_holds,
     hold_not_added,
-    // The gateway's side.
+    // In the gateway and its clients.
     skip_confirm,
     late_higher_counts,
     stale_counts,
@@ -55,32 +55,32 @@ enum class mutation : std::uint8_t {
     no_undo,
     vote_unadmitted,
     marks_not_compared,
-    epoch_of_process,
-    sync_end_not_kept,
-    acquire_over_silence,
-    renew_over_silence,
-    hand_over_keeps_old,
-    trusts_fsync_of_today,
+    one_epoch_per_process,
+    sync_end_not_recorded,
+    acquire_counts_silence,
+    renew_counts_silence,
+    hand_over_keeps_holder,
+    trusts_current_fsync,
     undo_drops_holds,
     hold_on_one,
-    undo_forgets_repeats,
-    hold_leaves_key,
-    waiters_never_wake,
-    leaver_keeps_place,
-    // The guard's side.
-    guard_open,
-    guard_forgets,
+    undo_ignores_repeats,
+    undone_hold_keeps_key,
+    waiters_never_retry,
+    cancelled_waiter_stays,
+    // In the guard.
+    guard_accepts_any,
+    guard_read_keeps_fence,
     count_,
 };
 struct mutation_row {
-    mutation what;
+    mutation id;
     const char* name;
     checker caught_by;
     const char* left_out;
-    const char* profile = nullptr;  ///< The kind of world in which it is looked for; null: any.
-    bool rare = false;              ///< Takes tens of thousands of seeds: not looked for in the suite.
+    const char* profile = nullptr;  ///< The profile of the runs that look for it; null: any.
+    bool rare = false;              ///< Takes tens of thousands of seeds, so the suite leaves it out.
 };
-/// Every mutation, with the checker that has to catch it.
+/// Returns every mutation with the checker that has to find it.
 std::span<const mutation_row> mutations();
 const mutation_row* find_mutation(std::string_view name);
 

@@ -5,8 +5,8 @@
 namespace sim {
 namespace {
 
-/// A pace between `often` and eight times as slow, in six of ten runs.
-sim_time draw_pace(random& r, microseconds often) {
+/// Returns a mean interval between `often` and eight times that in six of ten runs, otherwise zero.
+sim_time draw_interval(random& r, microseconds often) {
     if (!r.chance(600)) return sim_time{0};
     return r.between(often, often * 8);
 }
@@ -27,74 +27,73 @@ void draw_size(random& r, options& o) {
     o.clients = 1 + r.below(sim_clients_max);
     o.resources = 1 + r.below(r.chance(500) ? 2 : sim_resources_max);
     o.hints = r.chance(600);
-    if (o.about == profile::shared_counters) {
+    if (o.kind == profile::shared_counters) {
         o.resources = 3 + r.below(3);
         o.clients = 3 + r.below(4);
         o.hints = r.chance(100);
         o.gateways = 2 + r.below(2);
         if (r.chance(700)) o.nodes = 3;
     }
-    if (o.about == profile::forgetful) {
+    if (o.kind == profile::forgetful) {
         if (r.chance(700)) o.nodes = 3;
         o.resources = 1 + r.below(2);
         o.gateways = 2;
         o.clients = 3 + r.below(3);
     }
-    o.buckets = o.about == profile::shared_counters ? 2 : 1 + r.below(o.resources);
+    o.buckets = o.kind == profile::shared_counters ? 2 : 1 + r.below(o.resources);
     for (auto& bucket : o.bucket_of)
         bucket = static_cast<std::uint8_t>(r.below(o.buckets));
     o.several_per_thousand = o.resources > 1 && r.chance(600) ? r.below(700) : 0;
-    if (o.about == profile::shared_counters) o.several_per_thousand = 300 + r.below(300);
+    if (o.kind == profile::shared_counters) o.several_per_thousand = 300 + r.below(300);
 }
 
 void draw_times(random& r, options& o) {
     o.max_ttl = r.between(milliseconds{200}, milliseconds{1'500});
     const microseconds usual = o.max_ttl;
-    // Long ones, so that much may be forgotten while they last.
-    if (o.about == profile::forgetful) o.max_ttl = o.max_ttl * 3;
+    // Long leases, so that nodes may lose data several times during one.
+    if (o.kind == profile::forgetful) o.max_ttl = o.max_ttl * 3;
     o.ttl_low = r.chance(500) ? milliseconds{60} : o.max_ttl / 2;
     const microseconds far = usual / (r.chance(300) ? 60 : 400);
     o.delay_base = r.between(microseconds{50}, far);
     o.delay_more = r.between(microseconds{20}, far);
     o.slow_per_thousand = r.chance(600) ? 1 + r.below(r.chance(200) ? 40 : 6) : 0;
     o.slow = microseconds(o.max_ttl) * r.between(1, 150) / (r.chance(500) ? 1000 : 100);
-    // Enough for there and back, and small against the ttl.
+    // Longer than a round trip and short compared with the ttl.
     const auto enough = std::chrono::ceil<milliseconds>(5 * (o.delay_base + o.delay_more));
     o.node_timeout = enough + r.between(milliseconds{1}, o.max_ttl / (r.chance(500) ? 20 : 4));
     o.node_dead_after = o.node_timeout * r.between(1, 10);
-    const bool short_leases = o.about == profile::short_leases;
+    const bool short_leases = o.kind == profile::short_leases;
     if (short_leases) {
         o.ttl_low = std::max(milliseconds{8}, o.max_ttl / 20);
         o.node_timeout = o.max_ttl * 2 + r.between(milliseconds{0}, o.max_ttl);
         o.node_dead_after = o.node_timeout * 2;
     }
-    if (o.about == profile::forgetful && r.chance(600)) {
-        // One way is slow, everything else is quick and forgets: what was sent there arrives after somebody else's
-        // turn.
+    if (o.kind == profile::forgetful && r.chance(600)) {
+        // One path is slow, all others are fast: a request on the slow path arrives after another client had the lease.
         o.ttl_low = o.max_ttl * 3 / 4;
-        o.detour[0][r.below(o.nodes)] = r.between(usual / 20, usual / 3);
-    } else if (o.about == profile::shared_counters && r.chance(600)) {
-        // Every gateway has a node that it hardly reaches: each sees another majority, and counters come apart.
-        for (auto& ways : o.detour)
+        o.extra_delay[0][r.below(o.nodes)] = r.between(usual / 20, usual / 3);
+    } else if (o.kind == profile::shared_counters && r.chance(600)) {
+        // Every gateway has a slow path to one node: each uses another majority, and the counters differ.
+        for (auto& ways : o.extra_delay)
             ways[r.below(o.nodes)] = r.between(microseconds(o.max_ttl) / 4, microseconds(o.max_ttl) * 2);
     } else if (short_leases || r.chance(350)) {
-        // Some ways take about as long as a lease lasts: requests arrive when what they were meant for is over.
+        // Some paths are about as slow as a lease is long: requests arrive after the lease has ended.
         const std::uint32_t often = 100 + r.below(600);
         const std::uint32_t gateways = r.chance(500) ? 1 : sim_gateways_max;
         for (std::uint32_t g = 0; g < gateways; ++g) {
-            for (microseconds& way : o.detour[g]) {
+            for (microseconds& way : o.extra_delay[g]) {
                 if (r.chance(often)) way = r.between(microseconds{0}, microseconds(o.max_ttl));
             }
         }
     }
-    o.faults_last = r.between(sim_time{2'000'000}, sim_time{12'000'000});
+    o.faults_end = r.between(sim_time{2'000'000}, sim_time{12'000'000});
 }
 
-/// Little else happens: the syncing of a node ends, it crashes soon, and comes back at once with older data.
+/// Sets up runs in which a node stops syncing, crashes soon afterwards and returns at once with older data.
 void set_ends_of_sync(random& r, options& o) {
-    o.pace = {};
-    o.pace[static_cast<std::size_t>(fault::end_sync)] = r.between(sim_time{50'000}, sim_time{500'000});
-    o.pace[static_cast<std::size_t>(fault::crash_node)] = r.between(sim_time{50'000}, sim_time{500'000});
+    o.mean_interval = {};
+    o.mean_interval[static_cast<std::size_t>(fault::end_sync)] = r.between(sim_time{50'000}, sim_time{500'000});
+    o.mean_interval[static_cast<std::size_t>(fault::crash_node)] = r.between(sim_time{50'000}, sim_time{500'000});
     o.always_synced = o.nodes;
     o.restart_keeps = o.restart_loses = 0;
     o.restart_rolls_back = 1;
@@ -102,26 +101,29 @@ void set_ends_of_sync(random& r, options& o) {
 }
 
 void draw_faults(random& r, options& o) {
-    const bool is_short = o.about == profile::short_leases;
-    o.clocks_jump = o.about == profile::jumping_clocks;
-    o.quarantined = o.about != profile::forgetful && !(o.clocks_jump && r.chance(500));
-    const auto set = [&](fault f, microseconds often) { o.pace[static_cast<std::size_t>(f)] = draw_pace(r, often); };
-    if (o.about != profile::quiet) {
-        set(fault::cut_connection, milliseconds{200});
-        set(fault::block_path, milliseconds{200});
-        // A node that forgot sits out for max_ttl, and looking again takes its time too: with all of them out nothing
-        // would be left to be seen.
-        const milliseconds well_again = o.quarantined ? o.max_ttl + milliseconds{1'000} : milliseconds{150};
-        set(fault::crash_node, well_again * 2 / o.nodes);
-        set(fault::flush_node, well_again * 2 / o.nodes);
-        set(fault::replace_data, well_again * 2 / o.nodes);
-        set(fault::end_sync, well_again / o.nodes);
-        set(fault::pause_node, is_short ? milliseconds{60} : milliseconds{300});
-        set(fault::pause_gateway, is_short ? milliseconds{60} : milliseconds{400});
-        set(fault::crash_gateway, milliseconds{1'500});
-        set(fault::close_register, milliseconds{800});
+    const bool is_short = o.kind == profile::short_leases;
+    o.clocks_jump = o.kind == profile::jumping_clocks;
+    o.quarantined = o.kind != profile::forgetful && !(o.clocks_jump && r.chance(500));
+    const auto draw_fault = [&](fault f, microseconds often) {
+        o.mean_interval[static_cast<std::size_t>(f)] = draw_interval(r, often);
+    };
+    if (o.kind != profile::quiet) {
+        draw_fault(fault::cut_connection, milliseconds{200});
+        draw_fault(fault::block_path, milliseconds{200});
+        // A node that lost data is quarantined for max_ttl, and is inspected again only after an interval. Faults are
+        // rare enough that not all nodes are out at once.
+        const milliseconds recovery_time = o.quarantined ? o.max_ttl + milliseconds{1'000} : milliseconds{150};
+        draw_fault(fault::crash_node, recovery_time * 2 / o.nodes);
+        draw_fault(fault::flush_node, recovery_time * 2 / o.nodes);
+        draw_fault(fault::replace_data, recovery_time * 2 / o.nodes);
+        draw_fault(fault::end_sync, recovery_time / o.nodes);
+        draw_fault(fault::pause_node, is_short ? milliseconds{60} : milliseconds{300});
+        draw_fault(fault::pause_gateway, is_short ? milliseconds{60} : milliseconds{400});
+        draw_fault(fault::crash_gateway, milliseconds{1'500});
+        draw_fault(fault::close_register, milliseconds{800});
         if (o.clocks_jump)
-            o.pace[static_cast<std::size_t>(fault::jump_clock)] = r.between(sim_time{100'000}, sim_time{1'000'000});
+            o.mean_interval[static_cast<std::size_t>(fault::jump_clock)] =
+                r.between(sim_time{100'000}, sim_time{1'000'000});
     }
     const microseconds scale = is_short ? o.ttl_low * 4 : o.max_ttl;
     o.pause = r.between(microseconds{5'000}, scale * 3 / 2);
@@ -132,23 +134,23 @@ void draw_faults(random& r, options& o) {
     o.restart_rolls_back = r.below(4);
     if (o.restart_keeps + o.restart_loses + o.restart_rolls_back == 0) o.restart_rolls_back = 1;
     o.always_synced = r.chance(400) ? r.below(o.nodes + 1) : 0;
-    if (o.about == profile::forgetful) {
-        auto& flushes = o.pace[static_cast<std::size_t>(fault::flush_node)];
+    if (o.kind == profile::forgetful) {
+        auto& flushes = o.mean_interval[static_cast<std::size_t>(fault::flush_node)];
         flushes = r.between(sim_time{200'000}, sim_time{1'000'000});
-        if (r.chance(800)) o.pace[static_cast<std::size_t>(fault::close_register)] = sim_time{0};
+        if (r.chance(800)) o.mean_interval[static_cast<std::size_t>(fault::close_register)] = sim_time{0};
         if (r.chance(500)) {
-            o.pace[static_cast<std::size_t>(fault::crash_node)] = sim_time{0};
+            o.mean_interval[static_cast<std::size_t>(fault::crash_node)] = sim_time{0};
             flushes = r.between(sim_time{50'000}, sim_time{400'000});
-            o.forgets = r.below(o.nodes);
+            o.flushed_node = r.below(o.nodes);
         }
         o.restart_rolls_back += 2;
         o.outage = r.between(microseconds{500}, microseconds{10'000});
     }
-    if (o.about == profile::ends_of_sync) set_ends_of_sync(r, o);
+    if (o.kind == profile::ends_of_sync) set_ends_of_sync(r, o);
     o.fsync_switched_per_thousand = r.chance(500) ? r.below(800) : 0;
     o.drift_ppm = r.chance(700) ? r.between(100, 4'000) : 0;
-    if (o.about == profile::drifting) {
-        o.pace = {};
+    if (o.kind == profile::drifting) {
+        o.mean_interval = {};
         o.drift_ppm = 4'000;
     }
 }
@@ -158,42 +160,42 @@ void draw_clients(random& r, options& o) {
     if (r.chance(150)) o.hold_max = o.max_ttl * r.between(1, 4);
     constexpr std::uint32_t handoffs[] = {0, 1, 3, 100};
     o.handoff_max = r.pick(handoffs);
-    o.wakes_lost_per_thousand = r.chance(500) ? r.below(500) : 0;
-    o.named_per_thousand = r.chance(600) ? r.below(1'001) : 0;
+    o.release_messages_lost_per_thousand = r.chance(500) ? r.below(500) : 0;
+    o.owner_per_thousand = r.chance(600) ? r.below(1'001) : 0;
     o.waits_per_thousand = r.chance(600) ? r.below(1'001) : 0;
     o.keys_per_thousand = r.chance(300) ? r.below(1'000) : 0;
     o.other_ttl_per_thousand = r.chance(500) ? r.below(1'000) : 0;
-    o.think = r.between(microseconds{500}, microseconds{r.chance(300) ? 60'000 : 10'000});
+    o.think_time = r.between(microseconds{500}, microseconds{r.chance(300) ? 60'000 : 10'000});
     o.freeze_per_thousand = r.chance(600) ? r.below(100) : 0;
-    o.freeze = microseconds(o.max_ttl) * r.between(1, 4) / 2;
-    if (o.about == profile::forgetful) o.think = r.between(microseconds{500}, microseconds{5'000});
-    if (o.about == profile::drifting) o.waits_per_thousand = 1'000;
-    o.ghosts_per_thousand = r.chance(600) ? r.below(500) : 0;
+    o.freeze_time = microseconds(o.max_ttl) * r.between(1, 4) / 2;
+    if (o.kind == profile::forgetful) o.think_time = r.between(microseconds{500}, microseconds{5'000});
+    if (o.kind == profile::drifting) o.waits_per_thousand = 1'000;
+    o.past_lease_per_thousand = r.chance(600) ? r.below(500) : 0;
     constexpr std::array<std::uint32_t, op_count> usual = {40, 22, 14, 12, 8, 6, 2, 14};
     constexpr std::uint32_t times[] = {0, 1, 1, 1, 4};
     for (std::size_t i = 0; i < op_count; ++i)
         o.op_weight[i] = usual[i] * r.pick(times);
-    if (o.about == profile::forgetful || o.about == profile::short_leases) {
-        o.ghosts_per_thousand = 200 + r.below(500);
+    if (o.kind == profile::forgetful || o.kind == profile::short_leases) {
+        o.past_lease_per_thousand = 200 + r.below(500);
         o.op_weight[1] += 20;
         o.op_weight[2] += 60;
         o.op_weight[5] += 10;
         o.op_weight[6] += 20;
     }
-    o.op_weight[0] += 1;  // never none at all
+    o.op_weight[0] += 1;  // at least one operation has a weight
 }
 
 }  // namespace
 
-options draw_options(std::uint64_t seed, const wishes& w) {
+options draw_options(std::uint64_t seed, const overrides& wanted) {
     random r(seed ^ 0x0f7104e5ULL);
     options o;
     o.seed = seed;
-    o.broken = w.broken;
-    o.about = draw_profile(r);
-    if (w.about) o.about = *w.about;
+    o.active_mutation = wanted.active_mutation;
+    o.kind = draw_profile(r);
+    if (wanted.kind) o.kind = *wanted.kind;
     draw_size(r, o);
-    if (w.nodes) o.nodes = *w.nodes;
+    if (wanted.nodes) o.nodes = *wanted.nodes;
     draw_times(r, o);
     draw_faults(r, o);
     draw_clients(r, o);
@@ -229,7 +231,7 @@ std::string describe(const options& o) {
         return std::to_string(tenths / 10) + (tenths % 10 ? "." + std::to_string(tenths % 10) : "") + " ms";
     };
     const auto n = [](std::uint64_t v) { return std::to_string(v); };
-    std::string out = std::string(to_string(o.about)) + ", " + n(o.nodes) + " nodes (" + n(o.always_synced) +
+    std::string out = std::string(to_string(o.kind)) + ", " + n(o.nodes) + " nodes (" + n(o.always_synced) +
                       " always synced), " + n(o.gateways) + " gateways, " + n(o.clients) + " clients, " +
                       n(o.resources) + " resources in " + n(o.buckets) + " buckets, ttl " + ms(o.ttl_low) + " to " +
                       ms(o.max_ttl) + ", node timeout " + ms(o.node_timeout) + ", dead after " + ms(o.node_dead_after) +
@@ -239,10 +241,10 @@ std::string describe(const options& o) {
                       " ppm" + (o.clocks_jump ? ", clocks jump" : "") + (o.quarantined ? "" : ", no quarantine") +
                       (o.hints ? "" : ", no hints") + "; faults every";
     for (std::size_t f = 0; f < fault_count; ++f) {
-        if (o.pace[f] != sim_time{0})
-            out += std::string(" ") + to_string(static_cast<fault>(f)) + " " + ms(o.pace[f]) + ",";
+        if (o.mean_interval[f] != sim_time{0})
+            out += std::string(" ") + to_string(static_cast<fault>(f)) + " " + ms(o.mean_interval[f]) + ",";
     }
-    if (o.broken != mutation::none) out += " mutated";
+    if (o.active_mutation != mutation::none) out += " mutated";
     if (out.back() == ',') out.pop_back();
     return out;
 }

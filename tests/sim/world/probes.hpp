@@ -6,7 +6,7 @@
 
 namespace sim {
 
-/// Rare paths. A run counts how often it went each of them; a suite of seeds that never reaches one proves nothing
+/// Rare paths. A run counts how often it takes each of them; a suite of seeds that never takes a path proves nothing
 /// about it.
 enum class probe : std::uint8_t {
     granted_in_one_round,
@@ -48,7 +48,7 @@ enum class probe : std::uint8_t {
     fsync_switched,
     node_reviewed,
     node_timed_out,
-    node_cut_off,
+    connection_dropped,
     request_outlived_connection,
     hint_used,
     bucket_shared_by_grants,
@@ -60,7 +60,7 @@ enum class probe : std::uint8_t {
     top_up_counted,
     top_up_not_counted,
     top_up_refused,
-    top_up_found_it,
+    top_up_found_lease,
     inspected_yes,
     inspected_lost,
     inspected_after_newer_grant,
@@ -70,29 +70,29 @@ enum class probe : std::uint8_t {
     hand_over_failed,
     several_granted,
     several_refused,
-    lease_ran_out_unnoticed,
+    lease_expired_unnoticed,
     gateway_crashed_with_attempts,
     gateway_paused_past_ttl,
     stale_read_refused,
     stale_write_refused,
     write_outcome_unknown,
     handed_to_waiter,
-    hand_over_kept,
-    previous_ended,
+    hand_over_other_holds,
+    previous_released,
     hold_added,
     hold_released,
     released_twice,
-    hold_taken_back,
-    entered_before_granted,
-    entered_then_raised,
+    hold_undone,
+    hold_added_before_grant,
+    token_raised_after_hold,
     repeat_answered,
     left_for_repeat,
     waiter_granted,
     waiter_timed_out,
-    waiter_went_away,
+    waiter_cancelled,
     waited_behind_another,
-    told_of_end,
-    wake_lost,
+    release_message_received,
+    release_message_lost,
     gateway_crashed_with_waiters,
     clock_jumped,
     count_,
@@ -104,9 +104,9 @@ class probe_counts {
   public:
     void hit(probe p) { ++counts_[static_cast<std::size_t>(p)]; }
     std::uint64_t of(probe p) const { return counts_[static_cast<std::size_t>(p)]; }
-    void add(const probe_counts& other) {
+    void add(const probe_counts& counts) {
         for (std::size_t i = 0; i < probe_count; ++i)
-            counts_[i] += other.counts_[i];
+            counts_[i] += counts.counts_[i];
     }
 
   private:

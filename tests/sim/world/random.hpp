@@ -11,8 +11,8 @@ namespace sim {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// The one source of chance of a run: xoshiro256**, seeded by splitmix64, integers only. The standard library's
-/// distributions differ between libraries, so that a seed would not mean the same run everywhere.
+/// The only random number generator of a run: xoshiro256**, seeded by splitmix64, integers only. The distributions of
+/// the standard library differ between implementations, so a seed would not give the same run everywhere.
 class random {
   public:
     explicit random(std::uint64_t seed) {
@@ -37,10 +37,10 @@ class random {
         return result;
     }
 
-    /// 0 to n - 1.
+    /// Returns a number from 0 to n - 1.
     std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(((next() >> 32) * n) >> 32); }
 
-    /// low to high, both included.
+    /// Returns a number from low to high, both included.
     std::int64_t between(std::int64_t low, std::int64_t high) {
         return low + static_cast<std::int64_t>(below(static_cast<std::uint32_t>(high - low + 1)));
     }
@@ -53,23 +53,24 @@ class random {
 
     bool chance(std::uint32_t per_thousand) { return below(1'000) < per_thousand; }
 
-    /// Mostly around `mean`, sometimes several times as much: an exponential distribution drawn with straight pieces.
-    microseconds about(microseconds mean) {
+    /// Returns a span around `mean`, sometimes several times as long: a piecewise linear approximation of the
+    /// exponential distribution.
+    microseconds draw_around(microseconds mean) {
         const std::uint64_t bits = next();
         const auto halvings = static_cast<std::uint64_t>(std::countl_zero(bits | 1));
-        const std::uint64_t pieces = (halvings << 16) + (bits & 0xffff);
+        const std::uint64_t steps = (halvings << 16) + (bits & 0xffff);
         constexpr std::uint64_t two_thirds = 43'691;  // of 2^16: makes the mean 1
         return microseconds{
-            static_cast<std::int64_t>(((static_cast<std::uint64_t>(mean.count()) * pieces >> 16) * two_thirds) >> 16)};
+            static_cast<std::int64_t>(((static_cast<std::uint64_t>(mean.count()) * steps >> 16) * two_thirds) >> 16)};
     }
 
     template <class T>
-    T pick(std::span<const T> from) {
-        return from[below(static_cast<std::uint32_t>(from.size()))];
+    T pick(std::span<const T> items) {
+        return items[below(static_cast<std::uint32_t>(items.size()))];
     }
     template <class T, std::size_t N>
-    T pick(const T (&from)[N]) {
-        return from[below(N)];
+    T pick(const T (&items)[N]) {
+        return items[below(N)];
     }
 
   private:

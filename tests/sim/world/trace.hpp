@@ -7,9 +7,9 @@
 
 namespace sim {
 
-/// What happened, as a word that costs nothing but a number unless the trace is printed.
+/// The name of a trace entry. Its hash is computed at compile time; the text is used only when the trace is printed.
 struct label {
-    // NOLINTNEXTLINE(google-explicit-constructor): written as a plain literal where it is used
+    // NOLINTNEXTLINE(google-explicit-constructor): callers pass a string literal
     consteval label(const char* words) : text(words), hash(14695981039346656037ULL) {
         for (char c : std::string_view(words))
             hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
@@ -18,18 +18,18 @@ struct label {
     std::uint64_t hash;
 };
 
-/// A running hash over everything that happens: two runs of one seed must end with the same one.
+/// A hash over all events of a run: two runs of one seed must have the same one.
 class trace {
   public:
     explicit trace(bool prints) : prints_(prints) {}
 
-    void note(std::chrono::microseconds at, label what, std::uint64_t a = 0, std::uint64_t b = 0, std::uint64_t c = 0,
+    void note(std::chrono::microseconds at, label name, std::uint64_t a = 0, std::uint64_t b = 0, std::uint64_t c = 0,
               std::uint64_t d = 0) {
-        mix(what.hash + static_cast<std::uint64_t>(at.count()));
+        mix(name.hash + static_cast<std::uint64_t>(at.count()));
         mix(a ^ (b << 20) ^ (c << 40));
         mix(d);
         if (prints_)
-            std::printf("%10.3f ms  %-34s %llu %llu %llu %llu\n", static_cast<double>(at.count()) / 1'000.0, what.text,
+            std::printf("%10.3f ms  %-34s %llu %llu %llu %llu\n", static_cast<double>(at.count()) / 1'000.0, name.text,
                         static_cast<unsigned long long>(a), static_cast<unsigned long long>(b),
                         static_cast<unsigned long long>(c), static_cast<unsigned long long>(d));
     }

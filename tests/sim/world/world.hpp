@@ -11,40 +11,43 @@
 
 namespace sim {
 
-/// What one seed came to.
+/// The result of one run.
 struct outcome {
-    options set;
-    std::optional<violation> broken;
+    options config;
+    std::optional<violation> broken_promise;
     std::uint64_t trace_hash = 0;
-    std::uint64_t unseed =
-        0;  ///< One more number of the generator: another one for the same seed is a fault of the simulation.
+    /// One more number of the generator after the run. If two runs of a seed differ in it, the simulation has a fault.
+    std::uint64_t unseed = 0;
     std::uint64_t events = 0;
     probe_counts probes;
 };
 
-/// A whole cluster in one thread: nodes, gateways, clients, the register and the shop, first under faults, then healed.
-class world final : public callers, public gateways {
+/// Simulates a whole cluster in one thread: nodes, gateways, clients, the register and the shop; first with faults,
+/// then without them.
+class world final : public client_interface, public gateway_interface {
   public:
-    world(options set, bool prints, std::optional<checker> only);
+    world(options config, bool prints, std::optional<checker> only);
     outcome run();
 
-    bool waits_for(const call& c) const override;
+    bool is_waiting_for(const call& c) const override;
     void answer(const call& c, const call_answer& a) override;
     void ask(std::uint32_t gateway, const call& c) override;
-    void drop(std::uint32_t client) override;
+    void cancel_call(std::uint32_t client) override;
 
   private:
-    void happen(const event& e);
-    /// True if the event was put off: its gateway is paused, or dropped, because it is dead.
-    bool put_off(const event& e, std::uint32_t gateway);
-    /// What was put off happens, unless the gateway is still paused.
+    void dispatch_event(const event& e);
+    /// Defers the event if its gateway is paused, and discards it if the gateway has crashed.
+    /// Out: true in both cases.
+    bool defer_event(const event& e, std::uint32_t gateway);
+    /// Schedules the deferred events of the gateway, unless it is still paused.
     void resume(std::uint32_t gateway);
-    void strike(fault f);
-    void plan(fault f);
+    void inject_fault(fault f);
+    void schedule_fault(fault f);
     void crash_node();
     void heal();
-    void look_whether_well(bool may_wait);
-    sim_time healing_lasts() const;
+    /// Reports resources that nobody was granted, unless another check follows (`may_wait`).
+    void check_healed(bool may_wait);
+    sim_time healing_bound() const;
 
     context ctx_;
     checkers check_;
@@ -53,18 +56,18 @@ class world final : public callers, public gateways {
     epoch_register epochs_;
     shop shop_;
     std::vector<std::unique_ptr<sim_gateway>> gateways_;
-    std::vector<sim_client> clients_;  ///< Then, after healing, one more a resource.
-    std::array<std::vector<event>, sim_gateways_max> parked_;
+    std::vector<sim_client> clients_;  ///< During healing, one more client per resource is added.
+    std::array<std::vector<event>, sim_gateways_max> deferred_;
     std::vector<call> calls_;
-    struct asked {
-        std::uint32_t gateway = 0, at = 0;
+    struct placed_call {
+        std::uint32_t gateway = 0, index = 0;
     };
-    std::map<std::uint32_t, asked> last_call_;  ///< Of each client.
+    std::map<std::uint32_t, placed_call> last_call_;  ///< The last call of each client.
     run_number runs_ = 0;
     microseconds jumps_{0};
     bool healed_ = false, ended_ = false;
 };
 
-outcome run_seed(std::uint64_t seed, const wishes& w = {}, bool prints = false);
+outcome run_seed(std::uint64_t seed, const overrides& wanted = {}, bool prints = false);
 
 }  // namespace sim

@@ -1,0 +1,140 @@
+#include <gateway/api/writes/answer_write.hpp>
+
+#include <gateway/api/leases/lease_access.hpp>
+#include <gateway/api/leases/lock_failures.hpp>
+#include <gateway/api/writes/fencing.hpp>
+#include <gateway/api/writes/idempotency.hpp>
+#include <gateway/http/codec/fields.hpp>
+#include <gateway/http/codec/problem.hpp>
+#include <gateway/http/routing/auth.hpp>
+#include <gateway/pg/write/write_executor.hpp>
+
+#include <lockcore/lock_manager.hpp>
+
+#include <boost/asio/this_coro.hpp>
+
+namespace fencegate::api {
+namespace {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+
+/// Connects the write service to the gateway's lock manager and database.
+class service_ports final : public write_ports {
+  public:
+    explicit service_ports(gateway_services services) : services_(services) {}
+
+    awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency key, time_point until) override {
+        return services_.writes.find_outcome(std::move(principal), std::move(key), until);
+    }
+    awaitable<result<pg::committed_write>> write(write_request request, time_point until) override {
+        return services_.writes.write(std::move(request), until);
+    }
+    result<void> check_event_capacity() override { return api::check_event_capacity(services_); }
+    awaitable<result<seal_decision>> prepare_seal(lockcore::lease_claims claims) override {
+        return api::prepare_seal(services_, std::move(claims));
+    }
+    void abandon_seal(const lockcore::lease_claims& claims, const seal_decision& decision) override {
+        api::abandon_seal(services_, claims, decision);
+    }
+    awaitable<result<void>> seal_token(lockcore::lease_claims claims, actor initiator, time_point until) override {
+        return api::seal_token(services_, std::move(claims), std::move(initiator), until);
+    }
+    awaitable<void> release_abandoned_lease(lockcore::lease_claims claims, std::string trace_id) override {
+        return api::release_abandoned_lease(services_, std::move(claims), std::move(trace_id));
+    }
+    awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) override {
+        auto granted = co_await services_.locks.acquire(std::move(request));
+        if (!granted) co_return to_failure(granted.error());
+        co_return std::move(*granted);
+    }
+    awaitable<result<void>> require_live(lockcore::lease_claims claims) override {
+        const auto seen = co_await services_.locks.inspect(std::move(claims));
+        if (!seen) co_return to_failure(seen.error());
+        co_return result<void>();
+    }
+    awaitable<release_report> release(lockcore::lease_claims claims, std::string trace_id) override {
+        const auto released = co_await services_.locks.release(std::move(claims), std::move(trace_id));
+        release_report out;
+        if (released) {
+            out.holds_left = released->holds_left;
+            out.released = out.holds_left == 0;
+        } else {
+            out.released = released.error().code == lockcore::errc::lease_lost;
+        }
+        co_return out;
+    }
+
+  private:
+    gateway_services services_;
+};
+
+/// Refuses the options that need a lease, for a write with a bare token.
+result<void> check_bare_token(const write_call& call) {
+    http::fault_list faults;
+    if (call.require_live) faults.add("/require_live", "needs a lease");
+    if (call.then_release) faults.add("/then", "needs a lease");
+    if (!faults.empty()) return std::move(faults).to_failure();
+    return {};
+}
+
+/// Checks a write before it asks the nodes or PostgreSQL anything, and returns its context.
+result<write_context> prepare_write(gateway_services services, write_call call, http::request r) {
+    write_context out;
+    if (call.own_lease) {
+        const auto allowed = http::require_scope(r.scopes, scope::leases);
+        if (!allowed) return allowed.error();
+    } else {
+        auto claims = open_lease_or_token(services, call.lease_id, r);
+        if (!claims) return claims.error();
+        if (call.lease_id.empty()) {
+            const auto fits = check_bare_token(call);
+            if (!fits) return fits.error();
+        }
+        out.caller_claims = std::move(*claims);
+    }
+    if (!call.idempotency_key.empty()) {
+        const std::string_view body = call.fingerprint_text ? *call.fingerprint_text : r.body;
+        out.key = make_idempotency(call.idempotency_key, r, body, services.settings.writes.idempotency_ttl);
+        call.fingerprint_text.reset();
+        out.running = services.keys.enter(r.principal, call.idempotency_key);
+        if (!out.running) {
+            return make_failure(errc::idempotency_in_progress,
+                                "A call with this Idempotency-Key is still under way; nothing was done by this one.");
+        }
+    }
+    out.call = std::move(call);
+    out.request = std::move(r);
+    out.request.body = {};
+    out.request.headers = {};
+    return out;
+}
+
+}  // namespace
+
+awaitable<http::response> answer_write(gateway_services services, write_call call, http::request r,
+                                       write_renderer render) {
+    const std::string request_id = r.request_id;
+    const bool own_lease = call.own_lease.has_value();
+    const auto translate_failure = std::move(call.translate_failure);
+    auto context = prepare_write(services, std::move(call), std::move(r));
+    if (!context) co_return http::problem_response(context.error(), request_id);
+    if (!own_lease) co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+    service_ports ports(services);
+    const auto done = co_await execute_write(ports, std::move(*context));
+    http::response out;
+    bool replayed = false;
+    if (done) {
+        out = render(*done);
+        replayed = done->outcome.replayed;
+    } else {
+        failure error = done.error();
+        if (translate_failure) translate_failure(error);
+        out = http::problem_response(error, request_id);
+        replayed = error.replayed;
+    }
+    if (replayed) out.headers.emplace_back("Idempotency-Replayed", "true");
+    co_return out;
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <lockcore/ports.hpp>
+#include <redis/connection.hpp>
+
+#include <boost/asio/steady_timer.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace lockcore::redis {
+
+/// Subscribes to one node's lease-end messages for one shard: one connection and one channel for all resources
+/// (release.lua). A lost message delays a waiter by wait_queue::retry_delay_max at most.
+///
+/// Threads:  the thread of `io`.
+/// Lifetime: by shared_ptr; stop() before the io_context ends.
+class release_subscription : public std::enable_shared_from_this<release_subscription> {
+  public:
+    /// Gets the nonce of a lease that ended, and one resource that it covered.
+    using listener = std::function<void(const nonce& ended, std::string_view resource)>;
+
+    release_subscription(boost::asio::io_context& io, const node_address& address, std::string wake_mark,
+                         listener on_lease_end);
+
+    void start();
+    void stop();
+
+    static constexpr milliseconds reconnect_interval{1'000};
+
+  private:
+    void subscribe();
+    void process_message(const redisReply& r);
+
+    std::string wake_mark_;
+    listener on_lease_end_;
+    std::shared_ptr<connection> connection_;
+    boost::asio::steady_timer delay_;
+    bool stopped_ = false;
+};
+
+}  // namespace lockcore::redis

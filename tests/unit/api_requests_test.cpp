@@ -1,0 +1,404 @@
+#include <gateway/api/history/history_cursor.hpp>
+#include <gateway/api/history/history_request.hpp>
+#include <gateway/api/leases/lease_request.hpp>
+#include <gateway/api/writes/idempotency.hpp>
+#include <gateway/api/writes/write_body.hpp>
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace fencegate::api {
+namespace {
+
+http::request with_body(std::string body) {
+    http::request r;
+    r.headers.emplace_back("content-type", "application/json");
+    r.body = std::move(body);
+    r.principal = "orders";
+    r.trace_id = "4bf92f3577b34da6a3ce929d0e0e4736";
+    return r;
+}
+
+std::set<std::string> pointers(const failure& f) {
+    std::set<std::string> out;
+    for (const auto& e : f.errors)
+        out.insert(e.pointer);
+    return out;
+}
+
+using names = std::set<std::string>;
+
+result<write_call> parse_write(const http::request& r) {
+    return parse_write_body(r, lockcore::config{});
+}
+
+result<write_call> parse_write(std::string body) {
+    return parse_write(with_body(std::move(body)));
+}
+
+result<lease_request> parse_lease(std::string body) {
+    return parse_lease_request(with_body(std::move(body)), lockcore::config{});
+}
+
+TEST(api_lease_request, full_body_then_all_fields) {
+    const auto got = parse_lease(
+        R"({"resource":"inventory/sku-1","ttl_ms":5000,"wait_ms":2000,"owner":"orders-7f3a","fence_on_grant":true})");
+    ASSERT_TRUE(got);
+    ASSERT_EQ(got->acquire.resources.size(), 1U);
+    EXPECT_EQ(got->acquire.resources[0].str(), "inventory/sku-1");
+    EXPECT_EQ(got->acquire.ttl.count(), 5000);
+    EXPECT_EQ(got->acquire.wait.count(), 2000);
+    EXPECT_EQ(got->acquire.holder.principal, "orders");
+    EXPECT_EQ(got->acquire.holder.owner, "orders-7f3a");
+    EXPECT_EQ(got->acquire.trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+    EXPECT_TRUE(got->fence_on_grant);
+}
+
+TEST(api_lease_request, resource_alone_then_defaults) {
+    const auto got = parse_lease(R"({"resource":"a"})");
+    ASSERT_TRUE(got);
+    EXPECT_EQ(got->acquire.ttl, lockcore::config{}.default_ttl);
+    EXPECT_EQ(got->acquire.wait.count(), 0);
+    EXPECT_EQ(got->acquire.holder.owner, "");
+    EXPECT_FALSE(got->fence_on_grant);
+}
+
+TEST(api_lease_request, several_resources_then_order_kept) {
+    const auto got = parse_lease(R"({"resources":["b","a"]})");
+    ASSERT_TRUE(got);
+    ASSERT_EQ(got->acquire.resources.size(), 2U);
+    EXPECT_EQ(got->acquire.resources[0].str(), "b");
+}
+
+TEST(api_lease_request, resources_faulty_then_refused_with_pointer) {
+    std::string many = R"({"resources":[)";
+    for (int i = 0; i < 17; ++i)
+        many += (i ? ",\"r" : "\"r") + std::to_string(i) + '"';
+    const std::pair<std::string, std::string> faults[] = {
+        {R"({"resources":[]})", "/resources"},
+        {R"({"resources":"a"})", "/resources"},
+        {many + "]}", "/resources"},
+        {R"({"resources":["a"],"resource":"a"})", "/resources"},
+        {R"({"resources":["a","a//b"]})", "/resources/1"},
+        {R"({"resources":["a","b","a"]})", "/resources/2"},
+        {R"({"resources":["a",1]})", "/resources/1"},
+    };
+    for (const auto& [body, pointer] : faults) {
+        const auto got = parse_lease(body);
+        ASSERT_FALSE(got) << body;
+        EXPECT_EQ(pointers(got.error()), names{pointer}) << body;
+    }
+}
+
+TEST(api_lease_request, many_faults_then_all_reported) {
+    const auto got = parse_lease(
+        R"({"resource":"a b","ttl_ms":99,"wait_ms":30001,"owner":"x\ny","fence_on_grant":"yes","color":"red"})");
+    ASSERT_FALSE(got);
+    EXPECT_EQ(got.error().code, errc::invalid_request);
+    EXPECT_EQ(pointers(got.error()),
+              (names{"/resource", "/ttl_ms", "/wait_ms", "/owner", "/fence_on_grant", "/color"}));
+}
+
+TEST(api_lease_request, nothing_given_then_resource_missing) {
+    EXPECT_EQ(pointers(parse_lease("{}").error()), names{"/resource"});
+}
+
+TEST(api_lease_request, idempotency_key_then_passed_on_or_refused_by_name) {
+    auto r = with_body(R"({"resource":"a"})");
+    r.headers.emplace_back("idempotency-key", "job-1");
+    EXPECT_EQ(parse_lease_request(r, {})->acquire.idempotency_key, "job-1");
+    for (const std::string& bad : {std::string(), std::string(65, 'x'), std::string("a b"), std::string("\xc3\xa9")}) {
+        r.headers.back().second = bad;
+        EXPECT_EQ(pointers(parse_lease_request(r, {}).error()), names{"Idempotency-Key"}) << bad;
+    }
+}
+
+TEST(api_lease_request, event_stream_requested_then_kept) {
+    auto r = with_body(R"({"resource":"a"})");
+    EXPECT_FALSE(parse_lease_request(r, {})->acquire.kept);
+    r.media_type = 1;
+    EXPECT_TRUE(parse_lease_request(r, {})->acquire.kept);
+}
+
+TEST(api_lease_request, renewal_with_and_without_body_then_ttl) {
+    EXPECT_EQ(*parse_renewal(with_body(R"({"ttl_ms":700})"), {}), std::chrono::milliseconds(700));
+    EXPECT_EQ(*parse_renewal(with_body("{}"), {}), lockcore::config{}.default_ttl);
+    EXPECT_EQ(*parse_renewal(http::request{}, {}), lockcore::config{}.default_ttl);
+    EXPECT_EQ(pointers(parse_renewal(with_body(R"({"ttl_ms":60001,"x":1})"), {}).error()), (names{"/ttl_ms", "/x"}));
+}
+
+TEST(api_write_body, example_of_the_contract_then_operations) {
+    const auto got = parse_write((R"({"lease_id":"L","operations":[
+        {"update":"inventory","where":{"sku":"sku-1","stock":{"gte":3,"lt":9}},"add":{"stock":-3},"set":{"note":"sold"},"expect_rows":1},
+        {"insert":"orders","values":{"id":1001,"meta":{"a":[1]}}},
+        {"delete":"orders","where":{"id":{"in":[1,2]},"note":{"is":null}}},
+        {"call":"place_order","args":{"order_id":1001}}],"return":"rows","require_live":true})"));
+    ASSERT_TRUE(got);
+    EXPECT_EQ(got->lease_id, "L");
+    EXPECT_TRUE(got->return_rows);
+    EXPECT_TRUE(got->require_live);
+    ASSERT_EQ(got->operations.size(), 4U);
+    const auto& update = std::get<update_operation>(got->operations[0]);
+    EXPECT_EQ(update.table, "inventory");
+    ASSERT_EQ(update.where.size(), 3U);
+    EXPECT_EQ(update.where[0].op, comparison_operator::eq);
+    EXPECT_EQ(update.where[1].op, comparison_operator::gte);
+    EXPECT_EQ(update.where[2].pointer, "/operations/0/where/stock/lt");
+    EXPECT_EQ(update.add.at(0).value, boost::json::value(-3));
+    EXPECT_EQ(update.set.at(0).pointer, "/operations/0/set/note");
+    EXPECT_EQ(update.expect_rows, 1);
+    EXPECT_EQ(std::get<insert_operation>(got->operations[1]).values.size(), 2U);
+    EXPECT_EQ(std::get<delete_operation>(got->operations[2]).where[1].op, comparison_operator::is);
+    EXPECT_EQ(std::get<call_operation>(got->operations[3]).function, "place_order");
+}
+
+TEST(api_write_body, defaults_then_minimal_and_not_live) {
+    const auto got = parse_write((R"({"lease_id":"L","operations":[{"call":"f"}]})"));
+    ASSERT_TRUE(got);
+    EXPECT_FALSE(got->return_rows);
+    EXPECT_FALSE(got->require_live);
+}
+
+TEST(api_write_body, lease_in_header_then_used_and_two_different_then_refused) {
+    auto r = with_body(R"({"operations":[{"call":"f"}]})");
+    EXPECT_EQ(parse_write(r)->lease_id, "");
+    r.headers.emplace_back("fencing-lease", "H");
+    EXPECT_EQ(parse_write(r)->lease_id, "H");
+    r.body = R"({"lease_id":"H","operations":[{"call":"f"}]})";
+    EXPECT_EQ(parse_write(r)->lease_id, "H");
+    r.body = R"({"lease_id":"B","operations":[{"call":"f"}]})";
+    EXPECT_EQ(pointers(parse_write(r).error()), names{"/lease_id"});
+}
+
+/// Returns the pointers of an operation's faults, relative to the operation.
+names faults_of(const std::string& operation) {
+    const auto got = parse_write((R"({"lease_id":"L","operations":[)" + operation + "]}"));
+    if (got) return {};
+    names out;
+    for (const auto& e : got.error().errors)
+        out.insert(e.pointer.substr(std::string("/operations/0").size()));
+    return out;
+}
+
+TEST(api_write_body, update_or_delete_without_where_then_refused) {
+    EXPECT_EQ(faults_of(R"({"update":"t","set":{"a":1}})"), names{"/where"});
+    EXPECT_EQ(faults_of(R"({"update":"t","set":{"a":1},"where":{}})"), names{"/where"});
+    EXPECT_EQ(faults_of(R"({"delete":"t"})"), names{"/where"});
+    EXPECT_EQ(faults_of(R"({"delete":"t","where":[]})"), names{"/where"});
+}
+
+TEST(api_write_body, faulty_conditions_then_each_pointed_at) {
+    EXPECT_EQ(
+        faults_of(R"({"delete":"t","where":{"a":null,"b":[1],"c":{},"d":{"like":1},"e":{"in":[]},"f":{"in":[null]},)"
+                  R"("g":{"is":1},"h":{"gt":null},"i":1}})"),
+        (names{"/where/a", "/where/b", "/where/c", "/where/d/like", "/where/e/in", "/where/f/in", "/where/g/is",
+               "/where/h/gt"}));
+    EXPECT_EQ(
+        faults_of(R"({"delete":"t","where":{"a":{"is":"unknown"},"b":{"is":true},"c":{"neq":"x"},"d":{"lte":1.5}}})"),
+        names{});
+}
+
+TEST(api_write_body, faulty_updates_then_each_pointed_at) {
+    EXPECT_EQ(faults_of(R"({"update":"t","where":{"a":1}})"), names{"/set"});
+    EXPECT_EQ(faults_of(R"({"update":"t","where":{"a":1},"add":{"x":1},"set":{"x":2}})"), names{"/add/x"});
+    EXPECT_EQ(faults_of(R"({"update":"t","where":{"a":1},"add":{"x":true,"y":"1.5"}})"), names{"/add/x"});
+    EXPECT_EQ(faults_of(R"({"update":"","where":{"a":1},"set":{"a":1},"expect_rows":-1,"values":{}})"),
+              (names{"/update", "/expect_rows", "/values"}));
+}
+
+TEST(api_write_body, operation_of_no_or_two_kinds_then_refused) {
+    EXPECT_EQ(faults_of("{}"), names{""});
+    EXPECT_EQ(faults_of(R"({"insert":"t","delete":"t","values":{}})"), names{""});
+    EXPECT_EQ(faults_of("1"), names{""});
+    EXPECT_EQ(faults_of(R"({"insert":"t"})"), names{"/values"});
+    EXPECT_EQ(faults_of(R"({"insert":"t","values":{}})"), names{});
+    EXPECT_EQ(faults_of(R"({"call":"f","args":[1],"expect_rows":1})"), (names{"/args", "/expect_rows"}));
+}
+
+TEST(api_write_body, unknown_field_then_refused_by_name) {
+    EXPECT_EQ(pointers(parse_write(R"({"lease_id":"L","operations":[{"call":"f"}],"other":1})").error()),
+              names{"/other"});
+}
+
+TEST(api_write_body, then_release_and_key_then_read) {
+    auto r = with_body(R"({"lease_id":"L","operations":[{"call":"f"}],"then":"release"})");
+    r.headers.emplace_back("idempotency-key", "k-1");
+    const auto got = parse_write(r);
+    ASSERT_TRUE(got);
+    EXPECT_TRUE(got->then_release);
+    EXPECT_EQ(got->idempotency_key, "k-1");
+    EXPECT_FALSE(got->own_lease);
+    EXPECT_EQ(pointers(parse_write(R"({"lease_id":"L","operations":[{"call":"f"}],"then":"keep"})").error()),
+              names{"/then"});
+    for (const std::string& key : {std::string(), std::string(65, 'k'), std::string("a b"), std::string("\xc3\xa4")}) {
+        r.headers.back().second = key;
+        EXPECT_EQ(pointers(parse_write(r).error()), names{"Idempotency-Key"}) << key;
+    }
+}
+
+TEST(api_write_body, own_lease_then_fields_of_a_lease_request) {
+    const auto got = parse_write(
+        R"({"lease":{"resources":["b","a"],"ttl_ms":5000,"wait_ms":200,"owner":"o"},"operations":[{"call":"f"}]})");
+    ASSERT_TRUE(got);
+    ASSERT_TRUE(got->own_lease);
+    EXPECT_EQ(got->lease_id, "");
+    EXPECT_EQ(got->own_lease->resources.size(), 2U);
+    EXPECT_EQ(got->own_lease->ttl, std::chrono::milliseconds(5000));
+    EXPECT_EQ(got->own_lease->wait, std::chrono::milliseconds(200));
+    EXPECT_EQ(got->own_lease->holder, (lockcore::holder{"orders", "o"}));
+    EXPECT_EQ(got->own_lease->trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+}
+
+TEST(api_write_body, faulty_own_lease_then_each_field_pointed_at) {
+    const auto faults = [](const std::string& lease) {
+        return pointers(parse_write(R"({"lease":)" + lease + R"(,"operations":[{"call":"f"}]})").error());
+    };
+    EXPECT_EQ(faults(R"({"ttl_ms":1,"wait_ms":-1,"owner":"\n","fence_on_grant":true})"),
+              (names{"/lease/resource", "/lease/ttl_ms", "/lease/wait_ms", "/lease/owner", "/lease/fence_on_grant"}));
+    EXPECT_EQ(faults(R"({"resource":"a","resources":["b"]})"), names{"/lease/resources"});
+    EXPECT_EQ(faults(R"({"resources":["a","b//c"]})"), names{"/lease/resources/1"});
+    EXPECT_EQ(faults("1"), names{"/lease"});
+    EXPECT_EQ(faults(R"({"resource":"a"},"lease_id":"L")"), names{"/lease"});
+    for (const char* header : {"fencing-lease", "fencing-resource", "fencing-token"}) {
+        auto r = with_body(R"({"lease":{"resource":"a"},"operations":[{"call":"f"}]})");
+        r.headers.emplace_back(header, "1");
+        EXPECT_EQ(pointers(parse_write(r).error()), names{"/lease"}) << header;
+    }
+}
+
+TEST(api_idempotency, fingerprint_then_of_every_part_of_the_request) {
+    auto r = with_body("{}");
+    r.verb = http::method::post;
+    r.path = "/v1/writes";
+    const auto fingerprint = [](const http::request& request) {
+        return make_idempotency("k", request, request.body, std::chrono::milliseconds(1)).fingerprint;
+    };
+    const auto same = r;
+    EXPECT_EQ(fingerprint(r), fingerprint(same));
+    EXPECT_EQ(fingerprint(r).size(), 64U);
+    std::set<std::string> others{fingerprint(r)};
+    for (int i = 0; i < 6; ++i) {
+        auto other = r;
+        if (i == 0) other.body = "{ }";
+        if (i == 1) other.path = "/v1/tables/a";
+        if (i == 2) other.query = "x=1";
+        if (i == 3) other.verb = http::method::patch;
+        if (i == 4) other.headers.emplace_back("prefer", "return=minimal");
+        if (i == 5) other.headers = {{"prefer", "return=minimal"}, {"prefer", "count=exact"}};
+        others.insert(fingerprint(other));
+    }
+    EXPECT_EQ(others.size(), 7U);
+}
+
+TEST(api_idempotency, fingerprint_text_other_lease_or_deadline_then_equal) {
+    const auto fingerprint_text_of = [](const std::string& body) {
+        auto r = with_body(body);
+        r.headers.emplace_back("idempotency-key", "k");
+        const auto call = parse_write(r);
+        return call && call->fingerprint_text ? *call->fingerprint_text : std::string("none");
+    };
+    const std::string operations = R"("operations":[{"call":"f","args":{"n":1.50}}])";
+    const std::string own = R"({"lease":{"resource":"a"},)" + operations + "}";
+    const std::string under_given_lease = fingerprint_text_of("{" + operations + "}");
+    EXPECT_EQ(fingerprint_text_of(R"({"lease_id":"L",)" + operations + "}"), under_given_lease);
+    EXPECT_EQ(fingerprint_text_of(R"({"lease_id":"M", )" + operations + "}"), under_given_lease);
+    EXPECT_EQ(fingerprint_text_of("{" + operations + R"(,"lease_id":"M"})"), under_given_lease);
+    EXPECT_EQ(fingerprint_text_of(R"({"lease":{"resource":"a","ttl_ms":1000,"wait_ms":5},)" + operations + "}"),
+              fingerprint_text_of(own));
+    std::set<std::string> others{under_given_lease, fingerprint_text_of(own)};
+    others.insert(fingerprint_text_of(R"({"lease":{"resource":"b"},)" + operations + "}"));
+    others.insert(fingerprint_text_of(R"({"lease":{"resource":"a","owner":"o"},)" + operations + "}"));
+    others.insert(fingerprint_text_of(R"({"lease_id":"L","operations":[{"call":"f","args":{"n":1.5}}]})"));
+    others.insert(fingerprint_text_of(R"({"lease_id":"L","then":"release",)" + operations + "}"));
+    others.insert(fingerprint_text_of(R"({"lease_id":"L","require_live":true,)" + operations + "}"));
+    EXPECT_EQ(others.size(), 7U);
+    EXPECT_FALSE(others.contains("none"));
+}
+
+TEST(api_idempotency, key_in_use_then_refused_until_call_ends) {
+    running_keys keys;
+    auto first = keys.enter("p", "k");
+    EXPECT_TRUE(first);
+    EXPECT_FALSE(keys.enter("p", "k"));
+    EXPECT_TRUE(keys.enter("q", "k")) << "another principal's";
+    first.reset();
+    EXPECT_TRUE(keys.enter("p", "k"));
+}
+
+TEST(api_write_body, operations_missing_empty_or_too_many_then_refused) {
+    std::string many = R"({"lease_id":"L","operations":[{"call":"f"})";
+    for (std::size_t i = 0; i < operations_max; ++i)
+        many += R"(,{"call":"f"})";
+    for (const std::string& body :
+         {std::string("{}"), std::string(R"({"operations":[]})"), std::string(R"({"operations":{}})"), many + "]}"}) {
+        EXPECT_EQ(pointers(parse_write((body)).error()), names{"/operations"}) << body;
+    }
+}
+
+TEST(api_history_query, every_filter_then_read) {
+    const auto q = parse_history_query(
+        "resource=a%2Fb&resource_prefix=a%2F&event=write_applied&owner=o&principal=p&write_id=01a1fc68-4bc4-7371-881a-"
+        "fddb4432f9eb"
+        "&token_min=1&token_max=9007199254740991&trace_id=t&from=2026-11-21T10:00:00Z&to=2026-11-22T10:00:00%2B01:00&"
+        "order=asc&limit=1000");
+    ASSERT_TRUE(q);
+    EXPECT_EQ(q->resource, "a/b");
+    EXPECT_EQ(q->resource_prefix, "a/");
+    EXPECT_EQ(q->event, "write_applied");
+    EXPECT_EQ(q->owner, "o");
+    EXPECT_EQ(q->principal, "p");
+    EXPECT_EQ(q->write_id, "01a1fc68-4bc4-7371-881a-fddb4432f9eb");
+    EXPECT_EQ(q->token_min, 1U);
+    EXPECT_EQ(q->token_max, 9007199254740991U);
+    EXPECT_EQ(q->trace_id, "t");
+    EXPECT_EQ(*q->to - *q->from, std::chrono::hours(23));
+    EXPECT_TRUE(q->ascending);
+    EXPECT_EQ(q->limit, 1000U);
+    EXPECT_FALSE(q->after);
+}
+
+TEST(api_history_query, nothing_given_then_newest_hundred) {
+    const auto q = parse_history_query("");
+    ASSERT_TRUE(q);
+    EXPECT_FALSE(q->ascending);
+    EXPECT_EQ(q->limit, 100U);
+}
+
+TEST(api_history_query, faults_then_all_reported_by_name) {
+    const auto q = parse_history_query(
+        "event=x&write_id=1&token_min=-1&token_max=9007199254740992&from=now&to=&order=up&limit=1001&cursor=!&colour="
+        "red");
+    ASSERT_FALSE(q);
+    EXPECT_EQ(pointers(q.error()), (names{"event", "write_id", "token_min", "token_max", "from", "to", "order", "limit",
+                                          "cursor", "colour"}));
+}
+
+TEST(api_history_cursor, written_then_read_back) {
+    for (const history_cursor c : {history_cursor{false, {0, 0}}, history_cursor{true, {1, 2}},
+                                   history_cursor{false, {253'402'300'799'999'999, 9'223'372'036'854'775'807}}}) {
+        EXPECT_EQ(parse_cursor(to_text(c)), c);
+    }
+    const auto q = parse_history_query("order=asc&cursor=" + to_text({true, {1'500'001, 7}}));
+    ASSERT_TRUE(q);
+    EXPECT_EQ(q->after, (history_position{1'500'001, 7}));
+    EXPECT_EQ(pointers(parse_history_query("cursor=" + to_text({true, {1'500'001, 7}})).error()), names{"cursor"})
+        << "of the other order";
+}
+
+TEST(api_history_cursor, invented_or_changed_then_refused) {
+    const std::string good = to_text({false, {1'500'001, 123}});
+    for (std::size_t i = 0; i < good.size(); ++i) {
+        std::string bad = good;
+        bad[i] = '*';
+        EXPECT_FALSE(parse_cursor(bad));
+    }
+    for (const char* text :
+         {"", "x", "ZGVzYzo", "ZGVzYzox", "ZGVzYzoxOg", "ZGVzYzo6MQ", "ZGVzYzotMTox", "ZGVzYzoxOi0x", "ZGVzYzowMTox",
+          "ZGVzYzoxOjAx", "ZGVzYzoxOjE6MQ", "ZGVzYzoyNTM0MDIzMDA4MDAwMDAwMDA6MQ", "dXA6MTox"})
+        EXPECT_FALSE(parse_cursor(text)) << text;
+    EXPECT_FALSE(parse_cursor(good + "A"));
+}
+
+}  // namespace
+}  // namespace fencegate::api

@@ -1,0 +1,265 @@
+#include <gateway/api/tables/table_grammar.hpp>
+#include <gateway/api/tables/table_request.hpp>
+#include <gateway/http/codec/query.hpp>
+
+#include <gtest/gtest.h>
+#include <boost/json/serialize.hpp>
+
+#include <set>
+#include <string>
+
+namespace fencegate::api {
+namespace {
+
+/// Returns a parsed condition as text.
+std::string describe(const comparison& condition) {
+    constexpr const char* names[] = {"eq", "neq", "lt", "lte", "gt", "gte", "in", "is", "like", "ilike", "all", "any"};
+    std::string out = condition.negated ? "not " : "";
+    out += names[static_cast<int>(condition.op)];
+    if (condition.members.empty()) return out + " " + condition.column + " " + boost::json::serialize(condition.value);
+    for (const auto& member : condition.members)
+        out += (&member == condition.members.data() ? "(" : ", ") + describe(member);
+    return out + ")";
+}
+
+std::string parse_and_describe(std::string_view parameter, std::string_view text) {
+    http::fault_list faults;
+    const auto condition = parse_condition(parameter, text, faults);
+    if (faults.empty()) return describe(condition);
+    const auto f = std::move(faults).to_failure();
+    EXPECT_EQ(f.errors.front().pointer, parameter);
+    return "fault";
+}
+
+TEST(api_table_grammar, operators_then_as_named) {
+    EXPECT_EQ(parse_and_describe("a", "eq.1"), R"~(eq a "1")~");
+    EXPECT_EQ(parse_and_describe("a", "neq."), R"~(neq a "")~");
+    EXPECT_EQ(parse_and_describe("a", "lt.x.y,z)"), R"~(lt a "x.y,z)")~");
+    EXPECT_EQ(parse_and_describe("a", "gte.-1"), R"~(gte a "-1")~");
+    EXPECT_EQ(parse_and_describe("a", "not.eq.not.eq.1"), R"~(not eq a "not.eq.1")~");
+    EXPECT_EQ(parse_and_describe("a", "like.*x%*"), R"~(like a "%x%")~");
+    EXPECT_EQ(parse_and_describe("a", R"(like.**\%%*_%)"), R"~(like a "%\\%%_%")~");
+    EXPECT_EQ(parse_and_describe("a", "not.ilike.X*"), R"~(not ilike a "X%")~");
+    EXPECT_EQ(parse_and_describe("a", "is.null"), "is a null");
+    EXPECT_EQ(parse_and_describe("a", "not.is.true"), "not is a true");
+    EXPECT_EQ(parse_and_describe("a", "is.unknown"), R"~(is a "unknown")~");
+}
+
+TEST(api_table_grammar, list_then_values_with_and_without_quotes) {
+    EXPECT_EQ(parse_and_describe("a", "in.(1,2)"), R"~(in a ["1","2"])~");
+    EXPECT_EQ(parse_and_describe("a", R"~(in.(a,"b,c","d\"e\\f)",,"()"))~"),
+              R"~(in a ["a","b,c","d\"e\\f)","","()"])~");
+    EXPECT_EQ(parse_and_describe("a", "in.()"), "in a []");
+    EXPECT_EQ(parse_and_describe("a", R"~(in.(""))~"), R"~(in a [""])~");
+    EXPECT_EQ(parse_and_describe("or", "(a.in.(),b.eq.1)"), R"~(any(in a [], eq b "1"))~");
+    EXPECT_EQ(parse_and_describe("a", "not.in.(x)"), R"~(not in a ["x"])~");
+}
+
+TEST(api_table_grammar, name_in_quotes_then_any_name) {
+    EXPECT_EQ(parse_and_describe(R"~("select")~", "eq.1"), R"~(eq select "1")~");
+    EXPECT_EQ(parse_and_describe(R"~("odd \"na.me")~", "eq.1"), R"~(eq odd "na.me "1")~");
+}
+
+TEST(api_table_grammar, groups_then_nested) {
+    EXPECT_EQ(parse_and_describe("or", "(a.eq.1,b.lt.2)"), R"~(any(eq a "1", lt b "2"))~");
+    EXPECT_EQ(parse_and_describe("not.and", "(a.eq.1)"), R"~(not all(eq a "1"))~");
+    EXPECT_EQ(parse_and_describe("or", R"~((a.not.in.(1,"2,)"),not.and(b.is.null,or.eq.5,c.eq."x,y")))~"),
+              R"~(any(not in a ["1","2,)"], not all(is b null, eq or "5", eq c "x,y")))~");
+}
+
+TEST(api_table_grammar, faulty_text_then_a_fault_of_its_parameter) {
+    for (const char* text : {"",
+                             "1",
+                             "eq",
+                             "eq1",
+                             ".eq.1",
+                             "EQ.1",
+                             "not",
+                             "not.",
+                             "not.not.eq.1",
+                             "fts.x",
+                             "cs.{a}",
+                             "in.1",
+                             "in.(1",
+                             "in.(1,2",
+                             "in.1)",
+                             "in.(1)x",
+                             R"~(in.("a))~",
+                             R"~(in.("a\)~",
+                             R"~(in.("a"b))~",
+                             "is.1",
+                             "is.nul",
+                             "is.",
+                             "eq(any).1",
+                             "--",
+                             "'; drop table a; --"}) {
+        EXPECT_EQ(parse_and_describe("a", text), "fault") << text;
+    }
+    for (const char* text :
+         {"", "(", ")", "()", "(a)", "(a.eq)", "(a.eq.1", "a.eq.1)", "(a.eq.1))", "(a.eq.1,)", "(,a.eq.1)",
+          "((a.eq.1))", "(and())", "(and(a.eq.1)", R"~((a.eq."1))~", R"~(("a.eq.1))~", "(.eq.1)"}) {
+        EXPECT_EQ(parse_and_describe("or", text), "fault") << text;
+    }
+    for (const char* name : {R"~("a)~", R"~("a"b)~", "", R"~("")~"})
+        EXPECT_EQ(parse_and_describe(name, "eq.1"), "fault") << name;
+}
+
+TEST(api_table_grammar, more_than_the_limits_then_a_fault) {
+    const auto repeated = [](std::string_view what, int times) {
+        std::string out;
+        for (int i = 0; i < times; ++i)
+            out += what;
+        return out;
+    };
+    EXPECT_NE(parse_and_describe("a", "in.(1" + repeated(",1", 999) + ")"), "fault");
+    EXPECT_EQ(parse_and_describe("a", "in.(1" + repeated(",1", 1000) + ")"), "fault");
+    EXPECT_NE(parse_and_describe("or", "(a.eq.1" + repeated(",a.eq.1", 255) + ")"), "fault");
+    EXPECT_EQ(parse_and_describe("or", "(a.eq.1" + repeated(",a.eq.1", 256) + ")"), "fault");
+    EXPECT_EQ(parse_and_describe("or", "(a.eq.1" + repeated(",a.eq.1", 10'000) + ")"), "fault");
+    EXPECT_NE(parse_and_describe("or", "(" + repeated("and(", 7) + "a.eq.1" + repeated(")", 7) + ")"), "fault");
+    EXPECT_EQ(parse_and_describe("or", "(" + repeated("and(", 8) + "a.eq.1" + repeated(")", 8) + ")"), "fault");
+    EXPECT_EQ(parse_and_describe("or", repeated("(", 100'000)), "fault");
+    EXPECT_EQ(parse_and_describe("or", "(" + repeated("or(", 100'000)), "fault");
+    EXPECT_EQ(parse_and_describe(std::string(200, 'a'), "eq.1"), "fault");
+}
+
+std::string columns(std::string_view text) {
+    http::fault_list faults;
+    std::string out;
+    for (const auto& selected : parse_select(text, faults))
+        out += selected.alias + "=" + selected.column + ";";
+    return faults.empty() ? out : "fault";
+}
+
+TEST(api_table_grammar, select_then_columns_and_aliases) {
+    EXPECT_EQ(columns("*"), "");
+    EXPECT_EQ(columns("a,b"), "a=a;b=b;");
+    EXPECT_EQ(columns(R"~(left:a,"x,y":"odd \"b")~"), R"~(left=a;x,y=odd "b;)~");
+    for (const char* text :
+         {"", ",", "a,", "a,a", "x:a,x:b", "a:", ":a", "a:b:c", "*,a", "a,*x(", "orders(id)", "a::", R"~("a)~"})
+        EXPECT_EQ(columns(text), "fault") << text;
+}
+
+std::string sorted(std::string_view text) {
+    http::fault_list faults;
+    std::string out;
+    for (const auto& key : parse_order(text, faults)) {
+        out += key.column + (key.descending ? " desc" : " asc");
+        if (key.nulls_first) out += *key.nulls_first ? " first" : " last";
+        out += ";";
+    }
+    return faults.empty() ? out : "fault";
+}
+
+TEST(api_table_grammar, order_then_keys_in_turn) {
+    EXPECT_EQ(sorted("a"), "a asc;");
+    EXPECT_EQ(sorted("a.desc.nullslast,b.asc.nullsfirst,c.nullsfirst"), "a desc last;b asc first;c asc first;");
+    EXPECT_EQ(sorted(R"~("a.desc".desc)~"), "a.desc desc;");
+    for (const char* text : {"", "a.", "a.up", "a.desc.", "a.nullslast.desc", "a,", ".desc"})
+        EXPECT_EQ(sorted(text), "fault") << text;
+}
+
+http::request to_table(http::method verb, std::string query, std::string body = {}) {
+    http::request r;
+    r.verb = verb;
+    r.path_parameters = {"inventory"};
+    r.query = std::move(query);
+    r.body = std::move(body);
+    if (!r.body.empty()) r.headers.emplace_back("content-type", "application/json");
+    return r;
+}
+
+std::set<std::string> pointers(const failure& f) {
+    std::set<std::string> out;
+    for (const auto& error : f.errors)
+        out.insert(error.pointer);
+    return out;
+}
+
+using names = std::set<std::string>;
+
+TEST(api_table_request, query_then_every_part) {
+    const auto got = parse_table_query(
+        to_table(http::method::get, "stock=gte.1&stock=lt.9&select=sku&order=sku.desc&limit=5000&offset=7"), {}, 1'000);
+    ASSERT_TRUE(got);
+    EXPECT_EQ(got->table, "inventory");
+    EXPECT_EQ(got->where.size(), 2U);
+    EXPECT_EQ(got->limit, 1'000);
+    EXPECT_EQ(got->offset, 7);
+}
+
+TEST(api_table_request, faulty_query_then_each_parameter_by_name) {
+    const auto got = parse_table_query(
+        to_table(http::method::get, "stock=7&select=,&order=&limit=-1&offset=x&limit=3&on_conflict=a&or=(a"), {}, 10);
+    ASSERT_FALSE(got);
+    EXPECT_EQ(got.error().code, errc::invalid_request);
+    EXPECT_EQ(pointers(got.error()), (names{"stock", "select", "order", "limit", "offset", "on_conflict", "or"}));
+}
+
+TEST(api_table_request, too_many_filters_nul_or_bad_encoding_then_refused) {
+    std::string many = "a=eq.1";
+    for (int i = 0; i < 10'000; ++i)
+        many += "&a=eq.1";
+    for (const std::string& query : {many, std::string("a=eq.%00"), std::string("%00=eq.1"), std::string("a=eq.%zz")}) {
+        const auto got = parse_table_query(to_table(http::method::get, query), {}, 10);
+        ASSERT_FALSE(got) << query.substr(0, 20);
+        EXPECT_EQ(got.error().code, errc::invalid_request);
+    }
+}
+
+TEST(api_table_request, change_without_condition_then_refused) {
+    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::patch, "", R"({"a":1})"), {}, 10).error()),
+              names{"query"});
+    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::del, "select=a"), {}, 10).error()), names{"query"});
+    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::del, "a=eq.1&limit=1"), {}, 10).error()),
+              names{"limit"});
+    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::patch, "a=eq.1", "{}"), {}, 10).error()), names{""});
+}
+
+TEST(api_table_request, rows_then_checked_one_by_one) {
+    const auto faults = [](std::string body) {
+        const auto got = parse_table_write(to_table(http::method::post, "", std::move(body)), {}, 2);
+        return got ? names{} : pointers(got.error());
+    };
+    EXPECT_EQ(faults(R"({"a":1})"), names{});
+    EXPECT_EQ(faults(R"([{"a":1,"b":2},{"b":3,"a":4}])"), names{});
+    EXPECT_EQ(faults(R"([{"a":1},{"b":1}])"), names{"/1"});
+    EXPECT_EQ(faults(R"([{"a":1},3])"), names{"/1"});
+    EXPECT_EQ(faults("[]"), names{""});
+    EXPECT_EQ(faults(R"([{"a":1},{"a":1},{"a":1}])"), names{""});
+    EXPECT_EQ(faults("3"), names{""});
+}
+
+TEST(api_table_request, upsert_without_conflict_columns_then_refused) {
+    preferences preferred;
+    preferred.resolution = conflict_resolution::merge;
+    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::post, "", R"({"a":1})"), preferred, 2).error()),
+              names{"on_conflict"});
+    const auto got = parse_table_write(to_table(http::method::post, "on_conflict=a", R"({"a":1})"), preferred, 2);
+    ASSERT_TRUE(got);
+    EXPECT_TRUE(std::get<insert_operation>(got->operations.front()).on_conflict->replace);
+    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::post, "on_conflict=a", R"({"a":1})"), {}, 2).error()),
+              names{"on_conflict"});
+}
+
+TEST(api_preferences, known_then_applied_and_unknown_ignored) {
+    http::request r;
+    r.headers = {{"prefer", "return=representation, count=planned"},
+                 {"prefer", "count=exact,resolution=ignore-duplicates"}};
+    const auto got = parse_preferences(r);
+    EXPECT_TRUE(got.representation);
+    EXPECT_TRUE(got.count);
+    EXPECT_EQ(got.resolution, conflict_resolution::ignore);
+    EXPECT_EQ(got.applied, "return=representation, count=exact, resolution=ignore-duplicates");
+}
+
+TEST(api_preferences, repeated_preference_then_first_counts) {
+    http::request r;
+    r.headers = {{"prefer", "return=minimal"}, {"prefer", "return=representation, count=exact, count=exact"}};
+    const auto got = parse_preferences(r);
+    EXPECT_FALSE(got.representation);
+    EXPECT_EQ(got.applied, "return=minimal, count=exact");
+}
+
+}  // namespace
+}  // namespace fencegate::api

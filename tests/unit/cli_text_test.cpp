@@ -1,0 +1,148 @@
+#include <gateway/cli/duration.hpp>
+#include <gateway/cli/event_reader.hpp>
+#include <gateway/cli/gateway_address.hpp>
+#include <gateway/cli/output.hpp>
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <stdexcept>
+
+namespace fencegate::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(cli_duration, parses_number_and_unit) {
+    EXPECT_EQ(parse_duration("500ms"), milliseconds(500));
+    EXPECT_EQ(parse_duration("10s"), milliseconds(10'000));
+    EXPECT_EQ(parse_duration("2m"), milliseconds(120'000));
+    EXPECT_EQ(parse_duration("1h"), milliseconds(3'600'000));
+    EXPECT_EQ(parse_duration("2d"), milliseconds(172'800'000));
+    EXPECT_EQ(parse_duration("41d"), milliseconds(3'542'400'000));
+    EXPECT_EQ(parse_duration("0s"), milliseconds(0));
+    EXPECT_EQ(parse_duration("0"), milliseconds(0));
+    EXPECT_EQ(parse_duration("1000h"), milliseconds(3'600'000'000));
+}
+
+TEST(cli_duration, rejects_other_texts) {
+    for (const char* text : {"", "10", "00", "s", "10 s", " 10s", "10s ", "-1s", "+1s", "1.5s", "10S", "1D", "1w",
+                             "10sec", "1001h", "4294967296ms", "0x1s"})
+        EXPECT_FALSE(parse_duration(text)) << text;
+}
+
+TEST(cli_duration, formats_in_units_that_fit_the_length) {
+    EXPECT_EQ(format_duration(milliseconds(400)), "0.4s");
+    EXPECT_EQ(format_duration(milliseconds(12'500)), "12.5s");
+    EXPECT_EQ(format_duration(milliseconds(200'000)), "3m20s");
+    EXPECT_EQ(format_duration(milliseconds(7'500'000)), "2h05m");
+}
+
+TEST(cli_gateway_address, parses_host_port_and_base) {
+    const auto plain = parse_address("http://127.0.0.1:8080");
+    EXPECT_EQ(plain.host + " " + plain.base + " " + plain.authority, "127.0.0.1  127.0.0.1:8080");
+    const auto proxied = parse_address("http://gateway.test/fence/");
+    EXPECT_EQ(proxied.host + " " + proxied.base + " " + proxied.authority, "gateway.test /fence gateway.test");
+    const auto secured = parse_address("https://gateway.test");
+    EXPECT_EQ(secured.host + " " + secured.origin(), "gateway.test https://gateway.test");
+    EXPECT_TRUE(secured.tls && !plain.tls);
+    const auto v6 = parse_address("http://[::1]:8080/");
+    EXPECT_EQ(v6.host + " " + v6.base + " " + v6.authority, "::1  [::1]:8080");
+    EXPECT_TRUE(plain.is_loopback() && v6.is_loopback() && parse_address("https://localhost").is_loopback());
+    EXPECT_FALSE(proxied.is_loopback() || parse_address("http://128.0.0.1").is_loopback());
+}
+
+TEST(cli_gateway_address, rejects_invalid_urls) {
+    for (const char* text : {"", "localhost", "localhost:8080", "ftp://localhost", "http://",
+                             "http://user:secret@localhost", "http://localhost/?a=b", "http://localhost/#a"})
+        EXPECT_THROW(parse_address(text), std::invalid_argument) << text;
+}
+
+TEST(cli_gateway_address, encodes_all_but_unreserved_characters) {
+    EXPECT_EQ(make_target("/v1/history", {{"from", "2026-11-21T10:00:00+01:00"}, {"owner", ""}, {"to", "a b&c"}}),
+              "/v1/history?from=2026-11-21T10%3A00%3A00%2B01%3A00&to=a%20b%26c");
+    EXPECT_EQ(make_target("/v1/leases", {{"cursor", ""}}), "/v1/leases");
+}
+
+std::string read_all_events(event_reader& reader) {
+    std::string out;
+    while (const auto event = reader.next())
+        out += event->name + "=" + event->data + ";";
+    return out;
+}
+
+TEST(cli_event_reader, joins_pieces_cut_anywhere) {
+    const std::string stream =
+        ": hello\nevent: granted\ndata: {\"a\":1}\n\nevent:lost\r\ndata:one\r\ndata: two\r\n\r\nid: 7\n\n";
+    for (std::size_t size = 1; size <= stream.size(); ++size) {
+        event_reader reader;
+        std::string seen;
+        for (std::size_t at = 0; at < stream.size(); at += size) {
+            reader.add(std::string_view(stream).substr(at, size));
+            seen += read_all_events(reader);
+        }
+        EXPECT_EQ(seen, "granted={\"a\":1};lost=one\ntwo;") << size;
+        EXPECT_EQ(reader.last_id(), "7") << size;
+    }
+}
+
+TEST(cli_event_reader, reports_id_after_its_event_is_complete) {
+    event_reader reader;
+    reader.add("id: 3\n\nid: 4\ndata: x\n");
+    EXPECT_FALSE(reader.next());
+    EXPECT_EQ(reader.last_id(), "3");
+    reader.add("\n");
+    EXPECT_TRUE(reader.next());
+    EXPECT_EQ(reader.last_id(), "4");
+}
+
+TEST(cli_event_reader, rejects_event_above_size_limit) {
+    event_reader reader;
+    const std::string piece(event_reader::pending_max, 'a');
+    reader.add(piece);
+    EXPECT_THROW(reader.add("a"), std::length_error);
+}
+
+TEST(cli_table, columns_are_as_wide_as_widest_cell) {
+    std::ostringstream out;
+    table printed({{"name"}, {"n", true}, {"last"}}, out, {.table = true});
+    printed.print({{cell("a"), cell("100"), cell("x")}, {cell("grün-2"), cell("7"), cell("y")}});
+    EXPECT_EQ(out.str(),
+              "name      n  last\n"
+              "a       100  x\n"
+              "grün-2    7  y\n");
+}
+
+TEST(cli_table, truncates_longest_elastic_column_to_terminal) {
+    std::ostringstream out;
+    table printed({{"id"}, {"a", false, true}, {"b", false, true}}, out, {.table = true, .width = 34});
+    printed.print({{cell("1"), cell("0123456789abcdefghijklmnop"), cell("short")},
+                   {cell("2"), cell("日本語の所有者さん、とても長い名前"), cell("wide")},
+                   {cell("3"), cell("e\u0301tude"), cell("y")}});
+    EXPECT_EQ(out.str(),
+              "id  a                        b\n"
+              "1   0123456789abcdefghijkl…  short\n"
+              "2   日本語の所有者さん、と…  wide\n"
+              "3   e\u0301tude                    y\n");
+}
+
+TEST(cli_table, truncates_no_column_below_elastic_min) {
+    std::ostringstream out;
+    table printed({{"id"}, {"a", false, true}}, out, {.table = true, .width = 5});
+    printed.print({{cell("123456"), cell("0123456789abcdefghijklmnop")}});
+    EXPECT_EQ(out.str(), "id      a\n123456  0123456789a…\n");
+}
+
+TEST(cli_table, replaces_control_characters) {
+    EXPECT_EQ(cell("a\033[31mb\n\x7f").text, "a?[31mb??");
+    EXPECT_EQ(cell("a\xC2\x9B"
+                   "31mb ü")
+                  .text,
+              "a?31mb ü");
+    EXPECT_EQ(cell("a\u202Eb\u2067c\u200Fd\xff").text, "a?b?c?d?");
+    EXPECT_EQ(colourize("up", colour::green, true), "\033[32mup\033[0m");
+    EXPECT_EQ(colourize("up", colour::green, false), "up");
+}
+
+}  // namespace
+}  // namespace fencegate::cli

@@ -1,0 +1,54 @@
+// gateway/config: hosts and ports of requests and http.allowed_hosts; the division of open files.
+#include <gateway/config/authority.hpp>
+#include <gateway/config/file_limit.hpp>
+
+#include <gtest/gtest.h>
+
+namespace fencegate {
+namespace {
+
+TEST(config_authority, host_and_port_then_canonical) {
+    const std::pair<const char*, authority> table[] = {
+        {"localhost", {"localhost", std::nullopt}}, {"Shop.Example.:8080", {"shop.example", 8080}},
+        {"a_b-c.d:", {"a_b-c.d", std::nullopt}},    {"127.0.0.1:0", {"127.0.0.1", 0}},
+        {"[::1]", {"::1", std::nullopt}},           {"[0:0::0:1]:65535", {"::1", 65'535}},
+        {"[::FFFF:10.0.0.1]:1", {"10.0.0.1", 1}},
+    };
+    for (const auto& [text, expected] : table)
+        EXPECT_EQ(parse_authority(text), expected) << text;
+}
+
+TEST(config_authority, no_host_then_empty) {
+    for (const char* text : {"",       ":80", ".",        "a b",    "a:b",     "a:65536",     "a:-1",
+                             "a:1:2",  "::1", "[::1",     "[::1]x", "[::1]:x", "[localhost]", "[1.2.3.4]",
+                             "user@a", "a/b", "http://a", "a,b",    "%61",     "a\tb",        "[fe80::1%eth0]"})
+        EXPECT_FALSE(parse_authority(text)) << text;
+    EXPECT_FALSE(parse_authority(std::string(256, 'a')));
+}
+
+TEST(config_authority, loopback_then_known_by_name_and_address) {
+    for (const char* host : {"localhost", "a.localhost", "127.0.0.1", "127.255.0.9", "::1"})
+        EXPECT_TRUE(is_loopback_host(host)) << host;
+    for (const char* host : {"", "notlocalhost", "localhost.a", "128.0.0.1", "::2", "127.1", "127.0.0.1.a"})
+        EXPECT_FALSE(is_loopback_host(host)) << host;
+}
+
+TEST(config_file_limit, files_divided_then_reserve_comes_first) {
+    config cfg;
+    cfg.locks.nodes.resize(5);
+    const file_limit plenty = divide_files(100'000, cfg);
+    EXPECT_EQ(plenty.connections, cfg.http.connections_max);
+    EXPECT_GT(plenty.reserved, 60U);
+    const file_limit scarce = divide_files(1'000, cfg);
+    EXPECT_EQ(scarce.connections, 1'000 - scarce.reserved);
+    EXPECT_NE(scarce.describe(cfg).find("of which " + std::to_string(scarce.connections) + " fit"), std::string::npos);
+    EXPECT_EQ(divide_files(scarce.reserved + 15, cfg).connections, 0U);
+    cfg.http.connections_max = 3;
+    EXPECT_EQ(divide_files(scarce.reserved + 3, cfg).connections, 3U);
+    cfg.http.threads = 8;
+    cfg.postgres.connections = 64;
+    EXPECT_GT(divide_files(1'000, cfg).reserved, scarce.reserved + 4 * 60 + 7 * 15);
+}
+
+}  // namespace
+}  // namespace fencegate

@@ -1,0 +1,378 @@
+// gateway/config: reading a configuration file, and the texts of its faults.
+#include <gateway/config/config.hpp>
+#include <gateway/config/secrets.hpp>
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace fencegate {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A folder with the configuration and the files that it names, deleted after the test.
+class folder {
+  public:
+    folder() {
+        std::string name = (std::filesystem::temp_directory_path() / "fencegate-config-XXXXXX").string();
+        if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
+        path_ = name;
+        write("signing.key", std::string(64, 'a') + "\n");
+    }
+    ~folder() { std::filesystem::remove_all(path_); }
+    folder(const folder&) = delete;
+    folder& operator=(const folder&) = delete;
+
+    void write(const std::string& name, const std::string& text) const { std::ofstream(path_ / name) << text; }
+    std::filesystem::path file(const std::string& name) const { return path_ / name; }
+
+    config_faults faults_of(const std::string& yaml) const {
+        config_faults faults;
+        load(yaml, faults);
+        return faults;
+    }
+    config load(const std::string& yaml, config_faults& faults) const {
+        write("gateway.yaml", yaml);
+        return load_config(file("gateway.yaml"), faults);
+    }
+
+  private:
+    std::filesystem::path path_;
+};
+
+const std::string redis = "redis: {nodes: [{name: a, host: 127.0.0.1, port: 6401}]}\n";
+const std::string postgres = "postgres: {conninfo: host=/tmp}\n";
+const std::string lease = "lease: {signing_key_file: signing.key}\n";
+const std::string least = redis + postgres + lease;
+
+TEST(config_load, smallest_file_takes_every_default) {
+    folder here;
+    config_faults faults;
+    const config cfg = here.load(least, faults);
+    ASSERT_EQ(faults, config_faults{});
+    const config defaults;
+    EXPECT_EQ(cfg.http.address, "127.0.0.1");
+    EXPECT_EQ(cfg.http.port, defaults.http.port);
+    EXPECT_EQ(cfg.locks.default_ttl, 10s);
+    EXPECT_EQ(cfg.locks.nodes.size(), 1U);
+    EXPECT_EQ(cfg.locks.nodes[0].port, 6401);
+    EXPECT_EQ(cfg.lease.signing_key, std::string(64, 'a'));
+    EXPECT_TRUE(cfg.api_keys.empty());
+}
+
+TEST(config_load, every_key_reaches_its_field) {
+    folder here;
+    here.write("orders.key", "a-long-random-key-of-orders\n");
+    here.write("redis.password", "secret");
+    setenv("FENCEGATE_TEST_PASSWORD", "from-environment", 1);
+    config_faults faults;
+    const config cfg = here.load(R"(
+http: {address: 0.0.0.0, port: 0, threads: 3, body_max_bytes: 2048, allowed_hosts: [Shop.example, "[::1]:8080"], header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, bodies_max_bytes: 3145728, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700}
+auth:
+  api_keys:
+    - {principal: orders, key_file: orders.key, scopes: [leases, writes]}
+    - principal: admin
+      key_sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+      scopes: [leases, writes, history, operate, bare_tokens]
+lease: {default_ttl_ms: 5000, max_ttl_ms: 20000, max_wait_ms: 0, max_renewals: 3, max_hold_ms: 50000, waiters_max: 11, signing_key_file: signing.key}
+redis:
+  nodes:
+    - {name: a, host: 10.0.0.1, username: gateway, password_file: redis.password}
+    - {name: b, host: 10.0.0.2, port: 6400, password_env: FENCEGATE_TEST_PASSWORD}
+    - {name: c, host: 10.0.0.3}
+  node_timeout_ms: 150
+  node_dead_after_ms: 900
+  node_queue_max: 120
+postgres: {conninfo: host=db dbname=shop, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000, lock_timeout_ms: 1000}
+writes: {idempotency_ttl_ms: 60000}
+audit: {buffer_max: 5000, on_full: drop}
+history: {keep_days: 90}
+log: {level: debug, json: false}
+)",
+                                 faults);
+    unsetenv("FENCEGATE_TEST_PASSWORD");
+    ASSERT_EQ(faults, config_faults{});
+    EXPECT_EQ(cfg.http.address, "0.0.0.0");
+    EXPECT_EQ(cfg.http.port, 0);
+    EXPECT_EQ(cfg.http.threads, 3U);
+    EXPECT_EQ(cfg.http.body_max_bytes, 2048U);
+    EXPECT_EQ(cfg.http.header_max_bytes, 4096U);
+    EXPECT_EQ(cfg.http.allowed_hosts, (std::vector<authority>{{"shop.example", std::nullopt}, {"::1", 8080}}));
+    EXPECT_EQ(cfg.http.header_fields_max, 20U);
+    EXPECT_EQ(cfg.http.connections_per_address_max, 3U);
+    EXPECT_EQ(cfg.http.bodies_max_bytes, 3U << 20U);
+    EXPECT_EQ(cfg.http.answers_max_bytes, 2U << 20U);
+    EXPECT_EQ(cfg.http.connections_max, 7U);
+    EXPECT_EQ(cfg.http.idle_timeout, 1500ms);
+    EXPECT_EQ(cfg.http.request_timeout, 700ms);
+    ASSERT_EQ(cfg.api_keys.size(), 2U);
+    EXPECT_EQ(cfg.api_keys[0].key_sha256, sha256_hex("a-long-random-key-of-orders"));
+    EXPECT_EQ(cfg.api_keys[0].scopes, (std::set<scope>{scope::leases, scope::writes}));
+    EXPECT_EQ(cfg.api_keys[1].scopes.size(), 5U);
+    EXPECT_EQ(cfg.locks.default_ttl, 5s);
+    EXPECT_EQ(cfg.locks.max_ttl, 20s);
+    EXPECT_EQ(cfg.locks.max_wait, 0ms);
+    EXPECT_EQ(cfg.locks.max_renewals, 3U);
+    EXPECT_EQ(cfg.locks.max_hold, 50s);
+    EXPECT_EQ(cfg.locks.waiters_max, 11U);
+    EXPECT_EQ(cfg.locks.node_timeout, 150ms);
+    EXPECT_EQ(cfg.locks.node_dead_after, 900ms);
+    EXPECT_EQ(cfg.locks.node_queue_max, 120U);
+    ASSERT_EQ(cfg.locks.nodes.size(), 3U);
+    EXPECT_EQ(cfg.locks.nodes[0].username, "gateway");
+    EXPECT_EQ(cfg.locks.nodes[0].password, "secret");
+    EXPECT_EQ(cfg.locks.nodes[1].password, "from-environment");
+    EXPECT_EQ(cfg.locks.nodes[2].port, 6379);
+    EXPECT_EQ(cfg.postgres.conninfo, "host=db dbname=shop");
+    EXPECT_EQ(cfg.postgres.connections, 2U);
+    EXPECT_EQ(cfg.postgres.queue_max, 13U);
+    EXPECT_EQ(cfg.postgres.rows_max, 17U);
+    EXPECT_EQ(cfg.postgres.statement_timeout, 3s);
+    EXPECT_EQ(cfg.postgres.lock_timeout, 1s);
+    EXPECT_EQ(cfg.writes.idempotency_ttl, 60s);
+    EXPECT_EQ(cfg.audit.buffer_max, 5000U);
+    EXPECT_EQ(cfg.audit.when_full, on_full::drop);
+    EXPECT_EQ(cfg.history.keep_days, 90U);
+    EXPECT_EQ(cfg.log.level, "debug");
+    EXPECT_FALSE(cfg.log.json);
+}
+
+/// A file and the only fault that it has.
+struct faulty {
+    std::string yaml;
+    std::string fault;
+};
+
+class config_fault : public ::testing::TestWithParam<faulty> {};
+
+TEST_P(config_fault, is_named_by_its_path) {
+    folder here;
+    here.write("short", "tiny");
+    here.write("empty", "\n");
+    const auto faults = here.faults_of(GetParam().yaml);
+    EXPECT_EQ(faults, config_faults{GetParam().fault});
+}
+
+std::string with_http(const std::string& text) {
+    return least + "http: {" + text + "}\n";
+}
+std::string with_key(const std::string& text) {
+    return least + "auth: {api_keys: [{" + text + "}]}\n";
+}
+std::string with_node(const std::string& text) {
+    return postgres + lease + "redis: {nodes: [{name: a, host: h, " + text + "}]}\n";
+}
+
+const std::string good_hash(64, 'b');
+
+INSTANTIATE_TEST_SUITE_P(
+    table, config_fault,
+    ::testing::Values(
+        faulty{with_http("port: 70000"), "http.port: 70000 is not between 0 and 65535"},
+        faulty{with_http("port: -1"), "http.port: -1 is not between 0 and 65535"},
+        faulty{with_http("port: 99999999999999999999"), "http.port: 99999999999999999999 is not between 0 and 65535"},
+        faulty{with_http("port: 80a"), "http.port: \"80a\" is not an integer"},
+        faulty{with_http("port: 1.5"), "http.port: \"1.5\" is not an integer"},
+        faulty{with_http("port: "), "http.port: has no value"},
+        faulty{with_http("port: [1]"), "http.port: must be a single value"},
+        faulty{with_http("threads: 0"), "http.threads: 0 is not between 1 and 64"},
+        faulty{with_http("threads: 65"), "http.threads: 65 is not between 1 and 64"},
+        faulty{with_http("body_max_bytes: 1023"), "http.body_max_bytes: 1023 is not between 1024 and 67108864"},
+        faulty{with_http("bodies_max_bytes: 1048575"),
+               "http.bodies_max_bytes: 1048575 is not between 1048576 and 68719476736"},
+        faulty{
+            with_http("body_max_bytes: 2000000, bodies_max_bytes: 3999999"),
+            "http.bodies_max_bytes: has to be at least twice http.body_max_bytes: one caller's share of it has to hold "
+            "the largest body"},
+        faulty{with_http("idle_timeout_ms: 999"), "http.idle_timeout_ms: 999 is not between 1000 and 3600000"},
+        faulty{with_http("idle_timeout_ms: 5s"), "http.idle_timeout_ms: \"5s\" is not an integer"},
+        faulty{with_http("prot: 80"), "http.prot: unknown key; did you mean port?"},
+        faulty{with_http("idle_timeout: 5000"), "http.idle_timeout: unknown key; did you mean idle_timeout_ms?"},
+        faulty{with_http("port: 1, port: 2"), "http.port: is given more than once (line 4)"},
+        faulty{with_http("address: localhost"), "http.address: \"localhost\" is not an IPv4 or IPv6 address"},
+        faulty{with_http("address: 0.0.0.0"),
+               "http.address: 0.0.0.0 is not a loopback address, which it must be while auth.api_keys is empty"},
+        faulty{with_http("address: \"::\""),
+               "http.address: :: is not a loopback address, which it must be while auth.api_keys is empty"},
+        faulty{least + "http: 8080\n", "http: must be a mapping of keys to values"},
+        faulty{least + "htpp: {}\n", "htpp: unknown key; did you mean http?"},
+        faulty{least + "quux: {}\n",
+               "quux: unknown key; known here: http, auth, lease, redis, postgres, writes, audit, history, log"},
+        faulty{redis + lease, "postgres: is missing"},
+        faulty{redis + lease + "postgres: {}\n", "postgres.conninfo: is missing"},
+        faulty{postgres + lease + "redis: {nodes: a}\n", "redis.nodes: must be a list"},
+        faulty{with_node("port: 70000"), "redis.nodes[0].port: 70000 is not between 1 and 65535"},
+        faulty{with_node("pasword_env: X"), "redis.nodes[0].pasword_env: unknown key; did you mean password_env?"},
+        faulty{with_node("password_env: FENCEGATE_TEST_UNSET"),
+               "redis.nodes[0].password_env: the environment variable FENCEGATE_TEST_UNSET is not set"},
+        faulty{redis + postgres + "lease: {signing_key_file: signing.key, default_ttl_ms: 99}\n",
+               "lease.default_ttl_ms: 99 is not between 100 and 3600000"},
+        faulty{redis + lease + "postgres: {conninfo: x, statement_timeout_ms: 500}\n",
+               "postgres.lock_timeout_ms: is above statement_timeout_ms, which would end the wait first"},
+        faulty{least + "history: {keep_days: 6}\n", "history.keep_days: is 6; it has to be 0 (for ever) or at least 7"},
+        faulty{least + "writes: {idempotency_ttl_ms: 999}\n",
+               "writes.idempotency_ttl_ms: 999 is not between 1000 and 2592000000"},
+        faulty{least + "audit: {on_full: dorp}\n",
+               "audit.on_full: \"dorp\" is none of refuse, drop; did you mean drop?"},
+        faulty{least + "log: {level: loud}\n", "log.level: \"loud\" is none of trace, debug, info, warn, error"},
+        faulty{least + "log: {json: maybe}\n", "log.json: \"maybe\" is neither true nor false"},
+        faulty{with_key("principal: p, scopes: [leases]"), "auth.api_keys[0]: needs either key_sha256 or key_file"},
+        faulty{with_key("principal: p, scopes: [leases], key_sha256: abc"),
+               "auth.api_keys[0].key_sha256: must be 64 lower-case hexadecimal digits"},
+        faulty{with_key("principal: p, scopes: [leases], key_file: short"),
+               "auth.api_keys[0].key_file: the key in it is shorter than 16 bytes"},
+        faulty{with_key("principal: p, scopes: [lease], key_sha256: " + good_hash),
+               "auth.api_keys[0].scopes[0]: \"lease\" is none of leases, writes, history, operate, bare_tokens; did "
+               "you mean leases?"},
+        faulty{with_key("principal: p, scopes: [], key_sha256: " + good_hash),
+               "auth.api_keys[0].scopes: must name at least one scope"},
+        faulty{with_key("scopes: [leases], key_sha256: " + good_hash), "auth.api_keys[0].principal: is missing"},
+        faulty{with_key("principal: p, scopes: [leases], key_sha256: " + good_hash +
+                        "}, {principal: q, scopes: [writes], key_sha256: " + good_hash),
+               "auth.api_keys[1]: has the key of p again"}));
+
+TEST(config_load, all_faults_are_reported_at_once) {
+    folder here;
+    const auto faults = here.faults_of(R"(
+http: {port: 70000, threads: none}
+redis:
+  nodes:
+    - {name: a, host: h}
+    - {name: b, host: h, port: 6380}
+    - {name: c, host: h, port: 70000}
+log: {levl: info}
+)");
+    const config_faults expected{
+        "http.port: 70000 is not between 0 and 65535",
+        "http.threads: \"none\" is not an integer",
+        "redis.nodes[2].port: 70000 is not between 1 and 65535",
+        "log.levl: unknown key; did you mean level?",
+        "postgres: is missing",
+        "lease.signing_key_file: is missing, and the environment variable FENCEGATE_SIGNING_KEY is not set",
+    };
+    EXPECT_EQ(faults, expected);
+}
+
+TEST(config_load, protocol_fault_named_by_configuration_path) {
+    folder here;
+    const auto even =
+        here.faults_of(postgres + lease + "redis: {nodes: [{name: a, host: h}, {name: b, host: h, port: 1}]}\n");
+    ASSERT_EQ(even.size(), 1U);
+    EXPECT_TRUE(even[0].starts_with("redis.nodes")) << even[0];
+
+    const auto hold = here.faults_of(redis + postgres + "lease: {signing_key_file: signing.key, max_hold_ms: 1000}\n");
+    ASSERT_EQ(hold.size(), 1U);
+    EXPECT_TRUE(hold[0].starts_with("lease.max_hold_ms: ")) << hold[0];
+}
+
+TEST(config_load, syntax_error_names_its_line) {
+    folder here;
+    const auto faults = here.faults_of("http:\n  port: [1\nlog: {}\n");
+    ASSERT_EQ(faults.size(), 1U);
+    EXPECT_TRUE(faults[0].starts_with(here.file("gateway.yaml").string() + ":")) << faults[0];
+    EXPECT_NE(faults[0].find("is not valid YAML"), std::string::npos) << faults[0];
+}
+
+TEST(config_load, unreadable_file_is_a_fault) {
+    folder here;
+    config_faults faults;
+    load_config(here.file("absent.yaml"), faults);
+    EXPECT_EQ(faults, config_faults{here.file("absent.yaml").string() + ": cannot be read: No such file or directory"});
+    faults.clear();
+    load_config(here.file(""), faults);
+    EXPECT_EQ(faults.size(), 1U);
+}
+
+TEST(config_load, empty_file_lacks_keys_without_default) {
+    folder here;
+    const auto faults = here.faults_of("");
+    EXPECT_EQ(std::count(faults.begin(), faults.end(), "redis: is missing"), 1);
+    EXPECT_EQ(std::count(faults.begin(), faults.end(), "postgres: is missing"), 1);
+}
+
+TEST(config_load, two_documents_are_refused) {
+    folder here;
+    const auto faults = here.faults_of(least + "---\n" + least);
+    EXPECT_EQ(faults, config_faults{here.file("gateway.yaml").string() + ": holds more than one YAML document"});
+}
+
+TEST(config_load, signing_key_in_file_and_environment_file_wins) {
+    folder here;
+    setenv("FENCEGATE_SIGNING_KEY", std::string(40, 'e').c_str(), 1);
+    config_faults faults;
+    EXPECT_EQ(here.load(redis + postgres, faults).lease.signing_key, std::string(40, 'e'));
+    EXPECT_EQ(faults, config_faults{});
+    EXPECT_EQ(here.load(least, faults).lease.signing_key, std::string(64, 'a'));
+    setenv("FENCEGATE_SIGNING_KEY", "short", 1);
+    EXPECT_EQ(here.faults_of(redis + postgres),
+              config_faults{"lease.signing_key_file: the key has 5 bytes; it needs at least 32"});
+    unsetenv("FENCEGATE_SIGNING_KEY");
+}
+
+TEST(config_load, fault_contains_no_secret) {
+    folder here;
+    here.write("short", "tiny-secret");
+    const std::string yaml =
+        "redis: {nodes: [{name: a, host: h, password: hunter2}]}\n"
+        "postgres: {conninfo: [host=db password=hunter3]}\n"
+        "lease: {signing_key_file: short}\n";
+    for (const auto& fault : here.faults_of(yaml)) {
+        EXPECT_EQ(fault.find("hunter"), std::string::npos) << fault;
+        EXPECT_EQ(fault.find("tiny"), std::string::npos) << fault;
+    }
+}
+
+TEST(config_load, api_keys_allow_every_address) {
+    folder here;
+    EXPECT_EQ(here.faults_of(with_http("address: 0.0.0.0") +
+                             "auth: {api_keys: [{principal: p, scopes: [leases], key_sha256: " + good_hash + "}]}\n"),
+              config_faults{});
+}
+
+TEST(config_load, example_file_has_every_default_and_is_valid) {
+    const auto example = std::filesystem::path(FENCEGATE_SOURCE_DIR) / "config/fencegate.yaml";
+    setenv("FENCEGATE_SIGNING_KEY", std::string(40, 'e').c_str(), 1);
+    config_faults faults;
+    const config cfg = load_config(example, faults);
+    unsetenv("FENCEGATE_SIGNING_KEY");
+    ASSERT_EQ(faults, config_faults{});
+    const config defaults;
+    EXPECT_EQ(cfg.locks.nodes.size(), 5U);
+    EXPECT_EQ(cfg.http.port, defaults.http.port);
+    EXPECT_EQ(cfg.http.threads, defaults.http.threads);
+    EXPECT_EQ(cfg.http.body_max_bytes, defaults.http.body_max_bytes);
+    EXPECT_EQ(cfg.http.header_max_bytes, defaults.http.header_max_bytes);
+    EXPECT_EQ(cfg.http.connections_max, defaults.http.connections_max);
+    EXPECT_EQ(cfg.http.idle_timeout, defaults.http.idle_timeout);
+    EXPECT_EQ(cfg.http.request_timeout, defaults.http.request_timeout);
+    EXPECT_EQ(cfg.locks.default_ttl, defaults.locks.default_ttl);
+    EXPECT_EQ(cfg.locks.max_ttl, defaults.locks.max_ttl);
+    EXPECT_EQ(cfg.locks.max_wait, defaults.locks.max_wait);
+    EXPECT_EQ(cfg.locks.max_renewals, defaults.locks.max_renewals);
+    EXPECT_EQ(cfg.locks.max_hold, defaults.locks.max_hold);
+    EXPECT_EQ(cfg.locks.waiters_max, defaults.locks.waiters_max);
+    EXPECT_EQ(cfg.locks.node_timeout, defaults.locks.node_timeout);
+    EXPECT_EQ(cfg.locks.node_dead_after, defaults.locks.node_dead_after);
+    EXPECT_EQ(cfg.locks.node_queue_max, defaults.locks.node_queue_max);
+    EXPECT_EQ(cfg.postgres.connections, defaults.postgres.connections);
+    EXPECT_EQ(cfg.postgres.queue_max, defaults.postgres.queue_max);
+    EXPECT_EQ(cfg.postgres.rows_max, defaults.postgres.rows_max);
+    EXPECT_EQ(cfg.postgres.statement_timeout, defaults.postgres.statement_timeout);
+    EXPECT_EQ(cfg.postgres.lock_timeout, defaults.postgres.lock_timeout);
+    EXPECT_EQ(cfg.writes.idempotency_ttl, defaults.writes.idempotency_ttl);
+    EXPECT_EQ(cfg.audit.buffer_max, defaults.audit.buffer_max);
+    EXPECT_EQ(cfg.audit.when_full, defaults.audit.when_full);
+    EXPECT_EQ(cfg.log.level, defaults.log.level);
+    EXPECT_EQ(cfg.log.json, defaults.log.json);
+}
+
+}  // namespace
+}  // namespace fencegate
