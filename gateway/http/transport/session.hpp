@@ -30,7 +30,7 @@ namespace fencegate::http {
 class session final : public group_member {
   public:
     session(tcp_socket socket, const boost::asio::ip::address& peer, std::shared_ptr<session_group> group);
-    ~session();
+    ~session() override;
     static void start(const std::shared_ptr<session>& self);
 
     void close_if_stale(std::chrono::steady_clock::time_point now) override;

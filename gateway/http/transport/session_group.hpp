@@ -65,6 +65,7 @@ class group_member {
   public:
     explicit group_member(const boost::asio::ip::address& peer)
         : peer_(peer), phase_since_(std::chrono::steady_clock::now()) {}
+    virtual ~group_member() = default;
     group_member(const group_member&) = delete;
     group_member& operator=(const group_member&) = delete;
 
@@ -88,8 +89,6 @@ class group_member {
     const boost::asio::ip::address& peer() const { return peer_; }
 
   protected:
-    ~group_member() = default;
-
     const boost::asio::ip::address peer_;
     std::chrono::steady_clock::time_point phase_since_;
     std::string principal_;                           ///< Of the current request.
