@@ -86,7 +86,7 @@ class fake_session final : public write_session, public catalog_source {
         drop();
         if (stays_unreachable) throw session_lost("unreachable", "PostgreSQL is unreachable");
         connected = true;
-        send("connect", [] {});
+        send([] {});
     }
     void drop() override {
         end();
@@ -131,7 +131,7 @@ class fake_session final : public write_session, public catalog_source {
     static std::string shorten(const std::string& sql);
 
     /// Counts and executes a message that is no round trip.
-    void send(const std::string& sql, const std::function<void()>& effect);
+    void send(const std::function<void()>& effect);
 
     [[noreturn]] void lose() {
         drop();

@@ -61,6 +61,7 @@ result<write_outcome> attempt_one(fake_session& session, const write_request& re
 void run_and_expect_truth(fake_session& session, const write_request& request) {
     const auto answer = attempt_one(session, request);
     expect_truth(session, request.write_id, answer);
+    EXPECT_FALSE(session.open);
     if (!request.repeatable) {
         EXPECT_TRUE(session.kept.empty());
     } else if (answer) {

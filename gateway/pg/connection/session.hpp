@@ -173,6 +173,9 @@ class session {
     /// Whether a transaction is open in which no statement failed, so that COMMIT would commit it.
     bool in_transaction() const { return PQtransactionStatus(connection_.raw()) == PQTRANS_INTRANS; }
 
+    /// Whether a transaction is open, failed or not.
+    bool has_open_transaction() const { return PQtransactionStatus(connection_.raw()) != PQTRANS_IDLE; }
+
     /// Whether the session should not be used again.
     bool is_unusable() const { return unusable_; }
 

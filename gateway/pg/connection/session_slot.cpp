@@ -61,6 +61,10 @@ void session_slot::drop() {
 void session_slot::reset_between_jobs() {
     if (!session_) return;
     if (session_->has_unsolicited_input()) return drop();
+    if (session_->has_open_transaction()) {
+        spdlog::error("a transaction was left open on a connection to PostgreSQL, which is replaced");
+        return drop();
+    }
     try {
         session_->clean(cfg_);
     } catch (const std::exception&) {

@@ -81,6 +81,10 @@ commit_status commit_write(write_session& session, const std::string& write_id, 
         }
         session.command("commit");
         return commit_status::committed;
+    } catch (const statement_failed&) {
+        // Refused before it was begun, as by a timeout, COMMIT leaves its transaction open.
+        roll_back(session);
+        throw;
     } catch (const session_lost&) {
     }
     return look_up(session, write_id, resource, until);

@@ -59,14 +59,6 @@ class transaction_run {
         return refuse_for_error(*seen.error, &plan.steps[seen.failed]);
     }
 
-    void roll_back() {
-        try {
-            session_.command("rollback");
-        } catch (const std::exception&) {
-            session_.drop();  // ends the transaction as well
-        }
-    }
-
     transaction_options& options() { return options_; }
     deadline until() const { return until_; }
     write_session& session() { return session_; }
@@ -103,7 +95,7 @@ class batch_run {
                     if (finish(verdict.outcomes)) return;
                     continue;
                 }
-                if (seen.sent) run_.roll_back();
+                if (seen.sent) roll_back(run_.session());
                 apply(verdict);
                 if (seen.error && planned_.empty() && !plan.steps[seen.failed].write)
                     spdlog::warn("writes could not share a transaction: {} {}", seen.error->sqlstate,
@@ -177,7 +169,7 @@ class batch_run {
             if (request->repeatable) kept.push_back({request, kept_text(*request, *answer)});
         }
         if (kept.empty() || !run_.keep(kept)) return true;
-        run_.roll_back();
+        roll_back(run_.session());
         return false;
     }
 
@@ -307,7 +299,7 @@ class isolated_run {
                 }
                 [[fallthrough]];
             case refusal_end::rollback:
-                run_.roll_back();
+                roll_back(run_.session());
                 break;
         }
         if (!handling_.drop_session) return;

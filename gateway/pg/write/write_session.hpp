@@ -66,6 +66,15 @@ inline answer_rows run_statement(write_session& session, const std::string& sql,
     return std::move(trip.answers.front());
 }
 
+/// Ends the transaction, and where that fails the session.
+inline void roll_back(write_session& session) {
+    try {
+        session.command("rollback");
+    } catch (const std::exception&) {
+        session.drop();
+    }
+}
+
 /// Runs `work` on the session, and once more on a new one where the first was lost. For work that may run twice.
 template <class Work>
 auto retry_once(write_session& session, Work work) {
