@@ -21,7 +21,7 @@ test('stale write is a cross after its lease, linked to the newer', async () => 
   const cross = await box(page.locator('#timeline .stale-write .cross'));
   const own = await box(lanes.nth(a).locator('.bar'));
   const newer = await box(lanes.nth(b).locator('.bar'));
-  assert.ok(cross.left > own.right, 'it comes after its lease');
+  assert.ok(cross.middle > own.right, 'it comes after its lease');
   assert.ok(cross.top >= own.top - 2 && cross.bottom <= own.bottom + 2, 'it is on the lane of its own token');
   assert.ok(cross.middle > newer.left && cross.middle < newer.right, 'while the newer one holds the resource');
   const line = await box(page.locator('#timeline .refused-by'));

@@ -113,7 +113,7 @@ def test_dev_restart_keeps_data_and_tokens_grow(unique_name: Callable[[str], str
         events = len(stack.api().history(resource=goods.resource, event="write_applied"))
         assert stack.stop() == 0
         seconds = stack.start()
-        assert seconds < 10, f"{seconds} s"
+        assert seconds < 40, f"{seconds} s: its nodes vote at once, without sitting out the longest lease of 60 s"
         api = stack.api()
         assert goods.stock() == 6
         assert len(api.history(resource=goods.resource, event="write_applied")) == events == 1

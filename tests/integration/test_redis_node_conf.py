@@ -62,7 +62,7 @@ def test_gateway_on_configured_nodes_serves_every_call(configured: Cluster, reso
         assert api.acquire(resource, ttl_ms=2_000, owner="worker").json()["hold_count"] == 2
         assert api.renew(lease, ttl_ms=2_000).status == api.read_lease(lease).status == 200
         assert [item["resource"] for item in api.get("/v1/leases", resource_prefix=resource).json()["items"]] == [resource]
-        waiter = other_gateway.api.begin_acquire(resource, ttl_ms=1_000, wait_ms=2_000)
+        waiter = other_gateway.api.begin_acquire(resource, ttl_ms=1_000, wait_ms=10_000)
         for _ in range(2):
             assert api.release(lease).status in (200, 204)
         assert waiter.answer().json()["fencing_token"] > lease["fencing_token"]
