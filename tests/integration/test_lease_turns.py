@@ -272,7 +272,7 @@ def release_delays(holder: Api, waiter: Api, resource: str, count: int) -> list[
 
 def is_notified_quickly(holder: Api, waiter: Api, unique_name: Callable[[str], str]) -> bool:
     """Checks that releases reach the other gateway far sooner than its polling would; to be repeated on a busy machine."""
-    taken = release_delays(holder, waiter, unique_name("test/told"), 3)
+    taken = release_delays(holder, waiter, unique_name("test/notified"), 3)
     assert statistics.median(taken) < 0.08, taken
     return True
 

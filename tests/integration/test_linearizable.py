@@ -46,7 +46,7 @@ def test_search_finds_order_of_faultless_history() -> None:
     changed(3, outcome="done"), changed(7, outcome="done"), changed(2, value="0"), changed(5, value="0"), changed(8, value="3/c"),
     changed(4, outcome="refused"), changed(10, value="2/b", token=2), changed(1, token=9), changed(6, token=0), FAULTLESS + [read(9, "2/b", (15, 16))],
 ], ids=["stale write accepted", "sealed write accepted", "write not visible", "old value read", "refused write visible", "accepted write refused",
-        "stale read accepted", "token from the future", "seal without effect", "landed write gone again"])
+        "stale read accepted", "token from the future", "seal without effect", "committed write gone again"])
 def test_search_finds_no_order_of_faulty_history(history: list[Operation]) -> None:
     assert not linearizable(history, START)
 

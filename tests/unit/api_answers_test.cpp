@@ -172,14 +172,14 @@ TEST(api_nodes_render, node_then_all_members) {
     n.name = "a";
     n.address = "127.0.0.1:7001";
     n.state = lockcore::node_state::quarantined;
-    n.detail = "sits out";
+    n.detail = "in quarantine";
     n.run_id = "r";
     n.admitted_epoch = lockcore::epoch{3};
     n.latency = std::chrono::microseconds(1'700);
     n.quarantine_left = std::chrono::milliseconds(900);
     EXPECT_EQ(
         render_nodes({n}, std::nullopt, std::nullopt),
-        R"({"nodes":[{"name":"a","address":"127.0.0.1:7001","state":"quarantined","detail":"sits out","epoch":3,)"
+        R"({"nodes":[{"name":"a","address":"127.0.0.1:7001","state":"quarantined","detail":"in quarantine","epoch":3,)"
         R"("run_id":"r","latency_ms":2,"latency_us":1700,"quarantine_left_ms":900,"keys_without_ttl":null}],"leaks":null,"guard":null})");
 }
 

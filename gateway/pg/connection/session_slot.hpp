@@ -71,7 +71,7 @@ class session_slot {
     bool was_cut() const;
 
     /// Whether the connection of the work under way was cut before COMMIT was sent. No COMMIT follows then, and its
-    /// callers may be told that nothing was changed.
+    /// answers may say that nothing was changed.
     bool known_not_committed() const;
 
     /// Sets the time by which an answer is expected: cut_if_overdue() cuts the connection silence_max after it.

@@ -26,8 +26,8 @@ boost::asio::awaitable<result<T>> run_in_pool(read_pool& pool, std::string princ
                          });
 }
 
-/// Reads, and returns the result once everything that its snapshot showed is on disk, so that no crash undoes what a
-/// caller was told. The read's own round trip asks whether that is so already; then nothing waits. Where a crash may
+/// Reads, and returns the result once everything that its snapshot showed is on disk, so that no crash undoes what an
+/// answer said. The read's own round trip asks whether that is so already; then nothing waits. Where a crash may
 /// have undone what it saw, it reads once more.
 template <class T>
 boost::asio::awaitable<result<T>> read_durably(read_pool& pool, commit_flush& flush, std::string principal,

@@ -47,7 +47,7 @@ deadline lookup_deadline(const std::vector<undurable_write>& writes) {
     return out;
 }
 
-/// The callers of one committed transaction. They are never told that nothing was changed, because it is committed.
+/// The callers of one committed transaction. Their answer never says that nothing was changed, because it is committed.
 class committed_callers final : public waiting_caller {
   public:
     void add(std::shared_ptr<waiting_caller> caller) { callers_.push_back(std::move(caller)); }
