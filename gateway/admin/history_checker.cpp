@@ -118,10 +118,10 @@ void history_checker::check_next_guard_row() {
     const history_evidence row = reorder_queue_.top();
     reorder_queue_.pop();
     if (row.id < last_guard_id_)
-        return report('e', row.id,
-                      "its time is much later than that of row " + text(last_guard_id_) +
-                          ", which was recorded after it: the server's clock was set back, and the rows between were "
-                          "not checked");
+        return report(
+            'e', row.id,
+            "its time is much later than that of row " + text(last_guard_id_) +
+                ", which was recorded after it: the server's clock was set back, and this row was not checked");
     last_guard_id_ = row.id;
     if (row.event == "write_applied") {
         check_write(row);

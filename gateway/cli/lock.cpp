@@ -136,6 +136,7 @@ class lock_run {
         const json::object& lease = parsed.as_object();
         lease_id_ = get_text(lease, "lease_id");
         valid_until_ = ended ? boot_clock::time_point() : stream_.valid_until(lease);
+        const auto granted_at = boot_clock::now();
         // The response took long, perhaps before the gateway granted the lease. A confirmation may prove a longer
         // validity.
         if (!ended && time_until(valid_until_) < milliseconds(get_integer(lease, "validity_ms").value_or(0)) / 2)
@@ -155,7 +156,7 @@ class lock_run {
                        handled_signals_);
         phase_ = phase::running;
         arm_lease_end();
-        arm_hold_end(lease);
+        arm_hold_end(lease, granted_at);
     }
 
     void handle_event(const stream_event& event) {
@@ -225,12 +226,13 @@ class lock_run {
     }
 
     /// Ends the command before the end of the longest hold, when the gateway grants the lease to the next caller.
-    void arm_hold_end(const json::object& lease) {
+    /// The time is counted from `granted_at`, when the lease arrived.
+    void arm_hold_end(const json::object& lease, boot_clock::time_point granted_at) {
         milliseconds longest = options_.max_hold.value_or(milliseconds::max());
         if (const auto left = get_integer(lease, "hold_left_ms")) longest = std::min(longest, milliseconds(*left));
         if (longest == milliseconds::max()) return;
         const milliseconds grace = std::min(options_.kill_after, longest / 10);
-        const auto end_time = boot_clock::now() + longest - grace;
+        const auto end_time = granted_at + longest - grace;
         hold_timer_.arm(end_time - std::min(warning_time_max, longest / 10), [this, end_time, longest, grace] {
             print_message("the longest hold, " + format_duration(longest) + ", is over soon: the command is ended in " +
                           format_duration(std::max(time_until(end_time), milliseconds{0})));

@@ -23,7 +23,7 @@ node_set majority_round::start() const {
 
 majority_round::verdict majority_round::answered(node_index node, const node_reply& reply) {
     const std::size_t n = value_of(node);
-    // A late answer, or one to a repeated command, replaces silence; it counts while the round is pending.
+    // A late answer, or one to a repeated command, replaces silence; it changes the verdict only while that is pending.
     if (answered_nodes_[n]) {
         if (is_answer(answers_[n])) return verdict_;
         --silent_;

@@ -1,5 +1,5 @@
 -- In front of each script that reads leases: parses and writes the value of a lease key (docs/protocol.md, "State").
--- A script never fails on a value of another writer: a value of any other type or form is FOREIGN, as the lease of another holder.
+-- A script never fails on a value of another writer: a value of any other type or form is treated as another holder's lease (FOREIGN).
 local FORM = '^(%x+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)(\n[^\n]*\n[^\n]*\n[^\n\1]*)\n([%x,]*)\n([%x,]*)\n(%x*)(.*)$'
 local FOREIGN = {}
 -- A lease keeps the newest 8 idempotency keys and the newest 64 tombstones. Without its tombstone a released hold that a late HOLD adds again

@@ -71,9 +71,11 @@ void node_link::process_reply(const std::shared_ptr<batch>& b, const redisReply*
         unanswered_ -= b->items.size();
         return answer_all(*b, reply_status::broken);
     }
-    if (reply->type == REDIS_REPLY_ERROR && text_of(reply).starts_with("NOSCRIPT") && !with_source && !b->overdue) {
+    if (reply->type == REDIS_REPLY_ERROR && text_of(reply).starts_with("NOSCRIPT") && !with_source) {
         // The command had no effect. Connection and process are the same, so sending it again is no replay (R9).
-        return submit(b, true);
+        if (!b->overdue) return submit(b, true);
+        unanswered_ -= b->items.size();
+        return answer_all(*b, reply_status::error);
     }
     unanswered_ -= b->items.size();
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != b->items.size()) {

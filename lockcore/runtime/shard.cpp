@@ -134,7 +134,7 @@ asio::awaitable<result<lease>> shard::renew(lease_claims claims, milliseconds tt
             co_return make_lease(std::move(claims), ttl, valid_until, round->machine());
         }
         case majority_round::verdict::lost:
-            co_return make_failure(errc::lease_lost, "A majority of the nodes no longer holds this lease.");
+            co_return make_failure(errc::lease_lost, "No majority of the nodes holds this lease any more.");
         case majority_round::verdict::exhausted:
             co_return make_failure(
                 errc::renewals_exhausted,
@@ -155,7 +155,7 @@ asio::awaitable<result<lease>> shard::inspect(lease_claims claims) {
             co_return make_lease(std::move(claims), round->machine().ttl(), valid_until, round->machine());
         }
         case majority_round::verdict::lost:
-            co_return make_failure(errc::lease_lost, "A majority of the nodes no longer holds this lease.");
+            co_return make_failure(errc::lease_lost, "No majority of the nodes holds this lease any more.");
         default:
             co_return make_no_quorum("Too few Redis nodes answered.", round->answers());
     }

@@ -12,6 +12,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -175,7 +176,7 @@ class shard final : public redis::link_observer {
     ticket_counter tickets_{config_.waiters_max};
     /// Waiters for several resources, which queue for the first one: from each of the other resources to the first.
     std::unordered_multimap<std::string, std::string> secondary_waits_;
-    std::unordered_multimap<std::string, sleeper*> keepers_;  ///< The keep() calls in progress, by nonce.
+    std::multimap<std::string, sleeper*> keepers_;  ///< The keep() calls in progress, by nonce.
     /// Leases that ended, the newest last, for a keeper that is between two calls of keep().
     std::deque<nonce> ended_leases_;
     static constexpr std::size_t ended_leases_max = 256;

@@ -19,7 +19,7 @@ asio::awaitable<result<close_outcome>> shard::close_to_new_holds(lease_claims cl
         case majority_round::verdict::other_holds:
             co_return out;
         case majority_round::verdict::lost:
-            co_return make_failure(errc::lease_lost, "A majority of the nodes no longer holds this lease.");
+            co_return make_failure(errc::lease_lost, "No majority of the nodes holds this lease any more.");
         default:
             co_return make_no_quorum("Too few Redis nodes answered to tell whether other holds are left.",
                                      round->answers());
@@ -60,7 +60,7 @@ asio::awaitable<result<release_outcome>> shard::release(lease_claims claims, std
             co_return release_outcome{holds_left, found->yes()};
         }
         case majority_round::verdict::lost:
-            co_return make_failure(errc::lease_lost, "A majority of the nodes no longer held this lease.");
+            co_return make_failure(errc::lease_lost, "No majority of the nodes held this lease any more.");
         default:
             co_return make_no_quorum("Too few Redis nodes answered; the release is repeated on the others.",
                                      std::move(answers));
@@ -79,9 +79,9 @@ asio::awaitable<result<release_outcome>> shard::revoke(lease_claims claims, lock
             emit(event_kind::lease_revoked, claims, revocation.trace_id, revocation.reason, {});
             co_return release_outcome{0, round->machine().yes()};
         case majority_round::verdict::lost:
-            co_return make_failure(errc::lease_lost, "A majority of the nodes no longer held this lease.");
+            co_return make_failure(errc::lease_lost, "No majority of the nodes held this lease any more.");
         default:
-            co_return make_no_quorum("Too few Redis nodes answered; where the lease was not ended it expires.",
+            co_return make_no_quorum("Too few Redis nodes answered; the revocation is repeated on the others.",
                                      round->answers());
     }
 }

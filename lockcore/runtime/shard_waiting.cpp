@@ -12,7 +12,7 @@ namespace lockcore {
 namespace asio = boost::asio;
 
 /// A place in the queue of the request's first resource. When the head leaves without a lease, the next waiter tries at
-/// once. When it leaves with a lease, the lease will be released on this shard, and until then the next waiter tries
+/// once. When it leaves with a lease, the lease is usually released on this shard, and until then the next waiter tries
 /// only at intervals.
 class shard::queue_entry {
   public:

@@ -16,7 +16,7 @@ comment on table fencing.guard is
 comment on column fencing.guard.resource is 'The name of the thing protected, inventory/sku-1; compared by bytes.';
 comment on column fencing.guard.last_fencing_token is
   'The fence: the highest token seen; 0 where none was seen. At 2^53 it refuses every token. Only repair_fence lowers it.';
-comment on column fencing.guard.found_fencing_token is 'The fence before the transaction that entered last.';
+comment on column fencing.guard.found_fencing_token is 'The fence before the resource was last entered.';
 comment on column fencing.guard.entered_xid is
   'The transaction that entered last. The resource is open for that transaction alone; a rollback to a savepoint restores the value before.';
 comment on column fencing.guard.entered_at is

@@ -102,7 +102,7 @@ comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, 
 
 create or replace function fencing.begin_writes(
   resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[], details jsonb[],
-  open_for uuid[] default null)
+  turns uuid[] default null)
 returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -110,7 +110,7 @@ as $$
 #variable_conflict use_column
 declare
   count constant integer := cardinality(resources);
-  open_for constant uuid[] := coalesce(begin_writes.open_for, begin_writes.write_ids);
+  open_for constant uuid[] := coalesce(begin_writes.turns, begin_writes.write_ids);
 begin
   if (cardinality(fencing_tokens) = count and cardinality(write_ids) = count and cardinality(owners) = count and cardinality(principals) = count
       and cardinality(trace_ids) = count and cardinality(details) = count and cardinality(open_for) = count) is not true
@@ -143,7 +143,7 @@ end
 $$;
 comment on function fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[], uuid[]) is
   'begin_write for many writes at once, each on one resource, no resource twice: the n-th items of the lists are one write. Raises the fences, opens the resources and adds a write_applied row '
-  'for each. A resource can be changed only after set_config(''fencing.write_id'', open_for, true) has selected the write_id for which it is open: that of its own write (open_for not given), or that of one write for '
+  'for each. A resource can be changed only after set_config(''fencing.write_id'', <write_id>, true) has selected the write_id for which it is open: that of its own write (turns not given), or that of one write for '
   'several; the guard then does not separate those, and the caller has to make sure that each changes only its own resource. One row for each write, in the order of the lists. A stale write has accepted = false '
   'and no row in the history: the caller rolls back, leaves it out, and passes it to begin_write, which records it. '
   'SQLSTATE 22023: not a resource, not a token, no write_id, or lists of different lengths; 21000: a resource twice; 55P03: lock_timeout. '

@@ -125,7 +125,7 @@ begin
     drop view pg_temp.fencing_probe_view;
     for other in select o.object, fencing.foreign_owner(o.object, relation) as owner from unnest(objects) as o (object) loop
       if other.owner is not null then
-        raise exception using errcode = '42501', message = format('%s belongs to %s, who could run code as whoever writes', other.object, other.owner);
+        raise exception using errcode = '42501', message = format('%s belongs to %s, who could run code with the rights of the writing role', other.object, other.owner);
       end if;
     end loop;
     -- An index takes exactly what is wanted here: an immutable expression over the columns of one row. PostgreSQL calls functions of constants for it, which the table's owner may have made: with that one's rights.
@@ -176,7 +176,7 @@ declare
 begin
   for item in select * from fencing.code_rights(relation) loop
     execute format('revoke %s on %s from %s cascade', item.privilege, item.target, item.grantee);
-    raise notice 'fencing: the privilege % on % was taken from %, who could run code as whoever writes', item.privilege, item.target, item.grantee;
+    raise notice 'fencing: the privilege % on % was revoked from %, who could run code with the rights of the writing role', item.privilege, item.target, item.grantee;
   end loop;
 end
 $$;

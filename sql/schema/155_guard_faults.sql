@@ -17,7 +17,7 @@ as $$
   )
   select f.fault from fencing.table_faults() f
   union
-  select format('%s: its resource expression uses %s, which belongs to %s, who could run code as whoever writes', p.relation, o.object, fencing.foreign_owner(o.object, p.relation))
+  select format('%s: its resource expression uses %s, which belongs to %s, who could run code with the rights of the writing role', p.relation, o.object, fencing.foreign_owner(o.object, p.relation))
     from fencing.protected p join pg_class c on c.oid = p.relation cross join unnest(p.expression_objects) as o (object)
    where fencing.foreign_owner(o.object, p.relation) is not null
   union
@@ -40,7 +40,7 @@ as $$
     from (values ('fencing_refuse_openings'), ('fencing_refuse_drops')) as x (name) left join pg_event_trigger e on e.evtname = x.name
    where exists (select from pg_roles r where r.rolname = current_user and r.rolsuper) and (e.evtenabled = 'A' and e.evtfoid = 'fencing.refuse_openings()'::regprocedure) is not true
   union
-  select format('%s: %s has the privilege %s, and could run code as whoever writes; protect() and expose_table() take it', r.target, r.grantee, r.privilege)
+  select format('%s: %s has the privilege %s, and could run code with the rights of the writing role; protect() and expose_table() take it', r.target, r.grantee, r.privilege)
     from (select oid from tables union select oid from exposed) g cross join fencing.code_rights(g.oid) r
   union
   select format('%s: %s belongs to another role, whose triggers run as whoever changes a key: its constraint %s has an action', p.oid::regclass, f.oid::regclass, k.conname)

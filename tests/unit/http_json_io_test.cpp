@@ -36,6 +36,16 @@ TEST(http_json_io, parse_key_repeated_with_escape_then_fault) {
     EXPECT_EQ(pointers(v.error()), names{"/ab"});
 }
 
+TEST(http_json_io, parse_keys_beginning_with_escapes_are_kept) {
+    const auto repeated = parse_json(R"({"\u0061b":1,"\u0063d":2,"\u0065f":3,"ab":4,"ef":5})");
+    ASSERT_FALSE(repeated);
+    EXPECT_EQ(pointers(repeated.error()), (names{"/ab", "/ef"}));
+    const auto nested = parse_json(R"({"\u0061b":{"\u0063d":["\u0000"]}})");
+    ASSERT_FALSE(nested);
+    EXPECT_EQ(pointers(nested.error()), names{"/ab/cd/0"});
+    EXPECT_TRUE(parse_json(R"({"\u0061b":1,"\u0063b":2})"));
+}
+
 TEST(http_json_io, parse_key_with_slash_and_tilde_then_pointer_escaped) {
     const auto v = parse_json(R"({"a/b~":["\u0000"]})");
     ASSERT_FALSE(v);

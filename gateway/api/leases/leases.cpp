@@ -34,16 +34,14 @@ http::response granted_response(gateway_services services, lockcore::lease grant
     return out;
 }
 
-/// Raises the fence to the token of a grant, which takes part of its validity (docs/protocol.md R6). Errors: the caller
-/// has to release the lease.
+/// Raises the fence to the token of a grant, which takes part of its validity (docs/protocol.md R6).
 awaitable<result<void>> raise_fence(gateway_services services, const lockcore::lease& granted, actor initiator,
                                     pg::deadline until) {
     auto raised = co_await services.fences.raise(granted.claims.resources, granted.claims.token, std::move(initiator),
                                                  "fence_on_grant", until);
     if (!raised) co_return raised.error();
     if (lockcore::boot_clock::now() < granted.valid_until) co_return result<void>{};
-    co_return make_failure(errc::storage_unavailable,
-                           "Raising the fence took longer than the lease's validity; the lease was released.");
+    co_return make_failure(errc::storage_unavailable, "Raising the fence took longer than the lease's validity.");
 }
 
 /// The part of a request that is kept while it waits for its lease, which may be long.
@@ -114,8 +112,11 @@ awaitable<http::response> answer_outcome(gateway_services services, pending_acqu
     if (caller_gone) {
         if (must_release_undelivered(pending))
             co_await release_abandoned_lease(services, granted->claims, pending.trace_id);
-        const auto cancelled = make_failure(
-            errc::shutting_down, "The call was cancelled; without an Idempotency-Key the lease was released.");
+        const auto cancelled =
+            make_failure(errc::shutting_down,
+                         must_release_undelivered(pending)
+                             ? "The call was cancelled; the lease was released."
+                             : "The call was cancelled; repeat it with the same Idempotency-Key to get the lease.");
         co_return http::problem_response(cancelled, pending.request_id);
     }
     co_return co_await answer_grant(services, std::move(pending), std::move(*granted));
@@ -207,7 +208,8 @@ awaitable<http::response> release_lease(gateway_services services, http::request
     if (!released) co_return http::problem_response(to_failure(released.error()), r.request_id);
     bool unsealed = seal && !decision.seal;
     if (unsealed && released->holds_left == 0) {
-        // The other holds were released meanwhile, perhaps by calls whose seal found this hold.
+        // Another call may have released its hold without sealing, because this hold still existed: this call, the last
+        // one, seals.
         const auto sealed = co_await seal_token(services, *claims, make_actor(*claims, r), r.deadline);
         if (!sealed) co_return http::problem_response(sealed.error(), r.request_id);
         unsealed = false;

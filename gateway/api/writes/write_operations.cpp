@@ -154,8 +154,9 @@ update_operation read_update(object& given, const object_reader& reader, fault_l
         if (duplicate) faults.add(a.pointer, "is in set too; a column can be changed only once");
     }
     const bool no_change = out.add.empty() && out.set.empty();
-    const bool add_is_reported = reader.has("add") && !reader.find("add")->is_object();
-    if (no_change && !add_is_reported) faults.add(reader.pointer_to("set"), "is missing; an update needs set or add");
+    const auto is_reported = [&](std::string_view name) { return reader.has(name) && !reader.find(name)->is_object(); };
+    if (no_change && !is_reported("add") && !is_reported("set"))
+        faults.add(reader.pointer_to("set"), "is missing; an update needs set or add");
     return out;
 }
 

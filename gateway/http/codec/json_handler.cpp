@@ -4,6 +4,7 @@
 #include <gateway/http/codec/json_pointer.hpp>
 
 #include <algorithm>
+#include <functional>
 
 namespace fencegate::http {
 namespace {
@@ -111,7 +112,10 @@ bool json_handler::on_key_part(string_view s, std::size_t, error_code& ec) {
 
 bool json_handler::on_key(string_view s, std::size_t, error_code& ec) {
     if (!count_bytes(s.size(), ec)) return false;
-    if (partial_key_.empty()) {
+    // What had escapes comes from the parser's own buffer, which does not last.
+    const bool in_text =
+        std::greater_equal<>()(s.data(), text_.data()) && std::less<>()(s.data(), text_.data() + text_.size());
+    if (partial_key_.empty() && in_text) {
         keys_.emplace_back(s.data(), s.size());
     } else {
         partial_key_.append(s.data(), s.size());
@@ -119,7 +123,7 @@ bool json_handler::on_key(string_view s, std::size_t, error_code& ec) {
         partial_key_.clear();
     }
     if (keys_.back().find('\0') != std::string_view::npos) {
-        add_fault(current_pointer(), "the key holds U+0000, which PostgreSQL does not have");
+        add_fault(current_pointer(), "the key contains U+0000, which PostgreSQL text cannot store");
     }
     values_.push_key(s);
     return true;
@@ -134,7 +138,8 @@ bool json_handler::on_string_part(string_view s, std::size_t, error_code& ec) {
 
 bool json_handler::on_string(string_view s, std::size_t, error_code& ec) {
     if (!begin_value(s.size(), ec)) return false;
-    if (string_has_nul_ || has_nul(s)) add_fault(current_pointer(), "holds U+0000, which PostgreSQL does not have");
+    if (string_has_nul_ || has_nul(s))
+        add_fault(current_pointer(), "contains U+0000, which PostgreSQL text cannot store");
     string_has_nul_ = false;
     values_.push_string(s);
     return true;

@@ -19,8 +19,8 @@ namespace fencegate::http {
 /// silently: repeated keys and U+0000. It keeps such faults with their JSON pointer and continues, so that all are
 /// reported. A number that is not an integer of 64 bits becomes an exact_number.
 ///
-/// Lifetime: the parser receives the text in one piece, and the text outlives it: keys without escapes are views into
-///           the text.
+/// Lifetime: the parser receives the text in one piece, and the text outlives the handler: keys without escapes are
+///           views into the text.
 class json_handler {
   public:
     static constexpr std::size_t max_object_size = boost::json::object::max_size();
@@ -31,7 +31,7 @@ class json_handler {
     static constexpr std::size_t faults_max = 32;
 
     /// `memory` counts the memory of the value; null: it is not counted.
-    explicit json_handler(reserved_memory* memory = nullptr) : memory_(memory) {}
+    explicit json_handler(std::string_view text, reserved_memory* memory = nullptr) : text_(text), memory_(memory) {}
 
     /// Returns whether parsing ended because the memory budget was exceeded.
     bool exceeded_memory() const { return exceeded_memory_; }
@@ -74,6 +74,7 @@ class json_handler {
     std::string current_pointer() const;
     void check_keys(std::size_t first_key);
 
+    const std::string_view text_;
     reserved_memory* const memory_;
     std::size_t bytes_ = 0;
     std::size_t bytes_reserved_ = uncounted_bytes_max;

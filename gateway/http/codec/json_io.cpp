@@ -29,7 +29,7 @@ result<boost::json::value> parse_json(std::string_view text, reserved_memory* me
     if (text.empty()) return malformed("the body is empty");
     boost::json::parse_options options;
     options.max_depth = json_depth_max;
-    boost::json::basic_parser<json_handler> parser(options, memory);
+    boost::json::basic_parser<json_handler> parser(options, text, memory);
     boost::json::error_code ec;
     const std::size_t used = parser.write_some(false, text.data(), text.size(), ec);
     if (!ec && used < text.size()) ec = boost::json::error::extra_data;

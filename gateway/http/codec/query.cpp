@@ -63,7 +63,7 @@ std::vector<std::pair<std::string, std::string>> query_parameters(std::string_vi
         std::string name = decode(parameter.key);
         std::string value = parameter.has_value ? decode(parameter.value) : std::string();
         if (name.find('\0') != std::string::npos || value.find('\0') != std::string::npos)
-            faults.add(name, "holds U+0000, which PostgreSQL does not have");
+            faults.add(name, "contains U+0000, which PostgreSQL text cannot store");
         if (!is_utf8(name)) {
             faults.add("query", "has a parameter whose name is not UTF-8");
             continue;

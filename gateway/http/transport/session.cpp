@@ -165,6 +165,7 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         if (answer.stream && s.http_1_0_) keep_alive = false;
         bool delivered = !s.peer_gone_;
         if (delivered) delivered = co_await s.respond(answer, keep_alive);
+        s.peer_gone_ = !delivered;
         s.answer_memory_.reset();
         if (expires) s.report_answer(verb, plan, ended - begun);
         if (delivered && answer.stream && !s.head_only_) {
@@ -176,7 +177,7 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
             co_await s.undo(std::move(answer));
             co_return;
         }
-        s.enter_phase(phase::reading, ended);
+        s.enter_phase(phase::reading, steady_clock::now());
     }
     if (s.has_unread_input()) co_await s.linger();
     s.close();
@@ -249,7 +250,7 @@ dispatcher::plan session::plan_answer(steady_clock::time_point now) {
 
 asio::awaitable<void> session::answer_refused_input() {
     request_id_ = request_id_of(parser_->message);
-    head_only_ = false;
+    head_only_ = parser_->message.verb == method::head;
     dispatcher::plan refused;
     refused.answer = problem_response(refusal_, request_id_);
     co_await answer_refused_head(std::move(refused));

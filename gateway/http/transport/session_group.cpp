@@ -148,7 +148,7 @@ void session_group::close_stalled_members(const std::string& owner, std::size_t 
         if (memory_.answers.fits(owner, bytes)) return;
         if (member->principal_ != owner && memory_.answers.exceeds_share(owner, bytes)) continue;
         spdlog::warn(
-            "http connection closed: its caller did not read its answer, and http.answers_max_bytes is used up");
+            "http connection closed: http.answers_max_bytes is used up, and its caller has not read its whole answer");
         member->close();
     }
 }

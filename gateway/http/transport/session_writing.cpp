@@ -184,7 +184,8 @@ asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t sent)
         if (asio::buffer_size(parts) == 0) co_return true;
         if (!answer_memory_ && !group_->reserve_answer(*this, held, !repeatable_ && !streaming_)) {
             spdlog::warn(
-                "http connection closed: its caller did not read its answer, and http.answers_max_bytes is used up");
+                "http connection closed: http.answers_max_bytes is used up, and its caller has not read its whole "
+                "answer");
             close();
             co_return false;
         }

@@ -149,7 +149,7 @@ void session::configure(const postgres_config& cfg) {
 
 void session::clean(const postgres_config& cfg) {
     if (!user_code_executed_) return;
-    // The same as `discard all`, except that the prepared statements stay.
+    // The same as `discard all`, except that prepared statements and cached plans stay.
     command(
         "set session authorization default; reset role; reset all; close all; unlisten *; "
         "select pg_advisory_unlock_all(); discard temp; discard sequences; " +

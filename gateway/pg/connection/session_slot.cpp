@@ -45,7 +45,7 @@ session& session_slot::make(bool idle) {
         backoff_ = std::min(backoff_ * 2, reconnect_backoff_max);
         throw session_lost(e.what(), cause_);
     }
-    if (backoff_ != reconnect_backoff_min) spdlog::info("PostgreSQL is back");
+    if (backoff_ != reconnect_backoff_min) spdlog::info("PostgreSQL can be reached again");
     backoff_ = reconnect_backoff_min;
     return *session_;
 }

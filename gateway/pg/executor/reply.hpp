@@ -36,7 +36,9 @@ result<T> attempt(Session& session, bool changes, Work&& work) {
     } catch (const std::exception& e) {
         session.drop();
         spdlog::error("an answer of PostgreSQL could not be read: {}", e.what());
-        return make_failure(errc::internal_error, "The gateway could not read PostgreSQL's answer.");
+        failure out = make_failure(errc::internal_error, "The gateway could not read PostgreSQL's answer.");
+        out.outcome_unknown = changes;
+        return out;
     }
 }
 

@@ -41,6 +41,8 @@ commit_status look_up(write_session& session, const std::string& write_id, const
         } catch (const session_lost&) {
         } catch (const statement_failed&) {
             // Probably lock_timeout: the broken transaction has not ended yet.
+        } catch (const std::exception&) {
+            break;  // an answer that cannot be read, or no memory for it
         }
         if (clock::now() + pause >= until + silence_max) break;
         std::this_thread::sleep_for(pause);
@@ -82,10 +84,12 @@ commit_status commit_write(write_session& session, const std::string& write_id, 
         session.command("commit");
         return commit_status::committed;
     } catch (const statement_failed&) {
-        // Refused before it was begun, as by a timeout, COMMIT leaves its transaction open.
+        // If PostgreSQL refuses COMMIT before it executes it (a timeout), the transaction stays open.
         roll_back(session);
         throw;
     } catch (const session_lost&) {
+    } catch (const std::exception&) {
+        session.drop();  // it is not known how far COMMIT came
     }
     return look_up(session, write_id, resource, until);
 }

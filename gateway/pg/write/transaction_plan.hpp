@@ -101,8 +101,8 @@ struct transaction_options {
 ///
 /// In:      `writes` in ascending order of their resources' names, so that guards are locked in the order of their
 ///          names; if isolated, exactly one write. Only an isolated write calls functions.
-/// Out:     one round trip; for an isolated write one up to the claim of its key, one up to its guard, and one for each
-///          operation. Keys are claimed before the first write; seals follow the last.
+/// Out:     one round trip; for an isolated write one up to the claim of its key, one up to its guard, one for each
+///          operation, and one for the seal. Keys are claimed before the first write; seals follow the last.
 transaction_plan plan_transaction(const std::vector<planned_write>& writes, const transaction_options& options);
 
 /// Plans the steps that keep outcomes, at the end of the same transaction; no steps

@@ -55,7 +55,7 @@ struct batch_verdict {
     bool separate_guards = false;           ///< A joined guard step failed: enter the resources one by one next time.
     bool separate_updates = false;          ///< A joined update failed: update one by one next time.
     std::vector<std::string> refused_shapes{};  ///< Updates that can't be joined.
-    bool waited = false;                        ///< A statement exceeded its timeout.
+    bool waited = false;                        ///< A statement exceeded its timeout, or was the victim of a deadlock.
 };
 
 /// How the transaction of a refused isolated write ends.

@@ -252,8 +252,8 @@ class isolated_run {
             execute(session_, plan, {}, answers_, unusable_session::throws, deadline::max(), seen);
             if (seen.error) throw statement_failed(*seen.error);
             if (keyed) session_.command("commit");
-        } catch (const std::exception&) {
-            spdlog::warn("the failure of write {} is missing from the history", request_.write_id);
+        } catch (const std::exception& e) {
+            spdlog::warn("the failure of write {} may be missing from the history: {}", request_.write_id, e.what());
             why.durability_unproven = true;
             if (keyed) session_.drop();
         }

@@ -50,7 +50,8 @@ struct batch_options {
 void execute(write_session& session, const transaction_plan& plan, std::span<const planned_write> writes,
              memory_budget& answers, unusable_session unusable, deadline until, transcript& seen);
 
-/// Runs several guarded writes in one transaction: all statements in one round trip, COMMIT in a second.
+/// Runs several guarded writes in one transaction: all statements in one round trip, the outcomes to keep, if any, in a
+/// second, COMMIT in the last.
 ///
 /// In:      see plan_transaction; no write calls a function.
 /// Out:     each write's result. A write is answered only if it was committed or the connection broke. After anything
