@@ -89,6 +89,7 @@ begin
   made := fencing.make_history_partitions();
   dropped := 0;
   foreach partition in array array(select fencing.old_history_partitions(keep)) loop
+    lock table only fencing.history in access exclusive mode;  -- before the partition, as every reader does: no deadlock
     execute format('drop table fencing.%I', partition);
     dropped := dropped + 1;
   end loop;
@@ -126,6 +127,7 @@ begin
     remaining := cardinality(old);
     if remaining > 0 then
       begin
+        lock table only fencing.history in access exclusive mode;  -- before the partition, as every reader does: no deadlock
         execute format('drop table fencing.%I', old[1]);
         dropped := 1;
         remaining := remaining - 1;

@@ -251,7 +251,7 @@ def test_lock_malformed_event_ends_command_with_65(resource: str, mark: Path) ->
             pids = read_pids(mark)
             connection.sendall(b"event: renewed\ndata: {nonsense\n\n")
             code, errors = wait_for_exit(running)
-    assert code == LOST and "makes no sense" in errors
+    assert code == LOST and "an invalid event" in errors
     expect_ended(pids)
 
 

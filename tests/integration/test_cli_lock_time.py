@@ -78,7 +78,7 @@ def wait_for_exit(process: subprocess.Popen, timeout: float = 15.0) -> tuple[int
 def test_lock_grant_expired_on_arrival_runs_no_command(gated_cli: Cli, gate: Gate, api_a: Api, resource: str, mark: Path) -> None:
     gate.replies.delay = 1.2
     done = gated_cli.run("lock", resource, "--no-wait", "--ttl", "1s", "--", "touch", str(mark))
-    assert done.returncode == NOT_GRANTED and "over when it arrived" in done.stderr, done
+    assert done.returncode == NOT_GRANTED and "had expired when it arrived" in done.stderr, done
     assert not mark.exists()
     eventually(lambda: is_free(api_a, resource), 5, goal="the lease is released")
 
