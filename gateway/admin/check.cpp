@@ -38,7 +38,7 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
     const auto row = database.exec(
         "select array_to_string(node_names, ', '), quorum, max_ttl_ms, buckets, epoch from fencing.cluster", {});
     if (row.empty()) {
-        report.add(true, "cluster", "no gateway has joined yet; the first one fixes the nodes and max_ttl_ms");
+        report.add(true, "cluster", "no gateway has joined yet; the first one will record the nodes and max_ttl_ms");
         return;
     }
     std::vector<std::string> names;

@@ -78,7 +78,7 @@ void history_checker::add_grant(const history_evidence& row) {
     added.id = row.id;
     added.at_us = row.at_us;
     added.expires_us = row.at_us + row.ttl_ms.value_or(0) * us_per_ms;
-    // The grant with the next lower token.
+    // Compares with the grant of the next lower token.
     if (const auto next = grants_.lower_bound(token); next != grants_.begin()) {
         const auto& [older, held] = *std::prev(next);
         if (held.expires_us > row.at_us + skew_us_) {
@@ -140,8 +140,8 @@ void history_checker::check_write(const history_evidence& row) {
     const std::int64_t token = *row.token;
     if (row.last_token != row.token)
         report('b', row.id,
-               "a write was accepted with token " + text(token) + ", but left the fence at " +
-                   (row.last_token ? text(*row.last_token) : "nothing"));
+               "a write was accepted with token " + text(token) + ", but the row names " +
+                   (row.last_token ? "the fence " + text(*row.last_token) : "no fence"));
     if (const auto held = grants_.find(token);
         !row.direct && held != grants_.end() && row.at_us < held->second.at_us - skew_us_)
         report(
@@ -162,9 +162,10 @@ void history_checker::check_write(const history_evidence& row) {
 void history_checker::check_refusal(const history_evidence& row) {
     ++counts_.refusals;
     if (!row.last_token || *row.token >= *row.last_token)
-        return report('d', row.id,
-                      "a write with token " + text(*row.token) + " was refused by the fence " +
-                          (row.last_token ? text(*row.last_token) : "of nothing") + ", which is not higher");
+        return report(
+            'd', row.id,
+            "a write with token " + text(*row.token) + " was refused, although " +
+                (row.last_token ? "the fence " + text(*row.last_token) + " is not higher" : "the row names no fence"));
     if (fence_ && *row.last_token < *fence_)
         return report('e', row.id,
                       "the fence that refused was " + text(*row.last_token) + ", although row " + text(fence_id_) +
@@ -176,7 +177,7 @@ void history_checker::check_refusal(const history_evidence& row) {
 
 void history_checker::check_fence(const history_evidence& row) {
     ++counts_.fences;
-    if (!row.last_token) return report('e', row.id, "a fence was raised to nothing");
+    if (!row.last_token) return report('e', row.id, "a fence was raised, but the row does not say to which token");
     if (row.repair) {
         ++counts_.repairs;
         if (!row.has_reason) report('e', row.id, "a fence was repaired without a reason");

@@ -23,7 +23,7 @@ namespace {
 namespace asio = boost::asio;
 using clock = std::chrono::steady_clock;
 
-/// Most rows of one statement.
+/// Maximum number of rows of one statement.
 constexpr std::size_t batch_max = 2'000;
 constexpr std::chrono::milliseconds append_timeout{10'000};
 constexpr std::chrono::milliseconds backoff_min{100};

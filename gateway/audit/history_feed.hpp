@@ -18,7 +18,7 @@ namespace fencegate::audit {
 /// Lifetime: the executor outlives the run of `io`.
 class history_feed {
   public:
-    /// Most followers at one time.
+    /// Maximum number of followers at one time.
     static constexpr std::size_t followers_max = 100;
 
     history_feed(pg::history_executor& history, boost::asio::io_context& io);

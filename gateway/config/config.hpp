@@ -40,11 +40,11 @@ struct http_config {
     std::vector<authority> allowed_hosts;
     std::size_t header_max_bytes = 16 << 10;  ///< Larger heads: 431. 1 KiB to 1 MiB.
     std::size_t header_fields_max = 100;      ///< More header fields: 431. 16 to 10,000.
-    /// Most open connections. A further one replaces the one that has been idle longest, or is answered 503 if none is
-    /// idle. 1 to 1,000,000. The limit of open files may lower it (file_limit).
+    /// Maximum number of open connections. A further one replaces the one that has been idle longest, or is answered
+    /// 503 if none is idle. 1 to 1,000,000. The limit of open files may lower it (file_limit).
     std::size_t connections_max = 10'000;
-    /// Most connections from one IPv4 address or one IPv6 /64 network; a further one is answered 429 if none is idle.
-    /// 0: no limit. Up to 1,000,000.
+    /// Maximum number of connections from one IPv4 address or one IPv6 /64 network; a further one is answered 429 if
+    /// none is idle. 0: no limit. Up to 1,000,000.
     std::size_t connections_per_address_max = 1'000;
     /// Memory of all request bodies that are being read or handled, parsed values included. At least twice
     /// body_max_bytes. 1 MiB to 64 GiB.
@@ -63,7 +63,7 @@ struct postgres_config {
     /// Worker threads, one connection each. Isolated writes have up to as many connections again, as do reads; one more
     /// connection looks up idempotency keys. 1 to 64.
     unsigned connections = 4;
-    /// Most rows of one read of a table, also if its limit is higher, and of one insert. 1 to 100,000.
+    /// Maximum number of rows of one read of a table, also if its limit is higher, and of one insert. 1 to 100,000.
     std::size_t rows_max = 1'000;
     /// Requests that may wait for a worker, for writes, reads and the history each; more: 503 overloaded. 1 to
     /// 1,000,000.

@@ -10,7 +10,7 @@ namespace fencegate {
 /// How many files and sockets this process may open, and how they are divided.
 struct file_limit {
     std::size_t files = 0;     ///< The limit of the operating system (RLIMIT_NOFILE).
-    std::size_t reserved = 0;  ///< Most files for PostgreSQL, Redis, the threads and the log.
+    std::size_t reserved = 0;  ///< Maximum number of files for PostgreSQL, Redis, the threads and the log.
     /// HTTP connections: http.connections_max, or the rest if that is less. 0: too few to serve.
     std::size_t connections = 0;
 

@@ -7,7 +7,7 @@
 
 namespace fencegate {
 
-/// Most bytes of a file with a secret.
+/// Maximum size in bytes of a file with a secret.
 inline constexpr std::size_t secret_max_bytes = 4096;
 
 /// Reads the text of a small file without its last line end.

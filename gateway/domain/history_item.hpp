@@ -90,7 +90,8 @@ struct history_count {
     std::int64_t count = 0;
 };
 
-/// Most events of a resource that are counted: the newest ones; for one token of the resource the oldest ones.
+/// Maximum number of events of a resource that are counted: the newest ones; for one token of the resource the oldest
+/// ones.
 inline constexpr std::int64_t resource_events_counted_max = 100'000;
 
 /// What PostgreSQL knows about a resource.

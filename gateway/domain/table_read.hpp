@@ -35,7 +35,7 @@ struct table_query {
 struct function_query {
     std::string function;
     std::vector<assignment> args;
-    std::int64_t limit = 0;  ///< Most rows of a function that returns a set.
+    std::int64_t limit = 0;  ///< Maximum number of rows of a function that returns a set.
 };
 
 /// The fences that a fenced read raises before it reads.

@@ -84,7 +84,7 @@ struct call_operation {
 
 using operation = std::variant<update_operation, insert_operation, delete_operation, call_operation>;
 
-/// Most operations in one write.
+/// Maximum number of operations in one write.
 inline constexpr std::size_t operations_max = 64;
 
 /// The key under which the outcome of a write is kept, for repetitions of the call.

@@ -6,11 +6,6 @@ import {SCREENSHOTS} from './support/browser.js';
 import {browser, scene, stack, STALE_RESOURCE} from './support/scene.js';
 import {eventually} from './support/stack.js';
 
-const box = locator => locator.evaluate(element => {
-  const {left, right, top, bottom} = element.getBoundingClientRect();
-  return {left, right, top, bottom, middle: (left + right) / 2};
-});
-
 test('stale write is a cross after its lease, linked to the newer', async () => {
   const {page, observed, close} = await browser.open(stack, {query: `?timeline=${STALE_RESOURCE}`});
   await page.locator('#timeline .stale-write').waitFor();
@@ -18,13 +13,18 @@ test('stale write is a cross after its lease, linked to the newer', async () => 
   const labels = await lanes.locator('.lane-label').allTextContents();
   const [a, b] = [scene.a, scene.b].map(lease => labels.findIndex(label => label.includes(String(lease.fencing_token))));
   assert.ok(a >= 0 && b > a, labels.join());
-  const cross = await box(page.locator('#timeline .stale-write .cross'));
-  const own = await box(lanes.nth(a).locator('.bar'));
-  const newer = await box(lanes.nth(b).locator('.bar'));
+  // All of them at one moment: what is above the timeline may grow meanwhile.
+  const [cross, own, newer, line] = await page.locator('#timeline').evaluate((timeline, [a, b]) => {
+    const lanes = timeline.querySelectorAll('.lane');
+    const elements = [timeline.querySelector('.stale-write .cross'), lanes[a].querySelector('.bar'), lanes[b].querySelector('.bar'), timeline.querySelector('.refused-by')];
+    return elements.map(element => {
+      const {left, right, top, bottom} = element.getBoundingClientRect();
+      return {left, right, top, bottom, middle: (left + right) / 2};
+    });
+  }, [a, b]);
   assert.ok(cross.middle > own.right, 'it comes after its lease');
   assert.ok(cross.top >= own.top - 2 && cross.bottom <= own.bottom + 2, 'it is on the lane of its own token');
   assert.ok(cross.middle > newer.left && cross.middle < newer.right, 'while the newer one holds the resource');
-  const line = await box(page.locator('#timeline .refused-by'));
   assert.ok(line.top < newer.top && line.bottom > newer.top, 'a line leads to its lane');
   assert.equal(await page.locator('#timeline .write_applied').count(), 4, "three of this test's writes, and the one of the example that inserted the row");
   assert.equal(await page.locator('#timeline .lease_refused').count(), 1);

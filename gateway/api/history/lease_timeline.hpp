@@ -15,7 +15,7 @@ namespace fencegate::api {
 /// why it ended, and how many writes were applied and refused.
 class lease_timeline {
   public:
-    /// Most events that are listed, the oldest ones; further ones are only counted.
+    /// Maximum number of events that are listed, the oldest ones; further ones are only counted.
     static constexpr std::size_t shown_max = 1'000;
 
     /// Adds an event of the token; the caller adds them oldest first.

@@ -79,7 +79,7 @@ awaitable<http::response> answer_grant(gateway_services services, pending_acquir
                                must_release_undelivered(pending));
 }
 
-/// Answers that the resource is locked, with the longest wait of one call and, if allowed, the holder.
+/// Answers that the resource is locked, with the maximum wait_ms of one call and, if allowed, the holder.
 awaitable<http::response> answer_locked(gateway_services services, pending_acquire pending, failure locked) {
     locked.facts["max_wait_ms"] = services.settings.locks.max_wait.count();
     for (auto& resource : pending.show_holder_of) {
@@ -174,7 +174,7 @@ awaitable<http::response> show_lease(gateway_services services, http::request r)
     // The answer is sent even if the validity is over, because another call may renew the lease meanwhile.
     http::response out = http::json_response({});
     http::expiring_text& body = out.expiring_body.emplace();
-    body.valid_until = lockcore::validity_time::max();
+    body.valid_until = lockcore::validity_time::max();  // never expires; the times are computed when it is sent
     body.render = [lease = *seen](std::chrono::milliseconds, std::chrono::milliseconds served) {
         using std::chrono::milliseconds;
         const auto left = std::chrono::floor<milliseconds>(lease.valid_until - lockcore::boot_clock::now());

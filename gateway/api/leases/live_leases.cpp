@@ -18,7 +18,7 @@ namespace {
 using boost::asio::awaitable;
 
 constexpr std::int64_t limit_max = 1'000;
-/// Most resources whose waiting callers the list counts.
+/// Maximum number of resources whose waiting callers the list counts.
 constexpr std::size_t waiting_resources_max = 1'000;
 constexpr std::size_t reason_bytes_max = 500;
 constexpr std::int64_t token_max = std::int64_t{1} << 53;
@@ -38,10 +38,10 @@ result<lockcore::resource_name> resource_of(const http::request& r) {
 }
 
 std::string read_reason(const http::object_reader& body) {
-    if (!body.has("reason")) body.fault("reason", "is missing; it is recorded in the history");
+    if (!body.has("reason")) body.fault("reason", "is required, because the history records it");
     const auto reason = body.text("reason", reason_bytes_max);
     if (reason && reason->find_first_not_of(" \t\r\n") == std::string_view::npos)
-        body.fault("reason", "is blank; it is recorded in the history");
+        body.fault("reason", "must not be blank, because the history records it");
     return std::string(reason.value_or(""));
 }
 

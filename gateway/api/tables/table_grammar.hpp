@@ -10,13 +10,14 @@
 
 namespace fencegate::api {
 
-/// Most conditions in one request; those inside or() and and() count one by one.
+/// Maximum number of conditions in one request; those inside or() and and() count one by one.
 inline constexpr std::size_t conditions_max = 256;
 /// Deepest nesting of or() and and().
 inline constexpr std::size_t groups_depth_max = 8;
-/// Most values of one in.().
+/// Maximum number of values of one in.().
 inline constexpr std::size_t list_values_max = 1'000;
-/// Most bytes of all patterns of like and ilike in one request. The time that PostgreSQL needs for one comparison grows
+/// Maximum size in bytes of all patterns of like and ilike in one request. The time that PostgreSQL needs for one
+/// comparison grows
 /// with the length of the text times that of the pattern, and no timeout interrupts it: at 2.5 ns a step, a text of
 /// 1 MB takes 1.3 s in the worst case.
 inline constexpr std::size_t pattern_bytes_max = 512;

@@ -62,9 +62,9 @@ awaitable<result<found_outcome>> find_kept_outcome(write_ports& ports, std::stri
     co_return co_await ports.find_outcome(std::move(principal), std::move(*key), until);
 }
 
-/// Waits until a write under the caller's lease is on disk, then releases the lease if requested. The caller keeps the
-/// lease if the write is lost in a crash. A kept outcome may belong to another lease; then this token is not sealed
-/// yet.
+/// Waits until a write under the caller's lease is on disk, then releases the lease if requested: if a crash loses the
+/// write, the caller still has the lease. If the outcome is that of an earlier call under another lease, this lease's
+/// token is sealed here.
 awaitable<result<write_report>> finish_write(write_ports& ports, write_context context, pg::committed_write written,
                                              seal_decision decision) {
     auto outcome = co_await await_disk(std::move(written));
@@ -132,7 +132,7 @@ awaitable<result<write_report>> write_under_own_lease(write_ports& ports, write_
     }
     const auto allowed = ports.check_event_capacity();
     if (!allowed) co_return allowed.error();
-    const failure stopped = make_failure(errc::shutting_down, "The call was cancelled; nothing was done.");
+    const failure stopped = make_failure(errc::shutting_down, "The call was cancelled; nothing was written.");
     if (co_await cancelled()) co_return stopped;
 
     const pg::deadline until = context.request.deadline + context.call.own_lease->wait;

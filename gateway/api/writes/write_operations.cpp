@@ -46,7 +46,7 @@ void check_operand(comparison_operator op, const value& operand, const std::stri
             if (items == nullptr || items->empty() || items->size() > in_values_max) {
                 faults.add(pointer, "in takes an array of 1 to 10000 values");
             } else if (std::ranges::any_of(*items, [](const value& v) { return v.is_null(); })) {
-                faults.add(pointer, "null is equal to nothing; use {\"is\": null}");
+                faults.add(pointer, "null never matches; use {\"is\": null}");
             }
             return;
         }
@@ -56,7 +56,7 @@ void check_operand(comparison_operator op, const value& operand, const std::stri
         case comparison_operator::lte:
         case comparison_operator::gt:
         case comparison_operator::gte:
-            if (operand.is_null()) faults.add(pointer, "null compares with nothing; use {\"is\": null}");
+            if (operand.is_null()) faults.add(pointer, "null never matches; use {\"is\": null}");
             return;
         case comparison_operator::like:
         case comparison_operator::ilike:

@@ -17,7 +17,7 @@ namespace fencegate::http {
 /// Collects the faults of a request, so that one answer reports all of them.
 class fault_list {
   public:
-    /// Most faults that are kept; further ones are only counted.
+    /// Maximum number of faults that are kept; further ones are only counted.
     static constexpr std::size_t kept_max = 64;
 
     void add(std::string pointer, std::string detail);

@@ -27,7 +27,7 @@ class json_handler {
     static constexpr std::size_t max_array_size = boost::json::array::max_size();
     static constexpr std::size_t max_key_size = boost::json::string::max_size();
     static constexpr std::size_t max_string_size = boost::json::string::max_size();
-    /// Most faults in one answer.
+    /// Maximum number of faults in one answer.
     static constexpr std::size_t faults_max = 32;
 
     /// `memory` counts the memory of the value; null: it is not counted.

@@ -11,7 +11,7 @@
 
 namespace fencegate::http {
 
-/// Most parameters of one query string.
+/// Maximum number of parameters of one query string.
 inline constexpr std::size_t parameters_max = 64;
 
 /// Returns the decoded parameters of a query string (without '?') in order; a name may occur more than once. Faults:

@@ -9,7 +9,7 @@
 namespace fencegate::http {
 namespace {
 
-/// Most segments of a path; no template has more, so a longer path is not found.
+/// Maximum number of segments of a path; no template has more, so a longer path is not found.
 constexpr std::size_t segments_max = 8;
 
 struct split_path {

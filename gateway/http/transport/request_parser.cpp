@@ -13,7 +13,8 @@ constexpr std::array<std::string_view, 12> single_fields{
     "accept",          "content-type", "content-encoding", "fencing-lease", "fencing-resource",  "fencing-token",
     "idempotency-key", "origin",       "sec-fetch-site",   "traceparent",   "transfer-encoding", "x-request-id"};
 
-/// Most bytes that a Content-Length alone makes the parser allocate. The memory of a larger body grows as it arrives.
+/// Maximum number of bytes that a Content-Length alone makes the parser allocate. The memory of a larger body grows
+/// as it arrives.
 constexpr std::uint64_t reserved_max = 64 * 1024;
 
 std::string lower_case(boost::beast::string_view text) {

@@ -26,8 +26,8 @@ using std::chrono::steady_clock;
 constexpr std::size_t read_size = 8 * 1024;
 constexpr std::size_t read_size_in_body = 64 * 1024;
 /// How long the rest of a refused request is read and dropped, because closing with unread bytes would reset the
-/// connection and lose the answer: in all, between two pieces, and while the server stops. The values are those of
-/// nginx's lingering_close.
+/// connection and lose the answer: in all, between two pieces, and while the server stops; and how many bytes at
+/// most. The first two are those of nginx's lingering_time and lingering_timeout.
 constexpr std::chrono::seconds linger_time{30};
 constexpr std::chrono::seconds linger_pause{5};
 constexpr std::chrono::seconds linger_time_at_stop{2};
@@ -144,8 +144,8 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
         if (plan.target != nullptr) {
             if (!s.body_memory_) s.body_memory_.emplace(s.group_->memory().bodies, s.principal_);
             message.memory = &*s.body_memory_;
-            // Many requests may wait for long. To save memory the parser is released, and this coroutine and the next
-            // share one answer.
+            // Many requests may wait for long. To save memory the parser is released, and call_handler()
+            // stores into this coroutine's answer.
             auto handled = s.start_handler(*plan.target, std::move(message));
             s.parser_.reset();
             co_await s.call_handler(*plan.target, std::move(handled), answer);

@@ -69,8 +69,8 @@ class group_member {
     group_member(const group_member&) = delete;
     group_member& operator=(const group_member&) = delete;
 
-    /// Closes the connection if it has waited longer than http.idle_timeout for a request, or for the peer to read any
-    /// byte of an answer.
+    /// Closes the connection if no complete request has arrived, or no byte of an answer was read, for
+    /// http.idle_timeout.
     virtual void close_if_stale(std::chrono::steady_clock::time_point now) = 0;
     /// Returns whether it may be closed for a new connection, because no caller waits for an answer.
     virtual bool is_replaceable(std::chrono::steady_clock::time_point now) const = 0;

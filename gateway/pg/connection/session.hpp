@@ -40,7 +40,7 @@ class session_lost : public std::runtime_error {
 
 /// How long connecting may take, unless the connection string says otherwise: the least that libpq supports.
 inline constexpr std::chrono::seconds connect_timeout{2};
-/// Most prepared statements of a session; the least recently used one is dropped first.
+/// Maximum number of prepared statements of a session; the least recently used one is dropped first.
 inline constexpr std::size_t prepared_max = 256;
 
 /// Returns the connection string (keywords or URI), with `connect_timeout` added where it has none.

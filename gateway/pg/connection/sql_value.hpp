@@ -14,7 +14,7 @@
 
 namespace fencegate::pg {
 
-/// Most parameters of one statement; PostgreSQL's protocol counts them in 16 bits.
+/// Maximum number of parameters of one statement; PostgreSQL's protocol counts them in 16 bits.
 inline constexpr std::size_t parameters_max = 60'000;
 
 /// A statement with bound parameters.

@@ -16,7 +16,7 @@
 
 namespace fencegate::pg {
 
-/// Most jobs in one batch.
+/// Maximum number of jobs in one batch.
 inline constexpr std::size_t batch_max = 64;
 
 /// The options of a worker.

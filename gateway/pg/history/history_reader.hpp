@@ -6,7 +6,7 @@
 
 namespace fencegate::pg {
 
-/// Most items of one page, whatever the query's limit is.
+/// Maximum number of items of one page, whatever the query's limit is.
 inline constexpr std::size_t history_page_max = 1'000;
 /// A page ends after the item with which the `detail` texts of the page reach this number of bytes.
 inline constexpr std::size_t history_page_bytes_max = 4 << 20;

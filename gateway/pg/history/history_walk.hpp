@@ -23,7 +23,7 @@ struct walk_range {
 /// snapshot is held between two chunks.
 class history_walk {
   public:
-    /// Most rows of one chunk.
+    /// Maximum number of rows of one chunk.
     static constexpr int chunk = 5'000;
 
     history_walk(session& session, walk_range range) : session_(session), range_(std::move(range)) {}

@@ -8,7 +8,7 @@
 namespace fencegate::pg {
 namespace {
 
-/// Most searches, summaries and exports of the history that wait for one principal.
+/// Maximum number of searches, summaries and exports of the history that wait for one principal.
 constexpr std::size_t expensive_waiting_max = 16;
 
 /// Returns three quarters of the workers, so that slow reads of one principal never occupy all of several workers.

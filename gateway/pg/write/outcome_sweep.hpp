@@ -9,7 +9,7 @@
 
 namespace fencegate::pg {
 
-/// Most outcomes deleted by one job, which takes some milliseconds of a worker's time.
+/// Maximum number of outcomes deleted by one job, which takes some milliseconds of a worker's time.
 inline constexpr std::size_t sweep_max = 500;
 /// The pause after a job that found fewer expired outcomes than sweep_max.
 inline constexpr std::chrono::milliseconds sweep_interval{5'000};

@@ -28,7 +28,7 @@ enum class answer_shape {
 /// Returns the operator with a blank on each side; empty where it takes no single value (in, is, all_of, any_of).
 std::string_view sql_operator(comparison_operator op);
 
-/// Most bytes of the rows or the value of one read, or of one operation of a write.
+/// Maximum size in bytes of the rows or the value of one read, or of one operation of a write.
 inline constexpr std::size_t answer_bytes_max = 64 << 20;
 /// Bytes of one piece of an answer: a message of PostgreSQL, which libpq holds as a whole.
 inline constexpr std::size_t answer_piece_bytes = 256 << 10;

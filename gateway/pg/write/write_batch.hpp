@@ -22,8 +22,8 @@ struct pending_write {
     const std::string& first_resource() const { return request.resources.front().str(); }
 };
 
-/// Most operations in one shared transaction; below prepared_max of a session, so that none of its prepared statements
-/// is dropped before it is sent.
+/// Maximum number of operations in one shared transaction; below prepared_max of a session, so that none of its
+/// prepared statements is dropped before it is sent.
 inline constexpr std::size_t shared_operations_max = 128;
 
 /// Whether the write calls a function. Such a write must not share a transaction: a function may take any time, and may

@@ -13,8 +13,8 @@ namespace {
 namespace asio = boost::asio;
 using clock = std::chrono::steady_clock;
 
-/// Most workers that take batches: with more of them batches would be smaller, and a batch of half the size costs
-/// almost as much. The other workers run other statements.
+/// Maximum number of workers that take batches: with more of them batches would be smaller, and a batch of half the
+/// size costs almost as much. The other workers run other statements.
 constexpr std::size_t write_workers_max = 2;
 
 /// Returns the entry for a committed write that waits for the disk.
