@@ -28,12 +28,12 @@ inline std::optional<std::string_view> exact_digits(const boost::json::value& va
     return std::string_view(text->data() + 1, text->size() - 1);
 }
 
-/// Whether the value stands for a JSON number.
+/// Returns whether the value represents a JSON number.
 inline bool is_json_number(const boost::json::value& value) {
     return value.is_number() || exact_digits(value).has_value();
 }
 
-/// Whether the value stands for a JSON string.
+/// Returns whether the value represents a JSON string.
 inline bool is_json_string(const boost::json::value& value) {
     return value.is_string() && !exact_digits(value);
 }

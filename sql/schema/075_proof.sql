@@ -8,7 +8,7 @@ create table if not exists fencing.proof_key (
   expires_at timestamptz
 );
 comment on table fencing.proof_key is
-  'The keys with which gateways sign lease ids. Whoever reads them can forge leases: no role is granted anything on this table, and a dump that contains it is a secret.';
+  'The keys with which gateways sign lease ids. Any role that reads them can forge leases: no role is granted anything on this table, and a dump that contains it is a secret.';
 comment on column fencing.proof_key.name is 'What the operator calls the key; by default made from a hash of it.';
 comment on column fencing.proof_key.inner_pad is 'The key in the form in which HMAC-SHA256 uses it first: padded to 64 bytes, each xor 0x36.';
 comment on column fencing.proof_key.outer_pad is 'The same for its second step: each byte xor 0x5c.';

@@ -105,7 +105,7 @@ begin
   select coalesce(c.oid::regclass::text, to_regprocedure(e.function)::text) into holder
     from fencing.exposed e left join pg_class c on c.oid = e.relation where e.name = require_name.name;
   if holder <> target and replace is not true then
-    raise exception using errcode = '42710', message = format('the name %s is taken: it stands for %s, and would stand for %s', name, holder, target),
+    raise exception using errcode = '42710', message = format('the name %s is taken: it refers to %s, and would refer to %s', name, holder, target),
       hint = 'Choose another with name => …, or pass replace => true: callers of the name then reach the new one.';
   end if;
 end

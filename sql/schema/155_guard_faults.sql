@@ -43,7 +43,7 @@ as $$
   select format('%s: %s has the privilege %s, and could run code with the rights of the writing role; protect() and expose_table() take it', r.target, r.grantee, r.privilege)
     from (select oid from tables union select oid from exposed) g cross join fencing.code_rights(g.oid) r
   union
-  select format('%s: %s belongs to another role, whose triggers run as whoever changes a key: its constraint %s has an action', p.oid::regclass, f.oid::regclass, k.conname)
+  select format('%s: %s belongs to another role, whose triggers run with the rights of the role that changes a key: its constraint %s has an action', p.oid::regclass, f.oid::regclass, k.conname)
     from (select oid from tables union select oid from exposed) g join pg_class p on p.oid = g.oid
          join pg_constraint k on k.confrelid = p.oid and k.contype = 'f' and (k.confdeltype not in ('a', 'r') or k.confupdtype not in ('a', 'r'))
          join pg_class f on f.oid = k.conrelid and f.relowner <> p.relowner

@@ -13,7 +13,7 @@
  *   earliest possible moment and therefore the strictest reading of P2.
  * - Connections (R9). A request is built for the live run id and fails with it, or is built again for the next: so a request passes ADM exactly
  *   when the node is admitted under its live run id.
- * - BIG stands for 2^32. Crashes, epochs, raises by others, top-ups and initial counters are limited by macros.
+ * - BIG represents 2^32. Crashes, epochs, raises by others, top-ups and initial counters are limited by macros.
  *
  * Sizes (macros): ATTEMPTS 2|3; INIT, the highest initial counter; CRASHES; DRAWS of an epoch; RAISES of a bucket by other resources (of
  *   RAISED: 0 is the bucket of `a`, 1 of `b`); TOPUPS; BIG; RES 1|2 resources (A wants both, the others `a`; with SET_B they want both too).
@@ -541,7 +541,7 @@ proctype connection(byte c; byte n) {
         STAMP(c, n, T[c]);
         for (r : ALL(c)) {
 #ifdef INVARIANTS
-            CHECK(T[c] >= counter[AT(n, r)], I2);       /* a counter never decreases, whoever uses it */
+            CHECK(T[c] >= counter[AT(n, r)], I2);       /* a counter never decreases, for any user of it */
 #endif
             counter[AT(n, r)] = T[c];
             SET_TOKEN(n, r, T[c])
@@ -612,7 +612,7 @@ proctype connection(byte c; byte n) {
         token[n] = T[c];
         printf("node %d: RENEW of %c creates the lease\n", n, LETTER(c)) }
 #endif
-#ifdef WITHOUT_RELEASE_OWNER    /* R7: RELEASE deletes the lease whoever has it */
+#ifdef WITHOUT_RELEASE_OWNER    /* R7: RELEASE deletes the lease of any holder */
     :: d_step { phase[c] != IDLE && over[c] && lease[n] != NOBODY && ADM(n) ->
         lease[n] = NOBODY;
         printf("node %d: RELEASE of %c\n", n, LETTER(c)) }

@@ -1,4 +1,4 @@
--- One epoch for each life of a node, whoever asks and how often; a life that once did not sync stays marked so. A gateway of version 3 may draw in between.
+-- One epoch for each life of a node, for any number of calls from any gateway; a life that once did not sync stays marked so. A gateway of version 3 may draw in between.
 \connect - test_gateway
 select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536);
 select * from fencing.draw_epoch('n1', 'run-a/claim-1', true, 0);

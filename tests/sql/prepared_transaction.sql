@@ -11,7 +11,7 @@ commit prepared 'first';
 select fencing.enter('inventory/sku-1', 4);
 update inventory set stock = 0 where sku = 'sku-1';
 select fencing.fence('inventory/sku-1'), stock from inventory where sku = 'sku-1';
--- A rollback leaves no change; the resource was open only to the prepared transaction, whoever ends it.
+-- A rollback leaves no change; the resource was open only to the prepared transaction, whichever session ends it.
 begin;
 select fencing.enter('inventory/sku-2', 9);
 update inventory set stock = 0 where sku = 'sku-2';

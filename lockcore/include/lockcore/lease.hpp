@@ -30,7 +30,7 @@ struct lease_claims {
     std::vector<resource_name> resources;  ///< 1 to resources_max names, sorted, without duplicates.
     lockcore::holder holder;
     wall_time granted_at;  ///< For the history and max_hold.
-    hold_id hold;          ///< The hold of the lease that this lease_id stands for.
+    hold_id hold;          ///< The hold that this lease_id identifies.
     /// The lease may have further holds: its owner has a name, or it was acquired with an idempotency key.
     bool may_be_shared = false;
     friend bool operator==(const lease_claims&, const lease_claims&) = default;

@@ -1,4 +1,4 @@
--- LOOK: returns the lease of a resource on this node, whoever holds it. Writes nothing.
+-- LOOK: returns the lease of a resource on this node, with any holder. Writes nothing.
 -- KEYS  fg:node, then for each resource: its lease key
 -- ARGV  run id, then '1' for each resource
 -- Reply one string for each resource: '0 ms lease' with its PTTL (-1 = no ttl), and '?' for a value that is no lease | '2' no lease
