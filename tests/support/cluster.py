@@ -118,6 +118,9 @@ class Gateway:
 
     def kill(self) -> None:
         if self.process:
+            code = self.process.poll()
+            if code is not None:
+                print(f"fencegate serve had ended already, with {code}:\n{self.log.read_text()[-4000:]}")
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
             self.process = None
