@@ -86,10 +86,10 @@ begin
   if keep is null or keep <= interval '0' then
     raise exception using errcode = '22023', message = 'keep must be a positive interval';
   end if;
+  lock table only fencing.history in access exclusive mode;  -- before any partition, as every reader does: no deadlock
   made := fencing.make_history_partitions();
   dropped := 0;
   foreach partition in array array(select fencing.old_history_partitions(keep)) loop
-    lock table only fencing.history in access exclusive mode;  -- before the partition, as every reader does: no deadlock
     execute format('drop table fencing.%I', partition);
     dropped := dropped + 1;
   end loop;
@@ -100,7 +100,7 @@ $$;
 comment on function fencing.rotate_history(interval) is
   'Creates the partitions of this week and the next eight, moves rows there from the default partition, and drops the partitions that have only rows older than keep. '
   'For the role that installed the schema, where no gateway does it (keep_history); a repetition does nothing. SQLSTATE 22023: keep is not positive. '
-  'Locks: history_default access exclusive where partitions are created, history access exclusive where some are dropped; set lock_timeout.';
+  'Locks: history access exclusive until the end of the transaction, so that writes wait meanwhile; set lock_timeout.';
 
 create or replace function fencing.keep_history(keep_days integer) returns table (made integer, dropped integer, remaining integer)
 language plpgsql security definer
@@ -125,7 +125,7 @@ begin
     end if;
     perform fencing.forget_event_streams();
     remaining := cardinality(old);
-    if remaining > 0 then
+    if remaining > 0 and made = 0 then  -- partitions created in this transaction are locked: to lock the history after them could deadlock with a reader
       begin
         lock table only fencing.history in access exclusive mode;  -- before the partition, as every reader does: no deadlock
         execute format('drop table fencing.%I', old[1]);
@@ -140,10 +140,10 @@ begin
 end
 $$;
 comment on function fencing.keep_history(integer) is
-  'For gateways: creates partitions ahead as rotate_history does, and drops the oldest partition that has only rows older than keep_days (0: drops none), one in each call. remaining: how many are left to drop, also where a lock for the drop was not free within 100 ms; that is the longest that writes are delayed. '
+  'For gateways: creates partitions ahead as rotate_history does, and drops the oldest partition that has only rows older than keep_days (0: drops none), one in each call and none in a call that created any. remaining: how many are left to drop, also where a lock for the drop was not free within 100 ms; that is the longest that writes are delayed. '
   'Where another call is under way it does nothing. The owner''s minimum (settings, history_keep_days_min) is kept, whatever keep_days is. keep_days is at least 7, so that a gateway''s role can''t be used to delete traces of what it has just done. '
   'SQLSTATE 22023: keep_days; 55P03: partitions had to be created and a lock was not free within 100 ms; nothing was done, call again later. '
-  'Locks: as rotate_history, each waited for 100 ms at most, and a row of schema_version.';
+  'Locks: as make_history_partition where partitions are created, history access exclusive where one is dropped, each waited for 100 ms at most, and a row of schema_version.';
 
 do $$
 begin

@@ -15,6 +15,8 @@ WRITE = "select fencing.begin_write(array[%s], 7, gen_random_uuid(), 'o', 'p', n
 OLD = """select fencing.make_history_partition(now() - n * interval '7 days') from generate_series(4, 9) as t (n);
          insert into fencing.history (at, event) select now() - n * interval '1 day', 'lease_granted' from generate_series(0, 62) as t (n)"""
 
+DROP_ONE_AHEAD = """do $$ begin execute 'drop table fencing.history_' || to_char(date_trunc('week', now() + interval '49 days', 'UTC') at time zone 'UTC', 'YYYYMMDD'); end $$"""
+
 
 @pytest.fixture
 def query(cluster: Cluster):  # type: ignore[no-untyped-def]
@@ -23,7 +25,7 @@ def query(cluster: Cluster):  # type: ignore[no-untyped-def]
 
 def test_partitions_are_made_ahead_and_dropped_during_writes(cluster: Cluster, query) -> None:  # type: ignore[no-untyped-def]
     query(OLD)
-    query("drop table fencing.history_" + query("select to_char(date_trunc('week', now() + interval '49 days', 'UTC') at time zone 'UTC', 'YYYYMMDD')")[0][0])
+    query(DROP_ONE_AHEAD)
     slowest, stop = [0.0], threading.Event()
 
     def write() -> None:
@@ -77,6 +79,32 @@ def test_partition_in_use_is_dropped_later_without_blocking(cluster: Cluster, qu
     reader.close()
     ((dropped, remaining),) = query("select dropped, remaining from fencing.keep_history(30)")
     assert dropped == 1 and remaining >= 1
+
+
+def test_a_call_that_creates_partitions_drops_none(query) -> None:  # type: ignore[no-untyped-def]
+    """A created partition is locked before the history, a drop locks the history first: both in one transaction can deadlock with a reader."""
+    query(OLD)
+    query(DROP_ONE_AHEAD)
+    ((made, dropped, remaining),) = query("select made, dropped, remaining from fencing.keep_history(30)")
+    assert made >= 1 and dropped == 0 and remaining >= 1
+    assert query("select made, dropped, remaining from fencing.keep_history(30)") == [(0, 1, remaining - 1)]
+
+
+def test_rotation_locks_the_history_before_its_partitions(cluster: Cluster, query) -> None:  # type: ignore[no-untyped-def]
+    query(OLD)
+    query(DROP_ONE_AHEAD)
+    reader = cluster.stack.sql(dbname=cluster.database)
+    reader.autocommit = False
+    reader.cursor().execute("set deadlock_timeout = '10ms'; lock table only fencing.history in access share mode")
+    rotation = threading.Thread(target=lambda: query("select fencing.rotate_history('30 days')"))
+    rotation.start()
+    waits = "select exists (select from pg_locks l where not l.granted and l.relation = 'fencing.history'::regclass)"
+    eventually(lambda: query(waits) == [(True,)], 10, goal="the rotation waits for the reader")
+    reader.cursor().execute("select count(*) from fencing.history")
+    reader.rollback()
+    reader.close()
+    rotation.join()
+    assert query("select not exists (select from fencing.history where at < now() - interval '38 days')") == [(True,)]
 
 
 @pytest.mark.parametrize("days", [1, 6, -1])
