@@ -32,11 +32,12 @@ its ttl if this program or the gateway is killed. The command has FENCING_TOKEN,
 and FENCING_RESOURCE (several are separated by commas) in its environment, and receives INT, TERM and HUP sent
 to this program. The command never starts under a lease that has expired by this machine's clock, even after
 the gateway, the network or this machine was suspended.
-The command may run for --max-hold. A warning is printed a minute before the end (or a tenth of --max-hold, if
-less); --kill-after before the end (or a tenth of --max-hold, if less) the command gets SIGTERM, at the end
-SIGKILL. Without --wait this program waits without limit, also through restarts of the gateway, and keeps its
-place in the queue; only the first request has to be answered. On a terminal it prints who holds the lease, if
-the API key has the scope history. Ctrl-C while it waits leaves the queue.
+The command may run for --max-hold. A minute before that time is over a warning is printed; SIGTERM is sent
+--kill-after before it is over, and SIGKILL when it is over. Neither the minute nor --kill-after is more than a
+tenth of --max-hold.
+Without --wait this program waits without limit, also through restarts of the gateway, and keeps its place in
+the queue; only the first request has to be answered. On a terminal it prints who holds the lease, if the API
+key has the scope history. Ctrl-C while it waits leaves the queue.
 When the lease is lost (it was revoked, or the gateway stopped or can't be reached), the command and its
 process group get SIGTERM, and SIGKILL after --kill-after. A command that hangs can still write too late; the
 fence in the database refuses that write if the command writes with its token:

@@ -4,8 +4,8 @@
 #include <gateway/cli/boot_timer.hpp>
 #include <gateway/cli/duration.hpp>
 #include <gateway/cli/fields.hpp>
-#include <gateway/cli/guarded_command.hpp>
 #include <gateway/cli/lease_stream.hpp>
+#include <gateway/cli/leased_command.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
 
 #include <boost/asio/co_spawn.hpp>
@@ -45,7 +45,7 @@ milliseconds time_until(boot_clock::time_point end) {
 /// The state of one `fencegate lock`. All handlers run on the thread that calls run().
 class lock_run {
   public:
-    lock_run(const client& gateway, guarded_command& command, const lock_options& options)
+    lock_run(const client& gateway, leased_command& command, const lock_options& options)
         : gateway_(gateway),
           command_(command),
           options_(options),
@@ -316,7 +316,7 @@ class lock_run {
     }
 
     const client& gateway_;
-    guarded_command& command_;
+    leased_command& command_;
     const lock_options& options_;
     asio::io_context io_{1};
     lease_stream stream_;
@@ -336,7 +336,7 @@ class lock_run {
 int run_locked(const gateway_options& gateway, const lock_options& options) {
     if (options.command.empty()) throw usage_error("no command: fencegate lock RESOURCE... -- COMMAND...");
     const client caller(gateway);
-    guarded_command command;
+    leased_command command;
     return lock_run(caller, command, options).run();
 }
 

@@ -88,7 +88,7 @@ using operation = std::variant<update_operation, insert_operation, delete_operat
 inline constexpr std::size_t operations_max = 64;
 
 /// The key under which the outcome of a write is kept, for repetitions of the call.
-struct idempotency {
+struct idempotency_key {
     std::string key;          ///< Idempotency-Key of the call, 1 to 64 bytes; every principal has its own keys.
     std::string fingerprint;  ///< SHA-256 of the request, 64 hexadecimal digits.
     std::chrono::milliseconds keep_for{};
@@ -107,7 +107,7 @@ struct write_request {
     std::vector<selected_column> select{};  ///< Columns of these rows. Empty: every exposed column.
     bool bare_token = false;                ///< The token is from another issuer; the history records that.
     bool seal = false;  ///< After the operations, raise every fence to token + 1, so that the token can write no more.
-    std::optional<idempotency> repeatable{};  ///< Empty: the outcome is not kept.
+    std::optional<idempotency_key> key{};  ///< Empty: the outcome is not kept.
 };
 
 /// What one operation did.

@@ -50,7 +50,7 @@ failure older_version() {
 
 std::string sign_lease_id(const lease_claims& claims, const authenticator& mac) {
     std::string text = "2\n";
-    text += claims.attempt.str();
+    text += claims.attempt_id.str();
     text += '\n';
     text += std::to_string(value_of(claims.token));
     text += '\n';
@@ -96,7 +96,7 @@ result<lease_claims> verify_lease_id(std::string_view lease_id, const authentica
     std::int64_t granted_ms = 0;
     if (!attempt || !parse_number(next_line(rest), token) || !parse_number(next_line(rest), granted_ms))
         return not_authentic();
-    claims.attempt = *attempt;
+    claims.attempt_id = *attempt;
     claims.token = fencing_token{token};
     claims.granted_at = wall_time{milliseconds{granted_ms}};
     std::string_view names = next_line(rest);

@@ -49,7 +49,7 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
         head.empty() || head.find(' ') != std::string_view::npos)
         return std::nullopt;
     if (granted_ms < 0 || granted_ms > year_9999_ms) return std::nullopt;  // wall_time could overflow
-    out.attempt = *attempt;
+    out.attempt_id = *attempt;
     out.token = fencing_token{token};
     out.ttl = milliseconds{ttl_ms};
     out.held = milliseconds{held_ms};

@@ -18,7 +18,7 @@ namespace lockcore {
 /// Everything after nonce and token is the *tail* of the lease. Older versions of fencegate use another form; each
 /// version takes the other's leases for values of a stranger.
 struct lease_record {
-    nonce attempt;
+    nonce attempt_id;
     fencing_token token{};
     std::uint32_t renewals = 0;
     hold_view holds;

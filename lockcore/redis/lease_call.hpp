@@ -20,7 +20,7 @@ enum class release_scope : std::uint8_t {
 /// The arguments of the commands of one call, equal for all nodes.
 struct lease_call {
     std::vector<resource_name> resources;
-    nonce attempt;
+    nonce attempt_id;
     milliseconds ttl{0};
     std::string tail;                           ///< ACQUIRE, TOP-UP: the lease without nonce and token.
     wall_time granted_at{};                     ///< The same time as in the tail.

@@ -63,7 +63,7 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
     }
     out.arg(std::uint64_t{call.resources.size()});
     if (kind == command_kind::look) return;
-    out.arg(call.attempt.str());
+    out.arg(call.attempt_id.str());
     const auto ttl = static_cast<std::uint64_t>(call.ttl.count());
     const auto hold_max = static_cast<std::uint64_t>(call.hold_max.count());
     switch (kind) {

@@ -66,10 +66,10 @@ asio::awaitable<void> leak_scan::check_names(std::size_t node, std::vector<list_
         again.push_back(s.resource);
     for (const suspect& s : co_await find_minority_leases(node, std::move(again))) {
         const auto same = [&s](const suspect& before) {
-            return before.resource == s.resource && before.attempt == s.attempt;
+            return before.resource == s.resource && before.attempt_id == s.attempt_id;
         };
-        if (std::ranges::none_of(suspects, same) || counted_.contains(s.attempt.str())) continue;
-        if (counted_.size() < counted_max) counted_.emplace(s.attempt.str());
+        if (std::ranges::none_of(suspects, same) || counted_.contains(s.attempt_id.str())) continue;
+        if (counted_.size() < counted_max) counted_.emplace(s.attempt_id.str());
         ++report_.held_by_minority;
         add_example(report_.minority_examples, s.resource.str());
     }
@@ -93,7 +93,7 @@ asio::awaitable<std::vector<leak_scan::suspect>> leak_scan::find_minority_leases
     for (const auto& attempt : on_this_node) {
         if (!attempt->done.has_fired()) co_await attempt->done.wait();
         if (attempt->machine().outcome() == survey::verdict::found)
-            out.push_back({attempt->call().resources.front(), attempt->machine().lease()->attempt});
+            out.push_back({attempt->call().resources.front(), attempt->machine().lease()->attempt_id});
     }
     co_return out;
 }

@@ -31,7 +31,7 @@ class leak_scan {
   private:
     struct suspect {
         resource_name resource;
-        nonce attempt;
+        nonce attempt_id;
     };
     /// Scans all keys of a node. Returns false if it was cancelled.
     boost::asio::awaitable<bool> scan_node(std::size_t node);

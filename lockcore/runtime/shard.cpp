@@ -19,7 +19,7 @@ namespace {
 live_lease make_live_lease(const survey& found, const resource_name& resource) {
     live_lease out;
     const lease_record& record = *found.lease();
-    out.claims.attempt = record.attempt;
+    out.claims.attempt_id = record.attempt_id;
     out.claims.token = record.token;
     out.claims.holder = record.holder;
     out.claims.granted_at = record.granted_at;
@@ -95,7 +95,7 @@ void shard::tick(boost::system::error_code e) {
 redis::lease_call shard::call_for(const lease_claims& claims) const {
     redis::lease_call call;
     call.resources = claims.resources;
-    call.attempt = claims.attempt;
+    call.attempt_id = claims.attempt_id;
     call.hold = claims.hold;
     call.wake_mark = wake_mark_;
     call.renewals_max = config_.max_renewals;
@@ -108,7 +108,7 @@ asio::awaitable<std::shared_ptr<round_attempt>> shard::run_round(command_kind ki
     const bool repeats = kind == command_kind::release;
     auto round = std::make_shared<round_attempt>(kind, std::move(call), std::move(claims), links_,
                                                  repeats ? repeater_ : nullptr);
-    if (kind == command_kind::renew) renewing_.emplace(std::string(round->claims().attempt.str()), round);
+    if (kind == command_kind::renew) renewing_.emplace(std::string(round->claims().attempt_id.str()), round);
     round->start();
     if (!round->done.has_fired()) co_await round->done.wait();
     co_return round;
@@ -177,8 +177,8 @@ asio::awaitable<result<keep_step>> shard::keep(kept_lease kept, std::string trac
 
     sleeper keeper(io_);
     const validity_time hold_until = kept.hold_until;
-    const auto entry = keepers_.emplace(std::string(claims.attempt.str()), &keeper);
-    keeper.woken = std::ranges::find(ended_leases_, claims.attempt) != ended_leases_.end();
+    const auto entry = keepers_.emplace(std::string(claims.attempt_id.str()), &keeper);
+    keeper.woken = std::ranges::find(ended_leases_, claims.attempt_id) != ended_leases_.end();
     // Timer and validity use different clocks, so the validity is tested after each wait.
     const auto limit_delay = [&kept, hold_until](milliseconds delay) {
         const validity_time end = std::min(kept.current.valid_until, hold_until);

@@ -35,7 +35,7 @@ void shard::reopen(lease_claims claims, const close_outcome& closed) {
 }
 
 asio::awaitable<result<release_outcome>> shard::release(lease_claims claims, std::string trace_id) {
-    stop_top_ups(claims.attempt, &claims.hold);  // a TOP-UP after the release would restore the lease
+    stop_top_ups(claims.attempt_id, &claims.hold);  // a TOP-UP after the release would restore the lease
     // If a caller waits here for the same resources, one round ends this lease and grants the next (HAND-OVER).
     const majority_round* found = nullptr;
     std::vector<node_answer> answers;
@@ -52,7 +52,7 @@ asio::awaitable<result<release_outcome>> shard::release(lease_claims claims, std
     }
     const auto holds_left =
         static_cast<std::uint32_t>(found->outcome() == majority_round::verdict::yes ? found->holds() : 0);
-    if (holds_left == 0) on_lease_ended(claims.attempt);
+    if (holds_left == 0) on_lease_ended(claims.attempt_id);
     if (!handed) on_lease_released(claims, found->notified_waiters() > 0);
     switch (found->outcome()) {
         case majority_round::verdict::yes: {
@@ -71,7 +71,7 @@ asio::awaitable<result<release_outcome>> shard::revoke(lease_claims claims, lock
     redis::lease_call call = call_for(claims);
     call.scope = redis::release_scope::whole_lease;
     const auto round = co_await run_round(command_kind::release, std::move(call), claims);
-    on_lease_ended(claims.attempt);
+    on_lease_ended(claims.attempt_id);
     on_lease_released(claims, round->machine().notified_waiters() > 0);
     switch (round->machine().outcome()) {
         case majority_round::verdict::yes:

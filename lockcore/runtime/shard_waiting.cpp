@@ -120,8 +120,8 @@ asio::awaitable<result<lease>> shard::refuse_acquire() {
 std::shared_ptr<acquire_attempt> shard::start_attempt(const acquire_request& request, const lease_claims* previous) {
     redis::lease_call call;
     call.resources = request.resources;
-    call.attempt = nonce::from_bits(random_.next(), random_.next());
-    call.hold = hold_id::of_grant(call.attempt);
+    call.attempt_id = nonce::from_bits(random_.next(), random_.next());
+    call.hold = hold_id::of_grant(call.attempt_id);
     call.scope = redis::release_scope::undone_hold;
     call.ttl = request.ttl;
     lease_claims claims;
@@ -142,7 +142,7 @@ std::shared_ptr<acquire_attempt> shard::start_attempt(const acquire_request& req
         observed_tokens_->hint_for(request.resources, fencing_token{value_of(highest_epoch()) * tokens_per_epoch});
     std::shared_ptr<round_attempt> release_previous;
     if (previous) {
-        call.previous = previous->attempt;
+        call.previous = previous->attempt_id;
         call.previous_hold = previous->hold;
         release_previous =
             std::make_shared<round_attempt>(command_kind::release, call_for(*previous), *previous, links_, repeater_);
@@ -164,7 +164,7 @@ asio::awaitable<result<lease>> shard::await_outcome(std::shared_ptr<acquire_atte
             const bool cancelled = request.idempotency_key.empty() && co_await is_cancelled();
             if (!cancelled && remaining_until(valid_until) > milliseconds{0}) {
                 lease out;
-                out.claims.attempt = attempt->call().attempt;
+                out.claims.attempt_id = attempt->call().attempt_id;
                 out.claims.token = machine.token();
                 out.claims.resources = request.resources;
                 out.claims.holder = request.holder;
@@ -230,7 +230,7 @@ asio::awaitable<result<lease>> shard::reenter_if_held(const acquire_request& req
 asio::awaitable<std::optional<result<lease>>> shard::reenter_lease(const acquire_request& request,
                                                                    const lease_record& own) {
     lease_claims claims;
-    claims.attempt = own.attempt;
+    claims.attempt_id = own.attempt_id;
     claims.token = own.token;
     claims.resources = request.resources;
     claims.holder = own.holder;

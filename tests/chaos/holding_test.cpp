@@ -58,7 +58,7 @@ TEST_P(holding_test, same_owner_again_gets_same_token_and_another_hold) {
     ASSERT_TRUE(second) << second.error().detail;
     EXPECT_EQ(second->claims.token, first->claims.token);
     EXPECT_NE(second->id, first->id) << "each hold has a lease_id of its own";
-    EXPECT_EQ(second->claims.attempt, first->claims.attempt);
+    EXPECT_EQ(second->claims.attempt_id, first->claims.attempt_id);
     EXPECT_TRUE(second->reentrant);
     EXPECT_EQ(second->hold_count, 2U);
     EXPECT_EQ(host_a_.acquire(request_of_owner("a", "worker-2")).error().code, errc::resource_locked);

@@ -34,7 +34,7 @@ lease_parts split_lease(const std::string& lease, const std::vector<lockcore::re
     lease_parts out;
     const auto record = lockcore::lease_record::parse(lease);
     if (!record) return {lease, {}, {}, {}};
-    out.head = std::string(record->attempt.str()) + ' ' + std::to_string(lockcore::value_of(record->token)) + ' ' +
+    out.head = std::string(record->attempt_id.str()) + ' ' + std::to_string(lockcore::value_of(record->token)) + ' ' +
                std::to_string(record->renewals) + ' ' + record->keys + ' ' + record->holder.principal + ' ' +
                record->holder.owner;
     for (const auto& r : record->resources) {
@@ -57,7 +57,7 @@ bool is_close(milliseconds a, milliseconds b) {
 lockcore::redis::lease_call make_call(const request& q, const std::vector<lockcore::resource_name>& names) {
     lockcore::redis::lease_call call;
     for_each_resource(q.resources, [&](std::uint32_t r) { call.resources.push_back(names[r]); });
-    call.attempt = lockcore::nonce::from_bits(0, q.nonce);
+    call.attempt_id = lockcore::nonce::from_bits(0, q.nonce);
     call.ttl = q.ttl;
     lockcore::lease_claims claims;
     claims.resources = call.resources;

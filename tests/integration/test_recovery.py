@@ -6,11 +6,12 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Callable, Iterator
 
 from support import processes
-from support.api import Answer, Api, Json, expect_problem
+from support.api import Answer, Api, Json, expect_problem, lease_path
 from support.polling import eventually
 from support.shop import create_sku
 from support.stack import Stack
@@ -32,6 +33,24 @@ def postgres_stopped(stack: Stack, number: int = signal.SIGINT) -> Iterator[None
         return stack.facts["postgres"]["pid"] != postmaster and stack.api().get("/readyz").status == 200
 
     eventually(back, 40, interval=0.1, goal="PostgreSQL is back and the gateway ready")
+
+
+def test_release_with_seal_answers_503_only_if_the_hold_stays(own_stack: Stack, unique_name: Callable[[str], str]) -> None:
+    """Two last holds, released at once while PostgreSQL is away: one that finds itself the last after its release can't seal any more."""
+    seen = set()
+    with postgres_stopped(own_stack):
+        for turn in range(12):
+            name = unique_name("seal")
+            leases = [own_stack.api().acquire(name, owner="same", ttl_ms=20_000).json() for _ in range(2)]
+            with ThreadPoolExecutor(2) as callers:
+                answers = list(callers.map(lambda lease: own_stack.api().call("DELETE", lease_path(lease) + "?seal=true"), leases))
+            still_held = [own_stack.api().read_lease(lease).status == 200 for lease in leases]
+            assert still_held == [answer.status == 503 for answer in answers], (turn, answers)
+            assert all(answer.json()["sealed"] is False for answer in answers if answer.status == 200), (turn, answers)
+            seen.add(tuple(sorted(answer.status for answer in answers)))
+            if seen >= {(200, 200)}:
+                break
+    assert (200, 200) in seen, seen
 
 
 def write_after_recovery(api: Api, lease: Json, operation: Json) -> Answer:

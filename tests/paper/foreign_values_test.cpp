@@ -81,7 +81,7 @@ TEST_F(rules, foreign_value_under_lease_key_counts_as_another_holder) {
     foreign_values(n0(), r).for_each_lease_value(whole, [&](const std::string& text) {
         const std::string dump = n0().command({"DUMP", "fg:lease:" + r});
         const auto a = call_of('a', {r});
-        const bool is_callers_lease = text.starts_with(std::string(a.attempt.str()) + ' ') &&
+        const bool is_callers_lease = text.starts_with(std::string(a.attempt_id.str()) + ' ') &&
                                       text.ends_with('\n' + std::string(a.hold.str()) + "\n\n");
         for (const kind k : lease_kinds) {
             if (is_callers_lease && (k == kind::release || k == kind::undo)) continue;  // these may delete it

@@ -156,7 +156,7 @@ redis::lease_call call_of(char letter, std::vector<std::string> resources, milli
     for (const std::string& r : resources)
         call.resources.push_back(*resource_name::parse(r));
     std::sort(call.resources.begin(), call.resources.end());
-    call.attempt = nonce_of(letter);
+    call.attempt_id = nonce_of(letter);
     call.ttl = ttl;
     call.renewals_max = 1'000;
     call.hold_max = milliseconds{3'600'000};
@@ -165,7 +165,7 @@ redis::lease_call call_of(char letter, std::vector<std::string> resources, milli
     claims.holder.principal = "tests";
     claims.granted_at = wall_time{milliseconds{1'795'000'000'000}};
     call.granted_at = claims.granted_at;
-    claims.hold = call.hold = hold_id::of_grant(call.attempt);
+    claims.hold = call.hold = hold_id::of_grant(call.attempt_id);
     call.tail = lease_tail(claims, {ttl, 0, {}, {}, {}});
     return call;
 }

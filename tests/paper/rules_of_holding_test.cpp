@@ -134,7 +134,7 @@ TEST_F(rules, re_entrant_acquire_says_own_to_the_same_owner_only) {
     const node_reply own = n0().run(kind::acquire, call_of_owner('b', "worker-7"));
     EXPECT_EQ(own.status, status::own);
     ASSERT_TRUE(lease_record::parse(own.text));
-    EXPECT_EQ(lease_record::parse(own.text)->attempt, nonce_of('a'));
+    EXPECT_EQ(lease_record::parse(own.text)->attempt_id, nonce_of('a'));
     EXPECT_EQ(n0().run(kind::acquire, call_of_owner('c', "worker-77")).status, status::held);
     EXPECT_EQ(n0().run(kind::acquire, call_of_owner('d', "worker-")).status, status::held);
     EXPECT_EQ(n0().run(kind::acquire, call_of_owner('e', "")).status, status::held);

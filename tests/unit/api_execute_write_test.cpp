@@ -55,7 +55,7 @@ class fake_ports final : public write_ports {
     std::vector<std::string> log{};
     std::optional<write_request> written{};
 
-    awaitable<result<found_outcome>> find_outcome(std::string, idempotency, time_point) override {
+    awaitable<result<found_outcome>> find_outcome(std::string, idempotency_key, time_point) override {
         if (const auto error = fails("find")) co_return *error;
         found_outcome out;
         out.value = earlier;
@@ -147,7 +147,7 @@ class execute_write_test : public ::testing::Test {
         context.call.lease_id = "lease";
     }
     void set_own_lease() { context.call.own_lease.emplace(); }
-    void add_key() { context.key = idempotency{"k", "f", std::chrono::milliseconds(5)}; }
+    void add_key() { context.key = idempotency_key{"k", "f", std::chrono::milliseconds(5)}; }
 
     asio::io_context io;
     fake_ports ports{io};

@@ -308,7 +308,7 @@ TEST(acquire, several_own_leases_reports_that_of_most_nodes) {
     ASSERT_EQ(a.outcome(), verdict::pending) << "two of five are no majority yet";
     a.acquire_answered(node(3), own('a', 9));
     ASSERT_EQ(a.outcome(), verdict::locked);
-    EXPECT_EQ(a.own_lease()->attempt.str(), std::string(32, 'a')) << "not what an attempt that failed left behind";
+    EXPECT_EQ(a.own_lease()->attempt_id.str(), std::string(32, 'a')) << "not what an attempt that failed left behind";
 }
 
 TEST(acquire, all_nodes_held_by_another_no_own_lease) {

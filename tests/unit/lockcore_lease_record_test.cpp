@@ -15,25 +15,25 @@ const std::string a_nonce = "0123456789abcdeffedcba9876543210";
 
 lease_claims claims_on(std::vector<std::string> names) {
     lease_claims c;
-    c.attempt = *nonce::parse(a_nonce);
+    c.attempt_id = *nonce::parse(a_nonce);
     c.token = fencing_token{4294967301};
     for (const std::string& n : names)
         c.resources.push_back(*resource_name::parse(n));
     c.holder = {"orders", "worker 7, \"night\" ü"};
     c.granted_at = wall_time{1'795'000'000'123ms};
-    c.hold = hold_id::of_grant(c.attempt);
+    c.hold = hold_id::of_grant(c.attempt_id);
     return c;
 }
 /// Returns a lease in the form in which a node stores it.
 std::string on_a_node(const lease_claims& c, const lease_state& s) {
-    return std::string(c.attempt.str()) + ' ' + std::to_string(value_of(c.token)) + ' ' + lease_tail(c, s);
+    return std::string(c.attempt_id.str()) + ' ' + std::to_string(value_of(c.token)) + ' ' + lease_tail(c, s);
 }
 
 TEST(lease_record, parses_what_was_written) {
     const lease_claims c = claims_on({"inventory/sku-1"});
     const auto r = lease_record::parse(on_a_node(c, {10s, 12, 40s, "0123456789abcdef01234567", {}, false}));
     ASSERT_TRUE(r);
-    EXPECT_EQ(r->attempt, c.attempt);
+    EXPECT_EQ(r->attempt_id, c.attempt_id);
     EXPECT_EQ(r->token, c.token);
     EXPECT_EQ(r->renewals, 12U);
     EXPECT_EQ(r->holds.count(), 1U);

@@ -146,7 +146,7 @@ class acquire_interpreter final : public machine {
         if (line.verb == "remaining") return "free in " + in_ms(a_.remaining()) + "\n";
         if (line.verb == "own") {
             const auto own = a_.own_lease();
-            return own ? "own lease " + std::string(own->attempt.str().substr(0, 1)) + " under " +
+            return own ? "own lease " + std::string(own->attempt_id.str().substr(0, 1)) + " under " +
                              std::to_string(value_of(own->token)) + "\n"
                        : "no own lease\n";
         }

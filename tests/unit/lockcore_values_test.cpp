@@ -84,7 +84,7 @@ TEST(validity, leaves_one_percent_and_two_milliseconds_for_drift) {
 
 lease_claims some_claims() {
     lease_claims c;
-    c.attempt = nonce::from_bits(1, 2);
+    c.attempt_id = nonce::from_bits(1, 2);
     c.token = fencing_token{4294967301};
     c.resources = {*resource_name::parse("inventory/sku-1"), *resource_name::parse("orders/7")};
     c.holder = {"orders", "worker 7, \"night\" ü"};

@@ -30,7 +30,7 @@ result<write_outcome> run_one(fake_session& session, const write_request& reques
 write_request make_isolated() {
     auto out = make_request("1", {"a"});
     out.operations.push_back(out.operations[0]);
-    out.repeatable = make_key("k");
+    out.key = make_key("k");
     out.seal = true;
     return out;
 }
@@ -62,7 +62,7 @@ void run_and_expect_truth(fake_session& session, const write_request& request) {
     const auto answer = attempt_one(session, request);
     expect_truth(session, request.write_id, answer);
     EXPECT_FALSE(session.open);
-    if (!request.repeatable) {
+    if (!request.key) {
         EXPECT_TRUE(session.kept.empty());
     } else if (answer) {
         EXPECT_EQ(session.kept.size(), 1U);
@@ -74,7 +74,7 @@ void run_and_expect_truth(fake_session& session, const write_request& request) {
 TEST(run_isolated, each_message_lost_answer_stays_true) {
     for (const bool keyed : {true, false}) {
         auto request = make_isolated();
-        if (!keyed) request.repeatable.reset();
+        if (!keyed) request.key.reset();
         fail_each_message([&](fake_session& session) { run_and_expect_truth(session, request); },
                           {fault::lost_before, fault::lost_after});
     }
@@ -84,7 +84,7 @@ TEST(run_isolated, each_message_refused_answer_stays_true) {
     for (const bool keyed : {true, false}) {
         for (const auto* sqlstate : {"55P03", "23505", "57014", "42703", "25006"}) {
             auto request = make_isolated();
-            if (!keyed) request.repeatable.reset();
+            if (!keyed) request.key.reset();
             fail_each_message(
                 [&](fake_session& session) {
                     session.fault_sqlstate = sqlstate;
@@ -114,7 +114,7 @@ TEST(run_isolated, unrecorded_refusal_marked_unproven) {
         fake_session session;
         session.fault_sqlstate = "23505";
         auto request = make_isolated();
-        if (!keyed) request.repeatable.reset();
+        if (!keyed) request.key.reset();
         std::get<update_operation>(request.operations[0]).expect_rows = 2;
         session.refused_text = "record_events";
         const auto outcome = run_one(session, request);
@@ -189,7 +189,7 @@ TEST(run_isolated, known_key_function_not_called) {
     session.keys["k"] = {"other", ""};
     auto request = make_request("1", {"a"});
     request.operations = {call_operation{"count_stock", {}}};
-    request.repeatable = make_key("k");
+    request.key = make_key("k");
     EXPECT_EQ(run_one(session, request).error().code, errc::idempotency_mismatch);
     EXPECT_FALSE(session.logged("user code") || session.logged("begin_write"));
 }
@@ -241,7 +241,7 @@ TEST(run_isolated, changed_catalog_planned_again_once) {
 TEST(run_isolated, unknown_name_refused_unless_outcome_kept) {
     auto request = make_request("1", {"a"});
     std::get<update_operation>(request.operations[0]).table = "nothing";
-    request.repeatable = make_key("k");
+    request.key = make_key("k");
     fake_session session;
     EXPECT_EQ(run_one(session, request).error().code, errc::unprocessable);
     EXPECT_FALSE(session.logged("begin"));

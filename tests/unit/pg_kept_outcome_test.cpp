@@ -12,7 +12,7 @@ write_request sample_request() {
     out.write_id = "01a1fc68-4bc4-7371-881a-fddb4432f9eb";
     out.token = lockcore::fencing_token{34};
     out.initiator.principal = "orders";
-    out.repeatable = idempotency{"k\\\"1", std::string(64, 'a'), std::chrono::milliseconds(5)};
+    out.key = idempotency_key{"k\\\"1", std::string(64, 'a'), std::chrono::milliseconds(5)};
     return out;
 }
 

@@ -120,7 +120,7 @@ TEST_F(transaction_plan_test, several_resources_entered_by_begin_write) {
 }
 
 TEST_F(transaction_plan_test, keys_first_and_seals_last) {
-    requests[1].repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
+    requests[1].key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
     requests[0].seal = true;
     EXPECT_EQ(steps(), "begin limits claim guards select operation select operation seal |");
     const auto writes = plan_statements(requests, *known);
@@ -157,7 +157,7 @@ TEST_F(transaction_plan_test, isolated_checks_each_answer) {
     requests[0].seal = true;
     options.isolated = true;
     EXPECT_EQ(steps(), "begin limits guard | operation | operation | seal |");
-    requests[0].repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
+    requests[0].key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
     EXPECT_EQ(steps(), "begin limits claim | savepoint guard | operation | operation | seal |");
 }
 
@@ -171,7 +171,7 @@ TEST_F(transaction_plan_test, function_step_is_user_code) {
 }
 
 TEST_F(transaction_plan_test, isolated_constraints_checked_before_keep) {
-    requests[0].repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
+    requests[0].key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
     EXPECT_EQ(steps_of(plan_kept_outcomes({{&requests[0], "{}"}}, false)), "keep |");
     EXPECT_EQ(steps_of(plan_kept_outcomes({{&requests[0], "{}"}}, true)), "constraints keep |");
     EXPECT_TRUE(plan_kept_outcomes({}, true).steps.empty());

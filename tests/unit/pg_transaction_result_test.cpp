@@ -139,7 +139,7 @@ TEST_F(transaction_result_test, joined_guard_refused_all_separated) {
 TEST_F(transaction_result_test, shared_step_refused_all_leave) {
     plan_for({make_request("1", {"a"}), make_request("2", {"b"})});
     requests[0].seal = true;
-    requests[1].repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
+    requests[1].key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
     plan_for(std::vector(requests));
     for (const auto kind : {step_kind::begin, step_kind::limits, step_kind::claim_keys, step_kind::seal}) {
         fail_at(find(kind), "XX000");
@@ -149,7 +149,7 @@ TEST_F(transaction_result_test, shared_step_refused_all_leave) {
 
 TEST_F(transaction_result_test, stale_row_and_known_key_leave) {
     auto keyed = make_request("2", {"b"});
-    keyed.repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
+    keyed.key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
     plan_for({make_request("1", {"a"}), keyed});
     answer_until(plan.steps.size(), find(step_kind::guards), make_rows({{"a", "9", "f"}, {"b", "7", "t"}}));
     EXPECT_EQ(evaluate().changes, (changes{leaves, stays}));
@@ -207,7 +207,7 @@ TEST_F(transaction_result_test, answer_too_short_throws) {
 TEST_F(transaction_result_test, isolated_each_step_refused_names_it) {
     auto request = make_request("1", {"a"});
     request.operations.push_back(request.operations[0]);
-    request.repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
+    request.key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
     request.seal = true;
     plan_for({request}, true);
     for (std::size_t i = 0; i < plan.steps.size(); ++i) {
@@ -224,7 +224,7 @@ TEST_F(transaction_result_test, isolated_each_step_refused_names_it) {
 
 TEST_F(transaction_result_test, isolated_known_key_returns_kept_outcome) {
     auto request = make_request("1", {"a"});
-    request.repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
+    request.key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
     plan_for({request}, true);
     answer_until(plan.claim + 1, plan.claim, make_rows({{"other", std::nullopt}}));
     EXPECT_FALSE(allows_next(plan, seen, plan.claim));
@@ -314,7 +314,7 @@ TEST(refusal_handling_test, each_step_ends_and_is_recorded_as_documented) {
     for (const auto& step : all) {
         for (const bool keyed : {true, false}) {
             auto request = make_request("1", {"a"});
-            if (keyed) request.repeatable = idempotency{"k", "f", std::chrono::milliseconds(5)};
+            if (keyed) request.key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
             write_refusal refusal{step.at, step.sqlstate, make_failure(step.code, "no"), {}};
             const auto handling = handle_refusal(request, refusal, {});
             const auto end =

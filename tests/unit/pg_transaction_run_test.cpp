@@ -20,7 +20,7 @@ using test::soon;
 std::vector<write_request> make_batch() {
     std::vector<write_request> out{make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c", "d"})};
     out[1].seal = true;
-    out[2].repeatable = make_key("k");
+    out[2].key = make_key("k");
     return out;
 }
 

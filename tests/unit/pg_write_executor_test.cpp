@@ -131,7 +131,7 @@ class batch_test : public ::testing::Test {
             batch.push_back(std::move(write));
         }
         batch[1].request.seal = true;
-        batch[2].request.repeatable = idempotency{"k", std::string(64, 'a'), std::chrono::milliseconds(5)};
+        batch[2].request.key = idempotency_key{"k", std::string(64, 'a'), std::chrono::milliseconds(5)};
     }
 
     void run(fake_session& session) {

@@ -19,7 +19,7 @@ inline deadline soon(const fake_session& session) {
     return std::chrono::steady_clock::now() + std::chrono::milliseconds(session.stays_unreachable ? 20 : 10'000);
 }
 
-inline idempotency make_key(const std::string& key) {
+inline idempotency_key make_key(const std::string& key) {
     return {key, std::string(64, 'a'), std::chrono::milliseconds(1000)};
 }
 

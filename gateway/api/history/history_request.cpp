@@ -5,6 +5,7 @@
 #include <gateway/http/codec/rfc3339.hpp>
 
 #include <lockcore/encoding.hpp>
+#include <lockcore/types.hpp>
 
 #include <algorithm>
 #include <array>
@@ -19,8 +20,6 @@ constexpr std::int64_t buckets_max = 2'000;
 constexpr std::int64_t bucket_ms_max = 366LL * 24 * 3'600 * 1'000;
 /// A resource's name has at most 200 bytes.
 constexpr std::size_t prefix_bytes_max = 200;
-/// Tokens stay below 2^53.
-constexpr std::int64_t token_max = (std::int64_t{1} << 53) - 1;
 
 constexpr std::array<std::string_view, 13> events{
     "lease_granted",    "lease_renewed",   "lease_released", "lease_expired",  "lease_refused",
@@ -49,7 +48,7 @@ std::optional<std::chrono::system_clock::time_point> read_time(const http::query
 }
 
 std::optional<std::uint64_t> read_token(const http::query_reader& query, std::string_view name) {
-    const auto token = query.integer(name, {0, token_max});
+    const auto token = query.integer(name, {0, lockcore::fencing_token_max});
     if (!token) return std::nullopt;
     return static_cast<std::uint64_t>(*token);
 }

@@ -21,7 +21,6 @@ namespace {
 
 using boost::asio::awaitable;
 
-constexpr std::int64_t token_max = (std::int64_t{1} << 53) - 1;
 constexpr std::size_t last_events = 20;
 
 /// The lease as a majority of nodes sees it. Errors: `no_quorum` without a majority; `resource_locked` if another value
@@ -91,7 +90,7 @@ awaitable<http::response> show_resource(gateway_services services, http::request
     if (!resource) co_return http::problem_response(invalid_field("resource", resource.error().detail), r.request_id);
     http::fault_list faults;
     const http::query_reader query(r.query, {"fencing_token"}, faults);
-    const auto token = query.integer("fencing_token", {1, token_max});
+    const auto token = query.integer("fencing_token", {1, lockcore::fencing_token_max});
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
     if (token)
         co_return co_await show_token(services, std::move(r), std::move(*resource), static_cast<std::uint64_t>(*token));

@@ -21,7 +21,6 @@ constexpr std::int64_t limit_max = 1'000;
 /// Maximum number of resources whose waiting callers the list counts.
 constexpr std::size_t waiting_resources_max = 1'000;
 constexpr std::size_t reason_bytes_max = 500;
-constexpr std::int64_t token_max = std::int64_t{1} << 53;
 
 /// Returns whether a text can be the beginning of a resource's name.
 bool is_name_prefix(std::string_view text) {
@@ -37,12 +36,38 @@ result<lockcore::resource_name> resource_of(const http::request& r) {
     return std::move(*name);
 }
 
+/// An operator's call about one resource.
+struct resource_order {
+    lockcore::resource_name resource;
+    std::string reason;  ///< For the history.
+    std::optional<std::uint64_t> token;
+};
+
 std::string read_reason(const http::object_reader& body) {
     if (!body.has("reason")) body.fault("reason", "is required, because the history records it");
     const auto reason = body.text("reason", reason_bytes_max);
     if (reason && reason->find_first_not_of(" \t\r\n") == std::string_view::npos)
         body.fault("reason", "must not be blank, because the history records it");
     return std::string(reason.value_or(""));
+}
+
+/// Reads the resource of the path, and of the body the reason and one more field, `token_name`.
+///
+/// Errors: the first fault of the path, of the body's JSON, or all faults of its fields.
+result<resource_order> read_order(const http::request& r, std::string_view token_name,
+                                  http::integer_bounds token_bounds, bool token_required) {
+    auto resource = resource_of(r);
+    if (!resource) return resource.error();
+    const auto parsed = http::parse_object_body(r);
+    if (!parsed) return parsed.error();
+    http::fault_list faults;
+    const http::object_reader body(*parsed, "", faults);
+    body.refuse_unknown({"reason", token_name});
+    resource_order out{std::move(*resource), read_reason(body), {}};
+    if (token_required && !body.has(token_name)) body.fault(token_name, "is missing");
+    if (const auto token = body.integer(token_name, token_bounds)) out.token = static_cast<std::uint64_t>(*token);
+    if (!faults.empty()) return std::move(faults).to_failure();
+    return out;
 }
 
 actor make_operator(const http::request& r) {
@@ -73,18 +98,10 @@ awaitable<http::response> list_leases(gateway_services services, http::request r
 }
 
 awaitable<http::response> revoke_lease(gateway_services services, http::request r) {
-    const auto resource = resource_of(r);
-    if (!resource) co_return http::problem_response(resource.error(), r.request_id);
-    const auto parsed = http::parse_object_body(r);
-    if (!parsed) co_return http::problem_response(parsed.error(), r.request_id);
-    http::fault_list faults;
-    const http::object_reader body(*parsed, "", faults);
-    body.refuse_unknown({"reason", "expected_token"});
-    const std::string reason = read_reason(body);
-    const auto expected = body.integer("expected_token", {1, token_max});
-    if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
+    const auto order = read_order(r, "expected_token", {1, lockcore::fencing_token_max}, false);
+    if (!order) co_return http::problem_response(order.error(), r.request_id);
 
-    const auto seen = co_await services.locks.find_lease(*resource);
+    const auto seen = co_await services.locks.find_lease(order->resource);
     if (!seen) co_return http::problem_response(to_failure(seen.error()), r.request_id);
     if (!*seen) {
         const failure none = make_failure(errc::not_found, "Nobody holds a lease on this resource.");
@@ -92,18 +109,18 @@ awaitable<http::response> revoke_lease(gateway_services services, http::request 
     }
     const lockcore::live_lease& lease = **seen;
     const std::uint64_t token = lockcore::value_of(lease.claims.token);
-    if (expected && static_cast<std::uint64_t>(*expected) != token) {
+    if (order->token && *order->token != token) {
         failure mismatch = make_failure(errc::expectation_failed,
                                         "The lease has another token than expected_token; it was not revoked.");
         mismatch.facts["fencing_token"] = token;
         co_return http::problem_response(mismatch, r.request_id);
     }
     const auto sealed = co_await services.fences.raise(lease.claims.resources, lockcore::fencing_token{token + 1},
-                                                       make_operator(r), "revoked: " + reason, r.deadline);
+                                                       make_operator(r), "revoked: " + order->reason, r.deadline);
     if (!sealed) co_return http::problem_response(sealed.error(), r.request_id);
     lockcore::lock_manager::revocation revocation_details;
     revocation_details.actor.principal = r.principal;
-    revocation_details.reason = reason;
+    revocation_details.reason = order->reason;
     revocation_details.trace_id = r.trace_id;
     const auto ended = co_await services.locks.revoke(lease.claims, std::move(revocation_details));
     // A lease that ended meanwhile is sealed too, so the call succeeded.
@@ -115,20 +132,11 @@ awaitable<http::response> revoke_lease(gateway_services services, http::request 
 }
 
 awaitable<http::response> repair_fence(gateway_services services, http::request r) {
-    const auto resource = resource_of(r);
-    if (!resource) co_return http::problem_response(resource.error(), r.request_id);
-    const auto parsed = http::parse_object_body(r);
-    if (!parsed) co_return http::problem_response(parsed.error(), r.request_id);
-    http::fault_list faults;
-    const http::object_reader body(*parsed, "", faults);
-    body.refuse_unknown({"reason", "last_fencing_token"});
-    const std::string reason = read_reason(body);
-    if (!body.has("last_fencing_token")) body.fault("last_fencing_token", "is missing");
-    const auto fence = body.integer("last_fencing_token", {0, token_max});
-    if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
+    const auto order = read_order(r, "last_fencing_token", {0, lockcore::fencing_token_max + 1}, true);
+    if (!order) co_return http::problem_response(order.error(), r.request_id);
 
-    const auto repaired = co_await services.fences.repair(
-        *resource, lockcore::fencing_token{static_cast<std::uint64_t>(*fence)}, make_operator(r), reason, r.deadline);
+    const auto repaired = co_await services.fences.repair(order->resource, lockcore::fencing_token{*order->token},
+                                                          make_operator(r), order->reason, r.deadline);
     if (!repaired) co_return http::problem_response(repaired.error(), r.request_id);
     std::string text;
     http::object_writer(text)

@@ -24,7 +24,8 @@ class service_ports final : public write_ports {
   public:
     explicit service_ports(gateway_services services) : services_(services) {}
 
-    awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency key, time_point until) override {
+    awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency_key key,
+                                                  time_point until) override {
         return services_.writes.find_outcome(std::move(principal), std::move(key), until);
     }
     awaitable<result<pg::committed_write>> write(write_request request, time_point until) override {
@@ -95,7 +96,7 @@ result<write_context> prepare_write(gateway_services services, write_call call, 
     }
     if (!call.idempotency_key.empty()) {
         const std::string_view body = call.fingerprint_text ? *call.fingerprint_text : r.body;
-        out.key = make_idempotency(call.idempotency_key, r, body, services.settings.writes.idempotency_ttl);
+        out.key = make_idempotency_key(call.idempotency_key, r, body, services.settings.writes.idempotency_ttl);
         call.fingerprint_text.reset();
         out.running = services.keys.enter(r.principal, call.idempotency_key);
         if (!out.running) {

@@ -22,7 +22,7 @@ write_request make_write(write_context& context, const lockcore::lease_claims& c
     out.return_rows = context.call.return_rows;
     out.select = std::move(context.call.select);
     out.bare_token = context.caller_claims && context.call.lease_id.empty();
-    out.repeatable = context.key;
+    out.key = context.key;
     return out;
 }
 
@@ -57,7 +57,7 @@ awaitable<bool> seal_after_release(write_ports& ports, lockcore::lease_claims cl
 
 /// Returns the kept outcome of an earlier call with the same idempotency key. Empty: there is none.
 awaitable<result<found_outcome>> find_kept_outcome(write_ports& ports, std::string principal,
-                                                   std::optional<idempotency> key, pg::deadline until) {
+                                                   std::optional<idempotency_key> key, pg::deadline until) {
     if (!key) co_return found_outcome{};
     co_return co_await ports.find_outcome(std::move(principal), std::move(*key), until);
 }

@@ -44,7 +44,7 @@ struct write_context {
     write_call call;
     http::request request;                                ///< Without body and headers.
     std::optional<lockcore::lease_claims> caller_claims;  ///< Of the caller's lease or token; empty for an own lease.
-    std::optional<idempotency> key;
+    std::optional<idempotency_key> key;
     std::shared_ptr<void> running;  ///< Entry in running_keys; released when destroyed.
 };
 

@@ -9,9 +9,6 @@
 namespace fencegate::api {
 namespace {
 
-/// Tokens stay below 2^53.
-constexpr std::uint64_t token_max = (std::uint64_t{1} << 53) - 1;
-
 std::string_view trimmed(std::string_view text) {
     const auto first = text.find_first_not_of(" \t");
     if (first == std::string_view::npos) return {};
@@ -46,7 +43,7 @@ result<lockcore::lease_claims> bare_claims(const http::request& r) {
     const auto text = trimmed(r.header("fencing-token"));
     std::uint64_t token = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), token);
-    if (error != std::errc{} || end != text.data() + text.size() || token < 1 || token > token_max)
+    if (error != std::errc{} || end != text.data() + text.size() || token < 1 || token > lockcore::fencing_token_max)
         faults.add("Fencing-Token", "has to be an integer from 1 to 9007199254740991");
     if (!faults.empty()) return std::move(faults).to_failure();
     out.token = lockcore::fencing_token{token};

@@ -22,8 +22,8 @@ std::string read_idempotency_key(const http::request& r, http::fault_list& fault
     return std::string(key);
 }
 
-idempotency make_idempotency(std::string key, const http::request& r, std::string_view body,
-                             std::chrono::milliseconds keep_for) {
+idempotency_key make_idempotency_key(std::string key, const http::request& r, std::string_view body,
+                                     std::chrono::milliseconds keep_for) {
     std::string text(http::to_string(r.verb));
     const auto preferences = r.header_list("prefer");
     for (const std::string_view part :

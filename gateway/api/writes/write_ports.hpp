@@ -29,7 +29,7 @@ class write_ports {
     virtual ~write_ports() = default;
 
     /// See pg::write_executor.
-    virtual boost::asio::awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency key,
+    virtual boost::asio::awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency_key key,
                                                                        time_point until) = 0;
     virtual boost::asio::awaitable<result<pg::committed_write>> write(write_request request, time_point until) = 0;
 

@@ -69,8 +69,8 @@ asio::awaitable<void> listener::accept_all(std::shared_ptr<listener> self) {
         const asio::ip::address peer = socket.remote_endpoint(ec).address();
         if (ec) continue;  // the connection is closed already
         const auto admitted = l.connections_->try_add(peer);
-        if (admitted != connection_count::admission::admitted) {
-            const bool of_address = admitted == connection_count::admission::address_full;
+        if (admitted != connection_count::decision::admitted) {
+            const bool of_address = admitted == connection_count::decision::address_full;
             if (!l.sessions_->close_oldest_idle(of_address ? &peer : nullptr)) {
                 l.sessions_->refuse(std::move(socket), admitted);
                 continue;

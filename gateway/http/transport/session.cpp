@@ -80,107 +80,114 @@ void session::start(const std::shared_ptr<session>& self) {
 }
 
 asio::awaitable<void> session::run(std::shared_ptr<session> self) {
-    // Cancellation concerns the handler only, so it must not throw here. This loop reads peer_gone_ and the socket.
+    // Cancellation concerns the handler only, so it must not throw here. These loops read peer_gone_ and the socket.
     co_await asio::this_coro::throw_if_cancelled(false);
     session& s = *self;
     bool keep_alive = true;
     while (keep_alive) {
-        s.parser_ = std::make_unique<request_parser>(s.group_->config());
-        s.continue_sent_ = false;
-        progress parsed = s.parse_buffered();
-        bool head_admitted = false;
-        while (parsed == progress::need_more) {
-            boost::system::error_code ec;
-            if (s.parser_->is_header_done() && !head_admitted) {
-                // A request that is not allowed or has no route is answered before its body is read.
-                dispatcher::plan early = s.plan_answer(steady_clock::now());
-                if (early.target == nullptr) {
-                    s.head_only_ = s.parser_->message.verb == method::head;
-                    co_await s.answer_refused_head(std::move(early));
-                    co_return;
-                }
-                head_admitted = true;
-                s.principal_ = early.principal;
-            }
-            if (s.parser_->is_header_done() && s.parser_->expects_continue() && !s.continue_sent_) {
-                s.continue_sent_ = true;
-                constexpr std::string_view continue_line = "HTTP/1.1 100 Continue\r\n\r\n";
-                co_await asio::async_write(s.socket_, asio::buffer(continue_line),
-                                           asio::redirect_error(asio::use_awaitable, ec));
-                if (ec) co_return;
-            }
-            if (s.buffer_.size() == 0 && !s.parser_->got_some()) {
-                // An idle connection keeps no buffer.
-                co_await s.socket_.async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
-                if (ec) co_return;
-            }
-            const std::size_t size_max = s.parser_->is_header_done() ? read_size_in_body : read_size;
-            const auto space = s.buffer_.prepare(size_max);
-            const std::size_t count =
-                co_await s.socket_.async_read_some(space, asio::redirect_error(asio::use_awaitable, ec));
-            if (ec) co_return;
-            s.buffer_.commit(count);
-            parsed = s.parse_buffered();
-            if (head_admitted && parsed != progress::refused && !s.reserve_body()) parsed = progress::refused;
-        }
-        if (parsed == progress::refused) {
-            co_await s.answer_refused_input();
-            co_return;
-        }
-
-        if (s.buffer_.size() == 0) s.buffer_.shrink_to_fit();
-        const auto begun = steady_clock::now();
-        s.received_ = lockcore::boot_clock::now();
-        s.enter_phase(phase::handling, begun);
-        keep_alive = s.parser_->keep_alive() && !s.group_->closing();
-        s.http_1_0_ = s.parser_->http_1_0();
-        request& message = s.parser_->message;
-        const method verb = message.verb;
-        s.head_only_ = verb == method::head;
-        s.repeatable_ = verb == method::get || verb == method::head;
-        dispatcher::plan plan = s.plan_answer(begun);
-        response& answer = plan.answer;
-        s.principal_ = plan.principal;
-        if (plan.target != nullptr) {
-            if (!s.body_memory_) s.body_memory_.emplace(s.group_->memory().bodies, s.principal_);
-            message.memory = &*s.body_memory_;
-            // Many requests may wait for long. To save memory the parser is released, and call_handler()
-            // stores into this coroutine's answer.
-            auto handled = s.start_handler(*plan.target, std::move(message));
-            s.parser_.reset();
-            co_await s.call_handler(*plan.target, std::move(handled), answer);
-        }
-        s.body_memory_.reset();
-
-        const auto ended = steady_clock::now();
-        // The caller may have hung up before the event that ended the wait, even if the answer came quickly.
-        if (answer.undo_undelivered) s.peer_gone_ = s.peer_gone_ || s.peer_has_hung_up();
-        keep_alive = keep_alive && !s.group_->closing();
-        s.enter_phase(phase::writing, ended);
-        s.admit_answer(answer);
-        // Whether an answer has expired is known only after it was sent.
-        const bool expires = answer.expiring_body.has_value();
-        if (!expires) s.report_answer(verb, plan, ended - begun);
-        // HTTP/1.0 has no chunks: closing the connection ends the answer.
-        if (answer.stream && s.http_1_0_) keep_alive = false;
-        bool delivered = !s.peer_gone_;
-        if (delivered) delivered = co_await s.respond(answer, keep_alive);
-        s.peer_gone_ = !delivered;
-        s.answer_memory_.reset();
-        if (expires) s.report_answer(verb, plan, ended - begun);
-        if (delivered && answer.stream && !s.head_only_) {
-            keep_alive = co_await s.stream(std::move(answer)) && keep_alive && !s.group_->closing();
-            if (!keep_alive) break;
-            continue;
-        }
-        if (!delivered) {
-            co_await s.undo(std::move(answer));
-            co_return;
-        }
-        s.enter_phase(phase::reading, steady_clock::now());
+        const bool complete = co_await s.read_request();
+        if (!complete) co_return;
+        keep_alive = co_await s.answer_request();
     }
-    if (s.has_unread_input()) co_await s.linger();
-    s.close();
+}
+
+asio::awaitable<bool> session::read_request() {
+    parser_ = std::make_unique<request_parser>(group_->config());
+    continue_sent_ = false;
+    progress parsed = parse_buffered();
+    bool head_admitted = false;
+    while (parsed == progress::need_more) {
+        boost::system::error_code ec;
+        if (parser_->is_header_done() && !head_admitted) {
+            // A request that is not allowed or has no route is answered before its body is read.
+            dispatcher::plan early = plan_answer(steady_clock::now());
+            if (early.target == nullptr) {
+                head_only_ = parser_->message.verb == method::head;
+                co_await answer_refused_head(std::move(early));
+                co_return false;
+            }
+            head_admitted = true;
+            principal_ = early.principal;
+        }
+        if (parser_->is_header_done() && parser_->expects_continue() && !continue_sent_) {
+            continue_sent_ = true;
+            constexpr std::string_view continue_line = "HTTP/1.1 100 Continue\r\n\r\n";
+            co_await asio::async_write(socket_, asio::buffer(continue_line),
+                                       asio::redirect_error(asio::use_awaitable, ec));
+            if (ec) co_return false;
+        }
+        if (buffer_.size() == 0 && !parser_->got_some()) {
+            // An idle connection keeps no buffer.
+            co_await socket_.async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
+            if (ec) co_return false;
+        }
+        const std::size_t size_max = parser_->is_header_done() ? read_size_in_body : read_size;
+        const auto space = buffer_.prepare(size_max);
+        const std::size_t count =
+            co_await socket_.async_read_some(space, asio::redirect_error(asio::use_awaitable, ec));
+        if (ec) co_return false;
+        buffer_.commit(count);
+        parsed = parse_buffered();
+        if (head_admitted && parsed != progress::refused && !reserve_body()) parsed = progress::refused;
+    }
+    if (parsed == progress::refused) {
+        co_await answer_refused_input();
+        co_return false;
+    }
+    if (buffer_.size() == 0) buffer_.shrink_to_fit();
+    co_return true;
+}
+
+asio::awaitable<bool> session::answer_request() {
+    const auto begun = steady_clock::now();
+    received_ = lockcore::boot_clock::now();
+    enter_phase(phase::handling, begun);
+    bool keep_alive = parser_->keep_alive();
+    http_1_0_ = parser_->http_1_0();
+    const method verb = parser_->message.verb;
+    head_only_ = verb == method::head;
+    has_safe_method_ = verb == method::get || verb == method::head;
+    dispatcher::plan plan = plan_answer(begun);
+    principal_ = plan.principal;
+    if (plan.target != nullptr) {
+        // Many requests may wait for long. To save memory start_handler() releases the parser, and call_handler()
+        // stores into this coroutine's answer.
+        auto handled = start_handler(*plan.target);
+        co_await call_handler(*plan.target, std::move(handled), plan.answer);
+    }
+    body_memory_.reset();
+
+    response& answer = plan.answer;
+    const auto ended = steady_clock::now();
+    // The caller may have hung up before the event that ended the wait, even if the answer came quickly.
+    if (answer.undo_undelivered) peer_gone_ = peer_gone_ || peer_has_hung_up();
+    keep_alive = keep_alive && !group_->closing();
+    enter_phase(phase::writing, ended);
+    count_answer(answer);
+    // Whether an answer has expired is known only after it was sent.
+    const bool expires = answer.expiring_body.has_value();
+    if (!expires) report_answer(verb, plan, ended - begun);
+    // HTTP/1.0 has no chunks: closing the connection ends the answer.
+    if (answer.stream && http_1_0_) keep_alive = false;
+    bool delivered = !peer_gone_;
+    if (delivered) delivered = co_await respond(answer, keep_alive);
+    peer_gone_ = !delivered;
+    answer_memory_.reset();
+    if (expires) report_answer(verb, plan, ended - begun);
+    if (!delivered) {
+        co_await undo(std::move(answer));
+        co_return false;
+    }
+    if (answer.stream && !head_only_) {
+        const bool ended_well = co_await stream(std::move(answer));
+        keep_alive = keep_alive && ended_well && !group_->closing();
+    }
+    enter_phase(phase::reading, steady_clock::now());
+    if (!keep_alive) {
+        if (has_unread_input()) co_await linger();
+        close();
+    }
+    co_return keep_alive;
 }
 
 void session::report_answer(method verb, const dispatcher::plan& answered, steady_clock::duration time) {
@@ -272,7 +279,11 @@ response session::answer_handler_failure(const route& target, const std::excepti
         request_id_);
 }
 
-asio::awaitable<response> session::start_handler(const route& target, request message) {
+asio::awaitable<response> session::start_handler(const route& target) {
+    if (!body_memory_) body_memory_.emplace(group_->memory().bodies, principal_);
+    request message = std::move(parser_->message);
+    message.memory = &*body_memory_;
+    parser_.reset();
     try {
         return target.handle(std::move(message));
     } catch (const std::exception& e) {

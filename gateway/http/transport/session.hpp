@@ -50,6 +50,11 @@ class session final : public group_member {
     enum class progress { need_more, complete, refused };
 
     static boost::asio::awaitable<void> run(std::shared_ptr<session> self);
+    /// Reads until a request is complete. Out: false if the connection has ended, or was closed after a refusal.
+    boost::asio::awaitable<bool> read_request();
+    /// Calls the handler of the complete request and delivers its answer. Out: whether another request may follow; if
+    /// not, the connection was closed.
+    boost::asio::awaitable<bool> answer_request();
     progress parse_buffered();
     /// Chooses the route or the final answer from the request's head.
     dispatcher::plan plan_answer(std::chrono::steady_clock::time_point now);
@@ -61,7 +66,7 @@ class session final : public group_member {
     void render_head_of(const response& answer, bool keep_alive);
     /// Counts a large answer that was not counted while it was made. If it does not fit into http.answers_max_bytes and
     /// the request can be repeated, it becomes 503 overloaded.
-    void admit_answer(response& answer);
+    void count_answer(response& answer);
     /// Renders head and text, and sends both within rendered_recently of rendering. `make_head` sets head_.
     boost::asio::awaitable<body_stream::outcome> send_expiring(const expiring_text& text,
                                                                std::function<void(const std::string&)> make_head,
@@ -79,7 +84,7 @@ class session final : public group_member {
     bool has_unread_input();
     boost::asio::awaitable<void> call_handler(const route& target, boost::asio::awaitable<response> handled,
                                               response& answer);
-    boost::asio::awaitable<response> start_handler(const route& target, request message);
+    boost::asio::awaitable<response> start_handler(const route& target);
     response answer_handler_failure(const route& target, const std::exception& e);
     boost::asio::awaitable<bool> stream(response answer);
     boost::asio::awaitable<void> undo(response answer);
@@ -108,7 +113,7 @@ class session final : public group_member {
     lockcore::boot_clock::time_point received_;  ///< When the current request was read completely.
     std::chrono::steady_clock::time_point linger_since_;
     std::optional<reserved_memory> body_memory_;  ///< Part of http.bodies_max_bytes, until the request was handled.
-    bool repeatable_ = false;  ///< The current request changes nothing, so that the caller can repeat it.
+    bool has_safe_method_ = false;  ///< The current request is GET or HEAD, so that the caller can repeat it.
 };
 
 }  // namespace fencegate::http

@@ -23,17 +23,17 @@ connection_count::key connection_count::key_of(const address& peer) {
     return out;
 }
 
-connection_count::admission connection_count::try_add(const address& peer) {
+connection_count::decision connection_count::try_add(const address& peer) {
     const std::lock_guard lock(mutex_);
     std::size_t& of_address = by_address_[key_of(peer)];
-    if (highest_per_address_ > 0 && of_address >= highest_per_address_) return admission::address_full;
+    if (highest_per_address_ > 0 && of_address >= highest_per_address_) return decision::address_full;
     if (value_ >= highest_) {
         if (of_address == 0) by_address_.erase(key_of(peer));
-        return admission::full;
+        return decision::full;
     }
     ++of_address;
     ++value_;
-    return admission::admitted;
+    return decision::admitted;
 }
 
 void connection_count::add(const address& peer) {
@@ -88,8 +88,8 @@ bool session_group::close_oldest_idle(const boost::asio::ip::address* same_addre
     return oldest != nullptr;
 }
 
-void session_group::refuse(tcp_socket socket, connection_count::admission reason) {
-    const bool of_address = reason == connection_count::admission::address_full;
+void session_group::refuse(tcp_socket socket, connection_count::decision reason) {
+    const bool of_address = reason == connection_count::decision::address_full;
     const auto f = of_address
                        ? make_failure(errc::too_many_requests,
                                       "As many connections of this address are open as "

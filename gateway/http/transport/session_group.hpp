@@ -34,13 +34,13 @@ using tcp_socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, boost:
 class connection_count {
   public:
     using address = boost::asio::ip::address;
-    enum class admission { admitted, full, address_full };
+    enum class decision { admitted, full, address_full };
 
     /// `highest_per_address` 0: no such limit.
     connection_count(std::size_t highest, std::size_t highest_per_address)
         : highest_(highest), highest_per_address_(highest_per_address) {}
 
-    admission try_add(const address& peer);
+    decision try_add(const address& peer);
     /// Counts a connection that replaces one that is being closed, before remove() is called for that one.
     void add(const address& peer);
     void remove(const address& peer);
@@ -119,7 +119,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
     /// Out: false if there is none on this thread.
     bool close_oldest_idle(const boost::asio::ip::address* same_address_as);
     /// Sends a problem document to a connection that is not served, without waiting, and closes it.
-    void refuse(tcp_socket socket, connection_count::admission reason);
+    void refuse(tcp_socket socket, connection_count::decision reason);
     /// Closes connections that wait for a request; the others close after their answer.
     void close_idle();
     /// Cancels the requests under way; closes the connections without one.

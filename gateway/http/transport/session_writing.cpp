@@ -126,10 +126,11 @@ asio::awaitable<bool> session::stream(response answer) {
     co_return whole;
 }
 
-void session::admit_answer(response& answer) {
+void session::count_answer(response& answer) {
     const std::size_t bytes = answer.body.size();
     answer_memory_ = std::move(answer.memory);
-    if (answer_memory_ || bytes <= uncounted_bytes_max || group_->reserve_answer(*this, bytes, !repeatable_)) return;
+    if (answer_memory_ || bytes <= uncounted_bytes_max || group_->reserve_answer(*this, bytes, !has_safe_method_))
+        return;
     answer = problem_response(answers_budget_failure(bytes), request_id_);
 }
 
@@ -182,7 +183,7 @@ asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t sent)
             sent -= taken;
         }
         if (asio::buffer_size(parts) == 0) co_return true;
-        if (!answer_memory_ && !group_->reserve_answer(*this, held, !repeatable_ && !streaming_)) {
+        if (!answer_memory_ && !group_->reserve_answer(*this, held, !has_safe_method_ && !streaming_)) {
             spdlog::warn(
                 "http connection closed: http.answers_max_bytes is used up, and its caller has not read its whole "
                 "answer");

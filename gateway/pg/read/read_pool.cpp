@@ -11,7 +11,7 @@ namespace {
 /// Maximum number of searches, summaries and exports of the history that wait for one principal.
 constexpr std::size_t expensive_waiting_max = 16;
 
-/// Returns three quarters of the workers, so that slow reads of one principal never occupy all of several workers.
+/// Returns how many workers one principal may occupy: three quarters, rounded up, but not all of several.
 std::size_t principal_share(std::size_t workers) {
     return workers < 2 ? workers : workers - std::max<std::size_t>(workers / 4, 1);
 }

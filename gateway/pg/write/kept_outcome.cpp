@@ -30,7 +30,7 @@ constexpr std::array readable_refusals{errc::expectation_failed,  errc::constrai
 /// The three array parameters that identify keys.
 class key_columns {
   public:
-    void add(const std::string& principal, const idempotency& key) {
+    void add(const std::string& principal, const idempotency_key& key) {
         principals_.add(principal);
         keys_.add(key.key);
         fingerprints_.add("\\x" + key.fingerprint);
@@ -161,7 +161,7 @@ const std::string& claim_keys_sql() {
 compat::parameters claim_keys_parameters(const std::vector<const write_request*>& requests) {
     key_columns columns;
     for (const auto* request : requests)
-        columns.add(request->initiator.principal, *request->repeatable);
+        columns.add(request->initiator.principal, *request->key);
     return columns.take();
 }
 
@@ -211,7 +211,7 @@ compat::parameters keep_outcomes_parameters(const std::vector<outcome_to_keep>& 
     }
     auto out = claim_keys_parameters(requests);
     out.emplace_back(texts.take());
-    out.emplace_back(std::to_string(requests.front()->repeatable->keep_for.count()));
+    out.emplace_back(std::to_string(requests.front()->key->keep_for.count()));
     return out;
 }
 

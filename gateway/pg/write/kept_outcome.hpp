@@ -39,7 +39,7 @@ std::optional<result<write_outcome>> read_claim(std::string_view state, std::str
 /// An idempotency key together with the principal that it belongs to.
 struct outcome_key {
     std::string principal;
-    idempotency caller_key;
+    idempotency_key caller_key;
 };
 /// Returns the statement that looks up kept outcomes without claiming the keys; the same columns as claim_keys.
 const std::string& find_outcomes_sql();

@@ -59,7 +59,7 @@ class planner {
     void claim_keys() {
         std::vector<const write_request*> requests;
         for (std::size_t i = 0; i < writes_.size(); ++i) {
-            if (!writes_[i].request->repeatable) continue;
+            if (!writes_[i].request->key) continue;
             plan_.writes[i].claim_row = static_cast<int>(requests.size());
             requests.push_back(writes_[i].request);
         }

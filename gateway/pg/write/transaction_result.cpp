@@ -299,7 +299,7 @@ refusal_handling handle_refusal(const write_request& request, write_refusal& ref
             out.end = refusal_end::none;
             break;
         default:
-            if (request.repeatable && is_kept(refusal.why)) out.end = refusal_end::rollback_to_savepoint;
+            if (request.key && is_kept(refusal.why)) out.end = refusal_end::rollback_to_savepoint;
             break;
     }
     out.record = failed_item(request, refusal, now);

@@ -166,7 +166,7 @@ class batch_run {
             auto& answer = writes_[places_[i]].answer;
             answer = std::move(outcomes[i]);
             const auto* request = planned_[i].request;
-            if (request->repeatable) kept.push_back({request, kept_text(*request, *answer)});
+            if (request->key) kept.push_back({request, kept_text(*request, *answer)});
         }
         if (kept.empty() || !run_.keep(kept)) return true;
         roll_back(run_.session());
@@ -216,7 +216,7 @@ class isolated_run {
         auto seen = run_.send(writes, plan);
         auto verdict = evaluate_write(plan, writes.front(), seen);
         if (verdict.refusal && seen.error) log_for_operator(*seen.error);
-        if (!verdict.refusal && request_.repeatable)
+        if (!verdict.refusal && request_.key)
             verdict.refusal = run_.keep({{&request_, kept_text(request_, *verdict.outcome)}});
         if (!verdict.refusal) {
             try {
@@ -317,8 +317,8 @@ class isolated_run {
 
 /// Looks up the outcome kept under the write's key: the write may have fitted the catalog when it was sent first.
 std::optional<result<write_outcome>> find_earlier(write_session& session, const write_request& request) {
-    if (!request.repeatable) return std::nullopt;
-    const outcome_key key{request.initiator.principal, *request.repeatable};
+    if (!request.key) return std::nullopt;
+    const outcome_key key{request.initiator.principal, *request.key};
     const auto rows = run_statement(session, find_outcomes_sql(), key_parameters({&key}));
     return read_claim(rows.text(0, 0), rows.text(0, 1));
 }

@@ -190,7 +190,7 @@ asio::awaitable<result<committed_write>> write_executor::write(write_request req
     co_return written;
 }
 
-asio::awaitable<result<found_outcome>> write_executor::find_outcome(std::string principal, idempotency key,
+asio::awaitable<result<found_outcome>> write_executor::find_outcome(std::string principal, idempotency_key key,
                                                                     deadline until) {
     const auto began = clock::now();
     auto submit = [this, until, looked_up = outcome_key{std::move(principal), std::move(key)}](

@@ -68,7 +68,8 @@ class write_executor {
 
     /// Looks up the outcome kept under a principal's idempotency key, without claiming the key. For a call that does
     /// more than write, before it does that; a later write() may still find an outcome.
-    boost::asio::awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency key, deadline until);
+    boost::asio::awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency_key key,
+                                                               deadline until);
 
     /// Returns the worker for writes on the first of the resources; for other work that must keep its order with them.
     worker& worker_of(const std::vector<lockcore::resource_name>& resources) const;

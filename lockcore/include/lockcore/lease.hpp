@@ -25,7 +25,7 @@ struct holder {
 
 /// The content of a lease_id: all that any gateway needs to serve a call for the lease.
 struct lease_claims {
-    nonce attempt;                         ///< Identifies the grant.
+    nonce attempt_id;                      ///< Identifies the grant.
     fencing_token token{};                 ///< Equal on a majority of the nodes.
     std::vector<resource_name> resources;  ///< 1 to resources_max names, sorted, without duplicates.
     lockcore::holder holder;

@@ -86,7 +86,7 @@ bool sim_gateway::reenter_lease(const call& c, ticket waiter_ticket, const lockc
     a.waiter_ticket = waiter_ticket;
     a.before_queueing = before_queueing;
     a.locked_remaining = locked_remaining;
-    a.base_request.nonce = nonce_from(own.attempt);
+    a.base_request.nonce = nonce_from(own.attempt_id);
     a.base_request.token = value_of(own.token);
     a.base_request.hold = repeats ? number_from(found.hold) : ctx_.rng.next() | 1;
     if (!repeats) a.base_request.key = c.key;

@@ -1,4 +1,4 @@
-#include <gateway/cli/guarded_command.hpp>
+#include <gateway/cli/leased_command.hpp>
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -52,19 +52,19 @@ std::set<int> open_files() {
 
 }  // namespace
 
-guarded_command::guarded_command() : inherited_files_(open_files()) {}
+leased_command::leased_command() : inherited_files_(open_files()) {}
 
-guarded_command::~guarded_command() {
+leased_command::~leased_command() {
     if (has_terminal_) give_terminal(getpgrp());
 }
 
-bool guarded_command::owns_terminal() const {
+bool leased_command::owns_terminal() const {
     return isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp();
 }
 
-void guarded_command::start(const std::vector<std::string>& argv,
-                            const std::vector<std::pair<std::string, std::string>>& variables,
-                            const std::vector<int>& handled_signals) {
+void leased_command::start(const std::vector<std::string>& argv,
+                           const std::vector<std::pair<std::string, std::string>>& variables,
+                           const std::vector<int>& handled_signals) {
     for (const auto& [name, value] : variables)
         setenv(name.c_str(), value.c_str(), 1);
     std::vector<char*> words;
@@ -93,18 +93,18 @@ void guarded_command::start(const std::vector<std::string>& argv,
     watchdog_.guard(process_);
 }
 
-void guarded_command::send_signal(int number) const {
+void leased_command::send_signal(int number) const {
     if (running_) kill(-process_, number);
 }
 
-void guarded_command::terminate() const {
+void leased_command::terminate() const {
     // The program's orphans become children of this process, so that waitpid sees their end without the help of init.
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     send_signal(SIGTERM);
     send_signal(SIGCONT);
 }
 
-std::optional<int> guarded_command::check_status(const std::function<void()>& before_resuming) {
+std::optional<int> leased_command::check_status(const std::function<void()>& before_resuming) {
     int status = 0;
     while (running_ && waitpid(process_, &status, WNOHANG | WUNTRACED) == process_) {
         if (WIFSTOPPED(status)) {
@@ -119,7 +119,7 @@ std::optional<int> guarded_command::check_status(const std::function<void()>& be
     return std::nullopt;
 }
 
-void guarded_command::suspend_with_command(const std::function<void()>& before_resuming) {
+void leased_command::suspend_with_command(const std::function<void()>& before_resuming) {
     give_terminal(getpgrp());
     raise(SIGSTOP);
     before_resuming();
@@ -127,14 +127,14 @@ void guarded_command::suspend_with_command(const std::function<void()>& before_r
     send_signal(SIGCONT);
 }
 
-bool guarded_command::has_remaining_processes() const {
+bool leased_command::has_remaining_processes() const {
     if (process_ <= 0 || running_) return false;
     while (waitpid(-process_, nullptr, WNOHANG) > 0) {
     }
     return kill(-process_, 0) == 0;
 }
 
-void guarded_command::kill_remaining_processes() const {
+void leased_command::kill_remaining_processes() const {
     if (process_ > 0 && !running_) kill(-process_, SIGKILL);
 }
 

@@ -16,14 +16,14 @@ namespace fencegate::cli {
 /// Runs a program in a process group of its own, with the standard input, output and error of this process. The program
 /// is killed when this process dies. If this process is in the foreground of a terminal and in no pipeline, the program
 /// gets the terminal, as from a shell.
-class guarded_command {
+class leased_command {
   public:
     /// To be called before any connection is opened. Throws std::system_error.
-    guarded_command();
+    leased_command();
     /// Takes back the terminal.
-    ~guarded_command();
-    guarded_command(const guarded_command&) = delete;
-    guarded_command& operator=(const guarded_command&) = delete;
+    ~leased_command();
+    leased_command(const leased_command&) = delete;
+    leased_command& operator=(const leased_command&) = delete;
 
     /// Starts the program with `variables` added to its environment and the default action for `handled_signals`. It
     /// inherits only the files that were open when this object was made. Exits with 127 if the program is not found,
