@@ -7,6 +7,7 @@
 #include <gateway/audit/history_feed.hpp>
 #include <gateway/audit/history_keeper.hpp>
 #include <gateway/config/file_limit.hpp>
+#include <gateway/domain/exit_code.hpp>
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/http/transport/server.hpp>
 #include <gateway/logging.hpp>

@@ -4,20 +4,11 @@
 
 namespace fencegate {
 
-/// Exit codes of every command; 64, 69 and 78 as in sysexits.h.
-enum exit_code : int {
-    exit_ok = 0,
-    exit_failed = 1,        ///< The command failed.
-    exit_usage = 64,        ///< Wrong arguments.
-    exit_unavailable = 69,  ///< PostgreSQL, Redis or the gateway cannot be reached, or is incompatible.
-    exit_bad_config = 78,   ///< The configuration is faulty.
-};
-
 /// Runs a gateway until SIGTERM or SIGINT. Then stops accepting, refuses new leases, waits for the requests under way
 /// for a limited time, and writes the event buffer to the history. SIGHUP, SIGUSR1 and SIGUSR2 are logged and change
 /// nothing. Writes only to the log.
 ///
-/// Out: an exit code.
+/// Out: an exit code of gateway/domain/exit_code.hpp.
 int serve(const config& cfg);
 
 }  // namespace fencegate

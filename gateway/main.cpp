@@ -4,9 +4,11 @@
 #include <gateway/admin/verify.hpp>
 #include <gateway/app.hpp>
 #include <gateway/cli/commands.hpp>
+#include <gateway/config/conninfo.hpp>
 #include <gateway/devstack/dev.hpp>
 #include <gateway/devstack/ports.hpp>
 #include <gateway/devstack/process.hpp>
+#include <gateway/domain/exit_code.hpp>
 
 #include <lockcore/types.hpp>
 
@@ -43,6 +45,12 @@ struct arguments {
     devstack::options dev;
     admin::verify_options verify;
 };
+
+void add_conninfo(CLI::App& command, arguments& given, const std::string& description) {
+    command.add_option("--conninfo", given.conninfo, description)->check([](const std::string& text) {
+        return find_conninfo_fault(text).value_or("");
+    });
+}
 
 void add_config(CLI::App& command, arguments& given, bool required) {
     auto* option =
@@ -89,7 +97,7 @@ void describe_dev(CLI::App& command, devstack::options& wanted) {
 
 void describe_verify(CLI::App& command, arguments& given) {
     add_config(command, given, false);
-    command.add_option("--conninfo", given.conninfo, "libpq connection string of a role that may read the history");
+    add_conninfo(command, given, "libpq connection string of a role that may read the history");
     admin::verify_options& wanted = given.verify;
     command.add_option("--from", wanted.from, "Only rows from this time on, in a format of PostgreSQL")
         ->type_name("TIME");
@@ -129,8 +137,7 @@ int run(int argc, char** argv) {
 
     CLI::App* migrate_command = app.add_subcommand("migrate", "Install or update the schema fencing in PostgreSQL");
     add_config(*migrate_command, given, false);
-    migrate_command->add_option("--conninfo", given.conninfo,
-                                "libpq connection string of a role that may create schemas and roles");
+    add_conninfo(*migrate_command, given, "libpq connection string of a role that may create schemas and roles");
     migrate_command->add_flag("--with-example", given.with_example,
                               "Also install the shop example into the schema public");
     migrate_command->add_flag(

@@ -1,7 +1,7 @@
 #include <gateway/admin/check.hpp>
 
-#include <gateway/app.hpp>
 #include <gateway/config/file_limit.hpp>
+#include <gateway/domain/exit_code.hpp>
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/schema/cluster.hpp>
 
@@ -84,6 +84,7 @@ void check_recorder(pg::session& database, check_report& report) {
 void check_postgres(const config& cfg, check_report& report) {
     try {
         pg::session database(cfg.postgres);
+        database.configure(cfg.postgres);
         const auto server =
             database.exec("select current_setting('server_version'), current_database(), current_user::text", {});
         report.add(true, "postgres",
@@ -111,8 +112,11 @@ int check(const config& cfg) {
     check_report report;
     const file_limit limit = raise_file_limit(cfg);
     report.add(limit.connections > 0, "connections", limit.describe(cfg));
-    for (const auto& node : lockcore::probe_nodes(cfg.locks))
-        report.add(node.ok, node.name, node.detail);
+    const auto nodes = lockcore::probe_nodes(cfg.locks);
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+        const std::string path = nodes[i].ok ? "" : " (redis.nodes[" + std::to_string(i) + "])";
+        report.add(nodes[i].ok, nodes[i].name + path, nodes[i].detail);
+    }
     check_postgres(cfg, report);
     return report.all_good() ? exit_ok : exit_unavailable;
 }

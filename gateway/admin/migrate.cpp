@@ -1,7 +1,7 @@
 #include <gateway/admin/migrate.hpp>
 
 #include <gateway/admin/sql_scripts.hpp>
-#include <gateway/app.hpp>
+#include <gateway/domain/exit_code.hpp>
 #include <gateway/pg/schema/migrate.hpp>
 
 #include <spdlog/spdlog.h>

@@ -2,6 +2,8 @@
 
 #include <gateway/api/tables/preferences.hpp>
 #include <gateway/http/codec/accept.hpp>
+#include <gateway/http/codec/fields.hpp>
+#include <gateway/http/codec/query.hpp>
 
 #include <algorithm>
 #include <array>
@@ -40,7 +42,7 @@ bool is_supported(const preference& wanted, const answer_options& options) {
     });
 }
 
-/// Refuses conditional and range headers: ignoring them would run another write than the caller wants.
+/// Refuses conditional and range headers: ignoring them would do something else than the caller wants.
 result<void> check_conditions(const http::request& r) {
     constexpr std::array<std::pair<std::string_view, const char*>, 5> conditions{
         {{"if-match", "If-Match"},
@@ -51,8 +53,8 @@ result<void> check_conditions(const http::request& r) {
     for (const auto& [name, shown] : conditions) {
         if (r.has_header(name)) {
             return invalid_field(shown,
-                                 "is not supported by writes: put the condition into the filter, and give the "
-                                 "number of rows that it has to match if that matters");
+                                 "is not supported by calls that change something; put the condition of a write "
+                                 "into its filter, and give the number of rows that it has to match");
         }
     }
     return {};
@@ -66,7 +68,7 @@ result<void> check_preferences(const http::request& r, const answer_options& opt
     for (const auto& wanted : all_wanted) {
         if (wanted.name == "handling" || is_supported(wanted, options)) continue;
         if (strict) return invalid_field("Prefer", wanted.text + " is not supported at this address (handling=strict)");
-        if (options.changes_rows && changes_the_write(wanted)) {
+        if (options.changes_something && changes_the_write(wanted)) {
             return invalid_field(
                 "Prefer", wanted.text + " is not supported at this address, and without it another write would run");
         }
@@ -86,9 +88,14 @@ result<void> negotiate(http::request& r, const answer_options& options) {
         return not_acceptable("Accept-Profile", "The only profile is public.");
     if (r.has_header("content-profile") && r.header_list("content-profile") != only_profile)
         return invalid_field("Content-Profile", "has to be public, the only profile");
-    if (options.changes_rows) {
+    if (options.changes_something) {
         const auto conditions = check_conditions(r);
         if (!conditions) return conditions.error();
+    }
+    if (!options.has_parameters) {
+        http::fault_list faults;
+        const http::query_reader none(r.query, {}, faults);
+        if (!faults.empty()) return std::move(faults).to_failure();
     }
     return check_preferences(r, options);
 }

@@ -13,16 +13,18 @@ struct answer_options {
     std::vector<std::string_view> media_types{"application/json"};  ///< The default, used without Accept, first.
     /// Supported preferences, as `name`, or as `name=value` if not every value is supported.
     std::vector<std::string_view> preferences{};
-    bool changes_rows = false;
+    bool changes_something = false;
+    bool has_parameters = false;  ///< The handler reads the query.
 };
 
-/// Checks Accept, Prefer, Accept-Profile and Content-Profile before anything runs, and sets request::media_type.
+/// Checks Accept, Prefer, Accept-Profile, Content-Profile, conditional headers and the query before anything runs, and
+/// sets request::media_type.
 ///
-/// An unsupported preference is ignored (RFC 7240), except with handling=strict, and except if the route changes rows
-/// and the preference would change which rows: max-affected, tx, timezone and params.
+/// An unsupported preference is ignored (RFC 7240), except with handling=strict, and except if the route changes
+/// something and the preference would change what: max-affected, tx, timezone and params.
 /// There is one set of table and function names, which both profiles may call `public`.
 ///
-/// Errors: not_acceptable or invalid_request, which name the header.
+/// Errors: not_acceptable or invalid_request, which name the header or the parameter.
 result<void> negotiate(http::request& r, const answer_options& options);
 
 }  // namespace fencegate::api

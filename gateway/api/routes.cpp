@@ -55,35 +55,38 @@ std::vector<http::route> routes(gateway_services services) {
         out.push_back({verb, path, std::nullopt, bind(services, handle), false});
     };
     const answer_options as_json;
-    const answer_options lease{{"application/json", "text/event-stream"}, {}, false};
-    const answer_options history{{"application/json", "application/x-ndjson", "text/csv"}, {}, false};
-    const answer_options stream{{"text/event-stream"}, {}, false};
-    const answer_options read_rows{{"application/json"}, {"count=exact"}, false};
+    const answer_options query{.has_parameters = true};
+    const answer_options acquire{{"application/json", "text/event-stream"}, {"tx=commit"}, true};
+    const answer_options release{{"application/json"}, {"tx=commit"}, true, true};
+    const answer_options history{{"application/json", "application/x-ndjson", "text/csv"}, {}, false, true};
+    const answer_options stream{{"text/event-stream"}, {}, false, true};
+    const answer_options read_rows{{"application/json"}, {"count=exact"}, false, true};
     const answer_options insert{
         {"application/json"},
         {"return=minimal", "return=representation", "count=exact", "resolution=merge-duplicates",
          "resolution=ignore-duplicates", "missing=default", "missing=null", "tx=commit"},
+        true,
         true};
     const answer_options change{
-        {"application/json"}, {"return=minimal", "return=representation", "count=exact", "tx=commit"}, true};
+        {"application/json"}, {"return=minimal", "return=representation", "count=exact", "tx=commit"}, true, true};
     const answer_options write{{"application/json"}, {"tx=commit"}, true};
-    add_api(post, "/v1/leases", scope::leases, lease, acquire_lease, true);
-    add_api(post, "/v1/leases/{lease_id}/renew", scope::leases, as_json, renew_lease);
+    add_api(post, "/v1/leases", scope::leases, acquire, acquire_lease, true);
+    add_api(post, "/v1/leases/{lease_id}/renew", scope::leases, write, renew_lease);
     add_api(get, "/v1/leases/{lease_id}", scope::leases, as_json, show_lease);
-    add_api(del, "/v1/leases/{lease_id}", scope::leases, as_json, release_lease);
-    add_api(get, "/v1/leases", scope::history, as_json, list_leases);
-    add_api(del, "/v1/resources/{resource}/lease", scope::operate, as_json, revoke_lease);
-    add_api(post, "/v1/resources/{resource}/fence", scope::operate, as_json, repair_fence);
-    add_api(get, "/v1/resources/{resource}", scope::history, as_json, show_resource);
+    add_api(del, "/v1/leases/{lease_id}", scope::leases, release, release_lease);
+    add_api(get, "/v1/leases", scope::history, query, list_leases);
+    add_api(del, "/v1/resources/{resource}/lease", scope::operate, write, revoke_lease);
+    add_api(post, "/v1/resources/{resource}/fence", scope::operate, write, repair_fence);
+    add_api(get, "/v1/resources/{resource}", scope::history, query, show_resource);
     add_api(post, "/v1/writes", scope::writes, write, apply_write, true);
     add_api(get, "/v1/tables/{table}", scope::writes, read_rows, read_table);
     add_api(post, "/v1/tables/{table}", scope::writes, insert, write_table);
     for (const auto verb : {patch, del})
         add_api(verb, "/v1/tables/{table}", scope::writes, change, write_table);
-    add_api(get, "/v1/rpc/{function}", scope::writes, as_json, read_function);
+    add_api(get, "/v1/rpc/{function}", scope::writes, query, read_function);
     add_api(post, "/v1/rpc/{function}", scope::writes, write, call_function);
     add_api(get, "/v1/history", scope::history, history, show_history);
-    add_api(get, "/v1/history/summary", scope::history, as_json, summarize_history);
+    add_api(get, "/v1/history/summary", scope::history, query, summarize_history);
     add_api(get, "/v1/history/stream", scope::history, stream, follow_history);
     add_api(get, "/v1/nodes", scope::operate, as_json, show_nodes);
     add(get, "/healthz", show_health);

@@ -27,7 +27,7 @@ class event_sink final : public lockcore::event_observer {
     ~event_sink() override;
 
     void on_event(lockcore::event e) override;
-    /// For events that do not come from lockcore (a refused write whose transaction was rolled back, …).
+    /// For events that do not come from lockcore (lease_expired).
     void add(history_item item);
 
     /// Whether new leases must be refused (audit.on_full: refuse). The last eighth of the buffer is reserved for events

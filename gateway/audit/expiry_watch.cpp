@@ -1,9 +1,9 @@
 #include <gateway/audit/expiry_schedule.hpp>
 #include <gateway/audit/expiry_watch.hpp>
+#include <gateway/runtime/rethrow.hpp>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/json/parse.hpp>
@@ -150,7 +150,7 @@ void expiry_watch::on_event(lockcore::event e) {
 
 void expiry_watch::start(lockcore::lock_manager& locks) {
     impl_->locks = &locks;
-    asio::co_spawn(impl_->io, impl::watch(impl_), asio::detached);
+    asio::co_spawn(impl_->io, impl::watch(impl_), runtime::rethrow);
 }
 
 }  // namespace fencegate::audit

@@ -1,9 +1,9 @@
 #include <gateway/audit/history_feed.hpp>
 #include <gateway/audit/history_horizon.hpp>
+#include <gateway/runtime/rethrow.hpp>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -61,7 +61,7 @@ history_feed::~history_feed() {
 }
 
 void history_feed::start() {
-    asio::co_spawn(impl_->io, impl::poll_tail(impl_), asio::detached);
+    asio::co_spawn(impl_->io, impl::poll_tail(impl_), runtime::rethrow);
 }
 
 std::shared_ptr<void> history_feed::add_follower() {

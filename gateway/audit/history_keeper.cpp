@@ -1,9 +1,10 @@
 #include <gateway/audit/history_keeper.hpp>
 
+#include <gateway/runtime/rethrow.hpp>
+
 #include <spdlog/spdlog.h>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -70,7 +71,7 @@ history_keeper::~history_keeper() {
 }
 
 void history_keeper::start() {
-    asio::co_spawn(impl_->io, impl::keep(impl_), asio::detached);
+    asio::co_spawn(impl_->io, impl::keep(impl_), runtime::rethrow);
 }
 
 }  // namespace fencegate::audit

@@ -1,9 +1,9 @@
 #include <gateway/cli/commands.hpp>
 
-#include <gateway/app.hpp>
 #include <gateway/cli/completion.hpp>
 #include <gateway/cli/duration.hpp>
 #include <gateway/cli/status.hpp>
+#include <gateway/domain/exit_code.hpp>
 
 #include <CLI/CLI.hpp>
 

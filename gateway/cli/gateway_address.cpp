@@ -1,5 +1,6 @@
 #include <gateway/cli/gateway_address.hpp>
 
+#include <gateway/config/authority.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
 
 #include <boost/url/parse.hpp>
@@ -29,7 +30,7 @@ gateway_address parse_address(const std::string& url) {
 }
 
 bool gateway_address::is_loopback() const {
-    return host == "localhost" || host == "::1" || host.starts_with("127.");
+    return is_loopback_host(host);
 }
 
 std::string make_target(std::string_view path, const std::vector<std::pair<std::string, std::string>>& parameters) {

@@ -1,8 +1,8 @@
 #include <gateway/cli/lease_stream.hpp>
 
-#include <gateway/app.hpp>
 #include <gateway/cli/duration.hpp>
 #include <gateway/cli/fields.hpp>
+#include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/random.hpp>
 

@@ -1,12 +1,13 @@
 #include <gateway/cli/lock.hpp>
 
-#include <gateway/app.hpp>
 #include <gateway/cli/boot_timer.hpp>
 #include <gateway/cli/duration.hpp>
 #include <gateway/cli/fields.hpp>
 #include <gateway/cli/lease_stream.hpp>
 #include <gateway/cli/leased_command.hpp>
+#include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
+#include <gateway/runtime/rethrow.hpp>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -34,10 +35,6 @@ constexpr milliseconds late_confirmation_timeout{1'000};
 /// The longest time from the warning to the end of the longest hold.
 constexpr milliseconds warning_time_max{60'000};
 
-void rethrow(std::exception_ptr error) {
-    if (error) std::rethrow_exception(error);
-}
-
 milliseconds time_until(boot_clock::time_point end) {
     return std::chrono::ceil<milliseconds>(end - boot_clock::now());
 }
@@ -58,7 +55,7 @@ class lock_run {
 
     int run() {
         watch_signals();
-        asio::co_spawn(io_, run_lease(), rethrow);
+        asio::co_spawn(io_, run_lease(), runtime::rethrow);
         io_.run();
         return code_;
     }
@@ -179,7 +176,7 @@ class lock_run {
             confirm_again_ = true;
             return;
         }
-        asio::co_spawn(io_, confirm_renewals(), rethrow);
+        asio::co_spawn(io_, confirm_renewals(), runtime::rethrow);
     }
 
     asio::awaitable<void> confirm_renewals() {
@@ -215,7 +212,7 @@ class lock_run {
             if (phase_ != phase::running || !(late || stream_.has_unread()))
                 return handle_lease_loss("it expired without a message from the gateway");
             // This process was suspended and may have missed renewals.
-            asio::co_spawn(io_, confirm_late(), rethrow);
+            asio::co_spawn(io_, confirm_late(), runtime::rethrow);
         });
     }
 

@@ -1,9 +1,9 @@
 #include <gateway/cli/status.hpp>
 
-#include <gateway/app.hpp>
 #include <gateway/cli/duration.hpp>
 #include <gateway/cli/fields.hpp>
 #include <gateway/cli/output.hpp>
+#include <gateway/domain/exit_code.hpp>
 
 #include <boost/json.hpp>
 

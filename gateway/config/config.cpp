@@ -1,5 +1,6 @@
 #include <gateway/config/config.hpp>
 
+#include <gateway/config/conninfo.hpp>
 #include <gateway/config/reader.hpp>
 #include <gateway/config/secrets.hpp>
 
@@ -137,6 +138,8 @@ void read_node(const YAML::Node& node, const std::string& path, fault_list& faul
     if (node.IsMap() && node["password_file"] && node["password_env"]) {
         faults.add(path + ".password_env", "is given together with password_file; give only one of them");
     }
+    // A password that could not be read is reported already.
+    if (faults.covers(path + ".password_file") || faults.covers(path + ".password_env")) read.username.clear();
     nodes.push_back(std::move(read));  // also a faulty one, so that the number of nodes is checked correctly
 }
 
@@ -292,6 +295,9 @@ void check_bodies(const http_config& http, fault_list& faults) {
 }
 
 void check_postgres(const postgres_config& postgres, fault_list& faults) {
+    if (!faults.covers("postgres.conninfo")) {
+        if (const auto fault = find_conninfo_fault(postgres.conninfo)) faults.add("postgres.conninfo", *fault);
+    }
     if (postgres.lock_timeout > postgres.statement_timeout && !faults.covers("postgres.statement_timeout_ms")) {
         faults.add("postgres.lock_timeout_ms", "is above statement_timeout_ms, which would end the wait first");
     }

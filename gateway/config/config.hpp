@@ -40,8 +40,8 @@ struct http_config {
     std::vector<authority> allowed_hosts;
     std::size_t header_max_bytes = 16 << 10;  ///< Larger heads: 431. 1 KiB to 1 MiB.
     std::size_t header_fields_max = 100;      ///< More header fields: 431. 16 to 10,000.
-    /// Maximum number of open connections. A further one replaces the one that has been idle longest, or is answered
-    /// 503 if none is idle. 1 to 1,000,000. The limit of open files may lower it (file_limit).
+    /// Maximum number of open connections. A further one replaces the one of its thread that has been idle longest, or is
+    /// answered 503 if none is idle. 1 to 1,000,000. The limit of open files may lower it (file_limit).
     std::size_t connections_max = 10'000;
     /// Maximum number of connections from one IPv4 address or one IPv6 /64 network; a further one is answered 429 if
     /// none is idle. 0: no limit. Up to 1,000,000.
@@ -117,7 +117,7 @@ struct config {
     std::vector<api_key> api_keys;  ///< Empty: every caller is the principal `dev` with all scopes; only on loopback.
 };
 
-/// The faults of a configuration, each "path: what is wrong"; never empty when returned.
+/// The faults of a configuration, each "path: what is wrong".
 using config_faults = std::vector<std::string>;
 
 /// Reads and checks a YAML file. Unknown keys are faults. All faults are reported at once.

@@ -24,23 +24,6 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     return row[b.size()];
 }
 
-/// Returns the known name that was probably meant; empty if none is similar. A missing or wrong unit (`max_ttl` or
-/// `max_ttl_s` for `max_ttl_ms`) counts as similar.
-std::optional<std::string> nearest(std::string_view written, const std::vector<std::string>& names) {
-    const std::string* best = nullptr;
-    std::size_t best_distance = std::max<std::size_t>(2, written.size() / 3) + 1;
-    for (const auto& name : names) {
-        const std::size_t distance =
-            name.starts_with(written) && written.size() >= 3 ? 1 : edit_distance(written, name);
-        if (distance < best_distance) {
-            best = &name;
-            best_distance = distance;
-        }
-    }
-    if (best == nullptr) return std::nullopt;
-    return *best;
-}
-
 std::string joined(const std::vector<std::string>& names) {
     std::string text;
     for (const auto& name : names) {
@@ -55,6 +38,21 @@ std::string child_path(const std::string& path, const std::string& key) {
 }
 
 }  // namespace
+
+std::optional<std::string> nearest(std::string_view written, const std::vector<std::string>& names) {
+    const std::string* best = nullptr;
+    std::size_t best_distance = std::max<std::size_t>(2, written.size() / 3) + 1;
+    for (const auto& name : names) {
+        const std::size_t distance =
+            name.starts_with(written) && written.size() >= 3 ? 1 : edit_distance(written, name);
+        if (distance < best_distance) {
+            best = &name;
+            best_distance = distance;
+        }
+    }
+    if (best == nullptr) return std::nullopt;
+    return *best;
+}
 
 void fault_list::add(const std::string& path, const std::string& detail) {
     if (paths_.insert(path).second) faults_.push_back(path + ": " + detail);

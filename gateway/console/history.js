@@ -120,18 +120,20 @@ export class History {
 
   /** Shows new events if the first page is shown, newest first. */
   refreshFirstPage() {
-    const isFirst = this.pages === 1 && !('order' in url.read(['order'])) && !('to' in url.read(['to']));
+    const isFirst = this.pages === 1 && !this.more.disabled && !('order' in url.read(['order'])) && !('to' in url.read(['to']));
     return isFirst ? this.refresh() : undefined;
   }
 
   async #loadMore() {
+    this.request?.abort();
+    const request = this.request = new AbortController();
     this.more.disabled = true;
     try {
-      const page = await fetchJson(urlFor('/v1/history', {...url.read(NAMES), limit: PAGE, cursor: this.cursor}));
+      const page = await fetchJson(urlFor('/v1/history', {...url.read(NAMES), limit: PAGE, cursor: this.cursor}), {signal: request.signal});
       this.pages += 1;
       this.#show([...this.items, ...page.items], page.next_cursor);
     } catch (problem) {
-      if (problem.status !== 401) this.state.showProblem(problem, () => this.#loadMore());
+      if (problem.name !== 'AbortError' && problem.status !== 401) this.state.showProblem(problem, () => this.#loadMore());
     } finally {
       this.more.disabled = false;
     }

@@ -3,7 +3,7 @@
 
 import {urlFor, fetchJson} from './api.js';
 import {byId, cell, el, optionalCell, PanelState, row, setText, svg, table} from './dom.js';
-import {buildLanes, findActivePeriods, makeTicks, makeTimeScale} from './timeline_model.js';
+import {buildLanes, findActivePeriods, makeTicks, makeTimeScale, sortEvents} from './timeline_model.js';
 import {absolute, clockTime, count, details, duration, eventBadge, eventLabel, EVENTS, holder, isStale, now, shortTime} from './words.js';
 import * as url from './url.js';
 
@@ -82,7 +82,7 @@ export class Timeline {
       this.truncated = page.next_cursor !== null;
       const refused = this.truncated ? await this.#loadRefused(resource, from) : [];
       if (resource !== this.resource) return;
-      this.events = [...new Map([...page.items, ...refused].map(item => [item.id, item])).values()].sort((a, b) => a.id - b.id);
+      this.events = sortEvents([...new Map([...page.items, ...refused].map(item => [item.id, item])).values()]);
       if (!this.events.length && !this.liveLease(resource)) {
         this.state.body.hidden = true;
         return this.state.showEmpty(`The history has no events of ${resource}${seconds ? ' in this time' : ''}.`);
@@ -232,7 +232,7 @@ function drawAxis(segment, {x, top, height}) {
   });
 }
 
-/** Labels the first and the last moment, if there is no room for a tick. */
+/** Labels the first and the last moment, if there is no space for a tick. */
 function drawEnds(segments) {
   const [first, last] = [segments[0], segments.at(-1)];
   return [svg('text', {class: 'tick', x: first.begin, y: 12}, shortTime(first.from)),

@@ -5,6 +5,11 @@ import {holder, isStale} from './words.js';
 
 const ENDS = {lease_released: 'released', lease_expired: 'expired', lease_revoked: 'revoked'};
 
+/** Returns events in the order of time. Ids alone are not in that order: a lease event is written after the writes under its lease. */
+export function sortEvents(events) {
+  return [...events].sort((a, b) => Date.parse(a.at) - Date.parse(b.at) || a.id - b.id);
+}
+
 /**
  * Returns the lanes and marks for `events` of one resource, oldest first. `live`: its lease now ({fencing_token, until}), or undefined.
  *

@@ -1,9 +1,9 @@
 #include <gateway/devstack/dev.hpp>
 
-#include <gateway/app.hpp>
 #include <gateway/devstack/files.hpp>
 #include <gateway/devstack/stack.hpp>
 #include <gateway/devstack/supervisor.hpp>
+#include <gateway/domain/exit_code.hpp>
 
 #include <unistd.h>
 

@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <string_view>
 
 namespace fencegate::devstack {
 namespace {
@@ -30,6 +32,18 @@ std::string node_name(std::size_t index) {
 }
 std::string gateway_name(std::size_t index) {
     return "gateway-" + std::to_string(index + 1);
+}
+
+/// Quotes a text for a shell, if needed.
+std::string quote_shell(const std::string& text) {
+    const bool plain = std::ranges::all_of(text, [](unsigned char c) {
+        return std::isalnum(c) || std::string_view("/._-+,@%").find(static_cast<char>(c)) != std::string_view::npos;
+    });
+    if (plain) return text;
+    std::string out = "'";
+    for (const char c : text)
+        out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return out + "'";
 }
 
 /// Quotes a text for YAML, whose double-quoted strings include the strings of JSON.
@@ -213,7 +227,7 @@ std::string stack::summary(double seconds) const {
     text += "  redis       127.0.0.1, ports";
     for (const auto port : node_ports_)
         text += " " + std::to_string(port);
-    text += "\n  postgresql  psql -h " + database_->socket_folder().string() + " -p " +
+    text += "\n  postgresql  psql -h " + quote_shell(database_->socket_folder().string()) + " -p " +
             std::to_string(database_->port()) + " -U " + postgres::superuser + " " + postgres::database + "\n";
     if (!api_keys_.empty()) text += "  api keys    " + (dir_ / "api-{admin,orders,auditor}.key").string() + "\n";
     text += "  all of it   " + (dir_ / "stack.json").string() + ", logs in " + (dir_ / "logs").string() + "\n";

@@ -9,11 +9,11 @@
 
 namespace fencegate::devstack {
 
-/// Keeps programs running: starts a program that exits again after a second. Runs one loop without threads.
+/// Keeps programs running: restarts a program one second after it exits. Runs one loop without threads.
 ///
-/// From its construction on, SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP (unless it is ignored) are blocked
-/// and handled by the loop; its children start with them unblocked. SIGINT, SIGTERM and SIGHUP stop the loop, SIGUSR1
-/// and SIGUSR2 have no effect.
+/// From its construction on, SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO and SIGHUP
+/// (unless it is ignored) are blocked and handled by the loop; its children start with them unblocked. SIGINT, SIGTERM
+/// and SIGHUP stop the loop, the others but SIGCHLD have no effect.
 ///
 /// Limits: a program that exits `exits_max` times before the stack is ready makes the start fail.
 class supervisor {

@@ -53,6 +53,9 @@ struct field_error {
     std::string detail;
 };
 
+/// Maximum number of faults in one answer. Further ones are not kept.
+inline constexpr std::size_t field_errors_max = 64;
+
 /// Everything a problem document needs.
 struct failure {
     errc code = errc::internal_error;

@@ -1,9 +1,10 @@
 #include <gateway/metrics/guard_watch.hpp>
 
+#include <gateway/runtime/rethrow.hpp>
+
 #include <spdlog/spdlog.h>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -70,7 +71,7 @@ guard_watch::~guard_watch() {
 }
 
 void guard_watch::start() {
-    asio::co_spawn(impl_->io, impl::run(impl_), asio::detached);
+    asio::co_spawn(impl_->io, impl::run(impl_), runtime::rethrow);
 }
 
 std::optional<guard_watch::finding> guard_watch::latest() const {

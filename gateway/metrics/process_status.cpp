@@ -27,11 +27,13 @@ process_status read_process_status() {
     std::size_t pages_total = 0, pages_resident = 0;
     if (std::ifstream statm("/proc/self/statm"); statm >> pages_total >> pages_resident)
         out.resident_bytes = pages_resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    std::error_code ignored;
-    out.open_files = static_cast<std::size_t>(std::distance(
-        std::filesystem::directory_iterator("/proc/self/fd", ignored), std::filesystem::directory_iterator()));
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) out.open_files_max = limit.rlim_cur;
+    std::error_code ec;
+    out.open_files = static_cast<std::size_t>(
+        std::distance(std::filesystem::directory_iterator("/proc/self/fd", ec), std::filesystem::directory_iterator()));
+    // No file is left for the listing itself.
+    if (ec == std::errc::too_many_files_open) out.open_files = out.open_files_max;
     out.started_at = loaded_at;
     return out;
 }

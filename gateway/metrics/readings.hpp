@@ -16,9 +16,6 @@ struct memory_budgets;
 namespace audit {
 class event_sink;
 }
-namespace http {
-class server;
-}
 namespace pg {
 class database;
 }

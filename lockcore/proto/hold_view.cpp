@@ -27,7 +27,7 @@ void hold_view::add(std::string_view text) {
     };
     add_ids(live_, next_line());
     add_ids(tombstones_, next_line());
-    closed_ = closed_ || !text.empty();
+    if (!is_closed()) close_mark_ = text;
 }
 
 void hold_view::add(const hold_view& other) {
@@ -35,7 +35,7 @@ void hold_view::add(const hold_view& other) {
         add_id(live_, id);
     for (const hold_id& id : other.tombstones_)
         add_id(tombstones_, id);
-    closed_ = closed_ || other.closed_;
+    if (!is_closed()) close_mark_ = other.close_mark_;
 }
 
 std::size_t hold_view::count() const {

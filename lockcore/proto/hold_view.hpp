@@ -2,6 +2,7 @@
 
 #include <lockcore/types.hpp>
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,11 +25,14 @@ class hold_view {
     /// Returns whether some node has a tombstone of the hold.
     bool is_released(const hold_id& id) const;
     /// Returns whether some node refuses further holds.
-    bool is_closed() const { return closed_; }
+    bool is_closed() const { return !close_mark_.empty(); }
+    /// Returns the CLOSE mark of a node that refuses further holds: the id of the hold that is to be the last, and the
+    /// mark of the call that closed the lease. Only that call can remove it.
+    const std::string& close_mark() const { return close_mark_; }
 
   private:
     std::vector<hold_id> live_, tombstones_;
-    bool closed_ = false;
+    std::string close_mark_;
 };
 
 }  // namespace lockcore

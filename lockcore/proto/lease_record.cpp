@@ -105,7 +105,7 @@ std::string lease_tail(const lease_claims& claims, const lease_state& state) {
     out += '\n';
     out += claims.hold.str();
     out += "\n\n";
-    if (state.closed) out.append(claims.hold.str()).append(claims.hold.str());
+    out += state.close_mark;
     if (!state.wake_mark.empty()) {
         out += '\1';
         out += state.wake_mark;

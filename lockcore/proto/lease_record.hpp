@@ -40,9 +40,9 @@ struct lease_state {
     milliseconds ttl{};
     std::uint64_t renewals = 0;
     milliseconds held{};
-    std::string_view key;        ///< The digest of the hold's idempotency key; empty: none.
-    std::string_view wake_mark;  ///< The manager to notify when another one ends the lease; empty: none.
-    bool closed = false;         ///< The lease refuses further holds.
+    std::string_view key;           ///< The digest of the hold's idempotency key; empty: none.
+    std::string_view wake_mark;     ///< The manager to notify when another one ends the lease; empty: none.
+    std::string_view close_mark{};  ///< The lease refuses further holds; empty: it does not.
 };
 
 /// Returns the tail of a lease with one hold, that of the claims.

@@ -40,8 +40,8 @@ class majority_round {
     milliseconds remaining() const;
     /// Returns the number of live holds in the replies `ok` and `other_holds`.
     std::size_t holds() const { return holds_.count(); }
-    /// Returns whether one of these nodes refuses further holds.
-    bool is_closed() const { return holds_.is_closed(); }
+    /// Returns the CLOSE mark of one of these nodes; empty if none refuses further holds.
+    const std::string& close_mark() const { return holds_.close_mark(); }
     /// Returns for INSPECT the ttl that the lease was last given.
     milliseconds ttl() const { return ttl_; }
     /// Returns for RENEW and HOLD the longest time in a reply for which the lease has been held.

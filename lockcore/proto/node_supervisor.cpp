@@ -125,9 +125,10 @@ node_supervisor::step node_supervisor::admission_deleted(std::string refusal) {
 }
 
 node_supervisor::step node_supervisor::quarantine_or_draw(monotonic_time now) {
-    // The previous process synced every write while it voted, and the data are the ones that it wrote.
+    // The previous process synced every write while it voted, and the data are the ones that it wrote: with its present
+    // settings this process has loaded the file to which they were synced.
     const bool data_survived = record_.synced && facts_.syncs_every_write && !facts_.admitted_run_id.empty() &&
-                               facts_.admitted_epoch == record_.latest_epoch && !facts_.marks.has_losses();
+                               facts_.admitted_epoch == record_.latest_epoch && facts_.marks.is_unchanged_since_start();
     if (record_.known && !data_survived) {
         // Measured by this program's clock: the uptime in INFO depends on the node's wall clock, which may be set.
         quarantine_until_ = first_seen_at_ + max_ttl_;

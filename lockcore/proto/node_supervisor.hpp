@@ -14,8 +14,8 @@ struct command_marks {
     std::string lost = "0 0";    ///< 'lost resets': after a change of these, leases may be missing.
     std::string evicted = "0";   ///< evicted_keys of INFO.
 
-    /// Returns whether leases may be missing since the process began.
-    bool has_losses() const { return lost != "0 0" || evicted != "0"; }
+    /// Returns whether the process has lost no data since it began, and still has the settings with which it began.
+    bool is_unchanged_since_start() const { return text == "0 0 0" && evicted == "0"; }
 };
 
 /// What was read from a node on a new connection, or at a check of its settings.

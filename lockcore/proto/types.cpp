@@ -90,6 +90,8 @@ std::vector<std::string> config::validate() const {
                                 [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }))
             fault(at + "name", "has a control character");
         if (nodes[i].host.empty()) fault(at + "host", "is missing");
+        if (!nodes[i].username.empty() && nodes[i].password.empty())
+            fault(at + "username", "is given without a password");
         if (nodes[i].port == 0) fault(at + "port", "must be 1 to 65535");
         for (std::size_t j = 0; j < i; ++j) {
             if (!nodes[i].name.empty() && nodes[i].name == nodes[j].name)

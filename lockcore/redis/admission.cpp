@@ -101,16 +101,20 @@ void admission::identify() {
     handshake_deadline_ = now + config_.node_dead_after;
     reviewed_at_ = now;
     // All commands are sent at once. Redis answers in order, and the last answer completes the facts.
-    connection_->authenticate();
-    load_missing_scripts();
     auto found = std::make_shared<raw_node_facts>();
+    connection_->authenticate([found](const std::string& error) { found->refusal = error; });
+    load_missing_scripts();
     // The marks are read before the settings: a later change of the settings changes the marks too.
     send_command(resp_command().arg("EVAL").arg(identify_script().text).arg(std::uint64_t{1}).arg("fg:node").finish(),
                  [found](const redisReply* r) {
+                     if (r->type == REDIS_REPLY_ERROR) found->record_refusal = text_of(r);
                      for (std::size_t i = 0; r->type == REDIS_REPLY_ARRAY && i < r->elements; ++i)
                          found->record.emplace_back(text_of(r->element[i]));
                  });
-    send_command(resp_command().arg("INFO").finish(), [found](const redisReply* r) { found->info = text_of(r); });
+    send_command(resp_command().arg("INFO").finish(), [found](const redisReply* r) {
+        if (r->type == REDIS_REPLY_ERROR && found->refusal.empty()) found->refusal = text_of(r);
+        found->info = text_of(r);
+    });
     for (const char* setting : sync_settings) {
         send_command(
             resp_command().arg("CONFIG").arg("GET").arg(setting).finish(), [this, found, setting](const redisReply* r) {
@@ -123,7 +127,11 @@ void admission::identify() {
 
 void admission::process_facts(const raw_node_facts& raw) {
     node_facts facts = parse_node_facts(raw);
-    if (facts.run_id.empty() || (facts.role == "master" && raw.record.size() != record_fields)) {
+    // Without credentials every answer may be that of another user. A server that can't be a node need not run scripts.
+    const bool needs_record = !facts.run_id.empty() && find_misconfiguration(facts).empty();
+    const std::string& refusal = raw.refusal.empty() && needs_record ? raw.record_refusal : raw.refusal;
+    if (!refusal.empty()) return end_refused_identification(refusal);
+    if (facts.run_id.empty() || (needs_record && raw.record.size() != record_fields)) {
         handshake_deadline_ = monotonic_time::max();
         return connection_->drop("does not answer like a Redis server: " + raw.info.substr(0, 100));
     }
@@ -136,13 +144,23 @@ void admission::process_facts(const raw_node_facts& raw) {
 
 void admission::write_claim(node_facts facts) {
     const std::string claim(nonce::from_bits(services_.random.next(), services_.random.next()).str());
+    auto refusal = std::make_shared<std::string>();
     send_command(resp_command().arg("HSETNX").arg("fg:node").arg("claim").arg(claim).finish(),
-                 [](const redisReply*) {});
+                 [refusal](const redisReply* r) {
+                     if (r->type == REDIS_REPLY_ERROR) *refusal = text_of(r);
+                 });
     send_command(resp_command().arg("HGET").arg("fg:node").arg("claim").finish(),
-                 [this, facts = std::move(facts)](const redisReply* r) mutable {
+                 [this, refusal, facts = std::move(facts)](const redisReply* r) mutable {
+                     if (r->type == REDIS_REPLY_ERROR) *refusal = text_of(r);
+                     if (!refusal->empty()) return end_refused_identification(*refusal);
                      if (r->type == REDIS_REPLY_STRING) facts.claim = text_of(r);
                      finish_identification(std::move(facts));
                  });
+}
+
+void admission::end_refused_identification(const std::string& error) {
+    handshake_deadline_ = monotonic_time::max();
+    perform(supervisor_.commands_refused(error));
 }
 
 void admission::finish_identification(node_facts facts) {

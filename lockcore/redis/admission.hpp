@@ -78,6 +78,8 @@ class admission : public std::enable_shared_from_this<admission> {
     void process_facts(const raw_node_facts& raw);
     void write_claim(node_facts facts);
     void finish_identification(node_facts facts);
+    /// Ends it where the node refused a command with this error: the node does not vote.
+    void end_refused_identification(const std::string& error);
     void start_register_query(node_supervisor::action query);
     boost::asio::awaitable<result<node_supervisor::step>> query_register(node_supervisor::action query);
     void report_quarantine(node_state old_state);

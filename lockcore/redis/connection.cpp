@@ -28,6 +28,7 @@ connection::~connection() = default;
 
 void connection::open() {
     ++generation_;
+    authenticated_ = false;
     candidates_.clear();
     boost::system::error_code not_an_address;
     const auto ip = boost::asio::ip::make_address(address_.host, not_an_address);
@@ -127,12 +128,16 @@ void connection::subscribe(std::string_view channel) {
     redisAsyncFormattedCommand(context_, callback, nullptr, command.data(), command.size());
 }
 
-void connection::authenticate() {
-    if (address_.password.empty()) return;
+void connection::authenticate(std::function<void(const std::string& error)> on_refused) {
+    if (address_.password.empty() || authenticated_) return;
     resp_command auth;
     auth.arg("AUTH");
     if (!address_.username.empty()) auth.arg(address_.username);
-    send(auth.arg(address_.password).finish(), [](const redisReply*) {});
+    send(auth.arg(address_.password).finish(), [this, on_refused = std::move(on_refused)](const redisReply* r) {
+        if (!r) return;
+        authenticated_ = r->type != REDIS_REPLY_ERROR;
+        if (!authenticated_) on_refused(std::string(text_of(r)));
+    });
 }
 
 }  // namespace lockcore::redis

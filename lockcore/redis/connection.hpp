@@ -57,8 +57,9 @@ class connection : public std::enable_shared_from_this<connection> {
     bool send(const std::string& command, reply_handler on_reply);
     /// Subscribes to a channel, whose messages go to the handler `message`. No other command may follow.
     void subscribe(std::string_view channel);
-    /// Sends AUTH if the configuration has a password.
-    void authenticate();
+    /// Sends AUTH if the configuration has a password and this connection has not been authenticated. Calls `on_refused`
+    /// with the server's error if it refuses the user or the password.
+    void authenticate(std::function<void(const std::string& error)> on_refused);
 
   private:
     void try_next_address(const std::string& failure_reason);
@@ -72,6 +73,7 @@ class connection : public std::enable_shared_from_this<connection> {
     std::vector<boost::asio::ip::tcp::endpoint> candidates_;  ///< The addresses not yet tried, in reverse order.
     redisAsyncContext* context_ = nullptr;
     std::uint64_t generation_ = 0;
+    bool authenticated_ = false;
     bool closed_ = false;
 };
 

@@ -12,11 +12,13 @@ local function parse_lease(text)
   if wake_marks ~= '' and string.byte(wake_marks) ~= 1 then return FOREIGN end
   return {nonce = nonce, token = token, renewals = renewals, ttl = ttl, held = held, granted = granted, keys = keys, identity = identity, ids = ids, tombstones = tombstones, close_mark = close_mark, wake_marks = wake_marks}
 end
+-- Another writer's value may be large: no more of it is read than a lease can have.
+local LEASE_BYTES = 16384
 -- Returns nil if there is no lease.
 local function read_lease(key)
-  local text = redis.pcall('GET', key)
-  if not text then return nil end
-  return type(text) == 'string' and parse_lease(text) or FOREIGN
+  local text = redis.pcall('GETRANGE', key, 0, LEASE_BYTES)
+  if text == '' and redis.call('EXISTS', key) == 0 then return nil end
+  return type(text) == 'string' and #text <= LEASE_BYTES and parse_lease(text) or FOREIGN
 end
 -- `ttl` in ms; nil keeps the ttl of the key.
 local function write_lease(key, l, ttl)
@@ -26,8 +28,8 @@ local function write_lease(key, l, ttl)
 end
 -- Returns nil if the value is no counter: this node can then neither grant nor confirm a token of the bucket.
 local function read_counter(key)
-  local text = redis.pcall('GET', key)
-  if not text then return 0 end
+  local text = redis.pcall('GETRANGE', key, 0, 16)
+  if text == '' and redis.call('EXISTS', key) == 0 then return 0 end
   if type(text) ~= 'string' or #text > 16 or not string.find(text, '^%d+$') then return nil end
   return tonumber(text)
 end

@@ -1,6 +1,7 @@
 #include <lockcore/probe.hpp>
 
 #include <redis/node_info.hpp>
+#include <redis/script_set.hpp>
 
 #include <hiredis/hiredis.h>
 
@@ -47,9 +48,16 @@ node_report probe(const node_address& address, std::chrono::milliseconds timeout
         std::vector<std::string> auth{"AUTH"};
         if (!address.username.empty()) auth.push_back(address.username);
         auth.push_back(address.password);
-        (void)send_command(*c, auth);
+        const reply_ptr accepted = send_command(*c, auth);
+        if (!accepted || accepted->type == REDIS_REPLY_ERROR) {
+            report.detail = "refuses the credentials: " + (accepted ? text(accepted.get()) : std::string(c->errstr));
+            return report;
+        }
     }
     redis::raw_node_facts raw;
+    const reply_ptr record = send_command(*c, {"EVAL", redis::identify_script().text, "1", "fg:node"});
+    for (std::size_t i = 0; record && record->type == REDIS_REPLY_ARRAY && i < record->elements; ++i)
+        raw.record.push_back(text(record->element[i]));
     const reply_ptr info = send_command(*c, {"INFO"});
     if (!info || info->type == REDIS_REPLY_ERROR) {
         report.detail = "does not answer INFO: " + (info ? text(info.get()) : std::string(c->errstr));
@@ -71,6 +79,8 @@ node_report probe(const node_address& address, std::chrono::milliseconds timeout
         report.detail += "; " + fault;
     } else if (!is_new) {
         report.detail += "; is the same server as " + first_node->second;
+    } else if (raw.record.size() != redis::record_fields) {
+        report.detail += "; does not run scripts: " + (record ? text(record.get()) : std::string(c->errstr));
     } else {
         report.ok = true;
         if (!facts.syncs_every_write) report.detail += " (after a restart it does not vote for lease.max_ttl_ms)";

@@ -30,7 +30,7 @@ void release_subscription::stop() {
 }
 
 void release_subscription::subscribe() {
-    connection_->authenticate();
+    connection_->authenticate([this](const std::string& error) { connection_->drop(error); });
     connection_->subscribe("fg:wake:" + wake_mark_);
 }
 

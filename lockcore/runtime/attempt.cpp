@@ -26,16 +26,16 @@ std::vector<node_answer> collect_answers(const Machine& machine,
 }  // namespace
 
 void round_repeater::add(std::shared_ptr<round_attempt> round) {
-    if (rounds_.size() >= rounds_max) return;
-    const monotonic_time until = std::chrono::steady_clock::now() + duration_;
-    rounds_.push_back({std::move(round), until});
+    if (rounds_.size() < rounds_max) rounds_.push_back(std::move(round));
 }
 
 void round_repeater::tick(monotonic_time now) {
     if (now < next_tick_) return;
     next_tick_ = now + interval;
     // repeat() adds no entry to rounds_: a round that is repeated is in it already.
-    std::erase_if(rounds_, [now](const entry& e) { return now >= e.until || !e.round->repeat(); });
+    std::erase_if(rounds_, [this](const std::shared_ptr<round_attempt>& round) {
+        return boot_clock::now() - round->started_at() >= duration_ || !round->repeat();
+    });
 }
 
 acquire_attempt::acquire_attempt(redis::lease_call call, link_span links, std::shared_ptr<token_memory> observed_tokens,
@@ -200,7 +200,7 @@ void round_attempt::on_reply(node_index node, command_kind kind, fencing_token, 
 void round_attempt::top_up() {
     // After a longer part of the ttl the lease may have ended meanwhile, and must not be restored.
     if (!may_top_up_ || boot_clock::now() - started_at_ >= call_.ttl / 4) return;
-    call_.tail = lease_tail(claims_, {call_.ttl, machine_.value(), machine_.held(), {}, {}, machine_.is_closed()});
+    call_.tail = lease_tail(claims_, {call_.ttl, machine_.value(), machine_.held(), {}, {}, machine_.close_mark()});
     for (std::size_t n = 0; n < links_.size(); ++n) {
         if (topped_up_[n] || machine_.answer_of(at(n)) != reply_status::lost) continue;
         topped_up_.set(n);

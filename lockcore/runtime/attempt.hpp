@@ -30,7 +30,7 @@ class round_repeater {
     static constexpr std::size_t rounds_max = 16'384;
     static constexpr milliseconds interval{100};
 
-    /// `duration`: for how long a round is repeated.
+    /// `duration`: for how long after its start a round is repeated.
     explicit round_repeater(milliseconds duration) : duration_(duration) {}
 
     void add(std::shared_ptr<round_attempt> round);
@@ -38,12 +38,8 @@ class round_repeater {
     void tick(monotonic_time now);
 
   private:
-    struct entry {
-        std::shared_ptr<round_attempt> round;
-        monotonic_time until;
-    };
     milliseconds duration_;
-    std::vector<entry> rounds_;
+    std::vector<std::shared_ptr<round_attempt>> rounds_;
     monotonic_time next_tick_{};
 };
 

@@ -134,8 +134,10 @@ std::shared_ptr<acquire_attempt> shard::start_attempt(const acquire_request& req
     // The waiters behind this one must be notified when another manager ends the lease.
     const auto found = queues_.find(request.resources.front().str());
     const bool marked = request.kept || (found != queues_.end() && found->second.order.size() > 1);
+    const std::string own_hold(call.hold.str());
+    const std::string close_mark = request.closed ? own_hold + own_hold : std::string();
     call.tail = lease_tail(claims, {request.ttl, 0, milliseconds{0}, key.text,
-                                    marked ? std::string_view(wake_mark_) : std::string_view{}, request.closed});
+                                    marked ? std::string_view(wake_mark_) : std::string_view{}, close_mark});
     if (request.wait > milliseconds{0}) call.wake_mark = wake_mark_;
     // No counter is below the base of its node. With a hint above the highest base the counters of all nodes are equal.
     call.hint =

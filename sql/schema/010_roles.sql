@@ -20,7 +20,7 @@ $$;
 do $$
 begin
   comment on role fencing_gateway is
-    'fencegate''s gateways: writes through begin_write, reads guard, history, cluster and api_catalog, and what is exposed';
+    'fencegate''s gateways: writes through begin_write, reads guard, history, cluster, node and api_catalog, and what is exposed';
   comment on role fencing_writer is
     'applications that write with their own connection: may call fencing.enter and fencing.fence';
   comment on role fencing_auditor is

@@ -39,6 +39,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   weeks_ahead constant integer := 8;
+  default_weeks_max constant integer := 20;  -- each takes some milliseconds, in which the history is locked
   weeks timestamptz[];  -- collected first: a query still open on the default partition would forbid altering it
   week timestamptz;
   made integer := 0;
@@ -46,7 +47,7 @@ begin
   weeks := array(
     select generate_series(now(), now() + weeks_ahead * interval '168 hours', interval '168 hours')
     union all
-    select distinct date_trunc('week', d.at, 'UTC') from fencing.history_default d where d.at between '2000-01-01' and '3000-01-01');
+    (select distinct date_trunc('week', d.at, 'UTC') as week from fencing.history_default d where d.at between '2000-01-01' and '3000-01-01' order by week desc limit default_weeks_max));
   foreach week in array weeks loop
     made := made + fencing.make_history_partition(week)::integer;
   end loop;
@@ -54,7 +55,7 @@ begin
 end
 $$;
 comment on function fencing.make_history_partitions() is
-  'Creates the partitions of this week and the next eight, and those for rows in the default partition. For the role that installed the schema. '
+  'Creates the partitions of this week and the next eight, and those for rows in the default partition, of at most 20 weeks in one call. For the role that installed the schema. '
   'Locks: as make_history_partition, where it creates any.';
 
 create or replace function fencing.old_history_partitions(keep interval) returns setof text

@@ -105,8 +105,8 @@ begin
     return query select fencing.next_epoch(seen_epoch), false;
     return;
   end if;
-  if node_name is null or node_name = '' or syncs is null or seen_epoch < 0 then
-    raise exception using errcode = '22023', message = 'an epoch is drawn for a node by name, which syncs or does not, and no epoch seen is negative';
+  if (octet_length(node_name) between 1 and 200 and octet_length(node_life) <= 200) is not true or syncs is null or seen_epoch < 0 then
+    raise exception using errcode = '22023', message = 'an epoch is drawn for a node by name, of 1 to 200 bytes, in a life of at most 200, which syncs or does not, and no epoch seen is negative';
   end if;
   perform from fencing.cluster for update;  -- always locked before the node's row
   update fencing.node n set synced = n.synced and syncs

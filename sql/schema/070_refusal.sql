@@ -1,5 +1,22 @@
 -- Events that the gateway records, and refusals of direct SQL, which have to be in the history although their transaction rolls back.
 
+create or replace function fencing.bound_time(at timestamptz) returns timestamptz
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  select case when at between '2000-01-01' and clock_timestamp() + interval '1 day' then at else clock_timestamp() end;
+$$;
+comment on function fencing.bound_time(timestamptz) is
+  'The time of an event; now where there is none, or one that no event can have: before the year 2000, or more than a day ahead. Locks: none.';
+
+create or replace function fencing.bound_token(token bigint) returns bigint
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case when token between 0 and 9007199254740992 then token end;
+$$;
+comment on function fencing.bound_token(bigint) is 'The token or fence of an event; null where it can be neither: below 0, or above 2^53. Locks: none.';
+
 create or replace function fencing.record_events(events jsonb) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -12,7 +29,7 @@ begin
     raise exception using errcode = '22023', message = 'write_applied is recorded by the guard alone, together with the write';
   end if;
   insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
-  select coalesce(e.at, clock_timestamp()), e.event, fencing.bound_text(e.resource, 200), e.fencing_token, e.last_fencing_token, fencing.bound_text(e.owner, 200),
+  select fencing.bound_time(e.at), e.event, fencing.bound_text(e.resource, 200), fencing.bound_token(e.fencing_token), fencing.bound_token(e.last_fencing_token), fencing.bound_text(e.owner, 200),
          fencing.bound_text(e.principal, 200), fencing.bound_text(e.trace_id, 200), e.write_id, fencing.bound_detail(e.detail)
     from jsonb_to_recordset(events) as e (at timestamptz, event text, resource text, fencing_token bigint, last_fencing_token bigint,
                                           owner text, principal text, trace_id text, write_id uuid, detail jsonb);
@@ -50,7 +67,7 @@ begin
     set previous_sequence = s.last_sequence, last_sequence = greatest(s.last_sequence, excluded.last_sequence), appended_at = clock_timestamp()
   returning s.previous_sequence into already_added;
   insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
-  select coalesce(to_timestamp(e.at_us::float8 / 1e6), clock_timestamp()), e.event, fencing.bound_text(e.resource, 200), e.fencing_token, e.last_fencing_token,
+  select fencing.bound_time(to_timestamp(e.at_us::float8 / 1e6)), e.event, fencing.bound_text(e.resource, 200), fencing.bound_token(e.fencing_token), fencing.bound_token(e.last_fencing_token),
          fencing.bound_text(e.owner, 200), fencing.bound_text(e.principal, 200), fencing.bound_text(e.trace_id, 200), e.write_id, fencing.bound_detail(e.detail)
     from unnest(append_events.at_us, append_events.event, append_events.resource, append_events.fencing_token, append_events.last_fencing_token,
                 append_events.owner, append_events.principal, append_events.trace_id, append_events.write_id, append_events.detail)
@@ -85,7 +102,7 @@ begin
     raise exception using errcode = '22023', message = format('the recorder of %s leads to the database %s', coalesce(database, 'null'), current_database());
   end if;
   insert into fencing.history (event, resource, fencing_token, last_fencing_token, principal, detail)
-  select 'write_rejected', fencing.bound_text(r.resource, 250), r.fencing_token, r.last_fencing_token, fencing.bound_text(r.principal, 200), fencing.bound_detail(r.detail)
+  select 'write_rejected', fencing.bound_text(r.resource, 250), fencing.bound_token(r.fencing_token), fencing.bound_token(r.last_fencing_token), fencing.bound_text(r.principal, 200), fencing.bound_detail(r.detail)
     from jsonb_to_record(refusal) as r (resource text, fencing_token bigint, last_fencing_token bigint, principal text, detail jsonb)
    where refusal <> '{}';  -- an empty refusal only tests the connection
 end
@@ -170,10 +187,10 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  about constant jsonb := fencing.describe_change(relation, operation, resource);
+  facts constant jsonb := fencing.describe_change(relation, operation, resource);
 begin
-  perform fencing.record_refusal(jsonb_build_object('resource', resource, 'detail', about));
-  if about ->> 'sqlstate' = 'FG428' then
+  perform fencing.record_refusal(jsonb_build_object('resource', resource, 'detail', facts));
+  if facts ->> 'sqlstate' = 'FG428' then
     raise exception using errcode = 'FG428',
       message = format('fencing required: %s of %s without having entered its resource', lower(operation), relation::regclass),
       detail = jsonb_build_object('resource', resource, 'relation', relation::regclass::text, 'operation', lower(operation))::text,

@@ -38,6 +38,8 @@ begin
   elsif class.relkind not in ('r', 'p') or class.relpersistence = 't' then
     raise exception using errcode = '42809', message = format('%s is not an ordinary or partitioned table', relation),
       hint = 'Protect the tables below a view; writes through the view are checked there.';
+  elsif exists (select from (select relation::oid union select p.relid from pg_partition_tree(relation) p) t (oid) join pg_class c on c.oid = t.oid and c.relpersistence = 'u') then
+    raise exception using errcode = '42809', message = format('%s is unlogged: a crash of PostgreSQL would empty it', relation), hint = 'alter table … set logged';
   elsif class.relnamespace in ('pg_catalog'::regnamespace, 'fencing'::regnamespace) then
     raise exception using errcode = '42809', message = format('%s belongs to the system', relation);
   elsif class.relispartition then
@@ -67,24 +69,31 @@ comment on function fencing.foreign_owner(text, regclass) is
   'The owner of an object that an expression uses (an item of expression_objects), unless that is the owner of the schema, the owner of the table or a superuser: such an owner could change the result of the expression, and run code '
   'with the rights of the writing role. Locks: none.';
 
-create or replace function fencing.expression_objects(probe regclass) returns text[]
+create or replace function fencing.code_objects(relation regclass) returns text[]
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  with recursive used as (
-    select d.refclassid, d.refobjid from pg_rewrite r join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid where r.ev_class = probe
-    union  -- the columns that it uses have types, which have conversions
-    select 'pg_type'::regclass, a.atttypid
-      from pg_rewrite r join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid and d.refclassid = 'pg_class'::regclass and d.refobjid <> probe
-           join pg_attribute a on a.attrelid = d.refobjid and a.attnum > 0 and not a.attisdropped and d.refobjsubid in (0, a.attnum)
-     where r.ev_class = probe
+  with recursive dependents (class, oid) as (
+    select 'pg_rewrite'::regclass, r.oid from pg_rewrite r where r.ev_class = $1
+    union all select 'pg_constraint'::regclass, k.oid from pg_constraint k where k.conrelid = $1 and k.contype in ('c', 'x')
+    union all select 'pg_attrdef'::regclass, d.oid from pg_attrdef d where d.adrelid = $1
+    union all select 'pg_class'::regclass, i.indexrelid from pg_index i where i.indrelid = $1
+    union all select 'pg_policy'::regclass, p.oid from pg_policy p where p.polrelid = $1
+    union all select 'pg_trigger'::regclass, t.oid from pg_trigger t where t.tgrelid = $1 and not t.tgisinternal
+  ), used as (
+    select d.refclassid, d.refobjid, d.refobjsubid from dependents x join pg_depend d on d.classid = x.class and d.objid = x.oid
   ), types (oid) as (
     select u.refobjid from used u where u.refclassid = 'pg_type'::regclass
+    union  -- the types of its columns, and of those that it selects, which have conversions
+    select a.atttypid
+      from pg_attribute a
+     where a.attnum > 0 and not a.attisdropped
+       and (a.attrelid = $1 or exists (select from used u where u.refclassid = 'pg_class'::regclass and u.refobjid = a.attrelid and u.refobjsubid in (0, a.attnum)))
     union
     select x.oid
       from types y join pg_type t on t.oid = y.oid
            cross join lateral (select t.typelem as oid union all select t.typbasetype
-                               union all select g.rngsubtype from pg_range g where g.rngtypid = t.oid
+                               union all select g.rngsubtype from pg_range g where t.oid in (g.rngtypid, g.rngmultitypid)
                                union all select a.atttypid from pg_attribute a where t.typrelid <> 0 and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped) x
      where x.oid <> 0
   ), objects as (
@@ -101,8 +110,57 @@ as $$
     from objects o cross join lateral pg_identify_object(o.class, o.oid, 0) i
    where o.oid >= 16384;  -- the server's own are below
 $$;
-comment on function fencing.expression_objects(regclass) is
-  'The functions, operators and types that a view''s expression uses, including the conversions of its columns'' types, except PostgreSQL''s own: kind and identity. Locks: none.';
+comment on function fencing.code_objects(regclass) is
+  'The functions, operators and types, except PostgreSQL''s own, whose code runs where a table is written or a view is read: those of the view''s query, or of the table''s constraints, defaults, indexes, policies and triggers, and the '
+  'conversions of its columns'' types. Each as kind and identity. Locks: none.';
+
+create or replace function fencing.require_own_code(relation regclass) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  other record;
+begin
+  for other in select o.object, fencing.foreign_owner(o.object, relation) as owner from unnest(fencing.code_objects(relation)) as o (object) loop
+    if other.owner is not null then
+      raise exception using errcode = '42501', message = format('%s: %s belongs to %s, who could run code with the rights of the writing role', relation, other.object, other.owner),
+        hint = 'Give it to the owner of the table: alter … owner to …';
+    end if;
+  end loop;
+end
+$$;
+comment on function fencing.require_own_code(regclass) is
+  'Raises 42501 if one of the table''s code_objects() belongs to another role than the owners of the schema and of the table, and superusers. Locks: none.';
+
+create or replace function fencing.parse_expression(relation regclass, resource_expression text, probe name) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  table_owner constant name := (select r.rolname from pg_class c join pg_roles r on r.oid = c.relowner where c.oid = relation);
+begin
+  execute format('create schema %I', probe);
+  execute format('create table %I.fencing_probe (like %s)', probe, relation);
+  execute format('create table %I.start as select 1 as n', probe);
+  -- A view says what an expression uses. With two relations in it, PostgreSQL prints each column with the name of its relation. An index takes exactly what is wanted here: an immutable expression over the columns of one row.
+  execute format('create function %I.parse() returns void language plpgsql set search_path = pg_catalog, pg_temp as %L', probe, format(
+    E'begin execute %L; execute %L; end',
+    format(E'create view %I.result as select (%s\n) is null as probe from %I.fencing_probe as fencing_row cross join (values (1)) as fencing_other (fencing_other)', probe, resource_expression, probe),
+    format(E'create index expression on %I.fencing_probe ((%s\n))', probe, resource_expression)));
+  execute format('create function %I.started(n integer) returns integer immutable language plpgsql set search_path = pg_catalog, pg_temp as %L', probe, format('begin perform %I.parse(); return n; end', probe));
+  execute format('grant usage, create on schema %I to %I', probe, table_owner);
+  execute format('grant execute on function %1$I.parse(), %1$I.started(integer) to %2$I', probe, table_owner);
+  if table_owner <> current_user then
+    execute format('alter table %I.fencing_probe owner to %I', probe, table_owner);
+    execute format('alter table %I.start owner to %I', probe, table_owner);
+  end if;
+  execute format('create index on %1$I.start (%1$I.started(n))', probe);
+end
+$$;
+comment on function fencing.parse_expression(regclass, text, name) is
+  'Creates the schema probe with a view and an index over the expression: probe.result, probe.expression. Already parsing runs code, which the table''s owner may have made: a constant of a domain evaluates its constraints. So both are '
+  'created while PostgreSQL builds an index of a table of that owner: with the owner''s rights, in an operation that the code can''t leave (no other role, nothing deferred to the end of the transaction). Raises what parsing raises. '
+  'Locks: the table, access share.';
 
 create or replace function fencing.require_resource_expression(relation regclass, resource_expression text, out objects text[], out row_expression text)
 language plpgsql
@@ -111,37 +169,25 @@ as $$
 declare
   found_type oid;
   other record;
-  saved_role constant text := current_setting('role');
-  table_owner name;
+  probe constant name := 'fencing_probe_' || replace(gen_random_uuid()::text, '-', '');
   hint constant text := 'Immutable, over columns of the table alone, of type text; numbers as id::text, functions with their schema. For example ''orders/'' || id::text';
 begin
-  execute format('create temporary table fencing_probe (like %s) on commit drop', relation);
   begin
-    -- A view says what an expression uses and evaluates nothing of it: first of all, for the next step may call functions.
-    execute format(E'create temporary view fencing_probe_view as select (%s\n) is null as probe from pg_temp.fencing_probe as fencing_row cross join (values (1)) as other (n)', resource_expression);
-    objects := fencing.expression_objects('pg_temp.fencing_probe_view');
-    -- With two relations in it, PostgreSQL prints each column with the name of its relation. Printed, the expression means the same under every setting of the session.
-    row_expression := substring(pg_get_viewdef('pg_temp.fencing_probe_view'::regclass) from '^ *SELECT \((.*) IS NULL\) AS probe\s+FROM ');
-    drop view pg_temp.fencing_probe_view;
+    perform fencing.parse_expression(relation, resource_expression, probe);
+    objects := fencing.code_objects(format('%I.result', probe)::regclass);
     for other in select o.object, fencing.foreign_owner(o.object, relation) as owner from unnest(objects) as o (object) loop
       if other.owner is not null then
         raise exception using errcode = '42501', message = format('%s belongs to %s, who could run code with the rights of the writing role', other.object, other.owner);
       end if;
     end loop;
-    -- An index takes exactly what is wanted here: an immutable expression over the columns of one row. PostgreSQL calls functions of constants for it, which the table's owner may have made: with that one's rights.
-    select r.rolname into table_owner from pg_class c join pg_roles r on r.oid = c.relowner where c.oid = relation;
-    if table_owner <> current_user then
-      execute format('alter table pg_temp.fencing_probe owner to %I', table_owner);
-      perform set_config('role', table_owner, true);
-    end if;
-    execute format(E'create index fencing_probe_expression on pg_temp.fencing_probe ((%s\n))', resource_expression);
-    perform set_config('role', saved_role, true);
   exception when others then
     raise exception using errcode = '22023', message = format('the resource expression of %s can''t be used: %s', relation, sqlerrm),
       detail = resource_expression, hint = hint;
   end;
-  select a.atttypid into found_type from pg_attribute a where a.attrelid = 'pg_temp.fencing_probe_expression'::regclass and a.attnum = 1;
-  drop table pg_temp.fencing_probe;
+  -- Printed, the expression means the same under every setting of the session.
+  row_expression := substring(pg_get_viewdef(format('%I.result', probe)::regclass) from '^ *SELECT \((.*) IS NULL\) AS probe\s+FROM ');
+  select a.atttypid into found_type from pg_attribute a where a.attrelid = format('%I.expression', probe)::regclass and a.attnum = 1;
+  execute format('drop schema %I cascade', probe);
   if found_type <> 'text'::regtype then
     raise exception using errcode = '22023', message = format('the resource expression of %s gives %s, not text', relation, format_type(found_type, null)),
       detail = resource_expression, hint = hint;
@@ -149,7 +195,7 @@ begin
 end
 $$;
 comment on function fencing.require_resource_expression(regclass, text) is
-  'Raises 22023 with the reason unless the expression is immutable, uses only the table''s own columns, is of type text, and uses only objects of the owners of the schema and of the table and of superusers. '
+  'Raises 22023 with the reason unless the expression is immutable, uses only the table''s own columns and is of type text, and uses only objects of the owners of the schema and of the table and of superusers. '
   'Returns those objects, and the expression over a row called fencing_row. Locks: the table, access share.';
 
 create or replace function fencing.code_rights(relation regclass) returns table (target regclass, privilege text, grantee text)
@@ -237,6 +283,7 @@ begin
     raise exception using errcode = '55000', message = format('the trigger %s would run between the checks and could change what they hand on', between), hint = 'Rename it, or drop it.';
   end if;
   expression := fencing.require_resource_expression(relation, resource_expression);
+  perform fencing.require_own_code(t.oid::regclass) from (select relation::oid union select p.relid from pg_partition_tree(relation) p) t (oid);
   perform fencing.remove_checks(relation);
   select * into class from pg_class where oid = relation;
   check_function := format('check_%s_%s', nextval('fencing.check_id_seq'), left(class.relname, 30));
@@ -254,7 +301,7 @@ comment on function fencing.protect(regclass, text, text) is
   'Revokes the privileges TRIGGER and REFERENCES of all roles but the owner. Has to be called again after a change of the expression, the mode or a column''s name. A partitioned table is protected at its root: every partition is covered, also against direct writes '
   'and if it is attached later; only TRUNCATE of a partition attached later is allowed until protect() is called again. '
   'The expression is evaluated with the rights of the writing role. '
-  'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used, also for what others own in it, or the mode is unknown; 42809, 0A000: not a table that can be protected. '
+  'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used, or the mode is unknown; 42501: others own code that runs where the table is written; 42809, 0A000: not a table that can be protected. '
   'Locks until the end of the transaction: the table and its partitions, access exclusive.';
 
 create or replace function fencing.unprotect(relation regclass) returns void

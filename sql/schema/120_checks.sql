@@ -9,10 +9,10 @@ create or replace function fencing.bounded_text_of(expression text) returns text
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
-  select format($e$case when octet_length(%1$s) > 200 then left(%1$s, 200) || '... (' || octet_length(%1$s)::text || ' bytes)' else %1$s end$e$, expression)
+  select format($e$case when octet_length(%1$s) > 200 then left(%1$s, 200) || '... (' || octet_length(%1$s)::text || ' bytes)' else coalesce(%1$s, '') end$e$, expression)
 $$;
 comment on function fencing.bounded_text_of(text) is
-  'The text of an expression that does what bound_text does, for check functions: the writing role may call no function of this schema. Locks: none.';
+  'The text of an expression that does what bound_text does, and gives an empty text for null, for check functions: the writing role may call no function of this schema. Locks: none.';
 
 create or replace function fencing.check_body(row_expression text, by_row boolean) returns text
 language sql immutable
@@ -83,7 +83,7 @@ create or replace function fencing.check_settings() returns text[]
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$  -- in the form of pg_proc.proconfig
-  values (array['search_path=pg_catalog, pg_temp', 'extra_float_digits=1', 'bytea_output=hex', 'standard_conforming_strings=on', 'transform_null_equals=off', 'DateStyle=iso, mdy',
+  values (array['search_path=pg_catalog, pg_temp', 'extra_float_digits=1', 'bytea_output=hex', 'quote_all_identifiers=off', 'standard_conforming_strings=on', 'transform_null_equals=off', 'DateStyle=iso, mdy',
                 'IntervalStyle=postgres', 'TimeZone=utc'])
 $$;
 comment on function fencing.check_settings() is
@@ -116,7 +116,7 @@ declare
   xid     constant xid8 := pg_current_xact_id_if_assigned();
   write   constant text := left(coalesce(current_setting('fencing.write_id', true), ''), 64);
   emptied constant text := set_config('fencing.changed', '', true);
-  outside text;
+  uncovered text;  -- empty: a row without a resource
 begin
   if changed is null then
     raise exception using errcode = 'FG403', message = format('resource not covered: the check of %s did not run; fencing.protect() puts it back', tg_relid::regclass),
@@ -130,15 +130,15 @@ begin
   end if;
   -- A scalar subquery is always answered by one probe of the guard's primary key a resource, whatever the statistics say. The list is a subquery too: seen by the planner, it would be planned for each time.
   if tg_argv[0] = 'enforce' then
-    select t.resource into outside from unnest((select changed)) as t (resource)
+    select t.resource into uncovered from unnest((select changed)) as t (resource)
      where (select true from fencing.guard g where g.resource = t.resource collate "C" and g.entered_xid = xid
              and g.entered_at = transaction_timestamp() and g.entered_for = write) is null
      limit 1;
     if found then
-      perform fencing.refuse_change(tg_relid, tg_op, outside);
+      perform fencing.refuse_change(tg_relid, tg_op, nullif(uncovered, ''));
     end if;
   else
-    perform fencing.observe_change(tg_relid, tg_op, d.resource) from (select distinct t.resource from unnest((select changed)) as t (resource)
+    perform fencing.observe_change(tg_relid, tg_op, nullif(d.resource, '')) from (select distinct t.resource from unnest((select changed)) as t (resource)
      where (select true from fencing.guard g where g.resource = t.resource collate "C" and g.entered_xid = xid
              and g.entered_at = transaction_timestamp() and g.entered_for = write) is null
      limit 100) d;

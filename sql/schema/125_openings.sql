@@ -18,7 +18,7 @@ as $$
     select h.relid, x.name, 'fencing.refuse_history_change()'::regprocedure, x.kind, '', 'alter table … enable always trigger', 'history'
       from pg_partition_tree('fencing.history') h cross join (values ('history_append_only'::name, 27), ('history_no_truncate', 34)) as x (name, kind)
   )
-  select c.oid, null::oid, x.about,
+  select c.oid, null::oid, case when t.oid is null and x.about = 'trigger' then 'missing trigger' else x.about end,
          format('%s: the trigger %s %s; %s puts it back', c.oid::regclass, x.name,
                 case when t.oid is null then 'is missing' when t.tgenabled <> 'A' then 'is not always on' else 'is not the one that checks' end, x.remedy)
     from expected x join pg_class c on c.oid = x.oid left join pg_trigger t on t.tgrelid = c.oid and t.tgname = x.name
@@ -43,10 +43,13 @@ as $$
   select c.oid, p.relation, 'name', format('%s: a table of this name was protected, which %s; this one is not: protect() it', c.oid::regclass,
                                           case when o.oid is null then 'was dropped' else 'is now ' || o.oid::regclass::text end)
     from fencing.protected p join pg_class c on c.oid = to_regclass(p.relation_name) and c.oid <> p.relation left join pg_class o on o.oid = p.relation
-   where c.oid not in (select g.oid from tables g);
+   where c.oid not in (select g.oid from tables g)
+  union all
+  select g.oid, null, 'unlogged', format('%s is unlogged: a crash of PostgreSQL empties it, and the fences stay; alter table … set logged', c.oid::regclass)
+    from tables g join pg_class c on c.oid = g.oid and c.relpersistence = 'u';
 $$;
 comment on function fencing.table_faults() is
-  'The states in which changes of a protected table are not checked. relation: the table; other: a second table that is involved; about: trigger, parent, name, or history, whose triggers belong to the guard itself. Locks: none.';
+  'The states in which changes of a protected table are not checked. relation: the table; other: a second table that is involved; about: missing trigger, trigger (changed), parent, name, unlogged, or history, whose triggers belong to the guard itself. Locks: none.';
 
 create or replace function fencing.refuse_openings() returns event_trigger
 language plpgsql security definer
@@ -64,18 +67,22 @@ begin
       raise exception using errcode = '55000', message = format('%s is protected: a table made anew under its name would be open', found_fault),
         hint = format('select fencing.unprotect(%L) first.', found_fault);
     end if;
-    touched := array(select to_regclass(format('%I.%I', d.address_names[1], d.address_names[2]))::oid from pg_event_trigger_dropped_objects() d where d.object_type = 'trigger');
+    touched := array(select to_regclass(format('%I.%I', d.address_names[1], d.address_names[2]))::oid from pg_event_trigger_dropped_objects() d
+                       where d.object_type = 'trigger' and starts_with(d.address_names[3], 'fencing_'));
   else
     touched := array(select case when d.classid = 'pg_trigger'::regclass then (select t.tgrelid from pg_trigger t where t.oid = d.objid) else d.objid end
                        from pg_event_trigger_ddl_commands() d where d.classid in ('pg_trigger'::regclass, 'pg_class'::regclass));
   end if;
-  if touched = '{}' then
+  if touched = '{}' and tg_tag <> 'ALTER SCHEMA' then
     return;
   end if;
+  -- Only faults that this command can have made: a partition attached earlier lacks the trigger for TRUNCATE.
   -- A superuser may disable and enable the checks, and could do so in any case: pg_restore --data-only --disable-triggers needs it.
   select f.fault into found_fault from fencing.table_faults() f
-   where (f.relation = any (touched) or f.other = any (touched))
-     and f.about <> 'history' and case f.about when 'trigger' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER', 'DROP TRIGGER')
+   where (f.relation = any (touched) or f.other = any (touched) or tg_tag = 'ALTER SCHEMA' and f.about = 'name')
+     and case f.about when 'history' then false
+                      when 'missing trigger' then tg_event = 'sql_drop' or tg_tag = 'ALTER TRIGGER'
+                      when 'trigger' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER')
                                           or tg_tag = 'ALTER TABLE' and not exists (select from pg_roles r where r.rolname = session_user and r.rolsuper)
                       else true end
    limit 1;

@@ -130,6 +130,10 @@ begin
     raise exception using errcode = '0A000', message = format('%s is not exposed: callers could undo what the guard promises', relation),
       hint = 'A view of your own can show what is to be seen.';
   end if;
+  if class.relpersistence = 'u' and expose_table.operations && '{insert,update,delete}' then
+    raise exception using errcode = '42809', message = format('%s is unlogged: a crash of PostgreSQL would empty it after its writes were answered', relation), hint = 'alter table … set logged, or expose it for select alone';
+  end if;
+  perform fencing.require_own_code(relation);
   select c into missing from unnest(columns) as t (c)
    where not exists (select from pg_attribute a where a.attrelid = relation and a.attname = c and a.attnum > 0 and not a.attisdropped);
   if found then
@@ -152,7 +156,7 @@ comment on function fencing.expose_table(regclass, text, text[], text[], boolean
   'Lets gateways serve the table or view under that name (its own by default) with these operations and columns (null: all), and grants fencing_gateway exactly these privileges, '
   'with usage of the schemas of table and types. Revokes the privileges TRIGGER and REFERENCES of all roles but the owner. Update and delete need select too, for their conditions. '
   'Another call for the same table replaces what was exposed; a name that is used for something else is taken only with replace => true. Running gateways are notified when the transaction commits. The caller installed the schema and owns the table. '
-  'SQLSTATE 42809: not a table; 0A000: one of fencing''s or PostgreSQL''s own; 42703: no such column; 42710: the name is taken; 23514: a bad name or operation. Locks: none that writers wait for.';
+  'SQLSTATE 42809: not a table, or unlogged; 42501: others own code that runs where it is written or read; 0A000: one of fencing''s or PostgreSQL''s own; 42703: no such column; 42710: the name is taken; 23514: a bad name or operation. Locks: none that writers wait for.';
 
 create or replace function fencing.expose_function(function regprocedure, name text default null, replace boolean default false) returns void
 language plpgsql

@@ -35,7 +35,8 @@ begin
   end if;
   for item in
     select * from (values ('fencing_refuse_openings', 'ddl_command_end', $i$ when tag in ('CREATE TABLE', 'CREATE TABLE AS', 'SELECT INTO', 'ALTER TABLE', 'CREATE FOREIGN TABLE',
-                                                                        'ALTER FOREIGN TABLE', 'CREATE TRIGGER', 'ALTER TRIGGER')$i$),
+                                                                        'ALTER FOREIGN TABLE', 'CREATE VIEW', 'ALTER VIEW', 'CREATE MATERIALIZED VIEW', 'ALTER MATERIALIZED VIEW', 'CREATE SCHEMA',
+                                                                        'ALTER SCHEMA', 'CREATE EXTENSION', 'ALTER EXTENSION', 'IMPORT FOREIGN SCHEMA', 'CREATE TRIGGER', 'ALTER TRIGGER')$i$),
                           ('fencing_refuse_drops', 'sql_drop', '')) as t (name, event, condition)
      where not exists (select from pg_catalog.pg_event_trigger e where e.evtname = t.name)
   loop

@@ -303,7 +303,7 @@ class two_nodes {
             q.previous_hold = q.hold;
             if (q.previous != 0 || rng().chance(850)) q.nonce = 1 + rng().below(1'000'000);
             q.hold = q.nonce;
-            q.closed = rng().chance(50);
+            if (rng().chance(50)) q.closed_by = q.closed_mark = q.hold;
         }
         q.whole_lease = kind == command_kind::undo && rng().chance(300);
         q.undone = !q.whole_lease && rng().chance(300);
@@ -324,7 +324,7 @@ class two_nodes {
             q.key = {};
             q.initial_mark = 0;
             q.renewals = rng().below(3);
-            q.closed = rng().chance(200);
+            if (rng().chance(200)) q.closed_by = q.hold, q.closed_mark = 1 + rng().below(3);
             q.held = milliseconds(rng().below(100'000));
         }
         return q;

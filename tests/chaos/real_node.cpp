@@ -66,7 +66,8 @@ lockcore::redis::lease_call make_call(const request& q, const std::vector<lockco
     const std::string key = q.key.key_hash == 0 ? "" : hex16(q.key.key_hash) + hex16(q.key.request_hash).substr(8);
     const std::string initial_mark = q.initial_mark == 0 ? "" : hex16(q.initial_mark);
     claims.hold = call.hold = lockcore::hold_id::from_bits(q.hold);
-    call.tail = lockcore::lease_tail(claims, {q.ttl, q.renewals, q.held, key, initial_mark, q.closed});
+    const std::string close_mark = q.closed_by == 0 ? "" : hex16(q.closed_by) + hex16(q.closed_mark);
+    call.tail = lockcore::lease_tail(claims, {q.ttl, q.renewals, q.held, key, initial_mark, close_mark});
     if (q.mark != 0) call.wake_mark = hex16(q.mark);
     call.hint = lockcore::fencing_token{q.hint};
     if (q.previous != 0) call.previous = lockcore::nonce::from_bits(0, q.previous);

@@ -40,6 +40,20 @@ def test_stack_file_facts_are_true(stack: Stack) -> None:
         assert processes.is_alive(gateway["pid"])
 
 
+def test_dev_psql_line_runs_in_shell_with_spaces_in_path() -> None:
+    stack = Stack()
+    stack.data = stack.folder / "my own data"
+    try:
+        stack.start()
+        (line,) = [line for line in stack.log.read_text().splitlines() if line.startswith("  postgresql ")]
+        command = line.removeprefix("  postgresql ").strip()
+        assert str(stack.data) in command
+        done = subprocess.run(["bash", "-c", f"{command} -XAtc 'select current_database()'"], capture_output=True, text=True, timeout=30)
+        assert (done.returncode, done.stdout.strip()) == (0, stack.facts["postgres"]["database"]), done
+    finally:
+        stack.remove()
+
+
 def test_servers_listen_only_on_loopback(stack: Stack) -> None:
     assert stack.query("show listen_addresses")[0][0] in ("", "127.0.0.1", "localhost")
     for node in stack.nodes():

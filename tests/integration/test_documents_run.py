@@ -238,7 +238,7 @@ def test_blocks_without_runner_are_found(tmp_path: Path) -> None:
     assert [(block.where, block.is_run) for block in blocks] == [("page.md:2", True), ("page.md:6", False), ("page.md:9", False), ("page.md:13", False), ("page.md:17", True),
                                                                  ("page.md:20", True), ("page.md:23", False)]
     assert [fault.split(":")[1] for fault in faults_of(blocks)] == ["9", "13", "23"]
-    page.write_text("<!-- not run: nothing stands behind it -->\ntext\n```sh\necho\n```\n")
+    page.write_text("<!-- not run: nothing can run it -->\ntext\n```sh\necho\n```\n")
     with pytest.raises(AssertionError, match="page.md:1"):
         blocks_of(page, tmp_path)
 

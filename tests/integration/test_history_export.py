@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import re
 import socket
 from typing import Callable
 
@@ -62,6 +63,22 @@ def test_csv_of_many_rows_follows_rfc_4180_with_header(api: Api, many: str) -> N
     assert rows[999]["owner"] == 'a "b", c\r\nd' and rows[0]["write_id"] == ""
     assert json.loads(rows[0]["detail"]) == {"ttl_ms": 5, "x": "y,z"}
     assert list(rows[0]) == ["id", "at", "event", "resource", "fencing_token", "last_fencing_token", "owner", "principal", "write_id", "trace_id", "detail"]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "|", "\t"], ids=["comma", "semicolon", "bar", "tab"])
+def test_csv_split_at_any_separator_has_no_formula(stack: Stack, api: Api, unique_name: Callable[[str], str], separator: str) -> None:
+    """Spreadsheets split at the separator of their language; they evaluate a cell that begins with one of these signs."""
+    name = unique_name("formulas")
+    owners = [f"{begin}{sign}1+1{end}" for sign in "=+-@\uff1d" for begin in ("", "x;", "x|", "x\t", "x\n", "x\r\n", 'x;"', "x;\n", "x,") for end in ("", ";", '"', '";')]
+    for owner in owners:
+        stack.query("insert into fencing.history (event, resource, owner, detail) values ('lease_granted', %s, %s, jsonb_build_object('note', %s::text))", (name, owner, owner))
+    answer = api.get("/v1/history", {"Accept": "text/csv"}, resource=name, order="asc")
+    rows = list(csv.reader(io.StringIO(answer.body.decode(), newline=""), delimiter=separator))
+    assert len(rows) > len(owners)
+    assert not [cell for row in rows for cell in row if cell.lstrip("\t\r\n").startswith(("=", "+", "-", "@", "\uff1d"))]
+    if separator == ",":
+        written = [re.sub(r"(^|(?<=[;|\t\r\n]))'", "", row[6]) for row in rows[1:]]
+        assert written == owners, "a reader can remove the apostrophes again"
 
 
 def test_export_while_events_are_added_repeats_misses_nothing(stack: Stack, api: Api, many: str) -> None:

@@ -60,6 +60,12 @@ def test_content_type_json_is_accepted(api: Api, media_type: str) -> None:
     assert api.call("POST", "/v1/leases", LEASE, {"Content-Type": media_type}).status == 201
 
 
+def test_content_type_with_other_charset_415_names_it(api: Api) -> None:
+    for written, named in (("charset=latin1", "latin1"), ('Charset="UTF-16"', "UTF-16"), ("charset=utf-8; charset=latin1", "latin1")):
+        answer = api.call("POST", "/v1/leases", LEASE, {"Content-Type": f"application/json; {written}"})
+        assert named in expect_problem(answer, 415, "unsupported-media-type")["detail"]
+
+
 def test_body_too_large_413_and_gateway_survives(api: Api) -> None:
     body = b'{"resource": "' + b"x" * (1 << 20) + b'"}'
     expect_problem(api.call("POST", "/v1/leases", raw=body), 413, "too-large")

@@ -226,6 +226,12 @@ def test_board_panels_query_chosen_data_source(scanning_gateway: Gateway) -> Non
 # Prometheus itself
 
 
+def test_rules_all_have_case_in_which_they_fire() -> None:
+    rules, cases = ((ROOT / f"config/prometheus/fencegate.{name}.yml").read_text() for name in ("rules", "test"))
+    fired = re.findall(r"alertname: (\w+)\n\s+eval_time: \w+\n\s+exp_alerts:\n\s+- exp_labels", cases)
+    assert set(re.findall(r"- alert: (\w+)", rules)) == set(fired)
+
+
 def test_rules_pass_tests_of_promtool() -> None:
     subprocess.run(["promtool", "test", "rules", str(ROOT / "config/prometheus/fencegate.test.yml")], check=True, timeout=60)
     subprocess.run(["promtool", "check", "config", str(ROOT / "config/prometheus/prometheus.yml")], check=True, timeout=60)

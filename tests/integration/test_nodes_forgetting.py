@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator
@@ -221,6 +222,27 @@ def test_lease_on_killed_nodes_without_sync_admits_no_rival(synced: Cluster, syn
         node.start()
     expect_exclusive_until(api, resource, lease, asked_at)
     synced_gateway.wait_until_all_vote()
+
+
+def test_older_file_with_sync_switched_on_later_admits_no_rival(synced: Cluster, synced_gateway: Gateway, resource: str) -> None:
+    """The nodes start with an older RDB file of the same life; Redis' own way to an append-only file makes them look as if they had always synced."""
+    api, nodes = synced_gateway.api, synced.nodes[:3]
+    for client in synced.clients()[:3]:
+        client.save()
+    asked_at = time.monotonic()
+    lease = api.must_acquire(resource, ttl_ms=synced.max_ttl_ms)
+    quarantines = {node.name: count_changes_to("quarantined", synced_gateway, node) for node in nodes}
+    for node in nodes:
+        node.kill()
+        shutil.rmtree(node.folder / "appendonlydir")
+        node.start("without")
+    for node in nodes:
+        eventually(lambda node=node: count_changes_to("quarantined", synced_gateway, node) > quarantines[node.name], 5, goal="it is quarantined")
+        node.client().config_set("appendonly", "yes")
+    expect_exclusive_until(api, resource, lease, asked_at)
+    synced_gateway.wait_until_all_vote()
+    for node in nodes:
+        (node.folder / "dump.rdb").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("setting, value", [("no-appendfsync-on-rewrite", "yes"), ("appendfsync", "everysec")])

@@ -33,6 +33,15 @@ def test_demo_with_missing_locale_succeeds(stack: Stack) -> None:
     assert all("locale" not in line for line in refusals)
 
 
+def test_demo_with_proxy_and_libpq_variables_succeeds(stack: Stack) -> None:
+    """The stack is on this machine: neither a proxy nor another server of PostgreSQL is asked."""
+    closed = f"http://127.0.0.1:{processes.free_port()}"
+    environment = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"}
+    environment.update(http_proxy=closed, all_proxy=closed, PGSERVICE="nowhere", PGHOSTADDR="127.0.0.2", PGSSLMODE="require")
+    done = subprocess.run([str(ROOT / "gateway" / "devstack" / "demo"), str(stack.data / "stack.json")], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_quickstart_build_shows_steps_and_progress(tmp_path: Path) -> None:
     """Uses a cmake that prints progress, compiles nothing and fails."""
     write_stub(tmp_path, "cmake", 'case $1 in --preset) exit 0;; esac; for n in $(seq 40); do echo "[$n/40] Building CXX object $n"; done; echo no such header; exit 1')

@@ -220,15 +220,16 @@ TEST_F(rules, close_mark_is_written_by_top_up) {
     const node_reply renewed = n0().run(kind::renew, a, 1);
     majority_round round(1);
     round.answered(node_index{0}, renewed);
-    EXPECT_TRUE(round.is_closed());
     auto again = a;
     lease_claims claims;
     claims.resources = a.resources;
     claims.hold = a.hold;
-    again.tail = lease_tail(claims, {a.ttl, 1, {}, {}, {}, round.is_closed()});
+    again.tail = lease_tail(claims, {a.ttl, 1, {}, {}, {}, round.close_mark()});
     n0().expire_lease(r);
-    ASSERT_EQ(n0().run(kind::top_up, again, 1).status, status::ok);
-    EXPECT_EQ(n0().run(kind::hold, with_hold(a, 2), 1).status, status::lost);
+    ASSERT_EQ(n0().run(kind::top_up, again, 1).value, 2U) << "its counter is 1 already";
+    EXPECT_EQ(n0().run(kind::hold, with_hold(a, 2), 2).status, status::lost);
+    ASSERT_EQ(n0().run(kind::close, lift_call(close_call(a))).status, status::ok);
+    EXPECT_EQ(n0().run(kind::hold, with_hold(a, 2), 2).status, status::ok) << "the call that set the mark removes it";
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ select * from fencing.begin_write('{new/resource}', 35, '00000000-0000-0000-0000
 rollback;
 select event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail from fencing.history order by id;
 select sku, stock from inventory where sku in ('sku-1', 'sku-2') order by sku;
-select fencing.write_landed('00000000-0000-0000-0000-000000000001', 'inventory/sku-1') as landed,
+select fencing.write_landed('00000000-0000-0000-0000-000000000001', 'inventory/sku-1') as committed,
        fencing.write_landed('00000000-0000-0000-0000-000000000002', 'inventory/sku-1') as refused,
        fencing.write_landed('00000000-0000-0000-0000-000000000003', 'new/resource') as rolled_back,
        fencing.write_landed('00000000-0000-0000-0000-000000000001', 'inventory/sku-2') as elsewhere;

@@ -15,6 +15,7 @@ drop schema app cascade;
 create or replace trigger fencing_check_update after update on public.inventory for each statement when (false) execute function fencing.check_truncate();
 drop trigger fencing_verify_update on public.inventory;
 alter trigger fencing_check_update on public.inventory rename to other;
+drop function fencing.verify_change() cascade;
 \connect - test_app
 alter table app.ticket disable trigger all;
 alter table app.ticket enable replica trigger fencing_check_insert;
@@ -26,6 +27,16 @@ alter table app.ticket rename to tickets;
 alter table app.tickets add column note text;
 create table app.ticket (id bigint);
 create temporary table ticket (id bigint);
+create table app.hall (id integer) partition by range (id);
+\connect - postgres
+select fencing.protect('app.hall', $$'hall/' || id::text$$);
+create table app.hall_1 partition of app.hall for values from (0) to (10);
+alter table app.hall_1 owner to test_app;
+\connect - test_app
+-- a partition made after protect() has no trigger for TRUNCATE; it can be changed all the same
+alter table app.hall_1 set (fillfactor = 90);
+create trigger own after insert on app.hall_1 for each statement execute function app.never();
+drop trigger own on app.hall_1;
 \connect - postgres
 -- a partition can be dropped, and a whole table after unprotect()
 create table halls (id integer) partition by range (id);

@@ -26,7 +26,7 @@ SIGNING_KEY = "a signing key of a test, long enough to be one"
 
 
 class RedisServer:
-    """One node. It loses its data when it restarts, unless `fsync` (an appendfsync policy) is set before the start."""
+    """One node. It loses its data when it restarts, unless `fsync` (an appendfsync policy) is set before the start. start("without") has no append-only file."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name, self.port = name, processes.free_port()
@@ -36,8 +36,9 @@ class RedisServer:
         self.fsync: str | None = None
         self.environment: dict[str, str] = {}
 
-    def start(self) -> None:
-        persistence = ["--appendonly", "yes", "--appendfsync", self.fsync] if self.fsync else ["--appendonly", "no"]
+    def start(self, fsync: str | None = None) -> None:
+        fsync = fsync or self.fsync
+        persistence = ["--appendonly", "yes", "--appendfsync", fsync] if fsync and fsync != "without" else ["--appendonly", "no"]
         self.process = processes.start(
             ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder), "--save", "",
              "--repl-diskless-sync-delay", "0", *persistence],

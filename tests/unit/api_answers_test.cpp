@@ -158,6 +158,32 @@ TEST(api_history_render, page_then_items_and_cursor) {
     EXPECT_EQ(render_history({}, false), R"({"items":[],"next_cursor":null})");
 }
 
+std::string csv_of_owner(const std::string& owner) {
+    history_item item;
+    item.initiator.owner = owner;
+    std::string text;
+    append_history_csv(text, item);
+    const std::string before = "0,1970-01-01T00:00:00.000Z,,,,,", after = ",,,,\r\n";
+    EXPECT_TRUE(text.starts_with(before) && text.ends_with(after)) << text;
+    return text.substr(before.size(), text.size() - before.size() - after.size());
+}
+
+TEST(api_history_render, csv_value_is_quoted_at_any_separator) {
+    EXPECT_EQ(csv_of_owner("a b:c/d"), "a b:c/d");
+    for (const std::string separator : {",", ";", "|", "\t", "\n", "\""})
+        EXPECT_EQ(csv_of_owner("x" + separator + "1"), "\"x" + separator + (separator == "\"" ? "\"1\"" : "1\""));
+}
+
+TEST(api_history_render, csv_formula_then_apostrophe_also_after_separator) {
+    EXPECT_EQ(csv_of_owner("=1+1"), "'=1+1");
+    EXPECT_EQ(csv_of_owner("'x"), "''x");
+    EXPECT_EQ(csv_of_owner("x;=1+1;"), "\"x;'=1+1;\"");
+    EXPECT_EQ(csv_of_owner("x\r\n=1"), "\"x\r\n'=1\"");
+    EXPECT_EQ(csv_of_owner("x\t@a|-1;+1;\uFF1D1;'y"), "\"x\t'@a|'-1;'+1;'\uFF1D1;''y\"");
+    EXPECT_EQ(csv_of_owner("x;\"=1;"), "\"x;'\"\"=1;\"") << "a quote at the beginning of a cell would be removed";
+    EXPECT_EQ(csv_of_owner("x =1,=1"), "\"x =1,=1\"") << "at commas the quotes are at the beginning of the cell";
+}
+
 TEST(api_nodes_render, every_state_then_name_of_the_contract) {
     using enum lockcore::node_state;
     EXPECT_STREQ(node_state_name(voting), "voting");

@@ -6,6 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
+
 #include <set>
 
 namespace fencegate::api {
@@ -398,6 +401,36 @@ TEST(api_history_cursor, invented_or_changed_then_refused) {
           "ZGVzYzoxOjAx", "ZGVzYzoxOjE6MQ", "ZGVzYzoyNTM0MDIzMDA4MDAwMDAwMDA6MQ", "dXA6MTox"})
         EXPECT_FALSE(parse_cursor(text)) << text;
     EXPECT_FALSE(parse_cursor(good + "A"));
+}
+
+/// Returns the members `"PREFIX0":VALUE,"PREFIX1":VALUE,…`.
+std::string members(std::size_t count, const std::string& prefix, const std::string& value) {
+    std::string out;
+    for (std::size_t i = 0; i < count; ++i)
+        out.append(i == 0 ? "" : ",").append("\"" + prefix + std::to_string(i) + "\":" + value);
+    return out;
+}
+
+TEST(api_write_body, hostile_names_then_short_and_quick_answer) {
+    const std::string long_name(500'000, 'n');
+    const std::string update = R"({"lease_id":"L","operations":[{"update":"t","where":{"id":1},)";
+    const std::array<std::string, 4> bodies{
+        R"({"lease_id":"L","operations":[{"delete":"t","where":{")" + long_name + "\":{" + members(40'000, "o", "1") +
+            "}}}]}",
+        "{\"" + long_name + "\":{" + members(25'000, "o", R"("\u0000")") + "}}",
+        update + R"("add":{)" + members(40'000, "c", "1") + R"(},"set":{)" + members(40'000, "c", "1") + "}}]}",
+        update + R"("add":{)" + members(1'500, "c", "1") + R"(},"set":{)" + members(1'500, "c", "1") + "}}]}"};
+    for (const std::string& body : bodies) {
+        const auto begun = std::chrono::steady_clock::now();
+        const auto got = parse_write(body);
+        EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));
+        ASSERT_FALSE(got);
+        std::size_t bytes = 0;
+        for (const field_error& error : got.error().errors)
+            bytes += error.pointer.size() + error.detail.size();
+        EXPECT_GT(bytes, 0U);
+        EXPECT_LT(bytes, 200'000U);
+    }
 }
 
 }  // namespace

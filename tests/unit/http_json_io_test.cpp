@@ -180,10 +180,10 @@ TEST(http_fields, read_faulty_fields_then_all_reported) {
 
 TEST(http_fields, more_faults_than_are_kept_then_counted) {
     fault_list faults;
-    for (std::size_t i = 0; i < fault_list::kept_max + 3; ++i)
+    for (std::size_t i = 0; i < field_errors_max + 3; ++i)
         faults.add("/x", "y");
     const failure f = std::move(faults).to_failure();
-    EXPECT_EQ(f.errors.size(), fault_list::kept_max);
+    EXPECT_EQ(f.errors.size(), field_errors_max);
     EXPECT_EQ(f.detail, "The request has 67 faulty fields.");
 }
 

@@ -13,6 +13,16 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
+TEST(content_type, charset_other_than_utf_8_is_found) {
+    for (const char* readable :
+         {"application/json", "application/json; charset=utf-8", "application/json;Charset=\"UTF-8\"",
+          "application/json; charset=us-ascii; x=y", "application/json; q=charset=latin1"})
+        EXPECT_EQ(find_foreign_charset(readable), "") << readable;
+    EXPECT_EQ(find_foreign_charset("application/json; charset=latin1"), "latin1");
+    EXPECT_EQ(find_foreign_charset("application/json; charset=utf-8; CHARSET=\"utf-16\""), "utf-16");
+    EXPECT_EQ(find_foreign_charset("application/json; charset="), "\"\"");
+}
+
 TEST(http_query, text_not_utf8_then_fault_with_printable_name) {
     fault_list faults;
     const auto read =

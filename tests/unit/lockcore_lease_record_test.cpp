@@ -31,14 +31,15 @@ std::string on_a_node(const lease_claims& c, const lease_state& s) {
 
 TEST(lease_record, parses_what_was_written) {
     const lease_claims c = claims_on({"inventory/sku-1"});
-    const auto r = lease_record::parse(on_a_node(c, {10s, 12, 40s, "0123456789abcdef01234567", {}, false}));
+    const auto r = lease_record::parse(on_a_node(c, {10s, 12, 40s, "0123456789abcdef01234567", {}, {}}));
     ASSERT_TRUE(r);
     EXPECT_EQ(r->attempt_id, c.attempt_id);
     EXPECT_EQ(r->token, c.token);
     EXPECT_EQ(r->renewals, 12U);
     EXPECT_EQ(r->holds.count(), 1U);
     EXPECT_FALSE(r->holds.is_closed());
-    EXPECT_TRUE(lease_record::parse(on_a_node(c, {10s, 12, 40s, {}, {}, true}))->holds.is_closed());
+    const std::string mark(32, 'c');
+    EXPECT_EQ(lease_record::parse(on_a_node(c, {10s, 12, 40s, {}, {}, mark}))->holds.close_mark(), mark);
     EXPECT_EQ(r->ttl, 10s);
     EXPECT_EQ(r->held, 40s);
     EXPECT_EQ(r->granted_at, c.granted_at);
@@ -58,7 +59,7 @@ TEST(lease_record, names_all_resources_when_there_are_several) {
 TEST(lease_record, is_the_same_with_marks_of_waiters) {
     for (const auto& names : {std::vector<std::string>{"a"}, std::vector<std::string>{"a", "b"}}) {
         const lease_claims c = claims_on(names);
-        const auto r = lease_record::parse(on_a_node(c, {1s, 0, 0s, {}, "00000000000000ee"}) +
+        const auto r = lease_record::parse(on_a_node(c, {1s, 0, 0s, {}, "00000000000000ee", {}}) +
                                            "\1"
                                            "ff\1"
                                            "01");
@@ -110,7 +111,7 @@ TEST(lease_record, text_not_written_by_this_cluster_is_no_lease) {
 }
 
 TEST(lease_record, survives_any_cut_and_any_changed_byte) {
-    const std::string whole = on_a_node(claims_on({"a", "b"}), {10s, 1, 3s, "0123456789abcdef01234567", "ee"});
+    const std::string whole = on_a_node(claims_on({"a", "b"}), {10s, 1, 3s, "0123456789abcdef01234567", "ee", {}});
     ASSERT_TRUE(lease_record::parse(whole));
     for (std::size_t n = 0; n < whole.size(); ++n)
         (void)lease_record::parse(std::string_view(whole).substr(0, n));

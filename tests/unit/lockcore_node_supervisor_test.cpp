@@ -148,8 +148,19 @@ TEST(node_supervisor, restarted_node_with_doubtful_data_is_quarantined) {
     EXPECT_EQ(state(drew(9, true), [](node_facts& f) { f.syncs_every_write = false; }), node_state::quarantined);
     EXPECT_EQ(state(drew(9, true), [](node_facts& f) { f.admitted_run_id.clear(); }), node_state::quarantined)
         << "wiped";
-    EXPECT_EQ(state(drew(9, true), [](node_facts& f) { f.marks.lost = "1 0"; }), node_state::quarantined)
+    EXPECT_EQ(state(drew(9, true),
+                    [](node_facts& f) {
+                        f.marks = {"1 0 0", "1 0", "0"};
+                    }),
+              node_state::quarantined)
         << "and replaced since it runs";
+    EXPECT_EQ(state(drew(9, true),
+                    [](node_facts& f) {
+                        f.marks = {"0 0 1", "0 0", "0"};
+                    }),
+              node_state::quarantined)
+        << "loaded under other settings, perhaps from another file";
+    EXPECT_EQ(state(drew(9, true), [](node_facts& f) { f.marks.evicted = "1"; }), node_state::quarantined);
 }
 
 TEST(node_supervisor, admission_by_another_gateway_ends_the_quarantine) {

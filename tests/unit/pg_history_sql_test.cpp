@@ -95,15 +95,21 @@ TEST(connection_string, missing_timeout_added_in_same_form) {
               "postgres://u@h/d?sslmode=require&connect_timeout=2");
 }
 
-TEST(connection_string, error_shows_nothing_of_connection_string) {
-    EXPECT_EQ(describe_connect_error(
-                  "connection to server at \"db\", port 5432 failed: Connection refused\n\tIs it running?\n"),
-              "Connection refused");
+TEST(connection_string, error_names_hosts_and_no_part_of_password) {
+    EXPECT_EQ(describe_connect_error("connection to server at \"db\", port 5432 failed: Connection refused\n\tIs it "
+                                     "running?\nconnection to server at \"eb\", port 1 failed: timeout expired\n",
+                                     "host=db,eb port=5432,1 password=hunter2"),
+              "connection to server at \"db\", port 5432 failed: Connection refused; connection to server at \"eb\", "
+              "port 1 failed: timeout expired");
+    EXPECT_EQ(classify_connect_error("connection to server at \"starting up\", port 1 failed: timeout expired"),
+              "PostgreSQL does not answer");
     EXPECT_EQ(classify_connect_error("password authentication failed for user \"u\""), "PostgreSQL can't be reached");
     EXPECT_EQ(classify_connect_error("FATAL:  sorry, too many clients already"),
               "PostgreSQL has no connection left (max_connections)");
     EXPECT_EQ(classify_connect_error("FATAL:  the database system is starting up"), "PostgreSQL is starting up");
     EXPECT_NE(classify_connect_error("session is read-only").find("standby"), std::string::npos);
-    EXPECT_EQ(describe_connect_error("missing \"=\" after \"hunter2\" in connection info string\n").find("hunter2"),
-              std::string::npos);
+    for (const std::string conninfo : {"password=my hunter2", "postgresql://u:p@hunter2@h/d"}) {
+        const auto shown = describe_connect_error("could not translate host name \"hunter2@h\"\n", conninfo);
+        EXPECT_EQ(shown.find("hunter2"), std::string::npos) << shown;
+    }
 }

@@ -105,7 +105,7 @@ TEST(sqlstate_map, position_in_statement_is_left_out) {
     };
     EXPECT_EQ(message("relation \"public.evo\" does not exist at character 35"),
               "relation \"public.evo\" does not exist");
-    EXPECT_EQ(message("no room at character 12 of the line"), "no room at character 12 of the line");
+    EXPECT_EQ(message("no digit at character 12 of the line"), "no digit at character 12 of the line");
 }
 
 TEST(sqlstate_map, missing_grant_and_row_security_differ) {

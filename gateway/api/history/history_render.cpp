@@ -23,21 +23,26 @@ bool needs_apostrophe(std::string_view value) {
     return std::ranges::any_of(beginnings, [value](std::string_view sign) { return value.starts_with(sign); });
 }
 
-/// Appends a CSV field, quoted only if needed. Adds an apostrophe before a value that a spreadsheet would evaluate, and
-/// before one that begins with an apostrophe, so that a reader can remove it again.
+/// Returns whether a spreadsheet may end a cell at this character. One that splits at a character other than the comma
+/// does so inside quotes too, because the quotes are not at the beginning of its cells.
+bool may_end_cell(char c) {
+    return std::string_view(";|\t\r\n").find(c) != std::string_view::npos;
+}
+
+/// Appends a CSV field, quoted only if needed. Adds an apostrophe before a value, or a part of it after a character that
+/// may end a cell, that a spreadsheet would evaluate or that begins with an apostrophe, so that a reader can remove it
+/// again.
 void append_field(std::string& text, std::string_view value, char end = ',') {
-    if (value.find_first_of("\",\r\n") == std::string_view::npos) {
-        if (needs_apostrophe(value)) text += '\'';
-        text += value;
-    } else {
-        text += '"';
-        if (needs_apostrophe(value)) text += '\'';
-        for (const char c : value) {
-            if (c == '"') text += '"';
-            text += c;
-        }
-        text += '"';
+    const bool quoted = value.find_first_of("\",;|\t\r\n") != std::string_view::npos;
+    if (quoted) text += '"';
+    if (needs_apostrophe(value)) text += '\'';
+    for (std::size_t i = 0; i < value.size(); ++i) {
+        const bool begins_cell = i > 0 && may_end_cell(value[i - 1]) && !may_end_cell(value[i]);
+        if (begins_cell && (value[i] == '"' || needs_apostrophe(value.substr(i)))) text += '\'';
+        if (value[i] == '"') text += '"';
+        text += value[i];
     }
+    if (quoted) text += '"';
     if (end == ',') {
         text += ',';
     } else {

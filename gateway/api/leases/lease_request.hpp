@@ -14,7 +14,7 @@ namespace fencegate::api {
 
 /// The body of POST /v1/leases.
 struct lease_request {
-    lockcore::acquire_request acquire;     ///< `by.principal` and `trace_id` from the request.
+    lockcore::acquire_request acquire;     ///< `holder.principal` and `trace_id` from the request.
     std::chrono::milliseconds max_hold{};  ///< For a kept lease; lease.max_hold_ms if the request has none.
     bool fence_on_grant = false;           ///< Whether to raise the fence before the answer.
 };
@@ -25,7 +25,7 @@ lockcore::acquire_request read_wanted_lease(const http::object_reader& body, con
 
 /// Parses the body of POST /v1/leases.
 ///
-/// Errors: errc::invalid_request with every fault · errc::not_acceptable · errc::unsupported_media_type.
+/// Errors: errc::invalid_request with every fault · errc::unsupported_media_type.
 result<lease_request> parse_lease_request(const http::request& r, const lockcore::config& limits);
 
 /// Returns the ttl of POST …/renew; lease.default_ttl_ms if the body or the field is missing.

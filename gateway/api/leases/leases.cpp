@@ -127,7 +127,8 @@ awaitable<http::response> wait_for_grant(gateway_services services, pending_acqu
                                          awaitable<lockcore::result<lockcore::lease>> acquiring) {
     // A grant has to be either answered or released, so a cancellation must not throw in between.
     co_await asio::this_coro::throw_if_cancelled(false);
-    co_return co_await answer_outcome(services, std::move(pending), co_await std::move(acquiring));
+    auto outcome = co_await std::move(acquiring);
+    co_return co_await answer_outcome(services, std::move(pending), std::move(outcome));
 }
 
 awaitable<http::response> answer(http::response ready) {
@@ -200,7 +201,8 @@ awaitable<http::response> release_lease(gateway_services services, http::request
     if (decision.seal) {
         const auto sealed = co_await seal_token(services, *claims, make_actor(*claims, r), r.deadline);
         if (!sealed) {
-            abandon_seal(services, *claims, decision);
+            // A token that may have been sealed gets no further holds, whose writes would be refused.
+            if (!sealed.error().outcome_unknown) abandon_seal(services, *claims, decision);
             co_return http::problem_response(sealed.error(), r.request_id);
         }
     }

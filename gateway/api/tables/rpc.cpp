@@ -4,9 +4,9 @@
 #include <gateway/api/writes/answer_write.hpp>
 #include <gateway/api/writes/fencing.hpp>
 #include <gateway/api/writes/idempotency.hpp>
+#include <gateway/api/writes/write_operations.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/json_pointer.hpp>
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/http/codec/query.hpp>
 #include <gateway/pg/read/read_executor.hpp>
@@ -17,14 +17,12 @@ namespace fencegate::api {
 namespace {
 
 result<std::vector<assignment>> read_body_arguments(const http::request& r) {
-    std::vector<assignment> out;
-    if (r.body.empty()) return out;
+    if (r.body.empty()) return std::vector<assignment>{};
     auto body = http::parse_object_body(r);
     if (!body) return std::move(body).error();
-    for (auto& member : *body) {
-        const std::string name(member.key());
-        out.push_back({name, std::move(member.value()), http::child_pointer("", name)});
-    }
+    http::fault_list faults;
+    auto out = take_assignments(*body, "", faults);
+    if (!faults.empty()) return std::move(faults).to_failure();
     return out;
 }
 
@@ -85,13 +83,11 @@ boost::asio::awaitable<http::response> answer_read(gateway_services services, ht
 }  // namespace
 
 boost::asio::awaitable<http::response> call_function(gateway_services services, http::request r) {
-    http::fault_list faults;
-    const http::query_reader no_parameters(r.query, {}, faults);
-    if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
     auto args = read_body_arguments(r);
     if (!args) co_return http::problem_response(args.error(), r.request_id);
     if (!has_fencing_headers(r)) co_return co_await answer_read(services, std::move(r), std::move(*args));
     write_call call;
+    http::fault_list faults;
     call.idempotency_key = read_idempotency_key(r, faults);
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
     call.lease_id = r.header("fencing-lease");

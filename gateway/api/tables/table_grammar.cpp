@@ -74,7 +74,11 @@ class scanner {
 
     std::string take_name(std::string_view ends) {
         auto out = take_text(ends);
-        if (out.empty() || out.size() > name_bytes_max) throw grammar_fault{"lacks a name before '" + excerpt() + "'"};
+        if (out.empty()) throw grammar_fault{"lacks a name before '" + excerpt() + "'"};
+        if (out.size() > name_bytes_max) {
+            throw grammar_fault{"has a name of more than " + std::to_string(name_bytes_max) + " bytes before '" +
+                                excerpt() + "'"};
+        }
         return out;
     }
 

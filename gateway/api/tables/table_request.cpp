@@ -2,6 +2,7 @@
 
 #include <gateway/api/tables/table_grammar.hpp>
 #include <gateway/api/writes/idempotency.hpp>
+#include <gateway/api/writes/write_operations.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/json_pointer.hpp>
 #include <gateway/http/codec/query.hpp>
@@ -75,16 +76,6 @@ void refuse(const parameters& given, std::initializer_list<const char*> names, h
     }
 }
 
-std::vector<assignment> assignments_of(boost::json::object& object, const std::string& pointer) {
-    std::vector<assignment> out;
-    out.reserve(object.size());
-    for (auto& member : object) {
-        const std::string name(member.key());
-        out.push_back({name, std::move(member.value()), http::child_pointer(pointer, name)});
-    }
-    return out;
-}
-
 bool same_keys(const boost::json::object& a, const boost::json::object& b) {
     return a.size() == b.size() && std::ranges::all_of(a, [&](const auto& member) { return b.contains(member.key()); });
 }
@@ -104,18 +95,19 @@ void read_rows(boost::json::array rows, std::size_t rows_max, insert_operation& 
     }
     if (!faults.empty()) return;
     if (rows.size() == 1) {
-        out.values = assignments_of(rows[0].get_object(), "/0");
+        out.values = take_assignments(rows[0].get_object(), "/0", faults);
         return;
     }
     auto first = rows[0].get_object();
-    out.values = assignments_of(first, "/0");
+    out.values = take_assignments(first, "/0", faults);
     out.rows = std::move(rows);
 }
 
 std::optional<conflict_rule> read_conflict(const preferences& preferred, const parameters& given,
                                            http::fault_list& faults) {
     if (preferred.resolution == conflict_resolution::none) {
-        refuse(given, {"on_conflict"}, faults);
+        if (given.on_conflict)
+            faults.add("on_conflict", "needs Prefer: resolution=merge-duplicates or ignore-duplicates");
         return std::nullopt;
     }
     conflict_rule out;
@@ -141,7 +133,7 @@ result<operation> read_insert(const http::request& r, const preferences& preferr
     if (auto* rows = body->if_array()) {
         read_rows(std::move(*rows), rows_max, out, faults);
     } else if (auto* row = body->if_object()) {
-        out.values = assignments_of(*row, "");
+        out.values = take_assignments(*row, "", faults);
     } else {
         faults.add("", "the body has to be an object or an array of objects");
     }
@@ -160,7 +152,7 @@ result<operation> read_update(const http::request& r, parameters& given, http::f
     out.table = r.path_parameters.front();
     require_condition(given, faults);
     if (body->empty()) faults.add("", "the body has to name at least one column");
-    out.set = assignments_of(*body, "");
+    out.set = take_assignments(*body, "", faults);
     out.where = std::move(given.where);
     return operation(std::move(out));
 }

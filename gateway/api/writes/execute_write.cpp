@@ -26,10 +26,10 @@ write_request make_write(write_context& context, const lockcore::lease_claims& c
     return out;
 }
 
-/// Adds the write_id to the failure of a write that PostgreSQL has seen.
+/// Adds the write_id to the failure of a write. Not if its key belongs to another call: it then names that call's write.
 failure with_write_id(failure f, const std::string& write_id) {
-    const bool seen = f.code != errc::idempotency_in_progress && f.code != errc::idempotency_mismatch;
-    if (seen && !f.facts.contains("write_id")) f.facts["write_id"] = write_id;
+    const bool own_write = f.code != errc::idempotency_in_progress && f.code != errc::idempotency_mismatch;
+    if (own_write && !f.facts.contains("write_id")) f.facts["write_id"] = write_id;
     return f;
 }
 

@@ -69,7 +69,6 @@ result<write_call> parse_write_body(const http::request& r, const lockcore::conf
     auto parsed = http::parse_object_body(r);
     if (!parsed) return parsed.error();
     http::fault_list faults;
-    const http::query_reader no_parameters(r.query, {}, faults);
 
     const http::object_reader body(*parsed, "", faults);
     body.refuse_unknown({"lease_id", "operations", "return", "require_live", "then", "lease"});

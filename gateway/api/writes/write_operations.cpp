@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <unordered_set>
 
 namespace fencegate::api {
 namespace {
@@ -17,6 +18,8 @@ using http::fault_list;
 using http::object_reader;
 
 constexpr std::size_t name_bytes_max = 128;
+/// Maximum number of names in one object: as many as a table of PostgreSQL can have columns.
+constexpr std::size_t names_max = 1'600;
 constexpr std::size_t in_values_max = 10'000;
 
 constexpr std::array<std::pair<std::string_view, comparison_operator>, 8> operators{{{"eq", comparison_operator::eq},
@@ -30,6 +33,23 @@ constexpr std::array<std::pair<std::string_view, comparison_operator>, 8> operat
 
 std::string_view key_of(const boost::json::key_value_pair& member) {
     return {member.key().data(), member.key().size()};
+}
+
+/// Returns whether an object has only names that a column or argument can have. Faults: too many names, an empty one,
+/// one that is too long.
+bool has_valid_names(const object& given, const std::string& pointer, fault_list& faults) {
+    if (given.size() > names_max) {
+        faults.add(pointer, "has more than " + std::to_string(names_max) + " names");
+        return false;
+    }
+    bool valid = true;
+    for (const auto& member : given) {
+        if (!member.key().empty() && member.key().size() <= name_bytes_max) continue;
+        faults.add(http::child_pointer(pointer, key_of(member)),
+                   "is a name that does not have 1 to " + std::to_string(name_bytes_max) + " bytes");
+        valid = false;
+    }
+    return valid;
 }
 
 bool is_truth_value(const value& v) {
@@ -96,6 +116,7 @@ std::vector<comparison> read_where(object& operation, const object_reader& reade
         faults.add(pointer, "has to be an object of columns and their conditions");
         return out;
     }
+    if (!has_valid_names(given->get_object(), pointer, faults)) return out;
     for (auto& member : given->get_object()) {
         std::string member_pointer = http::child_pointer(pointer, key_of(member));
         value& condition = member.value();
@@ -114,21 +135,12 @@ std::vector<comparison> read_where(object& operation, const object_reader& reade
 
 std::vector<assignment> read_assignments(object& operation, const object_reader& reader, std::string_view field,
                                          fault_list& faults) {
-    std::vector<assignment> out;
     value* given = operation.if_contains({field.data(), field.size()});
-    if (given == nullptr) return out;
+    if (given == nullptr) return {};
     const std::string pointer = reader.pointer_to(field);
-    if (!given->is_object()) {
-        faults.add(pointer, "has to be an object of names and values");
-        return out;
-    }
-    out.reserve(given->get_object().size());
-    for (auto& member : given->get_object()) {
-        std::string member_pointer = http::child_pointer(pointer, key_of(member));
-        if (member.key().empty()) faults.add(member_pointer, "has to have a name");
-        out.push_back({std::string(key_of(member)), std::move(member.value()), std::move(member_pointer)});
-    }
-    return out;
+    if (given->is_object()) return take_assignments(given->get_object(), pointer, faults);
+    faults.add(pointer, "has to be an object of names and values");
+    return {};
 }
 
 std::optional<std::int64_t> read_expect_rows(const object_reader& reader) {
@@ -147,11 +159,13 @@ update_operation read_update(object& given, const object_reader& reader, fault_l
     out.add = read_assignments(given, reader, "add", faults);
     out.set = read_assignments(given, reader, "set", faults);
     out.expect_rows = read_expect_rows(reader);
+    std::unordered_set<std::string_view> names_set;
+    for (const assignment& a : out.set)
+        names_set.insert(a.name);
     for (const assignment& a : out.add) {
         // An interval is added as a string; the database checks it.
         if (!is_json_number(a.value) && !a.value.is_string()) faults.add(a.pointer, "add takes a number");
-        const bool duplicate = std::ranges::any_of(out.set, [&](const assignment& s) { return s.name == a.name; });
-        if (duplicate) faults.add(a.pointer, "is in set too; a column can be changed only once");
+        if (names_set.contains(a.name)) faults.add(a.pointer, "is in set too; a column can be changed only once");
     }
     const bool no_change = out.add.empty() && out.set.empty();
     const auto is_reported = [&](std::string_view name) { return reader.has(name) && !reader.find(name)->is_object(); };
@@ -210,6 +224,16 @@ void read_operation(value& given, const std::string& pointer, fault_list& faults
 }
 
 }  // namespace
+
+std::vector<assignment> take_assignments(object& given, const std::string& pointer, fault_list& faults) {
+    std::vector<assignment> out;
+    if (!has_valid_names(given, pointer, faults)) return out;
+    out.reserve(given.size());
+    for (auto& member : given)
+        out.push_back(
+            {std::string(key_of(member)), std::move(member.value()), http::child_pointer(pointer, key_of(member))});
+    return out;
+}
 
 std::vector<operation> read_operations(value& given, const std::string& pointer, fault_list& faults) {
     std::vector<operation> out;

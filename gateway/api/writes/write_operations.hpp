@@ -15,4 +15,10 @@ namespace fencegate::api {
 /// Errors: faults are added to `faults` with their JSON pointers; the operations are then unusable.
 std::vector<operation> read_operations(boost::json::value& given, const std::string& pointer, http::fault_list& faults);
 
+/// Moves the values out of an object whose keys are the names of columns or arguments.
+///
+/// Faults: more than 1,600 names, an empty one, one of more than 128 bytes; then nothing is taken.
+std::vector<assignment> take_assignments(boost::json::object& given, const std::string& pointer,
+                                         http::fault_list& faults);
+
 }  // namespace fencegate::api

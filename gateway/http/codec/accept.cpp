@@ -1,6 +1,7 @@
 #include <gateway/http/codec/accept.hpp>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <string>
 
@@ -86,6 +87,21 @@ std::optional<std::size_t> preferred_type(std::string_view accept, std::span<con
 
 bool is_media_type(std::string_view content_type, std::string_view type) {
     return equals_ignoring_case(take(content_type, ';'), type);
+}
+
+std::string find_foreign_charset(std::string_view content_type) {
+    std::string out;
+    take(content_type, ';');
+    while (!content_type.empty()) {
+        std::string_view value = take(content_type, ';');
+        if (!equals_ignoring_case(take(value, '='), "charset")) continue;
+        if (value.size() >= 2 && value.starts_with('"') && value.ends_with('"'))
+            value = value.substr(1, value.size() - 2);
+        const bool readable = std::ranges::any_of(std::array{"utf-8", "utf8", "us-ascii"},
+                                                  [value](auto name) { return equals_ignoring_case(value, name); });
+        if (!readable) out.append(out.empty() ? "" : ", ").append(value.empty() ? "\"\"" : value);
+    }
+    return out;
 }
 
 }  // namespace fencegate::http

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace fencegate::http {
@@ -20,5 +21,9 @@ inline std::optional<std::size_t> preferred_type(std::string_view accept,
 
 /// Returns whether a Content-Type names this media type; its parameters are ignored.
 bool is_media_type(std::string_view content_type, std::string_view type);
+
+/// Returns the charset that a Content-Type names, without its quotes, if it is neither UTF-8 nor its subset US-ASCII;
+/// empty otherwise. Several are joined by commas.
+std::string find_foreign_charset(std::string_view content_type);
 
 }  // namespace fencegate::http

@@ -8,10 +8,10 @@
 namespace fencegate::http {
 
 void fault_list::add(std::string pointer, std::string detail) {
-    if (faults_.size() == kept_max) {
+    if (faults_.size() == field_errors_max) {
         ++left_out_;
     } else {
-        faults_.push_back({std::move(pointer), std::move(detail)});
+        faults_.push_back({shorten_pointer(std::move(pointer)), std::move(detail)});
     }
 }
 

@@ -17,9 +17,7 @@ namespace fencegate::http {
 /// Collects the faults of a request, so that one answer reports all of them.
 class fault_list {
   public:
-    /// Maximum number of faults that are kept; further ones are only counted.
-    static constexpr std::size_t kept_max = 64;
-
+    /// Keeps field_errors_max faults, with shortened pointers; further ones are only counted.
     void add(std::string pointer, std::string detail);
     bool empty() const { return faults_.empty(); }
     /// Returns errc::invalid_request with all faults.

@@ -40,8 +40,12 @@ bool json_handler::begin_value(std::size_t bytes, error_code& ec) {
     return count_bytes(bytes_of_value + bytes, ec);
 }
 
-void json_handler::add_fault(std::string pointer, std::string detail) {
-    if (faults_.size() < faults_max) faults_.push_back({std::move(pointer), std::move(detail)});
+void json_handler::add_fault(std::string detail, std::optional<std::string_view> key) {
+    // The pointer is made only for a fault that is kept: with a long key around many faults it is expensive.
+    if (faults_.size() == field_errors_max) return;
+    std::string pointer = current_pointer();
+    if (key) pointer = child_pointer(pointer, *key);
+    faults_.push_back({shorten_pointer(std::move(pointer)), std::move(detail)});
 }
 
 /// Returns the JSON pointer of the value that is being read: the last key of every open object and the last index of
@@ -78,7 +82,7 @@ void json_handler::check_keys(std::size_t first_key) {
     for (std::size_t i = 1; i < scratch_.size(); ++i) {
         const bool reported = i >= 2 && scratch_[i - 2] == scratch_[i];
         if (scratch_[i - 1] == scratch_[i] && !reported) {
-            add_fault(child_pointer(current_pointer(), scratch_[i]), "is given more than once in its object");
+            add_fault("is given more than once in its object", scratch_[i]);
         }
     }
 }
@@ -123,7 +127,7 @@ bool json_handler::on_key(string_view s, std::size_t, error_code& ec) {
         partial_key_.clear();
     }
     if (keys_.back().find('\0') != std::string_view::npos) {
-        add_fault(current_pointer(), "the key contains U+0000, which PostgreSQL text cannot store");
+        add_fault("the key contains U+0000, which PostgreSQL text cannot store");
     }
     values_.push_key(s);
     return true;
@@ -138,8 +142,7 @@ bool json_handler::on_string_part(string_view s, std::size_t, error_code& ec) {
 
 bool json_handler::on_string(string_view s, std::size_t, error_code& ec) {
     if (!begin_value(s.size(), ec)) return false;
-    if (string_has_nul_ || has_nul(s))
-        add_fault(current_pointer(), "contains U+0000, which PostgreSQL text cannot store");
+    if (string_has_nul_ || has_nul(s)) add_fault("contains U+0000, which PostgreSQL text cannot store");
     string_has_nul_ = false;
     values_.push_string(s);
     return true;

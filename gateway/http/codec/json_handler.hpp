@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,8 +17,8 @@
 namespace fencegate::http {
 
 /// Receives what boost::json::basic_parser reads and builds the value. It checks what Boost's own handler accepts
-/// silently: repeated keys and U+0000. It keeps such faults with their JSON pointer and continues, so that all are
-/// reported. A number that is not an integer of 64 bits becomes an exact_number.
+/// silently: repeated keys and U+0000. It keeps such faults with their JSON pointer, field_errors_max at most, and
+/// continues. A number that is not an integer of 64 bits becomes an exact_number.
 ///
 /// Lifetime: the parser receives the text in one piece, and the text outlives the handler: keys without escapes are
 ///           views into the text.
@@ -27,8 +28,6 @@ class json_handler {
     static constexpr std::size_t max_array_size = boost::json::array::max_size();
     static constexpr std::size_t max_key_size = boost::json::string::max_size();
     static constexpr std::size_t max_string_size = boost::json::string::max_size();
-    /// Maximum number of faults in one answer.
-    static constexpr std::size_t faults_max = 32;
 
     /// `memory` counts the memory of the value; null: it is not counted.
     explicit json_handler(std::string_view text, reserved_memory* memory = nullptr) : text_(text), memory_(memory) {}
@@ -70,7 +69,8 @@ class json_handler {
     /// Counts a value with `bytes` characters. Out: false if no memory is left for it.
     bool begin_value(std::size_t bytes, error_code& ec);
     bool count_bytes(std::size_t bytes, error_code& ec);
-    void add_fault(std::string pointer, std::string detail);
+    /// Keeps a fault of the value that is being read, or of its member `key`.
+    void add_fault(std::string detail, std::optional<std::string_view> key = {});
     std::string current_pointer() const;
     void check_keys(std::size_t first_key);
 

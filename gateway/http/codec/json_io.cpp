@@ -60,6 +60,10 @@ result<boost::json::value> parse_body(const request& r) {
                             type.empty() ? "The header Content-Type is missing; send application/json."
                                          : "The body has to be application/json.");
     }
+    if (const std::string charset = find_foreign_charset(type); !charset.empty()) {
+        return make_failure(errc::unsupported_media_type,
+                            "The body has to be in UTF-8; Content-Type names the charset " + charset + ".");
+    }
     return parse_json(r.body, r.memory);
 }
 

@@ -26,4 +26,14 @@ std::string child_pointer(std::string_view pointer, std::size_t index) {
     return out;
 }
 
+std::string shorten_pointer(std::string pointer) {
+    constexpr std::size_t bytes_max = 1024;
+    if (pointer.size() <= bytes_max) return pointer;
+    std::size_t end = bytes_max;
+    while (end > 0 && (static_cast<unsigned char>(pointer[end]) & 0xC0U) == 0x80U)
+        --end;
+    pointer.resize(end);
+    return pointer + "…";
+}
+
 }  // namespace fencegate::http

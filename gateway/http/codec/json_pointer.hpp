@@ -10,4 +10,7 @@ namespace fencegate::http {
 std::string child_pointer(std::string_view pointer, std::string_view key);
 std::string child_pointer(std::string_view pointer, std::size_t index);
 
+/// Shortens a pointer of more than 1 KiB: its beginning, in whole characters, and "…".
+std::string shorten_pointer(std::string pointer);
+
 }  // namespace fencegate::http

@@ -111,7 +111,7 @@ constexpr std::array<problem_kind, 30> kinds{{
     {errc::shutting_down, "shutting-down", 503, "Shutting down",
      "This gateway is stopping. Nothing was done; another gateway can serve the call.", soon},
     {errc::internal_error, "internal-error", 500, "Internal error",
-     "The gateway failed. The log has the details under the request_id. Whether anything was done is not known.",
+     "The gateway failed; its log has the details. Whether anything was done is not known, unless the detail says it.",
      no_retry},
 }};
 

@@ -44,8 +44,6 @@ class router {
     /// the route of GET.
     match find(method verb, std::string_view path) const;
 
-    const std::vector<route>& routes() const { return routes_; }
-
   private:
     struct segment {
         std::string text;

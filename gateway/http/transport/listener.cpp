@@ -1,10 +1,10 @@
 #include <gateway/http/transport/listener.hpp>
 
 #include <gateway/http/transport/session.hpp>
+#include <gateway/runtime/rethrow.hpp>
 
 #include <spdlog/spdlog.h>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
@@ -38,7 +38,7 @@ void listener::open(const asio::ip::tcp::endpoint& at, bool share_port) {
 
 void listener::start() {
     auto accepting = accept_all(shared_from_this());
-    asio::co_spawn(acceptor_.get_executor(), std::move(accepting), asio::detached);
+    asio::co_spawn(acceptor_.get_executor(), std::move(accepting), runtime::rethrow);
 }
 
 void listener::stop() {

@@ -43,8 +43,8 @@ void log_access(const served_request& s) {
     spdlog::logger& log = *spdlog::default_logger_raw();
     if (!log.should_log(level)) return;
     const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(s.time).count();
-    log.log(level, "http method={} route={} status={} us={} request_id={} principal={}", to_string(s.verb),
-            s.route_path, s.status, microseconds, s.request_id, s.principal);
+    log.log(level, "http method={} route={} status={} us={} request_id={} trace_id={} principal={}", to_string(s.verb),
+            s.route_path, s.status, microseconds, s.request_id, s.trace_id, s.principal);
 }
 
 asio::awaitable<response> return_response(response answer) {
@@ -102,7 +102,6 @@ asio::awaitable<bool> session::read_request() {
             // A request that is not allowed or has no route is answered before its body is read.
             dispatcher::plan early = plan_answer(steady_clock::now());
             if (early.target == nullptr) {
-                head_only_ = parser_->message.verb == method::head;
                 co_await answer_refused_head(std::move(early));
                 co_return false;
             }
@@ -143,10 +142,8 @@ asio::awaitable<bool> session::answer_request() {
     received_ = lockcore::boot_clock::now();
     enter_phase(phase::handling, begun);
     bool keep_alive = parser_->keep_alive();
-    http_1_0_ = parser_->http_1_0();
     const method verb = parser_->message.verb;
-    head_only_ = verb == method::head;
-    has_safe_method_ = verb == method::get || verb == method::head;
+    note_form_of_answer();
     dispatcher::plan plan = plan_answer(begun);
     principal_ = plan.principal;
     if (plan.target != nullptr) {
@@ -196,11 +193,19 @@ void session::report_answer(method verb, const dispatcher::plan& answered, stead
     report.route_path = answered.route_path;
     report.principal = answered.principal;
     report.request_id = request_id_;
+    report.trace_id = trace_id_;
     report.status = peer_gone_ ? status_client_closed_request : answered.answer.status;
     report.problem = answered.answer.problem;
     report.time = time;
     log_access(report);
     group_->observer().on_served(report);
+}
+
+void session::note_form_of_answer() {
+    const method verb = parser_->message.verb;
+    http_1_0_ = parser_->http_1_0();
+    head_only_ = verb == method::head;
+    has_safe_method_ = verb == method::get || verb == method::head;
 }
 
 bool session::reserve_body() {
@@ -252,12 +257,12 @@ dispatcher::plan session::plan_answer(steady_clock::time_point now) {
     const dispatcher::sender sender{parser_->authorization, parser_->x_api_key, parser_->host, local_address_};
     dispatcher::plan plan = group_->routes().prepare(parser_->message, sender, now);
     request_id_ = parser_->message.request_id;
+    trace_id_ = parser_->message.trace_id;
     return plan;
 }
 
 asio::awaitable<void> session::answer_refused_input() {
     request_id_ = request_id_of(parser_->message);
-    head_only_ = parser_->message.verb == method::head;
     dispatcher::plan refused;
     refused.answer = problem_response(refusal_, request_id_);
     co_await answer_refused_head(std::move(refused));
@@ -265,6 +270,7 @@ asio::awaitable<void> session::answer_refused_input() {
 
 asio::awaitable<void> session::answer_refused_head(dispatcher::plan refused) {
     enter_phase(phase::writing, steady_clock::now());
+    note_form_of_answer();
     report_answer(parser_->message.verb, refused, {});
     drop_request();
     const bool delivered = co_await respond(refused.answer, false);

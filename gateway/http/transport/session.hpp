@@ -58,6 +58,8 @@ class session final : public group_member {
     progress parse_buffered();
     /// Chooses the route or the final answer from the request's head.
     dispatcher::plan plan_answer(std::chrono::steady_clock::time_point now);
+    /// Sets what the request's line decides about its answer.
+    void note_form_of_answer();
     boost::asio::awaitable<void> answer_refused_input();
     /// Answers without reading the rest of the request, and closes the connection.
     boost::asio::awaitable<void> answer_refused_head(dispatcher::plan refused);
@@ -109,6 +111,7 @@ class session final : public group_member {
     bool streaming_ = false;
     std::string head_;
     std::string request_id_;
+    std::string trace_id_;
     std::string local_address_;
     lockcore::boot_clock::time_point received_;  ///< When the current request was read completely.
     std::chrono::steady_clock::time_point linger_since_;

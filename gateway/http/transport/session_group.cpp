@@ -93,10 +93,10 @@ void session_group::refuse(tcp_socket socket, connection_count::decision reason)
     const auto f = of_address
                        ? make_failure(errc::too_many_requests,
                                       "As many connections of this address are open as "
-                                      "http.connections_per_address_max allows, and none of them is idle.")
+                                      "http.connections_per_address_max allows, and no idle one could be closed.")
                        : make_failure(errc::overloaded,
                                       "As many connections are open as http.connections_max and the limit of open "
-                                      "files allow, and none of them is idle.");
+                                      "files allow, and no idle one could be closed.");
     const std::string request_id = runtime::random_hex128();
     const response answer = problem_response(f, request_id);
     served_request report;

@@ -116,7 +116,7 @@ asio::awaitable<bool> session::stream(response answer) {
     try {
         co_await answer.stream(out);
     } catch (const std::exception& e) {
-        spdlog::error("http stream failed: {} request_id={}", e.what(), request_id_);
+        if (!peer_gone_) spdlog::error("http stream failed: {} request_id={}", e.what(), request_id_);
         whole = false;  // no last chunk, so that the caller sees that the answer is incomplete
     }
     group_->end_waiting(*this);

@@ -1,9 +1,11 @@
+#include <gateway/config/conninfo.hpp>
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -13,10 +15,6 @@
 
 namespace fencegate::pg {
 namespace {
-
-bool is_uri(const std::string& conninfo) {
-    return conninfo.starts_with("postgresql://") || conninfo.starts_with("postgres://");
-}
 
 /// Returns the commands that set everything on which the rest of this folder relies, for one round trip.
 std::string settings_sql(const postgres_config& cfg) {
@@ -63,22 +61,30 @@ session_lost ended_by(const server_error& error) {
 std::string add_connect_timeout(const std::string& conninfo) {
     if (conninfo.find("connect_timeout") != std::string::npos) return conninfo;
     const auto setting = "connect_timeout=" + std::to_string(connect_timeout.count());
-    if (!is_uri(conninfo)) return setting + " " + conninfo;
+    if (!is_connection_uri(conninfo)) return setting + " " + conninfo;
     return conninfo + (conninfo.find('?') == std::string::npos ? "?" : "&") + setting;
 }
 
-std::string describe_connect_error(std::string_view error) {
-    // libpq: `connection to server at "db", port 5432 failed: FATAL:  …`. Faults of the connection string itself quote
-    // parts of it, which may be the password, and have no "failed: ".
-    constexpr std::string_view marker = "failed: ";
-    const auto found = error.rfind(marker);
-    if (found == std::string_view::npos) return "no connection could be made with the connection string";
-    auto message = error.substr(found + marker.size());
-    message = message.substr(0, message.find('\n'));
-    return std::string(message);
+std::string describe_connect_error(std::string_view error, const std::string& conninfo) {
+    if (auto fault = find_conninfo_fault(conninfo)) return *fault;
+    if (may_misread_password(conninfo))
+        return "no connection could be made with the URI; @, :, / and % in a user or password have to be "
+               "percent-encoded";
+    // One line for each address of each host. Lines that begin with a tab ask whether the server runs.
+    std::string out;
+    while (!error.empty()) {
+        const auto line = error.substr(0, error.find('\n'));
+        error.remove_prefix(std::min(line.size() + 1, error.size()));
+        if (!line.empty() && line.front() != '\t') out.append(out.empty() ? "" : "; ").append(line);
+    }
+    return out;
 }
 
 std::string classify_connect_error(std::string_view problem) {
+    // Of several servers the last one counts.
+    constexpr std::string_view marker = "failed: ";
+    if (const auto found = problem.rfind(marker); found != std::string_view::npos)
+        problem.remove_prefix(found + marker.size());
     // libpq gives no SQLSTATE for these. For messages in another language than English the last line applies.
     struct known {
         std::string_view text, cause;
@@ -139,7 +145,7 @@ session::session(const postgres_config& cfg) try : connection_(add_connect_timeo
     backend_pid_ = connection_.backendpid();
     channel_.emplace(connection_);
 } catch (const std::exception& e) {
-    const auto problem = describe_connect_error(e.what());
+    const auto problem = describe_connect_error(e.what(), cfg.conninfo);
     throw session_lost(problem, classify_connect_error(problem));
 }
 

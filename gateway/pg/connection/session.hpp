@@ -46,9 +46,9 @@ inline constexpr std::size_t prepared_max = 256;
 /// Returns the connection string (keywords or URI), with `connect_timeout` added where it has none.
 std::string add_connect_timeout(const std::string& conninfo);
 
-/// Returns the part of a connection error that may be shown: the message of the server or the operating system, without
-/// anything of the connection string.
-std::string describe_connect_error(std::string_view error);
+/// Returns libpq's error of connecting with the connection string, on one line for the log: with options, hosts and
+/// ports, and without anything that may be a part of a password.
+std::string describe_connect_error(std::string_view error, const std::string& conninfo);
 
 /// Returns the cause of a connection error as a clause for callers, which their operator understands. `problem` comes
 /// from describe_connect_error.

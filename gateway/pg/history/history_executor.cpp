@@ -80,8 +80,7 @@ asio::awaitable<result<std::vector<std::string>>> history_executor::find_guard_f
     auto work = [](session_slot& slot) -> result<std::vector<std::string>> {
         return retry_once_on_disconnect(slot, pg::find_guard_faults);
     };
-    return run_in_pool<std::vector<std::string>>(pool_, {}, read_cost::cheap, work_kind::changes, until,
-                                                 std::move(work));
+    return run_in_pool<std::vector<std::string>>(pool_, {}, read_cost::cheap, work_kind::reads, until, std::move(work));
 }
 
 }  // namespace fencegate::pg

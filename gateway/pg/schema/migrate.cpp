@@ -35,7 +35,7 @@ result<migration> migrate(const std::string& conninfo, const std::vector<std::pa
     try {
         connection = std::make_unique<compat::connection>(add_connect_timeout(conninfo));
     } catch (const std::exception& e) {
-        return unavailable("PostgreSQL can't be reached: " + describe_connect_error(e.what()));
+        return unavailable("PostgreSQL can't be reached: " + describe_connect_error(e.what(), conninfo));
     }
     compat::forbid_reactivation(*connection);
     compat::make_verbose(*connection);

@@ -72,7 +72,7 @@ std::string qualified_column(const catalog_field& column) {
 }  // namespace
 
 void statement_writer::add_fault(std::string pointer, std::string detail) {
-    plan_.faults.push_back({std::move(pointer), std::move(detail)});
+    if (plan_.faults.size() < field_errors_max) plan_.faults.push_back({std::move(pointer), std::move(detail)});
 }
 
 void statement_writer::add_unknown_name(std::string pointer, std::string detail) {

@@ -12,7 +12,7 @@ struct node_address {
     std::string name;  ///< The unique name used in logs, in the history and in fencing.cluster.
     std::string host;  ///< An IP address or a host name; a name is resolved before each connection.
     std::uint16_t port = 6379;
-    std::string username;  ///< Empty: the default user of Redis.
+    std::string username;  ///< Empty: the default user of Redis. Needs a password.
     std::string password;  ///< Empty: no AUTH is sent. Never logged.
 };
 

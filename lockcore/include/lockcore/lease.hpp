@@ -42,7 +42,7 @@ struct lease {
     lease_claims claims;
     std::uint32_t hold_count = 1;
     milliseconds ttl{};         ///< The ttl that the caller asked for.
-    milliseconds validity{};    ///< The time left: ttl − time spent − allowance for clock drift.
+    milliseconds validity{};    ///< The time left: ttl − time elapsed − allowance for clock drift.
     validity_time valid_until;  ///< The end of the validity; afterwards another holder may have the resource.
     wall_time expires_at;       ///< Now + validity by the wall clock, for people.
     std::uint32_t renewals_left = 0;

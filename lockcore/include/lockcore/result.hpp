@@ -40,7 +40,7 @@ enum class errc {
 /// The answer of one node, for errc::no_quorum.
 struct node_answer {
     std::string name;
-    std::string answer;  ///< "granted", "held", "lost", "not admitted", "timeout", "unreachable", "quarantined", …
+    std::string answer;  ///< "granted", "held", "lost", "not admitted", "timeout", "unreachable", …
 };
 
 struct failure {

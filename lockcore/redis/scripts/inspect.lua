@@ -1,4 +1,5 @@
--- INSPECT (docs/protocol.md, require_live): tests that a lease is the caller's with the token T and has its hold. Writes nothing.
+-- INSPECT (docs/protocol.md, require_live): tests that a lease is the caller's with the token T and has its hold. Writes no
+-- lease and no counter.
 -- KEYS  fg:node, then for each lease: its lease keys
 -- ARGV  run id, then for each lease: number of resources, nonce, T, id of the hold
 -- Reply one string for each lease: '0 ms renewals ttl ids\ntombstones\nclosed' with its PTTL, and the ttl that it was last given

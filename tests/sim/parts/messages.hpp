@@ -64,9 +64,10 @@ struct request {
     idempotency key;  ///< Also for HOLD.
     std::uint32_t renewals = 0;
     milliseconds held{0};
-    bool closed = false;         ///< The lease refuses further holds.
-    wake_mark initial_mark = 0;  ///< Written into the new lease.
-    wake_mark mark = 0;          ///< ACQUIRE: is notified of the end; RELEASE: is not.
+    hold_number closed_by = 0;      ///< 0: the lease does not refuse further holds.
+    std::uint64_t closed_mark = 0;  ///< The mark of the call that closed it.
+    wake_mark initial_mark = 0;     ///< Written into the new lease.
+    wake_mark mark = 0;             ///< ACQUIRE: is notified of the end; RELEASE: is not.
     hold_number hold = 0, previous_hold = 0;
     bool whole_lease = false, undone = false;  ///< RELEASE: all holds; also the hold's idempotency key.
     std::uint64_t close_mark = 0;              ///< CLOSE: the mark of this attempt.

@@ -139,12 +139,12 @@ void sim_gateway::acquire_done(std::uint32_t at) {
     const ticket waiter_ticket = a.waiter_ticket;
     const bool several = (a.base_request.resources & (a.base_request.resources - 1)) != 0;
     if (a.acquisition.outcome() == acquire_machine::verdict::granted) {
-        microseconds spent = local_time() - a.started;
-        if (ctx_.is_active(mutation::no_final_validity)) spent = a.first_reply - a.started;
-        if (ctx_.is_active(mutation::validity_from_answer)) spent = microseconds{0};
-        auto left = std::chrono::floor<milliseconds>(lockcore::validity(a.base_request.ttl, spent));
+        microseconds elapsed = local_time() - a.started;
+        if (ctx_.is_active(mutation::no_final_validity)) elapsed = a.first_reply - a.started;
+        if (ctx_.is_active(mutation::validity_from_answer)) elapsed = microseconds{0};
+        auto left = std::chrono::floor<milliseconds>(lockcore::validity(a.base_request.ttl, elapsed));
         if (ctx_.is_active(mutation::no_drift_allowance))
-            left = std::chrono::floor<milliseconds>(a.base_request.ttl - spent);
+            left = std::chrono::floor<milliseconds>(a.base_request.ttl - elapsed);
         const bool wanted = clients_.is_waiting_for(c);
         if (wanted && left > milliseconds{0}) {
             if (!a.confirmed) ctx_.hit(probe::granted_in_one_round);
@@ -215,7 +215,11 @@ void sim_gateway::round_answered(std::uint32_t at, std::uint32_t node, node_repl
 void sim_gateway::top_up(std::uint32_t at) {
     attempt& a = attempts_[at];
     a.base_request.renewals = static_cast<std::uint32_t>(a.round.value());
-    a.base_request.closed = a.round.is_closed();
+    const std::string& mark = a.round.close_mark();
+    if (mark.size() == 32) {
+        a.base_request.closed_by = std::stoull(mark.substr(0, 16), nullptr, 16);
+        a.base_request.closed_mark = std::stoull(mark.substr(16), nullptr, 16);
+    }
     a.base_request.held = a.round.held();
     for (std::uint32_t n = 0; n < ctx_.config.nodes; ++n) {
         if (a.topped_up[n] || a.round.answer_of(at_index(n)) != reply_status::lost) continue;

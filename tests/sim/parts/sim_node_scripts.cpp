@@ -51,7 +51,8 @@ void sim_node::write(const request& q, std::uint32_t resource, std::uint64_t tok
     row.token = token;
     row.renewals = q.renewals;
     row.ids = {q.hold};
-    if (q.closed) row.closed_by = row.closed_mark = q.hold;
+    row.closed_by = q.closed_by;
+    row.closed_mark = q.closed_mark;
     row.last_ttl = q.ttl;
     row.held = q.held;
     row.holder = q.holder;

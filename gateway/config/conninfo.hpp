@@ -1,0 +1,19 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace fencegate {
+
+/// Returns whether libpq reads the connection string as a URI, not as keywords with values.
+bool is_connection_uri(const std::string& conninfo);
+
+/// Returns why libpq would refuse the connection string (keywords or URI) before it connects; empty if it would not.
+/// The text names the option or the part that libpq names, unless that may be a part of a password.
+std::optional<std::string> find_conninfo_fault(const std::string& conninfo);
+
+/// Returns whether the connection string is a URI whose user or password may contain an `@` that is not
+/// percent-encoded: libpq then takes a part of the password for the host, the port or the database.
+bool may_misread_password(const std::string& conninfo);
+
+}  // namespace fencegate

@@ -1,0 +1,134 @@
+"""Code that others have made must not run as a superuser or with the gateway's rights, and no setting or state of a table may open it."""
+import pytest
+from test_guard_attacks import logins, owner  # noqa: F401 (fixtures)
+
+ESCALATE = """create function app.escalate(value text) returns boolean language plpgsql as $$
+  begin
+    execute 'alter role test_app superuser';
+    return true;
+  exception when others then
+    return true;
+  end $$"""
+RESET_ROLE = """create function app.escalate(value text) returns boolean language plpgsql as $$
+  begin
+    execute 'reset role';
+    execute 'alter role test_app superuser';
+    return true;
+  exception when others then
+    return true;
+  end $$"""
+
+
+@pytest.fixture(autouse=True)
+def app_is_no_superuser_afterwards(owner):  # noqa: F811
+    yield
+    assert owner.run("select rolsuper from pg_roles where rolname = 'test_app'") == [(False,)]
+
+
+@pytest.fixture
+def app(logins, owner):  # noqa: F811
+    owner.run("create schema app authorization test_app")
+    return logins()
+
+
+@pytest.mark.parametrize("attack", [ESCALATE, RESET_ROLE], ids=["as it is", "reset role"])
+@pytest.mark.parametrize("expression", ["case when tags = '{vip}' then 'vip/' else 'std/' end || id", "case when 'x'::app.tag = 'x' then 'a/' else 'b/' end || id"])
+def test_parsing_an_expression_runs_with_the_table_owners_rights(owner, app, attack, expression):  # noqa: F811
+    app.run(attack)
+    app.run("create domain app.tag as text check (app.escalate(value)); create table app.orders (id integer primary key, tags app.tag[])")
+    owner.run("select fencing.protect('app.orders', %s)", expression)
+    assert owner.run("select rolsuper from pg_roles where rolname = 'test_app'") == [(False,)]
+    assert owner.run("select count(*) from pg_namespace where nspname like 'fencing_probe%'") == [(0,)]
+
+
+@pytest.mark.parametrize("column", ["note app.label", "note app.label[]", "n integer check (app.is_good(n))", "n integer default app.number()", "n integer, exclude (app.same(n) with =)",
+                                    "n integer generated always as (app.same(0)) stored"])
+def test_code_of_a_third_role_in_a_table_is_refused_and_named(owner, app, column):  # noqa: F811
+    app.run("create domain app.label as text check (value <> '')")
+    app.run("create function app.is_good(n integer) returns boolean language sql immutable as 'select true'")
+    app.run("create function app.number() returns integer language sql immutable as 'select 1'")
+    app.run("create function app.same(n integer) returns integer language sql immutable as 'select n'")
+    owner.run(f"create table public.notes (id integer primary key, {column})")
+    for call in ("fencing.protect('public.notes', $$'notes/' || id$$)", "fencing.expose_table('public.notes')"):
+        error = owner.fails(f"select {call}")
+        assert error.pgcode == "42501" and "belongs to test_app" in str(error), error
+    assert owner.run("select fencing.guard_faults()") == []
+
+
+def test_code_that_a_protected_table_gets_later_is_named(owner, app):  # noqa: F811
+    app.run("create function app.is_good(n bigint) returns boolean language sql as 'select true'")
+    owner.run("alter table public.inventory add constraint good check (app.is_good(stock))")
+    assert [fault for fault, in owner.run("select fencing.guard_faults()") if "function app.is_good(" in fault and "belongs to test_app" in fault]
+
+
+@pytest.mark.parametrize("expression, rows", [("k", "(1, null)"), ("'nk/' || k", "(1, null)")])
+def test_row_without_a_resource_stays_closed_without_array_nulls(owner, logins, expression, rows):  # noqa: F811
+    owner.run(f"create table public.keyed (id integer primary key, k text, v integer); insert into keyed values {rows}; grant select, insert, update on keyed to test_app")
+    owner.run("select fencing.protect('public.keyed', %s)", expression)
+    app = logins()
+    app.run("set array_nulls = off")
+    for resource in ("NULL", "null"):
+        app.run("begin")
+        app.run("select fencing.enter(%s, 1)", resource)
+        assert app.sqlstate("update public.keyed set v = 2 where id = 1") == "FG403"
+        app.run("rollback; begin")
+        app.run("select fencing.enter(%s, 1)", resource)
+        assert app.sqlstate("insert into public.keyed values (2, null), (3, null)") == "FG403"
+        app.run("rollback")
+
+
+def test_quoting_of_identifiers_does_not_change_a_resource(owner, logins):  # noqa: F811
+    owner.run("create table public.named (name text, v integer); insert into named values ('x'); grant select, update on named to test_app")
+    owner.run("select fencing.protect('public.named', $$'q/' || quote_ident(name)$$)")
+    app = logins()
+    app.run("""set quote_all_identifiers = on; begin; select fencing.enter('q/x', 1)""")
+    app.run("update public.named set v = 1; commit")
+    assert owner.run("select v from public.named") == [(1,)]
+
+
+def test_unlogged_tables_are_refused_and_named(owner):  # noqa: F811
+    owner.run("create unlogged table public.fast (id integer primary key)")
+    for call in ("fencing.protect('public.fast', $$'fast/' || id$$)", "fencing.expose_table('public.fast')"):
+        error = owner.fails(f"select {call}")
+        assert error.pgcode == "42809" and "unlogged" in str(error), error
+    owner.run("select fencing.expose_table('public.fast', operations => '{select}')")
+    owner.run("create table public.slow (id integer primary key); select fencing.protect('public.slow', $$'slow/' || id$$)")
+    error = owner.fails("alter table public.slow set unlogged")
+    assert error.pgcode == "55000" and "public.slow is unlogged" in str(error), error
+    owner.run("alter event trigger fencing_refuse_openings disable; alter table public.slow set unlogged")
+    assert [fault for fault, in owner.run("select fencing.guard_faults()") if fault.startswith("public.slow is unlogged")]
+
+
+def test_openings_by_schemas_views_and_extensions_are_refused(owner):  # noqa: F811
+    owner.run("create schema app; create table app.stock (id integer primary key, n integer); create schema other; create table other.stock (id integer)")
+    owner.run("select fencing.protect('app.stock', $$'stock/' || id$$)")
+    for attempt in ("create schema s1 create table child () inherits (app.stock)",
+                    "alter schema app rename to app_old; alter schema other rename to app",
+                    "alter table app.stock rename to stock_old; create view app.stock as select * from app.stock_old",
+                    "create extension citext; alter trigger fencing_verify_update on app.stock depends on extension citext; drop extension citext"):
+        error = owner.fails(f"do $do$ begin execute $$ {attempt.replace('; ', ' $$; execute $$ ')} $$; end $do$")
+        assert error.pgcode == "55000" and "this would open a protected table" in str(error), (attempt, error)
+    assert owner.run("select fencing.guard_faults()") == []
+
+
+def test_protect_takes_columns_of_every_name(owner):  # noqa: F811
+    owner.run("create table public.odd (n integer, probe text, other text, fencing_row text, result integer, expression integer)")
+    for column in ("n", "probe", "other", "fencing_row", "result", "expression"):
+        owner.run("select fencing.protect('public.odd', %s)", f"'odd/' || {column}")
+
+
+def test_events_of_a_gateway_have_possible_times_and_tokens(logins, owner):  # noqa: F811
+    gateway = logins("test_gateway")
+    for at in ("infinity", "-infinity", "0044-03-15 BC", "9999-01-01"):
+        gateway.run("select fencing.record_events(jsonb_build_array(jsonb_build_object('event', 'lease_granted', 'resource', 'odd/time', 'at', %s, 'fencing_token', -5, 'last_fencing_token', 9223372036854775807)))", at)
+    gateway.run("select fencing.append_events(gen_random_uuid(), 1, array[9223372036854775807], array['lease_granted'], array['odd/time'], array[-1], array[-1], array[null], array[null], array[null], array[null]::uuid[], array[null]::jsonb[])")
+    rows = owner.run("select at between now() - interval '1 minute' and now() + interval '1 minute', fencing_token, last_fencing_token from fencing.history where resource = 'odd/time'")
+    assert rows == [(True, None, None)] * 5
+    assert gateway.sqlstate("select fencing.draw_epoch('redis-1', repeat('l', 1000), true, 0)") == "22023"
+
+
+def test_one_call_creates_few_partitions(logins, owner):  # noqa: F811
+    gateway = logins("test_gateway")
+    gateway.run("select fencing.record_events(jsonb_agg(jsonb_build_object('event', 'lease_granted', 'at', now() - n * interval '7 days'))) from generate_series(1, 400) as t (n)")
+    made = [gateway.run("select made from fencing.keep_history(0)")[0][0] for _ in range(2)]
+    assert max(made) <= 29 and min(made) > 0, made
