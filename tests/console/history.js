@@ -102,3 +102,28 @@ test('history download contains the filtered events', async () => {
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
   await close();
 });
+
+test('history search during Load more shows only its own events', async () => {
+  const {page, close} = await browser.open(stack);
+  await rows(page).first().waitFor();
+  const more = page.getByRole('button', {name: 'Load more'});
+  await more.waitFor();
+  let release;
+  const held = new Promise(resolve => { release = resolve; });
+  await page.route(/cursor=/, async route => {
+    await held;
+    await route.continue().catch(() => {}); // the page has cancelled the request
+  });
+  await more.click();
+  await page.getByLabel('Event', {exact: true}).selectOption('write_rejected');
+  await page.getByRole('button', {name: 'Search'}).click();
+  const expected = await eventually(async () => {
+    const texts = await rows(page).allInnerTexts();
+    return texts.length > 0 && texts.every(text => text.includes('refused')) && texts.length;
+  }, 'the refusals');
+  release();
+  await sleep(300); // an answer to the cancelled request would arrive now
+  assert.equal(await rows(page).count(), expected);
+  assert.equal(await page.locator('#history button', {hasText: 'Load more'}).isDisabled(), false);
+  await close();
+});

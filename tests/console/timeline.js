@@ -110,6 +110,17 @@ test('stale write stays visible after hundreds of events', async () => {
   }
 });
 
+test('timeline events are in the order of time, not of ids', async () => {
+  const {page, close} = await browser.open(stack);
+  const ids = await page.evaluate(async () => {
+    const {sortEvents} = await import('/console/timeline_model.js');
+    const at = ms => new Date(1_800_000_000_000 + ms).toISOString();
+    return sortEvents([{id: 3, at: at(1)}, {id: 1, at: at(5)}, {id: 4, at: at(5)}, {id: 2, at: at(9)}]).map(event => event.id);
+  });
+  assert.deepEqual(ids, [3, 1, 4, 2]);
+  await close();
+});
+
 test('timeline leaves out long idle time between leases', async () => {
   const {page, close} = await browser.open(stack);
   const {periods, widths} = await page.evaluate(async () => {
