@@ -14,11 +14,21 @@ local function parse_lease(text)
 end
 -- Another writer's value may be large: no more of it is read than a lease can have.
 local LEASE_BYTES = 16384
+-- Returns the text, at most one byte more than `bytes_max` of it; nil if there is no key, false if its value is no string.
+local function read_text(key, bytes_max)
+  local text = redis.pcall('GETRANGE', key, 0, bytes_max)
+  if type(text) ~= 'string' then
+    if string.find(text.err, '^WRONGTYPE') then return false end
+    error(text)
+  end
+  if text == '' and redis.call('PTTL', key) == -2 then return nil end
+  return text
+end
 -- Returns nil if there is no lease.
 local function read_lease(key)
-  local text = redis.pcall('GETRANGE', key, 0, LEASE_BYTES)
-  if text == '' and redis.call('EXISTS', key) == 0 then return nil end
-  return type(text) == 'string' and #text <= LEASE_BYTES and parse_lease(text) or FOREIGN
+  local text = read_text(key, LEASE_BYTES)
+  if text == nil then return nil end
+  return text and #text <= LEASE_BYTES and parse_lease(text) or FOREIGN
 end
 -- `ttl` in ms; nil keeps the ttl of the key.
 local function write_lease(key, l, ttl)
@@ -28,9 +38,9 @@ local function write_lease(key, l, ttl)
 end
 -- Returns nil if the value is no counter: this node can then neither grant nor confirm a token of the bucket.
 local function read_counter(key)
-  local text = redis.pcall('GETRANGE', key, 0, 16)
-  if text == '' and redis.call('EXISTS', key) == 0 then return 0 end
-  if type(text) ~= 'string' or #text > 16 or not string.find(text, '^%d+$') then return nil end
+  local text = read_text(key, 16)
+  if text == nil then return 0 end
+  if not text or #text > 16 or not string.find(text, '^%d+$') then return nil end
   return tonumber(text)
 end
 

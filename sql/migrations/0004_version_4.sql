@@ -22,7 +22,9 @@ begin
     -- The register records for which life of a node an epoch was drawn, and whether that life synced every write.
     alter table fencing.node add column if not exists life text, add column if not exists synced boolean not null default false;
     alter table fencing.protected add column relation_name text, add column expression_objects text[], add column row_expression text;
-    update fencing.protected set relation_name = relation::text;
+    update fencing.protected p
+       set relation_name = coalesce((select pg_catalog.format('%I.%I', n.nspname, c.relname) from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+                                      where c.oid = p.relation), p.relation::text);  -- with its schema, whatever the search_path is
     alter table fencing.protected alter column relation_name set not null;
     -- The recorder's connection string, with its password, becomes a foreign server and a user mapping: schema/150_recorder.sql makes them.
     delete from fencing.settings where key = 'recorder';

@@ -67,13 +67,14 @@ begin
   if dblink_schema is null then
     return case when not exists (select from pg_extension e where e.extname = 'dblink') then 'the extension dblink is missing'
                 else 'the foreign server fencing_recorder or its user mapping for ' || current_user || ' is missing' end
-           || ': run `fencegate migrate` as a superuser, or see "The recorder" in sql/README.md';
+           || case when (select r.rolsuper from pg_roles r where r.rolname = current_user) then format(': run `fencegate migrate` as %s', current_user)
+                   else format(': a superuser runs the statement of "The recorder" in sql/README.md, then %s runs `fencegate migrate`', current_user) end;
   end if;
   perform fencing.call_recorder(dblink_schema, '{}');
   return null;
 exception when query_canceled or others then
   get stacked diagnostics problem = message_text, detail = pg_exception_detail;
-  return concat_ws(': ', problem, nullif(btrim(detail, E' \n'), '')) || ' (foreign server fencing_recorder; see "The recorder" in sql/README.md)';
+  return concat_ws(': ', problem, nullif(btrim(detail, E' \n'), '')) || ' (foreign server fencing_recorder; "The recorder" in sql/README.md says how to make it anew)';
 end
 $$;
 comment on function fencing.recorder_fault() is

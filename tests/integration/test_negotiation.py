@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.parse
 from typing import Callable, Iterator
 
 import pytest
@@ -127,4 +128,28 @@ def test_lease_with_unacceptable_answer_is_unchanged(api: Api, resource: str, ca
     method, path = ("POST", f"{lease_path(lease)}/renew") if call == "renew" else ("DELETE", lease_path(lease))
     assert pointers_of(api.call(method, path, None, headers), 406, "not-acceptable") == ["Accept"]
     assert api.read_lease(lease).status == 200
+    api.must_release(lease)
+
+
+def test_query_parameters_that_no_call_has_are_refused(api: Api, resource: str) -> None:
+    """Most harmful: expected_token belongs into the body of a revocation."""
+    lease = api.must_acquire(resource)
+    quoted = urllib.parse.quote(resource, safe="")
+    calls = {"/v1/leases": ("POST", {"resource": resource + "/other"}), f"{lease_path(lease)}/renew": ("POST", None), lease_path(lease): ("GET", None),
+             f"/v1/resources/{quoted}/lease": ("DELETE", {"reason": "r"}), f"/v1/resources/{quoted}/fence": ("POST", {"reason": "r", "last_fencing_token": 0}), "/v1/nodes": ("GET", None),
+             f"/v1/resources/{quoted}": ("GET", None), "/v1/history/summary": ("GET", None), "/v1/writes": ("POST", {"operations": []})}
+    for path, (method, body) in calls.items():
+        assert pointers_of(api.call(method, f"{path}?expected_token=1", body)) == ["expected_token"], path
+    assert api.read_lease(lease).status == 200
+    api.must_release(lease)
+
+
+@pytest.mark.parametrize("header", [("If-Match", '"1"'), ("Prefer", "tx=rollback")])
+def test_operators_calls_with_conditions_change_nothing(stack: Stack, api: Api, resource: str, header: tuple[str, str]) -> None:
+    lease = api.must_acquire(resource)
+    quoted = urllib.parse.quote(resource, safe="")
+    for method, path, body in (("DELETE", f"/v1/resources/{quoted}/lease", {"reason": "r"}), ("POST", f"/v1/resources/{quoted}/fence", {"reason": "r", "last_fencing_token": 9}),
+                               ("DELETE", lease_path(lease), None), ("POST", f"{lease_path(lease)}/renew", None), ("POST", "/v1/leases", {"resource": resource + "/other"})):
+        assert pointers_of(api.call(method, path, body, dict([header]))) == [header[0]], path
+    assert api.read_lease(lease).status == 200 and stack.query("select fencing.fence(%s)", (resource,)) == [(0,)]
     api.must_release(lease)

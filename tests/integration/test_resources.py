@@ -71,6 +71,22 @@ def test_resource_with_foreign_value_is_occupied_if_majority(guarded_pair: Stack
     assert api_a.acquire(resource).status == 201
 
 
+def test_large_foreign_value_delays_no_lease_on_another_resource(guarded_pair: Stack, api_a: Api, resource: str) -> None:
+    nodes = guarded_pair.nodes()[:3]
+    for node in nodes:
+        node.setrange(f"fg:lease:{resource}", 30_000_000, "x")
+    try:
+        for turn in range(3):
+            asked = api_a.begin("POST", "/v1/leases", {"resource": resource})
+            other = api_a.acquire(f"{resource}/other/{turn}")
+            assert other.status == 201 and other.seconds < 1, other
+            assert expect_problem(asked.answer(), 423, "resource-locked")
+            assert get_resource(api_a, resource).json()["lease_state"] == "occupied"
+    finally:
+        for node in nodes:
+            node.delete(f"fg:lease:{resource}")
+
+
 def test_resource_of_lease_on_several_is_the_requested_one(api: Api, resource: str) -> None:
     answer = api.call("POST", "/v1/leases", {"resources": [f"{resource}/a", f"{resource}/b"], "ttl_ms": 5000})
     assert answer.status == 201

@@ -13,7 +13,7 @@ from typing import Callable, Iterator
 import pytest
 
 from support import processes
-from support.api import Answer, Api, Call, lease_path
+from support.api import Answer, Api, Call, expect_problem, lease_path
 from support.polling import eventually, pause
 from support.shop import Sku, create_sku
 from support.stack import Stack, running
@@ -271,6 +271,18 @@ def test_read_without_synchronous_standby_503_by_deadline(pair: Stack, unique_na
         answer = api.get("/v1/tables/inventory", sku=f"eq.{sku.name}")
         assert answer.status == 503 and time.monotonic() - began < 12, answer
     eventually(lambda: api.get("/v1/tables/inventory", sku=f"eq.{sku.name}").status == 200, 10, goal="reads are answered again")
+
+
+def test_lease_with_a_seal_of_unknown_outcome_takes_no_hold(pair: Stack, unique_name: Callable[[str], str]) -> None:
+    """The token may be sealed: writes of a further hold would be refused."""
+    api, name = pair.api(), unique_name("sealed")
+    lease = api.must_acquire(name, owner="same", ttl_ms=60_000)
+    with settings_of(pair, synchronous_standby_names="nobody"):
+        answer = api.call("DELETE", lease_path(lease) + "?seal=true")
+    assert expect_problem(answer, 503, "storage-unavailable")["outcome_unknown"] is True
+    assert pair.query("select fencing.fence(%s)", (name,)) == [(lease["fencing_token"] + 1,)]
+    for member in (pair.api(0), pair.api(1)):
+        expect_problem(member.acquire(name, owner="same", ttl_ms=60_000), 423, "resource-locked")
 
 
 def test_read_confirmed_by_standbys_waits_for_no_flush(own_stack: Stack, unique_name: Callable[[str], str]) -> None:

@@ -49,6 +49,7 @@ TEST(conninfo, fault_contains_no_part_of_password) {
                                        "postgresql://u:hunter/d",
                                        "postgresql://u:1/a?hunter@h/d",
                                        "postgresql://u:1/a?hunter=1@h/d",
+                                       "postgresql://u:a@b/c?hunter@h",
                                        "postgresql://u@h/d?password=a&hunter",
                                        "postgresql://u@h/d?password=a&hunter=b",
                                        "postgresql://u@h/d?password=%zhunter",

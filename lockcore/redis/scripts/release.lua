@@ -57,8 +57,8 @@ while a <= #ARGV do
   local n, nonce, own_wake_mark, scope, id = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
   -- The fast path for most leases: one resource, one hold, no tombstone, no wake mark. A value that begins with the caller's nonce and ends with
   -- its hold id is the caller's lease, so it is not parsed.
-  local text = n == 1 and redis.pcall('GETRANGE', KEYS[k], 0, LEASE_BYTES)
-  if type(text) == 'string' and string.sub(text, 1, 33) == nonce .. ' ' and string.sub(text, -19) == '\n' .. id .. '\n\n' then
+  local text = n == 1 and read_text(KEYS[k], LEASE_BYTES)
+  if text and string.sub(text, 1, 33) == nonce .. ' ' and string.sub(text, -19) == '\n' .. id .. '\n\n' then
     redis.call('DEL', KEYS[k])
     out[#out + 1] = '0 0 \n' .. id .. '\n'
   else
