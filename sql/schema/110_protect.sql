@@ -69,49 +69,49 @@ comment on function fencing.foreign_owner(text, regclass) is
   'The owner of an object that an expression uses (an item of expression_objects), unless that is the owner of the schema, the owner of the table or a superuser: such an owner could change the result of the expression, and run code '
   'with the rights of the writing role. Locks: none.';
 
-create or replace function fencing.code_objects(relation regclass) returns text[]
+create or replace function fencing.code_objects(relations oid[]) returns table (relation oid, object text)
 language sql stable
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
-  with recursive dependents (class, oid) as (
-    select 'pg_rewrite'::regclass, r.oid from pg_rewrite r where r.ev_class = $1
-    union all select 'pg_constraint'::regclass, k.oid from pg_constraint k where k.conrelid = $1 and k.contype in ('c', 'x')
-    union all select 'pg_attrdef'::regclass, d.oid from pg_attrdef d where d.adrelid = $1
-    union all select 'pg_class'::regclass, i.indexrelid from pg_index i where i.indrelid = $1
-    union all select 'pg_policy'::regclass, p.oid from pg_policy p where p.polrelid = $1
-    union all select 'pg_trigger'::regclass, t.oid from pg_trigger t where t.tgrelid = $1 and not t.tgisinternal
-  ), used as (
-    select d.refclassid, d.refobjid, d.refobjsubid from dependents x join pg_depend d on d.classid = x.class and d.objid = x.oid
-  ), types (oid) as (
-    select u.refobjid from used u where u.refclassid = 'pg_type'::regclass
-    union  -- the types of its columns, and of those that it selects, which have conversions
-    select a.atttypid
-      from pg_attribute a
-     where a.attnum > 0 and not a.attisdropped
-       and (a.attrelid = $1 or exists (select from used u where u.refclassid = 'pg_class'::regclass and u.refobjid = a.attrelid and u.refobjsubid in (0, a.attnum)))
+  with recursive dependents (relation, class, oid) as (
+    select r.ev_class, 'pg_rewrite'::regclass, r.oid from pg_rewrite r where r.ev_class = any ($1)
+    union all select k.conrelid, 'pg_constraint'::regclass, k.oid from pg_constraint k where k.conrelid = any ($1) and k.contype in ('c', 'x')
+    union all select d.adrelid, 'pg_attrdef'::regclass, d.oid from pg_attrdef d where d.adrelid = any ($1)
+    union all select i.indrelid, 'pg_class'::regclass, i.indexrelid from pg_index i where i.indrelid = any ($1)
+    union all select p.polrelid, 'pg_policy'::regclass, p.oid from pg_policy p where p.polrelid = any ($1)
+    union all select t.tgrelid, 'pg_trigger'::regclass, t.oid from pg_trigger t where t.tgrelid = any ($1) and not t.tgisinternal
+  ), used as materialized (
+    select distinct x.relation, d.refclassid as class, d.refobjid as oid, d.refobjsubid as subid
+      from dependents x join pg_depend d on d.classid = x.class and d.objid = x.oid where d.refobjid >= 16384  -- the server's own objects are below
+  ), types (relation, oid) as (
+    (select u.relation, u.oid from used u where u.class = 'pg_type'::regclass
+     union  -- the types of its columns, and of those that it selects, which have conversions
+     select a.attrelid, a.atttypid from pg_attribute a where a.attrelid = any ($1) and a.attnum > 0 and not a.attisdropped and a.atttypid >= 16384
+     union
+     select u.relation, a.atttypid
+       from used u join pg_attribute a on u.class = 'pg_class'::regclass and a.attrelid = u.oid and u.subid in (0, a.attnum) and a.attnum > 0 and not a.attisdropped and a.atttypid >= 16384)
     union
-    select x.oid
+    select y.relation, x.oid
       from types y join pg_type t on t.oid = y.oid
            cross join lateral (select t.typelem as oid union all select t.typbasetype
                                union all select g.rngsubtype from pg_range g where t.oid in (g.rngtypid, g.rngmultitypid)
                                union all select a.atttypid from pg_attribute a where t.typrelid <> 0 and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped) x
-     where x.oid <> 0
-  ), objects as (
-    select u.refclassid as class, u.refobjid as oid from used u where u.refclassid in ('pg_proc'::regclass, 'pg_operator'::regclass)
-    union select 'pg_proc'::regclass, o.oprcode from used u join pg_operator o on u.refclassid = 'pg_operator'::regclass and o.oid = u.refobjid
+     where x.oid >= 16384
+  ), objects (relation, class, oid) as (
+    select u.relation, u.class, u.oid from used u where u.class in ('pg_proc'::regclass, 'pg_operator'::regclass)
+    union select u.relation, 'pg_proc'::regclass, o.oprcode from used u join pg_operator o on u.class = 'pg_operator'::regclass and o.oid = u.oid
     union  -- a domain evaluates its constraints
-    select d.refclassid, d.refobjid
+    select t.relation, d.refclassid, d.refobjid
       from types t join pg_constraint k on k.contypid = t.oid join pg_depend d on d.classid = 'pg_constraint'::regclass and d.objid = k.oid
      where d.refclassid in ('pg_proc'::regclass, 'pg_operator'::regclass)
-    union select 'pg_type'::regclass, t.oid from types t
-    union select 'pg_proc'::regclass, f.oid from types y join pg_type t on t.oid = y.oid cross join lateral (values (t.typinput::oid), (t.typoutput::oid)) f (oid)
+    union select t.relation, 'pg_type'::regclass, t.oid from types t
+    union select y.relation, 'pg_proc'::regclass, f.oid from types y join pg_type t on t.oid = y.oid cross join lateral (values (t.typinput::oid), (t.typoutput::oid)) f (oid)
   )
-  select coalesce(array_agg(distinct i.type || ' ' || i.identity order by i.type || ' ' || i.identity), '{}')
-    from objects o cross join lateral pg_identify_object(o.class, o.oid, 0) i
-   where o.oid >= 16384;  -- the server's own are below
+  select o.relation, i.type || ' ' || i.identity from objects o cross join lateral pg_identify_object(o.class, o.oid, 0) i where o.oid >= 16384;
 $$;
-comment on function fencing.code_objects(regclass) is
-  'The functions, operators and types, except PostgreSQL''s own, whose code runs where a table is written or a view is read: those of the view''s query, or of the table''s constraints, defaults, indexes, policies and triggers, and the '
+comment on function fencing.code_objects(oid[]) is
+  'The functions, operators and types, except PostgreSQL''s own, whose code runs where one of these tables is written or views is read: those of the view''s query, or of the table''s constraints, defaults, indexes, policies and triggers, and the '
   'conversions of its columns'' types. Each as kind and identity. Locks: none.';
 
 create or replace function fencing.require_own_code(relation regclass) returns void
@@ -121,7 +121,7 @@ as $$
 declare
   other record;
 begin
-  for other in select o.object, fencing.foreign_owner(o.object, relation) as owner from unnest(fencing.code_objects(relation)) as o (object) loop
+  for other in select o.object, fencing.foreign_owner(o.object, require_own_code.relation) as owner from fencing.code_objects(array[require_own_code.relation::oid]) o loop
     if other.owner is not null then
       raise exception using errcode = '42501', message = format('%s: %s belongs to %s, who could run code with the rights of the writing role', relation, other.object, other.owner),
         hint = 'Give it to the owner of the table: alter … owner to …';
@@ -165,6 +165,7 @@ comment on function fencing.parse_expression(regclass, text, name) is
 create or replace function fencing.require_resource_expression(relation regclass, resource_expression text, out objects text[], out row_expression text)
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set client_min_messages = warning  -- not what is dropped with the schema
 as $$
 declare
   found_type oid;
@@ -174,7 +175,7 @@ declare
 begin
   begin
     perform fencing.parse_expression(relation, resource_expression, probe);
-    objects := fencing.code_objects(format('%I.result', probe)::regclass);
+    objects := array(select o.object from fencing.code_objects(array[format('%I.result', probe)::regclass::oid]) o order by o.object);
     for other in select o.object, fencing.foreign_owner(o.object, relation) as owner from unnest(objects) as o (object) loop
       if other.owner is not null then
         raise exception using errcode = '42501', message = format('%s belongs to %s, who could run code with the rights of the writing role', other.object, other.owner);
