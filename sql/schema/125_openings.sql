@@ -85,7 +85,7 @@ begin
                       when 'trigger' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER')
                                           or tg_tag = 'ALTER TABLE' and not exists (select from pg_roles r where r.rolname = session_user and r.rolsuper)
                       else true end
-   limit 1;
+   order by f.fault limit 1;
   if found then
     raise exception using errcode = '55000', message = 'this would open a protected table: ' || found_fault, hint = 'fencing.unprotect() takes the protection off, and fencing.protect() puts it on again.';
   end if;
