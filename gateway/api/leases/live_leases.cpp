@@ -98,7 +98,7 @@ awaitable<http::response> list_leases(gateway_services services, http::request r
 }
 
 awaitable<http::response> revoke_lease(gateway_services services, http::request r) {
-    const auto order = read_order(r, "expected_token", {1, lockcore::fencing_token_max}, false);
+    const auto order = read_order(r, "expected_token", {1, lockcore::fencing_token_max + 1}, false);
     if (!order) co_return http::problem_response(order.error(), r.request_id);
 
     const auto seen = co_await services.locks.find_lease(order->resource);

@@ -167,9 +167,11 @@ update_operation read_update(object& given, const object_reader& reader, fault_l
         if (!is_json_number(a.value) && !a.value.is_string()) faults.add(a.pointer, "add takes a number");
         if (names_set.contains(a.name)) faults.add(a.pointer, "is in set too; a column can be changed only once");
     }
-    const bool no_change = out.add.empty() && out.set.empty();
-    const auto is_reported = [&](std::string_view name) { return reader.has(name) && !reader.find(name)->is_object(); };
-    if (no_change && !is_reported("add") && !is_reported("set"))
+    const auto is_absent = [&](std::string_view name) {
+        const value* named = reader.find(name);
+        return named == nullptr || (named->is_object() && named->get_object().empty());
+    };
+    if (is_absent("add") && is_absent("set"))
         faults.add(reader.pointer_to("set"), "is missing; an update needs set or add");
     return out;
 }
