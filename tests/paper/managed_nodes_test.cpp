@@ -245,7 +245,12 @@ TEST_F(managed_nodes, hand_over_gives_waiter_higher_token_and_ends_old_lease) {
     const auto held = acquire(2s);
     ASSERT_TRUE(held);
     auto waiting = start_acquire(2s, {sku}, 5s);
-    ASSERT_TRUE(eventually([&] { return manager_->waiters() == 1; }));
+    for (std::size_t n = 0; n < 3; ++n) {
+        auto node = connect_to(n);
+        ASSERT_TRUE(eventually([&] { return node.lease(sku).find('\1') != std::string::npos; })) << "its wake mark";
+    }
+    // Its replies arrive after those of the attempt that left the marks: the waiter waits now.
+    ASSERT_TRUE(run(manager_->renew(held->claims, 2s, "")));
     const auto deletions = [&](std::size_t node) {
         const std::string stats = connect_to(node).command({"INFO", "commandstats"});
         const std::size_t at = stats.find("cmdstat_del:calls=");
