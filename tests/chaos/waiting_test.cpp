@@ -40,18 +40,30 @@ class waiting_test : public ::testing::Test {
             return all == 0;
         });
     }
-    /// Acquires and releases the resource until `stop` is set.
+    /// What callers of one resource share.
+    struct shared_turns {
+        std::atomic<bool> stop{false}, overlap{false};
+        std::atomic<int> inside{0}, total{0};
+        /// Lets the callers go on until they have had so many grants together. Out: whether that took less than a minute.
+        bool stop_after(int grants) {
+            const bool reached = eventually([&] { return total >= grants; }, 60s);
+            stop = true;
+            return reached;
+        }
+    };
+
+    /// Acquires and releases the resource until `turns.stop` is set.
     /// Out: the number of grants.
-    static asio::awaitable<int> count_grants(lock_manager& m, std::atomic<bool>& stop, std::atomic<int>& inside,
-                                             std::atomic<bool>& overlap) {
+    static asio::awaitable<int> count_grants(lock_manager& m, shared_turns& turns) {
         int grants = 0;
-        while (!stop) {
+        while (!turns.stop) {
             acquire_request r = make_request({"hot"}, 2s, 5s);
             auto mine = co_await m.acquire(std::move(r));
             if (!mine) continue;
-            if (++inside > 1) overlap = true;
+            if (++turns.inside > 1) turns.overlap = true;
             ++grants;
-            --inside;
+            ++turns.total;
+            --turns.inside;
             (void)co_await m.release(mine->claims, "");
         }
         co_return grants;
@@ -63,14 +75,11 @@ class waiting_test : public ::testing::Test {
 };
 
 TEST_F(waiting_test, callers_of_one_manager_differ_by_at_most_two_grants) {
-    std::atomic<bool> stop{false}, overlap{false};
-    std::atomic<int> inside{0};
+    shared_turns turns;
     std::vector<std::future<int>> workers;
     for (int i = 0; i < 8; ++i)
-        workers.push_back(host_a_.start(count_grants(host_a_.manager(), stop, inside, overlap)));
-    // Real time: the callers are granted in turn meanwhile.
-    std::this_thread::sleep_for(1s);
-    stop = true;
+        workers.push_back(host_a_.start(count_grants(host_a_.manager(), turns)));
+    EXPECT_TRUE(turns.stop_after(120));
     int least = 1 << 30, most = 0;
     for (auto& w : workers) {
         const int grants = w.get();
@@ -79,26 +88,23 @@ TEST_F(waiting_test, callers_of_one_manager_differ_by_at_most_two_grants) {
     }
     EXPECT_GT(least, 3);
     EXPECT_LE(most - least, 2);
-    EXPECT_FALSE(overlap);
+    EXPECT_FALSE(turns.overlap);
 }
 
 TEST_F(waiting_test, callers_of_two_managers_are_both_granted) {
-    std::atomic<bool> stop{false}, overlap{false};
-    std::atomic<int> inside{0};
+    shared_turns turns;
     std::vector<std::future<int>> a, b;
     for (int i = 0; i < 4; ++i) {
-        a.push_back(host_a_.start(count_grants(host_a_.manager(), stop, inside, overlap)));
-        b.push_back(host_b_.start(count_grants(host_b_.manager(), stop, inside, overlap)));
+        a.push_back(host_a_.start(count_grants(host_a_.manager(), turns)));
+        b.push_back(host_b_.start(count_grants(host_b_.manager(), turns)));
     }
-    // Real time: the callers are granted in turn meanwhile.
-    std::this_thread::sleep_for(2s);
-    stop = true;
+    EXPECT_TRUE(turns.stop_after(400));
     int turns_a = 0, turns_b = 0;
     for (auto& w : a)
         turns_a += w.get();
     for (auto& w : b)
         turns_b += w.get();
-    EXPECT_FALSE(overlap);
+    EXPECT_FALSE(turns.overlap);
     EXPECT_GT(turns_a, (turns_a + turns_b) / 5) << turns_b;
     EXPECT_GT(turns_b, (turns_a + turns_b) / 5) << turns_a;
 }
@@ -193,18 +199,17 @@ TEST_F(waiting_test, waiter_for_several_resources_is_notified_of_each) {
 }
 
 TEST_F(waiting_test, several_resources_are_granted_although_one_is_contended) {
-    std::atomic<bool> stop{false}, overlap{false};
-    std::atomic<int> inside{0};
+    shared_turns turns;
     std::vector<std::future<int>> workers;
     for (int i = 0; i < 4; ++i)
-        workers.push_back(host_a_.start(count_grants(host_a_.manager(), stop, inside, overlap)));
+        workers.push_back(host_a_.start(count_grants(host_a_.manager(), turns)));
     EXPECT_TRUE(eventually([&] { return host_a_.manager().waiters() > 0; }));
     for (int i = 0; i < 3; ++i) {
         const auto both = host_a_.acquire(make_request({"also", "hot"}, 2s, 5s));
         EXPECT_TRUE(both) << both.error().detail;
         if (both) host_a_.release(*both);
     }
-    stop = true;
+    turns.stop = true;
     for (auto& w : workers)
         w.get();
 }
