@@ -115,7 +115,7 @@ void admission::identify() {
         if (r->type == REDIS_REPLY_ERROR && found->refusal.empty()) found->refusal = text_of(r);
         found->info = text_of(r);
     });
-    for (const char* setting : sync_settings) {
+    for (const std::string_view setting : sync_settings) {
         send_command(
             resp_command().arg("CONFIG").arg("GET").arg(setting).finish(), [this, found, setting](const redisReply* r) {
                 if (r->type == REDIS_REPLY_ARRAY && r->elements == 2)

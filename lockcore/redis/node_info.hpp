@@ -23,7 +23,8 @@ struct raw_node_facts {
 inline constexpr std::size_t record_fields = 7;
 
 /// The settings that decide whether a node syncs every write.
-inline constexpr std::array<const char*, 3> sync_settings = {"appendonly", "appendfsync", "no-appendfsync-on-rewrite"};
+inline constexpr std::array<std::string_view, 3> sync_settings = {"appendonly", "appendfsync",
+                                                                  "no-appendfsync-on-rewrite"};
 
 /// Parses what was read. Without a record the fields that come from fg:node stay empty.
 node_facts parse_node_facts(const raw_node_facts& raw);

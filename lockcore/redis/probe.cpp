@@ -64,8 +64,8 @@ node_report probe(const node_address& address, std::chrono::milliseconds timeout
         return report;
     }
     raw.info = text(info.get());
-    for (const char* setting : redis::sync_settings) {
-        const reply_ptr value = send_command(*c, {"CONFIG", "GET", setting});
+    for (const std::string_view setting : redis::sync_settings) {
+        const reply_ptr value = send_command(*c, {"CONFIG", "GET", std::string(setting)});
         if (value && value->type == REDIS_REPLY_ARRAY && value->elements == 2)
             raw.persistence += std::string(setting) + ' ' + text(value->element[1]) + ' ';
     }
