@@ -33,8 +33,8 @@ class event_sink final : public lockcore::event_observer {
     /// Whether new leases must be refused (audit.on_full: refuse). The last eighth of the buffer is reserved for events
     /// of leases that were granted already; events are lost only if those fill it.
     bool full() const;
-    /// Whether less than an eighth of the buffer is free; with `audit.on_full: drop` events
-    /// are dropped once it is full.
+    /// Whether less than an eighth of the buffer is free; with `audit.on_full: drop` events are dropped once it is
+    /// full.
     bool is_nearly_full() const;
     /// Number of events lost because the buffer was full, or because PostgreSQL refused their content.
     std::uint64_t dropped() const;

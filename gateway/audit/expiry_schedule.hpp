@@ -39,8 +39,8 @@ class expiry_schedule {
     /// Out: whether it was there.
     bool remove_lease(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token);
 
-    /// Returns a lease that has expired at `now`, if there is one. take_due()
-    /// returns it again only after schedule_check().
+    /// Returns a lease that has expired at `now`, if there is one. take_due() returns it again only after
+    /// schedule_check().
     std::optional<watched_lease> take_due(time_point now);
     /// Makes the lease due again at `at` or when it expires, whichever is later.
     void schedule_check(const watched_lease& lease, time_point at);

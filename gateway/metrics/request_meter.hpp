@@ -14,8 +14,8 @@
 
 namespace fencegate::metrics {
 
-/// Counts and times requests by route and answer, and counts problems by slug; problems with
-/// leases are also counted in distributed_lock_failures_total.
+/// Counts and times requests by route and answer, and counts problems by slug; problems with leases are also counted in
+/// distributed_lock_failures_total.
 ///
 /// Threads:  safe.
 /// Lifetime: outlives the http::server; the registry outlives it.

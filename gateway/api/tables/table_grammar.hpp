@@ -17,14 +17,13 @@ inline constexpr std::size_t groups_depth_max = 8;
 /// Maximum number of values of one in.().
 inline constexpr std::size_t list_values_max = 1'000;
 /// Maximum size in bytes of all patterns of like and ilike in one request. The time that PostgreSQL needs for one
-/// comparison grows
-/// with the length of the text times that of the pattern, and no timeout interrupts it: at 2.5 ns a step, a text of
-/// 1 MB takes 1.3 s in the worst case.
+/// comparison grows with the length of the text times that of the pattern, and no timeout interrupts it: at 2.5 ns a
+/// step, a text of 1 MB takes 1.3 s in the worst case.
 inline constexpr std::size_t pattern_bytes_max = 512;
 
-/// Parses a condition in PostgREST's form: `stock` = `gte.3`, `sku` = `not.in.(a,"b,c")`,
-/// `or` = `(stock.lt.3,and(note.is.null,sku.like.a*))`. Operators: eq, neq, lt, lte, gt, gte, like, ilike (with * for
-/// any text), in, is.
+/// Parses a condition in PostgREST's form: `stock` = `gte.3`, `sku` = `not.in.(a,"b,c")`, `or` =
+/// `(stock.lt.3,and(note.is.null,sku.like.a*))`. Operators: eq, neq, lt, lte, gt, gte, like, ilike (with * for any
+/// text), in, is.
 ///
 /// Errors: a fault under the parameter's name is added to `faults`; the comparison is then unusable.
 comparison parse_condition(std::string_view parameter, std::string_view text, http::fault_list& faults);

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-/// Hides the differences between libpqxx 6.4 (Debian 12) and 7.10 (Debian 13); the rest
-/// of this folder compiles with both.
+/// Hides the differences between libpqxx 6.4 (Debian 12) and 7.10 (Debian 13); the rest of this folder compiles with
+/// both.
 namespace fencegate::pg::compat {
 
 /// Parameters of a statement as text; empty = NULL.

@@ -21,8 +21,8 @@
 
 namespace fencegate::pg {
 
-/// Thrown where PostgreSQL refused a statement. The session can be used further,
-/// unless the SQLSTATE's rule says ends_session.
+/// Thrown where PostgreSQL refused a statement. The session can be used further, unless the SQLSTATE's rule says
+/// ends_session.
 class statement_failed : public std::runtime_error {
   public:
     explicit statement_failed(server_error e) : std::runtime_error(e.message), error(std::move(e)) {}
@@ -122,11 +122,11 @@ class session {
     session& operator=(const session&) = delete;
     ~session() = default;
 
-    /// Records that a function of an application is about to run here, which may leave
-    /// settings, locks or a role behind.
+    /// Records that a function of an application is about to run here, which may leave settings, locks or a role
+    /// behind.
     void mark_user_code_executed() { user_code_executed_ = true; }
-    /// Resets the session in one round trip if mark_user_code_executed was called since the
-    /// last time. Throws as exec does.
+    /// Resets the session in one round trip if mark_user_code_executed was called since the last time. Throws as exec
+    /// does.
     void clean(const postgres_config& cfg);
 
     /// Runs a statement, which is prepared and found again by its text. Throws statement_failed or session_lost.

@@ -21,8 +21,8 @@ inline constexpr std::size_t parameters_max = 60'000;
 struct statement {
     std::string sql;
     compat::parameters parameters;
-    /// Where the request has the parameters' values. May be shorter than `parameters`: the last
-    /// ones are not from the request.
+    /// Where the request has the parameters' values. May be shorter than `parameters`: the last ones are not from the
+    /// request.
     std::vector<std::string> pointers;
 
     /// Adds a parameter and returns its placeholder.

@@ -34,8 +34,8 @@ class caller_awaiting : public waiting_caller {
     virtual boost::asio::any_io_executor executor() const = 0;
 };
 
-/// A piece of work on a session, and the caller that waits for its answer. Exactly one of
-/// run and refuse is called, once.
+/// A piece of work on a session, and the caller that waits for its answer. Exactly one of run and refuse is called,
+/// once.
 class job {
   public:
     explicit job(deadline until) : until_(until) {}

@@ -14,8 +14,8 @@ inline constexpr std::size_t history_page_bytes_max = 4 << 20;
 /// Returns the statement that reads up to `limit` rows. A pure function.
 statement history_sql(const history_query& query);
 
-/// Reads one page, of at most history_page_max items and about
-/// history_page_bytes_max bytes. Throws as session::exec does.
+/// Reads one page, of at most history_page_max items and about history_page_bytes_max bytes. Throws as session::exec
+/// does.
 history_page read_history(session& session, const history_query& query);
 
 /// Reads the end of the history. Rows up to `last_id` of an earlier call are settled once none of its writers is among

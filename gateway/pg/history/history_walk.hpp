@@ -19,8 +19,8 @@ struct walk_range {
 };
 
 /// Reads the rows that have a resource, one resource after the other, each in the order of (at, id). Every chunk is one
-/// short statement on an index that continues after the last row, so that no lock and no
-/// snapshot is held between two chunks.
+/// short statement on an index that continues after the last row, so that no lock and no snapshot is held between two
+/// chunks.
 class history_walk {
   public:
     /// Maximum number of rows of one chunk.

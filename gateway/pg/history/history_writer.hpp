@@ -19,8 +19,8 @@ const std::string& record_events_sql();
 void append_history(session& session, const history_item& item);
 
 /// Returns the items as fencing.append_events takes them: for each column the text of an array, empty where no item has
-/// a value. Order: at_us, event, resource, fencing_token,
-/// last_fencing_token, owner, principal, trace_id, write_id, detail.
+/// a value. Order: at_us, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id,
+/// detail.
 compat::parameters history_columns(const std::vector<history_item>& items);
 
 /// Adds the items of the batch that the history does not have yet, all or none.

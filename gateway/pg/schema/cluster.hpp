@@ -15,8 +15,8 @@ namespace fencegate::pg {
 /// The version of the schema `fencing` that this program needs; a newer version in the database is accepted.
 inline constexpr int schema_version_needed = 4;
 
-/// Checks that the connection leads to the server without a pooler, and that the schema
-/// `fencing` exists and is new enough.
+/// Checks that the connection leads to the server without a pooler, and that the schema `fencing` exists and is new
+/// enough.
 ///
 /// Errors: storage_unavailable with what to do, such as to grant `role`. Throws session_lost.
 result<void> check_schema(session& session, const std::string& role = "fencing_gateway");

@@ -36,8 +36,8 @@ struct committed_transaction {
 
 /// Data that has to become durable: a transaction, or what a snapshot showed.
 struct pending_durability {
-    /// A moment at which the server ran: before the commit of a transaction, or after
-    /// the commits that a snapshot showed.
+    /// A moment at which the server ran: before the commit of a transaction, or after the commits that a snapshot
+    /// showed.
     std::chrono::steady_clock::time_point since;
     deadline until;
     std::shared_ptr<waiting_caller> caller;
@@ -56,8 +56,8 @@ struct pending_durability {
 /// Waits for the disk instead of the write workers. They commit with synchronous_commit = off, so that a transaction
 /// holds its locks no longer than its work takes, and continue with the next batch. One small commit here, as durable
 /// as the server is configured to make it, makes all earlier commits durable, because the write-ahead log is written in
-/// order. No caller is answered before that; only the lease of a
-/// one-shot write is released earlier (committed_write.hpp).
+/// order. No caller is answered before that; only the lease of a one-shot write is released earlier
+/// (committed_write.hpp).
 ///
 /// The price: where the server crashes, other transactions may have seen rows of an unanswered write for the few
 /// milliseconds before the crash.

@@ -14,8 +14,8 @@
 
 namespace fencegate::pg {
 
-/// Lets a coroutine wait until its write is on disk, after it was answered that the write
-/// is visible. The first answer counts.
+/// Lets a coroutine wait until its write is on disk, after it was answered that the write is visible. The first answer
+/// counts.
 ///
 /// Threads: answer() and give_up() from any thread; one coroutine calls wait(), once.
 class durability_waiter final : public waiting_caller {

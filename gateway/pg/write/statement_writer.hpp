@@ -42,8 +42,8 @@ inline const std::string items_array =
 /// NULL or longer than answer_bytes_max there is one row, whose piece is NULL.
 std::string split_into_pieces(const std::string& inner, const std::vector<std::string>& columns);
 
-/// The common part of the statements of writes and reads: looks up names in the
-/// catalog, binds values and writes conditions.
+/// The common part of the statements of writes and reads: looks up names in the catalog, binds values and writes
+/// conditions.
 ///
 /// Faults are added to the plan. What a function returns after a fault is meaningless; the caller continues, so that
 /// all faults are found.

@@ -105,12 +105,12 @@ struct transaction_options {
 ///          operation, and one for the seal. Keys are claimed before the first write; seals follow the last.
 transaction_plan plan_transaction(const std::vector<planned_write>& writes, const transaction_options& options);
 
-/// Plans the steps that keep outcomes, at the end of the same transaction; no steps
-/// for empty `outcomes`. A pure function.
+/// Plans the steps that keep outcomes, at the end of the same transaction; no steps for empty `outcomes`. A pure
+/// function.
 transaction_plan plan_kept_outcomes(const std::vector<outcome_to_keep>& outcomes, bool isolated);
 
-/// Plans the history's row of a failed write, and the keeping of its refusal where `kept`
-/// is not empty. A pure function.
+/// Plans the history's row of a failed write, and the keeping of its refusal where `kept` is not empty. A pure
+/// function.
 transaction_plan plan_failure_record(const std::string& item_json, const std::vector<outcome_to_keep>& kept);
 
 }  // namespace fencegate::pg

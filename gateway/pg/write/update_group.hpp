@@ -54,8 +54,8 @@ class group_values {
 class group_answer {
   public:
     group_answer(const answer_rows& rows, std::size_t places);
-    /// Returns the number of rows changed for the write at this place; empty if one of them
-    /// no longer has the write's resource.
+    /// Returns the number of rows changed for the write at this place; empty if one of them no longer has the write's
+    /// resource.
     std::optional<std::int64_t> changed(std::size_t place) const { return changed_[place - 1]; }
 
   private:

@@ -37,8 +37,8 @@ void run_and_answer_batch(write_session& session, catalog_source& catalogs, memo
                           std::vector<pending_write> batch, group_refusals& refused,
                           const batch_callbacks& callbacks) noexcept;
 
-/// Runs guarded writes: plan (transaction_plan.hpp)
-/// → execute (transaction_run.hpp) → evaluate (transaction_result.hpp).
+/// Runs guarded writes: plan (transaction_plan.hpp) → execute (transaction_run.hpp) → evaluate
+/// (transaction_result.hpp).
 ///
 /// Writes on a resource always go to the same worker, so that they keep their order of arrival. Writes that wait for a
 /// worker share a transaction, and share the wait for the disk with all others (commit_flush.hpp). Writes that call
@@ -53,8 +53,8 @@ class write_executor {
     write_executor(const postgres_config& cfg, std::atomic<std::size_t>& queued, catalog_store& catalogs,
                    memory_budget& answers, commit_flush& flush);
 
-    /// Runs one guarded write, all or nothing. It may share its transaction with others,
-    /// which does not affect its answer.
+    /// Runs one guarded write, all or nothing. It may share its transaction with others, which does not affect its
+    /// answer.
     ///
     /// Out:    the outcome; with an idempotency key possibly that of an earlier write, marked `replayed`. A write that
     ///         seals its token is answered as soon as it is visible, so that its lease can be released while it waits

@@ -12,8 +12,8 @@
 
 namespace fencegate::pg {
 
-/// Whether an error after which the session can't be used is thrown as session_lost,
-/// or returned as the statement's answer.
+/// Whether an error after which the session can't be used is thrown as session_lost, or returned as the statement's
+/// answer.
 enum class unusable_session { throws, answers };
 
 /// Everything that the write path needs of a connection to PostgreSQL. It reaches the server in no other way, so that a
@@ -45,8 +45,8 @@ class write_session {
     virtual std::optional<std::string> disconnected_cause() const = 0;
     /// Whether another thread cut the connection of this work.
     virtual bool was_cut() const = 0;
-    /// Records that COMMIT is about to be sent; throws session_lost where the
-    /// connection was cut before. See session_slot.
+    /// Records that COMMIT is about to be sent; throws session_lost where the connection was cut before. See
+    /// session_slot.
     virtual void begin_commit() = 0;
     virtual void end_commit() = 0;
 
