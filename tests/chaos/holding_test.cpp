@@ -188,7 +188,7 @@ TEST_P(holding_test, idempotency_key_of_owner_identifies_one_hold) {
 }
 
 TEST_P(holding_test, kept_lease_is_renewed_and_reports_revocation_at_once) {
-    acquire_request r = make_request({"a"}, 600ms);
+    acquire_request r = make_request({"a"}, 1500ms);
     r.kept = true;
     const auto granted = host_a_.acquire(r);
     ASSERT_TRUE(granted);
@@ -209,15 +209,15 @@ TEST_P(holding_test, kept_lease_is_renewed_and_reports_revocation_at_once) {
     const auto step = next.get();
     ASSERT_TRUE(step);
     EXPECT_EQ(step->result, keep_step::outcome::lost);
-    EXPECT_LT(std::chrono::steady_clock::now() - began, 150ms) << "reported before the next renewal";
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 400ms) << "reported before the next renewal";
     EXPECT_EQ(host_b_.observer.count(event_kind::lease_revoked), 1);
 }
 
 TEST_P(holding_test, kept_lease_stays_held_when_exhausted_or_cancelled) {
-    acquire_request r = make_request({"a"}, 150ms);
+    acquire_request r = make_request({"a"}, 900ms);
     r.kept = true;
     kept_lease kept(*host_a_.acquire(r));
-    kept.limit_hold(420ms);
+    kept.limit_hold(1800ms);
     const auto began = std::chrono::steady_clock::now();
     auto last_result = keep_step::outcome::renewed;
     int renewals = -1;
@@ -229,7 +229,7 @@ TEST_P(holding_test, kept_lease_stays_held_when_exhausted_or_cancelled) {
     }
     EXPECT_EQ(last_result, keep_step::outcome::exhausted);
     EXPECT_GT(renewals, 3) << "max_renewals does not end a kept lease";
-    EXPECT_GE(std::chrono::steady_clock::now() - began, 380ms);
+    EXPECT_GE(std::chrono::steady_clock::now() - began, 1700ms);
     EXPECT_TRUE(host_a_.release(kept.current)) << "the lease was still held";
 
     acquire_request b = make_request({"b"}, 5s);

@@ -82,12 +82,12 @@ TEST_P(lock_manager_test, expired_lease_is_lost_for_every_operation) {
 }
 
 TEST_P(lock_manager_test, renewal_keeps_the_token) {
-    const auto a = acquire("inventory/sku-1", 300ms);
+    const auto a = acquire("inventory/sku-1", 900ms);
     ASSERT_TRUE(a);
     for (int i = 0; i < 4; ++i) {
-        // Real time: half of the ttl.
-        std::this_thread::sleep_for(150ms);
-        const auto renewed = run(manager_->renew(a->claims, 300ms, ""));
+        // Real time: a third of the ttl; four of them are longer than it.
+        std::this_thread::sleep_for(300ms);
+        const auto renewed = run(manager_->renew(a->claims, 900ms, ""));
         ASSERT_TRUE(renewed) << renewed.error().detail;
         EXPECT_EQ(renewed->claims.token, a->claims.token);
         EXPECT_EQ(renewed->renewals_left, 999'999U - static_cast<unsigned>(i));
