@@ -114,23 +114,31 @@ comment on function fencing.code_objects(oid[]) is
   'The functions, operators and types, except PostgreSQL''s own, whose code runs where one of these tables is written or views is read: those of the view''s query, or of the table''s constraints, defaults, indexes, policies and triggers, and the '
   'conversions of its columns'' types. Each as kind and identity. Locks: none.';
 
-create or replace function fencing.require_own_code(relation regclass) returns void
+create or replace function fencing.code_of_others(relations oid[]) returns table (relation oid, object text, owner text)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select o.relation, o.object, f.owner
+    from fencing.code_objects($1) o cross join lateral (select fencing.foreign_owner(o.object, o.relation::regclass) as owner offset 0) f where f.owner is not null;
+$$;
+comment on function fencing.code_of_others(oid[]) is
+  'The code_objects() of these relations that belong to another role than the owners of the schema and of the relation, and superusers: that role could run code with the rights of the writing role. Locks: none.';
+
+create or replace function fencing.require_own_code(relations oid[]) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   other record;
 begin
-  for other in select o.object, fencing.foreign_owner(o.object, require_own_code.relation) as owner from fencing.code_objects(array[require_own_code.relation::oid]) o loop
-    if other.owner is not null then
-      raise exception using errcode = '42501', message = format('%s: %s belongs to %s, who could run code with the rights of the writing role', relation, other.object, other.owner),
-        hint = 'Give it to the owner of the table: alter … owner to …';
-    end if;
-  end loop;
+  select * into other from fencing.code_of_others(relations) o order by o.object limit 1;
+  if found then
+    raise exception using errcode = '42501', message = format('%s belongs to %s, who could run code with the rights of the writing role', other.object, other.owner),
+      hint = 'Give it to the owner of the table: alter … owner to …';
+  end if;
 end
 $$;
-comment on function fencing.require_own_code(regclass) is
-  'Raises 42501 if one of the table''s code_objects() belongs to another role than the owners of the schema and of the table, and superusers. Locks: none.';
+comment on function fencing.require_own_code(oid[]) is 'Raises 42501 if there are code_of_others() for these relations. Locks: none.';
 
 create or replace function fencing.parse_expression(relation regclass, resource_expression text, probe name) returns void
 language plpgsql
@@ -169,24 +177,21 @@ set client_min_messages = warning  -- not what is dropped with the schema
 as $$
 declare
   found_type oid;
-  other record;
+  result regclass;
   probe constant name := 'fencing_probe_' || replace(gen_random_uuid()::text, '-', '');
   hint constant text := 'Immutable, over columns of the table alone, of type text; numbers as id::text, functions with their schema. For example ''orders/'' || id::text';
 begin
   begin
     perform fencing.parse_expression(relation, resource_expression, probe);
-    objects := array(select o.object from fencing.code_objects(array[format('%I.result', probe)::regclass::oid]) o order by o.object);
-    for other in select o.object, fencing.foreign_owner(o.object, relation) as owner from unnest(objects) as o (object) loop
-      if other.owner is not null then
-        raise exception using errcode = '42501', message = format('%s belongs to %s, who could run code with the rights of the writing role', other.object, other.owner);
-      end if;
-    end loop;
+    result := format('%I.result', probe)::regclass;  -- it has the table's owner
+    perform fencing.require_own_code(array[result::oid]);
   exception when others then
     raise exception using errcode = '22023', message = format('the resource expression of %s can''t be used: %s', relation, sqlerrm),
       detail = resource_expression, hint = hint;
   end;
+  objects := array(select o.object from fencing.code_objects(array[result::oid]) o order by o.object);
   -- Printed, the expression means the same under every setting of the session.
-  row_expression := substring(pg_get_viewdef(format('%I.result', probe)::regclass) from '^ *SELECT \((.*) IS NULL\) AS probe\s+FROM ');
+  row_expression := substring(pg_get_viewdef(result) from '^ *SELECT \((.*) IS NULL\) AS probe\s+FROM ');
   select a.atttypid into found_type from pg_attribute a where a.attrelid = format('%I.expression', probe)::regclass and a.attnum = 1;
   execute format('drop schema %I cascade', probe);
   if found_type <> 'text'::regtype then
@@ -284,7 +289,7 @@ begin
     raise exception using errcode = '55000', message = format('the trigger %s would run between the checks and could change what they hand on', between), hint = 'Rename it, or drop it.';
   end if;
   expression := fencing.require_resource_expression(relation, resource_expression);
-  perform fencing.require_own_code(t.oid::regclass) from (select relation::oid union select p.relid from pg_partition_tree(relation) p) t (oid);
+  perform fencing.require_own_code(array(select relation::oid union select p.relid from pg_partition_tree(relation) p));
   perform fencing.remove_checks(relation);
   select * into class from pg_class where oid = relation;
   check_function := format('check_%s_%s', nextval('fencing.check_id_seq'), left(class.relname, 30));

@@ -21,9 +21,8 @@ as $$
     from fencing.protected p join pg_class c on c.oid = p.relation cross join unnest(p.expression_objects) as o (object)
    where fencing.foreign_owner(o.object, p.relation) is not null
   union
-  select format('%s: %s belongs to %s, who could run code with the rights of the writing role', o.relation::regclass, o.object, fencing.foreign_owner(o.object, o.relation::regclass))
-    from fencing.code_objects(array(select oid from tables union select oid from exposed)) o
-   where fencing.foreign_owner(o.object, o.relation::regclass) is not null
+  select format('%s: %s belongs to %s, who could run code with the rights of the writing role', o.relation::regclass, o.object, o.owner)
+    from fencing.code_of_others(array(select oid from tables union select oid from exposed)) o
   union
   select format('%s %s: %s has the privilege %s, which is for nobody but the owner; fencegate migrate takes it', g.kind, g.object, g.role, g.privilege)
     from (select * from granted except select * from expected) g
