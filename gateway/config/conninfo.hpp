@@ -9,7 +9,8 @@ namespace fencegate {
 bool is_connection_uri(const std::string& conninfo);
 
 /// Returns why libpq would refuse the connection string (keywords or URI) before it connects; empty if it would not.
-/// The text names the option or the part that libpq names, unless that may be a part of a password.
+/// The text names an option that resembles a known one; *** replaces everything else that libpq quotes, because it may be a
+/// part of a password.
 std::optional<std::string> find_conninfo_fault(const std::string& conninfo);
 
 /// Returns whether the connection string is a URI whose user or password may contain an `@` that is not
