@@ -104,8 +104,12 @@ export class History {
   }
 
   /** Loads the first page with the filters of the URL; ignores inputs that were changed since the last search. */
-  async refresh() {
-    this.request?.abort();
+  refresh() {
+    return this.search = this.#loadFirst();
+  }
+
+  async #loadFirst() {
+    this.request?.abort(); // also of "Load more", whose answer would belong to another list
     const request = this.request = new AbortController();
     try {
       const page = await fetchJson(urlFor('/v1/history', {...url.read(NAMES), limit: PAGE}), {signal: request.signal});
@@ -120,19 +124,20 @@ export class History {
 
   /** Shows new events if the first page is shown, newest first. */
   refreshFirstPage() {
-    const isFirst = this.pages === 1 && !this.more.disabled && !('order' in url.read(['order'])) && !('to' in url.read(['to']));
+    const isFirst = this.pages === 1 && !('order' in url.read(['order'])) && !('to' in url.read(['to']));
     return isFirst ? this.refresh() : undefined;
   }
 
   async #loadMore() {
-    this.request?.abort();
-    const request = this.request = new AbortController();
     this.more.disabled = true;
+    for (let search; search !== this.search; await search) search = this.search; // the cursor is that of the newest list
+    const request = this.request = new AbortController();
+    this.pages += 1; // new events do not refresh the first page meanwhile
     try {
       const page = await fetchJson(urlFor('/v1/history', {...url.read(NAMES), limit: PAGE, cursor: this.cursor}), {signal: request.signal});
-      this.pages += 1;
       this.#show([...this.items, ...page.items], page.next_cursor);
     } catch (problem) {
+      this.pages -= 1;
       if (problem.name !== 'AbortError' && problem.status !== 401) this.state.showProblem(problem, () => this.#loadMore());
     } finally {
       this.more.disabled = false;

@@ -127,3 +127,22 @@ test('history search during Load more shows only its own events', async () => {
   assert.equal(await page.locator('#history button', {hasText: 'Load more'}).isDisabled(), false);
   await close();
 });
+
+test('history Load more during a search continues the new list', async () => {
+  const {page, close} = await browser.open(stack);
+  await rows(page).first().waitFor();
+  let release;
+  const held = new Promise(resolve => { release = resolve; });
+  await page.route(/history\?.*resource=pages(%2F|\/)many(?!.*cursor=)/, async route => {
+    await held;
+    await route.continue();
+  });
+  await page.locator('#history summary').click();
+  await page.getByLabel('Resource is').fill('pages/many');
+  await page.getByRole('button', {name: 'Search'}).click();
+  await page.getByRole('button', {name: 'Load more'}).click();
+  release();
+  await eventually(async () => await rows(page).count() === 57, 'both pages of the new list');
+  assert.ok((await rows(page).allInnerTexts()).every(text => text.includes('pages/many')));
+  await close();
+});
