@@ -70,7 +70,8 @@ result<void> check_preferences(const http::request& r, const answer_options& opt
         if (strict) return invalid_field("Prefer", wanted.text + " is not supported at this address (handling=strict)");
         if (options.changes_something && changes_the_write(wanted)) {
             return invalid_field(
-                "Prefer", wanted.text + " is not supported at this address, and without it another write would run");
+                "Prefer",
+                wanted.text + " is not supported at this address, and without it the call would do something else");
         }
     }
     return {};

@@ -84,6 +84,8 @@ struct call_operation {
 
 using operation = std::variant<update_operation, insert_operation, delete_operation, call_operation>;
 
+/// Maximum length in bytes of the name of a table, column, function or argument.
+inline constexpr std::size_t name_bytes_max = 128;
 /// Maximum number of operations in one write.
 inline constexpr std::size_t operations_max = 64;
 

@@ -9,7 +9,6 @@
 namespace fencegate::api {
 namespace {
 
-constexpr std::size_t name_bytes_max = 128;
 constexpr std::size_t sort_keys_max = 64;
 
 constexpr std::array<std::pair<std::string_view, comparison_operator>, 10> operators{

@@ -17,7 +17,6 @@ using boost::json::value;
 using http::fault_list;
 using http::object_reader;
 
-constexpr std::size_t name_bytes_max = 128;
 /// Maximum number of names in one object: as many as a table of PostgreSQL can have columns.
 constexpr std::size_t names_max = 1'600;
 constexpr std::size_t in_values_max = 10'000;

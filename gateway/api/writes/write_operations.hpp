@@ -17,7 +17,7 @@ std::vector<operation> read_operations(boost::json::value& given, const std::str
 
 /// Moves the values out of an object whose keys are the names of columns or arguments.
 ///
-/// Faults: more than 1,600 names, an empty one, one of more than 128 bytes; then nothing is taken.
+/// Faults: more than 1,600 names, an empty one, one of more than name_bytes_max bytes; then nothing is taken.
 std::vector<assignment> take_assignments(boost::json::object& given, const std::string& pointer,
                                          http::fault_list& faults);
 
