@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import psycopg2
 import pytest
@@ -219,6 +219,46 @@ def test_log_json_has_only_json_lines_and_no_secret(cluster: Cluster, gateway: G
     assert lease["lease_id"] not in text
 
 
+@pytest.fixture
+def logging_gateway(cluster: Cluster) -> Iterator[Gateway]:
+    """A gateway that logs every request."""
+    settings = cluster.settings()
+    settings["log"] = {"level": "debug"}
+    made = cluster.gateway(settings)
+    made.start()
+    yield made
+    made.kill()
+
+
+def access_line(gateway: Gateway, request_id: str) -> dict[str, str]:
+    """Waits for the line of this request in the access log, and returns its fields."""
+
+    def find() -> dict[str, str]:
+        messages = [json.loads(line)["message"] for line in gateway.log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        (line,) = [message for message in messages if message.startswith("http ") and f" request_id={request_id} " in message]
+        return dict(field.partition("=")[::2] for field in line.split(" ")[1:])
+
+    return eventually(find, goal=f"the access log has {request_id}")
+
+
+def test_access_log_has_trace_id_of_its_own_request(logging_gateway: Gateway) -> None:
+    """A request that is refused while it is read has no trace id, least of all that of the connection's previous request."""
+    api, trace = logging_gateway.api, f"{0xabc:032x}"
+    send = lambda wire, name, *headers: wire.send(request("GET", "/v1/nodes", b"", f"X-Request-Id: {name}", *headers))  # noqa: E731
+    with Wire(api.host, api.port) as wire:
+        send(wire, "traced", f"traceparent: 00-{trace}-{1:016x}-01")
+        assert wire.receive().status == 200
+        send(wire, "untraced")
+        assert wire.receive().status == 200
+        send(wire, "traced-again", f"traceparent: 00-{trace}-{1:016x}-01")
+        assert wire.receive().status == 200
+        send(wire, "refused", "Content-Length: none")
+        refused = wire.receive()
+    assert refused.status == 400
+    lines = {name: access_line(logging_gateway, name) for name in ("traced", "untraced", "traced-again", refused.headers["x-request-id"])}
+    assert [(line["status"], line["trace_id"]) for line in lines.values()] == [("200", trace), ("200", ""), ("200", trace), ("400", "")], lines
+
+
 def test_migrate_run_again_loses_nothing(cluster: Cluster, gateway: Gateway, resource: str) -> None:
     gateway.api.must_release(gateway.api.must_acquire(resource, ttl_ms=1_000))
     eventually(lambda: len(gateway.api.history(resource=resource)) == 2, goal="two events")
@@ -293,6 +333,22 @@ def test_check_without_postgresql_exits_69(cluster: Cluster) -> None:
     file = cluster.folder / "check.yaml"
     file.write_text(json.dumps(settings))
     assert cluster.run("check", file).returncode == UNAVAILABLE
+
+
+@pytest.mark.parametrize("lock_timeout_ms, reason", [(200, "canceling statement due to lock timeout"), (1_000, "canceling statement due to statement timeout")], ids=["lock", "statement"])
+def test_check_with_locked_schema_ends_and_says_why(cluster: Cluster, stack: Stack, lock_timeout_ms: int, reason: str) -> None:
+    settings = cluster.settings()
+    settings["postgres"].update(statement_timeout_ms=1_000, lock_timeout_ms=lock_timeout_ms)
+    file = cluster.folder / "check-locked.yaml"
+    file.write_text(json.dumps(settings))
+    connection = stack.sql(dbname=cluster.database)
+    try:
+        connection.cursor().execute("begin; lock table fencing.schema_version in access exclusive mode")
+        done = cluster.run("check", file, timeout=20)
+        assert done.returncode == UNAVAILABLE and f"FAULT schema: The schema `fencing` can't be read: {reason}" in done.stdout, done
+    finally:
+        connection.close()
+    assert cluster.run("check", file).returncode == 0
 
 
 def test_check_with_faulty_config_exits_78(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 from support import processes
+from support.api import expect_problem
 from support.cluster import Cluster, Gateway
 from support.polling import eventually, remains
 
@@ -126,6 +127,32 @@ def test_node_refusing_claim_is_named_and_does_not_vote(cluster: Cluster, with_u
         gateway.wait_until_all_vote()
     finally:
         gateway.kill()
+
+
+def test_nodes_refusing_getrange_are_named_and_answer_503(cluster: Cluster) -> None:
+    """The scripts read leases with GETRANGE. A majority that refuses it must not look like one on which every resource is locked."""
+    settings, nodes = cluster.settings(), [node.client() for node in cluster.nodes[:3]]
+    (cluster.folder / "foo.password").write_text("right")
+    for node, address in zip(nodes, settings["redis"]["nodes"]):
+        node.execute_command("ACL", "SETUSER", "foo", "on", ">right", "~*", "&*", "+@all", "-getrange")
+        address.update(username="foo", password_file=str(cluster.folder / "foo.password"))
+    gateway = cluster.gateway(settings)
+    is_named = lambda node: node["state"] == "misconfigured" and node["detail"].startswith("refuses commands: ")  # noqa: E731
+    try:
+        gateway.start()
+        gateway.wait_until_all_vote()  # admitting a node needs no GETRANGE
+        expect_problem(gateway.api.acquire("test/getrange"), 503, "no-quorum")
+        # A refused node is asked again, and votes until the next command.
+        eventually(lambda: gateway.api.acquire("test/getrange").status == 503 and [is_named(node) for node in gateway.nodes()] == [True] * 3 + [False] * 2, goal="the nodes are named")
+        for node in cluster.nodes[:3]:
+            assert f"node {node.name}: voting -> misconfigured: refuses commands: " in gateway.log.read_text()
+        for node in nodes:
+            node.execute_command("ACL", "SETUSER", "foo", "+getrange")
+        eventually(lambda: gateway.api.acquire("test/getrange").status == 201, goal="the nodes grant")
+    finally:
+        gateway.kill()
+        for node in nodes:
+            node.execute_command("ACL", "DELUSER", "foo")
 
 
 def test_node_with_username_without_password_exits_78(cluster: Cluster) -> None:
