@@ -1,4 +1,4 @@
-// Which rounds are repeated, and for how long: docs/protocol.md HOLDS, RELEASE. The only node has no connection.
+// Which rounds are repeated, and for how long: docs/protocol.md HOLDS. The only node has no connection.
 #include <runtime/attempt.hpp>
 
 #include <lockcore/boot_clock.hpp>
