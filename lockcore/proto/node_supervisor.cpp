@@ -103,13 +103,16 @@ node_supervisor::step node_supervisor::record_found(node_record record, monotoni
 node_supervisor::step node_supervisor::epoch_drawn(epoch drawn) {
     drawn_ = drawn;
     drawn_life_ = life();
+    drawn_synced_ = facts_.syncs_every_write;
     state_ = node_state::identifying;
     detail_ = "being admitted";
     return {action::readmit, milliseconds{0}};
 }
 
 node_supervisor::step node_supervisor::unsynced_noted() {
-    return {action::readmit, milliseconds{0}};  // of an admitted node READMIT writes only the marks and `sync`
+    record_.synced = false;
+    // Of an admitted node READMIT writes only the marks and `sync`.
+    return {facts_.is_admitted() ? action::readmit : action::identify, milliseconds{0}};
 }
 
 node_supervisor::step node_supervisor::register_failed(std::string reason) {
@@ -130,6 +133,11 @@ node_supervisor::step node_supervisor::quarantine_or_draw(monotonic_time now) {
     const bool data_survived = record_.synced && facts_.syncs_every_write && !facts_.admitted_run_id.empty() &&
                                facts_.admitted_epoch == record_.latest_epoch && facts_.marks.is_unchanged_since_start();
     if (record_.known && !data_survived) {
+        if (record_.synced) {
+            state_ = node_state::identifying;
+            detail_ = "may have forgotten leases: waiting for the register to record that";
+            return {action::note_unsynced, milliseconds{0}};
+        }
         // Measured by this program's clock: the uptime in INFO depends on the node's wall clock, which may be set.
         quarantine_until_ = first_seen_at_ + max_ttl_;
         if (now < quarantine_until_) {
@@ -139,8 +147,9 @@ node_supervisor::step node_supervisor::quarantine_or_draw(monotonic_time now) {
         }
     }
     state_ = node_state::identifying;
-    // The draw must follow the reading of the run id (R8b), and is valid for the life of that process and its data.
-    if (drawn_life_ != life()) {
+    // The draw must follow the reading of the run id (R8b), and is valid for the life of that process and its data. A
+    // repeated draw records that the node no longer syncs every write.
+    if (drawn_life_ != life() || drawn_synced_ != facts_.syncs_every_write) {
         detail_ = "waiting for an epoch";
         return {action::draw_epoch, milliseconds{0}};
     }

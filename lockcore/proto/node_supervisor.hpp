@@ -50,11 +50,11 @@ std::string find_misconfiguration(const node_facts& facts);
 class node_supervisor {
   public:
     enum class action {
-        connect,           ///< Open a new connection.
-        identify,          ///< Read node_facts, and write a claim into fg:node if there is none.
-        find_record,       ///< Read what the register knows of the node.
-        draw_epoch,        ///< Draw an epoch from the register for life().
-        note_unsynced,     ///< Have the register record that this life does not sync every write.
+        connect,      ///< Open a new connection.
+        identify,     ///< Read node_facts, and write a claim into fg:node if there is none.
+        find_record,  ///< Read what the register knows of the node.
+        draw_epoch,   ///< Draw an epoch from the register for life().
+        note_unsynced,  ///< Have the register record that the node did not sync every write, or may have loaded older data.
         delete_admission,  ///< Delete the run id and the claim from fg:node.
         readmit,           ///< Run READMIT with the run id, the drawn epoch and the marks.
         vote,              ///< Ask the node for leases until the next report.
@@ -118,7 +118,8 @@ class node_supervisor {
     node_record record_;
     std::string record_life_;  ///< The life() for which record_ was read; empty: none.
     epoch drawn_{};
-    std::string drawn_life_;  ///< The life() for which drawn_ was drawn; empty: none.
+    std::string drawn_life_;     ///< The life() for which drawn_ was drawn; empty: none.
+    bool drawn_synced_ = false;  ///< The `synced` that the register recorded at that draw.
     epoch epoch_{};
     std::string first_seen_life_;  ///< The life() that was not admitted at first_seen_at_.
     monotonic_time first_seen_at_{};

@@ -134,7 +134,7 @@ as $$
   update fencing.node n set synced = false where n.name = note_unsynced.node_name and n.synced;
 $$;
 comment on function fencing.note_unsynced(text) is
-  'Records that the node was seen not syncing every write in the life for which an epoch was drawn last. No effect on a node for which none was drawn. Locks until the end of the transaction: the node''s row.';
+  'Records that the node was seen not syncing every write in the life for which an epoch was drawn last, or that it may have loaded older data since. No effect on a node for which none was drawn. Locks until the end of the transaction: the node''s row.';
 
 create or replace function fencing.draw_epoch(node_name text, seen_epoch bigint) returns table (epoch bigint, first_admission boolean)
 language plpgsql security definer

@@ -238,11 +238,31 @@ def test_older_file_with_sync_switched_on_later_admits_no_rival(synced: Cluster,
         node.start("without")
     for node in nodes:
         eventually(lambda node=node: count_changes_to("quarantined", synced_gateway, node) > quarantines[node.name], 5, goal="it is quarantined")
+        node.client().config_set("appendfsync", "always")
         node.client().config_set("appendonly", "yes")
     expect_exclusive_until(api, resource, lease, asked_at)
     synced_gateway.wait_until_all_vote()
     for node in nodes:
         (node.folder / "dump.rdb").unlink(missing_ok=True)
+
+
+def test_second_restart_does_not_end_the_quarantine(synced: Cluster, synced_gateway: Gateway) -> None:
+    """The node has loaded an older file and has written it to a new append-only file: restarted again, nothing of it shows that."""
+    node = synced.nodes[0]
+    node.client().save()
+    quarantines = count_changes_to("quarantined", synced_gateway, node)
+    node.kill()
+    shutil.rmtree(node.folder / "appendonlydir")
+    node.start("without")
+    node.client().config_set("appendfsync", "always")
+    node.client().config_set("appendonly", "yes")
+    eventually(lambda: count_changes_to("quarantined", synced_gateway, node) == quarantines + 1, 5, goal="it is quarantined")
+    eventually(lambda: node.client().info("persistence")["aof_rewrite_in_progress"] == 0, 5, goal="the append-only file is written")
+    node.kill()
+    node.start()
+    synced_gateway.wait_until_all_vote()
+    assert count_changes_to("quarantined", synced_gateway, node) == quarantines + 2
+    (node.folder / "dump.rdb").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("setting, value", [("no-appendfsync-on-rewrite", "yes"), ("appendfsync", "everysec")])

@@ -20,6 +20,8 @@
  *   FORGETS, how often a node's data are replaced while it runs (REPLICAOF, DEBUG RELOAD, eviction, …).
  * Further steps: ROLLBACK (a crash restores what the AOF had), PARTLY (a crash keeps the leases and loses the counters), FLUSH (FLUSHALL),
  *   SYNC (nodes sync every write, and CONFIG SET may end that; a crash then restores what the disk had at that moment),
+ *   RESTARTED (node 2 was restarted before the beginning and is not admitted),
+ *   OLD_FILE (nodes sync every write; a restart with other settings loads an older file, and CONFIG SET then restores the settings),
  *   CALLS (RENEW, RE-ENTRANT, INSPECT), HINT (R1's hint), TWICE (R1 is executed twice), OLD_CONFIRM (CONFIRMs of an older T arrive late),
  *   SLACK (R5: T := v + 1), RAISE_TO_REPLY (T is raised to a late reply), CLOCKS (exclusion), HANDOVER.
  * What is checked: P1 and P2 always; P3 with CLOCKS; INVARIANTS: the proof's I1, I2, I3 and S. REACH_* asserts that a state is never reached:
@@ -692,6 +694,9 @@ proctype node(byte n) {
     :: d_step { NOT_SAVED(n) && crashes < CRASHES ->
         crashes++;
         live[n]++;
+#ifdef WITHOUT_LOSS_RECORDED    /* R8: the register does not record that a node may have forgotten, so a restart ends the quarantine */
+        quarantined_for[n] = 0;
+#endif
         printf("node %d: CRASH, restarts with all of its data (run id %d)\n", n, live[n]) }
 #ifdef PARTLY
     /* The proof covers any older data; here the leases are kept and the counters are not. */
@@ -718,12 +723,18 @@ proctype node(byte n) {
 #ifdef SYNC
         changed[n] = true;
         printf("node %d: CONFIG SET appendonly no\n", n) }
+#elif defined(OLD_FILE)
+        printf("node %d: BGSAVE\n", n) }
 #else
         printf("node %d: the last write that reaches the disk\n", n) }
 #endif
     :: d_step { saved[n] ->
         live[n]++;
-#ifndef SYNC
+#ifdef OLD_FILE
+#ifndef WITHOUT_START_SETTINGS  /* R8: what is stored in the register suffices, although CONFIG SET was counted since the start */
+        START_QUARANTINE(n);
+#endif
+#elif !defined(SYNC)
         START_QUARANTINE(n);
 #elif !defined(WITHOUT_REGISTER)        /* whether it syncs is stored on the node, and is rolled back with its data */
         if
@@ -901,6 +912,9 @@ proctype readmission(byte me) {
 #ifdef CLOCKS
         quarantined_for[target] = 0;
 #endif
+#ifdef WITHOUT_SYNC_AT_DRAW     /* R8: the epoch was drawn before CONFIG SET, and the register is not asked again */
+        changed[target] = false;
+#endif
         printf("node %d: READMIT with epoch %d\n", target, drawn);
         target = N;
         seen = 0 }
@@ -947,6 +961,9 @@ init {
         od;
         counter[AT(0, 0)] = k;
         printf("the counters are %d %d %d\n", counter[AT(0, 0)], counter[AT(1, 0)], counter[AT(2, 0)]);
+#endif
+#ifdef RESTARTED
+        live[2] = 2;
 #endif
         run node(0);
         run node(1);

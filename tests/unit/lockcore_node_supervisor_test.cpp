@@ -99,6 +99,23 @@ TEST(node_supervisor, data_changed_before_the_draw_draws_again) {
     EXPECT_EQ(after([](node_facts& f) { f.marks.text = "0 0 1"; }), action::readmit) << "that loses nothing";
 }
 
+TEST(node_supervisor, sync_that_ends_after_the_draw_is_recorded) {
+    node_supervisor s(60s);
+    s.connected();
+    node_facts f = good_node();
+    f.syncs_every_write = true;
+    s.identified(f, t0);
+    s.record_found(unknown, t0);
+    s.epoch_drawn(epoch{4});
+    f.syncs_every_write = false;
+    f.marks.text = "0 0 1";
+    EXPECT_EQ(s.readmit_answered(false).next, action::identify) << "the node replied GONE: its marks had changed";
+    EXPECT_EQ(s.identified(f, t0).next, action::draw_epoch) << "the register must not say that this life syncs";
+    EXPECT_FALSE(s.facts().syncs_every_write) << "what the register records";
+    EXPECT_EQ(s.epoch_drawn(epoch{4}).next, action::readmit);
+    EXPECT_EQ(s.identified(f, t0).next, action::readmit) << "it has recorded that";
+}
+
 TEST(node_supervisor, restarted_node_is_quarantined_until_older_leases_expire) {
     node_supervisor s(60s);
     s.connected();
@@ -131,6 +148,19 @@ TEST(node_supervisor, restarted_node_that_always_synced_returns_at_once) {
     EXPECT_EQ(s.record_found(drew(9, true), t0).next, action::draw_epoch);
 }
 
+TEST(node_supervisor, doubtful_data_are_recorded_before_the_quarantine) {
+    node_supervisor s(60s);
+    s.connected();
+    node_facts f = restarted_node();
+    f.marks.text = "0 0 1";
+    s.identified(f, t0);
+    EXPECT_EQ(s.record_found(drew(9, true), t0).next, action::note_unsynced) << "a second restart would hide it";
+    EXPECT_EQ(s.unsynced_noted().next, action::identify);
+    EXPECT_EQ(s.identified(f, t0 + 1s).next, action::identify);
+    EXPECT_EQ(s.state(), node_state::quarantined);
+    EXPECT_EQ(s.quarantine_left(t0 + 1s), 59s);
+}
+
 TEST(node_supervisor, restarted_node_with_doubtful_data_is_quarantined) {
     const auto state = [](node_record record, auto change) {
         node_supervisor s(60s);
@@ -138,7 +168,10 @@ TEST(node_supervisor, restarted_node_with_doubtful_data_is_quarantined) {
         node_facts f = restarted_node();
         change(f);
         s.identified(f, t0);
-        s.record_found(record, t0);
+        if (s.record_found(record, t0).next == action::note_unsynced) {
+            s.unsynced_noted();
+            s.identified(f, t0);
+        }
         return s.state();
     };
     const auto as_is = [](node_facts&) {};
@@ -216,6 +249,9 @@ TEST(node_supervisor, register_records_missing_sync_before_the_vote) {
     f.syncs_every_write = true;
     EXPECT_EQ(reviewed(f), action::vote);
     node_supervisor s(60s);
+    f.admitted_run_id = f.run_id;
+    f.syncs_every_write = false;
+    s.identified(f, t0);
     EXPECT_EQ(s.unsynced_noted().next, action::readmit) << "so that the node says so to others";
 }
 
@@ -290,7 +326,7 @@ TEST(node_supervisor, node_wiped_after_it_voted_gets_a_new_epoch) {
     f.admitted_run_id.clear();
     f.claim = "claim-2";
     EXPECT_EQ(s.identified(f, t0).next, action::find_record);
-    s.record_found(drew(8, true), t0);
+    s.record_found(drew(8), t0);
     EXPECT_EQ(s.state(), node_state::quarantined) << "wiped while it ran";
 }
 

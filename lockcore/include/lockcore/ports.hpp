@@ -48,7 +48,8 @@ class epoch_register {
     /// life that drew the node's latest epoch gets that epoch again. Records the life and whether it syncs every write;
     /// a life that is once recorded as unsynced stays unsynced. Called only when the node may vote.
     virtual boost::asio::awaitable<result<drawn_epoch>> draw(epoch_request request) = 0;
-    /// Records that the life with the node's latest epoch did not sync every write, and returns after that is durable.
+    /// Records that the life with the node's latest epoch did not sync every write, or that the node may have loaded
+    /// older data since; returns after that is durable.
     virtual boost::asio::awaitable<result<void>> note_unsynced(std::string node_name) = 0;
 };
 

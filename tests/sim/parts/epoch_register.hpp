@@ -52,6 +52,8 @@ class epoch_register {
         loses_answers_ = true;
     }
     void open() { open_ = true; }
+    /// Returns whether the register says that a node's data are complete after a restart.
+    bool says_synced(std::uint32_t node) const { return rows_[node].synced; }
     void heal() {
         open_ = true;
         loses_answers_ = false;

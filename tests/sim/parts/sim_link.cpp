@@ -141,7 +141,9 @@ void sim_link::identified(const reply& r) {
     facts.maxmemory_policy = "noeviction";
     facts.syncs_every_write = r.syncs_every_write;
     facts.kept_unsynced = r.kept_unsynced || ctx_.is_active(mutation::sync_end_not_recorded);
-    facts.marks = marks_of(r.marks);
+    node_marks marks = r.marks;
+    if (ctx_.is_active(mutation::settings_at_start_ignored) && r.admitted_run != r.live_run) marks.set = 0;
+    facts.marks = marks_of(marks);
     facts.admitted_marks = marks_of(r.admitted_marks);
     if (r.admitted_run != 0) facts.admitted_run_id = std::to_string(r.admitted_run);
     facts.claim = std::to_string(r.claim);
@@ -163,7 +165,7 @@ void sim_link::ask_register(epoch_register::query_kind kind) {
     c.serial = serial_;
     c.seen = owner_.highest_epoch();
     c.life = supervisor_.life();
-    c.synced = supervisor_.facts().syncs_every_write;
+    c.synced = supervisor_.facts().syncs_every_write || ctx_.is_active(mutation::draw_records_synced);
     epochs_.ask(std::move(c));
     if (kind == epoch_register::query_kind::draw && ctx_.is_active(mutation::early_draw) && spare_epoch_)
         use_epoch(*spare_epoch_);

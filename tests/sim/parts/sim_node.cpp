@@ -40,6 +40,7 @@ sim_node::sim_node(context& ctx, checkers& check, std::uint32_t index, bool sync
 void sim_node::start(run_number run) {
     run_ = run;
     marks_ = {};
+    marks_.set = std::exchange(sets_at_start_, 0);
     paused_until_ = sim_time{0};
 }
 
@@ -55,15 +56,15 @@ void sim_node::crash(restart kind) {
             data_ = {};
             copies_.clear();
             break;
+        case restart::older_file:
+            ctx_.hit(probe::node_loaded_older_file);
+            restore_copy();
+            has_older_file_ = true;
+            sets_at_start_ = 1;
+            break;
         case restart::rolled_back:
             ctx_.hit(probe::node_rolled_back);
-            if (copies_.empty()) {
-                data_ = {};
-            } else {
-                const std::size_t back_to = ctx_.rng.below(static_cast<std::uint32_t>(copies_.size()));
-                data_ = copies_[back_to];
-                copies_.resize(back_to + 1);  // later states are lost for good
-            }
+            restore_copy();
             // After a loss of data its operator may set appendfsync to `always`.
             if (ctx_.rng.chance(ctx_.config.fsync_switched_per_thousand)) {
                 ctx_.hit(probe::fsync_switched);
@@ -101,6 +102,16 @@ void sim_node::end_sync() {
     save_copy();
     syncs_every_write_ = false;
     ++marks_.set;
+}
+
+void sim_node::restore_copy() {
+    if (copies_.empty()) {
+        data_ = {};
+        return;
+    }
+    const std::size_t back_to = ctx_.rng.below(static_cast<std::uint32_t>(copies_.size()));
+    data_ = copies_[back_to];
+    copies_.resize(back_to + 1);  // later states are lost for good
 }
 
 void sim_node::save_copy() {
@@ -278,6 +289,7 @@ reply sim_node::readmit(const request& q) {
         out.readmitted = reply::readmission::ok;
         ctx_.hit(probe::readmit_ok);
         save_copy();
+        has_older_file_ = false;
         data_.run = q.run;
         data_.marks = marks_;
         data_.kept_unsynced = !q.syncs;

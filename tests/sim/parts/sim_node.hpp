@@ -14,7 +14,9 @@ namespace sim {
 /// It uses no code of the product; where the two differ, one of them is wrong.
 class sim_node {
   public:
-    enum class restart : std::uint8_t { keeping, losing, rolled_back };
+    /// older_file: the node syncs every write, starts with other settings, so that it loads an older file, and is given
+    /// its settings again by CONFIG SET before it is identified.
+    enum class restart : std::uint8_t { keeping, losing, rolled_back, older_file };
 
     sim_node(context& ctx, checkers& check, std::uint32_t index, bool syncs_every_write, drifting_clock clock);
 
@@ -30,6 +32,8 @@ class sim_node {
     void end_sync();
     /// Returns true if the node lost data and no gateway has inspected it since.
     bool has_unnoticed_loss() const { return data_.run == run_ && data_.marks.lost != marks_.lost; }
+    /// Returns true if the node loaded an older file and was not admitted since.
+    bool has_older_file() const { return has_older_file_; }
     void pause_until(sim_time until) { paused_until_ = std::max(paused_until_, until); }
     void resume() { paused_until_ = sim_time{0}; }
     void jump_clock(microseconds span) { jumped_ += span; }
@@ -105,12 +109,15 @@ class sim_node {
     std::uint64_t eff(resource_set set);
     void write(const request& q, std::uint32_t resource, std::uint64_t token, std::vector<wake_mark> marks);
     void save_copy();
+    void restore_copy();
 
     context& ctx_;
     checkers& check_;
     std::uint32_t index_;
     bool configured_to_sync_, syncs_every_write_;
-    node_marks marks_;  ///< Of this process.
+    node_marks marks_;                 ///< Of this process.
+    std::uint32_t sets_at_start_ = 0;  ///< Calls of CONFIG SET that the next process counts before it is identified.
+    bool has_older_file_ = false;
     sim_time replaced_at_{-1};
     drifting_clock clock_;
     microseconds jumped_{0};

@@ -57,6 +57,8 @@ enum class mutation : std::uint8_t {
     marks_not_compared,
     one_epoch_per_process,
     sync_end_not_recorded,
+    settings_at_start_ignored,
+    draw_records_synced,
     acquire_counts_silence,
     renew_counts_silence,
     hand_over_keeps_holder,

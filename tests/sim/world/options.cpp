@@ -89,7 +89,8 @@ void draw_times(random& r, options& o) {
     o.faults_end = r.between(sim_time{2'000'000}, sim_time{12'000'000});
 }
 
-/// Sets up runs in which a node stops syncing, crashes soon afterwards and returns at once with older data.
+/// Sets up runs in which nodes sync every write, until a command ends that or a restart with other settings loads an
+/// older file.
 void set_ends_of_sync(random& r, options& o) {
     o.mean_interval = {};
     o.mean_interval[static_cast<std::size_t>(fault::end_sync)] = r.between(sim_time{50'000}, sim_time{500'000});
@@ -98,6 +99,7 @@ void set_ends_of_sync(random& r, options& o) {
     o.restart_keeps = o.restart_loses = 0;
     o.restart_rolls_back = 1;
     o.outage = r.between(microseconds{500}, microseconds{10'000});
+    o.older_file_per_thousand = r.below(500);
 }
 
 void draw_faults(random& r, options& o) {
@@ -237,8 +239,9 @@ std::string describe(const options& o) {
                       ms(o.max_ttl) + ", node timeout " + ms(o.node_timeout) + ", dead after " + ms(o.node_dead_after) +
                       ", delay " + ms(o.delay_base) + " + " + ms(o.delay_more) + ", slow " + n(o.slow_per_thousand) +
                       " per thousand by " + ms(o.slow) + ", restarts keep:lose:roll back " + n(o.restart_keeps) + ":" +
-                      n(o.restart_loses) + ":" + n(o.restart_rolls_back) + ", drift " + std::to_string(o.drift_ppm) +
-                      " ppm" + (o.clocks_jump ? ", clocks jump" : "") + (o.quarantined ? "" : ", no quarantine") +
+                      n(o.restart_loses) + ":" + n(o.restart_rolls_back) + ", older file " +
+                      n(o.older_file_per_thousand) + " per thousand, drift " + std::to_string(o.drift_ppm) + " ppm" +
+                      (o.clocks_jump ? ", clocks jump" : "") + (o.quarantined ? "" : ", no quarantine") +
                       (o.hints ? "" : ", no hints") + "; faults every";
     for (std::size_t f = 0; f < fault_count; ++f) {
         if (o.mean_interval[f] != sim_time{0})

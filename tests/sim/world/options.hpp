@@ -41,7 +41,7 @@ enum class profile : std::uint8_t {
     shared_counters,  ///< Many resources in two buckets, leases on several of them, no hints.
     jumping_clocks,   ///< Only tokens are promised.
     // No seed draws these; they reach what the others seldom reach.
-    ends_of_sync,  ///< Nodes sync every write until a command ends that, and then crash.
+    ends_of_sync,  ///< Nodes sync every write until a command ends that, and then crash, or load an older file.
     drifting,      ///< Clocks as far apart as is allowed, and callers that use a lease to its end.
     count_,
 };
@@ -75,8 +75,9 @@ struct options {
     std::array<sim_time, fault_count> mean_interval{};  ///< Mean time between two faults of a class; zero: never.
     microseconds pause{0}, block{0}, outage{0};
     std::uint32_t restart_keeps = 1, restart_loses = 1, restart_rolls_back = 1;  ///< Weights.
-    std::optional<std::uint32_t> flushed_node;      ///< The only node that is ever flushed; none: any node.
-    std::uint32_t always_synced = 0;                ///< How many nodes, from the first on, have appendfsync `always`.
+    std::uint32_t older_file_per_thousand = 0;  ///< Restarts of nodes that sync every write which load an older file.
+    std::optional<std::uint32_t> flushed_node;  ///< The only node that is ever flushed; none: any node.
+    std::uint32_t always_synced = 0;            ///< How many nodes, from the first on, have appendfsync `always`.
     std::uint32_t fsync_switched_per_thousand = 0;  ///< Restarts with lost data that set appendfsync to `always`.
     std::int64_t drift_ppm = 0;                     ///< Clocks differ from real time by at most this rate.
     bool clocks_jump = false, quarantined = true;

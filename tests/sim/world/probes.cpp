@@ -35,6 +35,7 @@ const char* to_string(probe p) {
         "node_kept_data",
         "node_lost_data",
         "node_rolled_back",
+        "node_loaded_older_file",
         "old_lease_survived_readmission",
         "node_flushed",
         "node_data_replaced",

@@ -40,6 +40,7 @@ enum class probe : std::uint8_t {
     node_kept_data,
     node_lost_data,
     node_rolled_back,
+    node_loaded_older_file,
     old_lease_survived_readmission,
     node_flushed,
     node_data_replaced,

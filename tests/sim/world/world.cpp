@@ -265,13 +265,16 @@ void world::crash_node() {
     const options& o = ctx_.config;
     // A node that syncs every write keeps its data or loses its whole disk.
     const std::uint32_t rolls_back = node.syncs_every_write() ? 0 : o.restart_rolls_back;
-    // If a node loses data and crashes before a gateway has inspected it, its record does not show the loss
+    // If a node loses data or loads an older file, and crashes before a gateway has inspected it, nothing shows the loss
     // (docs/protocol.md, "Not promised"). The simulation lets such a node lose all its data.
-    const bool unseen = node.has_unnoticed_loss();
+    const bool unseen = node.has_unnoticed_loss() || (node.has_older_file() && epochs_.says_synced(n));
     const std::uint32_t drawn = ctx_.rng.below(std::max(o.restart_keeps + o.restart_loses + rolls_back, 1U));
-    const auto kind = unseen || drawn < o.restart_loses      ? sim_node::restart::losing
-                      : drawn < o.restart_loses + rolls_back ? sim_node::restart::rolled_back
-                                                             : sim_node::restart::keeping;
+    auto kind = unseen || drawn < o.restart_loses      ? sim_node::restart::losing
+                : drawn < o.restart_loses + rolls_back ? sim_node::restart::rolled_back
+                                                       : sim_node::restart::keeping;
+    const bool syncs = kind == sim_node::restart::keeping && node.syncs_every_write();
+    if (syncs && o.older_file_per_thousand != 0 && ctx_.rng.chance(o.older_file_per_thousand))
+        kind = sim_node::restart::older_file;
     check_.node_fault_injected();
     node.crash(kind);
     net_.node_crashed(n);
