@@ -58,14 +58,17 @@ Examples:
   fencegate lock --no-wait --max-hold 2h jobs/nightly -- ./nightly --all
   fencegate lock --seal orders/1001 inventory/sku-1 -- ./ship 1001)";
 
-/// Adds an option that is a duration and stores it in `target`.
+/// Adds an option that is a duration, of at least `shortest`, and stores it in `target`.
 template <typename Duration>
-CLI::Option* add_duration(CLI::App& command, const std::string& name, Duration& target, const std::string& help) {
-    const auto parse = [&target, name](const std::string& value) {
+CLI::Option* add_duration(CLI::App& command, const std::string& name, Duration& target, const std::string& help,
+                          milliseconds shortest = milliseconds{0}) {
+    const auto parse = [&target, name, shortest](const std::string& value) {
         const auto length = parse_duration(value);
         if (!length)
             throw CLI::ValidationError(name,
                                        value + " is not a duration of at most 1000h, such as 500ms, 10s, 2m, 1h or 2d");
+        if (*length < shortest)
+            throw CLI::ValidationError(name, "has to be at least " + std::to_string(shortest.count()) + "ms");
         target = *length;
     };
     return command.add_option_function<std::string>(name, parse, help)->type_name("TIME");
@@ -104,7 +107,7 @@ CLI::App& commands::add(const std::string& name, const std::string& help, const 
         ->type_name("FILE");
     command.add_option("--api-key-file", gateway_.api_key_file, "File with the API key; overrides FENCEGATE_API_KEY")
         ->type_name("FILE");
-    add_duration(command, "--timeout", gateway_.timeout, "How long to wait for each answer [10s]");
+    add_duration(command, "--timeout", gateway_.timeout, "How long to wait for each answer [10s]", milliseconds{1});
     if (name != "lock") command.add_flag("--json", json_, "Print JSON lines on a terminal too");
     return command;
 }
@@ -173,8 +176,9 @@ void commands::add_lock() {
             "--no-wait", [this] { lock_.wait = milliseconds{0}; }, "As --wait 0: try once, without waiting")
         ->excludes(wait);
     add_duration(command, "--max-hold", lock_.max_hold,
-                 "Maximum time to hold the lease [the gateway's lease.max_hold_ms: 24h]");
-    add_duration(command, "--ttl", lock_.ttl, "Time after which an unrenewed lease expires [the gateway's default]");
+                 "Maximum time to hold the lease [the gateway's lease.max_hold_ms: 24h]", milliseconds{1});
+    add_duration(command, "--ttl", lock_.ttl, "Time after which an unrenewed lease expires [the gateway's default]",
+                 milliseconds{1});
     add_duration(command, "--kill-after", lock_.kill_after,
                  "Time from SIGTERM to SIGKILL when the lease is lost or --max-hold ends [5s]");
     auto* owner = command.add_option("--owner", lock_.owner,

@@ -274,8 +274,9 @@ class lock_run {
             return;
         }
         command_.kill_remaining_processes();
-        if (code_ == exit_lease_lost) return finish(code_);
-        release_lease();
+        if (code_ != exit_lease_lost) return release_lease();
+        if (options_.seal) print_message("not sealed: the lease is lost");
+        finish(code_);
     }
 
     void release_lease() {

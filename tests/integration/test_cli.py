@@ -81,7 +81,7 @@ def test_cli_with_hanging_gateway_exits_69_at_timeout(stack: Stack, api: Api) ->
     assert done.returncode == 69 and "timed out" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [("status", "--url", "https://localhost", "--cacert", "/nowhere"), ("status", "--url", "localhost"), ("leases", "--timeout", "10"),
+@pytest.mark.parametrize("arguments", [("status", "--url", "https://localhost", "--cacert", "/nowhere"), ("status", "--url", "localhost"), ("leases", "--timeout", "10"), ("status", "--timeout", "0s"),
                                        ("leases", "--limit", "0"), ("history", "--event", "nonsense"), ("lock", "a"), ("lock", "a", "--"), ("lock", "--", "true"),
                                        ("lock", "--seal", "--owner", "x", "a", "--", "true"), ("lock", "--wait", "soon", "a", "--", "true"), ("completion", "tcsh"),
                                        ("leases", "--api-key-file", "/nowhere/key"),

@@ -207,11 +207,11 @@ def test_lock_lost_lease_exits_65_even_if_command_succeeds(cli: Cli, api_a: Api,
 
 
 def test_lock_killed_gateway_ends_command_with_65(gateway: Gateway, resource: str, mark: Path) -> None:
-    running = Cli(gateway.api.url).begin("lock", resource, "--", *sleeping_command(mark))
+    running = Cli(gateway.api.url).begin("lock", "--seal", resource, "--", *sleeping_command(mark))
     pids = read_pids(mark)
     gateway.kill()
     code, errors = wait_for_exit(running)
-    assert code == LOST and "broke" in errors
+    assert code == LOST and "broke" in errors and "not sealed" in errors
     expect_ended(pids)
 
 
