@@ -57,16 +57,18 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select r.rolname::text
-    from (select case split_part(object, ' ', 1)
-                   when 'function' then (select p.proowner from pg_proc p where p.oid = to_regprocedure(substr(object, 10)))
-                   when 'operator' then (select o.oprowner from pg_operator o where o.oid = to_regoperator(substr(object, 10)))
-                   when 'type' then (select t.typowner from pg_type t where t.oid = to_regtype(substr(object, 6)))
+    from (select split_part(object, ' ', 1) as kind, substr(object, strpos(object, ' ') + 1) as identity offset 0) i
+         cross join lateral
+         (select case when i.kind in ('function', 'aggregate', 'procedure') then (select p.proowner from pg_proc p where p.oid = to_regprocedure(i.identity))
+                      when i.kind = 'operator' then (select o.oprowner from pg_operator o where o.oid = to_regoperator(i.identity))
+                      when i.kind = 'type' then (select t.typowner from pg_type t where t.oid = to_regtype(i.identity))
+                      when i.kind = 'relation' then (select c.relowner from pg_class c where c.oid = to_regclass(i.identity))
                  end) as o (owner)
     join pg_roles r on r.oid = o.owner and not r.rolsuper
    where r.oid not in (select n.nspowner from pg_namespace n where n.nspname = 'fencing' union all select c.relowner from pg_class c where c.oid = relation);
 $$;
 comment on function fencing.foreign_owner(text, regclass) is
-  'The owner of an object that an expression uses (an item of expression_objects), unless that is the owner of the schema, the owner of the table or a superuser: such an owner could change the result of the expression, and run code '
+  'The owner of an object (an item of expression_objects, or of code_of_others()), unless that is the owner of the schema, the owner of the table or a superuser: such an owner could change the result of the expression, and run code '
   'with the rights of the writing role. Locks: none.';
 
 create or replace function fencing.code_objects(relations oid[]) returns table (relation oid, object text)
@@ -75,54 +77,71 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
   with recursive dependents (relation, class, oid) as (
-    select r.ev_class, 'pg_rewrite'::regclass, r.oid from pg_rewrite r where r.ev_class = any ($1)
+    select r.oid, 'pg_class'::regclass::oid, r.oid from unnest($1) as r (oid)  -- its columns and partition key
+    union all select r.ev_class, 'pg_rewrite'::regclass, r.oid from pg_rewrite r where r.ev_class = any ($1)
     union all select k.conrelid, 'pg_constraint'::regclass, k.oid from pg_constraint k where k.conrelid = any ($1) and k.contype in ('c', 'x')
     union all select d.adrelid, 'pg_attrdef'::regclass, d.oid from pg_attrdef d where d.adrelid = any ($1)
     union all select i.indrelid, 'pg_class'::regclass, i.indexrelid from pg_index i where i.indrelid = any ($1)
     union all select p.polrelid, 'pg_policy'::regclass, p.oid from pg_policy p where p.polrelid = any ($1)
     union all select t.tgrelid, 'pg_trigger'::regclass, t.oid from pg_trigger t where t.tgrelid = any ($1) and not t.tgisinternal
-  ), used as materialized (
-    select distinct x.relation, d.refclassid as class, d.refobjid as oid, d.refobjsubid as subid
-      from dependents x join pg_depend d on d.classid = x.class and d.objid = x.oid where d.refobjid >= 16384  -- the server's own objects are below
-  ), types (relation, oid) as (
-    (select u.relation, u.oid from used u where u.class = 'pg_type'::regclass
-     union  -- the types of its columns, and of those that it selects, which have conversions
-     select a.attrelid, a.atttypid from pg_attribute a where a.attrelid = any ($1) and a.attnum > 0 and not a.attisdropped and a.atttypid >= 16384
-     union
-     select u.relation, a.atttypid
-       from used u join pg_attribute a on u.class = 'pg_class'::regclass and a.attrelid = u.oid and u.subid in (0, a.attnum) and a.attnum > 0 and not a.attisdropped and a.atttypid >= 16384)
+  ), used (relation, class, oid, subid) as (
+    select d.relation, d.class, d.oid, 0 from dependents d
     union
-    select y.relation, x.oid
-      from types y join pg_type t on t.oid = y.oid
-           cross join lateral (select t.typelem as oid union all select t.typbasetype
-                               union all select g.rngsubtype from pg_range g where t.oid in (g.rngtypid, g.rngmultitypid)
-                               union all select a.atttypid from pg_attribute a where t.typrelid <> 0 and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped) x
-     where x.oid >= 16384
-  ), objects (relation, class, oid) as (
-    select u.relation, u.class, u.oid from used u where u.class in ('pg_proc'::regclass, 'pg_operator'::regclass)
-    union select u.relation, 'pg_proc'::regclass, o.oprcode from used u join pg_operator o on u.class = 'pg_operator'::regclass and o.oid = u.oid
-    union  -- a domain evaluates its constraints
-    select t.relation, d.refclassid, d.refobjid
-      from types t join pg_constraint k on k.contypid = t.oid join pg_depend d on d.classid = 'pg_constraint'::regclass and d.objid = k.oid
-     where d.refclassid in ('pg_proc'::regclass, 'pg_operator'::regclass)
-    union select t.relation, 'pg_type'::regclass, t.oid from types t
-    union select y.relation, 'pg_proc'::regclass, f.oid from types y join pg_type t on t.oid = y.oid cross join lateral (values (t.typinput::oid), (t.typoutput::oid)) f (oid)
+    select u.relation, x.class, x.oid, x.subid
+      from used u
+           cross join lateral (select d.refclassid, d.refobjid, d.refobjsubid from pg_depend d
+                                where d.classid = u.class and d.objid = u.oid and (u.subid = 0 or d.objsubid = u.subid)
+                                  and d.refclassid in ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_type'::regclass, 'pg_class'::regclass)
+                               union all  -- a domain evaluates its constraints
+                               select 'pg_constraint'::regclass, k.oid, 0 from pg_constraint k where u.class = 'pg_type'::regclass and k.contypid = u.oid
+                               union all
+                               select 'pg_class'::regclass, t.typrelid, 0 from pg_type t where u.class = 'pg_type'::regclass and t.oid = u.oid) x (class, oid, subid)
+     where x.oid >= 16384  -- the server's own objects are below
   )
-  select o.relation, i.type || ' ' || i.identity from objects o cross join lateral pg_identify_object(o.class, o.oid, 0) i where o.oid >= 16384;
+  select o.relation, i.type || ' ' || i.identity
+    from (select distinct u.relation, u.class, u.oid from used u where u.class in ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_type'::regclass)) o
+         cross join lateral pg_identify_object(o.class, o.oid, 0) i;
 $$;
 comment on function fencing.code_objects(oid[]) is
-  'The functions, operators and types, except PostgreSQL''s own, whose code runs where one of these tables is written or views is read: those of the view''s query, or of the table''s constraints, defaults, indexes, policies and triggers, and the '
-  'conversions of its columns'' types. Each as kind and identity. Locks: none.';
+  'The functions, operators and types, except PostgreSQL''s own, whose code runs where one of these tables is written or views is read: those of the view''s query, or of the table''s constraints, defaults, partition key, indexes, policies and '
+  'triggers, and those of its columns'' types and of functions as far as PostgreSQL records what they use. Each as kind and identity. Locks: none.';
+
+create or replace function fencing.code_relations(relations oid[]) returns table (root oid, relation oid)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  with recursive reached (root, oid) as (
+    select c.oid, c.oid from pg_class c where c.oid = any ($1)
+    union
+    select r.root, c.oid
+      from reached r
+           cross join lateral (select p.relid from pg_partition_tree(r.oid) p
+                               union all
+                               select d.refobjid
+                                 from (select 'pg_rewrite'::regclass, w.oid from pg_rewrite w where w.ev_class = r.oid union all select 'pg_policy'::regclass, p.oid from pg_policy p where p.polrelid = r.oid) q (class, oid)
+                                      join pg_depend d on d.classid = q.class and d.objid = q.oid and d.refclassid = 'pg_class'::regclass) x (oid)
+           join pg_class c on c.oid = x.oid and c.oid >= 16384 and c.relkind in ('r', 'p', 'v', 'm', 'f')
+  )
+  select * from reached;
+$$;
+comment on function fencing.code_relations(oid[]) is
+  'These relations, and with each its partitions and the relations that its query, its rules and its policies name, also through other views: code of all of them may run where it is read or written. Locks: none.';
 
 create or replace function fencing.code_of_others(relations oid[]) returns table (relation oid, object text, owner text)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select o.relation, o.object, f.owner
-    from fencing.code_objects($1) o cross join lateral (select fencing.foreign_owner(o.object, o.relation::regclass) as owner offset 0) f where f.owner is not null;
+  with reached as materialized (
+    select * from fencing.code_relations($1)
+  ), objects as (
+    select r.root, o.object from fencing.code_objects(array(select distinct r.relation from reached r)) o join reached r on r.relation = o.relation
+    union
+    select r.root, 'relation ' || r.relation::regclass from reached r
+  )
+  select o.root, o.object, f.owner from objects o cross join lateral (select fencing.foreign_owner(o.object, o.root::regclass) as owner offset 0) f where f.owner is not null;
 $$;
 comment on function fencing.code_of_others(oid[]) is
-  'The code_objects() of these relations that belong to another role than the owners of the schema and of the relation, and superusers: that role could run code with the rights of the writing role. Locks: none.';
+  'Of the code_relations() of these relations, those and their code_objects() that belong to another role than the owners of the schema and of the relation, and superusers: that role could run code with the rights of the writing role. Locks: none.';
 
 create or replace function fencing.require_own_code(relations oid[]) returns void
 language plpgsql stable
@@ -177,6 +196,7 @@ set client_min_messages = warning  -- not what is dropped with the schema
 as $$
 declare
   found_type oid;
+  other record;
   result regclass;
   probe constant name := 'fencing_probe_' || replace(gen_random_uuid()::text, '-', '');
   hint constant text := 'Immutable, over columns of the table alone, of type text; numbers as id::text, functions with their schema. For example ''orders/'' || id::text';
@@ -184,12 +204,16 @@ begin
   begin
     perform fencing.parse_expression(relation, resource_expression, probe);
     result := format('%I.result', probe)::regclass;  -- it has the table's owner
-    perform fencing.require_own_code(array[result::oid]);
+    objects := array(select o.object from fencing.code_objects(array[result::oid]) o order by o.object);
+    select o.object, f.owner into other
+      from unnest(objects) as o (object) cross join lateral fencing.foreign_owner(o.object, relation) f (owner) where f.owner is not null limit 1;
+    if found then
+      raise exception using message = format('%s belongs to %s, who could run code with the rights of the writing role', other.object, other.owner);
+    end if;
   exception when others then
     raise exception using errcode = '22023', message = format('the resource expression of %s can''t be used: %s', relation, sqlerrm),
       detail = resource_expression, hint = hint;
   end;
-  objects := array(select o.object from fencing.code_objects(array[result::oid]) o order by o.object);
   -- Printed, the expression means the same under every setting of the session.
   row_expression := substring(pg_get_viewdef(result) from '^ *SELECT \((.*) IS NULL\) AS probe\s+FROM ');
   select a.atttypid into found_type from pg_attribute a where a.attrelid = format('%I.expression', probe)::regclass and a.attnum = 1;
@@ -269,6 +293,7 @@ comment on function fencing.remove_checks(regclass) is 'Drops the triggers that 
 create or replace function fencing.protect(relation regclass, resource_expression text, mode text default 'enforce') returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set quote_all_identifiers = off  -- names are stored as text and compared
 as $$
 #variable_conflict use_variable
 declare
@@ -282,6 +307,7 @@ begin
   end if;
   perform fencing.require_protectable(relation);
   execute format('lock table %s in access exclusive mode', relation);
+  perform fencing.require_protectable(relation);  -- what was committed while this call waited for the lock
   select format('%s of %s', b.name, t.oid::regclass) into between
     from (select relation::oid union select p.relid from pg_partition_tree(relation) p) t (oid) cross join lateral fencing.triggers_between(t.oid) b (name)
    where b.name !~ '^fencing_(check|verify)_' limit 1;  -- those are dropped below
@@ -289,7 +315,7 @@ begin
     raise exception using errcode = '55000', message = format('the trigger %s would run between the checks and could change what they hand on', between), hint = 'Rename it, or drop it.';
   end if;
   expression := fencing.require_resource_expression(relation, resource_expression);
-  perform fencing.require_own_code(array(select relation::oid union select p.relid from pg_partition_tree(relation) p));
+  perform fencing.require_own_code(array[relation::oid]);
   perform fencing.remove_checks(relation);
   select * into class from pg_class where oid = relation;
   check_function := format('check_%s_%s', nextval('fencing.check_id_seq'), left(class.relname, 30));
@@ -313,6 +339,7 @@ comment on function fencing.protect(regclass, text, text) is
 create or replace function fencing.unprotect(relation regclass) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set quote_all_identifiers = off  -- names are stored as text and compared
 as $$
 begin
   execute format('lock table %s in access exclusive mode', relation);

@@ -130,7 +130,8 @@ begin
     raise exception using errcode = '0A000', message = format('%s is not exposed: callers could undo what the guard promises', relation),
       hint = 'A view of your own can show what is to be seen.';
   end if;
-  if class.relpersistence = 'u' and expose_table.operations && '{insert,update,delete}' then
+  if expose_table.operations && '{insert,update,delete}'
+     and exists (select from (select relation::oid union select p.relid from pg_partition_tree(relation) p) t (oid) join pg_class c on c.oid = t.oid and c.relpersistence = 'u') then
     raise exception using errcode = '42809', message = format('%s is unlogged: a crash of PostgreSQL would empty it after its writes were answered', relation), hint = 'alter table … set logged, or expose it for select alone';
   end if;
   perform fencing.require_own_code(array[relation::oid]);
@@ -161,6 +162,7 @@ comment on function fencing.expose_table(regclass, text, text[], text[], boolean
 create or replace function fencing.expose_function(function regprocedure, name text default null, replace boolean default false) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set quote_all_identifiers = off  -- names are stored as text and compared
 as $$
 declare
   proc pg_proc;
