@@ -31,7 +31,8 @@ end
 $$;
 comment on function fencing.make_history_partition(timestamptz) is
   'Creates the partition of that moment''s week (Monday, UTC) and moves rows there from the default partition; false if it exists already. '
-  'For the role that installed the schema. Locks: history share update exclusive, history_default access exclusive, in this order.';
+  'For the role that installed the schema. Locks: history share update exclusive, history_default access exclusive, in this order; where rows move, '
+  'before these history_default share row exclusive.';
 
 create or replace function fencing.make_history_partitions() returns integer
 language plpgsql

@@ -11,26 +11,26 @@ as $$
       from fencing.protected p join pg_class c on c.oid = p.relation
            cross join lateral (select p.relation::oid union select relid from pg_partition_tree(p.relation)) t (oid)
   ), expected as materialized (
-    select g.oid, x.name, f.oid as function, x.kind, coalesce(convert_to(x.argument, 'UTF8') || '\x00', '') as argument, 'protect()' as remedy, 'trigger' as about
+    select g.oid, x.name, f.oid as function, x.kind, coalesce(convert_to(x.argument, 'UTF8') || '\x00', '') as argument, 'protect()' as remedy, 'table' as about
       from tables g cross join lateral fencing.expected_triggers(g.by_row, g.mode, g.check_function) x
            left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = x.function and f.pronargs = 0
     union all
     select h.relid, x.name, 'fencing.refuse_history_change()'::regprocedure, x.kind, '', 'alter table … enable always trigger', 'history'
       from pg_partition_tree('fencing.history') h cross join (values ('history_append_only'::name, 27), ('history_no_truncate', 34)) as x (name, kind)
   )
-  select c.oid, null::oid, case when t.oid is null and x.about = 'trigger' then 'missing trigger' else x.about end,
+  select c.oid, null::oid, case when x.about = 'history' then 'history' when t.oid is null then 'missing trigger' when t.tgenabled <> 'A' then 'disabled trigger' else 'changed trigger' end,
          format('%s: the trigger %s %s; %s puts it back', c.oid::regclass, x.name,
                 case when t.oid is null then 'is missing' when t.tgenabled <> 'A' then 'is not always on' else 'is not the one that checks' end, x.remedy)
     from expected x join pg_class c on c.oid = x.oid left join pg_trigger t on t.tgrelid = c.oid and t.tgname = x.name
    where (t.tgenabled = 'A' and t.tgfoid = x.function and t.tgtype = x.kind and t.tgqual is null and t.tgattr = '' and t.tgargs = x.argument and not t.tgdeferrable) is not true
      and (c.relkind in ('r', 'p') or x.name not like '%truncate')
   union all
-  select p.relation, null, 'trigger', format('%s: the function fencing.%s() is not what this version of protect() makes; call it again', p.relation, p.check_function)
+  select p.relation, null, 'function', format('%s: the function fencing.%s() is not what this version of protect() makes; call it again', p.relation, p.check_function)
     from fencing.protected p join pg_class c on c.oid = p.relation
          left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = p.check_function and f.pronargs = 0
    where (f.prosrc = fencing.check_body(p.row_expression, c.relkind = 'p') and not f.prosecdef and f.proconfig = fencing.check_settings()) is not true
   union all
-  select g.oid, null, 'trigger', format('%s: the trigger %s runs between the checks and could change what they hand on; rename or drop it', g.oid::regclass, b.name)
+  select g.oid, g.root, 'trigger between', format('%s: the trigger %s runs between the checks and could change what they hand on; rename or drop it', g.oid::regclass, b.name)
     from tables g cross join lateral fencing.triggers_between(g.oid) b (name)
   union all
   select p.relation, i.inhparent, 'parent', format('%s: changes through %s, which is not protected, are not checked; detach it, or protect that', p.relation, i.inhparent::regclass)
@@ -45,11 +45,23 @@ as $$
     from fencing.protected p join pg_class c on c.oid = to_regclass(p.relation_name) and c.oid <> p.relation left join pg_class o on o.oid = p.relation
    where c.oid not in (select g.oid from tables g)
   union all
-  select g.oid, null, 'unlogged', format('%s is unlogged: a crash of PostgreSQL empties it, and the fences stay; alter table … set logged', c.oid::regclass)
+  select g.oid, g.root, 'unlogged', format('%s is unlogged: a crash of PostgreSQL empties it, and the fences stay; alter table … set logged', c.oid::regclass)
     from tables g join pg_class c on c.oid = g.oid and c.relpersistence = 'u';
 $$;
 comment on function fencing.table_faults() is
-  'The states in which changes of a protected table are not checked. relation: the table; other: a second table that is involved; about: missing trigger, trigger (changed), parent, name, unlogged, or history, whose triggers belong to the guard itself. Locks: none.';
+  'The states in which changes of a protected table are not checked. relation: the table; other: a second table that is involved; about: missing, disabled or changed trigger, function (that computes the resources), trigger between, parent, name, unlogged, or history, whose triggers belong to the guard itself. Locks: none.';
+
+create or replace function fencing.event_triggers() returns table (name name, event text, tags text[])
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  values ('fencing_refuse_openings'::name, 'ddl_command_end',
+          -- ALTER INDEX can rename a table
+          array['CREATE TABLE', 'CREATE TABLE AS', 'SELECT INTO', 'ALTER TABLE', 'ALTER INDEX', 'CREATE FOREIGN TABLE', 'ALTER FOREIGN TABLE', 'CREATE VIEW', 'ALTER VIEW', 'CREATE MATERIALIZED VIEW',
+                'ALTER MATERIALIZED VIEW', 'CREATE SCHEMA', 'ALTER SCHEMA', 'CREATE EXTENSION', 'ALTER EXTENSION', 'IMPORT FOREIGN SCHEMA', 'CREATE TRIGGER', 'ALTER TRIGGER']),
+         ('fencing_refuse_drops', 'sql_drop', null);
+$$;
+comment on function fencing.event_triggers() is 'The event triggers that call refuse_openings(), and for which commands; null: for all. Locks: none.';
 
 create or replace function fencing.refuse_openings() returns event_trigger
 language plpgsql security definer
@@ -57,6 +69,7 @@ set search_path = pg_catalog, pg_temp
 set jit = off  -- the planner expects a thousand rows of each function, and compiling takes seconds
 as $$
 declare
+  moves_schema constant boolean := tg_tag in ('ALTER SCHEMA', 'ALTER EXTENSION');  -- reported without the tables that moved
   touched oid[];
   found_fault text;
 begin
@@ -68,22 +81,27 @@ begin
         hint = format('select fencing.unprotect(%L) first.', found_fault);
     end if;
     touched := array(select to_regclass(format('%I.%I', d.address_names[1], d.address_names[2]))::oid from pg_event_trigger_dropped_objects() d
-                       where d.object_type = 'trigger' and starts_with(d.address_names[3], 'fencing_'));
+                       where d.object_type = 'trigger' and d.address_names[3] ~ '^fencing_(check|verify)_');
   else
-    touched := array(select case when d.classid = 'pg_trigger'::regclass then (select t.tgrelid from pg_trigger t where t.oid = d.objid) else d.objid end
+    touched := array(select case when d.classid = 'pg_trigger'::regclass
+                                 then (select t.tgrelid from pg_trigger t join pg_proc f on f.oid = t.tgfoid where t.oid = d.objid and (starts_with(t.tgname, 'fencing_') or f.pronamespace = 'fencing'::regnamespace))
+                                 else d.objid end
                        from pg_event_trigger_ddl_commands() d where d.classid in ('pg_trigger'::regclass, 'pg_class'::regclass));
   end if;
-  if touched = '{}' and tg_tag <> 'ALTER SCHEMA' then
+  if touched = '{}' and not moves_schema then
     return;
   end if;
-  -- Only faults that this command can have made: a partition attached earlier lacks the trigger for TRUNCATE.
+  -- Only faults that this command can have made: a partition attached earlier lacks the trigger for TRUNCATE, and after an upgrade in which protect() failed the checks are those of the earlier version.
   -- A superuser may disable and enable the checks, and could do so in any case: pg_restore --data-only --disable-triggers needs it.
   select f.fault into found_fault from fencing.table_faults() f
-   where (f.relation = any (touched) or f.other = any (touched) or tg_tag = 'ALTER SCHEMA' and f.about = 'name')
+   where (f.relation = any (touched) or f.other = any (touched) or moves_schema and f.about = 'name')
      and case f.about when 'history' then false
+                      when 'function' then false
                       when 'missing trigger' then tg_event = 'sql_drop' or tg_tag = 'ALTER TRIGGER'
-                      when 'trigger' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER')
-                                          or tg_tag = 'ALTER TABLE' and not exists (select from pg_roles r where r.rolname = session_user and r.rolsuper)
+                      when 'changed trigger' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER')
+                      when 'disabled trigger' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER')
+                                                   or tg_tag = 'ALTER TABLE' and not exists (select from pg_roles r where r.rolname = session_user and r.rolsuper)
+                      when 'trigger between' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER') or tg_tag = 'ALTER TABLE' and f.relation <> f.other  -- a partition that was attached
                       else true end
    order by f.fault limit 1;
   if found then

@@ -5,11 +5,8 @@ language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set jit = off  -- the planner expects a thousand rows of each function, and compiling takes seconds
 as $$
-  with tables as materialized (
-    select t.oid from fencing.protected p join pg_class c on c.oid = p.relation
-           cross join lateral (select p.relation::oid union select relid from pg_partition_tree(p.relation)) t (oid)
-  ), exposed as materialized (
-    select e.relation::oid as oid from fencing.exposed e where e.relation is not null
+  with roots as materialized (
+    select p.relation::oid as oid from fencing.protected p union select e.relation from fencing.exposed e where e.relation is not null
   ), expected as materialized (
     select * from fencing.expected_privileges()
   ), granted as materialized (
@@ -22,7 +19,7 @@ as $$
    where fencing.foreign_owner(o.object, p.relation) is not null
   union
   select format('%s: %s belongs to %s, who could run code with the rights of the writing role', o.relation::regclass, o.object, o.owner)
-    from fencing.code_of_others(array(select oid from tables union select oid from exposed)) o
+    from fencing.code_of_others(array(select oid from roots)) o
   union
   select format('%s %s: %s has the privilege %s, which is for nobody but the owner; fencegate migrate takes it', g.kind, g.object, g.role, g.privilege)
     from (select * from granted except select * from expected) g
@@ -39,15 +36,16 @@ as $$
           union all select 'type', t.oid::regtype::text, t.typowner from pg_type t where t.typnamespace = 'fencing'::regnamespace and t.typtype = 'd') o
    where o.owner <> current_user::regrole
   union
-  select format('the event trigger %s is missing or not always on; fencegate migrate puts it back', x.name)
-    from (values ('fencing_refuse_openings'), ('fencing_refuse_drops')) as x (name) left join pg_event_trigger e on e.evtname = x.name
-   where exists (select from pg_roles r where r.rolname = current_user and r.rolsuper) and (e.evtenabled = 'A' and e.evtfoid = 'fencing.refuse_openings()'::regprocedure) is not true
+  select format('the event trigger %s is missing or not always on, or not that of this version; fencegate migrate puts it back', x.name)
+    from fencing.event_triggers() x left join pg_event_trigger e on e.evtname = x.name
+   where exists (select from pg_roles r where r.rolname = current_user and r.rolsuper)
+     and (e.evtenabled = 'A' and e.evtfoid = 'fencing.refuse_openings()'::regprocedure and e.evtevent = x.event and e.evttags is not distinct from x.tags) is not true
   union
   select format('%s: %s has the privilege %s, and could run code with the rights of the writing role; protect() and expose_table() take it', r.target, r.grantee, r.privilege)
-    from (select oid from tables union select oid from exposed) g cross join fencing.code_rights(g.oid) r
+    from roots g cross join fencing.code_rights(g.oid) r
   union
   select format('%s: %s belongs to another role, whose triggers run with the rights of the role that changes a key: its constraint %s has an action', p.oid::regclass, f.oid::regclass, k.conname)
-    from (select oid from tables union select oid from exposed) g join pg_class p on p.oid = g.oid
+    from (select oid from roots union select p.relid from roots cross join pg_partition_tree(roots.oid) p) g join pg_class p on p.oid = g.oid
          join pg_constraint k on k.confrelid = p.oid and k.contype = 'f' and (k.confdeltype not in ('a', 'r') or k.confupdtype not in ('a', 'r'))
          join pg_class f on f.oid = k.conrelid and f.relowner <> p.relowner
   order by 1;

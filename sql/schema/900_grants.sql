@@ -34,13 +34,14 @@ begin
     return;
   end if;
   for item in
-    select * from (values ('fencing_refuse_openings', 'ddl_command_end', $i$ when tag in ('CREATE TABLE', 'CREATE TABLE AS', 'SELECT INTO', 'ALTER TABLE', 'CREATE FOREIGN TABLE',
-                                                                        'ALTER FOREIGN TABLE', 'CREATE VIEW', 'ALTER VIEW', 'CREATE MATERIALIZED VIEW', 'ALTER MATERIALIZED VIEW', 'CREATE SCHEMA',
-                                                                        'ALTER SCHEMA', 'CREATE EXTENSION', 'ALTER EXTENSION', 'IMPORT FOREIGN SCHEMA', 'CREATE TRIGGER', 'ALTER TRIGGER')$i$),
-                          ('fencing_refuse_drops', 'sql_drop', '')) as t (name, event, condition)
-     where not exists (select from pg_catalog.pg_event_trigger e where e.evtname = t.name)
+    select x.*, e.oid from fencing.event_triggers() x left join pg_catalog.pg_event_trigger e on e.evtname = x.name
+     where (e.evtenabled = 'A' and e.evtfoid = 'fencing.refuse_openings()'::pg_catalog.regprocedure and e.evtevent = x.event and e.evttags is not distinct from x.tags) is not true
   loop
-    execute format('create event trigger %I on %s%s execute function fencing.refuse_openings()', item.name, item.event, item.condition);
+    if item.oid is not null then
+      execute format('drop event trigger %I', item.name);
+    end if;
+    execute format('create event trigger %I on %s%s execute function fencing.refuse_openings()', item.name, item.event,
+                   (select format(' when tag in (%s)', string_agg(quote_literal(t.tag), ', ')) from unnest(item.tags) as t (tag) having count(*) > 0));
     execute format('alter event trigger %I enable always', item.name);
     execute format('comment on event trigger %I is %L', item.name, 'Refuses commands that would open a protected table without fencing.unprotect().');
   end loop;

@@ -73,3 +73,19 @@ def test_upgrade_equals_new_install_and_keeps_history(server, old, new, upgrade)
     run(server, old, """
         select fencing.append_events('00000000-0000-0000-0000-00000000000a', 1, null, '{lease_granted}', null, null, null, null, null, null, null, null)""", ACTIVITY)
     assert len(rows(server, old, HISTORY)) == len(before) + 8
+
+
+def test_table_that_keeps_its_old_checks_can_be_altered(server, old):
+    run(server, old, "create schema app authorization test_app; create table app.kept (id integer primary key); alter table app.kept owner to test_app",
+        "create function public.prefix() returns text language sql immutable as $$select 'kept/'$$; alter function public.prefix() owner to test_gateway; select fencing.protect('app.kept', 'public.prefix() || id')",
+        "create function app.own() returns trigger language plpgsql as 'begin return null; end'; alter function app.own() owner to test_app",
+        "create trigger fencing_d after insert on app.kept for each row execute function app.own(); create trigger fencing_e after insert on app.kept for each row execute function app.own()")
+    code, output = server.psql(old, SQL / "install.sql", "-v", "ON_ERROR_STOP=1", "-o", "/dev/null")
+    assert code == 0 and "app.kept keeps the checks of an earlier version" in output
+    assert [fault for fault, in rows(server, old, "select fencing.guard_faults()") if fault.startswith("app.kept: ")]
+    connection = server.connect(old, "test_app")
+    for change in ("alter table app.kept add column note text", "drop trigger fencing_d on app.kept", "alter trigger fencing_e on app.kept rename to own"):
+        connection.cursor().execute(change)
+    connection.close()
+    run(server, old, "alter function public.prefix() owner to test_app; select fencing.protect('app.kept', 'public.prefix() || id')")
+    assert rows(server, old, "select fencing.guard_faults()") == []

@@ -1,0 +1,66 @@
+"""Changes that open a protected table are refused or seen by protect(), and only those are refused."""
+import threading
+import time
+
+import psycopg2
+import pytest
+from test_catalogue import SCHEMA_FILES
+from test_guard_attacks import logins, owner  # noqa: F401 (fixtures)
+
+WAIT_SECONDS_MAX = 30
+
+
+@pytest.mark.parametrize("change, sqlstate", [("alter table public.late set unlogged", "42809"), ("alter table public.late inherit public.parent", "0A000")])
+def test_protect_sees_what_was_committed_while_it_waited(logins, owner, change, sqlstate):  # noqa: F811
+    owner.run(f"create table public.late (id integer); create table public.parent (id integer)")
+    owner.run("begin")
+    owner.run(change)
+    other = logins("postgres")
+    failures = []
+
+    def protect():
+        try:
+            other.run("select fencing.protect('public.late', $$'late/' || id$$)")
+        except psycopg2.Error as error:
+            failures.append(error.pgcode)
+
+    thread = threading.Thread(target=protect)
+    thread.start()
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    observer = logins("postgres")
+    while not observer.run("select pid from pg_locks where pid = %s and not granted", other.connection.info.backend_pid):
+        assert time.monotonic() < deadline and thread.is_alive()
+        time.sleep(0.01)  # between two looks
+    owner.run("commit")
+    thread.join()
+    assert failures == [sqlstate]
+
+
+def test_old_event_trigger_is_named_and_replaced(owner):  # noqa: F811
+    owner.run("drop event trigger fencing_refuse_openings")
+    owner.run("create event trigger fencing_refuse_openings on ddl_command_end when tag in ('ALTER TABLE') execute function fencing.refuse_openings()")
+    owner.run("alter event trigger fencing_refuse_openings enable always")
+    assert [fault for fault, in owner.run("select fencing.guard_faults()") if "the event trigger fencing_refuse_openings" in fault]
+    for file in SCHEMA_FILES:
+        owner.run(file.read_text())
+    assert owner.run("select fencing.guard_faults()") == []
+
+
+def test_owner_alters_a_table_with_checks_of_another_version(logins, owner):  # noqa: F811
+    owner.run("create table public.kept (id integer); alter table kept owner to test_app; select fencing.protect('public.kept', $$'kept/' || id$$)")
+    (name,), = owner.run("select check_function from fencing.protected where relation = 'public.kept'::regclass")
+    owner.run(f"create or replace function fencing.{name}() returns trigger language plpgsql as 'begin return null; end'")
+    app = logins()
+    app.run("alter table public.kept add column note text")
+    for attempt in ("alter table public.kept disable trigger all", "alter table public.kept enable replica trigger fencing_check_insert"):
+        error = app.fails(attempt)
+        assert error.pgcode == "55000" and "is not always on" in str(error), error
+
+
+def test_partition_with_trigger_between_checks_is_not_attached(owner):  # noqa: F811
+    owner.run("create table public.parts (id integer) partition by range (id); create table public.parts_1 (id integer); create table public.parts_2 (id integer)")
+    owner.run("create function public.own() returns trigger language plpgsql as 'begin return null; end'; create trigger fencing_d after insert on parts_1 for each row execute function own()")
+    owner.run("select fencing.protect('public.parts', $$'parts/' || id$$)")
+    error = owner.fails("alter table parts attach partition parts_1 for values from (0) to (10)")
+    assert error.pgcode == "55000" and "fencing_d runs between the checks" in str(error), error
+    owner.run("alter table parts attach partition parts_2 for values from (10) to (20)")
