@@ -111,12 +111,14 @@ export class History {
   async #loadFirst() {
     this.request?.abort(); // also of "Load more", whose answer would belong to another list
     const request = this.request = new AbortController();
+    const filters = url.read(NAMES);
     try {
-      const page = await fetchJson(urlFor('/v1/history', {...url.read(NAMES), limit: PAGE}), {signal: request.signal});
+      const page = await fetchJson(urlFor('/v1/history', {...filters, limit: PAGE}), {signal: request.signal});
       this.pages = 1;
+      this.filters = filters;
       this.#show(page.items, page.next_cursor);
       if (page.items.length) this.state.showReady();
-      else this.state.showEmpty(Object.keys(url.read(NAMES)).length ? 'No event matches these filters.' : 'The history is empty.');
+      else this.state.showEmpty(Object.keys(filters).length ? 'No event matches these filters.' : 'The history is empty.');
     } catch (problem) {
       if (problem.name !== 'AbortError' && problem.status !== 401) this.state.showProblem(problem, () => this.refresh());
     }
@@ -128,13 +130,18 @@ export class History {
     return isFirst ? this.refresh() : undefined;
   }
 
+  /** Appends the next page of the list that is shown. After a search that failed this is not the list of the URL. */
   async #loadMore() {
     this.more.disabled = true;
     for (let search; search !== this.search; await search) search = this.search; // the cursor is that of the newest list
+    if (!this.cursor) {
+      this.more.disabled = false;
+      return;
+    }
     const request = this.request = new AbortController();
     this.pages += 1; // new events do not refresh the first page meanwhile
     try {
-      const page = await fetchJson(urlFor('/v1/history', {...url.read(NAMES), limit: PAGE, cursor: this.cursor}), {signal: request.signal});
+      const page = await fetchJson(urlFor('/v1/history', {...this.filters, limit: PAGE, cursor: this.cursor}), {signal: request.signal});
       this.#show([...this.items, ...page.items], page.next_cursor);
     } catch (problem) {
       this.pages -= 1;

@@ -146,3 +146,37 @@ test('history Load more during a search continues the new list', async () => {
   assert.ok((await rows(page).allInnerTexts()).every(text => text.includes('pages/many')));
   await close();
 });
+
+test('history Load more during a search with one page adds nothing', async () => {
+  const {page, close} = await browser.open(stack);
+  await rows(page).first().waitFor();
+  const more = page.locator('#history button', {hasText: 'Load more'});
+  let release;
+  const held = new Promise(resolve => { release = resolve; });
+  await page.route(/history\?.*resource=inventory(%2F|\/)sku-1/, async route => {
+    await held;
+    await route.continue();
+  });
+  await page.locator('#history summary').click();
+  await page.getByLabel('Resource is').fill(STALE_RESOURCE);
+  await page.getByLabel('Event', {exact: true}).selectOption('write_rejected');
+  await page.getByRole('button', {name: 'Search'}).click();
+  await more.click();
+  release();
+  await eventually(async () => await rows(page).count() === 1 && !await more.isDisabled(), 'the refusal, and the button is enabled again');
+  assert.equal(await page.locator('#history').getByText('shown; search again').count(), 0, 'no further page was appended');
+  await close();
+});
+
+test('history Load more after a failed search continues the list shown', async () => {
+  const {page, close} = await browser.open(stack, {expected: [/503 \(Service Unavailable\)/]});
+  await rows(page).first().waitFor();
+  await page.route(/history\?(?!.*cursor=).*event=write_rejected/, route => route.fulfill({status: 503, contentType: 'application/problem+json', body: '{"title": "Not now"}'}));
+  await page.getByLabel('Event', {exact: true}).selectOption('write_rejected');
+  await page.getByRole('button', {name: 'Search'}).click();
+  await page.locator('#history').getByText('Not now').waitFor();
+  const [request] = await Promise.all([page.waitForRequest(/cursor=/), page.getByRole('button', {name: 'Load more'}).click()]);
+  assert.equal(new URL(request.url()).searchParams.get('event'), null);
+  await eventually(async () => await rows(page).count() > 50, 'the next page of the list that is shown');
+  await close();
+});
