@@ -3,7 +3,7 @@
 
 import {urlFor, fetchJson} from './api.js';
 import {byId, cell, el, optionalCell, PanelState, row, setText, svg, table} from './dom.js';
-import {buildLanes, findActivePeriods, makeTicks, makeTimeScale, sortEvents} from './timeline_model.js';
+import {buildLanes, findActivePeriods, makeTicks, makeTimeScale, mergeEvents} from './timeline_model.js';
 import {absolute, clockTime, count, details, duration, eventBadge, eventLabel, EVENTS, holder, isStale, now, shortTime} from './words.js';
 import * as url from './url.js';
 
@@ -73,16 +73,17 @@ export class Timeline {
   }
 
   async refresh() {
+    this.request?.abort(); // its answer would be older, or of another resource
+    const {signal} = this.request = new AbortController();
     const {resource} = this;
     if (!resource) return this.#showNoResource();
     const seconds = Number(this.window.value);
     const from = seconds ? new Date(now() - seconds * 1000).toISOString() : '';
     try {
-      const page = await fetchJson(urlFor('/v1/history', {resource, from, limit: EVENTS_MAX}));
+      const page = await fetchJson(urlFor('/v1/history', {resource, from, limit: EVENTS_MAX}), {signal});
       this.truncated = page.next_cursor !== null;
-      const refused = this.truncated ? await this.#loadRefused(resource, from) : [];
-      if (resource !== this.resource) return;
-      this.events = sortEvents([...new Map([...page.items, ...refused].map(item => [item.id, item])).values()]);
+      const refused = this.truncated ? await this.#loadRefused(resource, from, signal) : [];
+      this.events = mergeEvents([page.items, ...refused]);
       if (!this.events.length && !this.liveLease(resource)) {
         this.state.body.hidden = true;
         return this.state.showEmpty(`The history has no events of ${resource}${seconds ? ' in this time' : ''}.`);
@@ -92,22 +93,26 @@ export class Timeline {
       this.#draw();
       this.#table();
     } catch (problem) {
-      if (problem.status !== 401 && resource === this.resource) this.state.showProblem(problem, () => this.refresh());
+      if (problem.name !== 'AbortError' && problem.status !== 401) this.state.showProblem(problem, () => this.refresh());
     }
   }
 
-  /** Loads older events that must be visible: refused writes, and all events of the tokens of the latest stale writes and of the fences that refused them. */
-  async #loadRefused(resource, from) {
-    const load = async filters => (await fetchJson(urlFor('/v1/history', {resource, ...filters}))).items;
+  /**
+   * Loads older events that must be visible: refused writes, and all events of the tokens of the latest stale writes and of the fences that refused them.
+   * Returns them as lists; those of the tokens are first, because they are complete.
+   */
+  async #loadRefused(resource, from, signal) {
+    const load = async filters => (await fetchJson(urlFor('/v1/history', {resource, ...filters}), {signal})).items;
     const refused = await load({from, event: 'write_rejected', limit: REFUSALS_MAX});
     this.moreRefused = refused.length === REFUSALS_MAX;
     if (this.loaded?.resource !== resource) this.loaded = {resource, eventsByToken: new Map()};
     const {eventsByToken} = this.loaded;
-    for (const token of refused.filter(isStale).slice(0, STALE_MAX).flatMap(item => [item.fencing_token, item.last_fencing_token])) {
+    const lists = [];
+    for (const token of refused.filter(isStale).slice(0, STALE_MAX).flatMap(item => [item.last_fencing_token, item.fencing_token])) {
       if (!eventsByToken.has(token)) eventsByToken.set(token, await load({token_min: token, token_max: token, limit: EVENTS_MAX}));
-      refused.push(...eventsByToken.get(token).filter(item => item.at >= from));
+      lists.push(eventsByToken.get(token).filter(item => item.at >= from));
     }
-    return refused;
+    return [...lists, refused];
   }
 
   /** Redraws while a live lease makes a bar grow. */

@@ -5,9 +5,13 @@ import {holder, isStale} from './words.js';
 
 const ENDS = {lease_released: 'released', lease_expired: 'expired', lease_revoked: 'revoked'};
 
-/** Returns events in the order of time. Ids alone are not in that order: a lease event is written after the writes under its lease. */
-export function sortEvents(events) {
-  return [...events].sort((a, b) => Date.parse(a.at) - Date.parse(b.at) || a.id - b.id);
+/**
+ * Returns events in the order of time, oldest first. `lists`: as the API has them, newest first; an event may be in several. The API orders by more
+ * digits than `at` has, so events of one millisecond stay in the order of their list. Ids are not in that order: a lease event is written after the
+ * writes under its lease.
+ */
+export function mergeEvents(lists) {
+  return [...new Map(lists.flat().map(item => [item.id, item])).values()].reverse().sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
 }
 
 /**

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import {SCREENSHOTS} from './support/browser.js';
 import {browser, scene, stack, STALE_RESOURCE} from './support/scene.js';
-import {eventually} from './support/stack.js';
+import {eventually, sleep} from './support/stack.js';
 
 test('stale write is a cross after its lease, linked to the newer', async () => {
   const {page, observed, close} = await browser.open(stack, {query: `?timeline=${STALE_RESOURCE}`});
@@ -113,11 +113,38 @@ test('stale write stays visible after hundreds of events', async () => {
 test('timeline events are in the order of time, not of ids', async () => {
   const {page, close} = await browser.open(stack);
   const ids = await page.evaluate(async () => {
-    const {sortEvents} = await import('/console/timeline_model.js');
+    const {mergeEvents} = await import('/console/timeline_model.js');
     const at = ms => new Date(1_800_000_000_000 + ms).toISOString();
-    return sortEvents([{id: 3, at: at(1)}, {id: 1, at: at(5)}, {id: 4, at: at(5)}, {id: 2, at: at(9)}]).map(event => event.id);
+    // A grant (7) and the write under it (5) within one millisecond, as the API has them; 3 and 5 are in both lists.
+    const newest = [{id: 2, at: at(9)}, {id: 5, at: at(5)}, {id: 7, at: at(5)}, {id: 3, at: at(1)}];
+    return mergeEvents([newest, [{id: 5, at: at(5)}, {id: 3, at: at(1)}, {id: 4, at: at(0)}]]).map(event => event.id);
   });
-  assert.deepEqual(ids, [3, 1, 4, 2]);
+  assert.deepEqual(ids, [4, 3, 7, 5, 2]);
+  await close();
+});
+
+test('timeline is not replaced by an older answer', async () => {
+  const {page, observed, close} = await browser.open(stack, {query: `?timeline=${STALE_RESOURCE}`});
+  await page.locator('#timeline .stale-write').waitFor();
+  const holds = [];
+  await page.route(/\/v1\/history\?resource=inventory(?!.*from=)/, async route => {
+    const {items} = await (await route.fetch()).json();
+    await new Promise(resolve => { holds.push(resolve); });
+    const older = {items: items.filter(item => item.event !== 'write_rejected'), next_cursor: null};
+    await route.fulfill({json: older}).catch(() => {}); // the page has cancelled the request
+  });
+  await page.locator('#timeline-resource').press('Enter');
+  await eventually(() => holds.length > 0, 'an answer is held');
+  const [newer] = await Promise.all([page.waitForResponse(/history\?resource=inventory.*from=/), page.locator('#timeline-window').selectOption('3600')]);
+  await newer.finished();
+  await page.evaluate(() => {
+    const timeline = document.getElementById('timeline');
+    new MutationObserver(() => { globalThis.replaced ||= !timeline.querySelector('.stale-write'); }).observe(timeline, {childList: true, subtree: true});
+  });
+  for (const release of holds) release();
+  await sleep(300); // the older answer would be shown now
+  assert.ok(!await page.evaluate(() => globalThis.replaced), 'the older answer was shown');
+  assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
   await close();
 });
 
