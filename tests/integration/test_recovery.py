@@ -52,6 +52,13 @@ def test_release_with_seal_answers_503_only_if_the_hold_stays(own_stack: Stack, 
                 break
     assert (200, 200) in seen, seen
 
+    def find_warnings() -> list[str]:
+        lines = [line for log in (own_stack.data / "logs").glob("gateway*.log") for line in log.read_text().splitlines()]
+        return [line for line in lines if f" of {name} was not sealed after the release of its lease: " in line]
+
+    (warning,) = eventually(find_warnings, goal="the log has why nothing was sealed")
+    assert "PostgreSQL" in warning and not any(lease["lease_id"] in warning for lease in leases), warning
+
 
 def write_after_recovery(api: Api, lease: Json, operation: Json) -> Answer:
     """Repeats the write until its answer is not 503: each connection of the gateway reconnects within its back-off."""

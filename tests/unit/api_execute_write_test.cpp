@@ -90,9 +90,8 @@ class fake_ports final : public write_ports {
     void abandon_seal(const lockcore::lease_claims&, const seal_decision&) override {
         log.emplace_back("abandon seal");
     }
-    awaitable<result<void>> seal_token(lockcore::lease_claims, actor, time_point) override {
-        if (const auto error = fails("seal")) co_return *error;
-        co_return result<void>();
+    awaitable<bool> seal_released_token(lockcore::lease_claims, actor, time_point) override {
+        co_return !fails("seal");
     }
     awaitable<void> release_abandoned_lease(lockcore::lease_claims, std::string) override {
         log.emplace_back("release abandoned lease");

@@ -60,6 +60,18 @@ boost::asio::awaitable<result<void>> seal_token(gateway_services services, lockc
     co_return result<void>{};
 }
 
+boost::asio::awaitable<bool> seal_released_token(gateway_services services, lockcore::lease_claims claims,
+                                                 actor initiator, std::chrono::steady_clock::time_point until) {
+    const std::string resource = claims.resources.front().str();
+    const auto token = lockcore::value_of(claims.token);
+    const auto sealed = co_await seal_token(services, std::move(claims), std::move(initiator), until);
+    if (!sealed) {
+        spdlog::warn("token {} of {} {} sealed after the release of its lease: {}", token, resource,
+                     sealed.error().outcome_unknown ? "may not have been" : "was not", sealed.error().detail);
+    }
+    co_return sealed.has_value();
+}
+
 actor make_actor(const lockcore::lease_claims& claims, const http::request& r) {
     actor initiator;
     initiator.principal = r.principal;

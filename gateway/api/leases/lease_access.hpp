@@ -46,12 +46,18 @@ boost::asio::awaitable<result<seal_decision>> prepare_seal(gateway_services serv
 /// Reopens the lease after a seal that failed, because its holder continues.
 void abandon_seal(gateway_services services, const lockcore::lease_claims& claims, const seal_decision& decision);
 
-/// Raises the fences above the lease's token, so that its holder can write no more and the next one can. May be called
-/// before or after the release.
+/// Raises the fences above the lease's token, so that its holder can write no more and the next one can.
 ///
 /// Errors: those of pg::fence_executor::raise.
 boost::asio::awaitable<result<void>> seal_token(gateway_services services, lockcore::lease_claims claims,
                                                 actor initiator, std::chrono::steady_clock::time_point until);
+
+/// Calls seal_token for a lease that has been released. Logs a failure, because the release has succeeded and its
+/// answer does not contain the cause.
+///
+/// Out: whether the token is sealed. False also if that is unknown.
+boost::asio::awaitable<bool> seal_released_token(gateway_services services, lockcore::lease_claims claims,
+                                                 actor initiator, std::chrono::steady_clock::time_point until);
 
 /// Returns the actor for the history: the caller, with the lease's owner.
 actor make_actor(const lockcore::lease_claims& claims, const http::request& r);

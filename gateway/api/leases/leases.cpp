@@ -212,8 +212,8 @@ awaitable<http::response> release_lease(gateway_services services, http::request
     if (unsealed && released->holds_left == 0) {
         // Another call may have released its hold without sealing, because this hold still existed: this call, the last
         // one, seals. The hold is gone also where that fails, so the call has succeeded.
-        const auto sealed = co_await seal_token(services, *claims, make_actor(*claims, r), r.deadline);
-        unsealed = !sealed.has_value();
+        const bool sealed = co_await seal_released_token(services, *claims, make_actor(*claims, r), r.deadline);
+        unsealed = !sealed;
     }
     if (released->holds_left > 0 || unsealed) {
         co_return http::json_response(

@@ -38,8 +38,8 @@ class service_ports final : public write_ports {
     void abandon_seal(const lockcore::lease_claims& claims, const seal_decision& decision) override {
         api::abandon_seal(services_, claims, decision);
     }
-    awaitable<result<void>> seal_token(lockcore::lease_claims claims, actor initiator, time_point until) override {
-        return api::seal_token(services_, std::move(claims), std::move(initiator), until);
+    awaitable<bool> seal_released_token(lockcore::lease_claims claims, actor initiator, time_point until) override {
+        return api::seal_released_token(services_, std::move(claims), std::move(initiator), until);
     }
     awaitable<void> release_abandoned_lease(lockcore::lease_claims claims, std::string trace_id) override {
         return api::release_abandoned_lease(services_, std::move(claims), std::move(trace_id));

@@ -26,7 +26,7 @@ write_request make_write(write_context& context, const lockcore::lease_claims& c
     return out;
 }
 
-/// Adds the write_id to the failure of a write. Not if its key belongs to another call: it then names that call's write.
+/// Adds the write_id to the failure of a write; not if its key belongs to another call, because it was not made then.
 failure with_write_id(failure f, const std::string& write_id) {
     const bool own_write = f.code != errc::idempotency_in_progress && f.code != errc::idempotency_mismatch;
     if (own_write && !f.facts.contains("write_id")) f.facts["write_id"] = write_id;
@@ -45,14 +45,6 @@ awaitable<result<write_outcome>> await_disk(pg::committed_write written) {
     auto outcome = co_await pg::await_durable(std::move(written));
     if (!outcome) co_return with_write_id(outcome.error(), write_id);
     co_return outcome;
-}
-
-/// Seals the token after the release if it was the last hold, although others were left when the write began: these may
-/// have been released meanwhile by calls whose seal found this hold.
-awaitable<bool> seal_after_release(write_ports& ports, lockcore::lease_claims claims, actor initiator,
-                                   pg::deadline until) {
-    const auto sealed = co_await ports.seal_token(std::move(claims), std::move(initiator), until);
-    co_return sealed.has_value();
 }
 
 /// Returns the kept outcome of an earlier call with the same idempotency key. Empty: there is none.
@@ -78,9 +70,11 @@ awaitable<result<write_report>> finish_write(write_ports& ports, write_context c
     report.release = co_await ports.release(*context.caller_claims, context.request.trace_id);
     if (report.outcome.token != context.caller_claims->token) report.outcome.sealed = false;
     if (!report.outcome.sealed && report.release->released) {
+        // This was the last hold, although others were left when the write began: these may have been released meanwhile
+        // by calls whose seal found this hold.
         auto initiator = make_actor(*context.caller_claims, context.request);
-        report.outcome.sealed = co_await seal_after_release(ports, std::move(*context.caller_claims),
-                                                            std::move(initiator), context.request.deadline);
+        report.outcome.sealed = co_await ports.seal_released_token(std::move(*context.caller_claims),
+                                                                   std::move(initiator), context.request.deadline);
     }
     co_return report;
 }
@@ -169,7 +163,7 @@ awaitable<result<write_report>> write_under_own_lease(write_ports& ports, write_
     report.outcome = std::move(*outcome);
     if (!report.outcome.sealed && report.release->released) {
         auto initiator = make_actor(granted->claims, context.request);
-        report.outcome.sealed = co_await seal_after_release(ports, granted->claims, std::move(initiator), until);
+        report.outcome.sealed = co_await ports.seal_released_token(granted->claims, std::move(initiator), until);
     }
     co_return report;
 }

@@ -54,7 +54,7 @@ struct write_context {
 ///         as soon as the write is visible to others or has failed; the answer waits for the disk. If it is unknown
 ///         whether the write was committed, an own lease is left to expire. A re-entrant lease is sealed with its last
 ///         hold, and accepts no further hold from before the write on.
-/// Errors: those of the ports; a failure names the write_id, unless the key belongs to another call.
+/// Errors: those of the ports, with the write_id if the write was made.
 /// Cancel: while it waits for an own lease; then it leaves nothing behind and has written nothing. Otherwise none.
 boost::asio::awaitable<result<write_report>> execute_write(write_ports& ports, write_context context);
 

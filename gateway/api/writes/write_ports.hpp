@@ -37,8 +37,8 @@ class write_ports {
     virtual result<void> check_event_capacity() = 0;
     virtual boost::asio::awaitable<result<seal_decision>> prepare_seal(lockcore::lease_claims claims) = 0;
     virtual void abandon_seal(const lockcore::lease_claims& claims, const seal_decision& decision) = 0;
-    virtual boost::asio::awaitable<result<void>> seal_token(lockcore::lease_claims claims, actor initiator,
-                                                            time_point until) = 0;
+    virtual boost::asio::awaitable<bool> seal_released_token(lockcore::lease_claims claims, actor initiator,
+                                                             time_point until) = 0;
 
     virtual boost::asio::awaitable<void> release_abandoned_lease(lockcore::lease_claims claims,
                                                                  std::string trace_id) = 0;
