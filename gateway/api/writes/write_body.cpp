@@ -6,7 +6,6 @@
 #include <gateway/api/writes/write_operations.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/query.hpp>
 
 #include <boost/json/serialize.hpp>
 
