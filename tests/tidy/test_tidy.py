@@ -129,6 +129,16 @@ def test_gateway_folders_include_only_lower_folders(folder: str) -> None:
     assert not found
 
 
+def test_gateway_libraries_link_those_whose_headers_they_include() -> None:
+    """Directly or through others: a program that links one of them alone has no undefined functions."""
+    listed = re.findall(r"^gateway_library\((\w+) ([^)]*)\)", (ROOT / "gateway/CMakeLists.txt").read_text(), re.MULTILINE)
+    links = {library: set(re.findall(r"gateway_(\w+)", given)) for library, given in listed}
+    for library in links:  # CMake defines each after those that it links
+        links[library] |= {lower for direct in links[library] for lower in links[direct]}
+    assert not [(name(path), header) for library in links for path in files(f"gateway/{library}") for header in includes(path)
+                if header.startswith("gateway/") and header.split("/")[1] in links.keys() - links[library] - {library}]
+
+
 def test_gateway_folders_are_all_in_the_layer_table() -> None:
     present = {path.relative_to(ROOT / "gateway").parts[0] for path in files("gateway") if path.parent != ROOT / "gateway"}
     assert present <= set(GATEWAY)
