@@ -242,21 +242,32 @@ def access_line(gateway: Gateway, request_id: str) -> dict[str, str]:
 
 
 def test_access_log_has_trace_id_of_its_own_request(logging_gateway: Gateway) -> None:
-    """A request that is refused while it is read has no trace id, least of all that of the connection's previous request."""
+    """Also one that is refused while its head or body is read; never that of the connection's previous request."""
     api, trace = logging_gateway.api, f"{0xabc:032x}"
+    traceparent = f"traceparent: 00-{trace}-{1:016x}-01"
     send = lambda wire, name, *headers: wire.send(request("GET", "/v1/nodes", b"", f"X-Request-Id: {name}", *headers))  # noqa: E731
     with Wire(api.host, api.port) as wire:
-        send(wire, "traced", f"traceparent: 00-{trace}-{1:016x}-01")
+        send(wire, "traced", traceparent)
         assert wire.receive().status == 200
         send(wire, "untraced")
         assert wire.receive().status == 200
-        send(wire, "traced-again", f"traceparent: 00-{trace}-{1:016x}-01")
+        send(wire, "traced-again", traceparent)
         assert wire.receive().status == 200
         send(wire, "refused", "Content-Length: none")
         refused = wire.receive()
     assert refused.status == 400
-    lines = {name: access_line(logging_gateway, name) for name in ("traced", "untraced", "traced-again", refused.headers["x-request-id"])}
-    assert [(line["status"], line["trace_id"]) for line in lines.values()] == [("200", trace), ("200", ""), ("200", trace), ("400", "")], lines
+    with Wire(api.host, api.port) as wire:
+        send(wire, "head-refused", traceparent, "Content-Length: none")
+        assert wire.receive().status == 400
+    with Wire(api.host, api.port) as wire:
+        wire.send(request("POST", "/v1/leases", b"", "X-Request-Id: body-refused", traceparent, "Transfer-Encoding: chunked", "Expect: 100-continue"))
+        assert wire.receive().status == 100, "its head was admitted"
+        wire.send(b"no size\r\n")
+        assert wire.receive().status == 400
+    names = ("traced", "untraced", "traced-again", refused.headers["x-request-id"], "head-refused", "body-refused")
+    lines = {name: access_line(logging_gateway, name) for name in names}
+    assert [(line["status"], line["trace_id"]) for line in lines.values()] == [
+        ("200", trace), ("200", ""), ("200", trace), ("400", ""), ("400", trace), ("400", trace)], lines
 
 
 def test_migrate_run_again_loses_nothing(cluster: Cluster, gateway: Gateway, resource: str) -> None:

@@ -262,7 +262,7 @@ dispatcher::plan session::plan_answer(steady_clock::time_point now) {
 
 asio::awaitable<void> session::answer_refused_input() {
     request_id_ = request_id_of(parser_->message);
-    trace_id_.clear();  // that of the connection's previous request
+    trace_id_ = trace_id_of(parser_->message.header("traceparent"));
     dispatcher::plan refused;
     refused.answer = problem_response(refusal_, request_id_);
     co_await answer_refused_head(std::move(refused));
