@@ -49,10 +49,12 @@ bool is_connection_uri(const std::string& conninfo) {
 
 bool may_misread_password(const std::string& conninfo) {
     if (!is_connection_uri(conninfo)) return false;
-    const auto begin = conninfo.find("://") + 3;
-    const auto first = conninfo.find('@', begin);
-    return first != std::string::npos &&
-           (conninfo.find('/', begin) < first || conninfo.find('@', first + 1) != std::string::npos);
+    // libpq takes what precedes the first of these signs for user and password, if it is an "@". Another "@" before the
+    // query may be part of the password.
+    const auto end = conninfo.find_first_of("@/", conninfo.find("://") + 3);
+    if (end == std::string::npos) return false;
+    const auto rest = std::string_view(conninfo).substr(end + 1);
+    return rest.substr(0, rest.find('?')).find('@') != std::string_view::npos;
 }
 
 std::optional<std::string> find_conninfo_fault(const std::string& conninfo) {

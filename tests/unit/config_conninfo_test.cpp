@@ -61,9 +61,11 @@ TEST(conninfo, fault_contains_no_part_of_password) {
 }
 
 TEST(conninfo, uri_with_ambiguous_password_is_recognised) {
-    for (const char* ambiguous : {"postgresql://u:a@hunter@h/d", "postgresql://u:1/hunter@h/d"})
+    for (const char* ambiguous :
+         {"postgresql://u:a@hunter@h/d", "postgresql://u:1/hunter@h/d", "postgresql://u:a?b@hunter@h/d"})
         EXPECT_TRUE(may_misread_password(ambiguous)) << ambiguous;
-    for (const char* clear : {"postgresql://u:a@h/d", "postgresql://h/d", "host=a@b user=c@d"})
+    for (const char* clear : {"postgresql://u:a@h/d", "postgresql://h/d", "postgresql://u:a@h/d?options=b@c",
+                              "postgresql://h/d?user=a@b", "postgresql://h", "host=a@b user=c@d"})
         EXPECT_FALSE(may_misread_password(clear)) << clear;
 }
 

@@ -112,4 +112,6 @@ TEST(connection_string, error_names_hosts_and_no_part_of_password) {
         const auto shown = describe_connect_error("could not translate host name \"hunter2@h\"\n", conninfo);
         EXPECT_EQ(shown.find("hunter2"), std::string::npos) << shown;
     }
+    const std::string refused = "connection to server at \"h\", port 1 failed: Connection refused";
+    EXPECT_EQ(describe_connect_error(refused, "postgresql://u@h:1/d?application_name=a@b"), refused);
 }

@@ -68,7 +68,7 @@ std::string add_connect_timeout(const std::string& conninfo) {
 std::string describe_connect_error(std::string_view error, const std::string& conninfo) {
     if (auto fault = find_conninfo_fault(conninfo)) return *fault;
     if (may_misread_password(conninfo))
-        return "no connection could be made with the URI; @, :, / and % in a user or password have to be "
+        return "no connection could be made with the URI; @, :, / and % in a user or password may have to be "
                "percent-encoded";
     // One line for each address of each host. Lines that begin with a tab ask whether the server runs.
     std::string out;
