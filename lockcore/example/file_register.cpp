@@ -169,7 +169,8 @@ boost::asio::awaitable<lockcore::result<lockcore::node_record>> file_register::f
         const content c = read(file_);
         const auto found = c.nodes.find(node_name);
         lockcore::node_record record;
-        if (found != c.nodes.end()) record = {true, lockcore::epoch{found->second.epoch}, found->second.synced};
+        if (found != c.nodes.end())
+            record = {true, lockcore::epoch{found->second.epoch}, found->second.life, found->second.synced};
         return record;
     });
 }

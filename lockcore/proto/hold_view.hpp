@@ -27,7 +27,7 @@ class hold_view {
     /// Returns whether some node refuses further holds.
     bool is_closed() const { return !close_mark_.empty(); }
     /// Returns the CLOSE mark of a node that refuses further holds: the id of the hold that is to be the last, and the
-    /// mark of the call that closed the lease. Only that call can remove it.
+    /// mark of the call that closed the lease. That call, or the release of that hold, removes it.
     const std::string& close_mark() const { return close_mark_; }
 
   private:

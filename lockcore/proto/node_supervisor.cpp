@@ -47,10 +47,13 @@ node_supervisor::step node_supervisor::identified(node_facts facts, monotonic_ti
     facts_ = std::move(facts);
     reconnect_delay_ = reconnect_min;
     if (std::string reason = find_misconfiguration(facts_); !reason.empty()) {
+        const step next = refuse(std::move(reason));
         const bool evicts = facts_.role == "master" && facts_.maxmemory_policy != "noeviction";
-        step next = refuse(std::move(reason));
-        if (evicts && facts_.is_admitted()) next = {action::delete_admission, milliseconds{0}};
-        return next;
+        if (evicts && facts_.is_admitted()) return {action::delete_admission, milliseconds{0}};
+        // In a later life its configuration may be right, while its data lack what was evicted, or are those of a
+        // primary.
+        if (recorded_process_ != process_with_losses()) may_have_lost_data_ = true;
+        return may_have_lost_data_ ? step{action::note_unsynced, milliseconds{0}} : next;
     }
     if (!facts_.duplicate_of.empty())
         return refuse("is the same server as " + facts_.duplicate_of + " (equal run id): configure different servers");
@@ -71,6 +74,7 @@ node_supervisor::step node_supervisor::identified(node_facts facts, monotonic_ti
 
 node_supervisor::step node_supervisor::review() {
     if (std::string reason = find_data_loss(); !reason.empty()) {
+        may_have_lost_data_ = true;
         state_ = node_state::identifying;
         detail_ = "may have forgotten leases while it ran: " + std::move(reason);
         return {action::delete_admission, milliseconds{0}};
@@ -88,6 +92,7 @@ node_supervisor::step node_supervisor::review() {
     state_ = node_state::voting;
     detail_.clear();
     epoch_ = facts_.admitted_epoch;
+    may_have_lost_data_ = false;
     record_life_.clear();
     drawn_life_.clear();
     first_seen_life_.clear();
@@ -111,13 +116,18 @@ node_supervisor::step node_supervisor::epoch_drawn(epoch drawn) {
 
 node_supervisor::step node_supervisor::unsynced_noted() {
     record_.synced = false;
+    may_have_lost_data_ = false;
+    recorded_process_ = process_with_losses();
+    if (state_ == node_state::misconfigured) return {action::identify, recheck_delay};
     // Of an admitted node READMIT writes only the marks and `sync`.
     return {facts_.is_admitted() ? action::readmit : action::identify, milliseconds{0}};
 }
 
 node_supervisor::step node_supervisor::register_failed(std::string reason) {
-    state_ = node_state::identifying;
-    detail_ = "the register of epochs does not answer: " + std::move(reason);
+    if (state_ != node_state::misconfigured) {
+        state_ = node_state::identifying;
+        detail_ = "the register of epochs does not answer: " + std::move(reason);
+    }
     return {action::identify, recheck_delay};
 }
 
@@ -132,8 +142,11 @@ node_supervisor::step node_supervisor::quarantine_or_draw(monotonic_time now) {
     // settings this process has loaded the file to which they were synced.
     const bool data_survived = record_.synced && facts_.syncs_every_write && !facts_.admitted_run_id.empty() &&
                                facts_.admitted_epoch == record_.latest_epoch && facts_.marks.is_unchanged_since_start();
-    if (record_.known && !data_survived) {
+    // An epoch was drawn for this life: it is known that the node may vote.
+    const bool decided = record_.life == life();
+    if (record_.known && !decided && (!data_survived || may_have_lost_data_)) {
         if (record_.synced) {
+            may_have_lost_data_ = true;
             state_ = node_state::identifying;
             detail_ = "may have forgotten leases: waiting for the register to record that";
             return {action::note_unsynced, milliseconds{0}};
@@ -149,7 +162,7 @@ node_supervisor::step node_supervisor::quarantine_or_draw(monotonic_time now) {
     state_ = node_state::identifying;
     // The draw must follow the reading of the run id (R8b), and is valid for the life of that process and its data. A
     // repeated draw records that the node no longer syncs every write.
-    if (drawn_life_ != life() || drawn_synced_ != facts_.syncs_every_write) {
+    if (drawn_life_ != life() || (drawn_synced_ && !facts_.syncs_every_write)) {
         detail_ = "waiting for an epoch";
         return {action::draw_epoch, milliseconds{0}};
     }
@@ -176,7 +189,10 @@ node_supervisor::step node_supervisor::found_not_admitted() {
 }
 
 node_supervisor::step node_supervisor::commands_refused(std::string reason) {
-    return refuse("refuses commands: " + std::move(reason));
+    const bool passes = reason.starts_with("LOADING") || reason.starts_with("BUSY");
+    const step next = refuse("refuses commands: " + std::move(reason));
+    if (passes) state_ = node_state::identifying;  // no operator need correct it
+    return next;
 }
 
 milliseconds node_supervisor::quarantine_left(monotonic_time now) const {

@@ -83,8 +83,8 @@ class node_supervisor {
     step readmit_answered(bool admitted);
     /// A script answered UNINIT: the node is not admitted, or its marks have changed.
     step found_not_admitted();
-    /// A script was refused with another error (out of memory, read-only, loading, …). The node does not vote until it
-    /// is identified again.
+    /// A script, or a command of the identification, was refused with another error (out of memory, read-only, no
+    /// permission, loading, …). The node does not vote until it is identified again.
     step commands_refused(std::string reason);
 
     node_state state() const { return state_; }
@@ -110,6 +110,7 @@ class node_supervisor {
     /// Decides about an admitted node.
     step review();
     step quarantine_or_draw(monotonic_time now);
+    std::string process_with_losses() const { return facts_.run_id + '/' + facts_.marks.lost; }
 
     milliseconds max_ttl_;
     node_state state_ = node_state::unreachable;
@@ -118,8 +119,10 @@ class node_supervisor {
     node_record record_;
     std::string record_life_;  ///< The life() for which record_ was read; empty: none.
     epoch drawn_{};
-    std::string drawn_life_;     ///< The life() for which drawn_ was drawn; empty: none.
-    bool drawn_synced_ = false;  ///< The `synced` that the register recorded at that draw.
+    std::string drawn_life_;           ///< The life() for which drawn_ was drawn; empty: none.
+    bool drawn_synced_ = false;        ///< The node synced every write at that draw.
+    bool may_have_lost_data_ = false;  ///< In this life or one before, and the register has not recorded it yet.
+    std::string recorded_process_;     ///< process_with_losses() when the register recorded that last; empty: none.
     epoch epoch_{};
     std::string first_seen_life_;  ///< The life() that was not admitted at first_seen_at_.
     monotonic_time first_seen_at_{};

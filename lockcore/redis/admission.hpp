@@ -78,7 +78,7 @@ class admission : public std::enable_shared_from_this<admission> {
     void process_facts(const raw_node_facts& raw);
     void write_claim(node_facts facts);
     void finish_identification(node_facts facts);
-    /// Ends it where the node refused a command with this error: the node does not vote.
+    /// Ends the identification: the node refused a command with this error, and does not vote.
     void end_refused_identification(const std::string& error);
     void start_register_query(node_supervisor::action query);
     boost::asio::awaitable<result<node_supervisor::step>> query_register(node_supervisor::action query);

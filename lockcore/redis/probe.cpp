@@ -50,7 +50,8 @@ node_report probe(const node_address& address, std::chrono::milliseconds timeout
         auth.push_back(address.password);
         const reply_ptr accepted = send_command(*c, auth);
         if (!accepted || accepted->type == REDIS_REPLY_ERROR) {
-            report.detail = "refuses the credentials: " + (accepted ? text(accepted.get()) : std::string(c->errstr));
+            report.detail = accepted ? "refuses the credentials: " + text(accepted.get())
+                                     : "does not answer AUTH: " + std::string(c->errstr);
             return report;
         }
     }
@@ -80,7 +81,8 @@ node_report probe(const node_address& address, std::chrono::milliseconds timeout
     } else if (!is_new) {
         report.detail += "; is the same server as " + first_node->second;
     } else if (raw.record.size() != redis::record_fields) {
-        report.detail += "; does not run scripts: " + (record ? text(record.get()) : std::string(c->errstr));
+        report.detail +=
+            "; does not run the script that reads fg:node: " + (record ? text(record.get()) : std::string(c->errstr));
     } else {
         report.ok = true;
         if (!facts.syncs_every_write) report.detail += " (after a restart it does not vote for lease.max_ttl_ms)";

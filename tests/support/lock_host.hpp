@@ -24,36 +24,34 @@ class memory_register final : public lockcore::epoch_register {
     boost::asio::awaitable<lockcore::result<lockcore::node_record>> find(std::string node_name) override {
         const std::lock_guard lock(mutex_);
         const auto found = nodes_.find(node_name);
-        co_return found == nodes_.end() ? lockcore::node_record{} : found->second.record;
+        co_return found == nodes_.end() ? lockcore::node_record{} : found->second;
     }
     boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(lockcore::epoch_request request) override {
         const std::lock_guard lock(mutex_);
-        registered_node& node = nodes_[request.node_name];
         lockcore::drawn_epoch drawn;
-        drawn.repeated = !request.life.empty() && node.life == request.life;
-        if (!drawn.repeated) epoch_ = std::max(epoch_, value_of(request.highest_observed)) + 1;
-        drawn.value = drawn.repeated ? node.record.latest_epoch : lockcore::epoch{epoch_};
-        if (request.life.empty()) {
-            if (!node.record.known) nodes_.erase(request.node_name);
-        } else {
-            node = {request.life, {true, drawn.value, request.synced && (!drawn.repeated || node.record.synced)}};
+        const auto found = nodes_.find(request.node_name);
+        drawn.repeated = !request.life.empty() && found != nodes_.end() && found->second.life == request.life;
+        if (drawn.repeated) {
+            drawn.value = found->second.latest_epoch;
+            found->second.synced = found->second.synced && request.synced;
+            co_return drawn;
         }
+        epoch_ = std::max(epoch_, value_of(request.highest_observed)) + 1;
+        drawn.value = lockcore::epoch{epoch_};
+        if (!request.life.empty()) nodes_[request.node_name] = {true, drawn.value, request.life, request.synced};
         co_return drawn;
     }
     boost::asio::awaitable<lockcore::result<void>> note_unsynced(std::string node_name) override {
         const std::lock_guard lock(mutex_);
-        nodes_[node_name].record.synced = false;
+        const auto found = nodes_.find(node_name);
+        if (found != nodes_.end()) found->second.synced = false;
         co_return lockcore::result<void>();
     }
 
   private:
-    struct registered_node {
-        std::string life;
-        lockcore::node_record record;
-    };
     std::mutex mutex_;
     std::uint64_t epoch_ = 0;
-    std::map<std::string, registered_node> nodes_;
+    std::map<std::string, lockcore::node_record> nodes_;
 };
 
 class counting_observer final : public lockcore::event_observer {

@@ -22,9 +22,9 @@ node_facts good_node() {
 }
 
 /// The register's records of a node without an epoch, and of one with the epoch `drawn`.
-constexpr node_record unknown;
+const node_record unknown;
 node_record drew(std::uint64_t drawn, bool synced = false) {
-    return {true, epoch{drawn}, synced};
+    return {true, epoch{drawn}, "an older life", synced};
 }
 
 TEST(node_supervisor, new_connection_is_identified_before_it_may_vote) {
@@ -159,6 +159,46 @@ TEST(node_supervisor, doubtful_data_are_recorded_before_the_quarantine) {
     EXPECT_EQ(s.identified(f, t0 + 1s).next, action::identify);
     EXPECT_EQ(s.state(), node_state::quarantined);
     EXPECT_EQ(s.quarantine_left(t0 + 1s), 59s);
+}
+
+TEST(node_supervisor, node_that_could_not_vote_is_recorded) {
+    for (const auto change :
+         {+[](node_facts& f) { f.maxmemory_policy = "volatile-lru"; }, +[](node_facts& f) { f.role = "slave"; }}) {
+        node_supervisor s(60s);
+        s.connected();
+        node_facts f = restarted_node();
+        change(f);
+        EXPECT_EQ(s.identified(f, t0).next, action::note_unsynced) << "its leases may be evicted or replaced";
+        EXPECT_EQ(s.state(), node_state::misconfigured);
+        s.register_failed("out of reach");
+        EXPECT_EQ(s.state(), node_state::misconfigured);
+        EXPECT_EQ(s.identified(f, t0).next, action::note_unsynced);
+        EXPECT_EQ(s.unsynced_noted().delay, node_supervisor::recheck_delay);
+        EXPECT_EQ(s.identified(f, t0).next, action::identify) << "recorded once";
+    }
+}
+
+TEST(node_supervisor, loss_not_recorded_yet_holds_for_the_next_life) {
+    node_supervisor s(60s);
+    s.connected();
+    node_facts f = restarted_node();
+    f.marks.text = "0 0 1";
+    s.identified(f, t0);
+    EXPECT_EQ(s.record_found(drew(9, true), t0).next, action::note_unsynced);
+    s.register_failed("out of reach");
+    f = restarted_node();
+    f.run_id = "run-3";
+    s.identified(f, t0);
+    EXPECT_EQ(s.record_found(drew(9, true), t0).next, action::note_unsynced) << "nothing of this life shows the loss";
+}
+
+TEST(node_supervisor, life_that_has_drawn_needs_no_quarantine) {
+    node_supervisor s(60s);
+    s.connected();
+    s.identified(restarted_node(), t0);
+    node_record drawn_by_another = drew(10, true);
+    drawn_by_another.life = s.life();
+    EXPECT_EQ(s.record_found(drawn_by_another, t0).next, action::draw_epoch) << "another gateway has decided that";
 }
 
 TEST(node_supervisor, restarted_node_with_doubtful_data_is_quarantined) {
@@ -316,6 +356,13 @@ TEST(node_supervisor, node_that_refuses_commands_stops_voting_until_checked) {
     EXPECT_EQ(s.identified(f, t0 + 1s).next, action::vote) << "it was admitted and has forgotten nothing";
 }
 
+TEST(node_supervisor, node_that_loads_its_data_is_not_misconfigured) {
+    node_supervisor s(60s);
+    s.connected();
+    EXPECT_EQ(s.commands_refused("LOADING Redis is loading the dataset in memory").next, action::identify);
+    EXPECT_EQ(s.state(), node_state::identifying);
+}
+
 TEST(node_supervisor, node_wiped_after_it_voted_gets_a_new_epoch) {
     node_supervisor s(60s);
     s.connected();
@@ -328,28 +375,6 @@ TEST(node_supervisor, node_wiped_after_it_voted_gets_a_new_epoch) {
     EXPECT_EQ(s.identified(f, t0).next, action::find_record);
     s.record_found(drew(8), t0);
     EXPECT_EQ(s.state(), node_state::quarantined) << "wiped while it ran";
-}
-
-TEST(why_no_node, independent_primary_has_no_fault) {
-    EXPECT_EQ(find_misconfiguration(good_node()), "");
-}
-
-TEST(why_no_node, names_the_first_thing_to_change) {
-    const auto why = [](auto change) {
-        node_facts f = good_node();
-        change(f);
-        return find_misconfiguration(f);
-    };
-    EXPECT_TRUE(why([](node_facts& f) { f.role = "slave"; }).starts_with("is a slave:"));
-    EXPECT_TRUE(why([](node_facts& f) { f.role = "sentinel"; }).starts_with("is a sentinel:"));
-    EXPECT_TRUE(why([](node_facts& f) { f.role = ""; }).starts_with("is a :")) << "whatever does not say master";
-    EXPECT_TRUE(why([](node_facts& f) { f.cluster_mode = true; }).find("cluster-enabled no") != std::string::npos);
-    for (const char* policy : {"allkeys-lru", "volatile-ttl", ""}) {
-        EXPECT_NE(why([&](node_facts& f) { f.maxmemory_policy = policy; }).find("set maxmemory-policy noeviction"),
-                  std::string::npos);
-    }
-    EXPECT_NE(why([](node_facts& f) { f.outdated_version = "6.2.14"; }).find("nodes need 7.0"), std::string::npos);
-    EXPECT_EQ(why([](node_facts& f) { f.syncs_every_write = false; }), "") << "that costs a quarantine, no more";
 }
 
 // A new node passes these steps: connected, identified, record found, epoch drawn, admitted, identified, voting. The

@@ -262,7 +262,7 @@ class supervisor_interpreter final : public machine {
                                    "identify",
                                    "find what the register knows",
                                    "draw an epoch",
-                                   "have the register record that it does not sync",
+                                   "have the register record that its data may be incomplete",
                                    "forget",
                                    "readmit",
                                    "vote"};

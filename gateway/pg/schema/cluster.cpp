@@ -61,12 +61,14 @@ lockcore::drawn_epoch draw_epoch(session& session, const lockcore::epoch_request
 }
 
 lockcore::node_record find_node_record(session& session, const std::string& node_name) {
-    const auto rows = session.exec("select epoch, synced from fencing.node where name = $1::text", {node_name});
+    const auto rows =
+        session.exec("select epoch, coalesce(life, ''), synced from fencing.node where name = $1::text", {node_name});
     lockcore::node_record out;
     if (rows.empty()) return out;
     out.known = true;
     out.latest_epoch = lockcore::epoch{rows[0][0].as<std::uint64_t>()};
-    out.synced = rows[0][1].as<bool>();
+    out.life = rows[0][1].as<std::string>();
+    out.synced = rows[0][2].as<bool>();
     return out;
 }
 

@@ -15,7 +15,8 @@ namespace lockcore {
 struct node_record {
     bool known = false;    ///< An epoch was drawn for this name before; if not, the node can have forgotten nothing.
     epoch latest_epoch{};  ///< The latest epoch drawn for the node.
-    bool synced = false;   ///< The life that drew this epoch synced every write at each check.
+    std::string life;      ///< The life that drew this epoch.
+    bool synced = false;  ///< That life synced every write at each check, and the node has shown no loss of data since.
 };
 
 /// The request of epoch_register::draw.
@@ -48,8 +49,8 @@ class epoch_register {
     /// life that drew the node's latest epoch gets that epoch again. Records the life and whether it syncs every write;
     /// a life that is once recorded as unsynced stays unsynced. Called only when the node may vote.
     virtual boost::asio::awaitable<result<drawn_epoch>> draw(epoch_request request) = 0;
-    /// Records that the life with the node's latest epoch did not sync every write, or that the node may have loaded
-    /// older data since; returns after that is durable.
+    /// Sets node_record::synced to false: the life with the node's latest epoch did not sync every write, or the node
+    /// may have lost data since. Returns after that is durable.
     virtual boost::asio::awaitable<result<void>> note_unsynced(std::string node_name) = 0;
 };
 

@@ -26,7 +26,7 @@ using wall_time = std::chrono::system_clock::time_point;
 /// Limits: below 2^53, so that every JSON reader can represent it exactly.
 /// Source: docs/protocol.md.
 enum class fencing_token : std::uint64_t {};
-/// Tokens stay below 2^53, so that every JSON reader keeps them exactly.
+/// The highest fencing token.
 inline constexpr std::uint64_t fencing_token_max = (std::uint64_t{1} << 53U) - 1;
 
 /// A number drawn from the register when a node is admitted; epoch × 2^32 is the lower bound of the node's tokens.

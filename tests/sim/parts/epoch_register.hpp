@@ -22,7 +22,7 @@ class epoch_register {
         bool done = false;
         std::uint64_t epoch = 0;  ///< The epoch drawn or found.
         bool repeated = false;
-        bool known = false;  ///< find: the node has a row; `epoch` and `synced` are set from it.
+        bool known = false;  ///< find: the node has a row; `epoch`, `life` and `synced` are set from it.
     };
 
     explicit epoch_register(context& ctx) : ctx_(ctx) {}
@@ -72,6 +72,7 @@ class epoch_register {
                 c.known = node.epoch != 0;
                 c.epoch = node.epoch;
                 c.synced = node.synced;
+                c.life = node.life;
                 return;
             case query_kind::note_unsynced:
                 node.synced = false;

@@ -186,6 +186,7 @@ void sim_link::register_answered(const epoch_register::call& answer) {
             lockcore::node_record record;
             record.known = answer.known;
             record.latest_epoch = lockcore::epoch{answer.epoch};
+            record.life = answer.life;
             record.synced = answer.synced || ctx_.is_active(mutation::trusts_current_fsync);
             return record_found(record);
         }

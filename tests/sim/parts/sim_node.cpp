@@ -55,6 +55,7 @@ void sim_node::crash(restart kind) {
             ctx_.hit(probe::node_lost_data);
             data_ = {};
             copies_.clear();
+            has_older_file_ = false;
             break;
         case restart::older_file:
             ctx_.hit(probe::node_loaded_older_file);
