@@ -214,10 +214,10 @@ TEST_P(holding_test, kept_lease_is_renewed_and_reports_revocation_at_once) {
 }
 
 TEST_P(holding_test, kept_lease_stays_held_when_exhausted_or_cancelled) {
-    acquire_request r = make_request({"a"}, 900ms);
+    acquire_request r = make_request({"a"}, 1500ms);
     r.kept = true;
     kept_lease kept(*host_a_.acquire(r));
-    kept.limit_hold(1800ms);
+    kept.limit_hold(3s);
     const auto began = std::chrono::steady_clock::now();
     auto last_result = keep_step::outcome::renewed;
     int renewals = -1;
@@ -229,7 +229,7 @@ TEST_P(holding_test, kept_lease_stays_held_when_exhausted_or_cancelled) {
     }
     EXPECT_EQ(last_result, keep_step::outcome::exhausted);
     EXPECT_GT(renewals, 3) << "max_renewals does not end a kept lease";
-    EXPECT_GE(std::chrono::steady_clock::now() - began, 1700ms);
+    EXPECT_GE(std::chrono::steady_clock::now() - began, 2900ms);
     EXPECT_TRUE(host_a_.release(kept.current)) << "the lease was still held";
 
     acquire_request b = make_request({"b"}, 5s);
