@@ -50,11 +50,11 @@ std::string find_misconfiguration(const node_facts& facts);
 class node_supervisor {
   public:
     enum class action {
-        connect,      ///< Open a new connection.
-        identify,     ///< Read node_facts, and write a claim into fg:node if there is none.
-        find_record,  ///< Read what the register knows of the node.
-        draw_epoch,   ///< Draw an epoch from the register for life().
-        note_unsynced,  ///< Have the register record that the node did not sync every write, or may have loaded older data.
+        connect,           ///< Open a new connection.
+        identify,          ///< Read node_facts, and write a claim into fg:node if there is none.
+        find_record,       ///< Read what the register knows of the node.
+        draw_epoch,        ///< Draw an epoch from the register for life().
+        note_unsynced,     ///< Have the register record that the node's data may be incomplete after a restart.
         delete_admission,  ///< Delete the run id and the claim from fg:node.
         readmit,           ///< Run READMIT with the run id, the drawn epoch and the marks.
         vote,              ///< Ask the node for leases until the next report.
