@@ -356,11 +356,14 @@ TEST(node_supervisor, node_that_refuses_commands_stops_voting_until_checked) {
     EXPECT_EQ(s.identified(f, t0 + 1s).next, action::vote) << "it was admitted and has forgotten nothing";
 }
 
-TEST(node_supervisor, node_that_loads_its_data_is_not_misconfigured) {
-    node_supervisor s(60s);
-    s.connected();
-    EXPECT_EQ(s.commands_refused("LOADING Redis is loading the dataset in memory").next, action::identify);
-    EXPECT_EQ(s.state(), node_state::identifying);
+TEST(node_supervisor, node_that_is_loading_or_busy_is_not_misconfigured) {
+    for (const char* error :
+         {"LOADING Redis is loading the dataset in memory", "BUSY Redis is busy running a script"}) {
+        node_supervisor s(60s);
+        s.connected();
+        EXPECT_EQ(s.commands_refused(error).next, action::identify);
+        EXPECT_EQ(s.state(), node_state::identifying) << error;
+    }
 }
 
 TEST(node_supervisor, node_wiped_after_it_voted_gets_a_new_epoch) {
