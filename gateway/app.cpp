@@ -129,10 +129,15 @@ int serve(const config& cfg) {
         members.node_names.push_back(node.name);
     members.quorum = lockcore::majority_of(cfg.locks.nodes.size());
     members.max_ttl = cfg.locks.max_ttl;
-    if (const auto joined = database.join_cluster(std::move(members)); !joined) {
-        spdlog::critical("fencing.cluster: {}", joined.error().detail);
+    members.answer_bound = cfg.locks.answer_bound;
+    members.takes_answer_bound = !cfg.lease.answer_bound_is_given;
+    const auto answer_bound = database.join_cluster(std::move(members));
+    if (!answer_bound) {
+        spdlog::critical("fencing.cluster: {}", answer_bound.error().detail);
         return exit_unavailable;
     }
+    lockcore::config lock_settings = cfg.locks;
+    lock_settings.answer_bound = *answer_bound;
 
     const file_limit limit = raise_file_limit(cfg);
     if (limit.connections == 0) {
@@ -152,7 +157,7 @@ int serve(const config& cfg) {
     node_log node_changes(metric_registry.leases(), first);
     postgres_register epochs(database.nodes());
     const lockcore::hmac_sha256 mac(cfg.lease.signing_key);
-    lockcore::lock_manager locks(cfg.locks, threads.contexts(), {epochs, mac, node_changes});
+    lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(), {epochs, mac, node_changes});
     metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
     metrics::guard_watch guard(database.history(), first);
     metric_registry.add_readings({locks, leaks, database, events, guard, memory, FENCEGATE_VERSION});

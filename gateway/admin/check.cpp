@@ -36,7 +36,9 @@ std::string join_names(const std::vector<std::string>& names) {
 /// Compares the cluster's row with the configuration. Does not write the row: the first gateway that joins does.
 void check_cluster(pg::session& database, const config& cfg, check_report& report) {
     const auto row = database.exec(
-        "select array_to_string(node_names, ', '), quorum, max_ttl_ms, buckets, epoch from fencing.cluster", {});
+        "select array_to_string(node_names, ', '), quorum, max_ttl_ms, buckets, epoch, answer_bound_ms from "
+        "fencing.cluster",
+        {});
     if (row.empty()) {
         report.add(true, "cluster", "no gateway has joined yet; the first one will record the nodes and max_ttl_ms");
         return;
@@ -48,11 +50,16 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
     struct setting {
         std::string name, in_cluster, in_config;
     };
+    const std::string cluster_bound = row[0][5].is_null() ? "" : row[0][5].c_str();
+    const std::string own_bound = std::to_string(cfg.locks.answer_bound.count());
+    // Without one of its own, a gateway takes the cluster's; where the cluster has none yet, it takes the gateway's.
+    const bool compares_bounds = cfg.lease.answer_bound_is_given && !cluster_bound.empty();
     const std::vector<setting> settings{
         {"redis.nodes", row[0][0].c_str(), join_names(names)},
         {"quorum", row[0][1].c_str(), std::to_string(lockcore::majority_of(names.size()))},
         {"lease.max_ttl_ms", row[0][2].c_str(), std::to_string(cfg.locks.max_ttl.count())},
         {"buckets", row[0][3].c_str(), std::to_string(lockcore::buckets)},
+        {"lease.answer_bound_ms", cluster_bound, compares_bounds ? own_bound : cluster_bound},
     };
     bool agrees = true;
     for (const auto& each : settings) {

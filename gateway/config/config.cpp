@@ -177,6 +177,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
         {"lease", mapping({
                       {"default_ttl_ms", duration(cfg.locks.default_ttl, lockcore::ttl_min, 1h)},
                       {"max_ttl_ms", duration(cfg.locks.max_ttl, lockcore::ttl_min, 1h)},
+                      {"answer_bound_ms", duration(cfg.locks.answer_bound, 1ms, 10s)},
                       {"max_wait_ms", duration(cfg.locks.max_wait, 0ms, 1h)},
                       {"max_renewals", integer(cfg.locks.max_renewals, 0, 4'294'967'295)},
                       {"max_hold_ms", duration(cfg.locks.max_hold, lockcore::ttl_min, 365 * 24h)},
@@ -264,8 +265,8 @@ void check_signing_key(config& cfg, fault_list& faults) {
 void check_locks(const lockcore::config& locks, fault_list& faults) {
     static constexpr std::array<std::string_view, 4> of_redis{"nodes", "node_timeout", "node_dead_after",
                                                               "node_queue_max"};
-    static constexpr std::array<std::string_view, 6> durations{"node_timeout", "node_dead_after", "default_ttl",
-                                                               "max_ttl",      "max_wait",        "max_hold"};
+    static constexpr std::array<std::string_view, 7> durations{
+        "node_timeout", "node_dead_after", "default_ttl", "max_ttl", "answer_bound", "max_wait", "max_hold"};
     for (const auto& fault : locks.validate()) {
         const auto end = std::min(fault.find(": "), fault.size());
         std::string path = fault.substr(0, end);
@@ -336,7 +337,12 @@ config load_config(const std::filesystem::path& file, config_faults& faults) {
             const auto documents = YAML::LoadAll(*text);
             if (documents.size() > 1) found.add(file.string(), "holds more than one YAML document");
             const YAML::Node root = documents.empty() ? YAML::Node(YAML::NodeType::Null) : documents.front();
+            cfg.locks.answer_bound = 0ms;
             whole_file(cfg, file.parent_path())(root, "", found);
+            cfg.lease.answer_bound_is_given = cfg.locks.answer_bound != 0ms;
+            // The value for a new cluster: answers count for as long as a node is waited for.
+            if (!cfg.lease.answer_bound_is_given)
+                cfg.locks.answer_bound = std::max(lockcore::config{}.answer_bound, cfg.locks.node_timeout);
             check_address(cfg, found);
             check_signing_key(cfg, found);
             check_locks(cfg.locks, found);

@@ -95,6 +95,8 @@ struct history_config {
 struct lease_config {
     /// Pause between two searches for leaked leases on the nodes. 0: no search. Up to 1 day.
     std::chrono::milliseconds leak_scan_interval{60'000};
+    /// Whether the file has `answer_bound_ms`; otherwise the gateway takes the cluster's.
+    bool answer_bound_is_given = false;
     /// At least 32 bytes, from lease.signing_key_file or FENCEGATE_SIGNING_KEY; equal on all gateways. Never logged.
     std::string signing_key;
 };

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 namespace fencegate::pg {
@@ -79,7 +80,7 @@ struct database::impl {
 
     /// Runs work of the start-up on a connection of its own. Errors carry the server's message.
     template <class Work>
-    result<void> run_at_start(Work work) {
+    std::invoke_result_t<Work, session&> run_at_start(Work work) {
         session_slot slot(cfg);
         try {
             return work(slot.connect());
@@ -122,8 +123,8 @@ result<void> database::check() {
     return impl_->run_at_start([](session& session) { return check_schema(session); });
 }
 
-result<void> database::join_cluster(membership m) {
-    return impl_->run_at_start([&m](session& session) { return pg::join_cluster(session, m); });
+result<std::chrono::milliseconds> database::join_cluster(membership m) {
+    return impl_->run_at_start([&m](session& session) { return pg::join_cluster(session, std::move(m)); });
 }
 
 void database::start() {

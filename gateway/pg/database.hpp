@@ -41,8 +41,8 @@ class database {
     result<void> check();
     /// Compares the configuration with fencing.cluster, or writes it there. Blocks; used at start-up.
     ///
-    /// Errors: invalid_request with the setting that differs.
-    result<void> join_cluster(membership m);
+    /// Out: the cluster's answer_bound. Errors: invalid_request with the setting that differs.
+    result<std::chrono::milliseconds> join_cluster(membership m);
     /// Starts the workers.
     void start();
     /// Accepts no more work, finishes the queued work and ends the threads. Blocks until `until` at most.

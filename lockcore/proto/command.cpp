@@ -41,15 +41,19 @@ class number_reader {
     bool failed_ = false;
 };
 
-void parse_ok(node_reply& out, command_kind kind, number_reader& numbers) {
+/// Returns false for a number that the script does not answer.
+bool parse_ok(node_reply& out, command_kind kind, number_reader& numbers) {
     switch (kind) {
         case command_kind::acquire:
             out.value = numbers.count();
             if (!numbers.at_end()) out.took_over = numbers.count() == 1;
             break;
-        case command_kind::top_up:
+        case command_kind::top_up: {
             out.value = numbers.count();
-            break;
+            const std::uint64_t counts = numbers.count();
+            out.counts = counts == 1;
+            return counts <= 1;
+        }
         case command_kind::inspect:
             out.remaining = milliseconds{numbers.next()};
             out.value = numbers.count();
@@ -80,6 +84,12 @@ void parse_ok(node_reply& out, command_kind kind, number_reader& numbers) {
         case command_kind::confirm:
             break;
     }
+    return true;
+}
+
+/// Returns whether a node may answer that it has the lease, but that it does not count.
+bool may_have_stamp(command_kind kind) {
+    return kind == command_kind::renew || kind == command_kind::hold || kind == command_kind::inspect;
 }
 
 }  // namespace
@@ -93,12 +103,17 @@ node_reply parse_reply(command_kind kind, std::string_view text) {
     out.status = static_cast<reply_status>(status);
     switch (out.status) {
         case reply_status::ok:
-            parse_ok(out, kind, numbers);
+            if (!parse_ok(out, kind, numbers)) return invalid;
             break;
         case reply_status::held:
             if (numbers.at_end()) break;  // TOP-UP replies no more
             out.remaining = milliseconds{numbers.next()};
             out.value = numbers.count();
+            break;
+        case reply_status::lost:
+            if (numbers.at_end() || !may_have_stamp(kind)) break;
+            out.value = numbers.count();
+            out.has_stamp = true;
             break;
         case reply_status::stale:
         case reply_status::exhausted:

@@ -32,7 +32,8 @@ inline constexpr std::size_t command_kinds = 11;
 enum class reply_status : std::uint8_t {
     ok = 0,
     held = 1,          ///< The lease is another holder's; `remaining` is its ttl.
-    lost = 2,          ///< The lease or its hold is not the caller's (any more). LOOK: there is no lease.
+    lost = 2,          ///< The lease or its hold is not the caller's (any more), or does not count: see has_stamp.
+                       ///< LOOK: there is no lease.
     stale = 3,         ///< CONFIRM: the counter is above the token; `value` is the counter.
     overflow = 4,      ///< The tokens of the node's epoch are used up.
     exhausted = 5,     ///< RENEW: the limit of renewals or of the hold time is reached. HOLD: of holds or of that time.
@@ -51,9 +52,14 @@ const char* to_string(reply_status status);
 /// The answer of one node to one command.
 struct node_reply {
     reply_status status = reply_status::unreachable;
-    /// ok of ACQUIRE and TOP-UP: the counter; of RENEW and INSPECT: the renewals. stale: the counter. held: the token
-    /// of the other lease. exhausted of RENEW: the renewals; of HOLD: the holds, 0 if the limit is the time.
+    /// ok of ACQUIRE: the counter; of RENEW and INSPECT: the renewals; of TOP-UP: the number for UPGRADE. stale: the
+    /// counter. held: the stamp or the token of the other lease, whichever is higher; 0: the value is no lease.
+    /// exhausted of RENEW: the renewals; of HOLD: the holds, 0 if the limit is the time. lost: see has_stamp.
     std::uint64_t value = 0;
+    /// lost of RENEW, HOLD and INSPECT: the node has the caller's lease, but it does not count for the token. `value` is
+    /// the higher of its stamp and the node's base; with that number UPGRADE makes it count.
+    bool has_stamp = false;
+    bool counts = false;  ///< TOP-UP: the lease counts for the token on this node.
     /// held, own, ok of INSPECT and LOOK: the ttl left on this node; negative: the key has no ttl.
     milliseconds remaining{0};
     bool took_over = false;  ///< ACQUIRE: the node had the previous lease and replaced it.

@@ -38,6 +38,24 @@ void hold_view::add(const hold_view& other) {
     if (!is_closed()) close_mark_ = other.close_mark_;
 }
 
+std::string hold_view::text() const {
+    std::string out;
+    for (const hold_id& id : live_) {
+        if (is_released(id)) continue;
+        if (!out.empty()) out += ',';
+        out += id.str();
+    }
+    out += '\n';
+    for (const hold_id& id : tombstones_) {
+        if (&id != &tombstones_.front()) out += ',';
+        out += id.str();
+    }
+    out += '\n';
+    const auto closing = hold_id::parse(std::string_view(close_mark_).substr(0, 16));
+    if (!closing || !is_released(*closing)) out += close_mark_;
+    return out;
+}
+
 std::size_t hold_view::count() const {
     return static_cast<std::size_t>(
         std::ranges::count_if(live_, [this](const hold_id& id) { return !is_released(id); }));

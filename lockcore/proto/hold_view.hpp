@@ -19,6 +19,9 @@ class hold_view {
     /// separate ids. Anything that is no id is ignored.
     void add(std::string_view text);
     void add(const hold_view& other);
+    /// Returns the holds in the form that add() takes: the live ids that have no tombstone, the tombstones, and the CLOSE
+    /// mark unless its hold is released.
+    std::string text() const;
 
     /// Returns the number of live holds.
     std::size_t count() const;

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <lockcore/authenticator.hpp>
 #include <lockcore/lease.hpp>
-#include <lockcore/ports.hpp>
 
 #include <string>
 #include <string_view>

@@ -9,6 +9,7 @@ namespace lockcore {
 namespace {
 
 constexpr std::int64_t year_9999_ms = 253'402'300'799'999;
+constexpr std::size_t keys_max = 8;  // as in redis/lease.lua
 
 std::string_view cut(std::string_view& rest, char until) {
     const std::size_t end = rest.find(until);
@@ -36,6 +37,47 @@ std::uint64_t mix(std::uint64_t x) {
     return x ^ x >> 33U;
 }
 
+void append_numbers(std::string& out, std::uint64_t renewals, milliseconds ttl, milliseconds held,
+                    wall_time granted_at) {
+    const auto granted_ms = std::chrono::duration_cast<milliseconds>(granted_at.time_since_epoch()).count();
+    for (const std::int64_t number : {static_cast<std::int64_t>(renewals), std::int64_t{ttl.count()},
+                                      std::int64_t{held.count()}, std::int64_t{granted_ms}}) {
+        out += std::to_string(number);
+        out += ' ';
+    }
+}
+
+/// Appends the lines of principal, owner and resources; the line of resources is empty if there is only one.
+void append_identity(std::string& out, const holder& holder, const std::vector<resource_name>& resources) {
+    out += '\n';
+    out += holder.principal;
+    out += '\n';
+    out += holder.owner;
+    out += '\n';
+    if (resources.size() > 1) {
+        for (const resource_name& r : resources) {
+            if (&r != &resources.front()) out += ' ';
+            out += r.str();
+        }
+    }
+    out += '\n';
+}
+
+/// Returns each of the entries once, and at most as many as a lease keeps, the newest ones.
+std::string select_newest_keys(std::string_view keys) {
+    std::vector<std::string_view> entries;
+    while (!keys.empty()) {
+        const std::string_view entry = cut(keys, ',');
+        if (std::ranges::find(entries, entry) == entries.end()) entries.push_back(entry);
+    }
+    std::string out;
+    for (std::size_t i = entries.size() - std::min(entries.size(), keys_max); i < entries.size(); ++i) {
+        if (!out.empty()) out += ',';
+        out += entries[i];
+    }
+    return out;
+}
+
 }  // namespace
 
 std::optional<lease_record> lease_record::parse(std::string_view text) {
@@ -43,14 +85,16 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
     std::string_view head = cut(text, '\n');
     const auto attempt = nonce::parse(cut(head, ' '));
     std::uint64_t token = 0;
+    std::string_view numbers = cut(head, ' ');
+    const bool has_token = numbers.find(':') != std::string_view::npos;
     std::int64_t granted_ms = 0, ttl_ms = 0, held_ms = 0;
-    if (!attempt || !read(cut(head, ' '), token) || !read(cut(head, ' '), out.renewals) ||
-        !read(cut(head, ' '), ttl_ms) || !read(cut(head, ' '), held_ms) || !read(cut(head, ' '), granted_ms) ||
-        head.empty() || head.find(' ') != std::string_view::npos)
+    if (!attempt || !read(cut(numbers, ':'), out.stamp) || (has_token && !read(numbers, token)) ||
+        !read(cut(head, ' '), out.renewals) || !read(cut(head, ' '), ttl_ms) || !read(cut(head, ' '), held_ms) ||
+        !read(cut(head, ' '), granted_ms) || head.empty() || head.find(' ') != std::string_view::npos)
         return std::nullopt;
     if (granted_ms < 0 || granted_ms > year_9999_ms) return std::nullopt;  // wall_time could overflow
     out.attempt_id = *attempt;
-    out.token = fencing_token{token};
+    out.token = fencing_token{has_token ? token : out.stamp};
     out.ttl = milliseconds{ttl_ms};
     out.held = milliseconds{held_ms};
     out.granted_at = wall_time{milliseconds{granted_ms}};
@@ -75,15 +119,25 @@ void lease_record::merge(const lease_record& other) {
     keys = keys == "-" ? other.keys : keys + ',' + other.keys;
 }
 
+std::string lease_record::format() const {
+    std::string out(attempt_id.str());
+    out += ' ';
+    out += std::to_string(stamp);
+    if (value_of(token) != stamp) {
+        out += ':';
+        out += std::to_string(value_of(token));
+    }
+    out += ' ';
+    append_numbers(out, renewals, ttl, held, granted_at);
+    out += select_newest_keys(keys);
+    append_identity(out, holder, resources);
+    out += holds.text();
+    return out;
+}
+
 std::string lease_tail(const lease_claims& claims, const lease_state& state) {
-    std::string out = std::to_string(state.renewals);
-    out += ' ';
-    out += std::to_string(state.ttl.count());
-    out += ' ';
-    out += std::to_string(state.held.count());
-    out += ' ';
-    out += std::to_string(std::chrono::duration_cast<milliseconds>(claims.granted_at.time_since_epoch()).count());
-    out += ' ';
+    std::string out;
+    append_numbers(out, state.renewals, state.ttl, state.held, claims.granted_at);
     if (state.key.empty()) {
         out += '-';
     } else {
@@ -91,18 +145,7 @@ std::string lease_tail(const lease_claims& claims, const lease_state& state) {
         out += ':';
         out += claims.hold.str();
     }
-    out += '\n';
-    out += claims.holder.principal;
-    out += '\n';
-    out += claims.holder.owner;
-    out += '\n';
-    if (claims.resources.size() > 1) {
-        for (const resource_name& r : claims.resources) {
-            if (&r != &claims.resources.front()) out += ' ';
-            out += r.str();
-        }
-    }
-    out += '\n';
+    append_identity(out, claims.holder, claims.resources);
     out += claims.hold.str();
     out += "\n\n";
     out += state.close_mark;
@@ -117,10 +160,11 @@ idempotency_digest::finding idempotency_digest::find_in(std::string_view keys) c
     if (text.empty()) return {};
     const std::string_view wanted = text;
     while (!keys.empty()) {
-        std::string_view entry = cut(keys, ',');
-        const std::string_view key = cut(entry, ':');
-        const auto hold = hold_id::parse(entry);
-        if (!hold || key.size() != size || key.substr(0, caller_size) != wanted.substr(0, caller_size)) continue;
+        const std::string_view entry = cut(keys, ',');
+        const std::string_view key = entry.substr(0, size);
+        const bool is_entry = entry.size() > size && (entry[size] == ':' || entry[size] == ';');
+        const auto hold = hold_id::parse(is_entry ? entry.substr(size + 1) : std::string_view{});
+        if (!hold || key.substr(0, caller_size) != wanted.substr(0, caller_size)) continue;
         return {key == wanted ? match::same : match::other_request, *hold};
     }
     return {};

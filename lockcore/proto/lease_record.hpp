@@ -9,16 +9,21 @@
 
 namespace lockcore {
 
-/// A lease as a node stores it. The first line is `nonce token renewals ttl_ms held_ms granted_ms keys`; then follow,
+/// A lease as a node stores it. The first line is `nonce stamp renewals ttl_ms held_ms granted_ms keys`; then follow,
 /// with a line each, the principal, the owner, the names of the resources (empty if there is only one), the ids of the
 /// live holds, the tombstones, and the CLOSE mark (the id of the hold and 16 digits of the call; empty: not closed).
 /// After that come any number of wake marks, each after a byte 1: the managers to notify when the lease ends. `keys`
-/// has the digests of idempotency keys, each as `digest:hold id`, separated by commas; or it is `-`.
+/// has the digests of idempotency keys, each as `digest:hold id`, or `digest;hold id` once a repeated request has taken
+/// the hold over, separated by commas; or it is `-`.
 ///
-/// Everything after nonce and token is the *tail* of the lease. Older versions of fencegate use another form; each
+/// The second word is one number, which is both the stamp of the lease on this node and its token, or `stamp:token` if
+/// they differ (token 0: the lease has none on this node yet).
+///
+/// Everything after nonce and stamp is the *tail* of the lease. Older versions of fencegate use another form; each
 /// version takes the other's leases for values of a stranger.
 struct lease_record {
     nonce attempt_id;
+    std::uint64_t stamp = 0;  ///< The counter of the node when the lease was written there.
     fencing_token token{};
     std::uint32_t renewals = 0;
     hold_view holds;
@@ -31,6 +36,9 @@ struct lease_record {
 
     /// Adds the holds and keys that another node has of the same lease.
     void merge(const lease_record& other);
+    /// Returns the value of a lease key. Of the idempotency keys it has the newest ones that a node keeps; it has no wake
+    /// marks, and no hold that was released.
+    std::string format() const;
     /// Parses the value of a lease key; empty for a text of another form.
     static std::optional<lease_record> parse(std::string_view text);
 };

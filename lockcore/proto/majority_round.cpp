@@ -41,7 +41,12 @@ majority_round::verdict majority_round::answered(node_index node, const node_rep
             ++yes_;
             break;
         case reply_status::lost:
-            ++lost_;
+            if (reply.has_stamp) {
+                uncounted_stamps_[n] = reply.value;
+                ++uncounted_;
+            } else {
+                ++lost_;
+            }
             break;
         case reply_status::exhausted:
             limit_ = std::max(limit_, reply.value);
@@ -55,13 +60,15 @@ majority_round::verdict majority_round::answered(node_index node, const node_rep
             ++silent_;
     }
     if (verdict_ != verdict::pending) return verdict_;
-    const std::size_t open = nodes_ - yes_ - lost_ - exhausted_ - other_holds_ - silent_;
+    const std::size_t open = nodes_ - yes_ - lost_ - uncounted_ - exhausted_ - other_holds_ - silent_;
     if (yes_ >= quorum_) {
         verdict_ = verdict::yes;
     } else if (yes_ + open < quorum_) {
         // No majority can say yes any more. The lease is lost only if nodes that did not answer cannot change that.
         if (yes_ + exhausted_ >= quorum_) {
             verdict_ = verdict::exhausted;
+        } else if (yes_ + uncounted_ >= quorum_) {
+            verdict_ = verdict::uncounted;
         } else if (lost_ >= quorum_) {
             verdict_ = verdict::lost;
         } else if (other_holds_ > 0 && yes_ + silent_ + open < quorum_) {

@@ -5,6 +5,7 @@
 #include <proto/hold_view.hpp>
 
 #include <array>
+#include <optional>
 
 namespace lockcore {
 
@@ -21,6 +22,7 @@ class majority_round {
         pending,
         yes,          ///< A majority did it.
         lost,         ///< A majority answered, and no majority holds the lease.
+        uncounted,    ///< A majority has the lease, but it does not count on enough of them (UPGRADE).
         exhausted,    ///< RENEW, HOLD: a majority holds the lease, and a limit of renewals, holds or time is reached.
         other_holds,  ///< CLOSE: no majority can be closed any more, for other holds are left.
         no_quorum,    ///< Too few nodes answered to decide; some of them may have done it.
@@ -51,6 +53,8 @@ class majority_round {
     /// Returns for `exhausted` the highest `value` of a node.
     std::uint64_t limit() const { return limit_; }
     reply_status answer_of(node_index node) const { return answers_[value_of(node)]; }
+    /// Returns the stamp of the lease on a node where it does not count; empty if the node did not report that.
+    std::optional<std::uint64_t> uncounted_stamp(node_index node) const { return uncounted_stamps_[value_of(node)]; }
 
   private:
     std::size_t nodes_, quorum_;
@@ -64,7 +68,8 @@ class majority_round {
     std::uint32_t notified_waiters_ = 0;
     milliseconds ttl_{}, held_{};
     node_set answered_nodes_;
-    std::size_t yes_ = 0, lost_ = 0, exhausted_ = 0, other_holds_ = 0, silent_ = 0;
+    std::array<std::optional<std::uint64_t>, nodes_max> uncounted_stamps_{};
+    std::size_t yes_ = 0, lost_ = 0, uncounted_ = 0, exhausted_ = 0, other_holds_ = 0, silent_ = 0;
     std::uint64_t value_ = 0, limit_ = 0;
     verdict verdict_ = verdict::pending;
 };

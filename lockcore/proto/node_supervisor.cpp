@@ -7,11 +7,15 @@ namespace lockcore {
 std::string find_misconfiguration(const node_facts& facts) {
     if (facts.role != "master")
         return "is a " + facts.role +
-               ": every node must be an independent primary; point the configuration at a server of its own";
-    if (facts.cluster_mode) return "runs in cluster mode: set cluster-enabled no and use an independent server";
+               ": every node must be an independent primary; point the "
+               "configuration at a server of its own";
+    if (facts.cluster_mode)
+        return "runs in cluster mode: set cluster-enabled no and use an "
+               "independent server";
     if (!facts.outdated_version.empty())
         return "is Redis " + facts.outdated_version +
-               ": nodes need 7.0 or newer, which counts calls of CONFIG SET separately";
+               ": nodes need 7.0 or newer, which counts calls of CONFIG SET "
+               "separately";
     if (facts.maxmemory_policy != "noeviction")
         return "may evict keys (maxmemory-policy " + facts.maxmemory_policy + "): set maxmemory-policy noeviction";
     return {};
@@ -95,6 +99,9 @@ node_supervisor::step node_supervisor::review() {
     may_have_lost_data_ = false;
     record_life_.clear();
     drawn_life_.clear();
+    copied_life_.clear();
+    copy_again_at_ = {};
+    last_copy_failure_.clear();
     first_seen_life_.clear();
     return {action::vote, milliseconds{0}};
 }
@@ -153,10 +160,12 @@ node_supervisor::step node_supervisor::quarantine_or_draw(monotonic_time now) {
         }
         // Measured by this program's clock: the uptime in INFO depends on the node's wall clock, which may be set.
         quarantine_until_ = first_seen_at_ + max_ttl_;
-        if (now < quarantine_until_) {
+        if (now < quarantine_until_ && copied_life_ != life()) {
             state_ = node_state::quarantined;
-            detail_ = "may have forgotten leases; does not vote until all older leases have expired";
-            return {action::identify, std::min(recheck_delay, quarantine_left(now))};
+            detail_ = "may have forgotten leases; does not vote until it has a copy of them, or all have expired" +
+                      last_copy_failure_;
+            if (copies_leases_ && now >= copy_again_at_) return {action::copy_leases, milliseconds{0}};
+            return {action::identify, std::min(quarantine_recheck_delay, quarantine_left(now))};
         }
     }
     state_ = node_state::identifying;
@@ -170,9 +179,26 @@ node_supervisor::step node_supervisor::quarantine_or_draw(monotonic_time now) {
     return {action::readmit, milliseconds{0}};
 }
 
+node_supervisor::step node_supervisor::leases_copied(std::string mark, monotonic_time now) {
+    copied_life_ = life();
+    copy_mark_ = std::move(mark);
+    return quarantine_or_draw(now);
+}
+
+node_supervisor::step node_supervisor::copying_failed(const std::string& reason, monotonic_time now) {
+    if (!reason.empty()) {
+        copy_again_at_ = now + copy_again_delay;
+        last_copy_failure_ = " (the last copy failed: " + reason + ")";
+        detail_ += last_copy_failure_;
+    }
+    return {action::identify, std::min(quarantine_recheck_delay, quarantine_left(now))};
+}
+
 node_supervisor::step node_supervisor::readmit_answered(bool admitted) {
     // GONE: the server was restarted, its data was wiped, or a setting was changed. The record and the epoch of the old
-    // life are used again only if the next identification finds the same life.
+    // life are used again only if the next identification finds the same life. The mark of the copies names the
+    // settings too, so after a change of these the leases are copied again.
+    if (!admitted) copied_life_.clear();
     return {action::identify, admitted ? milliseconds{0} : recheck_delay};
 }
 
@@ -184,7 +210,9 @@ node_supervisor::step node_supervisor::readmit_refused(std::string reason) {
 
 node_supervisor::step node_supervisor::found_not_admitted() {
     state_ = node_state::identifying;
-    detail_ = "is not admitted, or a command was called after which its settings must be checked";
+    detail_ =
+        "is not admitted, or a command was called after which its settings "
+        "must be checked";
     return {action::identify, milliseconds{0}};
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <lockcore/node_record.hpp>
 #include <lockcore/node_status.hpp>
-#include <lockcore/ports.hpp>
 #include <lockcore/types.hpp>
 
 #include <string>
@@ -56,7 +56,8 @@ class node_supervisor {
         draw_epoch,        ///< Draw an epoch from the register for life().
         note_unsynced,     ///< Have the register record that the node's data may be incomplete after a restart.
         delete_admission,  ///< Delete the run id and the claim from fg:node.
-        readmit,           ///< Run READMIT with the run id, the drawn epoch and the marks.
+        copy_leases,       ///< Copy the leases of the other nodes to this one (FAST READMISSION).
+        readmit,           ///< Run READMIT with the run id, the drawn epoch, the marks and copy_mark().
         vote,              ///< Ask the node for leases until the next report.
     };
     struct step {
@@ -64,7 +65,9 @@ class node_supervisor {
         milliseconds delay{0};
     };
 
-    explicit node_supervisor(milliseconds max_ttl) : max_ttl_(max_ttl) {}
+    /// `copies_leases`: false if another supervisor of this process copies the leases.
+    explicit node_supervisor(milliseconds max_ttl, bool copies_leases = false)
+        : max_ttl_(max_ttl), copies_leases_(copies_leases) {}
 
     step connected();
     /// The connection failed or broke, or the node did not answer for too long.
@@ -75,6 +78,10 @@ class node_supervisor {
     step unsynced_noted();
     /// The register could not be reached, or it refused the call.
     step register_failed(std::string reason);
+    /// The node has the leases that the others hold; `mark`: the mark for which they were installed.
+    step leases_copied(std::string mark, monotonic_time now);
+    /// `reason`: empty if too few other nodes vote.
+    step copying_failed(const std::string& reason, monotonic_time now);
     /// The admission was deleted; or the node refused that with the error `refusal`.
     step admission_deleted(std::string refusal);
     /// The node refused to run READMIT (rights, memory, …). READMIT is repeated later with the same epoch.
@@ -94,6 +101,8 @@ class node_supervisor {
     milliseconds quarantine_left(monotonic_time now) const;
     /// Returns the epoch for READMIT.
     epoch drawn() const { return drawn_; }
+    /// Returns the mark that READMIT requires; empty: none.
+    std::string copy_mark() const { return copied_life_ == life() ? copy_mark_ : std::string(); }
     /// Returns the life of the node. Process and data must be the same at the draw of an epoch and at READMIT.
     std::string life() const {
         return facts_.run_id + '/' + facts_.claim + '/' + facts_.marks.lost + '/' + facts_.marks.evicted;
@@ -101,6 +110,10 @@ class node_supervisor {
 
     /// The time after which a node that does not vote is identified again.
     static constexpr milliseconds recheck_delay{500};
+    /// The time after which a quarantined node is identified again: another gateway or thread may have admitted it.
+    static constexpr milliseconds quarantine_recheck_delay{100};
+    /// The time after which the leases are copied again if that failed.
+    static constexpr milliseconds copy_again_delay{2'000};
     static constexpr milliseconds reconnect_min{50}, reconnect_max{1'000};
 
   private:
@@ -113,6 +126,7 @@ class node_supervisor {
     std::string process_with_losses() const { return facts_.run_id + '/' + facts_.marks.lost; }
 
     milliseconds max_ttl_;
+    bool copies_leases_;
     node_state state_ = node_state::unreachable;
     std::string detail_ = "not connected yet";
     node_facts facts_;
@@ -127,6 +141,9 @@ class node_supervisor {
     std::string first_seen_life_;  ///< The life() that was not admitted at first_seen_at_.
     monotonic_time first_seen_at_{};
     monotonic_time quarantine_until_{};
+    std::string copied_life_, copy_mark_;  ///< The life() to which leases were copied, and the mark of that.
+    monotonic_time copy_again_at_{};
+    std::string last_copy_failure_;  ///< A part of detail_ while the node is quarantined; empty: no copy failed.
     milliseconds reconnect_delay_ = reconnect_min;
 };
 

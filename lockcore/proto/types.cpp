@@ -113,6 +113,7 @@ std::vector<std::string> config::validate() const {
     within("node_dead_after", node_dead_after, node_timeout, 10min);
     within("max_ttl", max_ttl, ttl_min, 1h);
     within("default_ttl", default_ttl, ttl_min, max_ttl);
+    within("answer_bound", answer_bound, 1ms, 10s);
     within("max_wait", max_wait, 0ms, 1h);
     within("max_hold", max_hold, max_ttl, 24h * 365);
     if (handoff_max > 1'000) fault("handoff_max", "must be 0 to 1000");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockcore/boot_clock.hpp>
 #include <lockcore/types.hpp>
 
 namespace lockcore {
@@ -12,6 +13,12 @@ constexpr std::chrono::microseconds validity(milliseconds ttl, std::chrono::nano
     using std::chrono::microseconds;
     const auto drift = std::chrono::duration_cast<microseconds>(ttl) / 100 + milliseconds{2};
     return ttl - std::chrono::ceil<microseconds>(elapsed) - drift;
+}
+
+/// Returns the end of the validity of a lease with this ttl whose command was sent at `sent_at`. It is a time and not a
+/// duration, for the process may be stopped between any two lines.
+constexpr validity_time end_of_validity(milliseconds ttl, validity_time sent_at) {
+    return sent_at + validity(ttl, std::chrono::nanoseconds{0});
 }
 
 }  // namespace lockcore

@@ -15,11 +15,29 @@ connection& connection_of(const redisAsyncContext* c) {
     return *static_cast<connection*>(c->data);
 }
 
-}  // namespace
-
-std::string_view text_of(const redisReply* r) {
-    return r && r->str ? std::string_view(r->str, static_cast<std::size_t>(r->len)) : std::string_view{};
+reply make_reply(const redisReply& r) {
+    reply out;
+    switch (r.type) {
+        case REDIS_REPLY_NIL:
+            return out;
+        case REDIS_REPLY_INTEGER:
+            out.type = reply::kind::number;
+            out.number = r.integer;
+            return out;
+        case REDIS_REPLY_ARRAY:
+            out.type = reply::kind::array;
+            out.elements.reserve(r.elements);
+            for (std::size_t i = 0; i < r.elements; ++i)
+                out.elements.push_back(make_reply(*r.element[i]));
+            return out;
+        default:
+            out.type = r.type == REDIS_REPLY_ERROR ? reply::kind::error : reply::kind::text;
+            out.text.assign(r.str, static_cast<std::size_t>(r.len));
+            return out;
+    }
 }
+
+}  // namespace
 
 connection::connection(boost::asio::io_context& io, const node_address& address, event_handlers handlers)
     : io_(io), address_(address), handlers_(std::move(handlers)), resolver_(io) {}
@@ -28,7 +46,6 @@ connection::~connection() = default;
 
 void connection::open() {
     ++generation_;
-    authenticated_ = false;
     candidates_.clear();
     boost::system::error_code not_an_address;
     const auto ip = boost::asio::ip::make_address(address_.host, not_an_address);
@@ -106,9 +123,11 @@ void connection::report_lost(std::string reason) {
 bool connection::send(const std::string& command, reply_handler on_reply) {
     if (!context_) return false;
     auto* handler = new reply_handler(std::move(on_reply));  // NOLINT(cppcoreguidelines-owning-memory): hiredis owns it
-    const auto callback = [](redisAsyncContext*, void* reply, void* data) {
+    const auto callback = [](redisAsyncContext*, void* answer, void* data) {
         const std::unique_ptr<reply_handler> owned(static_cast<reply_handler*>(data));
-        (*owned)(static_cast<const redisReply*>(reply));
+        if (!answer) return (*owned)(nullptr);
+        const reply converted = make_reply(*static_cast<const redisReply*>(answer));
+        (*owned)(&converted);
     };
     const bool sent =
         redisAsyncFormattedCommand(context_, callback, handler, command.data(), command.size()) == REDIS_OK;
@@ -120,24 +139,12 @@ void connection::subscribe(std::string_view channel) {
     if (!context_) return;
     const std::string command = resp_command().arg("SUBSCRIBE").arg(channel).finish();
     // hiredis calls this for every message, and at the end of the connection with null.
-    const auto callback = [](redisAsyncContext* ctx, void* reply, void*) {
+    const auto callback = [](redisAsyncContext* ctx, void* answer, void*) {
         connection& self = connection_of(ctx);
-        if (reply && !self.closed_ && self.handlers_.message)
-            self.handlers_.message(*static_cast<const redisReply*>(reply));
+        if (answer && !self.closed_ && self.handlers_.message)
+            self.handlers_.message(make_reply(*static_cast<const redisReply*>(answer)));
     };
     redisAsyncFormattedCommand(context_, callback, nullptr, command.data(), command.size());
-}
-
-void connection::authenticate(std::function<void(const std::string& error)> on_refused) {
-    if (address_.password.empty() || authenticated_) return;
-    resp_command auth;
-    auth.arg("AUTH");
-    if (!address_.username.empty()) auth.arg(address_.username);
-    send(auth.arg(address_.password).finish(), [this, on_refused = std::move(on_refused)](const redisReply* r) {
-        if (!r) return;
-        authenticated_ = r->type != REDIS_REPLY_ERROR;
-        if (!authenticated_) on_refused(std::string(text_of(r)));
-    });
 }
 
 }  // namespace lockcore::redis

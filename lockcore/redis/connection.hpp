@@ -1,7 +1,7 @@
 #pragma once
 
 #include <lockcore/config.hpp>
-#include <lockcore/types.hpp>
+#include <redis/reply.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -14,12 +14,8 @@
 #include <vector>
 
 struct redisAsyncContext;
-struct redisReply;
 
 namespace lockcore::redis {
-
-/// Returns the text of a reply; empty if it has none.
-std::string_view text_of(const redisReply* r);
 
 /// The connection to a node. A reconnect is a *new* connection: commands in flight are answered with null, and nothing
 /// is sent again (docs/protocol.md R9).
@@ -29,13 +25,13 @@ std::string_view text_of(const redisReply* r);
 class connection : public std::enable_shared_from_this<connection> {
   public:
     /// Gets the reply; null if the connection broke before the reply came.
-    using reply_handler = std::function<void(const redisReply*)>;
+    using reply_handler = std::function<void(const reply*)>;
     struct event_handlers {
         std::function<void()> connected;
         /// The connection failed or broke. Never called from inside another call of this class.
         std::function<void(const std::string& reason)> lost;
         /// Gets everything that the server sends to a subscription, errors too.
-        std::function<void(const redisReply&)> message;
+        std::function<void(const reply&)> message;
     };
 
     connection(boost::asio::io_context& io, const node_address& address, event_handlers handlers);
@@ -48,18 +44,10 @@ class connection : public std::enable_shared_from_this<connection> {
     /// Closes the connection. No handler is called any more.
     void close();
 
-    bool is_open() const { return context_ != nullptr; }
-    /// Returns the number of the connection; it changes with open() and drop().
-    std::uint64_t generation() const { return generation_; }
-    const node_address& address() const { return address_; }
-
     /// Sends one command in RESP. Returns false if it was not sent; the handler is not called then.
     bool send(const std::string& command, reply_handler on_reply);
     /// Subscribes to a channel, whose messages go to the handler `message`. No other command may follow.
     void subscribe(std::string_view channel);
-    /// Sends AUTH if the configuration has a password and this connection has not been authenticated. Calls `on_refused`
-    /// with the server's error if it refuses the user or the password.
-    void authenticate(std::function<void(const std::string& error)> on_refused);
 
   private:
     void try_next_address(const std::string& failure_reason);
@@ -73,7 +61,6 @@ class connection : public std::enable_shared_from_this<connection> {
     std::vector<boost::asio::ip::tcp::endpoint> candidates_;  ///< The addresses not yet tried, in reverse order.
     redisAsyncContext* context_ = nullptr;
     std::uint64_t generation_ = 0;
-    bool authenticated_ = false;
     bool closed_ = false;
 };
 

@@ -1,12 +1,14 @@
 #include <redis/release_subscription.hpp>
 
-#include <hiredis/hiredis.h>
+#include <redis/node_requests.hpp>
+
+#include <optional>
 
 namespace lockcore::redis {
 
 release_subscription::release_subscription(boost::asio::io_context& io, const node_address& address,
                                            std::string wake_mark, listener on_lease_end)
-    : wake_mark_(std::move(wake_mark)), on_lease_end_(std::move(on_lease_end)), delay_(io) {
+    : address_(address), wake_mark_(std::move(wake_mark)), on_lease_end_(std::move(on_lease_end)), delay_(io) {
     connection::event_handlers handlers;
     handlers.connected = [this] { subscribe(); };
     handlers.lost = [this](const std::string&) {
@@ -15,7 +17,7 @@ release_subscription::release_subscription(boost::asio::io_context& io, const no
             if (!e && !self->stopped_) self->connection_->open();
         });
     };
-    handlers.message = [this](const redisReply& r) { process_message(r); };
+    handlers.message = [this](const reply& r) { process_message(r); };
     connection_ = std::make_shared<connection>(io, address, std::move(handlers));
 }
 
@@ -30,14 +32,18 @@ void release_subscription::stop() {
 }
 
 void release_subscription::subscribe() {
-    connection_->authenticate([this](const std::string& error) { connection_->drop(error); });
+    if (const std::optional<std::string> auth = format_auth(address_)) {
+        connection_->send(*auth, [this](const reply* r) {
+            if (r && r->is_error()) connection_->drop(r->text);
+        });
+    }
     connection_->subscribe("fg:wake:" + wake_mark_);
 }
 
-void release_subscription::process_message(const redisReply& r) {
-    if (r.type == REDIS_REPLY_ERROR) return connection_->drop(std::string(text_of(&r)));
-    if (r.type != REDIS_REPLY_ARRAY || r.elements != 3 || text_of(r.element[0]) != "message") return;
-    const std::string_view text = text_of(r.element[2]);
+void release_subscription::process_message(const reply& r) {
+    if (r.is_error()) return connection_->drop(r.text);
+    if (r.elements.size() != 3 || r.elements[0].text != "message") return;
+    const std::string_view text = r.elements[2].text;
     const auto ended = nonce::parse(text.substr(0, nonce::size));
     if (ended && text.size() > nonce::size + 1) on_lease_end_(*ended, text.substr(nonce::size + 1));
 }

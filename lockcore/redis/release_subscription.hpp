@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockcore/ports.hpp>
+#include <lockcore/types.hpp>
 #include <redis/connection.hpp>
 
 #include <boost/asio/steady_timer.hpp>
@@ -31,8 +31,9 @@ class release_subscription : public std::enable_shared_from_this<release_subscri
 
   private:
     void subscribe();
-    void process_message(const redisReply& r);
+    void process_message(const reply& r);
 
+    const node_address& address_;
     std::string wake_mark_;
     listener on_lease_end_;
     std::shared_ptr<connection> connection_;

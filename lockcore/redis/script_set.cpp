@@ -95,10 +95,10 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
                 .arg(call.key.empty() ? "-" : call.key);
             break;
         case command_kind::top_up:
-            out.arg(ttl).arg(value_of(token)).arg(call.tail).arg(call.hold.str());
+            out.arg(ttl).arg(value_of(token)).arg(call.tail).arg(call.hold.str()).arg(call.seen);
             break;
         case command_kind::inspect:
-            out.arg(value_of(token)).arg(call.hold.str());
+            out.arg(value_of(token)).arg(call.hold.str()).arg(call.key.empty() ? "-" : std::string_view(call.key));
             break;
         case command_kind::close:
             out.arg(call.hold.str()).arg(call.close_mark).arg(call.lift ? "0" : "1");
@@ -139,6 +139,21 @@ const script& identify_script() {
 const script& readmit_script() {
     static const script readmit = make_node_script("readmit.lua");
     return readmit;
+}
+
+const script& mark_script() {
+    static const script mark = make_node_script("mark.lua");
+    return mark;
+}
+
+const script& read_leases_script() {
+    static const script read_leases = make_compared_lease_script("read_leases.lua");
+    return read_leases;
+}
+
+const script& install_script() {
+    static const script install = make_node_script("install.lua");
+    return install;
 }
 
 std::string format_batch(command_kind kind, std::span<const batch_item> items, std::string_view run_id,

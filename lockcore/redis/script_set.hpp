@@ -1,7 +1,7 @@
 #pragma once
 
 #include <proto/command.hpp>
-#include <redis/lease_call.hpp>
+#include <proto/lease_call.hpp>
 
 #include <array>
 #include <span>
@@ -20,12 +20,10 @@ struct script {
 const script& script_for(command_kind kind);
 const script& identify_script();
 const script& readmit_script();
-
-/// One command of a batch: the call, and the token for CONFIRM, RENEW, HOLD, TOP-UP and INSPECT.
-struct batch_item {
-    std::shared_ptr<reply_target> target;
-    fencing_token token{};
-};
+/// The scripts of FAST READMISSION.
+const script& mark_script();
+const script& read_leases_script();
+const script& install_script();
 
 /// Formats the script call for a batch of commands of one kind, as RESP: EVALSHA, or EVAL if `with_source`.
 std::string format_batch(command_kind kind, std::span<const batch_item> items, std::string_view run_id,

@@ -1,5 +1,7 @@
-#include <runtime/common.hpp>
 #include <runtime/leak_scan.hpp>
+
+#include <proto/failures.hpp>
+#include <runtime/shard.hpp>
 
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -18,12 +20,14 @@ void add_example(std::vector<std::string>& examples, const std::string& name) {
 
 }  // namespace
 
+leak_scan::leak_scan(shard& leases) : leases_(leases), timer_(leases.io()) {}
+
 asio::awaitable<result<leak_report>> leak_scan::run() {
     const bool throws_if_cancelled = co_await asio::this_coro::throw_if_cancelled();
     co_await asio::this_coro::throw_if_cancelled(false);
     bool running = true;
-    for (std::size_t n = 0; n < links_.size(); ++n) {
-        report_.nodes.push_back({links_[n]->name(), false, 0, 0, {}});
+    for (std::size_t n = 0; n < leases_.nodes(); ++n) {
+        report_.nodes.push_back({leases_.status_of(static_cast<node_index>(n)).name, false, 0, 0, {}});
         if (running) running = co_await scan_node(n);
     }
     co_await asio::this_coro::throw_if_cancelled(throws_if_cancelled);
@@ -34,12 +38,11 @@ asio::awaitable<result<leak_report>> leak_scan::run() {
 asio::awaitable<bool> leak_scan::scan_node(std::size_t node) {
     std::string cursor = "0";
     do {
-        const auto listing = std::make_shared<list_attempt>(cursor, "fg:lease:*", links_[node]);
-        listing->start();
-        if (!listing->done.has_fired()) co_await listing->done.wait();
-        if (!listing->part()) co_return true;  // the node does not answer; its report stays incomplete
-        cursor = listing->part()->cursor;
-        co_await check_names(node, listing->part()->names);
+        input::list next{{}, static_cast<node_index>(node), cursor, "fg:lease:*"};
+        const auto part = co_await leases_.call<result<list_part>>(std::move(next));
+        if (!part) co_return true;  // the node does not answer; its report stays incomplete
+        cursor = part->cursor;
+        co_await check_names(node, part->names);
         if (!co_await sleep(part_interval)) co_return false;
     } while (cursor != "0");
     report_.nodes[node].complete = true;
@@ -77,23 +80,26 @@ asio::awaitable<void> leak_scan::check_names(std::size_t node, std::vector<list_
 
 asio::awaitable<std::vector<leak_scan::suspect>> leak_scan::find_minority_leases(std::size_t node,
                                                                                  std::vector<resource_name> names) {
-    std::vector<std::shared_ptr<survey_attempt>> on_all_nodes, on_this_node;
-    for (const resource_name& name : names) {
-        on_all_nodes.push_back(std::make_shared<survey_attempt>(name, links_));
-        on_all_nodes.back()->start();
-    }
-    for (const auto& attempt : on_all_nodes) {
-        if (!attempt->done.has_fired()) co_await attempt->done.wait();
-        if (attempt->machine().outcome() != survey::verdict::none) continue;
-        on_this_node.push_back(
-            std::make_shared<survey_attempt>(attempt->call().resources.front(), links_.subspan(node, 1)));
-        on_this_node.back()->start();
+    using found_lease = result<std::optional<live_lease>>;
+    const auto start_searches = [this](const std::vector<resource_name>& wanted, std::optional<node_index> only) {
+        std::vector<std::shared_ptr<shard::pending_call>> out;
+        for (const resource_name& name : wanted)
+            out.push_back(leases_.start_call(input::find_lease{{}, name, only}));
+        return out;
+    };
+    std::vector<resource_name> on_no_majority;
+    const auto on_all_nodes = start_searches(names, std::nullopt);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (!on_all_nodes[i]->done.has_fired()) co_await on_all_nodes[i]->done.wait();
+        const auto& found = std::get<found_lease>(*on_all_nodes[i]->outcome);
+        if (found && !*found) on_no_majority.push_back(names[i]);
     }
     std::vector<suspect> out;
-    for (const auto& attempt : on_this_node) {
-        if (!attempt->done.has_fired()) co_await attempt->done.wait();
-        if (attempt->machine().outcome() == survey::verdict::found)
-            out.push_back({attempt->call().resources.front(), attempt->machine().lease()->attempt_id});
+    const auto on_this_node = start_searches(on_no_majority, static_cast<node_index>(node));
+    for (std::size_t i = 0; i < on_no_majority.size(); ++i) {
+        if (!on_this_node[i]->done.has_fired()) co_await on_this_node[i]->done.wait();
+        const auto& found = std::get<found_lease>(*on_this_node[i]->outcome);
+        if (found && *found) out.push_back({on_no_majority[i], (*found)->claims.attempt_id});
     }
     co_return out;
 }
@@ -102,7 +108,7 @@ asio::awaitable<bool> leak_scan::sleep(milliseconds time) {
     timer_.expires_after(time);
     boost::system::error_code ignored;
     co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-    co_return !co_await is_cancelled();
+    co_return (co_await asio::this_coro::cancellation_state).cancelled() == asio::cancellation_type::none;
 }
 
 }  // namespace lockcore

@@ -1,9 +1,8 @@
 #pragma once
 
 #include <lockcore/lock_manager.hpp>
-#include <runtime/attempt.hpp>
+#include <proto/core_io.hpp>
 
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <set>
@@ -12,14 +11,16 @@
 
 namespace lockcore {
 
+class shard;
+
 /// Looks for leaked leases on one node after the other: keys without a ttl, and leases that only a minority holds. A
 /// lease that is just being granted or released is on a minority too, so each is checked twice.
 ///
-/// Threads: the thread of `io`.
+/// Threads: the thread of the shard.
 /// Cancel:  (terminal) errc::cancelled.
 class leak_scan {
   public:
-    leak_scan(boost::asio::io_context& io, link_span links) : links_(links), timer_(io) {}
+    explicit leak_scan(shard& leases);
 
     boost::asio::awaitable<result<leak_report>> run();
 
@@ -42,7 +43,7 @@ class leak_scan {
     /// Returns false if it was cancelled.
     boost::asio::awaitable<bool> sleep(milliseconds time);
 
-    link_span links_;
+    shard& leases_;
     boost::asio::steady_timer timer_;
     leak_report report_;
     std::set<std::string, std::less<>> counted_;  ///< Nonces, for a lease may be on two nodes.

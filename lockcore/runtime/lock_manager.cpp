@@ -1,7 +1,7 @@
 #include <lockcore/lock_manager.hpp>
 
+#include <proto/failures.hpp>
 #include <proto/lease_id.hpp>
-#include <runtime/common.hpp>
 #include <runtime/shard.hpp>
 
 #include <boost/asio/associated_cancellation_slot.hpp>
@@ -161,32 +161,32 @@ asio::awaitable<result<lease>> lock_manager::acquire(acquire_request request) {
     if (std::string fault = find_invalid_argument(request, impl_->cfg); !fault.empty())
         return reject<lease>(std::move(fault));
     shard& s = impl_->shard_of(request.resources.front());
-    return run_on_shard(s, s.acquire(std::move(request)));
+    return run_on_shard(s, s.call<result<lease>>(input::acquire{{}, std::move(request)}));
 }
 
 asio::awaitable<result<lease>> lock_manager::renew(lease_claims claims, milliseconds ttl, std::string trace_id) {
     if (claims.resources.empty()) return reject<lease>(no_resource);
     if (ttl < ttl_min || ttl > impl_->cfg.max_ttl) return reject<lease>(ttl_bounds);
     shard& s = impl_->shard_of(claims.resources.front());
-    return run_on_shard(s, s.renew(std::move(claims), ttl, std::move(trace_id)));
+    return run_on_shard(s, s.call<result<lease>>(input::renew{{}, std::move(claims), ttl, std::move(trace_id)}));
 }
 
 asio::awaitable<result<lease>> lock_manager::inspect(lease_claims claims) {
     if (claims.resources.empty()) return reject<lease>(no_resource);
     shard& s = impl_->shard_of(claims.resources.front());
-    return run_on_shard(s, s.inspect(std::move(claims)));
+    return run_on_shard(s, s.call<result<lease>>(input::inspect{{}, std::move(claims)}));
 }
 
 asio::awaitable<result<release_outcome>> lock_manager::release(lease_claims claims, std::string trace_id) {
     if (claims.resources.empty()) return reject<release_outcome>(no_resource);
     shard& s = impl_->shard_of(claims.resources.front());
-    return run_on_shard(s, s.release(std::move(claims), std::move(trace_id)));
+    return run_on_shard(s, s.call<result<release_outcome>>(input::release{{}, std::move(claims), std::move(trace_id)}));
 }
 
 asio::awaitable<result<close_outcome>> lock_manager::close_to_new_holds(lease_claims claims) {
     if (claims.resources.empty()) return reject<close_outcome>(no_resource);
     shard& s = impl_->shard_of(claims.resources.front());
-    return run_on_shard(s, s.close_to_new_holds(std::move(claims)));
+    return run_on_shard(s, s.call<result<close_outcome>>(input::close_to_new_holds{{}, std::move(claims)}));
 }
 
 void lock_manager::reopen(lease_claims claims, close_outcome closed) {
@@ -198,18 +198,22 @@ void lock_manager::reopen(lease_claims claims, close_outcome closed) {
 asio::awaitable<result<release_outcome>> lock_manager::revoke(lease_claims claims, revocation request) {
     if (claims.resources.empty()) return reject<release_outcome>(no_resource);
     shard& s = impl_->shard_of(claims.resources.front());
-    return run_on_shard(s, s.revoke(std::move(claims), std::move(request)));
+    return run_on_shard(
+        s,
+        s.call<result<release_outcome>>(input::revoke{
+            {}, std::move(claims), std::move(request.actor), std::move(request.reason), std::move(request.trace_id)}));
 }
 
 asio::awaitable<result<keep_step>> lock_manager::keep(kept_lease kept, std::string trace_id) {
     if (kept.current.claims.resources.empty()) return reject<keep_step>(no_resource);
     shard& s = impl_->shard_of(kept.current.claims.resources.front());
-    return run_on_shard(s, s.keep(std::move(kept), std::move(trace_id)));
+    return run_on_shard(s, s.call<result<keep_step>>(input::keep{{}, std::move(kept), std::move(trace_id)}));
 }
 
 asio::awaitable<result<std::optional<live_lease>>> lock_manager::find_lease(resource_name resource) {
     shard& s = impl_->shard_of(resource);
-    return run_on_shard(s, s.find_lease(std::move(resource)));
+    return run_on_shard(
+        s, s.call<result<std::optional<live_lease>>>(input::find_lease{{}, std::move(resource), std::nullopt}));
 }
 
 asio::awaitable<result<lease_page>> lock_manager::list_leases(lease_query query) {

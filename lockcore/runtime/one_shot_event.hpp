@@ -4,6 +4,7 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -35,7 +36,10 @@ class one_shot_event {
     /// Waits until the event fires. May be called once, and only while has_fired() is false.
     boost::asio::awaitable<void> wait() {
         executor_ = co_await boost::asio::this_coro::executor;
-        auto start = [this](auto handler) { waiter_.emplace(std::move(handler)); };
+        // Without a cancellation slot of its own, the handler leaves that of the coroutine to others (shard::call).
+        auto start = [this](auto handler) {
+            waiter_.emplace(boost::asio::bind_cancellation_slot(boost::asio::cancellation_slot(), std::move(handler)));
+        };
         co_await boost::asio::async_initiate<const boost::asio::use_awaitable_t<>, void()>(std::move(start),
                                                                                            boost::asio::use_awaitable);
     }

@@ -19,6 +19,9 @@ begin
   if pg_catalog.to_regclass('fencing.schema_version') is null then
     return;
   elsif (select pg_catalog.max(version) from fencing.schema_version) < 4 then
+    -- The bound of answers, which FAST READMISSION needs; the first gateway that knows it writes it.
+    alter table fencing.cluster add column if not exists answer_bound_ms bigint check (answer_bound_ms > 0);
+    drop function if exists fencing.join_cluster(text[], integer, bigint, integer);
     -- The register records for which life of a node an epoch was drawn, and whether that life synced every write.
     alter table fencing.node add column if not exists life text, add column if not exists synced boolean not null default false;
     alter table fencing.protected add column relation_name text, add column expression_objects text[], add column row_expression text;

@@ -6,14 +6,16 @@ create table if not exists fencing.cluster (
   node_names text[] not null check (cardinality(node_names) > 0),
   quorum     integer not null check (quorum > 0),
   max_ttl_ms bigint not null check (max_ttl_ms > 0),
-  buckets    integer not null default 65536 check (buckets > 0)
+  buckets    integer not null default 65536 check (buckets > 0),
+  answer_bound_ms bigint check (answer_bound_ms > 0)
 );
 comment on table fencing.cluster is 'One row, written by the first gateway that joins: the settings that every gateway''s configuration must equal.';
 comment on column fencing.cluster.singleton is 'Keeps the table at one row.';
 comment on column fencing.cluster.epoch is 'The highest epoch drawn; below 2^21, because a token holds epoch * 2^32 and stays below 2^53.';
 comment on column fencing.cluster.node_names is 'The names of the Redis nodes, sorted.';
 comment on column fencing.cluster.quorum is 'How many of them make a majority.';
-comment on column fencing.cluster.max_ttl_ms is 'The longest ttl of a lease in milliseconds, which is also how long a restarted node is quarantined.';
+comment on column fencing.cluster.max_ttl_ms is 'The longest ttl of a lease in milliseconds, which is also the longest quarantine of a restarted node.';
+comment on column fencing.cluster.answer_bound_ms is 'An answer of a node that a gateway reads later than this counts for nothing (milliseconds); null until the first gateway that knows it has joined.';
 comment on column fencing.cluster.buckets is 'How many token counters a node keeps; resources are hashed onto them.';
 
 create table if not exists fencing.node (
@@ -32,7 +34,7 @@ comment on column fencing.node.epoch is 'The epoch last drawn for it.';
 comment on column fencing.node.life is 'The life (process and data) of the node for which it was drawn; null where a gateway of version 3 drew it.';
 comment on column fencing.node.synced is 'Whether the node was always seen syncing every write in that life: if its data are still there after a restart, it has lost nothing.';
 
-create or replace function fencing.join_cluster(node_names text[], quorum integer, max_ttl_ms bigint, buckets integer) returns void
+create or replace function fencing.join_cluster(node_names text[], quorum integer, max_ttl_ms bigint, buckets integer, answer_bound_ms bigint default null) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -43,16 +45,19 @@ declare
   line  record;
 begin
   select array_agg(distinct n collate "C" order by n collate "C") into names from unnest(join_cluster.node_names) as t (n);
-  insert into fencing.cluster (node_names, quorum, max_ttl_ms, buckets)
-  values (names, join_cluster.quorum, join_cluster.max_ttl_ms, join_cluster.buckets)
+  insert into fencing.cluster (node_names, quorum, max_ttl_ms, buckets, answer_bound_ms)
+  values (names, join_cluster.quorum, join_cluster.max_ttl_ms, join_cluster.buckets, join_cluster.answer_bound_ms)
   on conflict do nothing;
+  update fencing.cluster c set answer_bound_ms = join_cluster.answer_bound_ms
+   where c.answer_bound_ms is null and join_cluster.answer_bound_ms is not null;
   select * into fixed from fencing.cluster;
   for line in
     select * from (values
       ('node_names', array_to_string(fixed.node_names, ', '), array_to_string(names, ', ')),
       ('quorum', fixed.quorum::text, join_cluster.quorum::text),
       ('max_ttl_ms', fixed.max_ttl_ms::text, join_cluster.max_ttl_ms::text),
-      ('buckets', fixed.buckets::text, join_cluster.buckets::text)) as t (name, theirs, ours)
+      ('buckets', fixed.buckets::text, join_cluster.buckets::text),
+      ('answer_bound_ms', fixed.answer_bound_ms::text, coalesce(join_cluster.answer_bound_ms, fixed.answer_bound_ms)::text)) as t (name, theirs, ours)
   loop
     if line.theirs is distinct from line.ours then
       raise exception using errcode = 'FG500',
@@ -63,10 +68,10 @@ begin
   end loop;
 end
 $$;
-comment on function fencing.join_cluster(text[], integer, bigint, integer) is
-  'The first call stores the configuration, every later one is compared with it; the order of the names does not matter. '
+comment on function fencing.join_cluster(text[], integer, bigint, integer, bigint) is
+  'The first call stores the configuration, every later one is compared with it; the order of the names does not matter. answer_bound_ms is null for gateways that do not have it: not compared. '
   'SQLSTATE FG500: the setting named in the message differs (DETAIL: line, cluster, gateway); 23502, 23514: a value is missing or not positive. '
-  'Locks: the cluster row, by the first call only.';
+  'Locks: the cluster row, by the first call only, and by the first with answer_bound_ms.';
 
 create or replace function fencing.next_epoch(seen_epoch bigint) returns bigint
 language plpgsql security invoker

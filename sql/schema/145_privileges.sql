@@ -45,7 +45,7 @@ as $$
     ('function', 'fencing.draw_epoch(text,bigint)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.draw_epoch(text,text,boolean,bigint)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.note_unsynced(text)', 'fencing_gateway', 'execute'),
-    ('function', 'fencing.join_cluster(text[],integer,bigint,integer)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.join_cluster(text[],integer,bigint,integer,bigint)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.write_landed(uuid,text)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.type_name(oid,integer)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.refuse_answer(bigint)', 'fencing_gateway', 'execute'),

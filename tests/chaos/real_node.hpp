@@ -1,7 +1,6 @@
 #pragma once
 
-#include <redis/lease_call.hpp>
-#include <sim/parts/messages.hpp>
+#include <proto/lease_call.hpp>
 
 #include <hiredis/hiredis.h>
 
@@ -12,9 +11,11 @@
 
 namespace sim {
 
-// Helpers that send the requests of the simulated node to a real Redis node and compare the data of both.
+// Helpers that send commands to a real Redis server and to the simulated one, and compare both.
 
-/// The tolerance for times on the two nodes: the real clock runs, and all drawn spans are a minute or longer.
+using std::chrono::milliseconds;
+
+/// The tolerance for times on the two servers: the real clock runs, and all drawn spans are a minute or longer.
 constexpr milliseconds clock_tolerance{2'000};
 
 std::string hex16(std::uint64_t n);
@@ -42,27 +43,17 @@ class redis_connection {
     std::unique_ptr<redisContext, void (*)(redisContext*)> redis_;
 };
 
-struct single_call final : lockcore::redis::reply_target {
-    explicit single_call(lockcore::redis::lease_call c) : call_(std::move(c)) {}
-    const lockcore::redis::lease_call& call() const override { return call_; }
+struct single_call final : lockcore::reply_target {
+    explicit single_call(lockcore::lease_call c) : call_(std::move(c)) {}
+    const lockcore::lease_call& call() const override { return call_; }
     void on_reply(lockcore::node_index, lockcore::command_kind, lockcore::fencing_token,
                   const lockcore::node_reply&) override {}
-    lockcore::redis::lease_call call_;
+    lockcore::lease_call call_;
 };
 
 /// Returns the text of a reply; empty if it has none.
 std::string text(const redisReply* r);
 
-/// A stored lease, split into parts that are compared separately.
-struct lease_parts {
-    std::string head, rest;
-    milliseconds ttl{0}, held{0};
-};
-lease_parts split_lease(const std::string& lease, const std::vector<lockcore::resource_name>& names);
-
 bool is_close(milliseconds a, milliseconds b);
-
-/// Converts a request for the simulated node to a call of the product.
-lockcore::redis::lease_call make_call(const request& q, const std::vector<lockcore::resource_name>& names);
 
 }  // namespace sim

@@ -12,7 +12,7 @@ from support.faults import EXPECTED_STATUSES, running_callers, majority_counter,
 from support.polling import eventually, pause
 from support.tcp_gate import Gates, random_limits, open_gates
 
-NODE_TIMEOUT = 0.5
+NODE_TIMEOUT = 0.8
 
 
 def serve_through(cluster: Cluster, gates: Gates) -> Gateway:
@@ -211,7 +211,7 @@ def test_node_flapping_causes_neither_errors_nor_waits(
     resources = [unique_name("test/flap") for _ in range(2)]
     flapping = gates.members[2]
     known = flapping.accepted
-    with running_callers([gated_api], resources, ttl_ms=1_000) as callers:
+    with running_callers([gated_api], resources, ttl_ms=MAX_TTL_MS) as callers:
         until = time.monotonic() + 4
         while time.monotonic() < until:
             flapping.refuse()

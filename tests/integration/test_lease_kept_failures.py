@@ -122,11 +122,11 @@ def test_kept_lease_is_released_at_configured_max_hold(cluster: Cluster, resourc
 
 def test_kept_lease_of_stalled_reader_is_kept_and_end_is_sent(cluster: Cluster, keeping_gateway: Gateway, resource: str) -> None:
     """Unread events fill the buffers of the connection and do not delay the gateway."""
-    body = json.dumps({"resource": resource, "ttl_ms": 150}).encode()
+    body = json.dumps({"resource": resource, "ttl_ms": 450}).encode()
     with Wire(keeping_gateway.api.host, keeping_gateway.api.port) as wire:
         wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         wire.send(request("POST", "/v1/leases", body, "Accept: text/event-stream"))
-        pause(1.5, "time for events that fill the buffers")
+        pause(4.5, "time for events that fill the buffers")
         expect_problem(keeping_gateway.api.acquire(resource), 423, "resource-locked")
         assert wire.read_more() and b"event: granted" in wire.buffer
         keeping_gateway.api.must_release(json.loads(wire.buffer.split(b"data: ")[1].split(b"\n")[0]))

@@ -57,7 +57,7 @@ def test_renewals_keep_token(api: Api, resource: str) -> None:
 def test_renewal_of_lost_lease_410_and_restores_nothing(stack: Stack, api: Api, resource: str) -> None:
     lease = api.must_acquire(resource, ttl_ms=200)
     wait_for_expiry(api, lease)
-    expect_problem(api.renew(lease), 410, "lease-lost")
+    expect_problem(api.renew(lease, ttl_ms=500), 410, "lease-lost")  # a minority, where the key is still there, may extend it
     nodes = stack.nodes()
     eventually(lambda: not lease_keys(nodes, resource), 10, goal="the keys expire, later than the validity by the allowance for drift")
     remains(lambda: not lease_keys(nodes, resource), 0.3, goal="no key is written again")

@@ -31,6 +31,21 @@ def test_gateway_with_nodes_in_another_order_starts(cluster: Cluster) -> None:
     other_gateway.stop()
 
 
+def test_answer_bound_not_given_is_taken_from_the_cluster(cluster: Cluster) -> None:
+    """The first gateway set its node_timeout_ms of 1000. One that gives another value is refused, and one that gives none is not."""
+    without = cluster.settings()
+    without["redis"]["node_timeout_ms"] = 200
+    other_gateway = cluster.gateway(without)
+    other_gateway.start()
+    assert cluster.run("check", other_gateway.config).returncode == 0
+    other_gateway.stop()
+    differing = cluster.gateway(cluster.settings(answer_bound_ms=500))
+    checked = cluster.run("check", differing.config)
+    assert checked.returncode == 69 and "lease.answer_bound_ms differs: the cluster has 1000, this configuration 500" in checked.stdout
+    refused = cluster.run("serve", differing.config)
+    assert refused.returncode == 69 and "answer_bound_ms differs: the cluster has 1000, this gateway 500" in refused.stdout + refused.stderr
+
+
 def test_node_replaced_as_documented_votes_under_new_epoch(cluster: Cluster) -> None:
     """Two gateways, restarted one after the other; a lease can be taken at any moment, and every token is higher."""
     first = cluster.gateways[0]

@@ -183,7 +183,7 @@ def test_node_that_forgot_is_quarantined_and_gets_new_epoch(cluster: Cluster, re
     cluster.nodes[0].client().execute_command("SWAPDB", "1", "2")
     eventually(lambda: count_changes_to("quarantined", ready_gateway, node) > quarantines, 15, goal="noticed without any traffic")
     ready_gateway.wait_until_all_vote()
-    assert time.monotonic() - forgot_at > MAX_TTL_MS / 1000
+    assert time.monotonic() - forgot_at > 1, "the bound of answers, which is the cluster's node_timeout_ms"
     after = epochs_of(ready_gateway)
     assert after.pop("node-1") > max(before.values())
     assert all(after[name] == before[name] for name in after)

@@ -16,7 +16,7 @@
  * - BIG represents 2^32. Crashes, epochs, raises by others, top-ups and initial counters are limited by macros.
  *
  * Sizes (macros): ATTEMPTS 2|3; INIT, the highest initial counter; CRASHES; DRAWS of an epoch; RAISES of a bucket by other resources (of
- *   RAISED: 0 is the bucket of `a`, 1 of `b`); TOPUPS; BIG; RES 1|2 resources (A wants both, the others `a`; with SET_B they want both too).
+ *   RAISED: 0 is the bucket of `a`, 1 of `b`); TOPUPS; UPGRADES; BIG; RES 1|2 resources (A wants both, the others `a`; with SET_B they want both too).
  *   FORGETS, how often a node's data are replaced while it runs (REPLICAOF, DEBUG RELOAD, eviction, …).
  * Further steps: ROLLBACK (a crash restores what the AOF had), PARTLY (a crash keeps the leases and loses the counters), FLUSH (FLUSHALL),
  *   SYNC (nodes sync every write, and CONFIG SET may end that; a crash then restores what the disk had at that moment),
@@ -49,6 +49,9 @@
 #ifndef TOPUPS
 #define TOPUPS 0
 #endif
+#ifndef UPGRADES
+#define UPGRADES 0
+#endif
 #ifndef RES
 #define RES 1
 #endif
@@ -74,6 +77,9 @@ byte lease[N * RES] = NOBODY;   /* fg:lease: the nonce */
 byte counter[N * RES];          /* fg:token: one bucket a resource */
 #ifdef CALLS
 byte token[N * RES];            /* fg:lease: the token */
+#if UPGRADES > 0
+byte stamp[N * RES];            /* fg:lease: the stamp, which only UPGRADE separates from the token */
+#endif
 #endif
 /* ---- State: PostgreSQL ---- */
 byte epoch;
@@ -101,6 +107,9 @@ byte call[ATTEMPTS];            /* 8: a call that began after a newer grant was 
 #if TOPUPS > 0
 byte topups;
 byte topped[ATTEMPTS];
+#endif
+#if UPGRADES > 0
+byte upgrades;
 #endif
 #if RAISES > 0
 byte raises;
@@ -224,7 +233,9 @@ hidden byte r;
 #define FREE(c, n) true
 #define OVER(c) false
 #endif
-#ifdef CALLS
+#if defined(CALLS) && UPGRADES > 0
+#define SET_TOKEN(n, r, value) token[AT(n, r)] = value; stamp[AT(n, r)] = value
+#elif defined(CALLS)
 #define SET_TOKEN(n, r, value) token[AT(n, r)] = value
 #else
 #define SET_TOKEN(n, r, value) skip
@@ -441,6 +452,8 @@ proctype attempt(byte c) {
 #endif
 #ifdef WITHOUT_BASE_TEST        /* without T >= base */
 #define BASE_TEST(c, n) true
+#elif defined(CALLS) && UPGRADES > 0
+#define BASE_TEST(c, n) (stamp[n] >= base[n])
 #else
 #define BASE_TEST(c, n) (T[c] >= base[n])
 #endif
@@ -607,6 +620,22 @@ proctype connection(byte c; byte n) {
         STAMP(c, n, v);
 #endif
         printf("node %d: TOP-UP of %c, replies %d\n", n, LETTER(c), EFF(c, n)) }
+#endif
+#if UPGRADES > 0
+    /* UPGRADE at any moment and whatever it has seen: the tokens of grants do not depend on that, only exclusion does (upgrade.pml). */
+    :: d_step { phase[c] == COMPLETE && upgrades < UPGRADES && ADM(n) && MINE(c, n) ->
+        upgrades++;
+#ifdef UPGRADE_PAST_COUNTER     /* UPGRADE: the stamp is a new number, which the counter does not get */
+        v = EFF(c, n) + 1;
+#else
+        v = EFF(c, n);
+        for (r : ALL(c)) { counter[AT(n, r)] = v };
+#endif
+#ifdef CALLS
+        for (r : ALL(c)) { token[AT(n, r)] = T[c]; stamp[AT(n, r)] = v };
+#endif
+        STAMP(c, n, v);
+        printf("node %d: UPGRADE of %c, the stamp is %d\n", n, LETTER(c), v) }
 #endif
 #ifdef WITHOUT_RENEW_ONLY       /* RENEW creates the lease where it is missing */
     :: d_step { phase[c] == COMPLETE && ADM(n) && !MINE(c, n) ->

@@ -33,6 +33,10 @@ class foreign_values {
                 {"SET", lease_,
                  whole.substr(0, at + 1) + long_number + whole.substr(whole.find_first_of(" \n", at + 1))},
                 check);
+        const std::size_t stamp_at = whole.find(' ') + 1, stamp_end = whole.find(' ', stamp_at);
+        for (const std::string& stamp : {std::string("5:"), std::string(":5"), std::string("5:6:7"), std::string("5:x"),
+                                         std::string("5: 6"), "5:" + long_number, long_number + ":5"})
+            check_lease_value({"SET", lease_, whole.substr(0, stamp_at) + stamp + whole.substr(stamp_end)}, check);
         check_lease_value({"SET", lease_, whole + "x"}, check);
         check_lease_value({"SET", lease_, std::string(32, 'f') + whole}, check);
         check_lease_value({"RPUSH", lease_, whole}, check);
@@ -116,6 +120,13 @@ TEST_F(rules, foreign_value_under_counter_key_fails_only_its_own_resource) {
             EXPECT_EQ(answers[1].status, status::ok) << answers[1].text;
             n0().expire_lease("orders/1");
             EXPECT_EQ(n0().lease(r), "");
+            // A lease that counts already needs no counter.
+            n0().command({"SET", "fg:lease:" + r,
+                          std::string(call_of('a', {r}).attempt_id.str()) + " 1 " + call_of('a', {r}).tail, "PX",
+                          "20000"});
+            EXPECT_EQ(n0().run(kind::top_up, call_of('a', {r}), 1).status, status::ok);
+            EXPECT_EQ(n0().run(kind::top_up, call_of('a', {r}), 2).status, status::ok);
+            n0().expire_lease(r);
         }
         EXPECT_EQ(n0().command({"DUMP", "fg:token:" + std::to_string(resource_name::parse(r)->bucket())}), dump)
             << text;

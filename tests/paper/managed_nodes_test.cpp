@@ -41,6 +41,7 @@ class managed_nodes : public ::testing::Test {
         cfg.max_hold = max_hold;
         cfg.max_ttl = max_ttl;
         cfg.default_ttl = 1s;
+        cfg.answer_bound = 10s;  // longer than max_ttl: no FAST READMISSION, and a busy machine makes no answer late
         manager_ = std::make_unique<lock_manager>(cfg, std::vector<asio::io_context*>{&io_},
                                                   lock_manager::dependencies{epochs_, mac_, events_});
         thread_ = std::thread([this] { io_.run(); });

@@ -32,14 +32,14 @@ reply_ptr next_reply(redisContext& c) {
     return {static_cast<redisReply*>(out), &freeReplyObject};
 }
 
-class fixed_call final : public redis::reply_target {
+class fixed_call final : public reply_target {
   public:
-    explicit fixed_call(redis::lease_call call) : call_(std::move(call)) {}
-    const redis::lease_call& call() const override { return call_; }
+    explicit fixed_call(lease_call call) : call_(std::move(call)) {}
+    const lease_call& call() const override { return call_; }
     void on_reply(node_index, command_kind, fencing_token, const node_reply&) override {}
 
   private:
-    redis::lease_call call_;
+    lease_call call_;
 };
 
 }  // namespace
@@ -52,15 +52,32 @@ void node_client::connect() {
     run_id_ = info.substr(at, info.find_first_of("\r\n", at) - at);
 }
 
-std::string node_client::command(const std::vector<std::string>& words) {
+namespace {
+
+reply_ptr run_command(redisContext& connection, const std::vector<std::string>& words) {
     std::vector<const char*> texts;
     std::vector<std::size_t> sizes;
     for (const std::string& w : words) {
         texts.push_back(w.data());
         sizes.push_back(w.size());
     }
-    redisAppendCommandArgv(connection_.get(), static_cast<int>(texts.size()), texts.data(), sizes.data());
-    return text(*next_reply(*connection_));
+    redisAppendCommandArgv(&connection, static_cast<int>(texts.size()), texts.data(), sizes.data());
+    return next_reply(connection);
+}
+
+}  // namespace
+
+std::string node_client::command(const std::vector<std::string>& words) {
+    return text(*run_command(*connection_, words));
+}
+
+std::vector<std::string> node_client::command_list(const std::vector<std::string>& words) {
+    const reply_ptr reply = run_command(*connection_, words);
+    if (reply->type != REDIS_REPLY_ARRAY) return {text(*reply)};
+    std::vector<std::string> out;
+    for (std::size_t i = 0; i < reply->elements; ++i)
+        out.push_back(text(*reply->element[i]));
+    return out;
 }
 
 std::string node_client::claim() {
@@ -78,6 +95,32 @@ std::string node_client::readmit(const std::string& run_id, std::uint64_t epoch,
                     std::to_string(epoch * tokens_per_epoch), claim, marks, syncs});
 }
 
+std::string node_client::mark(const std::string& digits) {
+    return command({"EVAL", redis::mark_script().text, "1", "fg:node", digits});
+}
+
+std::vector<std::string> node_client::read_leases(const std::string& base, const std::string& cursor, std::size_t page,
+                                                  const std::string& run_id) {
+    return command_list({"EVAL", redis::read_leases_script().text, "1", "fg:node", run_id.empty() ? run_id_ : run_id,
+                         base, cursor, std::to_string(page)});
+}
+
+std::string node_client::install(const std::string& run_id, const std::string& mark,
+                                 const std::vector<installed_lease>& page) {
+    std::vector<std::string> words{"EVAL", redis::install_script().text, std::to_string(1 + page.size()), "fg:node"};
+    for (const installed_lease& l : page)
+        words.push_back("fg:lease:" + l.resource);
+    words.insert(words.end(), {run_id, mark});
+    for (const installed_lease& l : page)
+        words.insert(words.end(), {l.value, std::to_string(l.remaining_ms)});
+    return command(words);
+}
+
+std::string node_client::readmit_marked(std::uint64_t epoch, const std::string& mark) {
+    return command({"EVAL", redis::readmit_script().text, "1", "fg:node", run_id_,
+                    std::to_string(epoch * tokens_per_epoch), claim(), marks(), "no", mark});
+}
+
 std::string node_client::marks() {
     const std::string record = command({"EVAL", redis::identify_script().text, "1", "fg:node"});
     std::size_t at = 0;
@@ -92,7 +135,7 @@ std::string node_client::admit(std::uint64_t epoch) {
 
 std::vector<node_reply> node_client::run_items(const std::string& run_id, command_kind kind,
                                                const std::vector<item>& items) {
-    std::vector<redis::batch_item> batch;
+    std::vector<batch_item> batch;
     for (const item& i : items)
         batch.push_back({std::make_shared<fixed_call>(i.call), i.token});
     const std::string batch_command = redis::format_batch(kind, batch, run_id, true);
@@ -113,7 +156,7 @@ std::vector<node_reply> node_client::run_items(const std::string& run_id, comman
     return out;
 }
 
-node_reply node_client::run(command_kind kind, const redis::lease_call& call, std::uint64_t token) {
+node_reply node_client::run(command_kind kind, const lease_call& call, std::uint64_t token) {
     return run_items(run_id_, kind, {{call, fencing_token{token}}}).front();
 }
 
@@ -121,7 +164,7 @@ std::vector<node_reply> node_client::run_all(command_kind kind, const std::vecto
     return run_items(run_id_, kind, items);
 }
 
-node_reply node_client::run_as(const std::string& run_id, command_kind kind, const redis::lease_call& call,
+node_reply node_client::run_as(const std::string& run_id, command_kind kind, const lease_call& call,
                                std::uint64_t token) {
     return run_items(run_id, kind, {{call, fencing_token{token}}}).front();
 }
@@ -130,6 +173,12 @@ std::string node_client::token_of(const std::string& resource) {
     const std::string whole = lease(resource);
     const auto record = lease_record::parse(whole);
     return record ? std::to_string(value_of(record->token)) : whole;
+}
+
+std::string node_client::stamp_of(const std::string& resource) {
+    const std::string whole = lease(resource);
+    const std::size_t at = std::min(whole.find(' '), whole.size() - 1) + 1;
+    return whole.substr(at, whole.find(' ', at) - at);
 }
 
 std::string node_client::counter(const std::string& resource) {
@@ -151,8 +200,8 @@ nonce nonce_of(char letter) {
     return nonce::from_bits(static_cast<std::uint64_t>(letter), 0xabcdef);
 }
 
-redis::lease_call call_of(char letter, std::vector<std::string> resources, milliseconds ttl) {
-    redis::lease_call call;
+lease_call call_of(char letter, std::vector<std::string> resources, milliseconds ttl) {
+    lease_call call;
     for (const std::string& r : resources)
         call.resources.push_back(*resource_name::parse(r));
     std::sort(call.resources.begin(), call.resources.end());
@@ -170,12 +219,12 @@ redis::lease_call call_of(char letter, std::vector<std::string> resources, milli
     return call;
 }
 
-redis::lease_call with_hold(redis::lease_call call, std::uint64_t hold) {
+lease_call with_hold(lease_call call, std::uint64_t hold) {
     call.hold = hold_id::from_bits(hold);
     return call;
 }
 
-stepwise_attempt::stepwise_attempt(std::vector<node_client>& nodes, redis::lease_call call)
+stepwise_attempt::stepwise_attempt(std::vector<node_client>& nodes, lease_call call)
     : nodes_(nodes), call_(std::move(call)), machine_(nodes.size()), confirms_(nodes.size()) {
     machine_.start();
 }

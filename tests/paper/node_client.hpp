@@ -3,7 +3,7 @@
 #include <lockcore/lease.hpp>
 #include <proto/acquire_machine.hpp>
 #include <proto/command.hpp>
-#include <redis/lease_call.hpp>
+#include <proto/lease_call.hpp>
 #include <support/redis_nodes.hpp>
 
 #include <deque>
@@ -28,6 +28,8 @@ class node_client {
     /// Runs any Redis command.
     /// Out: the answer as text: a status, a number, a string, the text of an error, or '' for nil.
     std::string command(const std::vector<std::string>& words);
+    /// Runs a command and returns the elements of its reply; of any other reply than an array, its text alone.
+    std::vector<std::string> command_list(const std::vector<std::string>& words);
 
     /// Runs R8 as a whole: writes a claim, reads the marks and readmits the node with `epoch`.
     /// Out: the answer of READMIT.
@@ -40,22 +42,35 @@ class node_client {
     /// Returns the marks as IDENTIFY reports them.
     std::string marks();
 
+    /// Runs MARK, READ of one page, INSTALL and READMIT of FAST READMISSION. The arguments are those of the scripts.
+    std::string mark(const std::string& digits);
+    /// `run_id`: empty: that of the live process.
+    std::vector<std::string> read_leases(const std::string& base, const std::string& cursor, std::size_t page,
+                                         const std::string& run_id = {});
+    struct installed_lease {
+        std::string resource, value;
+        std::uint64_t remaining_ms = 0;
+    };
+    std::string install(const std::string& run_id, const std::string& mark, const std::vector<installed_lease>& page);
+    std::string readmit_marked(std::uint64_t epoch, const std::string& mark);
+
     struct item {
-        lockcore::redis::lease_call call;
+        lockcore::lease_call call;
         lockcore::fencing_token token{};
     };
     /// Runs a script for one lease with the run id of this connection.
-    lockcore::node_reply run(lockcore::command_kind kind, const lockcore::redis::lease_call& call,
-                             std::uint64_t token = 0);
+    lockcore::node_reply run(lockcore::command_kind kind, const lockcore::lease_call& call, std::uint64_t token = 0);
     /// Runs a script for several leases in one call.
     std::vector<lockcore::node_reply> run_all(lockcore::command_kind kind, const std::vector<item>& items);
     /// Runs a script for one lease with another run id.
     lockcore::node_reply run_as(const std::string& run_id, lockcore::command_kind kind,
-                                const lockcore::redis::lease_call& call, std::uint64_t token = 0);
+                                const lockcore::lease_call& call, std::uint64_t token = 0);
 
     /// Returns the stored lease; '' if there is none.
     std::string lease(const std::string& resource) { return command({"GET", "fg:lease:" + resource}); }
     std::string token_of(const std::string& resource);
+    /// Returns the second word of the stored lease, `stamp` or `stamp:token`.
+    std::string stamp_of(const std::string& resource);
     std::string counter(const std::string& resource);
     void set_counter(const std::string& resource, std::uint64_t value);
     /// Deletes the lease, as its expiry does.
@@ -77,16 +92,16 @@ class node_client {
 };
 
 /// Returns a call for these resources; `letter` selects its nonce.
-lockcore::redis::lease_call call_of(char letter, std::vector<std::string> resources,
-                                    lockcore::milliseconds ttl = lockcore::milliseconds{30'000});
+lockcore::lease_call call_of(char letter, std::vector<std::string> resources,
+                             lockcore::milliseconds ttl = lockcore::milliseconds{30'000});
 lockcore::nonce nonce_of(char letter);
 /// Returns the same call for another hold of the lease.
-lockcore::redis::lease_call with_hold(lockcore::redis::lease_call call, std::uint64_t hold);
+lockcore::lease_call with_hold(lockcore::lease_call call, std::uint64_t hold);
 
 /// Runs the product's acquire_machine; the test delivers each request and each reply.
 class stepwise_attempt {
   public:
-    stepwise_attempt(std::vector<node_client>& nodes, lockcore::redis::lease_call call);
+    stepwise_attempt(std::vector<node_client>& nodes, lockcore::lease_call call);
 
     /// Delivers ACQUIRE to the node. Out: its reply, which is not delivered yet.
     lockcore::node_reply deliver_acquire(std::size_t node);
@@ -104,13 +119,13 @@ class stepwise_attempt {
     const lockcore::acquire_machine& machine() const { return machine_; }
     bool is_granted() const { return machine_.outcome() == lockcore::acquire_machine::verdict::granted; }
     std::uint64_t token() const { return lockcore::value_of(machine_.token()); }
-    const lockcore::redis::lease_call& call() const { return call_; }
+    const lockcore::lease_call& call() const { return call_; }
 
   private:
     void queue_confirms(const lockcore::acquire_machine::step& step);
 
     std::vector<node_client>& nodes_;
-    lockcore::redis::lease_call call_;
+    lockcore::lease_call call_;
     lockcore::acquire_machine machine_;
     std::vector<std::deque<lockcore::fencing_token>> confirms_;
 };

@@ -16,8 +16,6 @@ using kind = command_kind;
 using status = reply_status;
 using namespace std::chrono_literals;
 
-constexpr std::uint64_t first_of_epoch_1 = tokens_per_epoch + 1;
-
 std::size_t count_holds(const node_reply& reply) {
     hold_view view;
     view.add(reply.text);
@@ -157,56 +155,6 @@ TEST_F(rules, re_entrant_acquire_says_own_whatever_the_mark) {
         EXPECT_EQ(n0().run(kind::acquire, call_with_mark('d', "00000000000000bb")).status, status::own);
         n0().expire_lease(r);
     }
-}
-
-// --- TOP-UP
-
-TEST_F(rules, top_up_puts_lease_back_with_counter_not_below_token) {
-    EXPECT_EQ(n0().run(kind::top_up, call_of('a', {r}), 5).value, 5U)
-        << "the counter is not above T, so the lease counts";
-    EXPECT_EQ(n0().token_of(r), "5");
-    EXPECT_EQ(n0().counter(r), "5") << "the counter is set with the lease";
-    EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}), 5).status, status::ok);
-}
-
-TEST_F(rules, top_up_blocks_but_does_not_count_when_counter_is_higher) {
-    n0().set_counter(r, 5);
-    EXPECT_EQ(n0().run(kind::top_up, call_of('a', {r}), 5).value, 6U) << "the node has given 5 before";
-    EXPECT_EQ(n0().counter(r), "6");
-    EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}), 5).status, status::lost);
-    EXPECT_EQ(n0().run(kind::acquire, call_of('b', {r})).status, status::held);
-}
-
-TEST_F(rules, top_up_on_readmitted_node_answers_above_the_token) {
-    restart(0);
-    ASSERT_EQ(n0().admit(1), "OK");
-    EXPECT_EQ(n0().run(kind::top_up, call_of('a', {r}), 5).value, first_of_epoch_1);
-    EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}), 5).status, status::lost);
-}
-
-TEST_F(rules, top_up_is_refused_without_effect_when_another_holds_it) {
-    ASSERT_EQ(n0().run(kind::acquire, call_of('b', {r})).value, 1U);
-    const std::string before = n0().all_keys();
-    EXPECT_EQ(n0().run(kind::top_up, call_of('a', {r}), 5).status, status::held);
-    EXPECT_EQ(n0().all_keys(), before);
-}
-
-TEST_F(rules, top_up_keeps_token_and_counter_of_a_lease_that_exists) {
-    n0().set_counter(r, 7);
-    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 8U);
-    EXPECT_EQ(n0().run(kind::top_up, call_of('a', {r}), 5).value, 8U) << "the counter of a late ACQUIRE, not T";
-    EXPECT_EQ(n0().token_of(r), "8");
-    EXPECT_EQ(n0().counter(r), "8");
-}
-
-// top_up.lua: the lease counts for the holder only if the answer is T. So the answer must not be T if T is below the
-// base. RENEW tests the base itself.
-TEST_F(rules, top_up_never_answers_the_token_below_the_base) {
-    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
-    restart_with_state(0, save_state(0, r));
-    ASSERT_EQ(n0().admit(1), "OK");
-    EXPECT_NE(n0().run(kind::top_up, call_of('a', {r}), 1).value, 1U);
-    EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}), 1).status, status::lost);
 }
 
 // --- HAND-OVER
@@ -373,16 +321,6 @@ TEST_F(rules, several_resources_are_released_where_owned_and_say_lost) {
     EXPECT_EQ(n0().run(kind::release, a).status, status::lost) << "one of the resources had another holder";
     EXPECT_EQ(n0().lease("a"), "");
     EXPECT_NE(n0().lease("b"), "");
-}
-
-TEST_F(rules, several_resources_topped_up_get_one_token) {
-    const auto a = call_of('a', {"a", "b"});
-    n0().set_counter("b", 6);
-    EXPECT_EQ(n0().run(kind::top_up, a, 3).value, 7U);
-    for (const char* name : {"a", "b"}) {
-        EXPECT_EQ(n0().counter(name), "7") << name;
-        EXPECT_EQ(n0().token_of(name), "7") << name;
-    }
 }
 
 }  // namespace

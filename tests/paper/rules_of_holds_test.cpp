@@ -72,8 +72,10 @@ TEST_F(rules, holds_tombstone_refuses_a_hold_after_its_release) {
     EXPECT_EQ(n0().run(kind::hold, with_hold(call_of('a', {r}), 2), 1).status, status::lost);
     EXPECT_EQ(n0().run(kind::renew, with_hold(call_of('a', {r}), 2), 1).status, status::lost);
     EXPECT_EQ(n0().run(kind::inspect, with_hold(call_of('a', {r}), 2), 1).status, status::lost);
-    EXPECT_EQ(n0().run(kind::top_up, with_hold(call_of('a', {r}), 2), 1).status, status::ok);
     EXPECT_EQ(n0().all_keys(), before);
+    EXPECT_EQ(n0().run(kind::top_up, with_hold(call_of('a', {r}), 2), 1).status, status::ok);
+    const std::string lease = n0().lease(r), id(with_hold(call_of('a', {r}), 2).hold.str());
+    EXPECT_EQ(lease.find(id), lease.rfind(id)) << "it has the tombstone only: " << lease;
 }
 
 TEST_F(rules, holds_renew_and_top_up_add_a_missing_id) {
@@ -99,7 +101,7 @@ TEST_F(rules, holds_undo_removes_one_hold_and_keeps_the_lease) {
     EXPECT_EQ(count_holds(n0().run(kind::undo, call_of('a', {r}))), 1U);
     EXPECT_NE(n0().lease(r), "");
     auto whole = call_of('a', {r});
-    whole.scope = redis::release_scope::whole_lease;
+    whole.scope = release_scope::whole_lease;
     EXPECT_EQ(n0().run(kind::release, whole).status, status::ok);
     EXPECT_EQ(n0().lease(r), "");
 }
@@ -112,7 +114,7 @@ TEST_F(rules, holds_undone_hold_is_removed_with_its_idempotency_key) {
         second.key = key;
         ASSERT_EQ(n0().run(kind::hold, second, std::stoull(n0().token_of(r))).status, status::ok);
         EXPECT_NE(n0().lease(r).find(key + ":0000000000000002"), std::string::npos);
-        second.scope = undone ? redis::release_scope::undone_hold : redis::release_scope::hold;
+        second.scope = undone ? release_scope::undone_hold : release_scope::hold;
         EXPECT_EQ(n0().run(kind::release, second).status, status::ok);
         EXPECT_EQ(n0().lease(r).find(key) == std::string::npos, undone);
         n0().expire_lease(r);
@@ -162,11 +164,11 @@ TEST_F(rules, holds_on_different_majorities_each_keep_rivals_out) {
 
 // --- CLOSE
 
-redis::lease_call close_call(redis::lease_call call, const char* mark = "00000000000000c1") {
+lease_call close_call(lease_call call, const char* mark = "00000000000000c1") {
     call.close_mark = mark;
     return call;
 }
-redis::lease_call lift_call(redis::lease_call call) {
+lease_call lift_call(lease_call call) {
     call.lift = true;
     return call;
 }
@@ -227,9 +229,59 @@ TEST_F(rules, close_mark_is_written_by_top_up) {
     again.tail = lease_tail(claims, {a.ttl, 1, {}, {}, {}, round.close_mark()});
     n0().expire_lease(r);
     ASSERT_EQ(n0().run(kind::top_up, again, 1).value, 2U) << "its counter is 1 already";
-    EXPECT_EQ(n0().run(kind::hold, with_hold(a, 2), 2).status, status::lost);
+    again.seen = "2";
+    ASSERT_TRUE(n0().run(kind::top_up, again, 1).counts);
+    EXPECT_EQ(n0().run(kind::hold, with_hold(a, 2), 1).status, status::lost);
     ASSERT_EQ(n0().run(kind::close, lift_call(close_call(a))).status, status::ok);
-    EXPECT_EQ(n0().run(kind::hold, with_hold(a, 2), 2).status, status::ok) << "the call that set the mark removes it";
+    EXPECT_EQ(n0().run(kind::hold, with_hold(a, 2), 1).status, status::ok) << "the call that set the mark removes it";
+}
+
+// The first request may have failed at its gateway after a majority executed it, and its undo may be late.
+TEST_F(rules, holds_undo_keeps_a_hold_that_a_repeat_took_over) {
+    const idempotency_digest digest{"0123456789abcdef01234567"};
+    for (const std::vector<std::string>& names : {std::vector<std::string>{"a"}, {"b", "c"}}) {
+        auto a = call_of('a', names);
+        a.scope = release_scope::undone_hold;
+        lease_claims claims;
+        claims.hold = a.hold;
+        claims.resources = a.resources;
+        a.tail = lease_tail(claims, {a.ttl, 0, {}, digest.text, {}, {}});
+        ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
+        auto repeat = a;
+        repeat.key = digest.text;
+        ASSERT_EQ(n0().run(kind::inspect, repeat, 1).status, status::ok);
+        EXPECT_EQ(n0().run(kind::undo, a).status, status::lost);
+        EXPECT_EQ(n0().run(kind::inspect, a, 1).status, status::ok);
+        const auto record = lease_record::parse(n0().lease(names.front()));
+        ASSERT_TRUE(record);
+        EXPECT_EQ(digest.find_in(record->keys).result, idempotency_digest::match::same) << "further repeats find it";
+        a.scope = release_scope::hold;
+        EXPECT_EQ(n0().run(kind::release, a).status, status::ok) << "its caller releases it";
+    }
+}
+
+// Without the mark of the taken over hold the same requests end the lease.
+TEST_F(rules, holds_undo_releases_a_hold_that_was_only_inspected) {
+    auto a = call_of('a', {"a"});
+    a.scope = release_scope::undone_hold;
+    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
+    ASSERT_EQ(n0().run(kind::inspect, a, 1).status, status::ok);
+    EXPECT_EQ(n0().run(kind::undo, a).status, status::ok);
+    EXPECT_EQ(n0().run(kind::inspect, a, 1).status, status::lost);
+}
+
+// A repeated request may see the token that the attempt had on a majority before it was complete with a higher one.
+TEST_F(rules, upgrade_replaces_no_token_above_that_of_the_caller) {
+    const auto a = call_of('a', {"a"});
+    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
+    ASSERT_EQ(n0().run(kind::confirm, a, 5).status, status::ok);
+    const node_reply seen = n0().run(kind::inspect, a, 3);
+    ASSERT_TRUE(seen.has_stamp);
+    lease_call upgrade = a;
+    upgrade.seen = std::to_string(seen.value);
+    EXPECT_EQ(n0().run(kind::top_up, upgrade, 3).status, status::lost);
+    EXPECT_EQ(n0().stamp_of("a"), "5");
+    EXPECT_EQ(n0().run(kind::inspect, a, 5).status, status::ok);
 }
 
 }  // namespace

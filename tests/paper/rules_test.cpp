@@ -435,6 +435,10 @@ TEST_F(rules, lua_counters_keep_every_digit_up_to_the_last_token) {
     n0().expire_lease(r);
     EXPECT_EQ(n0().run(kind::top_up, a, last - 1).value, last);
     EXPECT_EQ(n0().counter(r), std::to_string(last));
+    auto upgrade = a;
+    upgrade.seen = std::to_string(last);
+    EXPECT_EQ(n0().run(kind::top_up, upgrade, last - 1).value, last);
+    EXPECT_EQ(n0().run(kind::inspect, a, last - 2).value, last) << "the stamp of a lease that does not count";
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ using status = reply_status;
 
 class without_each_rule : public admitted_nodes {
   protected:
-    majority_round::verdict run_round(kind k, const redis::lease_call& call, std::uint64_t token) {
+    majority_round::verdict run_round(kind k, const lease_call& call, std::uint64_t token) {
         majority_round answers(nodes.size());
         for (std::size_t n = 0; n < nodes.size(); ++n)
             answers.answered(static_cast<node_index>(n), nodes[n].run(k, call, token));
@@ -186,7 +186,7 @@ TEST_F(without_each_rule, renew_token_equal_t_late_acquire_revives_old_lease) {
     nodes[2].expire_lease(r);
     EXPECT_EQ(a.deliver_acquire(2).value, 3U);
     for (const kind k : {kind::renew, kind::hold, kind::inspect})
-        EXPECT_EQ(run_round(k, a.call(), 1), majority_round::verdict::lost);
+        EXPECT_EQ(run_round(k, a.call(), 1), majority_round::verdict::uncounted);
 }
 
 // A completes 1 on n0, n1, n2; B takes n0, n1, completes 2; n1 rolls back to A's lease (AOF), is readmitted; A's
@@ -208,7 +208,7 @@ TEST_F(without_each_rule, t_not_below_base_rolled_back_node_revives_old_token) {
     ASSERT_EQ(nodes[1].admit(1), "OK");
     ASSERT_EQ(nodes[1].token_of(r), "1");
     for (const kind k : {kind::hold, kind::renew, kind::inspect})
-        EXPECT_EQ(run_round(k, a.call(), 1), majority_round::verdict::lost);
+        EXPECT_EQ(run_round(k, a.call(), 1), majority_round::verdict::uncounted);
 }
 
 // A takes T = 3 on n0 by STALE from another resource of the bucket, and on n1; the lease on n0 expires; B gets 2, 2 and
@@ -251,6 +251,141 @@ TEST_F(without_each_rule, epoch_copied_counter_accepts_lost_reply) {
     a.deliver_reply(2, lost);
     EXPECT_TRUE(a.is_granted()) << "its two replies are both 1";
     EXPECT_GT(b.token(), a.token());
+}
+
+// TOP-UP that writes (nonce, T) whatever the counter is: A regains a node where a newer grant was stamped, and is alive
+// on a majority together with B.
+TEST_F(without_each_rule, top_up_counter_above_token_revives_old_lease) {
+    stepwise_attempt a(nodes, call_of('a', {r})), b(nodes, call_of('b', {r}));
+    a.acquire_on(0);
+    a.acquire_on(1);
+    ASSERT_EQ(a.token(), 1U);
+    nodes[1].expire_lease(r);
+    b.acquire_on(1);
+    b.acquire_on(2);
+    b.deliver_all_confirms();
+    ASSERT_TRUE(b.is_granted());
+    ASSERT_EQ(b.token(), 2U);
+    nodes[2].expire_lease(r);
+    EXPECT_FALSE(nodes[2].run(kind::top_up, a.call(), 1).counts);
+    for (const kind k : {kind::renew, kind::hold, kind::inspect})
+        EXPECT_EQ(run_round(k, a.call(), 1), majority_round::verdict::uncounted);
+}
+
+// UPGRADE without the comparison of the stamp: A was answered `6:0` by n2. A's lease expires there, B is granted on n1 and
+// n2 and its lease expires on n2, where a late TOP-UP puts A's back. The late UPGRADE makes it count, and A renews on a
+// majority while B holds n1 and has a newer token.
+TEST_F(without_each_rule, upgrade_stamp_seen_late_upgrade_revives_old_lease) {
+    set_counters(0, 0, 5);
+    stepwise_attempt a(nodes, call_of('a', {r})), b(nodes, call_of('b', {r}));
+    a.acquire_on(0);
+    a.acquire_on(1);
+    ASSERT_EQ(a.token(), 1U);
+    const node_reply seen = nodes[2].run(kind::top_up, a.call(), 1);
+    ASSERT_EQ(seen.value, 6U);
+    nodes[1].expire_lease(r);
+    nodes[2].expire_lease(r);
+    b.acquire_on(1);
+    b.acquire_on(2);
+    b.deliver_all_confirms();
+    ASSERT_TRUE(b.is_granted());
+    ASSERT_EQ(b.token(), 7U);
+    nodes[2].expire_lease(r);
+    EXPECT_FALSE(nodes[2].run(kind::top_up, a.call(), 1).counts);
+    auto late = a.call();
+    late.seen = std::to_string(seen.value);
+    EXPECT_FALSE(nodes[2].run(kind::top_up, late, 1).counts);
+    for (const kind k : {kind::renew, kind::hold, kind::inspect})
+        EXPECT_EQ(run_round(k, a.call(), 1), majority_round::verdict::uncounted);
+}
+
+// UPGRADE that compares the stamp alone: n2 loses newer data within one run id, after B was granted there, and has A's
+// lease with its old stamp again. It is admitted anew, and a late UPGRADE finds the stamp that A was answered.
+TEST_F(without_each_rule, upgrade_stamp_alone_restored_data_revive_old_lease) {
+    set_counters(0, 0, 5);
+    stepwise_attempt a(nodes, call_of('a', {r})), b(nodes, call_of('b', {r}));
+    a.acquire_on(0);
+    a.acquire_on(1);
+    ASSERT_EQ(a.token(), 1U);
+    const node_reply seen = nodes[2].run(kind::top_up, a.call(), 1);
+    ASSERT_EQ(seen.value, 6U);
+    const std::string old_lease = nodes[2].lease(r);
+    nodes[1].expire_lease(r);
+    nodes[2].expire_lease(r);
+    b.acquire_on(1);
+    b.acquire_on(2);
+    b.deliver_all_confirms();
+    ASSERT_TRUE(b.is_granted());
+    nodes[2].command({"SET", "fg:lease:" + r, old_lease, "PX", "30000"});
+    nodes[2].set_counter(r, 6);
+    nodes[2].command({"HDEL", "fg:node", "run", "claim"});
+    ASSERT_EQ(nodes[2].admit(1), "OK");
+    auto late = a.call();
+    late.seen = std::to_string(seen.value);
+    EXPECT_FALSE(nodes[2].run(kind::top_up, late, 1).counts);
+    for (const kind k : {kind::renew, kind::hold, kind::inspect})
+        EXPECT_EQ(run_round(k, a.call(), 1), majority_round::verdict::uncounted);
+}
+
+// UPGRADE that leaves the counter: the next grant gets a number that is not above the stamp. So a rival and the lease could
+// be stamped with one number on this node.
+TEST_F(without_each_rule, upgrade_counter_left_below_stamp_gives_stamp_twice) {
+    stepwise_attempt a(nodes, call_of('a', {r}));
+    a.acquire_on(0);
+    a.acquire_on(1);
+    ASSERT_EQ(a.token(), 1U);
+    restart(2);
+    ASSERT_EQ(nodes[2].admit(1), "OK");
+    auto call = a.call();
+    ASSERT_EQ(nodes[2].run(kind::top_up, call, 1).value, tokens_per_epoch + 1);
+    nodes[2].command({"DEL", "fg:token:" + std::to_string(resource_name::parse(r)->bucket())});
+    call.seen = std::to_string(tokens_per_epoch + 1);
+    ASSERT_TRUE(nodes[2].run(kind::top_up, call, 1).counts);
+    nodes[2].expire_lease(r);
+    EXPECT_EQ(nodes[2].run(kind::acquire, call_of('b', {r})).value, tokens_per_epoch + 2);
+}
+
+// FAST READMISSION with an installed lease that counts at once, and without the mark: a delayed INSTALL reaches a node that
+// another gateway has readmitted, and which has granted the resource since.
+TEST_F(without_each_rule, mark_delayed_install_replaces_a_newer_lease) {
+    stepwise_attempt a(nodes, call_of('a', {r}));
+    a.acquire_on(0);
+    a.acquire_on(1);
+    ASSERT_EQ(a.token(), 1U);
+    restart(2);
+    const std::string mark = nodes[2].mark(std::string(32, '1'));
+    const std::string value = nodes[0].lease(r).insert(33, "0:");
+    ASSERT_EQ(nodes[2].admit(1), "OK") << "by another gateway, when the quarantine was over";
+    nodes[1].expire_lease(r);
+    stepwise_attempt b(nodes, call_of('b', {r}));
+    b.acquire_on(1);
+    b.acquire_on(2);
+    b.deliver_all_confirms();
+    ASSERT_TRUE(b.is_granted());
+    EXPECT_NE(nodes[2].install(nodes[2].run_id(), mark, {{r, value, 30'000}}), "OK");
+    EXPECT_EQ(run_round(kind::renew, b.call(), b.token()), majority_round::verdict::yes);
+    // The same node forgets in this life, is marked again, and is read for again.
+    nodes[2].command({"HDEL", "fg:node", "run", "claim"});
+    nodes[2].mark(std::string(32, '2'));
+    EXPECT_NE(nodes[2].install(nodes[2].run_id(), mark, {{r, value, 30'000}}), "OK");
+    EXPECT_NE(nodes[2].readmit_marked(2, mark), "OK");
+}
+
+// FAST READMISSION with an epoch drawn before the reads, or with the stamp of the source: the installed lease counts on X
+// without an UPGRADE, although its holder may have lost it on the other nodes meanwhile.
+TEST_F(without_each_rule, installed_stamp_of_the_source_counts_at_once) {
+    stepwise_attempt a(nodes, call_of('a', {r}));
+    a.acquire_on(0);
+    a.acquire_on(1);
+    ASSERT_EQ(a.token(), 1U);
+    restart(2);
+    const std::string mark = nodes[2].mark(std::string(32, '1'));
+    ASSERT_EQ(nodes[2].install(nodes[2].run_id(), mark, {{r, nodes[0].lease(r).insert(33, "0:"), 30'000}}), "OK");
+    ASSERT_EQ(nodes[2].readmit_marked(1, mark), "OK");
+    nodes[1].expire_lease(r);
+    for (const kind k : {kind::renew, kind::hold, kind::inspect})
+        EXPECT_EQ(run_round(k, a.call(), 1), majority_round::verdict::uncounted);
+    EXPECT_EQ(nodes[2].run(kind::acquire, call_of('b', {r})).status, status::held) << "but it refuses rivals";
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // The simulation as a program: runs seeds and prints the command that repeats a failing one.
+#include <sim/redis/script_engine.hpp>
 #include <sim/world/world.hpp>
 
 #include <charconv>
@@ -12,15 +13,17 @@ namespace {
 
 constexpr const char* usage_text =
     R"(usage: sim [--seed N | --seeds A..B | --for SECONDS] [--from N] [--nodes N] [--profile NAME]
-           [--mutate NAME [--any-checker]] [--trace] [--probe-report]
+           [--mutate NAME [--any-checker]] [--scripts FOLDER] [--checker NAME] [--trace] [--probe-report]
   --seed N         run one seed and print its result
   --seeds A..B     run these seeds; default 1..1000
   --for SECONDS    run as many seeds as the time allows, from --from on (default 1)
   --nodes N        simulate N nodes instead of the number drawn from the seed
   --profile NAME   everyday, quiet, short_leases, forgetful, shared_counters, jumping_clocks,
-                   ends_of_sync or drifting
+                   ends_of_sync, recovering or drifting
   --mutate NAME    leave out one rule; ends with success once its checker has found a violation; 'list' prints all
   --any-checker    with --mutate: count the violations of every checker
+  --scripts FOLDER use the Lua files of this folder instead of the built-in ones
+  --checker NAME   look only for violations of this checker (C1 to C10)
   --trace          print every event
   --probe-report   print how often each rare path was taken
 Exit codes: 0 no violation (with --mutate: one was found), 1 otherwise, 64 wrong arguments.
@@ -71,6 +74,11 @@ bool parse(int count, char** words, arguments& a) {
         } else if (word == "--profile") {
             a.wanted.kind = sim::find_profile(value());
             if (!a.wanted.kind) return false;
+        } else if (word == "--scripts") {
+            sim::script_engine::instance().load_folder(std::string(value()));
+        } else if (word == "--checker") {
+            a.wanted.only_checker = sim::find_checker(value());
+            if (!a.wanted.only_checker) return false;
         } else if (word == "--mutate") {
             const std::string_view name = value();
             a.list = name == "list";
@@ -125,7 +133,6 @@ int main(int count, char** words) {
     if (a.mutation) {
         a.wanted.active_mutation = a.mutation->id;
         if (!a.any_checker) a.wanted.only_checker = a.mutation->caught_by;
-        if (!a.wanted.kind && a.mutation->profile) a.wanted.kind = sim::find_profile(a.mutation->profile);
     }
     for (std::uint64_t seed = a.first; !found && (a.seconds > 0 ? elapsed() < a.seconds : seed <= a.last); ++seed) {
         const sim::outcome o = sim::run_seed(seed, a.wanted, a.trace);
@@ -140,10 +147,8 @@ int main(int count, char** words) {
         }
     }
     if (a.probe_report) {
-        for (std::size_t p = 0; p < sim::probe_count; ++p) {
-            const auto path = static_cast<sim::probe>(p);
-            std::printf("%-36s %llu\n", sim::to_string(path), static_cast<unsigned long long>(probes.of(path)));
-        }
+        for (const auto& [path, times] : probes.list())
+            std::printf("%-36s %llu\n", path.c_str(), static_cast<unsigned long long>(times));
     }
     const double took = elapsed();
     std::printf("%llu seeds in %.1f s (%.0f a second), %llu events; %s\n", static_cast<unsigned long long>(seeds), took,

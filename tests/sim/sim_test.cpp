@@ -1,21 +1,22 @@
-// The simulation as a test suite: several thousand seeds, repeated seeds, and every mutation until
-// its checker finds it.
+// The simulation as a test suite: some thousand seeds, and repeated seeds. run_mutations.py leaves out the rules.
+#include <sim/parts/messages.hpp>
+#include <sim/redis/redis_server.hpp>
 #include <sim/world/world.hpp>
 
 #include <gtest/gtest.h>
 
 #include <string>
-#include <vector>
+#include <string_view>
 
 namespace sim {
 namespace {
 
 /// Sanitizers are slow and look for memory errors, for which few seeds are enough.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t seeds = 300;
+constexpr std::uint64_t seeds = 200;
 constexpr bool sanitized = true;
 #else
-constexpr std::uint64_t seeds = 8'000;
+constexpr std::uint64_t seeds = 4'000;
 constexpr bool sanitized = false;
 #endif
 
@@ -39,16 +40,16 @@ TEST(sim, many_seeds_break_no_promise_and_reach_every_probe) {
     probe_counts probes;
     ASSERT_NO_FATAL_FAILURE(run_seeds(seeds, {}, probes));
     // No seed draws these profiles; without them a mutation that they find would prove nothing.
-    for (const profile kind : {profile::ends_of_sync, profile::drifting}) {
+    for (const profile kind : {profile::ends_of_sync, profile::recovering, profile::drifting}) {
         overrides wanted;
         wanted.kind = kind;
-        ASSERT_NO_FATAL_FAILURE(run_seeds(seeds / 4, wanted, probes));
+        ASSERT_NO_FATAL_FAILURE(run_seeds(seeds / 8, wanted, probes));
     }
     if (sanitized) return;
-    for (std::size_t p = 0; p < probe_count; ++p) {
-        const auto path = static_cast<probe>(p);
-        EXPECT_GT(probes.of(path), 0U) << to_string(path) << " was never reached, so the seeds do not test it";
-    }
+    // An exception of C9 (README.md, "Findings") that fewer than one of 5,000 seeds needs.
+    constexpr std::string_view rare = "token_raised_after_hold";
+    for (const auto& [path, count] : probes.list())
+        EXPECT_TRUE(count > 0 || path == rare) << path << " was never reached, so the seeds do not test it";
 }
 
 TEST(sim, same_seed_gives_the_same_trace) {
@@ -76,30 +77,34 @@ TEST(sim, generator_gives_the_same_numbers_everywhere) {
     EXPECT_NEAR(static_cast<double>(sum.count()) / draws, 1'000.0, 50.0);
 }
 
-/// Shows that each checker can find a violation.
-class every_mutation : public testing::TestWithParam<mutation_row> {};
-
-TEST_P(every_mutation, is_found_by_its_checker) {
-    const mutation_row& row = GetParam();
-    overrides w;
-    w.active_mutation = row.id;
-    w.only_checker = row.caught_by;
-    if (row.profile) w.kind = find_profile(row.profile);
-    const std::uint64_t most = sanitized ? 200 : 60'000;
-    for (std::uint64_t seed = 1; seed <= most; ++seed) {
-        if (run_seed(seed, w).broken_promise) return;
-    }
-    if (!sanitized) FAIL() << row.left_out << " was left out, but " << to_string(row.caught_by) << " did not notice";
+TEST(sim, resources_share_counters_as_drawn) {
+    options o;
+    o.bucket_of = {0, 1, 0, 4, 1};
+    EXPECT_EQ(name_of(o, 0).bucket(), name_of(o, 2).bucket());
+    EXPECT_EQ(name_of(o, 1).bucket(), name_of(o, 4).bucket());
+    EXPECT_NE(name_of(o, 0).bucket(), name_of(o, 1).bucket());
+    EXPECT_NE(name_of(o, 3).bucket(), name_of(o, 0).bucket());
+    EXPECT_EQ(set_of(names_of(o, 0b10110)), 0b10110);
 }
 
-std::vector<mutation_row> mutations_of_suite() {
-    std::vector<mutation_row> rows(mutations().begin(), mutations().end());
-    std::erase_if(rows, [](const mutation_row& row) { return row.rare; });
-    return rows;
+TEST(sim, scan_returns_every_key_that_stays) {
+    redis_server server;
+    server.set_clock(std::chrono::hours{1});
+    for (int i = 0; i < 100; ++i)
+        server.execute({"SET", std::to_string(i), "x"});
+    std::string cursor = "0";
+    std::set<std::string> seen;
+    int removed = 50;  // while the search runs
+    do {
+        const redis_reply page = server.execute({"SCAN", cursor, "COUNT", "7"});
+        cursor = page.elements[0].text;
+        for (const redis_reply& key : page.elements[1].elements)
+            seen.insert(key.text);
+        server.execute({"DEL", std::to_string(removed++)});
+    } while (cursor != "0");
+    for (int i = 0; i < 50; ++i)
+        EXPECT_TRUE(seen.contains(std::to_string(i))) << i;
 }
-
-INSTANTIATE_TEST_SUITE_P(sim, every_mutation, testing::ValuesIn(mutations_of_suite()),
-                         [](const auto& row) { return std::string(row.param.name); });
 
 }  // namespace
 }  // namespace sim

@@ -11,3 +11,8 @@ select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 1);
 select fencing.join_cluster(null, 2, 30000, null);
 select * from fencing.cluster;
 update fencing.cluster set epoch = 0;
+-- the first gateway that has a bound of answers fixes it; one that has none is not compared
+select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536, 500);
+select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536, 800);
+select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536, 0);
+select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536);

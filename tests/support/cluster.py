@@ -61,6 +61,12 @@ class RedisServer:
         self.kill()
         self.start()
 
+    def restart_orderly(self) -> None:
+        """Restarts it as an operator does; with `fsync` it has all its data again."""
+        assert self.process is not None
+        processes.stop(self.process)
+        self.start()
+
     def client(self) -> redis.Redis:
         return redis.Redis("127.0.0.1", self.port, decode_responses=True, socket_timeout=5)
 

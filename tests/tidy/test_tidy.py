@@ -90,6 +90,44 @@ def test_protocol_folder_includes_only_std_and_boost_system() -> None:
     assert not [name(path) for path in files("lockcore/proto") if reads_clock_or_randomness.search(code(path))]
 
 
+def find_lockcore_header(header: str) -> Path | None:
+    """Returns the file of a header of lockcore; None for a header of another library, or one that the build makes."""
+    found = [path for path in (ROOT / "lockcore" / header, ROOT / "lockcore/include" / header) if path.is_file()]
+    return found[0] if found else None
+
+
+def find_reachable_headers(start: Path) -> dict[str, Path]:
+    """Returns all headers that a file of lockcore includes, also through other headers of lockcore, each with a file that includes it."""
+    found: dict[str, Path] = {}
+    pending = [start]
+    while pending:
+        user = pending.pop()
+        for header in includes(user):
+            if header not in found:
+                found[header] = user
+                if (path := find_lockcore_header(header)) is not None:
+                    pending.append(path)
+    return found
+
+
+def test_protocol_reaches_no_asio_sockets_or_driver() -> None:
+    """Not through headers of lockcore either: the core has no driver, so that the simulation can be one."""
+    forbidden = re.compile(r"boost/(asio|beast)|hiredis|openssl/|curl/|sys/|netinet/|unistd\.h|(redis|runtime)/|lockcore/(redis/|runtime/|(ports|lock_manager)\.hpp)")
+    sources = files("lockcore/proto")
+    assert {"core.hpp", "core_io.hpp"} <= {path.name for path in sources}
+    assert "boost/asio/awaitable.hpp" in find_reachable_headers(ROOT / "lockcore/runtime/shard.cpp"), "the search finds no header of a header"
+    found = [f"{name(path)} reaches {header} by {name(user)}" for path in sources for header, user in find_reachable_headers(path).items() if forbidden.match(header)]
+    assert not found, "\n".join(found)
+
+
+def test_lockcore_names_no_table_of_the_gateway() -> None:
+    """lockcore knows a register, an interface; that it is a table of PostgreSQL is a matter of the gateway."""
+    texts = CPP | {".lua", ".md", ".cmake", ".txt", ".in"}
+    found = [f"{name(path)}:{number}: {line.strip()}" for path in files("lockcore", suffixes=texts)
+             for number, line in enumerate(path.read_text().splitlines(), 1) if re.search(r"\bfencing\.[a-z]", line)]
+    assert not found, "\n".join(found)
+
+
 def test_lockcore_includes_no_gateway_http_or_postgresql() -> None:
     found = [(name(path), header) for path in files("lockcore") for header in includes(path)
              if header.startswith(("gateway/", "pqxx", "boost/beast", "boost/json", "yaml-cpp", "libpq", "spdlog"))]

@@ -49,7 +49,14 @@ TEST(parse_reply, reads_what_confirm_and_top_up_answer) {
     EXPECT_EQ(stale.status, status::stale);
     EXPECT_EQ(stale.value, 9007199254740991U);
 
-    EXPECT_EQ(parse_reply(kind::top_up, "0 5").value, 5U);
+    const node_reply counting = parse_reply(kind::top_up, "0 5 1");
+    EXPECT_EQ(counting.status, status::ok);
+    EXPECT_EQ(counting.value, 5U);
+    EXPECT_TRUE(counting.counts);
+    const node_reply not_counting = parse_reply(kind::top_up, "0 6 0");
+    EXPECT_EQ(not_counting.status, status::ok);
+    EXPECT_EQ(not_counting.value, 6U);
+    EXPECT_FALSE(not_counting.counts);
     EXPECT_EQ(parse_reply(kind::top_up, "1").status, status::held) << "it says no more than that";
     EXPECT_EQ(parse_reply(kind::top_up, "4").status, status::overflow);
 }
@@ -61,7 +68,6 @@ TEST(parse_reply, reads_what_renew_and_hold_answer) {
         EXPECT_EQ(renewed.value, 12U);
         EXPECT_EQ(renewed.held, 40s);
         EXPECT_EQ(renewed.text, "b\na\n");
-        EXPECT_EQ(parse_reply(k, "2").status, status::lost);
         EXPECT_EQ(parse_reply(k, "5 1000").status, status::exhausted);
         EXPECT_EQ(parse_reply(k, "5 1000").value, 1000U);
     }
@@ -74,7 +80,25 @@ TEST(parse_reply, reads_what_inspect_answers) {
     EXPECT_EQ(seen.value, 12U);
     EXPECT_EQ(seen.text, "b\na\n");
     EXPECT_EQ(seen.ttl, 10s);
-    EXPECT_EQ(parse_reply(kind::inspect, "2").status, status::lost);
+}
+
+TEST(parse_reply, reads_the_stamp_of_a_lease_that_does_not_count) {
+    for (const kind k : {kind::renew, kind::hold, kind::inspect}) {
+        const node_reply missing = parse_reply(k, "2");
+        EXPECT_EQ(missing.status, status::lost);
+        EXPECT_FALSE(missing.has_stamp);
+        for (const std::uint64_t stamp : {std::uint64_t{0}, std::uint64_t{9007199254740991}}) {
+            const node_reply there = parse_reply(k, "2 " + std::to_string(stamp));
+            EXPECT_EQ(there.status, status::lost);
+            EXPECT_TRUE(there.has_stamp) << "0 is the stamp of an installed lease";
+            EXPECT_EQ(there.value, stamp);
+        }
+        for (const char* text : {"2 ", "2 x", "2 -1", "2 5 1", "2 99999999999999999999"})
+            EXPECT_EQ(parse_reply(k, text).status, status::error) << text;
+    }
+    for (const kind k :
+         {kind::acquire, kind::confirm, kind::release, kind::undo, kind::close, kind::look, kind::top_up})
+        EXPECT_EQ(parse_reply(k, "2 5").status, status::error) << static_cast<int>(k);
 }
 
 TEST(parse_reply, reads_what_release_and_undo_answer) {
@@ -115,7 +139,8 @@ TEST(parse_reply, answer_without_its_numbers_is_an_error) {
              {kind::acquire, "1 100"}, {kind::acquire, "1 x 7"}, {kind::acquire, "6"},     {kind::acquire, "6 x"},
              {kind::confirm, "3"},     {kind::confirm, "3 x"},   {kind::renew, "0 1"},     {kind::hold, "0 1"},
              {kind::renew, "5"},       {kind::hold, "0"},        {kind::inspect, "0 1 2"}, {kind::release, "0"},
-             {kind::undo, "0"},        {kind::top_up, "0"},      {kind::look, "0"},        {kind::look, "0 x"}}) {
+             {kind::undo, "0"},        {kind::top_up, "0"},      {kind::top_up, "0 5"},    {kind::top_up, "0 5 2"},
+             {kind::top_up, "0 5 x"},  {kind::look, "0"},        {kind::look, "0 x"}}) {
         EXPECT_EQ(parse_reply(k, text).status, status::error) << static_cast<int>(k) << " '" << text << "'";
     }
 }
@@ -129,7 +154,8 @@ TEST(parse_reply, number_that_is_too_long_is_an_error) {
 // Only the complete text of a script is an answer; a part of another text must not be read as a token.
 TEST(parse_reply, negative_counter_or_trailing_text_is_an_error) {
     EXPECT_EQ(parse_reply(kind::acquire, "0 -5").status, status::error);
-    EXPECT_EQ(parse_reply(kind::top_up, "0 5x").status, status::error);
+    EXPECT_EQ(parse_reply(kind::top_up, "0 5 1x").status, status::error);
+    EXPECT_EQ(parse_reply(kind::top_up, "0 5 1 1").status, status::error);
     EXPECT_EQ(parse_reply(kind::confirm, "0x").status, status::error);
     EXPECT_EQ(parse_reply(kind::confirm, "3 -1").status, status::error);
 }

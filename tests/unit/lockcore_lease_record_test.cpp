@@ -48,6 +48,73 @@ TEST(lease_record, parses_what_was_written) {
     EXPECT_TRUE(r->resources.empty()) << "the only resource is that of the key";
 }
 
+TEST(lease_record, has_stamp_and_token_where_they_differ) {
+    const std::string rest = " 0 10 0 5 -\np\no\n\n\n\n";
+    struct expected {
+        const char* word;
+        std::uint64_t stamp, token;
+    };
+    for (const auto& [word, stamp, token] :
+         {expected{"7", 7, 7}, expected{"7:5", 7, 5}, expected{"7:0", 7, 0}, expected{"0:7", 0, 7},
+          expected{"9007199254740991:7", 9007199254740991, 7}}) {
+        const auto r = lease_record::parse(a_nonce + ' ' + word + rest);
+        ASSERT_TRUE(r) << word;
+        EXPECT_EQ(r->stamp, stamp) << word;
+        EXPECT_EQ(r->token, fencing_token{token}) << word;
+        EXPECT_EQ(r->renewals, 0U) << word;
+        EXPECT_EQ(r->ttl, 10ms) << word;
+    }
+    for (const char* word :
+         {"", ":", "7:", ":7", "7:5:3", "7:x", "x:7", "-7:5", "7:-5", "7 :5", "7:99999999999999999999"})
+        EXPECT_FALSE(lease_record::parse(a_nonce + ' ' + word + rest)) << word;
+}
+
+TEST(lease_record, format_is_what_parse_reads) {
+    const std::string mark = std::string(hold_id::of_grant(*nonce::parse(a_nonce)).str()) + std::string(16, 'c');
+    for (const auto& names : {std::vector<std::string>{"a"}, std::vector<std::string>{"a", "b/c"}}) {
+        const std::string text = on_a_node(claims_on(names), {10s, 12, 40s, "0123456789abcdef01234567", {}, mark});
+        EXPECT_EQ(lease_record::parse(text)->format(), text);
+        EXPECT_EQ(lease_record::parse(text + "\1" + "ee")->format(), text) << "without wake marks";
+    }
+    auto r = *lease_record::parse(on_a_node(claims_on({"a"}), {}));
+    r.stamp = 0;
+    EXPECT_TRUE(r.format().starts_with(a_nonce + " 0:4294967301 "));
+    EXPECT_EQ(lease_record::parse(r.format())->token, fencing_token{4294967301});
+    EXPECT_EQ(lease_record::parse(lease_record().format())->keys, "-");
+}
+
+TEST(lease_record, format_of_merged_leases_has_no_released_hold) {
+    const std::string head = a_nonce + " 5 0 10 0 5 -\np\no\n\n", x(16, 'a'), y(16, 'b'), z(16, 'c'), mark(16, '1');
+    const auto merged = [&](const std::string& first, const std::string& second) {
+        auto r = *lease_record::parse(head + first);
+        r.merge(*lease_record::parse(head + second));
+        return r.format().substr(head.size());
+    };
+    EXPECT_EQ(merged(x + "\n\n", y + "," + x + "\n" + z + "\n"), x + "," + y + "\n" + z + "\n") << "united";
+    EXPECT_EQ(merged(x + "," + y + "\n\n", y + "\n" + x + "\n"), y + "\n" + x + "\n") << "released on one node";
+    EXPECT_EQ(merged(x + "\n\n", y + "\n" + x + "," + y + "\n"), "\n" + x + "," + y + "\n") << "none is left";
+    EXPECT_EQ(merged(x + "\n\n", x + "\n\n" + x + mark), x + "\n\n" + x + mark) << "closed on one node";
+    EXPECT_EQ(merged(y + "\n" + x + "\n", x + "\n\n" + x + mark), y + "\n" + x + "\n") << "by a hold that is released";
+}
+
+TEST(lease_record, format_keeps_the_newest_keys_once) {
+    const auto with_keys = [](int first, int last) {
+        std::string keys;
+        for (int i = first; i <= last; ++i)
+            keys += (keys.empty() ? "" : ",") + std::string(24, static_cast<char>('a' + i)) + ":00000000000000aa";
+        return keys;
+    };
+    const auto lease_with = [](const std::string& keys) {
+        return *lease_record::parse(a_nonce + " 5 0 10 0 5 " + keys + "\np\no\n\n\n\n");
+    };
+    auto r = lease_with(with_keys(0, 7));
+    r.merge(lease_with(with_keys(2, 9)));
+    EXPECT_EQ(lease_record::parse(r.format())->keys, with_keys(2, 9)) << "a longer list would be no lease for a node";
+    r = lease_with("-");
+    r.merge(lease_with(with_keys(3, 3)));
+    EXPECT_EQ(lease_record::parse(r.format())->keys, with_keys(3, 3));
+}
+
 TEST(lease_record, names_all_resources_when_there_are_several) {
     const lease_claims c = claims_on({"a", "b/c", "d"});
     const auto r = lease_record::parse(on_a_node(c, {}));

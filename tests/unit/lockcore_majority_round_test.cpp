@@ -170,6 +170,52 @@ TEST(majority_round, agrees_with_simple_model_on_close) {
     }
 }
 
+node_reply uncounted(std::uint64_t stamp) {
+    node_reply r = answer(reply_status::lost, stamp);
+    r.has_stamp = true;
+    return r;
+}
+
+TEST(majority_round, majority_has_it_without_counting_it_is_uncounted) {
+    majority_round r(5);
+    r.answered(node(0), answer(reply_status::ok));
+    r.answered(node(1), uncounted(7));
+    r.answered(node(2), uncounted(9));
+    EXPECT_EQ(r.outcome(), verdict::pending) << "three nodes may still say yes";
+    EXPECT_EQ(r.answered(node(3), answer(reply_status::lost)), verdict::uncounted);
+    EXPECT_EQ(r.uncounted_stamp(node(0)), std::nullopt);
+    EXPECT_EQ(r.uncounted_stamp(node(1)), 7U);
+    EXPECT_EQ(r.uncounted_stamp(node(2)), 9U);
+    EXPECT_EQ(r.uncounted_stamp(node(3)), std::nullopt);
+}
+
+// RENEW, five nodes, each of: counts, does not count, no lease, silent.
+TEST(majority_round, agrees_with_simple_model_on_uncounted_leases) {
+    std::mt19937 shuffle(1);
+    for (unsigned table = 0; table < 1024; ++table) {
+        std::array<std::size_t, 4> count{};
+        for (std::size_t n = 0; n < 5; ++n)
+            ++count[table >> (2 * n) & 3];
+        const auto [counted, stamped, lost, silent] = count;
+        verdict expected = verdict::no_quorum;
+        if (counted >= 3) {
+            expected = verdict::yes;
+        } else if (counted + stamped >= 3) {
+            expected = verdict::uncounted;
+        } else if (lost >= 3 || silent == 0) {
+            expected = verdict::lost;
+        }
+        const std::array replies{answer(reply_status::ok), uncounted(7), answer(reply_status::lost),
+                                 answer(reply_status::timeout)};
+        std::array<std::size_t, 5> arrival{0, 1, 2, 3, 4};
+        std::shuffle(arrival.begin(), arrival.end(), shuffle);
+        majority_round r(5);
+        for (const std::size_t n : arrival)
+            r.answered(node(n), replies[table >> (2 * n) & 3]);
+        ASSERT_EQ(r.outcome(), expected) << "table " << table;
+    }
+}
+
 TEST(majority_round, keeps_the_largest_count_that_one_node_reported) {
     majority_round r(3);
     const auto notifying = [](std::uint32_t n) {

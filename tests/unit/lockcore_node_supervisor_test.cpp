@@ -415,6 +415,7 @@ TEST(node_supervisor, connection_lost_at_any_step_still_leads_to_vote) {
                     next = s.readmit_answered(true).next;
                     break;
                 case action::note_unsynced:
+                case action::copy_leases:
                 case action::delete_admission:
                 case action::vote:
                     break;

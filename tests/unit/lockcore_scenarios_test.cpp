@@ -185,7 +185,7 @@ class round_interpreter final : public machine {
         r.text = ids(line.text("holds", "")) + '\n' + ids(line.text("released", "")) + '\n';
         r.notified_waiters = static_cast<std::uint32_t>(line.number("notified", 0));
         r_.answered(node, r);
-        constexpr std::array names{"pending", "yes", "lost", "exhausted", "kept", "no quorum"};
+        constexpr std::array names{"pending", "yes", "lost", "uncounted", "exhausted", "kept", "no quorum"};
         return std::string(names.at(static_cast<std::size_t>(r_.outcome()))) + ": " + std::to_string(r_.yes()) +
                " did it, renewals " + std::to_string(r_.value()) + ", left " + in_ms(r_.remaining()) + ", holds " +
                std::to_string(r_.holds()) + ", notified " + std::to_string(r_.notified_waiters()) + "\n";
@@ -264,6 +264,7 @@ class supervisor_interpreter final : public machine {
                                    "draw an epoch",
                                    "have the register record that its data may be incomplete",
                                    "forget",
+                                   "copy the leases of the others",
                                    "readmit",
                                    "vote"};
         std::string out = names.at(static_cast<std::size_t>(s.next));

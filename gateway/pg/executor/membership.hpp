@@ -12,6 +12,8 @@ struct membership {
     std::vector<std::string> node_names;
     std::size_t quorum = 0;
     std::chrono::milliseconds max_ttl{};
+    std::chrono::milliseconds answer_bound{};
+    bool takes_answer_bound = false;  ///< Take the cluster's answer_bound; if it has none yet, set ours.
 };
 
 }  // namespace fencegate::pg

@@ -2,6 +2,8 @@
 #include <gateway/pg/schema/cluster.hpp>
 #include <gateway/pg/write/guard_call.hpp>
 
+#include <cstdint>
+
 namespace fencegate::pg {
 
 result<void> check_schema(session& session, const std::string& role) {
@@ -37,12 +39,17 @@ std::vector<std::string> find_guard_faults(session& session) {
     return faults;
 }
 
-result<void> join_cluster(session& session, const membership& m) {
+result<std::chrono::milliseconds> join_cluster(session& session, membership m) {
     try {
-        session.exec("select fencing.join_cluster($1::text[], $2::integer, $3::bigint, $4::integer)",
+        if (m.takes_answer_bound) {
+            const auto rows = session.exec("select answer_bound_ms from fencing.cluster", {});
+            if (!rows.empty() && !rows[0][0].is_null())
+                m.answer_bound = std::chrono::milliseconds(rows[0][0].as<std::int64_t>());
+        }
+        session.exec("select fencing.join_cluster($1::text[], $2::integer, $3::bigint, $4::integer, $5::bigint)",
                      {array_literal(m.node_names), std::to_string(m.quorum), std::to_string(m.max_ttl.count()),
-                      std::to_string(lockcore::buckets)});
-        return {};
+                      std::to_string(lockcore::buckets), std::to_string(m.answer_bound.count())});
+        return m.answer_bound;
     } catch (const statement_failed& e) {
         if (e.error.sqlstate != "FG500") throw;
         return make_failure(errc::invalid_request, e.error.message);

@@ -7,6 +7,7 @@
 
 #include <lockcore/ports.hpp>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,9 @@ std::vector<std::string> find_guard_faults(session& session);
 
 /// Compares the gateway's configuration with the row in fencing.cluster, which the first gateway writes.
 ///
-/// Errors: invalid_request with the setting that differs. Throws statement_failed for other SQLSTATEs, session_lost.
-result<void> join_cluster(session& session, const membership& m);
+/// Out: the cluster's answer_bound. Errors: invalid_request with the setting that differs. Throws statement_failed for
+/// other SQLSTATEs, session_lost.
+result<std::chrono::milliseconds> join_cluster(session& session, membership m);
 
 /// Draws an epoch (docs/protocol.md R8b); it is committed when the call returns. Throws as session::exec does; after
 /// session_lost an epoch may have been drawn, which does no harm.

@@ -9,7 +9,7 @@ namespace lockcore {
 
 /// One independent Redis server: a process of its own, not a replica, not behind a proxy (docs/protocol.md R9).
 struct node_address {
-    std::string name;  ///< The unique name used in logs, in the history and in fencing.cluster.
+    std::string name;  ///< The unique name used in logs, in the history and in the register.
     std::string host;  ///< An IP address or a host name; a name is resolved before each connection.
     std::uint16_t port = 6379;
     std::string username;  ///< Empty: the default user of Redis. Needs a password.
@@ -29,9 +29,14 @@ struct config {
     std::chrono::milliseconds node_dead_after{2'000};
     /// The ttl of a lease whose request names none. Default 10 s.
     std::chrono::milliseconds default_ttl{10'000};
-    /// The longest ttl, and the length of the quarantine of a node that may have forgotten leases. Equal for the whole
-    /// cluster (fencing.cluster). Default 60 s; 100 ms to 1 h.
+    /// The longest ttl, and the longest quarantine of a node that may have forgotten leases. Equal for the whole
+    /// cluster. Default 60 s; 100 ms to 1 h.
     std::chrono::milliseconds max_ttl{60'000};
+    /// An answer that is read later than this after the first request of its attempt or round counts for nothing. A node
+    /// that may have forgotten leases may therefore vote again after this time, when it has the leases of the others
+    /// (docs/protocol.md, FAST READMISSION). Equal for the whole cluster. Default 500 ms; 1 ms to 10 s,
+    /// and above node_timeout.
+    std::chrono::milliseconds answer_bound{500};
     /// The longest time for which a caller may wait for a resource. 0: no caller may wait. Default 30 s.
     std::chrono::milliseconds max_wait{30'000};
     /// How often the holder of a lease may renew it (lock_manager::renew). 0: never. Default 1,000,000, so that in

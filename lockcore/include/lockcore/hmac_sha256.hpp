@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockcore/ports.hpp>
+#include <lockcore/authenticator.hpp>
 
 #include <string>
 

@@ -4,6 +4,7 @@
 #include <lockcore/events.hpp>
 #include <lockcore/lease.hpp>
 #include <lockcore/node_status.hpp>
+#include <lockcore/outcomes.hpp>
 #include <lockcore/ports.hpp>
 
 #include <boost/asio/io_context.hpp>
@@ -14,42 +15,6 @@
 #include <vector>
 
 namespace lockcore {
-
-/// The result of lock_manager::release and lock_manager::revoke.
-struct release_outcome {
-    std::uint32_t holds_left = 0;    ///< > 0: further holds are left, and the lease lives on.
-    std::size_t nodes_released = 0;  ///< Nodes that had the hold and released it.
-};
-
-/// The result of lock_manager::close_to_new_holds.
-struct close_outcome {
-    bool closed = false;  ///< False: other holds are left, and the lease is not closed.
-    hold_id mark;         ///< The CLOSE mark; lock_manager::reopen removes it.
-};
-
-/// A lease that its manager renews (lock_manager::keep).
-struct kept_lease {
-    lease current;
-    validity_time hold_until = validity_time::max();  ///< keep() renews the lease until then at the longest.
-
-    explicit kept_lease(lease granted) : current(std::move(granted)) {}
-
-    /// Sets hold_until to `longest` after the current validity began.
-    void limit_hold(milliseconds longest) { hold_until = current.valid_until - current.validity + longest; }
-    kept_lease() = default;
-};
-
-/// The result of lock_manager::keep.
-struct keep_step {
-    enum class outcome {
-        renewed,    ///< The lease was renewed.
-        lost,       ///< The lease has ended; `reason` says why.
-        exhausted,  ///< The lease is live but is not renewed any more: hold_until or max_hold is reached.
-    };
-    outcome result = outcome::lost;
-    kept_lease kept;
-    std::string reason;
-};
 
 /// The request of lock_manager::list_leases.
 struct lease_query {
@@ -80,19 +45,6 @@ struct leak_report {
     /// the next one.
     std::size_t held_by_minority = 0;
     std::vector<std::string> minority_examples;
-};
-
-/// How many callers of one manager wait for a resource.
-struct waiting_count {
-    std::string resource;
-    std::size_t waiters = 0;
-};
-
-/// The callers that wait at one manager.
-struct waiting_overview {
-    std::size_t waiters = 0;  ///< Each caller is counted once.
-    /// The resource with the most waiters first. A caller that waits for several resources counts for each of them.
-    std::vector<waiting_count> resources;
 };
 
 /// Grants leases with fencing tokens by Redlock over independent Redis nodes.

@@ -6,7 +6,7 @@
 --       wake mark: names the caller's channel, fg:wake:MARK; the end of the conflicting lease is published there
 -- Reply one string for each lease:
 --       '0 counter' granted; '0 counter 1' granted, and the previous lease was replaced
---       '1 ms token' another holder's: its PTTL (-1 = no ttl) and its token, 0 if the value is no lease
+--       '1 ms number' another holder's: its PTTL (-1 = no ttl) and the higher of its stamp and its token, 0 if the value is no lease
 --       '4' the tokens of the epoch are used up
 --       '6 ms lease' the same holder's (equal principal, owner and resources), or an earlier request's with the same idempotency key
 --       '7 ids\ntombstones\nclosed' the previous hold is released; its lease has other holds and lives on
@@ -28,7 +28,7 @@ local out, k, a = {}, 2, 2
 while a <= #ARGV do
   local n, nonce, ttl, hint, tail, wake_mark = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], tonumber(ARGV[a + 3]), ARGV[a + 6], ARGV[a + 7]
   local previous, previous_hold = ARGV[a + 4], ARGV[a + 5]
-  local held, token, previous_found, other_holds, eff, leases = nil, '0', 0, '', base, {}
+  local held, number, previous_found, other_holds, eff, leases = nil, '0', 0, '', base, {}
   for i = k, k + n - 1 do
     local l = read_lease(KEYS[i])
     if l then
@@ -37,7 +37,9 @@ while a <= #ARGV do
         previous_found, other_holds = previous_found + 1, merge_ids(other_holds, remove_id(l.ids, previous_hold))
       elseif l.nonce ~= nonce then
         local left = redis.call('PTTL', KEYS[i])
-        if not held or left < 0 or (held >= 0 and left > held) then held, token = left, l.token or '0' end
+        if not held or left < 0 or (held >= 0 and left > held) then
+          held, number = left, l == FOREIGN and '0' or tonumber(l.stamp) > tonumber(l.token) and l.stamp or l.token
+        end
       end
     end
     local counter = read_counter(KEYS[i + n])
@@ -45,7 +47,7 @@ while a <= #ARGV do
   end
   local value, answer = math.max((eff or 0) + 1, hint), nil
   if held then
-    answer = '1 ' .. held .. ' ' .. token
+    answer = '1 ' .. held .. ' ' .. number
     local first, is_own, request = leases[k], true, parse_lease(nonce .. ' 0 ' .. tail)
     local text = first and first ~= FOREIGN and redis.call('GET', KEYS[k])
     for i = k, k + n - 1 do

@@ -1,4 +1,4 @@
--- CONFIRM (docs/protocol.md R3): sets the token T of the attempt, in the lease and in the counter.
+-- CONFIRM (docs/protocol.md R3): sets the token T of the attempt, as token and stamp of the lease, and in the counter.
 -- KEYS  fg:node, then for each lease: its lease keys, then its counter keys
 -- ARGV  run id, then for each lease: number of resources, nonce, ttl in ms, T
 -- Reply one string for each lease: '0' done | '2' a lease is not the caller's | '3 counter' the counter is above T | 'E' a counter key has no counter
@@ -32,7 +32,7 @@ while a <= #ARGV do
   else
     for i = k, k + n - 1 do
       redis.call('SET', KEYS[i + n], text)
-      leases[i].token = text
+      leases[i].stamp, leases[i].token = text, text
       write_lease(KEYS[i], leases[i], ttl)
     end
     out[#out + 1] = '0'

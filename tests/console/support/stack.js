@@ -106,13 +106,25 @@ export class Stack {
     return () => cancelled.abort();
   }
 
-  /** Deletes the data of a node, so that it is quarantined for more than `ms`, unless it is already. */
-  async quarantine(index, ms = 10_000) {
-    if ((await this.nodes())[index].quarantine_left_ms > ms) return;
+  /** Sends a command to a node. */
+  async command(index, line) {
     const {host, port} = this.readStackFile().redis[index];
     const redis = connect(port, host);
-    redis.end('FLUSHALL\r\n');
+    redis.end(`${line}\r\n`);
     await new Promise((resolve, reject) => redis.once('error', reject).once('close', resolve).resume());
-    await eventually(async () => (await this.nodes())[index].quarantine_left_ms > ms, `node ${index} is quarantined`, 20_000);
+  }
+
+  /** Deletes the data of a node, so that it is quarantined for more than `ms`, unless it is already. Its memory is full, so that it can't get the other nodes' leases and vote again at once. */
+  async quarantine(index, ms = 10_000) {
+    const isQuarantined = async () => (await this.nodes())[index].quarantine_left_ms > ms;
+    await eventually(async () => {
+      if (await isQuarantined()) return true;
+      await this.command(index, 'CONFIG SET maxmemory 0');
+      await this.command(index, 'FLUSHALL');
+      await eventually(isQuarantined, `node ${index} is quarantined`);
+      await this.command(index, 'CONFIG SET maxmemory 1');
+      await sleep(1_500); // A copy that had begun before has ended.
+      return isQuarantined();
+    }, `node ${index} stays in quarantine`, 30_000);
   }
 }

@@ -21,11 +21,23 @@ void checkers::fail(checker found_by, std::string text) {
     found_ = violation{found_by, ctx_.now(), std::move(text)};
 }
 
-void checkers::grant_complete(resource_set set, sim_nonce nonce, std::uint64_t token, const token_floors& before) {
-    for_each_resource(set, [&](std::uint32_t r) {
-        if (token <= before[r]) {
+void checkers::attempt_begun(resource_set set, sim_nonce nonce) {
+    const auto [known, is_new] = attempts_.try_emplace(nonce);
+    if (!is_new) return;
+    known->second.resources = set;
+    known->second.before = highest_complete_;
+}
+
+bool checkers::is_complete(const attempt& a, std::uint64_t token) const {
+    const auto found = a.stamped.find(token);
+    return found != a.stamped.end() && found->second.count() >= ctx_.config.nodes / 2 + 1;
+}
+
+void checkers::complete(const attempt& a, sim_nonce nonce, std::uint64_t token) {
+    for_each_resource(a.resources, [&](std::uint32_t r) {
+        if (token <= a.before[r]) {
             fail(checker::tokens, "resource " + number(r) + " was granted with " + token_text(token) +
-                                      " to a request that began after " + token_text(before[r]) + " was complete");
+                                      " to a request that began after " + token_text(a.before[r]) + " was complete");
         }
         const auto [known, is_new] = tokens_[r].try_emplace(token, nonce);
         if (!is_new && known->second != nonce) {
@@ -37,16 +49,12 @@ void checkers::grant_complete(resource_set set, sim_nonce nonce, std::uint64_t t
     });
 }
 
-void checkers::lease_seen_on_majority(resource_set set, sim_nonce nonce, std::uint64_t token) {
-    for_each_resource(set, [&](std::uint32_t r) {
-        const auto [known, is_new] = tokens_[r].try_emplace(token, nonce);
-        if (is_new) ctx_.hit(probe::hold_added_before_grant);
-        if (known->second != nonce) {
-            fail(checker::tokens, "resource " + number(r) + ": " + token_text(token) + " was held by attempt " +
-                                      number(nonce) + ", and granted to another");
-        }
-        highest_complete_[r] = std::max(highest_complete_[r], token);
-    });
+void checkers::granted(resource_set set, sim_nonce nonce, std::uint64_t token) {
+    const auto found = attempts_.find(nonce);
+    if (found == attempts_.end() || found->second.resources != set || !is_complete(found->second, token)) {
+        fail(checker::tokens, "attempt " + number(nonce) + " was granted with " + token_text(token) +
+                                  ", with which no majority of the nodes was stamped");
+    }
 }
 
 void checkers::waiter_not_answered(std::uint32_t client) {
@@ -58,7 +66,7 @@ void checkers::lease_reported_lost(std::uint32_t client, sim_nonce nonce, std::u
     const auto requested = hold_request_tokens_.find(nonce);
     if (requested != hold_request_tokens_.end() && requested->second > token)
         return ctx_.hit(probe::token_raised_after_hold);
-    if (!ctx_.config.exclusion_promised() || last_node_fault_ >= confirmed_since) return;
+    if (!ctx_.config.exclusion_promised() || last_node_fault_ >= confirmed_since || revoked_.contains(nonce)) return;
     fail(checker::holds, "client " + number(client) + " was answered that the lease of attempt " + number(nonce) +
                              " is lost, although it is valid, has an unreleased hold, and no node lost it");
 }
@@ -78,7 +86,7 @@ void checkers::stock_counted(std::uint32_t resource, std::uint64_t sold, std::ui
 }
 
 void checkers::lease_valid(resource_set set, sim_nonce nonce, sim_time until) {
-    if (!ctx_.config.exclusion_promised()) return;
+    if (!ctx_.config.exclusion_promised() || revoked_.contains(nonce)) return;
     for_each_resource(set, [&](std::uint32_t r) {
         auto& valid = valid_[r];
         std::erase_if(valid, [&](const valid_lease& v) { return v.until <= ctx_.now(); });
@@ -110,13 +118,18 @@ void checkers::not_granted_after_healing(std::uint32_t resource) {
     fail(checker::liveness, "nobody was granted resource " + number(resource) + " after the faults ended");
 }
 
+void checkers::run_does_not_end() {
+    fail(checker::liveness, "something is repeated without a delay");
+}
+
 void checkers::key_left(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, const char* reason) {
     fail(checker::leftovers, "node " + number(node) + " keeps a lease of attempt " + number(nonce) + " on resource " +
                                  number(resource) + ": " + reason);
 }
 
-void checkers::lease_reported_alive(resource_set set, std::uint64_t token, const token_floors& before,
+void checkers::lease_reported_alive(resource_set set, sim_nonce nonce, std::uint64_t token, const token_floors& before,
                                     const char* command) {
+    if (upgraded_.contains(nonce) && (!ctx_.config.exclusion_promised() || end_requested_.contains(nonce))) return;
     for_each_resource(set, [&](std::uint32_t r) {
         if (before[r] <= token) return;
         fail(checker::staleness, std::string(command) + " said that " + token_text(token) + " is alive on resource " +
@@ -124,17 +137,45 @@ void checkers::lease_reported_alive(resource_set set, std::uint64_t token, const
     });
 }
 
-void checkers::stamped(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, std::uint64_t token) {
+void checkers::stamped(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, std::uint64_t number_on_node,
+                       std::uint64_t token) {
     stamp& last = stamps_[node][resource];
-    const bool rises = last.nonce == nonce ? token >= last.token : token > last.token;
+    const bool rises = last.nonce == nonce ? number_on_node >= last.number : number_on_node > last.number;
     if (!rises) {
-        fail(checker::stamps, "node " + number(node) + " was stamped with " + token_text(token) + " by attempt " +
-                                  number(nonce) + " after " + token_text(last.token) + " by attempt " +
-                                  number(last.nonce) + ", resource " + number(resource));
+        fail(checker::stamps, "node " + number(node) + " was stamped with " + token_text(number_on_node) +
+                                  " by attempt " + number(nonce) + " after " + token_text(last.number) +
+                                  " by attempt " + number(last.nonce) + ", resource " + number(resource));
     }
-    if (token >= last.token) last = {nonce, token};
+    if (number_on_node >= last.number) last = {nonce, number_on_node};
+    if (token != number_on_node) {
+        if (upgraded_.insert(nonce).second) ctx_.hit(probe::lease_upgraded);
+        return;
+    }
     if (const auto requested = hold_request_tokens_.find(nonce); requested != hold_request_tokens_.end())
         requested->second = std::max(requested->second, token);
+    const auto found = attempts_.find(nonce);
+    if (found == attempts_.end()) return;
+    const bool was_complete = is_complete(found->second, token);
+    found->second.stamped[token].set(node);
+    if (!was_complete && is_complete(found->second, token)) complete(found->second, nonce, token);
+}
+
+void checkers::attempt_not_undone(std::uint32_t node, sim_nonce nonce) {
+    fail(checker::leftovers, "attempt " + number(nonce) + " was not granted, and its lease on node " + number(node) +
+                                 " expires without an undo");
+}
+
+void checkers::hold_granted(std::uint32_t client, sim_nonce nonce) {
+    const auto found = closed_.find(nonce);
+    if (found == closed_.end() || last_node_fault_ >= found->second - ctx_.config.max_ttl) return;
+    fail(checker::seal, "client " + number(client) + " was granted a hold of the lease of attempt " + number(nonce) +
+                            ", which was closed to new holds");
+}
+
+void checkers::revoked(sim_nonce nonce) {
+    revoked_.insert(nonce);
+    end_requested(nonce);
+    lease_valid_only(nonce, ctx_.now());
 }
 
 }  // namespace sim

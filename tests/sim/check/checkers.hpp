@@ -3,9 +3,12 @@
 #include <sim/world/context.hpp>
 
 #include <array>
+#include <bitset>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace sim {
@@ -17,7 +20,7 @@ struct violation {
 };
 
 /// Checks the promises of the protocol from outside the simulated parts, with the real time. The parts report each
-/// event to it; it keeps the first violation. README.md describes C1 to C9.
+/// event to it; it keeps the first violation. README.md describes C1 to C10.
 class checkers {
   public:
     /// The highest complete token of each resource at the time a request began.
@@ -30,12 +33,12 @@ class checkers {
     void report_only(checker c) { only_ = c; }
 
     // C1: tokens of a resource are unique, and a grant that was requested after another was complete
-    // has the higher one.
+    // has the higher one. A token is complete when a majority of the nodes was stamped with it.
     token_floors highest_complete() const { return highest_complete_; }
-    void grant_complete(resource_set set, sim_nonce nonce, std::uint64_t token, const token_floors& before);
-
-    /// A majority was seen to hold the lease, whether or not its own attempt learned of it.
-    void lease_seen_on_majority(resource_set set, sim_nonce nonce, std::uint64_t token);
+    /// A gateway sent the first ACQUIRE of an attempt.
+    void attempt_begun(resource_set set, sim_nonce nonce);
+    /// A client was granted a lease: its token must be complete.
+    void granted(resource_set set, sim_nonce nonce, std::uint64_t token);
 
     // C2, C3: the tokens that the guard accepts never fall; as many units were sold as are missing.
     void guard_accepted(std::uint32_t resource, std::uint64_t token);
@@ -49,21 +52,32 @@ class checkers {
     // C5: after the faults end, each resource is granted within a bound.
     void not_granted_after_healing(std::uint32_t resource);
 
+    /// Far more happened than in any other run: something is repeated without a delay.
+    void run_does_not_end();
+
     // C5 for waiters: each is granted or answered at the end of its wait.
     void waiter_not_answered(std::uint32_t client);
 
     // C6: a failed attempt that was undone on all nodes leaves no key; no key lives longer than the longest ttl.
     void key_left(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, const char* reason);
 
+    /// An attempt that was not granted must be undone before its lease expires.
+    void attempt_not_undone(std::uint32_t node, sim_nonce nonce);
     /// Another hold of the lease was requested, so undoing the attempt may leave the lease with that hold.
     void hold_requested(sim_nonce nonce) { hold_request_tokens_.try_emplace(nonce, 0); }
     bool has_hold_request(sim_nonce nonce) const { return hold_request_tokens_.contains(nonce); }
 
-    // C7: INSPECT and RENEW never report T as alive when a newer grant was complete before they began.
-    void lease_reported_alive(resource_set set, std::uint64_t token, const token_floors& before, const char* command);
+    // C7: INSPECT and RENEW never report T as alive when a newer grant was complete before they began. For a lease whose
+    // stamp was renewed (UPGRADE) this rests on the assumptions of exclusion, and is not promised once somebody called
+    // for its end (docs/protocol.md, "Not promised").
+    void lease_reported_alive(resource_set set, sim_nonce nonce, std::uint64_t token, const token_floors& before,
+                              const char* command);
+    /// Somebody called for the release of the last hold, or for the revocation.
+    void end_requested(sim_nonce nonce) { end_requested_.insert(nonce); }
 
     // C8: stamps on one node by different owners strictly increase, whatever data it lost (docs/protocol.md, "Proof").
-    void stamped(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, std::uint64_t token);
+    // A lease whose stamp differs from its token is renewed by UPGRADE, or not counted yet.
+    void stamped(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, std::uint64_t stamp, std::uint64_t token);
 
     // C9: within the validity of a lease, and while a hold is left, its holder is never answered that the lease
     // is lost. Exceptions: a node had a fault since the request that last confirmed the lease, or the attempt
@@ -71,6 +85,16 @@ class checkers {
     // (tests/sim/README.md, "Findings").
     void lease_reported_lost(std::uint32_t client, sim_nonce nonce, std::uint64_t token, sim_time confirmed_since);
     void node_fault_injected() { last_node_fault_ = ctx_.now(); }
+    sim_time last_node_fault() const { return last_node_fault_; }
+
+    // C10: after close_to_new_holds was answered with `closed`, nobody is granted a further hold until it is reopened,
+    // unless a node had a fault meanwhile.
+    void closed(sim_nonce nonce) { closed_.insert_or_assign(nonce, ctx_.now()); }
+    void reopened(sim_nonce nonce) { closed_.erase(nonce); }
+    void hold_granted(std::uint32_t client, sim_nonce nonce);
+
+    /// An operator revoked the lease: its holder's validity is not respected any more (C4, C9).
+    void revoked(sim_nonce nonce);
 
   private:
     struct valid_lease {
@@ -79,8 +103,15 @@ class checkers {
     };
     struct stamp {
         sim_nonce nonce = 0;
-        std::uint64_t token = 0;
+        std::uint64_t number = 0;
     };
+    struct attempt {
+        resource_set resources = 0;
+        token_floors before{};                                        ///< When it began.
+        std::map<std::uint64_t, std::bitset<sim_nodes_max>> stamped;  ///< By token: the nodes that were stamped.
+    };
+    bool is_complete(const attempt& a, std::uint64_t token) const;
+    void complete(const attempt& a, sim_nonce nonce, std::uint64_t token);
     void fail(checker found_by, std::string text);
 
     context& ctx_;
@@ -88,6 +119,9 @@ class checkers {
     std::optional<checker> only_;
     sim_time last_node_fault_{-1};
     std::map<sim_nonce, std::uint64_t> hold_request_tokens_;  ///< Nonce and its highest stamped token since.
+    std::unordered_map<sim_nonce, attempt> attempts_;
+    std::map<sim_nonce, sim_time> closed_;
+    std::set<sim_nonce> revoked_, upgraded_, end_requested_;
     token_floors highest_complete_{};
     std::array<std::map<std::uint64_t, sim_nonce>, sim_resources_max> tokens_;
     std::array<std::uint64_t, sim_resources_max> accepted_{};

@@ -1,8 +1,9 @@
 #pragma once
 
+#include <proto/core_io.hpp>
 #include <sim/parts/messages.hpp>
 
-#include <array>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,17 +13,11 @@ namespace sim {
 /// and its answer may be lost after it has drawn an epoch; it never loses data.
 class epoch_register {
   public:
-    enum class query_kind : std::uint8_t { find, draw, note_unsynced };
     struct call {
-        query_kind kind{};
-        std::uint32_t gateway = 0, node = 0, serial = 0;
-        std::uint64_t seen = 0;
-        std::string life;
-        bool synced = false;
-        bool done = false;
-        std::uint64_t epoch = 0;  ///< The epoch drawn or found.
-        bool repeated = false;
-        bool known = false;  ///< find: the node has a row; `epoch`, `life` and `synced` are set from it.
+        std::uint32_t gateway = 0, incarnation = 0;
+        lockcore::request_number number{};
+        lockcore::register_request::any asked;
+        lockcore::register_response response;
     };
 
     explicit epoch_register(context& ctx) : ctx_(ctx) {}
@@ -34,15 +29,17 @@ class epoch_register {
     }
     void arrives(std::uint32_t index) {
         call& c = calls_[index];
+        lockcore::failure failed{lockcore::errc::no_quorum, "out of reach", {}, {}, {}};
         if (open_) {
-            c.done = true;
-            execute(c);
+            c.response = std::visit([this](const auto& asked) { return execute(asked); }, c.asked);
             if (loses_answers_ && ctx_.rng.chance(150)) {
-                c.done = false;
+                c.response = failed;
                 ctx_.hit(probe::draw_answer_lost);
             }
+        } else {
+            c.response = failed;
+            ctx_.hit(probe::draw_failed);
         }
-        if (!c.done) ctx_.hit(probe::draw_failed);
         ctx_.events.schedule_in(trip(), {.kind = event_kind::draw_answered, .a = index});
     }
     const call& answered(std::uint32_t index) const { return calls_[index]; }
@@ -52,54 +49,54 @@ class epoch_register {
         loses_answers_ = true;
     }
     void open() { open_ = true; }
-    /// Returns whether the register says that a node's data are complete after a restart.
-    bool says_synced(std::uint32_t node) const { return rows_[node].synced; }
     void heal() {
         open_ = true;
         loses_answers_ = false;
     }
+    /// Returns whether the register says that a node's data are complete after a restart.
+    bool says_synced(const std::string& node) const {
+        const auto found = rows_.find(node);
+        return found != rows_.end() && found->second.synced;
+    }
 
   private:
-    struct row {
-        std::string life;
-        std::uint64_t epoch = 0;  ///< 0: none was drawn.
-        bool synced = false;
-    };
-    void execute(call& c) {
-        row& node = rows_[c.node];
-        switch (c.kind) {
-            case query_kind::find:
-                c.known = node.epoch != 0;
-                c.epoch = node.epoch;
-                c.synced = node.synced;
-                c.life = node.life;
-                return;
-            case query_kind::note_unsynced:
-                node.synced = false;
-                return;
-            case query_kind::draw:
-                c.repeated = node.life == life_of(c);
-                if (c.repeated) {
-                    node.synced = node.synced && c.synced;
-                    ctx_.hit(probe::draw_repeated);
-                } else {
-                    epoch_ = std::max(epoch_, c.seen) + 1;
-                    node = {life_of(c), epoch_, c.synced};
-                }
-                c.epoch = node.epoch;
-                ctx_.note("epoch is drawn", c.gateway, c.node, c.epoch, c.repeated);
-                return;
+    lockcore::register_response execute(const lockcore::register_request::find& asked) {
+        const auto found = rows_.find(asked.node_name);
+        if (found == rows_.end()) {
+            ctx_.hit(probe::first_admission);
+            return lockcore::node_record();
         }
+        return found->second;
     }
-    std::string life_of(const call& c) const {
-        return ctx_.is_active(mutation::one_epoch_per_process) ? c.life.substr(0, c.life.find('/')) : c.life;
+    lockcore::register_response execute(const lockcore::register_request::note_unsynced& asked) {
+        if (const auto found = rows_.find(asked.node_name); found != rows_.end()) found->second.synced = false;
+        return std::monostate();
+    }
+    lockcore::register_response execute(const lockcore::register_request::draw& asked) {
+        const lockcore::epoch_request& r = asked.request;
+        std::string life = r.life;
+        if (ctx_.is_active(mutation::one_epoch_per_process)) life = life.substr(0, life.find('/'));
+        const auto found = rows_.find(r.node_name);
+        lockcore::drawn_epoch drawn;
+        drawn.repeated = !life.empty() && found != rows_.end() && found->second.life == life;
+        if (drawn.repeated) {
+            drawn.value = found->second.latest_epoch;
+            found->second.synced = found->second.synced && r.synced;
+            ctx_.hit(probe::draw_repeated);
+        } else {
+            epoch_ = std::max(epoch_, value_of(r.highest_observed)) + 1;
+            drawn.value = lockcore::epoch{epoch_};
+            if (!life.empty()) rows_[r.node_name] = {true, drawn.value, life, r.synced};
+        }
+        ctx_.note("epoch is drawn", epoch_, drawn.repeated, value_of(r.highest_observed));
+        return drawn;
     }
     microseconds trip() { return ctx_.config.delay_base + ctx_.rng.draw_around(ctx_.config.delay_more * 4); }
 
     context& ctx_;
     bool open_ = true, loses_answers_ = false;
     std::uint64_t epoch_ = 0;
-    std::array<row, sim_nodes_max> rows_{};
+    std::map<std::string, lockcore::node_record> rows_;
     std::vector<call> calls_;
 };
 

@@ -1,6 +1,16 @@
 #include <sim/parts/network.hpp>
 
+#include <algorithm>
+
 namespace sim {
+
+network::network(context& ctx, node_list& nodes) : ctx_(ctx), nodes_(nodes) {
+    for (std::uint32_t n = 0; n < nodes.size(); ++n) {
+        nodes[n]->server().on_publish = [this, n](std::string_view channel, std::string_view text) {
+            return publish(n, channel, text);
+        };
+    }
+}
 
 microseconds network::delay(const connection_state& l) {
     microseconds d = ctx_.config.delay_base + ctx_.rng.draw_around(ctx_.config.delay_more);
@@ -32,7 +42,7 @@ network::connection network::connect(std::uint32_t gateway, std::uint32_t node) 
 network::opening network::opens(connection c) {
     connection_state& l = connections_[c];
     if (!l.open) return opening::abandoned;
-    const sim_node& node = nodes_[l.node];
+    const sim_node& node = *nodes_[l.node];
     if (!node.runs()) {
         l.open = false;
         return opening::refused;
@@ -41,10 +51,10 @@ network::opening network::opens(connection c) {
     return opening::established;
 }
 
-void network::send(connection c, const request& q) {
+void network::send(connection c, request q) {
     connection_state& l = connections_[c];
     if (!l.open || !l.accepts) return;
-    l.requests.push(q);
+    l.requests.push(std::move(q));
     ctx_.events.schedule_at(arrival(l, l.up, up_blocked_[l.gateway][l.node]),
                             {.kind = event_kind::request_arrives, .a = c});
 }
@@ -52,7 +62,7 @@ void network::send(connection c, const request& q) {
 void network::request_arrives(connection c) {
     connection_state& l = connections_[c];
     if (l.requests.empty()) return;  // lost with its connection
-    sim_node& node = nodes_[l.node];
+    sim_node& node = *nodes_[l.node];
     if (!node.runs() || node.run() != l.run || !l.accepts) {
         l.requests.clear();
         return;
@@ -62,42 +72,46 @@ void network::request_arrives(connection c) {
         return;
     }
     const request q = l.requests.pop();
-    if (!l.open && q.kind == request_kind::lease) ctx_.hit(probe::request_outlived_connection);
-    const reply answer = node.execute(q);
-    for (const release_message& w : node.take_release_messages())
-        publish(l.node, w);
+    if (!l.open) ctx_.hit(probe::request_outlived_connection);
+    reply answer = node.execute(q);
     if (!l.open || !l.answers) return;
-    l.replies.push(answer);
+    l.replies.push(std::move(answer));
     ctx_.events.schedule_at(arrival(l, l.down, down_blocked_[l.gateway][l.node]),
                             {.kind = event_kind::reply_arrives, .a = c});
 }
 
-/// Delivers the message to the gateway's current subscription; it is never sent again.
-void network::publish(std::uint32_t node, const release_message& w) {
-    const std::uint32_t gateway = (w.mark - 1) % sim_gateways_max;
-    if (!healed_ &&
-        (ctx_.rng.chance(ctx_.config.release_messages_lost_per_thousand) || down_blocked_[gateway][node] > ctx_.now()))
-        return ctx_.hit(probe::release_message_lost);
-    release_messages_.push_back({node, w});
+/// Delivers the message to the gateway that has this mark now; it is never sent again.
+std::int64_t network::publish(std::uint32_t node, std::string_view channel, std::string_view text) {
+    constexpr std::string_view prefix = "fg:wake:";
+    const std::string_view mark = channel.substr(std::min(prefix.size(), channel.size()));
+    const auto found = std::ranges::find(marks_, mark);
+    if (found == marks_.end() || mark.empty()) return 0;
+    const auto gateway = static_cast<std::uint32_t>(found - marks_.begin());
+    if (!healed_ && (ctx_.rng.chance(ctx_.config.release_messages_lost_per_thousand) ||
+                     down_blocked_[gateway][node] > ctx_.now())) {
+        ctx_.hit(probe::release_message_lost);
+        return 1;
+    }
+    const std::size_t space = std::min(text.find(' '), text.size() - 1);
+    release_messages_.push_back(
+        {node, {std::string(mark), std::string(text.substr(0, space)), std::string(text.substr(space + 1))}});
     connection_state way;
     way.gateway = gateway;
     way.node = node;
     ctx_.events.schedule_in(delay(way), {.kind = event_kind::release_message_arrives,
                                          .actor = static_cast<std::uint8_t>(gateway),
                                          .a = static_cast<std::uint32_t>(release_messages_.size() - 1)});
+    return 1;
 }
 
-network::delivery network::reply_arrives(connection c) {
+std::optional<reply> network::reply_arrives(connection c) {
     connection_state& l = connections_[c];
-    delivery out{l.gateway, l.node, false, {}};
-    if (l.replies.empty()) return out;
+    if (l.replies.empty()) return std::nullopt;
     if (!l.open || !l.answers) {
         l.replies.clear();
-        return out;
+        return std::nullopt;
     }
-    out.arrived = true;
-    out.reply = l.replies.pop();
-    return out;
+    return l.replies.pop();
 }
 
 void network::close(connection c) {

@@ -5,6 +5,7 @@
 #include <sim/world/fifo.hpp>
 
 #include <array>
+#include <memory>
 #include <vector>
 
 namespace sim {
@@ -15,13 +16,16 @@ class network {
   public:
     using connection = std::uint32_t;
     static constexpr connection none = ~connection{0};
+    using node_list = std::vector<std::unique_ptr<sim_node>>;
 
-    network(context& ctx, std::vector<sim_node>& nodes) : ctx_(ctx), nodes_(nodes) {}
+    network(context& ctx, node_list& nodes);
 
     connection connect(std::uint32_t gateway, std::uint32_t node);
-    void send(connection c, const request& q);
+    void send(connection c, request q);
     /// The gateway closes the connection. Requests in flight may still arrive.
     void close(connection c);
+    /// What the nodes publish for this mark goes to the gateway from now on. Empty: it is not subscribed.
+    void subscribe(std::uint32_t gateway, std::string mark) { marks_[gateway] = std::move(mark); }
 
     /// Breaks one open connection, if there is one; each side notices it after a delay.
     void cut_random_connection();
@@ -33,15 +37,11 @@ class network {
 
     // Events. The caller passes the result on to the gateway.
     void request_arrives(connection c);
-    struct delivery {
-        std::uint32_t gateway = 0, node = 0;
-        bool arrived = false;
-        sim::reply reply;
-    };
     /// Returns the gateway of the connection. The caller tests whether it is paused before it takes the reply.
     std::uint32_t gateway_of(connection c) const { return connections_[c].gateway; }
     std::uint32_t node_of(connection c) const { return connections_[c].node; }
-    delivery reply_arrives(connection c);
+    /// Empty if the connection was closed meanwhile.
+    std::optional<reply> reply_arrives(connection c);
     struct release_delivery {
         std::uint32_t node = 0;
         release_message message;
@@ -51,6 +51,7 @@ class network {
     opening opens(connection c);
     /// Out: true if the connection was open for the gateway.
     bool ends(connection c);
+    bool is_open(connection c) const { return connections_[c].open; }
 
   private:
     struct direction {
@@ -70,13 +71,15 @@ class network {
 
     microseconds delay(const connection_state& l);
     sim_time arrival(const connection_state& l, direction& way, sim_time blocked_until);
-    void publish(std::uint32_t node, const release_message& w);
+    /// Out: the number of subscribers.
+    std::int64_t publish(std::uint32_t node, std::string_view channel, std::string_view text);
     void schedule_end(connection c, microseconds after);
 
     context& ctx_;
-    std::vector<sim_node>& nodes_;
+    node_list& nodes_;
     std::vector<connection_state> connections_;
     std::array<std::array<sim_time, sim_nodes_max>, sim_gateways_max> up_blocked_{}, down_blocked_{};
+    std::array<std::string, sim_gateways_max> marks_;
     std::vector<release_delivery> release_messages_;
     bool healed_ = false;
 };

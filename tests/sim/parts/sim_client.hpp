@@ -4,19 +4,23 @@
 #include <sim/parts/calls.hpp>
 #include <sim/parts/shop.hpp>
 
+#include <optional>
+
 namespace sim {
 
 /// Sends calls to a gateway.
 class gateway_interface {
   public:
     virtual ~gateway_interface() = default;
-    virtual void ask(std::uint32_t gateway, const call& c) = 0;
+    virtual void ask(std::uint32_t gateway, call c) = 0;
     /// The client no longer waits for its last call.
     virtual void cancel_call(std::uint32_t client) = 0;
 };
 
 /// A client that acquires leases and sells units under them. It misbehaves on purpose: it sleeps past the end of its
 /// lease, uses a lease that is over, cancels calls, and abandons leases without a release.
+///
+/// sim_client.cpp has its loop and acquires; sim_client_ops.cpp has what it does with a lease.
 class sim_client {
   public:
     sim_client(context& ctx, checkers& check, gateway_interface& gateways, shop& stock_shop, std::uint32_t index,
@@ -29,13 +33,17 @@ class sim_client {
     void require_grant(std::uint32_t resource);
     bool was_granted() const { return was_granted_; }
 
-    bool is_waiting_for(const call& c) const { return state_ == state::calling && c.generation == generation_; }
-    void answer(const call& c, const call_answer& a);
+    void answer(const call& c, lockcore::call_result result);
     void on_timer(std::uint32_t generation);
     void shop_answered(const shop::visit& v);
 
   private:
     enum class state : std::uint8_t { idle, calling, holding, shopping, finished };
+    enum class op_kind : std::uint8_t { acquire, reenter, renew, inspect, release, keep, close, find, revoke };
+    struct hold {
+        lockcore::lease_claims claims;
+        sim_time until{0};  ///< Each hold has a validity of its own.
+    };
     struct held {
         sim_nonce nonce = 0;
         std::uint64_t token = 0;
@@ -44,14 +52,13 @@ class sim_client {
         /// The client called release, so it must not use the lease, whatever the answer.
         bool release_requested = false;
         bool write_under_way = false;  ///< Its outcome is unknown: the client writes nothing more with this token.
-        struct hold {
-            hold_number number = 0;
-            sim_time until{0};  ///< Each hold has a validity of its own.
-        };
-        std::vector<hold> holds;        ///< Granted to this client and not released.
-        hold_number last_released = 0;  ///< The hold that it released last.
-        sim_time confirmed_since{0};    ///< When the request was made that last confirmed the lease.
-        sim_time until{0};              ///< End of the validity by its own clock, in real time.
+        std::vector<hold> holds;       ///< Granted to this client and not released.
+        lockcore::lease_claims last_released;  ///< The hold that it released last.
+        sim_time confirmed_since{0};           ///< When the request was made that last confirmed the lease.
+        sim_time until{0};                     ///< End of the validity by its own clock, in real time.
+        /// As the gateway `gateway` answered it: only that one can keep it, for it measures the validity.
+        std::optional<lockcore::lease> answered;
+        std::uint32_t gateway = 0;
     };
     /// An operation on a lease. A new one needs a row in `ops` and a weight in `options`.
     struct op {
@@ -60,28 +67,42 @@ class sim_client {
     };
     static const std::array<op, op_count> ops;
 
-    void acquire(resource_set set, milliseconds ttl, sim_nonce previous, hold_number previous_hold = 0);
-    void work();
-    void renew();
-    void inspect();
-    void release();
-    void hand_over();
-    void wait_past_lease();
-    void abandon_lease();
-    void acquire_again();
-    void on_acquired(const call& c, const call_answer& a);
-    void on_acquired_again(const call& c, const call_answer& a);
-    hold_number pick_hold();
-    void extend_validity(hold_number number, sim_time until);
-    sim_time valid_until(hold_number number) const;
-
-    void ask(call c);
+    // sim_client.cpp
+    void ask(op_kind kind, lockcore::core_input input, milliseconds wait = milliseconds{0},
+             std::optional<std::uint32_t> gateway = {});
+    void acquire(resource_set set, milliseconds ttl);
+    void on_acquired(const lockcore::result<lockcore::lease>& answer);
+    void take_lease(const lockcore::lease& granted);
     void choose_op();
     void use_past_lease();
     void forget_lease();
     void sleep(state next, microseconds span);
+    void sleep_holding() { sleep(state::holding, pause()); }
     microseconds pause();
     resource_set draw_resources();
+    lockcore::acquire_request make_request(resource_set set, milliseconds ttl);
+
+    // sim_client_ops.cpp
+    void work();
+    void renew();
+    void inspect();
+    void release();
+    void keep();
+    void close();
+    void revoke_another();
+    void wait_past_lease();
+    void abandon_lease();
+    void acquire_again();
+    void on_acquired_again(const lockcore::result<lockcore::lease>& answer);
+    void on_confirmed(const lockcore::result<lockcore::lease>& answer);
+    void on_kept(const lockcore::result<lockcore::keep_step>& answer);
+    void on_closed(const lockcore::result<lockcore::close_outcome>& answer);
+    void on_found(const lockcore::result<std::optional<lockcore::live_lease>>& answer);
+    void on_released(const lockcore::result<lockcore::release_outcome>& answer);
+    const lockcore::lease_claims& pick_hold();
+    void extend_validity(const lockcore::lease& confirmed);
+    void end_of_lease_reported(const lockcore::hold_id& id);
+    sim_time valid_until(const lockcore::hold_id& id) const;
 
     context& ctx_;
     checkers& check_;
@@ -92,10 +113,13 @@ class sim_client {
 
     state state_ = state::idle;
     std::uint32_t generation_ = 0;  ///< Counts waits; answers to earlier calls are ignored.
-    call last_;
+    op_kind asked_{};
+    std::uint32_t asked_gateway_ = 0;
+    lockcore::acquire_request asked_lease_;
+    lockcore::hold_id asked_hold_;
     sim_time asked_at_{0};
-    identity holder_;
-    std::optional<call> unanswered_;  ///< An unanswered call with an idempotency key, to be repeated.
+    lockcore::holder holder_;
+    std::optional<lockcore::acquire_request> unanswered_;  ///< With an idempotency key, to be repeated.
     std::uint32_t keys_ = 0;
     held lease_, past_;
     std::uint32_t ops_left_ = 0, refusals_ = 0;

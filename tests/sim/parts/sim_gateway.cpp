@@ -1,220 +1,357 @@
 #include <sim/parts/sim_gateway.hpp>
 
-#include <bit>
+#include <redis/node_requests.hpp>
+#include <redis/script_set.hpp>
+
+#include <utility>
 
 namespace sim {
 namespace {
 
 using lockcore::command_kind;
-using lockcore::node_reply;
-using lockcore::reply_status;
+using lockcore::node_index;
+namespace action = lockcore::action;
+namespace input = lockcore::input;
 
-command_kind command_of(call_kind kind) {
-    switch (kind) {
-        case call_kind::acquire:
-            return command_kind::acquire;
-        case call_kind::renew:
-            return command_kind::renew;
-        case call_kind::inspect:
-            return command_kind::inspect;
-        case call_kind::release:
-            return command_kind::release;
+lockcore::config make_settings(const options& o) {
+    lockcore::config out;
+    for (std::uint32_t n = 0; n < o.nodes; ++n) {
+        lockcore::node_address node;
+        node.name = "n" + std::to_string(n);
+        out.nodes.push_back(std::move(node));
     }
-    return command_kind::acquire;
+    out.node_timeout = o.node_timeout;
+    out.node_dead_after = o.node_dead_after;
+    out.default_ttl = o.max_ttl;
+    // The quarantine lasts for max_ttl; callers of the core check the ttl of a request themselves.
+    out.max_ttl = o.quarantined ? o.max_ttl : milliseconds{1};
+    out.answer_bound = o.answer_bound;
+    out.max_wait = std::chrono::minutes{2};
+    out.max_renewals = o.renewals_max;
+    out.max_hold = o.hold_max;
+    out.handoff_max = o.handoff_max;
+    return out;
+}
+
+/// The commands of the first identification on a connection are the same each time, and long.
+std::shared_ptr<const std::vector<std::string>> format(const lockcore::node_request::any& asked,
+                                                       const lockcore::node_address& node) {
+    const auto* identify = std::get_if<lockcore::node_request::identify>(&asked);
+    if (!identify)
+        return std::make_shared<const std::vector<std::string>>(lockcore::redis::format_request(asked, node));
+    static std::array<std::shared_ptr<const std::vector<std::string>>, 2> formatted;
+    auto& commands = formatted[identify->first ? 1 : 0];
+    if (!commands)
+        commands = std::make_shared<const std::vector<std::string>>(lockcore::redis::format_request(asked, node));
+    return commands;
 }
 
 }  // namespace
 
-sim_gateway::sim_gateway(context& ctx, network& net, epoch_register& epochs, checkers& check, client_interface& clients,
-                         std::vector<sim_node>& nodes, std::uint32_t index, drifting_clock clock)
-    : ctx_(ctx), net_(net), check_(check), clients_(clients), nodes_(nodes), index_(index), clock_(clock) {
-    for (std::uint32_t n = 0; n < ctx.config.nodes; ++n)
-        links_.push_back(std::make_unique<sim_link>(ctx, net, epochs, *this, index, n));
+std::array<std::byte, lockcore::authenticator::size> sim_gateway::checksum::sign(std::string_view message) const {
+    std::array<std::byte, size> out{};
+    std::uint64_t hash = 14695981039346656037ULL;
+    for (const char c : message)
+        hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+    for (std::size_t i = 0; i < sizeof hash; ++i)
+        out[i] = static_cast<std::byte>(hash >> (8 * i));
+    return out;
 }
 
+sim_gateway::sim_gateway(context& ctx, network& net, epoch_register& epochs, checkers& check, client_interface& clients,
+                         std::uint32_t index, drifting_clock clock)
+    : ctx_(ctx),
+      net_(net),
+      epochs_(epochs),
+      check_(check),
+      clients_(clients),
+      index_(index),
+      clock_(clock),
+      settings_(make_settings(ctx.config)),
+      random_(ctx.rng) {}
+
 void sim_gateway::start() {
-    runs_ = true;
     ++incarnation_;
     paused_until_ = sim_time{0};
-    for (auto& link : links_)
-        link->open();
+    core_ = std::make_unique<lockcore::core>(lockcore::core::services{settings_, mac_, random_});
+    net_.subscribe(index_, core_->wake_mark());
+    schedule(event_kind::gateway_tick, lockcore::core::tick_length(settings_));
+    step(input::start{});
 }
 
 void sim_gateway::crash() {
-    if (attempts_.size() > free_.size()) ctx_.hit(probe::gateway_crashed_with_attempts);
-    runs_ = false;
+    if (!calls_.empty()) ctx_.hit(probe::gateway_crashed_with_calls);
+    if (core_->waiters() > 0) ctx_.hit(probe::gateway_crashed_with_waiters);
+    core_.reset();
+    net_.subscribe(index_, {});
     net_.gateway_crashed(index_);
-    for (auto& link : links_)
-        link->reset();
-    attempts_.clear();
-    free_.clear();
-    if (!waiters_.empty()) ctx_.hit(probe::gateway_crashed_with_waiters);
-    waiters_.clear();
-    queues_.fill(std::nullopt);
-    highest_ = {};
+    links_ = {};
+    calls_.clear();
+    watched_.clear();
+    flush_scheduled_ = false;
+    timer_at_.reset();
 }
 
 void sim_gateway::pause_until(sim_time until) {
-    if (attempts_.size() > free_.size() && until - ctx_.now() > ctx_.config.ttl_low)
-        ctx_.hit(probe::gateway_paused_past_ttl);
+    if (!calls_.empty() && until - ctx_.now() > ctx_.config.ttl_low) ctx_.hit(probe::gateway_paused_past_ttl);
     paused_until_ = std::max(paused_until_, until);
+    resumed_at_ = std::max(resumed_at_, paused_until_);
 }
 
-std::uint64_t sim_gateway::highest_epoch() const {
-    std::uint64_t highest = 0;
-    for (const auto& link : links_)
-        highest = std::max(highest, link->epoch_seen());
-    return highest;
+// --- steps
+
+void sim_gateway::schedule(event_kind kind, microseconds local_delay, std::uint32_t serial) {
+    ctx_.events.schedule_in(clock_.real(local_delay),
+                            {.kind = kind, .actor = static_cast<std::uint8_t>(index_), .a = incarnation_, .b = serial});
 }
 
-std::uint64_t sim_gateway::hint_for(resource_set set) const {
-    // No counter is below the base of its node, so from the highest base on all nodes give equal counters.
-    std::uint64_t highest = highest_epoch() << 32;
-    for_each_resource(set, [&](std::uint32_t r) { highest = std::max(highest, highest_[ctx_.config.bucket_of[r]]); });
-    return highest + 1;
+void sim_gateway::step(lockcore::core_input what) {
+    const microseconds now = local_time();
+    const lockcore::step_time time{lockcore::monotonic_time{now}, lockcore::validity_time{now},
+                                   lockcore::wall_time{now + std::chrono::hours{480'000}}};
+    for (lockcore::core_action& a : core_->step(std::move(what), time))
+        std::visit([this](auto& act) { perform(act); }, a);
+    if (core_->needs_flush() && !std::exchange(flush_scheduled_, true)) {
+        // Sometimes the process has more to do first, and commands of several steps are sent together.
+        const bool busy = ctx_.rng.chance(150);
+        schedule(event_kind::gateway_flush, busy ? ctx_.rng.draw_around(microseconds{200}) : microseconds{0});
+    }
+    const auto next = core_->next_timer();
+    if (next && next != timer_at_) {
+        timer_at_ = next;
+        const auto left = std::chrono::ceil<microseconds>(*next - time.monotonic);
+        schedule(event_kind::gateway_timer, std::max(left, microseconds{0}), ++timer_serial_);
+    }
 }
 
-void sim_gateway::record_token(resource_set set, std::uint64_t token) {
-    for_each_resource(set, [&](std::uint32_t r) {
-        std::uint64_t& known = highest_[ctx_.config.bucket_of[r]];
-        known = std::max(known, token);
-    });
+void sim_gateway::on_tick(std::uint32_t incarnation) {
+    if (incarnation != incarnation_) return;
+    schedule(event_kind::gateway_tick, lockcore::core::tick_length(settings_));
+    check_attempts();
+    step(input::tick{});
+}
+
+void sim_gateway::on_timer(std::uint32_t incarnation, std::uint32_t serial) {
+    if (incarnation != incarnation_ || serial != timer_serial_) return;
+    timer_at_.reset();
+    step(input::timer{});
+}
+
+void sim_gateway::on_flush(std::uint32_t incarnation) {
+    if (incarnation != incarnation_) return;
+    flush_scheduled_ = false;
+    step(input::flush{});
 }
 
 // --- calls
 
-std::uint32_t sim_gateway::new_attempt(const call& c, command_kind command) {
-    std::uint32_t at = 0;
-    if (!free_.empty()) {
-        at = free_.back();
-        free_.pop_back();
-        attempts_[at] = attempt(c, command, ctx_.config.nodes);
-    } else {
-        at = static_cast<std::uint32_t>(attempts_.size());
-        attempts_.emplace_back(c, command, ctx_.config.nodes);
-    }
-    attempt& a = attempts_[at];
-    a.before = check_.highest_complete();
-    a.started = local_time();
-    request& q = a.base_request;
-    q.resources = c.resources;
-    q.attempt = at;
-    q.ttl = c.ttl;
-    q.renewals_max = ctx_.config.renewals_max;
-    q.hold_max = ctx_.config.hold_max;
-    q.nonce = c.nonce;
-    q.hold = c.hold;
-    q.token = c.token;
-    q.holder = c.holder;
-    q.mark = mark();
-    return at;
-}
-
 void sim_gateway::on_call(const call& c) {
-    if (c.kind == call_kind::acquire) return handle_acquire(c);
-    if (c.kind == call_kind::release) return handle_release(c);
-    if (c.kind == call_kind::inspect) {
-        for_each_resource(c.resources, [&](std::uint32_t r) {
-            if (check_.highest_complete()[r] > c.token) ctx_.hit(probe::inspected_after_newer_grant);
-        });
+    const lockcore::call_id id{++last_call_};
+    lockcore::core_input asked = c.input;
+    const bool is_answered = std::visit(
+        [id]<class Input>(Input& what) {
+            if constexpr (requires { what.call = id; }) what.call = id;
+            return !std::is_same_v<Input, input::reopen>;
+        },
+        asked);
+    if (is_answered) calls_.emplace(id, pending_call{c, check_.highest_complete()});
+    step(std::move(asked));
+}
+
+void sim_gateway::on_client_gone(const call& c) {
+    for (const auto& [id, pending] : calls_) {
+        if (pending.asked.client != c.client || pending.asked.generation != c.generation) continue;
+        return step(input::cancel{id});
     }
-    start_round(c, command_of(c.kind));
 }
 
-void sim_gateway::start_attempt(const call& c, ticket waiter_ticket, previous_lease previous,
-                                const call* pending_release) {
-    const std::uint32_t at = new_attempt(c, command_kind::acquire);
-    attempt& a = attempts_[at];
-    a.waiter_ticket = waiter_ticket;
-    if (pending_release) a.pending_release = *pending_release;
-    request& q = a.base_request;
-    q.nonce = q.hold = ctx_.rng.next() | 1;
-    q.previous = previous.nonce;
-    q.previous_hold = previous.hold;
-    q.key = c.key;
-    if (c.wait == milliseconds{0}) q.mark = 0;
-    // If others wait for this resource here, the new lease carries this gateway's mark from the start, so that a
-    // release at another gateway notifies them.
-    const auto& behind = queues_[static_cast<std::uint32_t>(std::countr_zero(c.resources))];
-    if (behind && behind->size() > 1) q.initial_mark = mark();
-    q.hint = ctx_.config.hints ? hint_for(c.resources) : 0;
-    if (q.hint > (highest_epoch() << 32) + 1) ctx_.hit(probe::hint_used);
-    ctx_.note("attempt begins", index_, q.nonce, c.resources, q.hint);
-    perform(at, a.acquisition.start());
-    free_if_finished(at);
+void sim_gateway::perform(action::answer& a) {
+    const auto found = calls_.extract(a.call);
+    if (!found) return;
+    observe_answer(found.mapped(), a.result);
+    clients_.answer(found.mapped().asked, std::move(a.result));
 }
 
-void sim_gateway::start_round(const call& c, command_kind command) {
-    begin_round(new_attempt(c, command));
+void sim_gateway::on_release_message(std::uint32_t node, const release_message& m) {
+    if (m.mark != core_->wake_mark()) return;  // for an earlier run of this gateway
+    ctx_.hit(probe::release_message_received);
+    if (const auto ended = lockcore::nonce::parse(m.ended))
+        step(input::lease_ended{static_cast<node_index>(node), *ended, m.resource});
 }
 
-void sim_gateway::begin_round(std::uint32_t at) {
-    attempt& a = attempts_[at];
-    ctx_.note("round begins", index_, a.base_request.nonce, static_cast<std::uint64_t>(a.command),
-              a.base_request.token);
-    for (std::uint32_t n = 0; n < ctx_.config.nodes; ++n) {
-        const reply_status sent = send(at, n, a.command, a.base_request.token);
-        if (sent != reply_status::ok) round_answered(at, n, status_reply(sent));
+// --- nodes
+
+void sim_gateway::perform(const action::open_connection& a) {
+    const auto node = static_cast<std::uint32_t>(a.node);
+    links_[node] = {net_.connect(index_, node), a.connection, {}, ctx_.now()};
+}
+
+void sim_gateway::perform(const action::close_connection& a) {
+    link& l = links_[value_of(a.node)];
+    if (l.connection == network::none) return;
+    ctx_.hit(probe::connection_dropped);
+    net_.close(l.connection);
+    l = {};
+    l.changed_at = ctx_.now();
+}
+
+void sim_gateway::perform(const action::node_changed& a) {
+    links_[value_of(a.node)].changed_at = ctx_.now();
+    const auto state = core_->status(a.node).state;
+    ctx_.note("node state", index_, value_of(a.node), static_cast<std::uint64_t>(state));
+    if (state == lockcore::node_state::quarantined) ctx_.hit(probe::quarantined);
+}
+
+void sim_gateway::on_opened(network::connection c, network::opening result) {
+    const std::uint32_t node = net_.node_of(c);
+    link& l = links_[node];
+    if (l.connection != c) {
+        if (result == network::opening::established) net_.close(c);
+    } else if (result == network::opening::established) {
+        step(input::connected{static_cast<node_index>(node), l.number});
+    } else {
+        l.connection = network::none;
+        step(input::disconnected{static_cast<node_index>(node), l.number, "refused"});
     }
-    free_if_finished(at);
 }
 
-reply_status sim_gateway::send(std::uint32_t at, std::uint32_t node, command_kind command, std::uint64_t token) {
-    attempt& a = attempts_[at];
-    request q = a.base_request;
-    q.command = command;
-    q.token = token;
-    const reply_status sent = links_[node]->send(q);
-    if (sent == reply_status::ok) ++a.awaited;
-    return sent;
+void sim_gateway::on_ended(network::connection c) {
+    const std::uint32_t node = net_.node_of(c);
+    link& l = links_[node];
+    if (l.connection != c) return;
+    l.connection = network::none;
+    l.asked.clear();
+    l.changed_at = ctx_.now();
+    step(input::disconnected{static_cast<node_index>(node), l.number, "the connection was closed"});
 }
 
-void sim_gateway::on_reply(const request& asked, std::uint32_t node, const node_reply& r, bool last) {
-    const std::uint32_t at = asked.attempt;
-    attempt& a = attempts_[at];
-    if (last) --a.awaited;
-    if (r.status == reply_status::broken) a.clean = false;
-    if (r.status == reply_status::timeout) a.timed_out = true;
-    switch (asked.command) {
-        case command_kind::acquire:
-        case command_kind::confirm:
-            acquire_answered(at, node, asked.command, asked.token, r);
-            record_token(a.base_request.resources,
-                         value_of(a.acquisition.highest_observed_token()));  // late replies count too
-            break;
-        default:
-            // The answer to a top-up or an undo changes nothing.
-            if (asked.command == a.command) round_answered(at, node, r);
-            if (a.undone && last && r.status == reply_status::not_admitted) a.clean = false;
-            break;
+void sim_gateway::perform(const action::send_batch& a) {
+    link& l = links_[value_of(a.node)];
+    if (l.connection == network::none) return;
+    request q;
+    q.commands = std::make_shared<const std::vector<std::string>>(
+        1, lockcore::redis::format_batch(a.kind, a.items, a.run_id, a.with_source));
+    sent_batch batch{a.batch, a.kind, {}};
+    observe_batch(a, q, batch);
+    net_.send(l.connection, std::move(q));
+    l.asked.push(std::move(batch));
+}
+
+void sim_gateway::perform(const action::ask_node& a) {
+    link& l = links_[value_of(a.node)];
+    if (l.connection == network::none) return;
+    request q;
+    q.commands = format(a.request, settings_.nodes[value_of(a.node)]);
+    if (std::holds_alternative<lockcore::node_request::mark>(a.request)) ctx_.hit(probe::fast_readmission_begun);
+    if (std::holds_alternative<lockcore::node_request::install>(a.request)) ctx_.hit(probe::leases_installed);
+    net_.send(l.connection, std::move(q));
+    l.asked.push(a.request);
+}
+
+void sim_gateway::on_reply(network::connection c, const reply& r) {
+    const std::uint32_t node = net_.node_of(c);
+    link& l = links_[node];
+    if (l.connection != c) return;
+    const auto asked = l.asked.pop();
+    if (const auto* batch = std::get_if<sent_batch>(&asked)) {
+        lockcore::redis::batch_reply parsed = lockcore::redis::parse_batch(batch->kind, r.answers.at(0));
+        if (!parsed.error.empty())
+            ctx_.hit(parsed.error.starts_with("NOSCRIPT") ? probe::script_missing : probe::not_admitted_found);
+        observe_replies(node, *batch, parsed.replies);
+        return step(input::batch_answered{static_cast<node_index>(node), l.number, batch->number,
+                                          std::move(parsed.replies), std::move(parsed.error)});
     }
-    free_if_finished(at);
+    const auto& request = std::get<lockcore::node_request::any>(asked);
+    auto response = lockcore::redis::parse_response(request, settings_.nodes[node], r.answers);
+    if (std::holds_alternative<lockcore::node_request::readmit>(request)) {
+        const std::string& word = std::get<lockcore::node_response::text>(response).value;
+        ctx_.hit(word == "OK" ? probe::readmit_ok : word == "GONE" ? probe::readmit_gone : probe::readmit_already);
+    }
+    step(input::node_answered{static_cast<node_index>(node), l.number, std::move(response)});
 }
 
-/// Frees an attempt that expects no more answers, and checks that a failed one left no key (C6).
-void sim_gateway::free_if_finished(std::uint32_t at) {
-    if (at >= attempts_.size()) return;
-    attempt& a = attempts_[at];
-    if (a.awaited > 0 || !a.decided || !a.in_use) return;
-    if (a.undone && a.clean && !check_.has_hold_request(a.base_request.nonce)) {
-        ctx_.hit(probe::undone_cleanly);
-        for (std::uint32_t n = 0; n < ctx_.config.nodes; ++n) {
-            if (a.undone_in[n] != 0 && a.undone_in[n] != nodes_[n].run()) continue;  // the node restarted
-            if (nodes_[n].replaced_since(a.undone_at)) continue;                     // or went back to older data
-            for_each_resource(a.base_request.resources, [&](std::uint32_t r) {
-                if (nodes_[n].holder_of(r) == a.base_request.nonce)
-                    check_.key_left(n, r, a.base_request.nonce, "the attempt failed and was undone on every node");
-            });
+void sim_gateway::perform(action::ask_register& a) {
+    epochs_.ask({index_, incarnation_, a.request, std::move(a.asked), {}});
+}
+
+void sim_gateway::on_register_answer(const epoch_register::call& answer) {
+    if (answer.incarnation == incarnation_) step(input::register_answered{answer.number, answer.response});
+}
+
+// --- what the checkers need to know
+
+void sim_gateway::observe_batch(const action::send_batch& a, request& q, sent_batch& batch) {
+    const std::size_t node = value_of(a.node);
+    for (const lockcore::batch_item& item : a.items) {
+        const lockcore::lease_call& sent = item.target->call();
+        const sim_nonce nonce = to_number(sent.attempt_id);
+        ctx_.probes.sent(a.kind);
+        if (a.kind == command_kind::hold) check_.hold_requested(nonce);
+        if (a.kind == command_kind::undo) {
+            if (const auto found = watched_.find(nonce); found != watched_.end()) {
+                found->second.undone[node] = true;
+                if (found->second.begun_at > links_[node].changed_at) q.undone.push_back(nonce);
+            }
         }
+        if (a.kind != command_kind::acquire) continue;
+        batch.attempts.push_back(nonce);
+        check_.attempt_begun(set_of(sent.resources), nonce);
+        // With an idempotency key the lease may be kept for a repeated request.
+        const bool has_key = sent.tail.find(" -\n") == std::string::npos;
+        const milliseconds decided_in = (settings_.node_timeout + 3 * lockcore::core::tick_length(settings_)) * 4;
+        if (!has_key && sent.ttl > decided_in * 2)
+            watched_.try_emplace(nonce, watched_attempt{ctx_.now(), ctx_.now() + sent.ttl * 9 / 10, false, {}, {}});
     }
-    a.in_use = false;
-    free_.push_back(at);
 }
 
-void sim_gateway::answer_client(const call& c, const call_answer& answer) {
-    ctx_.note("client is answered", c.client, static_cast<std::uint64_t>(answer.result), answer.token,
-              static_cast<std::uint64_t>(answer.left.count()));
-    if (clients_.is_waiting_for(c)) clients_.answer(c, answer);
+void sim_gateway::observe_replies(std::uint32_t node, const sent_batch& batch,
+                                  const std::vector<lockcore::node_reply>& replies) {
+    for (std::size_t i = 0; i < replies.size(); ++i) {
+        const lockcore::reply_status status = replies[i].status;
+        ctx_.probes.answered(batch.kind, status);
+        if (i >= batch.attempts.size()) continue;
+        const auto found = watched_.find(batch.attempts[i]);
+        if (found == watched_.end()) continue;
+        if (status == lockcore::reply_status::ok) found->second.acquired[node] = true;
+        // A node that answers LOST to CONFIRM is not undone (docs/protocol.md R7).
+        if (status == lockcore::reply_status::lost) found->second.acquired[node] = false;
+    }
+}
+
+void sim_gateway::observe_answer(const pending_call& c, const lockcore::call_result& result) {
+    const auto* answered = std::get_if<lockcore::result<lockcore::lease>>(&result);
+    const lockcore::lease* granted = answered && *answered ? &**answered : nullptr;
+    if (const auto* kept = std::get_if<lockcore::result<lockcore::keep_step>>(&result)) {
+        if (*kept && (*kept)->result == lockcore::keep_step::outcome::renewed) granted = &(*kept)->kept.current;
+    }
+    if (!granted) return;
+    const sim_nonce nonce = to_number(granted->claims.attempt_id);
+    const std::uint64_t token = value_of(granted->claims.token);
+    const resource_set set = set_of(granted->claims.resources);
+    const bool acquires = std::holds_alternative<input::acquire>(c.asked.input);
+    if (acquires && !granted->repeated && !granted->reentrant) {
+        if (const auto found = watched_.find(nonce); found != watched_.end()) found->second.granted = true;
+        return check_.granted(set, nonce, token);
+    }
+    if (granted->reentrant) check_.hold_granted(c.asked.client, nonce);
+    check_.lease_reported_alive(set, nonce, token, c.before,
+                                granted->reentrant                                    ? "HOLD"
+                                : std::holds_alternative<input::renew>(c.asked.input) ? "RENEW"
+                                : std::holds_alternative<input::keep>(c.asked.input)  ? "KEEP"
+                                                                                      : "INSPECT");
+}
+
+void sim_gateway::check_attempts() {
+    std::erase_if(watched_, [this](const auto& entry) {
+        const auto& [nonce, w] = entry;
+        if (ctx_.now() < w.until) return false;
+        if (w.granted || w.begun_at <= resumed_at_ || check_.has_hold_request(nonce)) return true;
+        for (std::uint32_t n = 0; n < ctx_.config.nodes; ++n) {
+            const bool reachable = links_[n].connection != network::none && links_[n].changed_at < w.begun_at;
+            if (w.acquired[n] && !w.undone[n] && reachable) check_.attempt_not_undone(n, nonce);
+        }
+        return true;
+    });
 }
 
 }  // namespace sim

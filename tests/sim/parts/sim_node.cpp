@@ -1,28 +1,32 @@
 #include <sim/parts/sim_node.hpp>
 
 #include <algorithm>
+#include <charconv>
 
 namespace sim {
 namespace {
 
-using lockcore::command_kind;
-using lockcore::reply_status;
-
 constexpr std::size_t copies_max = 8;
-constexpr milliseconds wall_at_start{1'000'000};
+constexpr std::chrono::hours wall_at_start{480'000};
+constexpr std::string_view lease_prefix = "fg:lease:";
 
-std::string hex(std::uint64_t bits, std::size_t digits) {
-    std::string out(digits, '0');
-    for (std::size_t i = digits; i-- > 0; bits >>= 4)
-        out[i] = "0123456789abcdef"[bits & 15];
+lockcore::redis::reply convert(redis_reply&& from) {
+    using to = lockcore::redis::reply::kind;
+    // In the order of redis_reply::kind; the product does not tell a status from a text.
+    constexpr to kinds[] = {to::nil, to::text, to::error, to::number, to::text, to::array};
+    lockcore::redis::reply out;
+    out.type = kinds[static_cast<std::size_t>(from.type)];
+    out.text = std::move(from.text);
+    out.number = from.number;
+    if (from.type != redis_reply::kind::array) return out;
+    out.elements.reserve(from.elements.size());
+    for (redis_reply& element : from.elements)
+        out.elements.push_back(convert(std::move(element)));
     return out;
 }
 
-std::string listed(const std::vector<hold_number>& ids) {
-    std::string out;
-    for (const hold_number id : ids)
-        out += (out.empty() ? "" : ",") + hex(id, 16);
-    return out;
+std::uint64_t hash_of(std::string_view text) {
+    return std::hash<std::string_view>()(text);
 }
 
 }  // namespace
@@ -33,14 +37,29 @@ sim_node::sim_node(context& ctx, checkers& check, std::uint32_t index, bool sync
       index_(index),
       configured_to_sync_(syncs_every_write),
       syncs_every_write_(syncs_every_write),
-      clock_(clock) {}
+      clock_(clock) {
+    server_.before_write = [this](std::string_view key) {
+        if (!key.starts_with(lease_prefix)) return;
+        const bool known = std::ranges::any_of(touched_, [key](const auto& entry) { return entry.first == key; });
+        if (!known) touched_.emplace_back(key, head_of(key));
+    };
+}
 
 // --- process
 
+void sim_node::apply_settings() {
+    server_.config["appendonly"] = syncs_every_write_ ? "yes" : "no";
+    server_.config["appendfsync"] = syncs_every_write_ ? "always" : "everysec";
+}
+
 void sim_node::start(run_number run) {
     run_ = run;
-    marks_ = {};
-    marks_.set = std::exchange(sets_at_start_, 0);
+    losses_ = 0;
+    std::string run_id = std::to_string(run);
+    run_id.insert(0, 40 - run_id.size(), '0');
+    server_.restart(std::move(run_id));
+    apply_settings();
+    if (std::exchange(sets_at_start_, false)) server_.execute({"CONFIG", "SET", "appendfsync", "always"});
     paused_until_ = sim_time{0};
 }
 
@@ -53,7 +72,7 @@ void sim_node::crash(restart kind) {
             break;
         case restart::losing:
             ctx_.hit(probe::node_lost_data);
-            data_ = {};
+            server_.data = {};
             copies_.clear();
             has_older_file_ = false;
             break;
@@ -61,7 +80,7 @@ void sim_node::crash(restart kind) {
             ctx_.hit(probe::node_loaded_older_file);
             restore_copy();
             has_older_file_ = true;
-            sets_at_start_ = 1;
+            sets_at_start_ = true;
             break;
         case restart::rolled_back:
             ctx_.hit(probe::node_rolled_back);
@@ -77,22 +96,25 @@ void sim_node::crash(restart kind) {
 
 void sim_node::flush() {
     save_copy();
-    data_ = {};
-    ++marks_.lost;
+    ++losses_;
+    server_.execute({"FLUSHALL"});
     ctx_.hit(probe::node_flushed);
 }
 
 void sim_node::replace_data() {
     save_copy();
-    ++marks_.lost;
-    replaced_at_ = ctx_.now();
+    ++losses_;
     ctx_.hit(probe::node_data_replaced);
     if (ctx_.rng.chance(500)) {
-        data_ = copies_[ctx_.rng.below(static_cast<std::uint32_t>(copies_.size()))];
-    } else {  // evicted
-        data_.leases = {};
-        data_.counters = {};
+        server_.count_call("debug");  // DEBUG RELOAD
+        server_.data = copies_[ctx_.rng.below(static_cast<std::uint32_t>(copies_.size()))];
+    } else {  // with another maxmemory-policy for a while
+        server_.execute({"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"});
+        server_.execute({"CONFIG", "SET", "maxmemory-policy", "noeviction"});
+        ++server_.evicted_keys;
+        server_.data.erase_if([](const std::string& key) { return key != "fg:node"; });
     }
+    require_comparison();
 }
 
 void sim_node::end_sync() {
@@ -102,214 +124,133 @@ void sim_node::end_sync() {
     copies_.clear();
     save_copy();
     syncs_every_write_ = false;
-    ++marks_.set;
+    server_.execute({"CONFIG", "SET", "appendfsync", "everysec"});
+    require_comparison();
+}
+
+/// Has the next script compare the marks. A node compares them once in each 10 ms, and what happens between a command
+/// and the end of those 10 ms is not promised (docs/protocol.md, "Not promised").
+void sim_node::require_comparison() {
+    server_.execute({"HDEL", "fg:node", "compared"});
+}
+
+std::string sim_node::field_of_node(std::string_view name) {
+    set_clock();
+    redis_value* node = server_.data.find("fg:node", server_.now());
+    const std::string* value = node ? node->find_field(name) : nullptr;
+    return value ? *value : std::string();
+}
+
+bool sim_node::has_unnoticed_loss() {
+    if (field_of_node("run") != server_.run_id) return false;
+    const redis_reply stats = server_.execute({"INFO", "commandstats"});
+    std::uint64_t lost = 0;
+    for (const char* name : {"cmdstat_flushall:calls=", "cmdstat_debug:calls="}) {
+        const std::size_t at = stats.text.find(name);
+        if (at != std::string::npos)
+            lost += std::strtoull(stats.text.c_str() + at + std::string_view(name).size(), nullptr, 10);
+    }
+    const std::string evicted = field_of_node("evicted");
+    return std::strtoull(field_of_node("marks").c_str(), nullptr, 10) != lost ||
+           std::strtoull(evicted.c_str(), nullptr, 10) != server_.evicted_keys;
 }
 
 void sim_node::restore_copy() {
     if (copies_.empty()) {
-        data_ = {};
+        server_.data = {};
         return;
     }
     const std::size_t back_to = ctx_.rng.below(static_cast<std::uint32_t>(copies_.size()));
-    data_ = copies_[back_to];
+    server_.data = copies_[back_to];
     copies_.resize(back_to + 1);  // later states are lost for good
 }
 
 void sim_node::save_copy() {
     if (copies_.size() == copies_max) copies_.erase(copies_.begin() + ctx_.rng.below(copies_max));
-    copies_.push_back(data_);
+    copies_.push_back(server_.data);
 }
 
-milliseconds sim_node::wall() const {
-    return wall_at_start + std::chrono::floor<milliseconds>(clock_.of(ctx_.now()) + jumped_);
+void sim_node::set_clock() {
+    server_.set_clock(wall_at_start + clock_.of(ctx_.now()) + jumped_);
 }
 
 // --- data
 
-sim_node::lease_row* sim_node::live(std::uint32_t resource) {
-    lease_row& row = data_.leases[resource];
-    if (row.nonce != 0 && wall() > row.expires) row = {};
-    return row.nonce != 0 ? &row : nullptr;
-}
-
-const sim_node::lease_row* sim_node::live(std::uint32_t resource) const {
-    const lease_row& row = data_.leases[resource];
-    return row.nonce != 0 && wall() <= row.expires ? &row : nullptr;
-}
-
-sim_nonce sim_node::holder_of(std::uint32_t resource) const {
-    const lease_row* row = live(resource);
-    return row ? row->nonce : 0;
-}
-
-bool sim_node::outlives(std::uint32_t resource, milliseconds longest) const {
-    const lease_row* row = live(resource);
-    return row && row->expires - wall() > longest;
-}
-
-std::uint64_t sim_node::eff(resource_set set) {
-    std::uint64_t highest = data_.base;
-    for_each_resource(set, [&](std::uint32_t r) { highest = std::max(highest, counter_of(r)); });
-    return highest;
-}
-
-std::string sim_node::lease_text(std::uint32_t resource) const {
-    const lease_row* row = live(resource);
-    if (!row) return {};
-    std::string out = hex(row->nonce, 32) + ' ' + std::to_string(row->token) + ' ' + std::to_string(row->renewals) +
-                      ' ' + std::to_string(row->last_ttl.count()) + ' ' + std::to_string(row->held.count()) + " 0 ";
-    if (row->keys.empty()) out += '-';
-    for (const auto& [key, hold] : row->keys)
-        out += (out.back() == ' ' ? "" : ",") + hex(key.key_hash, 16) + hex(key.request_hash, 8) + ':' + hex(hold, 16);
-    out += "\np" + std::to_string(row->holder.principal) + '\n';
-    if (row->holder.owner != 0) out += "o" + std::to_string(row->holder.owner);
-    out += '\n';
-    if ((row->resources & (row->resources - 1)) != 0) {
-        bool first = true;
-        for_each_resource(row->resources, [&](std::uint32_t r) {
-            if (!first) out += ' ';
-            first = false;
-            out += "r" + std::to_string(r);
-        });
-    }
-    out += '\n' + holds_text(*row);
-    for (const wake_mark mark : row->marks)
-        out += '\1' + hex(mark, 16);
+sim_node::lease_head sim_node::head_of(std::string_view key) {
+    lease_head out;
+    const redis_value* value = server_.data.find(key, server_.now());
+    if (!value) return out;
+    const std::string_view text = value->text;
+    out.nonce = nonce_of_lease(text);
+    if (out.nonce == 0) return out;
+    // 'nonce stamp …', or 'nonce stamp:token …' if the two differ.
+    const char* const end = text.data() + text.size();
+    const auto stamp = std::from_chars(text.data() + lockcore::nonce::size + 1, end, out.stamp);
+    out.token = out.stamp;
+    if (stamp.ptr < end && *stamp.ptr == ':') std::from_chars(stamp.ptr + 1, end, out.token);
     return out;
 }
 
-std::string sim_node::holds_text(const lease_row& row) {
-    return listed(row.ids) + '\n' + listed(row.tombstones) + '\n' +
-           (row.closed_by != 0 ? hex(row.closed_by, 16) + hex(row.closed_mark, 16) : "");
+sim_nonce sim_node::holder_of(std::uint32_t resource) {
+    set_clock();
+    return head_of(std::string(lease_prefix) + name_of(ctx_.config, resource).str()).nonce;
 }
 
-milliseconds sim_node::time_left(std::uint32_t resource) const {
-    const lease_row* row = live(resource);
-    return row ? row->expires - wall() : milliseconds{0};
+bool sim_node::outlives(std::uint32_t resource, milliseconds longest) {
+    set_clock();
+    const redis_value* value =
+        server_.data.find(std::string(lease_prefix) + name_of(ctx_.config, resource).str(), server_.now());
+    return value && (value->expires_at == redis_value::never || value->expires_at - server_.now() > longest);
 }
 
-// --- the scripts
+void sim_node::report_stamps() {
+    for (const auto& [key, before] : touched_) {
+        const lease_head after = head_of(key);
+        // A lease that was installed has the stamp 0, which is none.
+        if (after.nonce == 0 || after.stamp == 0 || (after.nonce == before.nonce && after.stamp == before.stamp))
+            continue;
+        check_.stamped(index_, resource_of(std::string_view(key).substr(lease_prefix.size())), after.nonce, after.stamp,
+                       after.token);
+    }
+    touched_.clear();
+}
+
+// --- commands
 
 reply sim_node::execute(const request& q) {
-    switch (q.kind) {
-        case request_kind::identify:
-            return identify(q);
-        case request_kind::readmit:
-            return readmit(q);
-        case request_kind::delete_admission:
-            return delete_admission();
-        case request_kind::ping: {
-            reply pong;
-            pong.kind = request_kind::ping;
-            return pong;
+    set_clock();
+    reply out;
+    redis_arguments command;
+    for (const std::string& text : *q.commands) {
+        std::string_view rest = text;
+        parse_command(rest, command);
+        const bool is_script = command[0].starts_with("EVAL");
+        if (is_script && ctx_.rng.chance(120)) save_copy();
+        const bool may_admit = command[0] == "EVAL";  // READMIT is sent with its text
+        const std::string admitted = may_admit ? field_of_node("run") : std::string();
+        redis_reply answer = server_.execute(command);
+        if (is_script) report_stamps();
+        touched_.clear();
+        if (may_admit && admitted != server_.run_id && field_of_node("run") == server_.run_id) {  // READMIT
+            has_older_file_ = false;
+            if (ctx_.rng.chance(500)) save_copy();
+            for (std::uint32_t r = 0; r < ctx_.config.resources; ++r) {
+                if (holder_of(r) != 0) ctx_.hit(probe::old_lease_survived_readmission);
+            }
         }
-        case request_kind::lease:
-            break;
+        if (is_script) {
+            const std::string& first = answer.elements.empty() ? answer.text : answer.elements[0].text;
+            ctx_.note("node runs", index_, hash_of(text), hash_of(first), answer.elements.size());
+            if (ctx_.record.prints()) ctx_.record.print(text, first);
+        }
+        out.answers.push_back(convert(std::move(answer)));
     }
-    reply out;
-    out.kind = request_kind::lease;
-    // Commands that only remove or read a lease do not compare the marks.
-    const bool gives = q.command != command_kind::release && q.command != command_kind::undo &&
-                       q.command != command_kind::look && q.command != command_kind::list;
-    const bool changed = gives && data_.marks != marks_ && !ctx_.is_active(mutation::marks_not_compared);
-    if ((data_.run != q.run || changed) && !ctx_.is_active(mutation::vote_unadmitted)) {
-        out.lease.status = reply_status::not_admitted;
-        ctx_.hit(probe::not_admitted_found);
-        return out;
-    }
-    const bool writes = q.command != command_kind::inspect && q.command != command_kind::look;
-    if (writes && ctx_.rng.chance(120)) save_copy();
-    switch (q.command) {
-        case command_kind::acquire:
-            out.lease = acquire(q);
-            break;
-        case command_kind::confirm:
-            out.lease = confirm(q);
-            break;
-        case command_kind::renew:
-        case command_kind::hold:
-            out.lease = renew(q);
-            break;
-        case command_kind::inspect:
-            out.lease = inspect(q);
-            break;
-        case command_kind::look:
-            out.lease = look(q);
-            break;
-        case command_kind::list:
-            break;  // covered by tests/integration
-        case command_kind::top_up:
-            out.lease = top_up(q);
-            break;
-        case command_kind::close:
-            out.lease = close(q);
-            break;
-        case command_kind::release:
-        case command_kind::undo:
-            out.lease = release(q);
-            break;
-    }
-    ctx_.note("node does", index_ * 10 + static_cast<std::uint64_t>(q.command), q.nonce,
-              static_cast<std::uint64_t>(out.lease.status), out.lease.value);
-    return out;
-}
-
-// --- admission
-
-reply sim_node::identify(const request& q) {
-    if (data_.claim == 0) data_.claim = q.claim;
-    reply out;
-    out.kind = request_kind::identify;
-    out.live_run = run_;
-    out.admitted_run = data_.run;
-    out.claim = data_.claim;
-    out.base = data_.base;
-    out.syncs_every_write = syncs_every_write_;
-    out.kept_unsynced = data_.kept_unsynced;
-    out.marks = marks_;
-    out.admitted_marks = data_.marks;
-    ctx_.note("node identifies", index_, run_, data_.run, data_.claim);
-    return out;
-}
-
-reply sim_node::readmit(const request& q) {
-    reply out;
-    out.kind = request_kind::readmit;
-    const bool any = ctx_.is_active(mutation::readmit_any_claim);
-    if (run_ != q.run || (marks_ != q.marks && !any)) {
-        out.readmitted = reply::readmission::gone;
-    } else if (data_.run == q.run) {
-        out.readmitted = reply::readmission::already;
-        ctx_.hit(probe::readmit_already);
-        if (data_.marks.lost == marks_.lost) data_.marks = marks_;
-        data_.kept_unsynced = data_.kept_unsynced || !q.syncs;
-    } else if (data_.claim != q.claim && !any) {
-        out.readmitted = reply::readmission::gone;
-        ctx_.hit(probe::readmit_gone);
-    } else {
-        out.readmitted = reply::readmission::ok;
-        ctx_.hit(probe::readmit_ok);
-        save_copy();
-        has_older_file_ = false;
-        data_.run = q.run;
-        data_.marks = marks_;
-        data_.kept_unsynced = !q.syncs;
-        data_.base = ctx_.is_active(mutation::epoch_zero) ? 0 : q.base;
-        if (ctx_.rng.chance(500)) save_copy();
-        for (std::uint32_t r = 0; r < sim_resources_max; ++r) {
-            if (live(r)) ctx_.hit(probe::old_lease_survived_readmission);
+    for (const sim_nonce undone : q.undone) {
+        for (std::uint32_t r = 0; r < ctx_.config.resources; ++r) {
+            if (!out.answers[0].is_error() && holder_of(r) == undone && !check_.has_hold_request(undone))
+                check_.key_left(index_, r, undone, "the attempt failed and was undone here");
         }
     }
-    ctx_.note("node readmits", index_, q.run, q.base >> 32, static_cast<std::uint64_t>(out.readmitted));
-    return out;
-}
-
-reply sim_node::delete_admission() {
-    data_.run = 0;
-    data_.claim = 0;
-    ctx_.hit(probe::admission_deleted);
-    reply out;
-    out.kind = request_kind::delete_admission;
     return out;
 }
 

@@ -16,13 +16,13 @@ enum class event_kind : std::uint8_t {
     reply_arrives,            ///< a: connection
     connection_opens,         ///< a: connection; its gateway learns of it
     connection_ends,          ///< a: connection; its gateway learns of it
-    link_action,              ///< actor: gateway, a: node, b: serial, c: action of the node_supervisor
-    link_check,               ///< actor: gateway, a: node
     draw_arrives,             ///< a: call to the register, at the register
     draw_answered,            ///< a: call to the register, at its gateway
     gateway_called,           ///< actor: gateway, a: call
     call_dropped,             ///< actor: gateway, a: call; its client no longer waits
-    waiter_timer,             ///< actor: gateway, a: ticket in the queue, b: serial
+    gateway_tick,             ///< actor: gateway, a: incarnation
+    gateway_timer,            ///< actor: gateway, a: incarnation, b: serial
+    gateway_flush,            ///< actor: gateway, a: incarnation
     release_message_arrives,  ///< actor: gateway, a: message
     client_timer,             ///< actor: client, a: generation
     shop_asked,               ///< a: visit

@@ -11,6 +11,11 @@ sim_time draw_interval(random& r, microseconds often) {
     return r.between(often, often * 8);
 }
 
+/// Returns whether nodes lose data several times during one lease.
+bool often_forgets(const options& o) {
+    return o.kind == profile::forgetful || o.kind == profile::recovering;
+}
+
 profile draw_profile(random& r) {
     constexpr profile drawn[] = {
         profile::everyday,        profile::everyday,       profile::everyday,     profile::everyday,
@@ -34,7 +39,7 @@ void draw_size(random& r, options& o) {
         o.gateways = 2 + r.below(2);
         if (r.chance(700)) o.nodes = 3;
     }
-    if (o.kind == profile::forgetful) {
+    if (often_forgets(o)) {
         if (r.chance(700)) o.nodes = 3;
         o.resources = 1 + r.below(2);
         o.gateways = 2;
@@ -51,7 +56,7 @@ void draw_times(random& r, options& o) {
     o.max_ttl = r.between(milliseconds{200}, milliseconds{1'500});
     const microseconds usual = o.max_ttl;
     // Long leases, so that nodes may lose data several times during one.
-    if (o.kind == profile::forgetful) o.max_ttl = o.max_ttl * 3;
+    if (often_forgets(o)) o.max_ttl = o.max_ttl * 3;
     o.ttl_low = r.chance(500) ? milliseconds{60} : o.max_ttl / 2;
     const microseconds far = usual / (r.chance(300) ? 60 : 400);
     o.delay_base = r.between(microseconds{50}, far);
@@ -68,7 +73,7 @@ void draw_times(random& r, options& o) {
         o.node_timeout = o.max_ttl * 2 + r.between(milliseconds{0}, o.max_ttl);
         o.node_dead_after = o.node_timeout * 2;
     }
-    if (o.kind == profile::forgetful && r.chance(600)) {
+    if (often_forgets(o) && r.chance(600)) {
         // One path is slow, all others are fast: a request on the slow path arrives after another client had the lease.
         o.ttl_low = o.max_ttl * 3 / 4;
         o.extra_delay[0][r.below(o.nodes)] = r.between(usual / 20, usual / 3);
@@ -100,6 +105,20 @@ void set_ends_of_sync(random& r, options& o) {
     o.restart_rolls_back = 1;
     o.outage = r.between(microseconds{500}, microseconds{10'000});
     o.older_file_per_thousand = r.below(500);
+}
+
+/// Sets up runs in which nodes lose data about as fast as they get it back, and little else goes wrong.
+void set_recovering(random& r, options& o) {
+    const auto pauses = o.mean_interval[static_cast<std::size_t>(fault::pause_gateway)];
+    o.mean_interval = {};
+    o.mean_interval[static_cast<std::size_t>(fault::pause_gateway)] = pauses;
+    constexpr fault losses[] = {fault::flush_node, fault::crash_node, fault::replace_data};
+    for (const fault f : losses)
+        o.mean_interval[static_cast<std::size_t>(f)] = draw_interval(r, microseconds(o.max_ttl) / 3);
+    o.mean_interval[static_cast<std::size_t>(fault::flush_node)] =
+        r.between(microseconds(o.max_ttl) / 5, microseconds(o.max_ttl) * 2);
+    o.always_synced = 0;
+    o.outage = r.between(microseconds{500}, microseconds{10'000});
 }
 
 void draw_faults(random& r, options& o) {
@@ -149,6 +168,7 @@ void draw_faults(random& r, options& o) {
         o.outage = r.between(microseconds{500}, microseconds{10'000});
     }
     if (o.kind == profile::ends_of_sync) set_ends_of_sync(r, o);
+    if (o.kind == profile::recovering) set_recovering(r, o);
     o.fsync_switched_per_thousand = r.chance(500) ? r.below(800) : 0;
     o.drift_ppm = r.chance(700) ? r.between(100, 4'000) : 0;
     if (o.kind == profile::drifting) {
@@ -170,21 +190,23 @@ void draw_clients(random& r, options& o) {
     o.think_time = r.between(microseconds{500}, microseconds{r.chance(300) ? 60'000 : 10'000});
     o.freeze_per_thousand = r.chance(600) ? r.below(100) : 0;
     o.freeze_time = microseconds(o.max_ttl) * r.between(1, 4) / 2;
-    if (o.kind == profile::forgetful) o.think_time = r.between(microseconds{500}, microseconds{5'000});
+    if (often_forgets(o)) o.think_time = r.between(microseconds{500}, microseconds{5'000});
     if (o.kind == profile::drifting) o.waits_per_thousand = 1'000;
     o.past_lease_per_thousand = r.chance(600) ? r.below(500) : 0;
-    constexpr std::array<std::uint32_t, op_count> usual = {40, 22, 14, 12, 8, 6, 2, 14};
+    constexpr std::array<std::uint32_t, op_count> usual = {40, 22, 14, 12, 6, 2, 14, 10, 5, 2};
     constexpr std::uint32_t times[] = {0, 1, 1, 1, 4};
     for (std::size_t i = 0; i < op_count; ++i)
         o.op_weight[i] = usual[i] * r.pick(times);
-    if (o.kind == profile::forgetful || o.kind == profile::short_leases) {
+    if (often_forgets(o) || o.kind == profile::short_leases) {
         o.past_lease_per_thousand = 200 + r.below(500);
         o.op_weight[1] += 20;
         o.op_weight[2] += 60;
-        o.op_weight[5] += 10;
-        o.op_weight[6] += 20;
+        o.op_weight[4] += 10;
+        o.op_weight[5] += 20;
     }
     o.op_weight[0] += 1;  // at least one operation has a weight
+    o.answer_bound = r.between(o.node_timeout, std::max(o.node_timeout, o.max_ttl / (r.chance(500) ? 2 : 6)));
+    if (o.kind == profile::recovering) o.answer_bound = std::min(o.answer_bound, o.max_ttl / 12);
 }
 
 }  // namespace
@@ -206,8 +228,8 @@ options draw_options(std::uint64_t seed, const overrides& wanted) {
 
 const char* to_string(profile p) {
     constexpr std::array<const char*, profile_count> names = {
-        "everyday",        "quiet",          "short_leases", "forgetful",
-        "shared_counters", "jumping_clocks", "ends_of_sync", "drifting",
+        "everyday",       "quiet",        "short_leases", "forgetful", "shared_counters",
+        "jumping_clocks", "ends_of_sync", "recovering",   "drifting",
     };
     return names[static_cast<std::size_t>(p)];
 }
@@ -233,16 +255,16 @@ std::string describe(const options& o) {
         return std::to_string(tenths / 10) + (tenths % 10 ? "." + std::to_string(tenths % 10) : "") + " ms";
     };
     const auto n = [](std::uint64_t v) { return std::to_string(v); };
-    std::string out = std::string(to_string(o.kind)) + ", " + n(o.nodes) + " nodes (" + n(o.always_synced) +
-                      " always synced), " + n(o.gateways) + " gateways, " + n(o.clients) + " clients, " +
-                      n(o.resources) + " resources in " + n(o.buckets) + " buckets, ttl " + ms(o.ttl_low) + " to " +
-                      ms(o.max_ttl) + ", node timeout " + ms(o.node_timeout) + ", dead after " + ms(o.node_dead_after) +
-                      ", delay " + ms(o.delay_base) + " + " + ms(o.delay_more) + ", slow " + n(o.slow_per_thousand) +
-                      " per thousand by " + ms(o.slow) + ", restarts keep:lose:roll back " + n(o.restart_keeps) + ":" +
-                      n(o.restart_loses) + ":" + n(o.restart_rolls_back) + ", older file " +
-                      n(o.older_file_per_thousand) + " per thousand, drift " + std::to_string(o.drift_ppm) + " ppm" +
-                      (o.clocks_jump ? ", clocks jump" : "") + (o.quarantined ? "" : ", no quarantine") +
-                      (o.hints ? "" : ", no hints") + "; faults every";
+    std::string out =
+        std::string(to_string(o.kind)) + ", " + n(o.nodes) + " nodes (" + n(o.always_synced) + " always synced), " +
+        n(o.gateways) + " gateways, " + n(o.clients) + " clients, " + n(o.resources) + " resources in " + n(o.buckets) +
+        " buckets, ttl " + ms(o.ttl_low) + " to " + ms(o.max_ttl) + ", node timeout " + ms(o.node_timeout) +
+        ", dead after " + ms(o.node_dead_after) + ", D " + ms(o.answer_bound) + ", delay " + ms(o.delay_base) + " + " +
+        ms(o.delay_more) + ", slow " + n(o.slow_per_thousand) + " per thousand by " + ms(o.slow) +
+        ", restarts keep:lose:roll back " + n(o.restart_keeps) + ":" + n(o.restart_loses) + ":" +
+        n(o.restart_rolls_back) + ", older file " + n(o.older_file_per_thousand) + " per thousand, drift " +
+        std::to_string(o.drift_ppm) + " ppm" + (o.clocks_jump ? ", clocks jump" : "") +
+        (o.quarantined ? "" : ", no quarantine") + (o.hints ? "" : ", no hints") + "; faults every";
     for (std::size_t f = 0; f < fault_count; ++f) {
         if (o.mean_interval[f] != sim_time{0})
             out += std::string(" ") + to_string(static_cast<fault>(f)) + " " + ms(o.mean_interval[f]) + ",";

@@ -42,6 +42,7 @@ enum class profile : std::uint8_t {
     jumping_clocks,   ///< Only tokens are promised.
     // No seed draws these; they reach what the others seldom reach.
     ends_of_sync,  ///< Nodes sync every write until a command ends that, and then crash, or load an older file.
+    recovering,    ///< Nodes that lose data one after the other and get the leases of the others, with late requests.
     drifting,      ///< Clocks as far apart as is allowed, and callers that use a lease to its end.
     count_,
 };
@@ -49,7 +50,7 @@ inline constexpr std::size_t profile_count = static_cast<std::size_t>(profile::c
 const char* to_string(profile p);
 std::optional<profile> find_profile(std::string_view name);
 
-inline constexpr std::size_t op_count = 8;  ///< The number of operations of a client, sim_client::ops.
+inline constexpr std::size_t op_count = 10;  ///< The number of operations of a client, sim_client::ops.
 
 /// The configuration of a run. It is drawn from the seed, so that every seed is another kind of world
 /// ("swarm testing").
@@ -63,6 +64,7 @@ struct options {
 
     milliseconds max_ttl{1'000}, ttl_low{100};
     milliseconds node_timeout{50}, node_dead_after{300};
+    milliseconds answer_bound{500};  ///< D of docs/protocol.md, FAST READMISSION.
     std::uint32_t renewals_max = 1'000;
     milliseconds hold_max{3'600'000};
     std::uint32_t handoff_max = 8;

@@ -1,29 +1,43 @@
 #include <sim/world/probes.hpp>
 
 namespace sim {
+namespace {
+
+using kind = lockcore::command_kind;
+using status = lockcore::reply_status;
+
+struct expected_answers {
+    kind command;
+    const char* name;
+    std::vector<status> answers;
+};
+
+const std::vector<expected_answers>& expected() {
+    static const std::vector<expected_answers> rows = {
+        {kind::renew, "RENEW", {status::ok, status::lost, status::exhausted}},
+        {kind::hold, "HOLD", {status::ok, status::lost, status::exhausted}},
+        {kind::top_up, "TOP-UP", {status::ok, status::held, status::lost}},
+        {kind::close, "CLOSE", {status::ok, status::lost, status::other_holds}},
+        {kind::release, "RELEASE", {status::ok, status::lost}},
+        {kind::acquire, "ACQUIRE", {status::ok, status::held, status::own, status::other_holds}},
+        {kind::confirm, "CONFIRM", {status::ok, status::lost, status::stale}},
+        {kind::inspect, "INSPECT", {status::ok, status::lost}},
+        {kind::look, "LOOK", {status::ok, status::lost}},
+        {kind::undo, "undo", {status::ok, status::lost}},
+    };
+    return rows;
+}
+
+}  // namespace
 
 const char* to_string(probe p) {
     constexpr std::array<const char*, probe_count> names = {
-        "granted_in_one_round",
-        "confirm_round",
-        "raised_by_stale",
-        "raised_to_nodes_ahead",
-        "late_reply_equal",
-        "late_reply_higher",
-        "late_reply_lower",
-        "late_reply_after_newer_grant",
-        "confirm_after_grant",
-        "late_confirm_counted",
-        "thin_majority",
+        "granted",
         "validity_used_up",
-        "unwanted_grant_undone",
         "locked",
         "no_quorum",
-        "undo_after_timeout",
-        "undone_cleanly",
         "two_grants_overlapped",
         "quarantined",
-        "quarantine_skipped",
         "first_admission",
         "draw_repeated",
         "draw_failed",
@@ -31,7 +45,11 @@ const char* to_string(probe p) {
         "readmit_ok",
         "readmit_gone",
         "readmit_already",
+        "fast_readmission_begun",
+        "leases_installed",
+        "lease_upgraded",
         "not_admitted_found",
+        "script_missing",
         "node_kept_data",
         "node_lost_data",
         "node_rolled_back",
@@ -40,59 +58,69 @@ const char* to_string(probe p) {
         "node_flushed",
         "node_data_replaced",
         "sync_ended",
-        "admission_deleted",
         "fsync_switched",
-        "node_reviewed",
-        "node_timed_out",
         "connection_dropped",
         "request_outlived_connection",
-        "hint_used",
-        "bucket_shared_by_grants",
         "renewed",
         "renewed_for_less",
         "renew_lost",
-        "renew_no_quorum",
         "renewals_exhausted",
-        "top_up_counted",
-        "top_up_not_counted",
-        "top_up_refused",
-        "top_up_found_lease",
+        "kept",
+        "keep_lost",
+        "keep_exhausted",
         "inspected_yes",
         "inspected_lost",
-        "inspected_after_newer_grant",
         "released",
         "release_lost",
-        "hand_over_ok",
-        "hand_over_failed",
+        "hold_added",
+        "hold_released",
+        "released_twice",
+        "token_raised_after_hold",
+        "lease_closed",
+        "lease_not_closed",
+        "lease_found",
+        "found_no_lease",
         "several_granted",
-        "several_refused",
+        "repeat_answered",
+        "waiter_granted",
+        "waiter_timed_out",
+        "call_cancelled",
         "lease_expired_unnoticed",
-        "gateway_crashed_with_attempts",
+        "gateway_crashed_with_calls",
+        "gateway_crashed_with_waiters",
         "gateway_paused_past_ttl",
         "stale_read_refused",
         "stale_write_refused",
         "write_outcome_unknown",
-        "handed_to_waiter",
-        "hand_over_other_holds",
-        "previous_released",
-        "hold_added",
-        "hold_released",
-        "released_twice",
-        "hold_undone",
-        "hold_added_before_grant",
-        "token_raised_after_hold",
-        "repeat_answered",
-        "left_for_repeat",
-        "waiter_granted",
-        "waiter_timed_out",
-        "waiter_cancelled",
-        "waited_behind_another",
         "release_message_received",
         "release_message_lost",
-        "gateway_crashed_with_waiters",
         "clock_jumped",
     };
     return names[static_cast<std::size_t>(p)];
+}
+
+void probe_counts::add(const probe_counts& counts) {
+    for (std::size_t i = 0; i < probe_count; ++i)
+        counts_[i] += counts.counts_[i];
+    for (std::size_t k = 0; k < lockcore::command_kinds; ++k) {
+        sent_[k] += counts.sent_[k];
+        for (std::size_t s = 0; s < statuses; ++s)
+            answered_[k][s] += counts.answered_[k][s];
+    }
+}
+
+probe_counts::rows probe_counts::list() const {
+    rows out;
+    for (std::size_t p = 0; p < probe_count; ++p)
+        out.emplace_back(to_string(static_cast<probe>(p)), counts_[p]);
+    for (const expected_answers& row : expected()) {
+        const auto k = static_cast<std::size_t>(row.command);
+        out.emplace_back(std::string(row.name) + " sent", sent_[k]);
+        for (const status s : row.answers)
+            out.emplace_back(std::string(row.name) + " answered " + to_string(s),
+                             answered_[k][static_cast<std::size_t>(s)]);
+    }
+    return out;
 }
 
 }  // namespace sim

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <string>
 #include <string_view>
 
 namespace sim {
@@ -34,6 +36,21 @@ class trace {
                         static_cast<unsigned long long>(c), static_cast<unsigned long long>(d));
     }
     std::uint64_t hash() const { return hash_; }
+    bool prints() const { return prints_; }
+    /// Prints what is not part of the hash: a command without the text of its script, and its answer.
+    void print(std::string_view command, std::string_view answer) const {
+        std::string text;
+        for (int line = 0; !command.empty(); ++line) {  // the number of arguments, then a length before each of them
+            const std::size_t end = std::min(command.find("\r\n"), command.size());
+            if (line > 0 && line % 2 == 0 && end < 400) text.append(command.substr(0, end)).append(" | ");
+            command.remove_prefix(std::min(end + 2, command.size()));
+        }
+        text.append("-> ").append(answer);
+        for (char& c : text) {
+            if (c == '\n') c = '/';
+        }
+        std::printf("               %s\n", text.c_str());
+    }
 
   private:
     void mix(std::uint64_t v) {

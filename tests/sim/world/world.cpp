@@ -3,15 +3,18 @@
 namespace sim {
 namespace {
 
+/// A run has some thousand events.
+constexpr std::uint64_t events_max = 1'000'000;
+
 drifting_clock draw_clock(context& ctx) {
     const std::int64_t most = ctx.config.drift_ppm;
     return drifting_clock(most == 0 ? 0 : ctx.rng.between(-most, most));
 }
 
-std::vector<sim_node> make_nodes(context& ctx, checkers& check) {
-    std::vector<sim_node> nodes;
+network::node_list make_nodes(context& ctx, checkers& check) {
+    network::node_list nodes;
     for (std::uint32_t n = 0; n < ctx.config.nodes; ++n)
-        nodes.emplace_back(ctx, check, n, n < ctx.config.always_synced, draw_clock(ctx));
+        nodes.push_back(std::make_unique<sim_node>(ctx, check, n, n < ctx.config.always_synced, draw_clock(ctx)));
     return nodes;
 }
 
@@ -26,8 +29,7 @@ world::world(options config, bool prints, std::optional<checker> only)
       shop_(ctx_, check_) {
     if (only) check_.report_only(*only);
     for (std::uint32_t g = 0; g < ctx_.config.gateways; ++g) {
-        gateways_.push_back(
-            std::make_unique<sim_gateway>(ctx_, net_, epochs_, check_, *this, nodes_, g, draw_clock(ctx_)));
+        gateways_.push_back(std::make_unique<sim_gateway>(ctx_, net_, epochs_, check_, *this, g, draw_clock(ctx_)));
     }
     clients_.reserve(ctx_.config.clients + ctx_.config.resources);
     for (std::uint32_t c = 0; c < ctx_.config.clients; ++c)
@@ -35,8 +37,8 @@ world::world(options config, bool prints, std::optional<checker> only)
 }
 
 outcome world::run() {
-    for (sim_node& node : nodes_)
-        node.start(++runs_);
+    for (const auto& node : nodes_)
+        node->start(++runs_);
     for (auto& gateway : gateways_)
         gateway->start();
     for (sim_client& client : clients_)
@@ -45,8 +47,10 @@ outcome world::run() {
         schedule_fault(static_cast<fault>(f));
     ctx_.events.schedule_at(ctx_.config.faults_end, {.kind = event_kind::world_heals});
 
-    while (!ended_ && !check_.found() && !ctx_.events.empty())
+    while (!ended_ && !check_.found() && !ctx_.events.empty()) {
         dispatch_event(ctx_.events.next());
+        if (ctx_.events.scheduled() > events_max) check_.run_does_not_end();
+    }
 
     outcome out;
     out.config = ctx_.config;
@@ -60,21 +64,18 @@ outcome world::run() {
 
 // --- calls between clients and gateways
 
-bool world::is_waiting_for(const call& c) const {
-    return clients_[c.client].is_waiting_for(c);
+void world::answer(const call& c, lockcore::call_result result) {
+    clients_[c.client].answer(c, std::move(result));
 }
 
-void world::answer(const call& c, const call_answer& a) {
-    clients_[c.client].answer(c, a);
-}
-
-void world::ask(std::uint32_t gateway, const call& c) {
-    calls_.push_back(c);
-    ctx_.events.schedule_in(ctx_.rng.draw_around(microseconds{200}),
-                            {.kind = event_kind::gateway_called,
-                             .actor = static_cast<std::uint8_t>(gateway),
-                             .a = static_cast<std::uint32_t>(calls_.size() - 1)});
-    last_call_[c.client] = {gateway, static_cast<std::uint32_t>(calls_.size() - 1)};
+void world::ask(std::uint32_t gateway, call c) {
+    const std::uint32_t client = c.client;
+    calls_.push_back(std::move(c));
+    const auto index = static_cast<std::uint32_t>(calls_.size() - 1);
+    ctx_.events.schedule_in(
+        ctx_.rng.draw_around(microseconds{200}),
+        {.kind = event_kind::gateway_called, .actor = static_cast<std::uint8_t>(gateway), .a = index});
+    last_call_[client] = {gateway, index};
 }
 
 void world::cancel_call(std::uint32_t client) {
@@ -116,28 +117,31 @@ void world::dispatch_event(const event& e) {
             return net_.request_arrives(e.a);
         case event_kind::reply_arrives: {
             if (defer_event(e, net_.gateway_of(e.a))) return;
-            const network::delivery d = net_.reply_arrives(e.a);
-            if (d.arrived) gateways_[d.gateway]->link(d.node).arrived(e.a, d.reply);
+            const std::optional<reply> arrived = net_.reply_arrives(e.a);
+            if (arrived) gateways_[net_.gateway_of(e.a)]->on_reply(e.a, *arrived);
             return;
         }
         case event_kind::connection_opens:
             if (defer_event(e, net_.gateway_of(e.a))) return;
-            return gateways_[net_.gateway_of(e.a)]->link(net_.node_of(e.a)).opened(e.a, net_.opens(e.a));
+            return gateways_[net_.gateway_of(e.a)]->on_opened(e.a, net_.opens(e.a));
         case event_kind::connection_ends:
             if (defer_event(e, net_.gateway_of(e.a)) || !net_.ends(e.a)) return;
-            return gateways_[net_.gateway_of(e.a)]->link(net_.node_of(e.a)).ended(e.a);
-        case event_kind::link_action:
-            if (defer_event(e, e.actor)) return;
-            return gateways_[e.actor]->link(e.a).run_action(e.b, static_cast<lockcore::node_supervisor::action>(e.c));
-        case event_kind::link_check:
-            if (defer_event(e, e.actor)) return;
-            return gateways_[e.actor]->link(e.a).check_timers();
+            return gateways_[net_.gateway_of(e.a)]->on_ended(e.a);
+        case event_kind::gateway_tick:
+            if (!defer_event(e, e.actor)) gateways_[e.actor]->on_tick(e.a);
+            return;
+        case event_kind::gateway_timer:
+            if (!defer_event(e, e.actor)) gateways_[e.actor]->on_timer(e.a, e.b);
+            return;
+        case event_kind::gateway_flush:
+            if (!defer_event(e, e.actor)) gateways_[e.actor]->on_flush(e.a);
+            return;
         case event_kind::draw_arrives:
             return epochs_.arrives(e.a);
         case event_kind::draw_answered: {
             const epoch_register::call& c = epochs_.answered(e.a);
             if (defer_event(e, c.gateway)) return;
-            return gateways_[c.gateway]->link(c.node).register_answered(c);
+            return gateways_[c.gateway]->on_register_answer(c);
         }
         case event_kind::gateway_called:
             if (defer_event(e, e.actor)) return;
@@ -145,9 +149,6 @@ void world::dispatch_event(const event& e) {
         case event_kind::call_dropped:
             if (defer_event(e, e.actor)) return;
             return gateways_[e.actor]->on_client_gone(calls_[e.a]);
-        case event_kind::waiter_timer:
-            if (defer_event(e, e.actor)) return;
-            return gateways_[e.actor]->on_waiter_timer(e.a, e.b);
         case event_kind::release_message_arrives: {
             if (defer_event(e, e.actor)) return;
             const network::release_delivery& delivered = net_.release_message_arrives(e.a);
@@ -166,14 +167,14 @@ void world::dispatch_event(const event& e) {
             inject_fault(static_cast<fault>(e.a));
             return schedule_fault(static_cast<fault>(e.a));
         case event_kind::node_starts:
-            if (!nodes_[e.actor].runs()) {
-                nodes_[e.actor].start(++runs_);
+            if (!nodes_[e.actor]->runs()) {
+                nodes_[e.actor]->start(++runs_);
                 ctx_.note("node starts", e.actor, runs_);
             }
             return;
         case event_kind::node_flushed:
             check_.node_fault_injected();
-            if (!healed_ && nodes_[e.actor].runs()) nodes_[e.actor].flush();
+            if (!healed_ && nodes_[e.actor]->runs()) nodes_[e.actor]->flush();
             return;
         case event_kind::gateway_resumes:
             return resume(e.actor);
@@ -201,6 +202,7 @@ void world::inject_fault(fault f) {
     ctx_.note("fault", static_cast<std::uint64_t>(f), n, g);
     switch (f) {
         case fault::cut_connection:
+            if (ctx_.rng.chance(100)) nodes_[n]->server().execute({"SCRIPT", "FLUSH"});
             return net_.cut_random_connection();
         case fault::block_path:
             return net_.block_random_path(ctx_.now() + ctx_.rng.draw_around(ctx_.config.block));
@@ -209,7 +211,7 @@ void world::inject_fault(fault f) {
         case fault::flush_node: {
             const std::uint32_t flushed = ctx_.config.flushed_node.value_or(n);
             check_.node_fault_injected();
-            if (nodes_[flushed].runs()) nodes_[flushed].flush();
+            if (nodes_[flushed]->runs()) nodes_[flushed]->flush();
             // Some nodes are flushed a second time.
             if (ctx_.rng.chance(200)) {
                 ctx_.events.schedule_in(
@@ -220,14 +222,14 @@ void world::inject_fault(fault f) {
         }
         case fault::replace_data:
             check_.node_fault_injected();
-            if (nodes_[n].runs()) nodes_[n].replace_data();
+            if (nodes_[n]->runs()) nodes_[n]->replace_data();
             return;
         case fault::end_sync:
             check_.node_fault_injected();
-            if (nodes_[n].runs()) nodes_[n].end_sync();
+            if (nodes_[n]->runs()) nodes_[n]->end_sync();
             return;
         case fault::pause_node:
-            if (nodes_[n].runs()) nodes_[n].pause_until(ctx_.now() + ctx_.rng.draw_around(ctx_.config.pause));
+            if (nodes_[n]->runs()) nodes_[n]->pause_until(ctx_.now() + ctx_.rng.draw_around(ctx_.config.pause));
             return;
         case fault::pause_gateway:
             if (gateways_[g]->runs()) gateways_[g]->pause_until(ctx_.now() + ctx_.rng.draw_around(ctx_.config.pause));
@@ -250,7 +252,7 @@ void world::inject_fault(fault f) {
             const auto far = microseconds(ctx_.config.max_ttl) * 3;
             const microseconds offset = ctx_.rng.between(-far, far);
             jumps_ += std::max(offset, -offset);
-            nodes_[n].jump_clock(offset);
+            nodes_[n]->jump_clock(offset);
             return ctx_.hit(probe::clock_jumped);
         }
         case fault::count_:
@@ -260,14 +262,15 @@ void world::inject_fault(fault f) {
 
 void world::crash_node() {
     const std::uint32_t n = ctx_.rng.below(ctx_.config.nodes);
-    sim_node& node = nodes_[n];
+    sim_node& node = *nodes_[n];
     if (!node.runs()) return;
     const options& o = ctx_.config;
     // A node that syncs every write keeps its data or loses its whole disk.
     const std::uint32_t rolls_back = node.syncs_every_write() ? 0 : o.restart_rolls_back;
     // If a node loses data or loads an older file, and crashes before a gateway has inspected it, nothing shows the loss
     // (docs/protocol.md, "Not promised"). The simulation lets such a node lose all its data.
-    const bool unseen = node.has_unnoticed_loss() || (node.has_older_file() && epochs_.says_synced(n));
+    const bool unseen =
+        node.has_unnoticed_loss() || (node.has_older_file() && epochs_.says_synced("n" + std::to_string(n)));
     const std::uint32_t drawn = ctx_.rng.below(std::max(o.restart_keeps + o.restart_loses + rolls_back, 1U));
     auto kind = unseen || drawn < o.restart_loses      ? sim_node::restart::losing
                 : drawn < o.restart_loses + rolls_back ? sim_node::restart::rolled_back
@@ -303,8 +306,8 @@ void world::heal() {
     net_.heal();
     epochs_.heal();
     for (std::uint32_t n = 0; n < ctx_.config.nodes; ++n) {
-        nodes_[n].resume();
-        if (!nodes_[n].runs())
+        nodes_[n]->resume();
+        if (!nodes_[n]->runs())
             ctx_.events.schedule_in(milliseconds{1},
                                     {.kind = event_kind::node_starts, .actor = static_cast<std::uint8_t>(n)});
     }
@@ -338,8 +341,8 @@ void world::check_healed(bool may_wait) {
     if (!ended_ || ctx_.config.clocks_jump) return;
     for (std::uint32_t n = 0; n < ctx_.config.nodes; ++n) {
         for (std::uint32_t r = 0; r < ctx_.config.resources; ++r) {
-            if (nodes_[n].outlives(r, ctx_.config.max_ttl))
-                check_.key_left(n, r, nodes_[n].holder_of(r), "it lives longer than max_ttl");
+            if (nodes_[n]->outlives(r, ctx_.config.max_ttl))
+                check_.key_left(n, r, nodes_[n]->holder_of(r), "it lives longer than max_ttl");
         }
     }
 }

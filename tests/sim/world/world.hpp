@@ -4,6 +4,7 @@
 #include <sim/parts/sim_client.hpp>
 #include <sim/parts/sim_gateway.hpp>
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,9 +30,8 @@ class world final : public client_interface, public gateway_interface {
     world(options config, bool prints, std::optional<checker> only);
     outcome run();
 
-    bool is_waiting_for(const call& c) const override;
-    void answer(const call& c, const call_answer& a) override;
-    void ask(std::uint32_t gateway, const call& c) override;
+    void answer(const call& c, lockcore::call_result result) override;
+    void ask(std::uint32_t gateway, call c) override;
     void cancel_call(std::uint32_t client) override;
 
   private:
@@ -51,14 +51,14 @@ class world final : public client_interface, public gateway_interface {
 
     context ctx_;
     checkers check_;
-    std::vector<sim_node> nodes_;
+    network::node_list nodes_;
     network net_;
     epoch_register epochs_;
     shop shop_;
     std::vector<std::unique_ptr<sim_gateway>> gateways_;
     std::vector<sim_client> clients_;  ///< During healing, one more client per resource is added.
     std::array<std::vector<event>, sim_gateways_max> deferred_;
-    std::vector<call> calls_;
+    std::deque<call> calls_;
     struct placed_call {
         std::uint32_t gateway = 0, index = 0;
     };

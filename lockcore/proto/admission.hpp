@@ -1,0 +1,110 @@
+#pragma once
+
+#include <proto/core_context.hpp>
+#include <proto/fast_readmission.hpp>
+#include <proto/node_supervisor.hpp>
+
+#include <functional>
+#include <string>
+
+namespace lockcore {
+
+/// What an admission needs to know of the other nodes.
+class cluster_view {
+  public:
+    virtual ~cluster_view() = default;
+    /// Returns the name of another voting node with this run id; empty if there is none.
+    virtual std::string find_duplicate(node_index node, const std::string& run_id) const = 0;
+    /// Returns the highest epoch on any node, voting or not: the register may have been restored from an old backup.
+    virtual epoch highest_epoch() const = 0;
+    /// Returns voting nodes without this one, so many that every majority with this one includes one of them; empty if
+    /// fewer vote. Another `attempt` begins with another node, so that one that can't be read does not end every copy.
+    virtual std::vector<fast_readmission::source> find_sources(node_index node, std::size_t attempt) const = 0;
+};
+
+/// The connection of an admission's node.
+class node_transport {
+  public:
+    virtual ~node_transport() = default;
+    virtual bool is_open() const = 0;
+    virtual void open() = 0;
+    /// Closes the connection to a node that does not answer as it should. The node is then disconnected.
+    virtual void drop(const std::string& reason) = 0;
+    /// `then`: is called with the answer, unless the connection is lost before.
+    virtual void ask(node_request::any request, std::function<void(node_response::any)> then) = 0;
+};
+
+/// Identifies one node and admits it before it votes, and checks its settings while it votes. Performs the actions of
+/// the node_supervisor.
+///
+/// Threads: not safe.
+class admission {
+  public:
+    /// A voting node without an answer for so long, and without a command in flight, is sent PING.
+    static constexpr milliseconds ping_after{500};
+    /// The role and the settings of a voting node are checked this often, for they can change while it runs.
+    static constexpr milliseconds review_interval{5'000};
+
+    /// `leads`: of the cores of all threads, this one reports quarantines and copies leases.
+    admission(core_context& ctx, node_index index, node_transport& transport, const cluster_view& others, bool leads);
+
+    void start();
+    void stop();
+
+    void connected() { perform(supervisor_.connected()); }
+    void disconnected(const std::string& reason);
+    /// Checks deadlines; called at regular intervals. `has_unanswered`: the node has commands in flight.
+    void tick(bool has_unanswered);
+    /// The node answered a command.
+    void on_answer(std::chrono::microseconds latency);
+    /// A script answered with an error (UNINIT or another); `error` is its text.
+    void on_script_error(const std::string& error);
+
+    bool is_voting() const { return supervisor_.state() == node_state::voting && transport_.is_open(); }
+    const std::string& run_id() const { return supervisor_.facts().run_id; }
+    /// Returns the epoch in fg:node, whether the node is admitted or not.
+    epoch observed_epoch() const { return supervisor_.facts().admitted_epoch; }
+    const std::string& name() const { return address().name; }
+    node_status status() const;
+
+  private:
+    const node_address& address() const { return ctx_.settings.nodes[value_of(index_)]; }
+    void perform(node_supervisor::step step);
+    void act(node_supervisor::action next);
+    void identify();
+    void process_facts(node_response::identified found);
+    void write_claim(node_facts facts);
+    void finish_identification(node_facts facts);
+    /// Ends the identification: the node refused a command with this error, and does not vote.
+    void end_refused_identification(const std::string& error);
+    void query_register(node_supervisor::action query);
+    void report(event_kind kind, const std::string& detail);
+    void report_quarantine(node_state old_state);
+    void copy_leases();
+    void delete_admission();
+    void readmit();
+    void ping();
+    /// Asks the node, which must answer within node_dead_after.
+    template <class Response>
+    void ask(node_request::any request, std::function<void(Response)> then);
+
+    core_context& ctx_;
+    node_index index_;
+    node_transport& transport_;
+    const cluster_view& others_;
+    bool leads_;
+    node_supervisor supervisor_;
+    std::shared_ptr<fast_readmission> copying_;  ///< Null: none is in progress.
+    std::size_t failed_copies_ = 0;              ///< Since the last that succeeded.
+    std::string own_mark_;                       ///< The latest mark that it set; empty: none.
+    std::uint64_t steps_ = 0;  ///< The number of the latest step; older steps are not performed any more.
+    bool stopped_ = true;
+    bool is_first_identification_ = true;  ///< On this connection.
+    node_state reported_state_ = node_state::unreachable;
+    /// Of the connection attempt, the identification or the PING in progress; max: none.
+    monotonic_time deadline_ = monotonic_time::max();
+    monotonic_time last_answer_at_{}, reviewed_at_{};
+    std::chrono::microseconds latency_{0};
+};
+
+}  // namespace lockcore

@@ -1,0 +1,290 @@
+// Grants, and further holds of re-entrant owners and repeated requests.
+#include <proto/core.hpp>
+
+#include <proto/failures.hpp>
+#include <proto/lease_id.hpp>
+#include <proto/validity.hpp>
+
+#include <algorithm>
+
+namespace lockcore {
+
+void core::on(input::acquire what) {
+    acquire_call& c = *acquiring_.emplace(what.call, std::make_unique<acquire_call>()).first->second;
+    c.call = what.call;
+    c.request = std::move(what.request);
+    c.queue_key = c.request.resources.front().str();
+    c.started_at = ctx_.now.monotonic;
+
+    if (refusing_) return finish(c, make_shutdown_failure());
+    // A new caller does not overtake the waiters of this manager, nor those of other managers whose turn it is. But a
+    // caller that already holds the lease need not wait for itself.
+    const bool must_yield = c.request.wait > milliseconds{0} && ctx_.now.monotonic < find_turn(c.queue_key).yield_until;
+    if (queues_.contains(c.queue_key) || must_yield) return reenter_if_held(c);
+    c.attempt = start_attempt(c.request, nullptr);
+    await_attempt(c);
+}
+
+void core::on(const input::cancel& what) {
+    if (const auto found = acquiring_.find(what.call); found != acquiring_.end()) {
+        acquire_call& c = *found->second;
+        c.cancelled = true;
+        if (c.ticket != 0) poll(c);
+    }
+    if (const auto found = keeping_.find(what.call); found != keeping_.end()) {
+        found->second->cancelled = true;
+        resume(*found->second);
+    }
+}
+
+failure core::make_shutdown_failure() {
+    return make_failure(errc::shutting_down, "No new leases are granted: the lock manager is shutting down.");
+}
+
+std::shared_ptr<acquire_attempt> core::start_attempt(const acquire_request& request, const lease_claims* previous) {
+    lease_call call;
+    call.resources = request.resources;
+    const std::uint64_t high = ctx_.random.next();
+    call.attempt_id = nonce::from_bits(high, ctx_.random.next());
+    call.hold = hold_id::of_grant(call.attempt_id);
+    call.scope = release_scope::undone_hold;
+    call.ttl = request.ttl;
+    lease_claims claims;
+    claims.hold = call.hold;
+    claims.resources = request.resources;
+    claims.holder = request.holder;
+    claims.granted_at = std::chrono::floor<milliseconds>(ctx_.now.wall);  // the lease_id has ms
+    call.granted_at = claims.granted_at;
+    const idempotency_digest key = make_idempotency_digest(request);
+    // The waiters behind this one must be notified when another manager ends the lease.
+    const auto found = queues_.find(request.resources.front().str());
+    const bool marked = request.kept || (found != queues_.end() && found->second.order.size() > 1);
+    const std::string own_hold(call.hold.str());
+    const std::string close_mark = request.closed ? own_hold + own_hold : std::string();
+    call.tail = lease_tail(claims, {request.ttl, 0, milliseconds{0}, key.text,
+                                    marked ? std::string_view(wake_mark_) : std::string_view{}, close_mark});
+    if (request.wait > milliseconds{0}) call.wake_mark = wake_mark_;
+    // No counter is below the base of its node. With a hint above the highest base the counters of all nodes are equal.
+    call.hint =
+        observed_tokens_.hint_for(request.resources, fencing_token{value_of(highest_epoch()) * tokens_per_epoch});
+    std::shared_ptr<round_attempt> release_previous;
+    if (previous) {
+        call.previous = previous->attempt_id;
+        call.previous_hold = previous->hold;
+        release_previous = std::make_shared<round_attempt>(ctx_, command_kind::release, call_for(*previous), *previous,
+                                                           links_, &repeater_);
+    }
+    auto attempt =
+        std::make_shared<acquire_attempt>(ctx_, std::move(call), links_, observed_tokens_, std::move(release_previous));
+    attempt->start();
+    return attempt;
+}
+
+void core::await_attempt(acquire_call& c) {
+    c.attempt->done.then([this, &c] { attempt_decided(c); }, c.attempt);
+}
+
+void core::attempt_decided(acquire_call& c) {
+    if (c.attempt->machine().outcome() == acquire_machine::verdict::granted) return attempt_granted(c);
+    c.attempt->undo();
+    if (c.attempt->has_overflow() && !std::exchange(c.epoch_advanced, true)) return advance_epoch(c);
+    attempt_refused(c);
+}
+
+void core::attempt_granted(acquire_call& c) {
+    acquire_attempt& attempt = *c.attempt;
+    const validity_time valid_until = end_of_validity(c.request.ttl, attempt.started_at());
+    // With an idempotency key the caller may repeat the request to get this lease, so the lease is kept.
+    const bool cancelled = c.request.idempotency_key.empty() && c.cancelled;
+    if (cancelled || remaining_until(valid_until) <= milliseconds{0}) {
+        attempt.undo();
+        if (cancelled) return take_outcome(c, make_failure(errc::cancelled, "The caller cancelled the request."));
+        return take_outcome(
+            c, make_no_quorum("The nodes took longer to answer than the ttl of the lease.", attempt.answers()));
+    }
+    lease out;
+    out.claims.attempt_id = attempt.call().attempt_id;
+    out.claims.token = attempt.machine().token();
+    out.claims.resources = c.request.resources;
+    out.claims.holder = c.request.holder;
+    out.claims.granted_at = attempt.call().granted_at;
+    out.claims.hold = attempt.call().hold;
+    out.claims.may_be_shared = !c.request.holder.owner.empty() || !c.request.idempotency_key.empty();
+    out.id = sign_lease_id(out.claims, ctx_.mac);
+    out.ttl = c.request.ttl;
+    set_validity(out, valid_until);
+    out.renewals_left = settings_.max_renewals;
+    out.nodes_granted = attempt.machine().stamps();
+    out.nodes = links_.size();
+    remember_validity(out.claims, valid_until);
+    attempt.report_if_thin();
+    take_outcome(c, std::move(out));
+}
+
+void core::advance_epoch(acquire_call& c) {
+    epoch_request without_node{{}, {}, false, highest_epoch()};  // always gets a new epoch
+    ctx_.ask_register(register_request::draw{std::move(without_node)}, [this, &c](register_response response) {
+        const auto* drawn = std::get_if<drawn_epoch>(&response);
+        if (!drawn) return attempt_refused(c);
+        // The hint of the next ACQUIRE is then the first token of the new epoch.
+        observed_tokens_.observe(c.request.resources, fencing_token{value_of(drawn->value) * tokens_per_epoch});
+        c.attempt = start_attempt(c.request, nullptr);
+        await_attempt(c);
+    });
+}
+
+void core::attempt_refused(acquire_call& c) {
+    const acquire_attempt& attempt = *c.attempt;
+    const acquire_machine& machine = attempt.machine();
+    if (machine.outcome() != acquire_machine::verdict::locked)
+        return take_outcome(c, make_no_quorum("Too few Redis nodes answered to grant a lease.", attempt.answers()));
+    failure locked = machine.occupied().count() >= majority_of(links_.size())
+                         ? occupied_by_another_value(attempt.answers(), machine.occupied(), "at least ")
+                         : make_failure(errc::resource_locked, "Another lease holds the resource.");
+    locked.remaining = std::min(machine.remaining(),
+                                settings_.max_ttl);  // a leaked key has no ttl
+    if (const auto own = machine.own_lease())
+        return reenter_lease(c, *own, [this, &c, locked] { take_outcome(c, locked); });
+    take_outcome(c, std::move(locked));
+}
+
+// --- further holds: re-entrant owners, repeated requests
+
+void core::reenter_if_held(acquire_call& c) {
+    if (c.request.holder.owner.empty() && c.request.idempotency_key.empty())
+        return take_outcome(c, make_locked_failure(c.queue_key));
+    const auto attempt = std::make_shared<survey_attempt>(ctx_, c.request.resources.front(), links_);
+    attempt->start();
+    attempt->done.then(
+        [this, &c, &found = *attempt] {
+            const auto refuse = [this, &c] { take_outcome(c, make_locked_failure(c.queue_key)); };
+            if (found.machine().outcome() != survey::verdict::found) return refuse();
+            const lease_record& record = *found.machine().lease();
+            const bool same_resources =
+                c.request.resources.size() == 1 ? record.resources.empty() : record.resources == c.request.resources;
+            if (!(record.holder == c.request.holder) || !same_resources) return refuse();
+            reenter_lease(c, record, refuse);
+        },
+        attempt);
+}
+
+void core::reenter_lease(acquire_call& c, const lease_record& own, std::function<void()> otherwise) {
+    lease_claims claims;
+    claims.attempt_id = own.attempt_id;
+    claims.token = own.token;
+    claims.resources = c.request.resources;
+    claims.holder = own.holder;
+    claims.granted_at = own.granted_at;
+    claims.may_be_shared = true;
+    const idempotency_digest key = make_idempotency_digest(c.request);
+    const auto [match, first_hold] = key.find_in(own.keys);
+    if (match == idempotency_digest::match::other_request)
+        return take_outcome(c, make_failure(errc::idempotency_mismatch,
+                                            "The idempotency key was used for another "
+                                            "request, whose lease is still live."));
+    const bool known = match == idempotency_digest::match::same;
+    // Each of several calls that keep one lease has a hold, so that the end of one does not end the others.
+    if (known && !c.request.kept) {
+        if (own.holds.is_released(first_hold))
+            return take_outcome(c, make_failure(errc::idempotency_mismatch,
+                                                "The hold of this idempotency key was released, and "
+                                                "its lease lives on with other holds."));
+        claims.hold = first_hold;
+        return repeat_hold(c, std::move(claims), key.text, std::move(otherwise));
+    }
+    if (c.request.holder.owner.empty() && !known) return otherwise();
+    if (own.holds.is_closed()) return otherwise();  // its last hold is being sealed and released
+    claims.hold = hold_id::from_bits(ctx_.random.next());
+    add_hold(c, std::move(claims), known ? std::string() : key.text, known, std::move(otherwise));
+}
+
+void core::repeat_hold(acquire_call& c, lease_claims claims, std::string key, std::function<void()> otherwise) {
+    inspect(std::move(claims), std::move(key), [this, &c, otherwise = std::move(otherwise)](result<lease> live) {
+        if (!live && live.error().code != errc::lease_lost) return take_outcome(c, std::move(live));
+        if (!live || live->validity <= milliseconds{0}) return otherwise();
+        live->repeated = true;
+        take_outcome(c, std::move(live));
+    });
+}
+
+void core::add_hold(acquire_call& c, lease_claims claims, std::string key, bool known,
+                    std::function<void()> otherwise) {
+    lease_call call = call_for(claims);
+    call.ttl = c.request.ttl;
+    call.key = std::move(key);
+    run_round(command_kind::hold, std::move(call), std::move(claims),
+              [this, &c, known, otherwise = std::move(otherwise)](const round_attempt& round) {
+                  const majority_round::verdict verdict = round.machine().outcome();
+                  const validity_time valid_until = end_of_validity(c.request.ttl, round.started_at());
+                  if (verdict == majority_round::verdict::yes && remaining_until(valid_until) > milliseconds{0} &&
+                      !c.cancelled) {
+                      lease out = make_lease(round.claims(), c.request.ttl, valid_until, round.machine());
+                      remember_validity(out.claims, valid_until);
+                      out.repeated = known;
+                      out.reentrant = true;
+                      return take_outcome(c, std::move(out));
+                  }
+                  lease_call undo = round.call();
+                  undo.scope = release_scope::undone_hold;
+                  release_in_background(std::move(undo), round.claims());
+                  if (c.cancelled)
+                      return take_outcome(c, make_failure(errc::cancelled, "The caller cancelled the request."));
+                  if (verdict == majority_round::verdict::lost) return otherwise();
+                  if (verdict == majority_round::verdict::uncounted)
+                      return take_outcome(c, make_no_quorum(uncounted_detail, round.answers()));
+                  if (verdict == majority_round::verdict::exhausted)
+                      return take_outcome(
+                          c, make_failure(errc::renewals_exhausted, round.machine().limit() > 0
+                                                                        ? "The lease has " + std::to_string(holds_max) +
+                                                                              " holds, the largest number allowed."
+                                                                        : "With another hold the lease would be held "
+                                                                          "longer than max_hold allows."));
+                  take_outcome(c, make_no_quorum("Too few Redis nodes answered to add another hold.", round.answers()));
+              });
+}
+
+// --- outcomes
+
+bool core::is_retryable(const failure& f) {
+    return f.code == errc::resource_locked || f.code == errc::no_quorum;
+}
+
+void core::take_outcome(acquire_call& c, result<lease> outcome) {
+    const bool waits = c.request.wait > milliseconds{0};
+    if (outcome || !waits || !is_retryable(outcome.error())) return finish(c, std::move(outcome));
+    if (c.ticket == 0) return join_queue(c);
+    wait_on(c, std::move(outcome.error()));
+}
+
+void core::finish(acquire_call& c, result<lease> outcome) {
+    if (c.ticket != 0) leave_queue(c, outcome.has_value());
+    record_outcome(c, outcome);
+    answer(c.call, std::move(outcome));
+    acquiring_.erase(c.call);
+}
+
+void core::record_outcome(const acquire_call& c, const result<lease>& outcome) {
+    event e;
+    if (outcome) {
+        // A further hold is recorded as a renewal; a repeated answer is not recorded.
+        if (outcome->repeated) return;
+        const bool reentrant = outcome->reentrant;
+        e = make_event(reentrant ? event_kind::lease_renewed : event_kind::lease_granted, outcome->claims,
+                       c.request.trace_id, reentrant ? "hold " + std::to_string(outcome->hold_count) : std::string{},
+                       c.request.ttl);
+        e.nodes_granted = outcome->nodes_granted;
+        e.nodes = outcome->nodes;
+    } else if (is_retryable(outcome.error())) {
+        lease_claims wanted;
+        wanted.resources = c.request.resources;
+        wanted.holder = c.request.holder;
+        e = make_event(event_kind::lease_refused, wanted, c.request.trace_id, to_string(outcome.error().code),
+                       c.request.ttl);
+    } else {
+        return;
+    }
+    e.waited = std::chrono::duration_cast<std::chrono::microseconds>(ctx_.now.monotonic - c.started_at);
+    ctx_.record(std::move(e));
+}
+
+}  // namespace lockcore

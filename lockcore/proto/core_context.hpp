@@ -1,0 +1,104 @@
+#pragma once
+
+#include <lockcore/authenticator.hpp>
+#include <lockcore/config.hpp>
+#include <lockcore/random_source.hpp>
+#include <proto/core_io.hpp>
+#include <proto/timer_list.hpp>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace lockcore {
+
+/// What the parts of a core share: the settings, the time of the step, and what the step does.
+struct core_context {
+    core_context(const config& s, const authenticator& m, random_source& r) : settings(s), mac(m), random(r) {}
+
+    const config& settings;
+    const authenticator& mac;
+    random_source& random;
+
+    step_time now{};
+    std::vector<core_action> actions;  ///< Of this step, in order.
+    timer_list timers;
+    bool needs_flush = false;
+
+    /// Calls the function at the next flush. Decisions are acted upon then, so that the answers of other nodes that
+    /// arrived at the same time are known too.
+    void act_on_decision(std::function<void()> f) {
+        decided_.push_back(std::move(f));
+        needs_flush = true;
+    }
+    void run_decisions() {
+        for (const auto& f : std::exchange(decided_, {}))
+            f();
+    }
+    /// Calls the function at the end of this step, so that no part of the core is changed while it takes an answer.
+    void defer(std::function<void()> f) { deferred_.push_back(std::move(f)); }
+    void run_deferred() {
+        while (!deferred_.empty()) {
+            const auto next = std::move(deferred_.front());
+            deferred_.pop_front();
+            next();
+        }
+    }
+
+    template <class Action>
+    void act(Action what) {
+        actions.emplace_back(std::in_place_type<Action>, std::move(what));
+    }
+    void record(event what) { act(action::record{std::move(what)}); }
+    request_number next_request() { return request_number{++last_request_}; }
+
+    using register_continuation = std::function<void(register_response)>;
+    void ask_register(register_request::any asked, register_continuation then) {
+        const request_number request = next_request();
+        register_requests_.emplace(request, std::move(then));
+        act(action::ask_register{request, std::move(asked)});
+    }
+    void register_answered(input::register_answered answer) {
+        auto found = register_requests_.extract(answer.request);
+        if (found) found.mapped()(std::move(answer.response));
+    }
+
+  private:
+    std::vector<std::function<void()>> decided_;
+    std::deque<std::function<void()>> deferred_;
+    std::unordered_map<request_number, register_continuation> register_requests_;
+    std::uint64_t last_request_ = 0;
+};
+
+/// A decision, made once, on which one function acts.
+class one_time_event {
+  public:
+    explicit one_time_event(core_context& ctx) : ctx_(ctx) {}
+    bool has_fired() const { return fired_; }
+    /// `owner`: has this event as a member, and is kept until the function has run.
+    void fire(std::shared_ptr<const void> owner) {
+        if (!std::exchange(fired_, true) && then_) call(std::exchange(then_, nullptr), std::move(owner));
+    }
+    /// In: `f` must not own `owner`, which would keep itself alive.
+    void then(std::function<void()> f, std::shared_ptr<const void> owner) {
+        if (fired_) {
+            call(std::move(f), std::move(owner));
+        } else {
+            then_ = std::move(f);
+        }
+    }
+
+  private:
+    void call(std::function<void()> f, std::shared_ptr<const void> owner) {
+        ctx_.act_on_decision([f = std::move(f), owner = std::move(owner)] { f(); });
+    }
+
+    core_context& ctx_;
+    bool fired_ = false;
+    std::function<void()> then_;
+};
+
+}  // namespace lockcore

@@ -1,0 +1,300 @@
+#pragma once
+
+#include <lockcore/boot_clock.hpp>
+#include <lockcore/events.hpp>
+#include <lockcore/lease.hpp>
+#include <lockcore/node_record.hpp>
+#include <lockcore/outcomes.hpp>
+#include <lockcore/result.hpp>
+#include <proto/command.hpp>
+#include <proto/lease_call.hpp>
+#include <proto/node_supervisor.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace lockcore {
+
+/// The time of a step. The driver reads the three clocks once, before the step and so before the first request that the
+/// step sends (docs/protocol.md R6).
+struct step_time {
+    monotonic_time monotonic;  ///< For timeouts and back-off.
+    validity_time validity;    ///< For the validity of leases.
+    wall_time wall;            ///< For people and for the history.
+};
+
+/// Identifies a call of a caller until it is answered; chosen by the driver, different for each call.
+enum class call_id : std::uint64_t {};
+/// Counts the connections to one node; what arrives from an older connection is ignored (docs/protocol.md R9).
+enum class connection_number : std::uint64_t {};
+/// Identifies a script call on a connection, or a request to the register, until it is answered.
+enum class request_number : std::uint64_t {};
+
+/// A lease key as one node has it.
+struct lease_copy {
+    std::string resource;
+    milliseconds remaining{};  ///< The ttl on that node; negative: the key has no ttl.
+    std::string value;
+};
+
+/// What a core asks of a node beside the commands about leases.
+namespace node_request {
+/// Reads node_facts. `first`: on a new connection, which is authenticated first.
+struct identify {
+    bool first = false;
+};
+/// Writes a claim into fg:node if there is none, and reads it.
+struct write_claim {
+    std::string claim;
+};
+/// Loads the scripts of these commands, which a server keeps over connections.
+struct load_scripts {
+    std::vector<command_kind> commands;
+};
+struct delete_admission {};
+struct readmit {
+    std::string run_id;
+    epoch drawn{};
+    std::string claim;  ///< Empty: the node is admitted, and only gets new marks.
+    std::string marks;
+    bool syncs_every_write = false;
+    std::string mark;  ///< The mark for which leases were installed; empty: none were.
+};
+struct ping {};
+/// Marks this life of the node for FAST READMISSION, with these digits unless it has a mark.
+struct mark {
+    std::string digits;
+};
+/// Reads a page of all leases of a voting node.
+struct read_leases {
+    std::string run_id;
+    std::string base;    ///< That of the first page; empty: this is the first.
+    std::string cursor;  ///< "0": from the start.
+    std::size_t page_size = 0;
+};
+/// Writes leases to a node that does not vote.
+struct install {
+    std::string run_id, mark;
+    std::vector<lease_copy> leases;
+};
+using any =
+    std::variant<identify, write_claim, load_scripts, delete_admission, readmit, ping, mark, read_leases, install>;
+}  // namespace node_request
+
+/// What a node answered to a node_request.
+namespace node_response {
+struct identified {
+    node_facts facts;
+    bool has_record = false;     ///< IDENTIFY answered with the fields of fg:node.
+    std::string refusal;         ///< The error with which AUTH or INFO was refused; empty if neither was.
+    std::string record_refusal;  ///< The error with which IDENTIFY was refused; empty if it was not.
+    std::vector<command_kind> missing_scripts;  ///< The commands whose script the server does not have.
+    std::string info_begin;  ///< The first bytes of the answer to INFO, for a server that is no Redis.
+};
+/// The answer to any other request: its text, or the error with which it was refused.
+struct text {
+    std::string value;
+    std::string refusal;  ///< Empty: it was not refused.
+};
+/// The answer to read_leases.
+struct lease_page {
+    std::string base;
+    std::string cursor;  ///< "0": this is the last page.
+    std::vector<lease_copy> leases;
+    std::string refusal;  ///< Empty: it was not refused.
+};
+using any = std::variant<identified, text, lease_page>;
+}  // namespace node_response
+
+/// What a core asks of the register of epochs.
+namespace register_request {
+struct find {
+    std::string node_name;
+};
+struct draw {
+    epoch_request request;
+};
+struct note_unsynced {
+    std::string node_name;
+};
+using any = std::variant<find, draw, note_unsynced>;
+}  // namespace register_request
+/// std::monostate answers note_unsynced.
+using register_response = std::variant<failure, node_record, drawn_epoch, std::monostate>;
+
+/// Some of the resources that have a lease on a node: the reply to LIST.
+struct list_part {
+    struct name {
+        std::string text;
+        bool without_ttl = false;  ///< The lease key has no ttl.
+    };
+    std::string cursor;  ///< The cursor of the next part; "0": this is the last part.
+    std::vector<name> names;
+};
+
+/// What happens to a core: calls of callers, answers, and time.
+namespace input {
+// Calls. Each is answered once, by action::answer with the result that is named here.
+struct acquire {  ///< result<lease>
+    call_id call{};
+    acquire_request request;
+};
+struct renew {  ///< result<lease>
+    call_id call{};
+    lease_claims claims;
+    milliseconds ttl{};
+    std::string trace_id;
+};
+struct inspect {  ///< result<lease>
+    call_id call{};
+    lease_claims claims;
+};
+struct release {  ///< result<release_outcome>
+    call_id call{};
+    lease_claims claims;
+    std::string trace_id;
+};
+struct revoke {  ///< result<release_outcome>
+    call_id call{};
+    lease_claims claims;
+    holder actor;
+    std::string reason, trace_id;
+};
+struct close_to_new_holds {  ///< result<close_outcome>
+    call_id call{};
+    lease_claims claims;
+};
+struct reopen {  ///< Not answered.
+    lease_claims claims;
+    close_outcome closed;
+};
+struct keep {  ///< result<keep_step>
+    call_id call{};
+    kept_lease kept;
+    std::string trace_id;
+};
+struct find_lease {  ///< result<std::optional<live_lease>>
+    call_id call{};
+    resource_name resource;
+    std::optional<node_index> only;  ///< Looks on this node alone.
+};
+struct list {  ///< result<list_part>
+    call_id call{};
+    node_index node{};
+    std::string cursor, pattern;
+};
+/// The caller of this call no longer waits for it. A call that is answered already is not affected.
+struct cancel {
+    call_id call{};
+};
+/// No new leases are granted from now on.
+struct refuse_new_leases {};
+
+// Answers.
+struct connected {
+    node_index node{};
+    connection_number connection{};
+};
+struct disconnected {
+    node_index node{};
+    connection_number connection{};
+    std::string reason;
+};
+/// The answer to action::send_batch: a reply for each command, or the error of the whole script call.
+struct batch_answered {
+    node_index node{};
+    connection_number connection{};
+    request_number batch{};
+    std::vector<node_reply> replies;
+    std::string error;  ///< Empty: there are replies.
+};
+/// The answer to action::ask_node. Those of one connection arrive in the order of the requests.
+struct node_answered {
+    node_index node{};
+    connection_number connection{};
+    node_response::any response;
+};
+struct register_answered {
+    request_number request{};
+    register_response response;
+};
+/// A node published that a lease ended.
+struct lease_ended {
+    node_index node{};
+    nonce ended;
+    std::string resource;
+};
+
+struct start {};
+struct stop {};
+/// A time::step has passed in which this process could read answers.
+struct tick {};
+/// The time that core::next_timer() returned has come.
+struct timer {};
+/// The driver has passed in all that happened at once: decisions are acted upon, and queued commands are sent.
+struct flush {};
+}  // namespace input
+
+using core_input = std::variant<input::acquire, input::renew, input::inspect, input::release, input::revoke,
+                                input::close_to_new_holds, input::reopen, input::keep, input::find_lease, input::list,
+                                input::cancel, input::refuse_new_leases, input::connected, input::disconnected,
+                                input::batch_answered, input::node_answered, input::register_answered,
+                                input::lease_ended, input::start, input::stop, input::tick, input::timer, input::flush>;
+
+using call_result = std::variant<result<lease>, result<release_outcome>, result<close_outcome>, result<keep_step>,
+                                 result<std::optional<live_lease>>, result<list_part>>;
+
+/// What a driver has to do after a step, in this order.
+namespace action {
+/// Opens a connection; input::connected or input::disconnected follows.
+struct open_connection {
+    node_index node{};
+    connection_number connection{};
+};
+/// Closes the connection; nothing follows.
+struct close_connection {
+    node_index node{};
+};
+/// Sends commands of one kind in one script call; input::batch_answered follows, or input::disconnected.
+struct send_batch {
+    node_index node{};
+    connection_number connection{};
+    request_number batch{};
+    command_kind kind{};
+    std::vector<batch_item> items;
+    std::string run_id;
+    bool with_source = false;  ///< Sends the text of the script and not its SHA-1.
+};
+/// input::node_answered follows, or input::disconnected.
+struct ask_node {
+    node_index node{};
+    connection_number connection{};
+    node_request::any request;
+};
+/// input::register_answered follows.
+struct ask_register {
+    request_number request{};
+    register_request::any asked;
+};
+struct answer {
+    call_id call{};
+    call_result result;
+};
+/// Something that the history records.
+struct record {
+    event what;
+};
+/// The state of a node has changed (core::status).
+struct node_changed {
+    node_index node{};
+};
+}  // namespace action
+
+using core_action =
+    std::variant<action::open_connection, action::close_connection, action::send_batch, action::ask_node,
+                 action::ask_register, action::answer, action::record, action::node_changed>;
+
+}  // namespace lockcore

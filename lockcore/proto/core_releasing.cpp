@@ -1,0 +1,138 @@
+// The end of leases: RELEASE, hand-over, CLOSE, revocation (docs/protocol.md R7, HOLDS, HAND-OVER).
+#include <proto/core.hpp>
+
+#include <proto/failures.hpp>
+
+namespace lockcore {
+
+void core::on(input::close_to_new_holds what) {
+    close_outcome closing;
+    closing.mark = hold_id::from_bits(ctx_.random.next());
+    lease_call call = call_for(what.claims);
+    call.close_mark = closing.mark.str();
+    run_round(command_kind::close, std::move(call), std::move(what.claims),
+              [this, answered = what.call, closing](const round_attempt& round) mutable {
+                  closing.closed = round.machine().outcome() == majority_round::verdict::yes;
+                  if (closing.closed) return answer(answered, result<close_outcome>(closing));
+                  on(input::reopen{round.claims(), closing});
+                  switch (round.machine().outcome()) {
+                      case majority_round::verdict::other_holds:
+                          return answer(answered, result<close_outcome>(closing));
+                      case majority_round::verdict::lost:
+                          return answer(answered,
+                                        result<close_outcome>(make_failure(
+                                            errc::lease_lost, "No majority of the nodes holds this lease any more.")));
+                      default:
+                          return answer(answered,
+                                        result<close_outcome>(make_no_quorum("Too few Redis nodes answered to tell "
+                                                                             "whether other holds are left.",
+                                                                             round.answers())));
+                  }
+              });
+}
+
+void core::on(input::reopen what) {
+    lease_call call = call_for(what.claims);
+    call.close_mark = what.closed.mark.str();
+    call.lift = true;
+    std::make_shared<round_attempt>(ctx_, command_kind::close, std::move(call), std::move(what.claims), links_,
+                                    &repeater_)
+        ->start();
+}
+
+void core::on(input::release what) {
+    // A TOP-UP after the release would restore the lease.
+    stop_top_ups(what.claims.attempt_id, &what.claims.hold);
+    // If a caller waits here for the same resources, one round ends this lease and grants the next (HAND-OVER).
+    if (const std::shared_ptr<acquire_attempt> next = hand_over(what.claims)) {
+        next->previous_released.then(
+            [this, what, &attempt = *next] {
+                release_decided(what, attempt.previous_round(), attempt.answers(), true);
+            },
+            next);
+        return;
+    }
+    lease_call call = call_for(what.claims);
+    lease_claims claims = what.claims;
+    run_round(command_kind::release, std::move(call), std::move(claims),
+              [this, what = std::move(what)](const round_attempt& round) {
+                  release_decided(what, round.machine(), round.answers(), false);
+              });
+}
+
+void core::release_decided(const input::release& what, const majority_round& round, std::vector<node_answer> answers,
+                           bool handed_over) {
+    const auto holds_left =
+        static_cast<std::uint32_t>(round.outcome() == majority_round::verdict::yes ? round.holds() : 0);
+    const bool ended = round.outcome() == majority_round::verdict::lost ||
+                       (round.outcome() == majority_round::verdict::yes && holds_left == 0);
+    if (ended) {
+        on_lease_ended(what.claims.attempt_id);
+    } else if (round.outcome() != majority_round::verdict::yes) {
+        // Other holds may be left, and may need the validity that is known.
+        notify_keepers(what.claims.attempt_id);
+    }
+    if (!handed_over) on_lease_released(what.claims, round.notified_waiters() > 0);
+    switch (round.outcome()) {
+        case majority_round::verdict::yes:
+            if (holds_left == 0) record(event_kind::lease_released, what.claims, what.trace_id, {}, {});
+            return answer(what.call, result<release_outcome>(release_outcome{holds_left, round.yes()}));
+        case majority_round::verdict::lost:
+            return answer(what.call, result<release_outcome>(make_failure(
+                                         errc::lease_lost, "No majority of the nodes held this lease any more.")));
+        default:
+            return answer(what.call,
+                          result<release_outcome>(make_no_quorum("Too few Redis nodes answered; the release is "
+                                                                 "repeated on the others.",
+                                                                 std::move(answers))));
+    }
+}
+
+void core::on(input::revoke what) {
+    lease_call call = call_for(what.claims);
+    call.scope = release_scope::whole_lease;
+    lease_claims claims = what.claims;
+    run_round(command_kind::release, std::move(call), std::move(claims),
+              [this, what = std::move(what)](const round_attempt& round) {
+                  on_lease_ended(what.claims.attempt_id);
+                  on_lease_released(what.claims, round.machine().notified_waiters() > 0);
+                  switch (round.machine().outcome()) {
+                      case majority_round::verdict::yes: {
+                          lease_claims revoked = what.claims;
+                          revoked.holder = what.actor;
+                          record(event_kind::lease_revoked, revoked, what.trace_id, what.reason, {});
+                          return answer(what.call, result<release_outcome>(release_outcome{0, round.machine().yes()}));
+                      }
+                      case majority_round::verdict::lost:
+                          return answer(what.call,
+                                        result<release_outcome>(make_failure(
+                                            errc::lease_lost, "No majority of the nodes held this lease any more.")));
+                      default:
+                          return answer(what.call,
+                                        result<release_outcome>(make_no_quorum("Too few Redis nodes answered; the "
+                                                                               "revocation is repeated on the others.",
+                                                                               round.answers())));
+                  }
+              });
+}
+
+void core::on_lease_ended(const nonce& attempt) {
+    stop_top_ups(attempt, nullptr);
+    validities_.erase(std::string(attempt.str()));
+    notify_keepers(attempt);
+}
+
+void core::stop_top_ups(const nonce& attempt, const hold_id* hold) {
+    const auto [first, last] = renewing_.equal_range(std::string(attempt.str()));
+    for (auto renewal = first; renewal != last; ++renewal) {
+        const auto round = renewal->second.lock();
+        if (round && (!hold || round->claims().hold == *hold)) round->disable_top_ups();
+    }
+}
+
+void core::release_in_background(lease_call call, lease_claims claims) {
+    std::make_shared<round_attempt>(ctx_, command_kind::release, std::move(call), std::move(claims), links_, &repeater_)
+        ->start();
+}
+
+}  // namespace lockcore

@@ -1,0 +1,121 @@
+#include <proto/fast_readmission.hpp>
+
+#include <proto/failures.hpp>
+
+namespace lockcore {
+namespace {
+
+constexpr const char* not_this_life = "it was restarted or is admitted";
+
+}  // namespace
+
+fast_readmission::fast_readmission(core_context& ctx, std::string run_id, ask_function ask_node,
+                                   std::vector<source> sources, std::string own_mark, finished_function finished)
+    : ctx_(ctx),
+      run_id_(std::move(run_id)),
+      ask_node_(std::move(ask_node)),
+      sources_(std::move(sources)),
+      finished_(std::move(finished)),
+      own_mark_(std::move(own_mark)),
+      leases_(ctx.random, ctx.settings.max_ttl) {}
+
+fast_readmission::~fast_readmission() {
+    ctx_.timers.cancel(timer_);
+}
+
+template <class Response>
+void fast_readmission::ask(const ask_function& node, node_request::any request,
+                           std::function<void(fast_readmission&, Response)> then) {
+    set_deadline();
+    node(std::move(request), [self = weak_from_this(), then = std::move(then)](node_response::any response) {
+        if (const auto live = self.lock(); live && live->finished_)
+            then(*live, std::get<Response>(std::move(response)));
+    });
+}
+
+void fast_readmission::set_deadline() {
+    wait(ctx_.settings.node_dead_after, [this] { fail("a node did not answer in time"); });
+}
+
+void fast_readmission::start() {
+    const std::string digits(nonce::from_bits(ctx_.random.next(), ctx_.random.next()).str());
+    ask<node_response::text>(
+        ask_node_, node_request::mark{digits},
+        [digits](fast_readmission& self, const node_response::text& answer) { self.marked(answer, digits); });
+}
+
+void fast_readmission::marked(const node_response::text& answer, const std::string& digits) {
+    if (!answer.refusal.empty()) return fail(answer.refusal);
+    if (!answer.value.starts_with(run_id_ + ' ')) return fail(not_this_life);
+    mark_ = answer.value;
+    // Every grant and renewal that counts an answer of the life before is complete after this time.
+    const milliseconds bound = ctx_.settings.answer_bound;
+    if (mark_.ends_with(digits)) own_mark_ = mark_;
+    const bool is_own = mark_ == own_mark_;
+    wait(bound + std::chrono::ceil<milliseconds>(bound / 100.0) + milliseconds{2}, [this, is_own] {
+        if (is_own) return read_all();
+        await_other_gateway(ctx_.now.monotonic + other_gateway_timeout);
+    });
+}
+
+void fast_readmission::await_other_gateway(monotonic_time until) {
+    if (ctx_.now.monotonic >= until) return read_all();
+    const nonce digits = nonce::from_bits(ctx_.random.next(), ctx_.random.next());
+    ask<node_response::text>(ask_node_, node_request::mark{std::string(digits.str())},
+                             [until](fast_readmission& self, const node_response::text& answer) {
+                                 if (!answer.refusal.empty()) return self.fail(answer.refusal);
+                                 if (answer.value != self.mark_) return self.fail(not_this_life);
+                                 self.wait(recheck_interval, [&self, until] { self.await_other_gateway(until); });
+                             });
+}
+
+void fast_readmission::wait(milliseconds delay, std::function<void()> then) {
+    ctx_.timers.cancel(timer_);
+    timer_ = ctx_.timers.set(ctx_.now.monotonic + delay, std::move(then));
+}
+
+void fast_readmission::read_all() {
+    reading_ = sources_.size();
+    for (std::size_t from = 0; from < sources_.size(); ++from)
+        read_page(from, {}, "0");
+}
+
+void fast_readmission::read_page(std::size_t from, std::string base, const std::string& cursor) {
+    ask<node_response::lease_page>(
+        sources_[from].ask, node_request::read_leases{sources_[from].run_id, std::move(base), cursor, page_size},
+        [from](fast_readmission& self, node_response::lease_page page) { self.page_read(from, std::move(page)); });
+}
+
+void fast_readmission::page_read(std::size_t from, node_response::lease_page page) {
+    // A node that lost its vote may have forgotten what it answered before.
+    if (!page.refusal.empty()) return fail("a node that votes could not be read: " + page.refusal);
+    for (const lease_copy& copy : page.leases) {
+        if (!leases_.add(copy)) return fail("there are more leases than can be copied");
+    }
+    if (page.cursor != "0") return read_page(from, std::move(page.base), page.cursor);
+    if (--reading_ > 0) return;
+    install_next();
+}
+
+void fast_readmission::install_next() {
+    node_request::install request{run_id_, mark_, leases_.take(page_size)};
+    if (request.leases.empty()) return finish(mark_);
+    ask<node_response::text>(ask_node_, std::move(request),
+                             [](fast_readmission& self, const node_response::text& answer) {
+                                 if (!answer.refusal.empty()) return self.fail(answer.refusal);
+                                 if (answer.value != "OK") return self.fail(not_this_life);
+                                 self.install_next();
+                             });
+}
+
+void fast_readmission::fail(std::string reason) {
+    finish(make_failure(errc::no_quorum, std::move(reason)));
+}
+
+void fast_readmission::finish(result<std::string> outcome) {
+    ctx_.timers.cancel(timer_);
+    // The receiver may drop this object.
+    if (const auto receiver = std::exchange(finished_, nullptr)) receiver(std::move(outcome));
+}
+
+}  // namespace lockcore

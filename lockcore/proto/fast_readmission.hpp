@@ -1,0 +1,74 @@
+#pragma once
+
+#include <proto/core_context.hpp>
+#include <proto/lease_merge.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockcore {
+
+/// Copies to one node, which may have forgotten leases, what the voting nodes hold, so that it need not wait until all
+/// leases have expired (docs/protocol.md, FAST READMISSION 2–6).
+///
+/// Threads:  not safe.
+/// Lifetime: by shared_ptr; to drop it ends the copying, and `finished` is not called.
+/// Limits:   lease_merge::bytes_max; each request must be answered within node_dead_after.
+class fast_readmission : public std::enable_shared_from_this<fast_readmission> {
+  public:
+    using ask_function = std::function<void(node_request::any, std::function<void(node_response::any)>)>;
+    struct source {
+        std::string run_id;
+        ask_function ask;
+    };
+    /// Gets the mark that READMIT requires, or why the leases could not be copied.
+    using finished_function = std::function<void(result<std::string>)>;
+
+    /// In: `ask_node`: asks the node that forgot, whose live process is `run_id`. `sources`: voting nodes without it,
+    ///     as many that every majority with it includes one of them. `own_mark`: the mark that this gateway set before.
+    fast_readmission(core_context& ctx, std::string run_id, ask_function ask_node, std::vector<source> sources,
+                     std::string own_mark, finished_function finished);
+    ~fast_readmission();
+    fast_readmission(const fast_readmission&) = delete;
+    fast_readmission& operator=(const fast_readmission&) = delete;
+
+    void start();
+    /// Returns the mark of the node's life if this gateway set it; empty otherwise.
+    const std::string& own_mark() const { return own_mark_; }
+
+    /// The leases of one request: a node reads or writes so many in less than a millisecond.
+    static constexpr std::size_t page_size = 100;
+    /// How much longer a gateway waits if the mark is another's, which copies the leases already, and how often it looks
+    /// meanwhile whether the node is admitted.
+    static constexpr milliseconds other_gateway_timeout{1'000}, recheck_interval{100};
+
+  private:
+    void marked(const node_response::text& answer, const std::string& digits);
+    void await_other_gateway(monotonic_time until);
+    void read_all();
+    void read_page(std::size_t from, std::string base, const std::string& cursor);
+    void page_read(std::size_t from, node_response::lease_page page);
+    void install_next();
+    void finish(result<std::string> outcome);
+    void fail(std::string reason);
+    /// Calls the function with the answer, unless this was dropped or has finished.
+    template <class Response>
+    void ask(const ask_function& node, node_request::any request,
+             std::function<void(fast_readmission&, Response)> then);
+    void set_deadline();
+    void wait(milliseconds delay, std::function<void()> then);
+
+    core_context& ctx_;
+    std::string run_id_;
+    ask_function ask_node_;
+    std::vector<source> sources_;
+    finished_function finished_;
+    std::string own_mark_, mark_;
+    lease_merge leases_;
+    std::size_t reading_ = 0;  ///< Sources that are not read to the end.
+    timer_list::handle timer_;
+};
+
+}  // namespace lockcore

@@ -1,0 +1,173 @@
+#include <redis/node_requests.hpp>
+
+#include <redis/node_info.hpp>
+#include <redis/resp_command.hpp>
+#include <redis/script_set.hpp>
+
+namespace lockcore::redis {
+namespace {
+
+std::string error_of(const reply& r) {
+    return r.is_error() ? r.text : std::string();
+}
+
+std::string eval_on_node(const script& s, std::initializer_list<std::string_view> arguments) {
+    resp_command out;
+    out.arg("EVAL").arg(s.text).arg(std::uint64_t{1}).arg("fg:node");
+    for (const std::string_view a : arguments)
+        out.arg(a);
+    return out.finish();
+}
+
+std::string format_script_search() {
+    resp_command out;
+    out.arg("SCRIPT").arg("EXISTS");
+    for (std::size_t k = 0; k < command_kinds; ++k)
+        out.arg(script_for(static_cast<command_kind>(k)).sha1);
+    return out.finish();
+}
+
+struct formatter {
+    const node_address& address;
+
+    std::vector<std::string> operator()(const node_request::identify& request) const {
+        std::vector<std::string> out;
+        if (request.first) {
+            if (auto auth = format_auth(address)) out.push_back(std::move(*auth));
+        }
+        out.push_back(format_script_search());
+        // The marks are read before the settings: a later change of the settings changes the marks too.
+        out.push_back(eval_on_node(identify_script(), {}));
+        out.push_back(resp_command().arg("INFO").finish());
+        for (const std::string_view setting : sync_settings)
+            out.push_back(resp_command().arg("CONFIG").arg("GET").arg(setting).finish());
+        return out;
+    }
+    std::vector<std::string> operator()(const node_request::write_claim& request) const {
+        return {resp_command().arg("HSETNX").arg("fg:node").arg("claim").arg(request.claim).finish(),
+                resp_command().arg("HGET").arg("fg:node").arg("claim").finish()};
+    }
+    std::vector<std::string> operator()(const node_request::load_scripts& request) const {
+        std::vector<std::string> out;
+        for (const command_kind kind : request.commands)
+            out.push_back(resp_command().arg("SCRIPT").arg("LOAD").arg(script_for(kind).text).finish());
+        return out;
+    }
+    std::vector<std::string> operator()(const node_request::delete_admission&) const {
+        return {resp_command().arg("HDEL").arg("fg:node").arg("run").arg("claim").arg("mark").finish()};
+    }
+    std::vector<std::string> operator()(const node_request::readmit& request) const {
+        return {eval_on_node(readmit_script(),
+                             {request.run_id, std::to_string(value_of(request.drawn) * tokens_per_epoch), request.claim,
+                              request.marks, request.syncs_every_write ? "yes" : "no", request.mark})};
+    }
+    std::vector<std::string> operator()(const node_request::ping&) const {
+        return {resp_command().arg("PING").finish()};
+    }
+    std::vector<std::string> operator()(const node_request::mark& request) const {
+        return {eval_on_node(mark_script(), {request.digits})};
+    }
+    std::vector<std::string> operator()(const node_request::read_leases& request) const {
+        return {eval_on_node(read_leases_script(),
+                             {request.run_id, request.base, request.cursor, std::to_string(request.page_size)})};
+    }
+    std::vector<std::string> operator()(const node_request::install& request) const {
+        resp_command out;
+        out.arg("EVAL").arg(install_script().text).arg(std::uint64_t{request.leases.size() + 1}).arg("fg:node");
+        for (const lease_copy& lease : request.leases)
+            out.arg("fg:lease:", lease.resource);
+        out.arg(request.run_id).arg(request.mark);
+        for (const lease_copy& lease : request.leases)
+            out.arg(lease.value).arg(static_cast<std::uint64_t>(lease.remaining.count()));
+        return {out.finish()};
+    }
+};
+
+node_response::identified parse_identification(const node_request::identify& request, const node_address& address,
+                                               std::span<const reply> replies) {
+    node_response::identified out;
+    raw_node_facts raw;
+    if (request.first && format_auth(address)) {
+        out.refusal = error_of(replies.front());
+        replies = replies.subspan(1);
+    }
+    const std::vector<reply>& known_scripts = replies.front().elements;
+    for (std::size_t k = 0; k < command_kinds && known_scripts.size() == command_kinds; ++k) {
+        if (known_scripts[k].number != 1) out.missing_scripts.push_back(static_cast<command_kind>(k));
+    }
+    replies = replies.subspan(1);
+    const reply& record = replies[0];
+    const reply& info = replies[1];
+    out.record_refusal = error_of(record);
+    for (const reply& field : record.elements)
+        raw.record.push_back(field.text);
+    if (out.refusal.empty()) out.refusal = error_of(info);
+    raw.info = info.text;
+    for (std::size_t i = 0; i < sync_settings.size(); ++i) {
+        const reply& setting = replies[2 + i];
+        if (setting.elements.size() == 2)
+            raw.persistence += std::string(sync_settings[i]) + ' ' + setting.elements[1].text + ' ';
+    }
+    out.facts = parse_node_facts(raw);
+    out.has_record = raw.record.size() == record_fields;
+    out.info_begin = raw.info.substr(0, 100);
+    return out;
+}
+
+node_response::lease_page parse_page(const reply& answer) {
+    node_response::lease_page out;
+    out.refusal = error_of(answer);
+    if (!out.refusal.empty()) return out;
+    const std::vector<reply>& parts = answer.elements;
+    if (parts.size() < 2 || parts.size() % 3 != 2) {
+        out.refusal = "READ did not answer with a page";
+        return out;
+    }
+    out.base = parts[0].text;
+    out.cursor = parts[1].text;
+    out.leases.reserve(parts.size() / 3);
+    for (std::size_t i = 2; i < parts.size(); i += 3)
+        out.leases.push_back({parts[i].text, milliseconds{parts[i + 1].number}, parts[i + 2].text});
+    return out;
+}
+
+}  // namespace
+
+std::optional<std::string> format_auth(const node_address& address) {
+    if (address.password.empty()) return std::nullopt;
+    resp_command auth;
+    auth.arg("AUTH");
+    if (!address.username.empty()) auth.arg(address.username);
+    return auth.arg(address.password).finish();
+}
+
+std::vector<std::string> format_request(const node_request::any& request, const node_address& address) {
+    return std::visit(formatter{address}, request);
+}
+
+node_response::any parse_response(const node_request::any& request, const node_address& address,
+                                  std::span<const reply> replies) {
+    if (const auto* identify = std::get_if<node_request::identify>(&request))
+        return parse_identification(*identify, address, replies);
+    if (std::holds_alternative<node_request::read_leases>(request)) return parse_page(replies.front());
+    node_response::text out;
+    for (const reply& r : replies) {
+        if (out.refusal.empty()) out.refusal = error_of(r);
+    }
+    out.value = replies.back().text;
+    return out;
+}
+
+batch_reply parse_batch(command_kind kind, const reply& answer) {
+    batch_reply out;
+    if (answer.type != reply::kind::array) {
+        out.error = answer.is_error() ? answer.text : "a script did not answer with a list";
+        return out;
+    }
+    out.replies.reserve(answer.elements.size());
+    for (const reply& item : answer.elements)
+        out.replies.push_back(parse_reply(kind, item.text));
+    return out;
+}
+
+}  // namespace lockcore::redis

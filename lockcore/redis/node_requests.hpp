@@ -1,0 +1,33 @@
+#pragma once
+
+#include <lockcore/config.hpp>
+#include <proto/core_io.hpp>
+#include <redis/reply.hpp>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockcore::redis {
+
+/// Returns the command that authenticates a connection; empty if the configuration has no password.
+std::optional<std::string> format_auth(const node_address& address);
+
+/// Returns the commands of a request, as RESP, to be sent at once. Redis answers each of them, in order.
+std::vector<std::string> format_request(const node_request::any& request, const node_address& address);
+
+/// Reads the answers to the commands of format_request: one for each of them.
+node_response::any parse_response(const node_request::any& request, const node_address& address,
+                                  std::span<const reply> replies);
+
+/// Reads the reply to a script call of this kind of commands.
+///
+/// Out: the reply to each command; `error` if the whole call was refused, or is not answered by a list.
+struct batch_reply {
+    std::vector<node_reply> replies;
+    std::string error;
+};
+batch_reply parse_batch(command_kind kind, const reply& answer);
+
+}  // namespace lockcore::redis

@@ -1,0 +1,83 @@
+// Reports for operators: they read leases by the calls of the core.
+#include <proto/failures.hpp>
+#include <runtime/leak_scan.hpp>
+#include <runtime/shard.hpp>
+
+#include <boost/asio/use_awaitable.hpp>
+
+#include <set>
+
+namespace lockcore {
+namespace asio = boost::asio;
+namespace {
+
+/// Sets a flag for as long as it lives.
+class busy_flag {
+  public:
+    explicit busy_flag(bool& flag) : flag_(flag) { flag_ = true; }
+    ~busy_flag() { flag_ = false; }
+    busy_flag(const busy_flag&) = delete;
+    busy_flag& operator=(const busy_flag&) = delete;
+
+  private:
+    bool& flag_;
+};
+
+}  // namespace
+
+asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
+    if (listing_) co_return make_failure(errc::busy, "Another listing of the leases is in progress.");
+    const busy_flag busy(listing_);
+
+    // Every majority includes one of so many nodes. `names` has the first `limit` + 1 names after query.after.
+    const std::size_t enough = nodes() - majority_of(nodes()) + 1;
+    std::set<std::string> names;
+    std::size_t scanned = 0;
+    for (std::size_t n = 0; n < nodes() && scanned < enough; ++n) {
+        std::string cursor = "0";
+        do {
+            input::list next{{}, static_cast<node_index>(n), cursor, "fg:lease:" + query.prefix + "*"};
+            const auto part = co_await call<result<list_part>>(std::move(next));
+            cursor.clear();
+            if (!part || std::chrono::steady_clock::now() >= query.until) break;
+            cursor = part->cursor;
+            for (const auto& name : part->names) {
+                if (name.text <= query.after) continue;
+                names.insert(name.text);
+                if (names.size() > query.limit + 1) names.erase(std::prev(names.end()));
+            }
+        } while (cursor != "0" && !cursor.empty());
+        if (!cursor.empty()) ++scanned;
+    }
+    if (scanned < enough) co_return make_no_quorum("Too few Redis nodes listed their keys in time.", {});
+
+    lease_page page;
+    if (names.size() > query.limit) {
+        names.erase(std::prev(names.end()));
+        page.next = *names.rbegin();
+    }
+    std::vector<std::pair<resource_name, std::shared_ptr<pending_call>>> searches;
+    for (const std::string& name : names) {
+        auto resource = resource_name::parse(name);
+        if (!resource) continue;  // not a key of lockcore
+        auto search = start_call(input::find_lease{{}, *resource, std::nullopt});
+        searches.emplace_back(std::move(*resource), std::move(search));
+    }
+    for (const auto& [resource, search] : searches) {
+        if (!search->done.has_fired()) co_await search->done.wait();
+        auto found = std::get<result<std::optional<live_lease>>>(std::move(*search->outcome));
+        if (!found || !*found) continue;
+        page.leases.push_back(std::move(**found));
+        page.leases.back().claims.resources = {resource};
+    }
+    co_return page;
+}
+
+asio::awaitable<result<leak_report>> shard::find_leaks() {
+    if (finding_leaks_) co_return make_failure(errc::busy, "Another search for leaked leases is in progress.");
+    const busy_flag busy(finding_leaks_);
+    leak_scan scan(*this);
+    co_return co_await scan.run();
+}
+
+}  // namespace lockcore

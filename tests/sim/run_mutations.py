@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Leaves out one rule at a time and requires that the simulation finds a violation.
+
+Each line of mutations/table.tsv names a mutation, the checker that must find it, and the profile and the seed that show
+it. NAME.patch in that folder changes the product: a copy of it is patched, and the given seed must break the promise;
+without the patch the same seed must break none. A patch of Lua files needs no build; of a patched C++ file only that file
+is compiled, with the command of the build, and linked in front of the library. A name without a patch is a mutation of a
+part that is simulated (`sim --mutate list`).
+"""
+import argparse
+import concurrent.futures
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+ROOT = FOLDER.parent.parent
+
+
+def read_table():
+    for line in (FOLDER / "mutations" / "table.tsv").read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, checker, profile, seed, left_out = line.split("\t")
+            yield {"name": name, "checker": checker, "profile": profile, "seed": seed, "left_out": left_out}
+
+
+def run(command, **options):
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
+
+
+class Simulation:
+    def __init__(self, build):
+        self.build = build
+        self.program = build / "sim"
+
+    def patch_copy(self, name, folder):
+        """Copies lockcore, applies the patch, and returns the names of the files that it changes."""
+        patch = FOLDER / "mutations" / f"{name}.patch"
+        changed = [line.split("\t")[0].split()[1].removeprefix("b/") for line in patch.read_text().splitlines() if line.startswith("+++ ")]
+        shutil.copytree(ROOT / "lockcore", folder / "lockcore")
+        applied = run(["patch", "-p1", "--no-backup-if-mismatch", "-F0", "-i", str(patch)], cwd=folder)
+        if applied.returncode != 0:
+            raise RuntimeError(f"the patch does not apply:\n{applied.stdout}")
+        return changed
+
+    def compile(self, sources, folder):
+        """Compiles the changed C++ files and links them with the other objects of `sim`. Returns the program."""
+        commands = {entry["file"]: entry["command"] for entry in json.loads((self.build / "compile_commands.json").read_text())}
+        objects = []
+        for number, source in enumerate(sources):
+            output = folder / f"{number}.o"
+            words = commands[str(ROOT / source)].replace(f"{ROOT}/lockcore", f"{folder}/lockcore").split()
+            words[words.index("-o") + 1] = str(output)
+            compiled = run(" ".join(words), shell=True, cwd=self.build)
+            if compiled.returncode != 0:
+                raise RuntimeError(f"{source} does not compile:\n{compiled.stderr[-2000:]}")
+            objects.append(str(output))
+        link = run(["ninja", "-t", "commands", "sim"], cwd=self.build).stdout.splitlines()[-1]
+        program = folder / "sim"
+        # The objects stand in front of the library that has the same functions.
+        linked = run(link.replace(" -o sim ", f" -o {program} {' '.join(objects)} "), shell=True, cwd=self.build)
+        if linked.returncode != 0:
+            raise RuntimeError(f"sim can't be linked:\n{linked.stderr[-2000:]}")
+        return program
+
+    def arguments(self, row):
+        words = ["--seed", row["seed"]]
+        return words + (["--profile", row["profile"]] if row["profile"] != "-" else [])
+
+    def check(self, row):
+        """Returns why the mutation is not found as it should be; empty if it is."""
+        try:
+            return self.find_violation(row)
+        except (RuntimeError, subprocess.TimeoutExpired) as problem:
+            return str(problem)
+
+    def prepare(self, row, folder):
+        """Returns the program without the rule, and its options."""
+        if not (FOLDER / "mutations" / f"{row['name']}.patch").exists():
+            return self.program, ["--mutate", row["name"], "--checker", row["checker"]]
+        changed = self.patch_copy(row["name"], folder)
+        scripts = [source for source in changed if source.endswith(".lua")]
+        options = ["--checker", row["checker"]]
+        if scripts:
+            (folder / "lua").mkdir()
+            for script in scripts:
+                shutil.copy(folder / script, folder / "lua")
+            options += ["--scripts", str(folder / "lua")]
+        sources = [source for source in changed if not source.endswith(".lua")]
+        return self.compile(sources, folder) if sources else self.program, options
+
+    def find_violation(self, row):
+        intact = run([self.program, *self.arguments(row)])
+        if intact.returncode != 0:
+            return f"the seed breaks a promise without the mutation:\n{intact.stdout}"
+        with tempfile.TemporaryDirectory() as name:
+            program, options = self.prepare(row, pathlib.Path(name))
+            found = run([program, *options, *self.arguments(row)])
+            if f"VIOLATION of {row['checker']} " not in found.stdout:
+                return f"{row['checker']} does not notice that this is left out: {row['left_out']}\n{found.stdout}{found.stderr}"
+        return ""
+
+    def search(self, row, seconds):
+        """Returns a seed that shows the mutation and breaks no promise without it; empty if none was found in time."""
+        with tempfile.TemporaryDirectory() as name:
+            program, options = self.prepare(row, pathlib.Path(name))
+            profile = ["--profile", row["profile"]] if row["profile"] != "-" else []
+            first, deadline = 1, time.monotonic() + seconds
+            while (left := int(deadline - time.monotonic())) > 0:
+                found = run([program, *options, *profile, "--for", str(left), "--from", str(first)]).stdout
+                seed = re.search(r"--seed (\d+)", found)
+                if f"VIOLATION of {row['checker']} " not in found or not seed:
+                    return ""
+                if run([self.program, "--seed", seed[1], *profile]).returncode == 0:
+                    return seed[1]
+                first = int(seed[1]) + 1
+        return ""
+
+
+def run_seeds(simulation, count, jobs):
+    """Runs the seeds from 1 on in several processes. Returns the reports of those that found a violation."""
+    size = -(-count // jobs)
+    ranges = [f"{first}..{min(first + size - 1, count)}" for first in range(1, count + 1, size)]
+    processes = [subprocess.Popen([simulation.program, "--seeds", seeds], stdout=subprocess.PIPE, text=True) for seeds in ranges]
+    outputs = [process.communicate()[0] for process in processes]
+    print("".join(output.splitlines()[-1] + "\n" for output in outputs), end="")
+    return [output for process, output in zip(processes, outputs) if process.returncode != 0]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="only these mutations")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=0, help="first run so many seeds without a mutation")
+    parser.add_argument("--search", type=int, default=0, metavar="SECONDS", help="look so long for another seed where a mutation is not found, and write it into the table")
+    options = parser.parse_args()
+    simulation = Simulation(options.build.resolve())
+    passed = failed = 0
+    if options.seeds:
+        reports = run_seeds(simulation, options.seeds, options.jobs)
+        passed, failed = (0, 1) if reports else (1, 0)
+        print("".join(reports), end="")
+    rows = [row for row in read_table() if not options.names or row["name"] in options.names]
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        def check(row):
+            problem = simulation.check(row)
+            seed = simulation.search(row, options.search) if problem and options.search else ""
+            return f"{problem}another seed: {seed}" if seed else problem
+
+        for row, problem in zip(rows, pool.map(check, rows)):
+            if problem and (seed := re.search(r"another seed: (\d+)$", problem)):
+                table = FOLDER / "mutations" / "table.tsv"
+                table.write_text(re.sub(rf"(?m)^({row['name']}\t[^\t]*\t[^\t]*\t)\d+", rf"\g<1>{seed[1]}", table.read_text()))
+                problem = f"is found by seed {seed[1]}, which is in the table now"
+            passed, failed = (passed, failed + 1) if problem else (passed + 1, failed)
+            print(f"{'FAILED' if problem else 'found '} {row['name']} {problem}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
