@@ -77,8 +77,14 @@ void core::on(const input::timer&) {
 
 void core::on(const input::flush&) {
     ctx_.needs_flush = false;
-    ctx_.run_decisions();
+    const bool decided = ctx_.run_decisions();
     ctx_.run_deferred();
+    // Commands that were queued meanwhile are sent with those of the next flush, so that fewer, larger batches are sent.
+    if (decided && !std::exchange(sending_delayed_, true)) {
+        ctx_.needs_flush = true;
+        return;
+    }
+    sending_delayed_ = false;
     for (const auto& link : links_)
         link->flush();
 }
@@ -126,7 +132,7 @@ void core::start_round(command_kind kind, lease_call call, lease_claims claims, 
                        round_continuation then) {
     auto round = std::make_shared<round_attempt>(ctx_, kind, std::move(call), std::move(claims), links_,
                                                  kind == command_kind::release ? &repeater_ : nullptr);
-    if (kind == command_kind::renew) renewing_.emplace(std::string(round->claims().attempt_id.str()), round);
+    if (kind == command_kind::renew) renewing_.emplace(round->claims().attempt_id, round);
     round->start();
     round->done.then(
         [this, may_upgrade, then = std::move(then), &decided = *round] {
@@ -137,9 +143,8 @@ void core::start_round(command_kind kind, lease_call call, lease_claims claims, 
 }
 
 bool core::upgrade(round_attempt& uncounted, round_continuation then) {
-    const std::string attempt(uncounted.claims().attempt_id.str());
     // The claims of a repeated request may have a token that its attempt had before it was complete.
-    const auto is_valid = [this, attempt, token = uncounted.claims().token] {
+    const auto is_valid = [this, attempt = uncounted.claims().attempt_id, token = uncounted.claims().token] {
         const auto known = validities_.find(attempt);
         return known != validities_.end() && known->second.token == token && ctx_.now.validity < known->second.until;
     };
@@ -153,9 +158,8 @@ bool core::upgrade(round_attempt& uncounted, round_continuation then) {
 }
 
 void core::remember_validity(const lease_claims& claims, validity_time until) {
-    std::string key(claims.attempt_id.str());
-    if (validities_.size() >= validities_max && !validities_.contains(key)) return;
-    known_validity& known = validities_[std::move(key)];
+    if (validities_.size() >= validities_max && !validities_.contains(claims.attempt_id)) return;
+    known_validity& known = validities_[claims.attempt_id];
     known = {claims.token, std::max(known.until, until)};
 }
 

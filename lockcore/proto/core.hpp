@@ -209,8 +209,9 @@ class core final : private cluster_view {
     std::shared_ptr<acquire_attempt> hand_over(const lease_claims& claims);
 
     // core_releasing.cpp
-    void release_decided(const input::release& what, const majority_round& round, std::vector<node_answer> answers,
-                         bool handed_over);
+    /// `answers`: returns each node's answer, for a failure.
+    void release_decided(const input::release& what, const majority_round& round,
+                         const std::function<std::vector<node_answer>()>& answers, bool handed_over);
     /// Sends RELEASE without waiting for the answers.
     void release_in_background(lease_call call, lease_claims claims);
     /// Prevents further TOP-UPs for one hold of a lease; for all of its holds if `hold` is null.
@@ -228,7 +229,7 @@ class core final : private cluster_view {
 
     const config& settings_;
     core_context ctx_;
-    bool refusing_ = false;
+    bool refusing_ = false, sending_delayed_ = false;
     std::string wake_mark_;
     std::vector<std::unique_ptr<node_link>> links_;
     round_repeater repeater_;
@@ -254,10 +255,13 @@ class core final : private cluster_view {
         fencing_token token{};
         validity_time until{};
     };
-    std::unordered_map<std::string, known_validity> validities_;  ///< By nonce, for UPGRADE.
+    struct nonce_hash {
+        std::size_t operator()(const nonce& n) const { return std::hash<std::string_view>{}(n.str()); }
+    };
+    std::unordered_map<nonce, known_validity, nonce_hash> validities_;  ///< For UPGRADE.
     static constexpr std::size_t validities_max = 65'536;
-    /// Renewals in progress, by nonce: a release prevents their TOP-UPs.
-    std::unordered_multimap<std::string, std::weak_ptr<round_attempt>> renewing_;
+    /// Renewals in progress: a release prevents their TOP-UPs.
+    std::unordered_multimap<nonce, std::weak_ptr<round_attempt>, nonce_hash> renewing_;
 };
 
 }  // namespace lockcore

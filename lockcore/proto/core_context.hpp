@@ -34,9 +34,12 @@ struct core_context {
         decided_.push_back(std::move(f));
         needs_flush = true;
     }
-    void run_decisions() {
-        for (const auto& f : std::exchange(decided_, {}))
+    /// Returns whether there were any.
+    bool run_decisions() {
+        const auto decided = std::exchange(decided_, {});
+        for (const auto& f : decided)
             f();
+        return !decided.empty();
     }
     /// Calls the function at the end of this step, so that no part of the core is changed while it takes an answer.
     void defer(std::function<void()> f) { deferred_.push_back(std::move(f)); }

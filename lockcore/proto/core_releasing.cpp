@@ -47,7 +47,8 @@ void core::on(input::release what) {
     if (const std::shared_ptr<acquire_attempt> next = hand_over(what.claims)) {
         next->previous_released.then(
             [this, what, &attempt = *next] {
-                release_decided(what, attempt.previous_round(), attempt.answers(), true);
+                release_decided(
+                    what, attempt.previous_round(), [&attempt] { return attempt.answers(); }, true);
             },
             next);
         return;
@@ -56,12 +57,13 @@ void core::on(input::release what) {
     lease_claims claims = what.claims;
     run_round(command_kind::release, std::move(call), std::move(claims),
               [this, what = std::move(what)](const round_attempt& round) {
-                  release_decided(what, round.machine(), round.answers(), false);
+                  release_decided(
+                      what, round.machine(), [&round] { return round.answers(); }, false);
               });
 }
 
-void core::release_decided(const input::release& what, const majority_round& round, std::vector<node_answer> answers,
-                           bool handed_over) {
+void core::release_decided(const input::release& what, const majority_round& round,
+                           const std::function<std::vector<node_answer>()>& answers, bool handed_over) {
     const auto holds_left =
         static_cast<std::uint32_t>(round.outcome() == majority_round::verdict::yes ? round.holds() : 0);
     const bool ended = round.outcome() == majority_round::verdict::lost ||
@@ -84,7 +86,7 @@ void core::release_decided(const input::release& what, const majority_round& rou
             return answer(what.call,
                           result<release_outcome>(make_no_quorum("Too few Redis nodes answered; the release is "
                                                                  "repeated on the others.",
-                                                                 std::move(answers))));
+                                                                 answers())));
     }
 }
 
@@ -118,12 +120,12 @@ void core::on(input::revoke what) {
 
 void core::on_lease_ended(const nonce& attempt) {
     stop_top_ups(attempt, nullptr);
-    validities_.erase(std::string(attempt.str()));
+    validities_.erase(attempt);
     notify_keepers(attempt);
 }
 
 void core::stop_top_ups(const nonce& attempt, const hold_id* hold) {
-    const auto [first, last] = renewing_.equal_range(std::string(attempt.str()));
+    const auto [first, last] = renewing_.equal_range(attempt);
     for (auto renewal = first; renewal != last; ++renewal) {
         const auto round = renewal->second.lock();
         if (round && (!hold || round->claims().hold == *hold)) round->disable_top_ups();

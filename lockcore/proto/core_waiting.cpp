@@ -190,7 +190,7 @@ void core::on(const input::lease_ended& what) {
         if (found_queue != queues_.end())
             schedule_head_retry(entry->second, found_queue->second.order.lease_ended(what.node, what.ended));
     }
-    validities_.erase(std::string(what.ended.str()));
+    validities_.erase(what.ended);
     notify_keepers(what.ended);
 }
 
