@@ -32,7 +32,7 @@ void admission::stop() {
 }
 
 void admission::disconnected(const std::string& reason) {
-    deadline_ = monotonic_time::max();
+    ticks_left_ = 0;
     is_first_identification_ = true;
     copying_.reset();
     perform(supervisor_.disconnected(reason));
@@ -56,7 +56,7 @@ void admission::act(node_supervisor::action next) {
     if (is_register_query(next)) return query_register(next);
     switch (next) {
         case node_supervisor::action::connect:
-            deadline_ = ctx_.now.monotonic + ctx_.settings.node_dead_after;
+            await_answer();
             return transport_.open();
         case node_supervisor::action::identify:
             return identify();
@@ -71,11 +71,16 @@ void admission::act(node_supervisor::action next) {
     }
 }
 
+void admission::await_answer() {
+    ticks_left_ =
+        static_cast<std::uint64_t>(ctx_.settings.node_dead_after / core_context::tick_length(ctx_.settings)) + 1;
+}
+
 template <class Response>
 void admission::ask(node_request::any request, std::function<void(Response)> then) {
-    deadline_ = ctx_.now.monotonic + ctx_.settings.node_dead_after;
+    await_answer();
     transport_.ask(std::move(request), [this, then = std::move(then)](node_response::any response) {
-        deadline_ = monotonic_time::max();
+        ticks_left_ = 0;
         then(std::get<Response>(std::move(response)));
     });
 }
@@ -215,15 +220,12 @@ void admission::ping() {
 }
 
 void admission::tick(bool has_unanswered) {
-    if (ctx_.now.monotonic >= deadline_) {
-        deadline_ = monotonic_time::max();
-        return transport_.drop("does not answer");
-    }
+    if (ticks_left_ > 0 && --ticks_left_ == 0) return transport_.drop("does not answer");
     if (copying_ && supervisor_.quarantine_left(ctx_.now.monotonic) <= milliseconds{0}) {
         copying_.reset();  // all leases that the node may have forgotten have expired meanwhile
         return perform({node_supervisor::action::identify, milliseconds{0}});
     }
-    if (!is_voting() || deadline_ != monotonic_time::max()) return;
+    if (!is_voting() || ticks_left_ > 0) return;
     if (ctx_.now.monotonic - reviewed_at_ >= review_interval) {
         identify();
     } else if (!has_unanswered && ctx_.now.monotonic - last_answer_at_ >= ping_after) {

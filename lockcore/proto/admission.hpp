@@ -84,7 +84,9 @@ class admission {
     void delete_admission();
     void readmit();
     void ping();
-    /// Asks the node, which must answer within node_dead_after.
+    /// From now on the node must answer within node_dead_after.
+    void await_answer();
+    /// Asks the node, which must answer in time.
     template <class Response>
     void ask(node_request::any request, std::function<void(Response)> then);
 
@@ -101,8 +103,8 @@ class admission {
     bool stopped_ = true;
     bool is_first_identification_ = true;  ///< On this connection.
     node_state reported_state_ = node_state::unreachable;
-    /// Of the connection attempt, the identification or the PING in progress; max: none.
-    monotonic_time deadline_ = monotonic_time::max();
+    /// For the connection attempt, the identification or the PING in progress; 0: there is none.
+    std::uint64_t ticks_left_ = 0;
     monotonic_time last_answer_at_{}, reviewed_at_{};
     std::chrono::microseconds latency_{0};
 };

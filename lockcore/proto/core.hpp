@@ -42,7 +42,7 @@ class core final : private cluster_view {
     /// Returns whether input::flush is due. It may be delayed until what happened at the same time has been passed in.
     bool needs_flush() const { return ctx_.needs_flush; }
     /// Returns the interval between two input::tick.
-    static milliseconds tick_length(const config& settings) { return node_link::tick_length(settings); }
+    static milliseconds tick_length(const config& settings) { return core_context::tick_length(settings); }
 
     /// Names the channel `fg:wake:MARK` on which the nodes notify this core of leases that ended.
     const std::string& wake_mark() const { return wake_mark_; }

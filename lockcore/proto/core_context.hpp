@@ -6,6 +6,7 @@
 #include <proto/core_io.hpp>
 #include <proto/timer_list.hpp>
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -22,6 +23,13 @@ struct core_context {
     const config& settings;
     const authenticator& mac;
     random_source& random;
+
+    /// Returns the interval of ticks, in which the answers of nodes are awaited: time in which this process does not run
+    /// (a busy machine, a paused virtual machine) does not count, for it reads no answers then. A timeout is late by one
+    /// interval at most.
+    static milliseconds tick_length(const config& cfg) {
+        return std::clamp(cfg.node_timeout / 8, milliseconds{2}, milliseconds{25});
+    }
 
     step_time now{};
     std::vector<core_action> actions;  ///< Of this step, in order.

@@ -145,7 +145,7 @@ void node_link::answer_all(const batch& b, reply_status status) {
 
 milliseconds node_link::unanswered_time(const batch& b) const {
     const auto whole_ticks = std::max<std::uint64_t>(ticks_ - b.sent_in_tick, 1) - 1;
-    return tick_length(ctx_.settings) * static_cast<milliseconds::rep>(whole_ticks);
+    return core_context::tick_length(ctx_.settings) * static_cast<milliseconds::rep>(whole_ticks);
 }
 
 void node_link::tick() {

@@ -38,11 +38,6 @@ class node_link final : private node_transport {
     void batch_answered(input::batch_answered what);
     void node_answered(input::node_answered what);
 
-    /// Returns the interval of ticks; a timeout is late by one interval at most.
-    static milliseconds tick_length(const config& cfg) {
-        return std::clamp(cfg.node_timeout / 8, milliseconds{2}, milliseconds{25});
-    }
-
     /// Asks the node something beside the commands about leases.
     void ask(node_request::any request, std::function<void(node_response::any)> then) override;
 
@@ -71,9 +66,7 @@ class node_link final : private node_transport {
     void lost(const std::string& reason);
     void submit(std::shared_ptr<batch> b);
     void answer_all(const batch& b, reply_status status);
-    /// Returns the time since the batch was sent, in whole ticks, rounded down. Timeouts are counted in ticks: time in
-    /// which this process does not run (a busy machine, a paused virtual machine) does not count, for it reads no
-    /// answers then.
+    /// Returns the time since the batch was sent, in whole ticks, rounded down.
     milliseconds unanswered_time(const batch& b) const;
 
     core_context& ctx_;
