@@ -75,7 +75,11 @@ bool parse(int count, char** words, arguments& a) {
             a.wanted.kind = sim::find_profile(value());
             if (!a.wanted.kind) return false;
         } else if (word == "--scripts") {
-            sim::script_engine::instance().load_folder(std::string(value()));
+            const std::string folder(value());
+            if (!sim::script_engine::instance().load_folder(folder)) {
+                std::fprintf(stderr, "sim: --scripts: no script of the product is in %s\n", folder.c_str());
+                return false;
+            }
         } else if (word == "--checker") {
             a.wanted.only_checker = sim::find_checker(value());
             if (!a.wanted.only_checker) return false;

@@ -61,7 +61,7 @@ void sim_client::on_timer(std::uint32_t generation) {
             if (must_be_granted_ && asked_ == op_kind::acquire && asked_lease_.wait > milliseconds{0})
                 check_.waiter_not_answered(index_);
             if (asked_ == op_kind::acquire) {
-                if (!asked_lease_.idempotency_key.empty() && ctx_.rng.chance(800)) unanswered_ = asked_lease_;
+                repeat_later();
                 return forget_lease();
             }
             if (asked_ == op_kind::release && lease_.release_requested) return forget_lease();
@@ -169,12 +169,16 @@ void sim_client::acquire(resource_set set, milliseconds ttl) {
     if (ctx_.rng.chance(ctx_.config.waits_per_thousand))
         asked_lease_.wait =
             std::chrono::ceil<milliseconds>(ctx_.rng.draw_around(ctx_.config.max_ttl)) + milliseconds{1};
-    // A call that was not answered is repeated.
-    if (unanswered_) asked_lease_ = *unanswered_;
-    unanswered_.reset();
+    if (to_repeat_) asked_lease_ = *to_repeat_;
+    to_repeat_.reset();
     if (must_be_granted_ && ctx_.rng.chance(300))
         asked_lease_.wait = ctx_.rng.between(milliseconds{1}, milliseconds{ctx_.rng.chance(500) ? 60'000 : 500});
     ask(op_kind::acquire, input::acquire{{}, asked_lease_}, asked_lease_.wait);
+}
+
+/// Repeats the request of a lease with the same idempotency key, for it may have been granted.
+void sim_client::repeat_later() {
+    if (!asked_lease_.idempotency_key.empty() && ctx_.rng.chance(800)) to_repeat_ = asked_lease_;
 }
 
 /// Takes a lease that the client did not have, or a lease instead of the one that it had.
@@ -215,6 +219,7 @@ void sim_client::on_acquired(const result<lease>& answer) {
         lease_ = {};
         return sleep(state::idle, refused.remaining + ctx_.rng.draw_around(milliseconds{1}));
     }
+    if (refused.code == errc::no_quorum) repeat_later();
     forget_lease();
 }
 

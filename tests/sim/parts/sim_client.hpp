@@ -70,6 +70,7 @@ class sim_client {
     // sim_client.cpp
     void ask(op_kind kind, lockcore::core_input input, milliseconds wait = milliseconds{0},
              std::optional<std::uint32_t> gateway = {});
+    void repeat_later();
     void acquire(resource_set set, milliseconds ttl);
     void on_acquired(const lockcore::result<lockcore::lease>& answer);
     void take_lease(const lockcore::lease& granted);
@@ -119,7 +120,8 @@ class sim_client {
     lockcore::hold_id asked_hold_;
     sim_time asked_at_{0};
     lockcore::holder holder_;
-    std::optional<lockcore::acquire_request> unanswered_;  ///< With an idempotency key, to be repeated.
+    std::optional<lockcore::acquire_request>
+        to_repeat_;  ///< With an idempotency key: not answered, or answered with 503.
     std::uint32_t keys_ = 0;
     held lease_, past_;
     std::uint32_t ops_left_ = 0, refusals_ = 0;

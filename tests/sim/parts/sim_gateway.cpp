@@ -293,8 +293,8 @@ void sim_gateway::observe_batch(const action::send_batch& a, request& q, sent_ba
                 if (found->second.begun_at > links_[node].changed_at) q.undone.push_back(nonce);
             }
         }
+        if (a.kind == command_kind::acquire || a.kind == command_kind::confirm) batch.attempts.push_back(nonce);
         if (a.kind != command_kind::acquire) continue;
-        batch.attempts.push_back(nonce);
         check_.attempt_begun(set_of(sent.resources), nonce);
         // With an idempotency key the lease may be kept for a repeated request.
         const bool has_key = sent.tail.find(" -\n") == std::string::npos;

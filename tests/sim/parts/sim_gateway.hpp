@@ -48,7 +48,7 @@ class sim_gateway {
     struct sent_batch {
         lockcore::request_number number{};
         lockcore::command_kind kind{};
-        std::vector<sim_nonce> attempts;  ///< Of ACQUIRE, by command.
+        std::vector<sim_nonce> attempts;  ///< Of ACQUIRE and CONFIRM, by command.
     };
     struct link {
         network::connection connection = network::none;

@@ -94,15 +94,18 @@ script_engine::~script_engine() {
     lua_close(lua_);
 }
 
-void script_engine::load_folder(const std::string& folder) {
+bool script_engine::load_folder(const std::string& folder) {
+    bool found = false;
     for (const auto& [name, built_in] : lockcore::redis::scripts::files) {
         std::ifstream file(folder + '/' + std::string(name), std::ios::binary);
         if (!file) continue;
+        found = true;
         std::ostringstream text;
         text << file.rdbuf();
         replacement r{remove_comment_lines(std::string(built_in)), remove_comment_lines(text.str())};
         if (r.built_in != r.text) replacements_.push_back(std::move(r));
     }
+    return found;
 }
 
 const script_engine::script& script_engine::compile(std::string_view text) {

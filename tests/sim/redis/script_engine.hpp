@@ -35,8 +35,9 @@ class script_engine {
     void run(const script& s, redis_server& server, std::span<const std::string_view> keys,
              std::span<const std::string_view> arguments, redis_reply& out);
 
-    /// From now on each file of the product's scripts that is in this folder replaces the built-in one.
-    void load_folder(const std::string& folder);
+    /// From now on each file of the product's scripts that is in this folder replaces the built-in one. Returns false if
+    /// there is none.
+    bool load_folder(const std::string& folder);
 
   private:
     struct replacement {

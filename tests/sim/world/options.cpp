@@ -77,6 +77,8 @@ void draw_times(random& r, options& o) {
         // One path is slow, all others are fast: a request on the slow path arrives after another client had the lease.
         o.ttl_low = o.max_ttl * 3 / 4;
         o.extra_delay[0][r.below(o.nodes)] = r.between(usual / 20, usual / 3);
+        // Or all paths of one gateway: its answers come too late, and the request is repeated at another.
+        if (o.kind == profile::recovering && r.chance(400)) o.extra_delay[0].fill(r.between(usual / 20, usual / 3));
     } else if (o.kind == profile::shared_counters && r.chance(600)) {
         // Every gateway has a slow path to one node: each uses another majority, and the counters differ.
         for (auto& ways : o.extra_delay)
@@ -186,6 +188,7 @@ void draw_clients(random& r, options& o) {
     o.owner_per_thousand = r.chance(600) ? r.below(1'001) : 0;
     o.waits_per_thousand = r.chance(600) ? r.below(1'001) : 0;
     o.keys_per_thousand = r.chance(300) ? r.below(1'000) : 0;
+    if (o.kind == profile::recovering && r.chance(400)) o.keys_per_thousand = 500 + r.below(500);
     o.other_ttl_per_thousand = r.chance(500) ? r.below(1'000) : 0;
     o.think_time = r.between(microseconds{500}, microseconds{r.chance(300) ? 60'000 : 10'000});
     o.freeze_per_thousand = r.chance(600) ? r.below(100) : 0;
