@@ -48,7 +48,7 @@ void admission::perform(node_supervisor::step step) {
     const auto run = [this, next = step.next, number = steps_] {
         if (!stopped_ && number == steps_) act(next);
     };
-    if (step.delay <= milliseconds{0}) return ctx_.defer(run);
+    if (step.delay <= milliseconds{0}) return ctx_.call_at_step_end(run);
     ctx_.timers.set(ctx_.now.monotonic + step.delay, run);
 }
 

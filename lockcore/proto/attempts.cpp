@@ -237,7 +237,8 @@ void round_attempt::upgrade(std::function<void(bool)> then) {
         top_up_node(n, until, [this, state, then, self = shared_from_this()](bool counts) {
             if (counts) ++state->counting;
             if (--state->awaited > 0) return;
-            ctx_.defer([then, enough = state->counting >= majority_of(links_.size()), self] { then(enough); });
+            ctx_.call_at_step_end(
+                [then, enough = state->counting >= majority_of(links_.size()), self] { then(enough); });
         });
     }
 }

@@ -47,7 +47,7 @@ core::~core() = default;
 std::vector<core_action> core::step(core_input what, const step_time& now) {
     ctx_.now = now;
     std::visit([this](auto& input) { on(std::move(input)); }, what);
-    ctx_.run_deferred();
+    ctx_.run_step_end_calls();
     return std::exchange(ctx_.actions, {});
 }
 
@@ -77,8 +77,8 @@ void core::on(const input::timer&) {
 
 void core::on(const input::flush&) {
     ctx_.needs_flush = false;
-    const bool decided = ctx_.run_decisions();
-    ctx_.run_deferred();
+    const bool decided = ctx_.run_flush_calls();
+    ctx_.run_step_end_calls();
     // Commands that were queued meanwhile are sent with those of the next flush, so that fewer, larger batches are sent.
     if (decided && !std::exchange(sending_delayed_, true)) {
         ctx_.needs_flush = true;

@@ -38,23 +38,23 @@ struct core_context {
 
     /// Calls the function at the next flush. Decisions are acted upon then, so that the answers of other nodes that
     /// arrived at the same time are known too.
-    void act_on_decision(std::function<void()> f) {
-        decided_.push_back(std::move(f));
+    void call_at_flush(std::function<void()> f) {
+        at_flush_.push_back(std::move(f));
         needs_flush = true;
     }
     /// Returns whether there were any.
-    bool run_decisions() {
-        const auto decided = std::exchange(decided_, {});
+    bool run_flush_calls() {
+        const auto decided = std::exchange(at_flush_, {});
         for (const auto& f : decided)
             f();
         return !decided.empty();
     }
     /// Calls the function at the end of this step, so that no part of the core is changed while it takes an answer.
-    void defer(std::function<void()> f) { deferred_.push_back(std::move(f)); }
-    void run_deferred() {
-        while (!deferred_.empty()) {
-            const auto next = std::move(deferred_.front());
-            deferred_.pop_front();
+    void call_at_step_end(std::function<void()> f) { at_step_end_.push_back(std::move(f)); }
+    void run_step_end_calls() {
+        while (!at_step_end_.empty()) {
+            const auto next = std::move(at_step_end_.front());
+            at_step_end_.pop_front();
             next();
         }
     }
@@ -78,8 +78,8 @@ struct core_context {
     }
 
   private:
-    std::vector<std::function<void()>> decided_;
-    std::deque<std::function<void()>> deferred_;
+    std::vector<std::function<void()>> at_flush_;
+    std::deque<std::function<void()>> at_step_end_;
     std::unordered_map<request_number, register_continuation> register_requests_;
     std::uint64_t last_request_ = 0;
 };
@@ -104,7 +104,7 @@ class one_time_event {
 
   private:
     void call(std::function<void()> f, std::shared_ptr<const void> owner) {
-        ctx_.act_on_decision([f = std::move(f), owner = std::move(owner)] { f(); });
+        ctx_.call_at_flush([f = std::move(f), owner = std::move(owner)] { f(); });
     }
 
     core_context& ctx_;

@@ -80,7 +80,7 @@ void core::notify_keepers(const nonce& ended) {
     const auto [first, last] = keepers_.equal_range(std::string(ended.str()));
     for (auto keeper = first; keeper != last; ++keeper) {
         keeper->second->woken = true;
-        ctx_.defer([this, call = keeper->second->call] {
+        ctx_.call_at_step_end([this, call = keeper->second->call] {
             if (const auto found = keeping_.find(call); found != keeping_.end()) resume(*found->second);
         });
     }

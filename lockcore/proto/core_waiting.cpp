@@ -90,7 +90,7 @@ void core::sleep(acquire_call& c) {
 void core::wake(acquire_call& c) {
     c.woken = true;
     // By then the call may have been answered.
-    ctx_.defer([this, call = c.call] {
+    ctx_.call_at_step_end([this, call = c.call] {
         if (const auto found = acquiring_.find(call); found != acquiring_.end() && found->second->ticket != 0)
             poll(*found->second);
     });

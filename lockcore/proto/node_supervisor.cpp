@@ -164,7 +164,7 @@ node_supervisor::step node_supervisor::quarantine_or_draw(monotonic_time now) {
             state_ = node_state::quarantined;
             detail_ = "may have forgotten leases; does not vote until it has a copy of them, or all have expired" +
                       last_copy_failure_;
-            if (copies_leases_ && now >= copy_again_at_) return {action::copy_leases, milliseconds{0}};
+            if (leads_ && now >= copy_again_at_) return {action::copy_leases, milliseconds{0}};
             return {action::identify, std::min(quarantine_recheck_delay, quarantine_left(now))};
         }
     }

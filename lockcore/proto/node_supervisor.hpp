@@ -65,9 +65,8 @@ class node_supervisor {
         milliseconds delay{0};
     };
 
-    /// `copies_leases`: false if another supervisor of this process copies the leases.
-    explicit node_supervisor(milliseconds max_ttl, bool copies_leases = false)
-        : max_ttl_(max_ttl), copies_leases_(copies_leases) {}
+    /// `leads`: false if another supervisor of this process copies the leases.
+    explicit node_supervisor(milliseconds max_ttl, bool leads = false) : max_ttl_(max_ttl), leads_(leads) {}
 
     step connected();
     /// The connection failed or broke, or the node did not answer for too long.
@@ -126,7 +125,7 @@ class node_supervisor {
     std::string process_with_losses() const { return facts_.run_id + '/' + facts_.marks.lost; }
 
     milliseconds max_ttl_;
-    bool copies_leases_;
+    bool leads_;
     node_state state_ = node_state::unreachable;
     std::string detail_ = "not connected yet";
     node_facts facts_;

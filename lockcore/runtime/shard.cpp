@@ -22,13 +22,13 @@ std::uint64_t shard::system_random::next() {
     return std::uint64_t{device()} << 32 | device();
 }
 
-shard::shard(const config& cfg, asio::io_context& io, lock_manager::dependencies deps, bool reports_nodes,
+shard::shard(const config& cfg, asio::io_context& io, lock_manager::dependencies deps, bool leads,
              std::function<void(node_index)> on_state_change)
     : config_(cfg),
       io_(io),
       deps_(deps),
       on_state_change_(std::move(on_state_change)),
-      core_({cfg, deps.mac, random_, reports_nodes}),
+      core_({cfg, deps.mac, random_, leads}),
       ticker_(io),
       timer_(io) {
     for (std::size_t n = 0; n < cfg.nodes.size(); ++n) {

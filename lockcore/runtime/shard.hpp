@@ -36,9 +36,9 @@ class shard {
         std::optional<call_result> outcome;
     };
 
-    /// `reports_nodes`: this shard reports the quarantines, which every shard sees, and copies leases to nodes.
+    /// `leads`: this shard reports the quarantines, which every shard sees, and copies leases to nodes.
     /// `on_state_change`: called when a node's state changes for this shard.
-    shard(const config& cfg, boost::asio::io_context& io, lock_manager::dependencies deps, bool reports_nodes,
+    shard(const config& cfg, boost::asio::io_context& io, lock_manager::dependencies deps, bool leads,
           std::function<void(node_index)> on_state_change);
 
     void open();
