@@ -133,7 +133,8 @@ int serve(const config& cfg) {
     members.takes_answer_bound = !cfg.lease.answer_bound_is_given;
     const auto answer_bound = database.join_cluster(std::move(members));
     if (!answer_bound) {
-        spdlog::critical("fencing.cluster: {}", answer_bound.error().detail);
+        spdlog::critical("{} (fencing.cluster; docs/operations.md says how to change settings that all gateways share)",
+                         answer_bound.error().detail);
         return exit_unavailable;
     }
     lockcore::config lock_settings = cfg.locks;

@@ -40,7 +40,9 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
         "fencing.cluster",
         {});
     if (row.empty()) {
-        report.add(true, "cluster", "no gateway has joined yet; the first one will record the nodes and max_ttl_ms");
+        report.add(
+            true, "cluster",
+            "no gateway has joined yet; the first one records the nodes, lease.max_ttl_ms and lease.answer_bound_ms");
         return;
     }
     std::vector<std::string> names;

@@ -172,7 +172,7 @@ void admission::query_register(node_supervisor::action query) {
 
 void admission::copy_leases() {
     std::vector<fast_readmission::source> sources = others_.find_sources(index_, failed_copies_);
-    if (sources.empty()) return perform(supervisor_.copying_failed({}, ctx_.now.monotonic));
+    if (sources.empty()) return perform(supervisor_.too_few_to_copy_from(ctx_.now.monotonic));
     const auto ask_node = [this](node_request::any request, std::function<void(node_response::any)> then) {
         transport_.ask(std::move(request), std::move(then));
     };
@@ -183,7 +183,7 @@ void admission::copy_leases() {
             own_mark_ = keep_alive->own_mark();
             failed_copies_ = outcome ? 0 : failed_copies_ + 1;
             perform(outcome ? supervisor_.leases_copied(std::move(*outcome), ctx_.now.monotonic)
-                            : supervisor_.copying_failed(outcome.error().detail, ctx_.now.monotonic));
+                            : supervisor_.copying_failed(std::move(outcome.error().detail), ctx_.now.monotonic));
         });
     copying_->start();
 }

@@ -5,7 +5,7 @@
 namespace lockcore {
 namespace {
 
-constexpr const char* not_this_life = "it was restarted or is admitted";
+constexpr const char* node_changed = "";  // what finished_function gets then
 
 }  // namespace
 
@@ -46,11 +46,11 @@ void fast_readmission::start() {
 
 void fast_readmission::marked(const node_response::text& answer, const std::string& digits) {
     if (!answer.refusal.empty()) return fail(answer.refusal);
-    if (!answer.value.starts_with(run_id_ + ' ')) return fail(not_this_life);
+    if (!answer.value.starts_with(run_id_ + ' ')) return fail(node_changed);
     mark_ = answer.value;
     // Every grant and renewal that counts an answer of the life before is complete after this time.
     const milliseconds bound = ctx_.settings.answer_bound;
-    if (mark_.ends_with(digits)) own_mark_ = mark_;
+    note_if_own(mark_, digits);
     const bool is_own = mark_ == own_mark_;
     wait(bound + std::chrono::ceil<milliseconds>(bound / 100.0) + milliseconds{2}, [this, is_own] {
         if (is_own) return read_all();
@@ -58,13 +58,18 @@ void fast_readmission::marked(const node_response::text& answer, const std::stri
     });
 }
 
+void fast_readmission::note_if_own(const std::string& mark, const std::string& digits) {
+    if (mark.ends_with(digits)) own_mark_ = mark;
+}
+
 void fast_readmission::await_other_gateway(monotonic_time until) {
     if (ctx_.now.monotonic >= until) return read_all();
-    const nonce digits = nonce::from_bits(ctx_.random.next(), ctx_.random.next());
-    ask<node_response::text>(ask_node_, node_request::mark{std::string(digits.str())},
-                             [until](fast_readmission& self, const node_response::text& answer) {
+    const std::string digits(nonce::from_bits(ctx_.random.next(), ctx_.random.next()).str());
+    ask<node_response::text>(ask_node_, node_request::mark{digits},
+                             [until, digits](fast_readmission& self, const node_response::text& answer) {
                                  if (!answer.refusal.empty()) return self.fail(answer.refusal);
-                                 if (answer.value != self.mark_) return self.fail(not_this_life);
+                                 self.note_if_own(answer.value, digits);
+                                 if (answer.value != self.mark_) return self.fail(node_changed);
                                  self.wait(recheck_interval, [&self, until] { self.await_other_gateway(until); });
                              });
 }
@@ -103,7 +108,7 @@ void fast_readmission::install_next() {
     ask<node_response::text>(ask_node_, std::move(request),
                              [](fast_readmission& self, const node_response::text& answer) {
                                  if (!answer.refusal.empty()) return self.fail(answer.refusal);
-                                 if (answer.value != "OK") return self.fail(not_this_life);
+                                 if (answer.value != "OK") return self.fail(node_changed);
                                  self.install_next();
                              });
 }

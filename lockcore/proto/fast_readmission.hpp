@@ -23,7 +23,8 @@ class fast_readmission : public std::enable_shared_from_this<fast_readmission> {
         std::string run_id;
         ask_function ask;
     };
-    /// Gets the mark that READMIT requires, or why the leases could not be copied.
+    /// Gets the mark that READMIT requires, or why the leases could not be copied: an empty text if the node was
+    /// restarted or admitted, or its data or settings changed.
     using finished_function = std::function<void(result<std::string>)>;
 
     /// In: `ask_node`: asks the node that forgot, whose live process is `run_id`. `sources`: voting nodes without it,
@@ -46,6 +47,8 @@ class fast_readmission : public std::enable_shared_from_this<fast_readmission> {
 
   private:
     void marked(const node_response::text& answer, const std::string& digits);
+    /// Remembers the mark if this gateway has just set it, with these digits.
+    void note_if_own(const std::string& mark, const std::string& digits);
     void await_other_gateway(monotonic_time until);
     void read_all();
     void read_page(std::size_t from, std::string base, const std::string& cursor);

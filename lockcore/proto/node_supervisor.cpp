@@ -162,10 +162,9 @@ node_supervisor::step node_supervisor::quarantine_or_draw(monotonic_time now) {
         quarantine_until_ = first_seen_at_ + max_ttl_;
         if (now < quarantine_until_ && copied_life_ != life()) {
             state_ = node_state::quarantined;
-            detail_ = "may have forgotten leases; does not vote until it has a copy of them, or all have expired" +
-                      last_copy_failure_;
+            describe_quarantine();
             if (leads_ && now >= copy_again_at_) return {action::copy_leases, milliseconds{0}};
-            return {action::identify, std::min(quarantine_recheck_delay, quarantine_left(now))};
+            return {action::identify, std::min(recheck_soon_delay, quarantine_left(now))};
         }
     }
     state_ = node_state::identifying;
@@ -185,13 +184,22 @@ node_supervisor::step node_supervisor::leases_copied(std::string mark, monotonic
     return quarantine_or_draw(now);
 }
 
-node_supervisor::step node_supervisor::copying_failed(const std::string& reason, monotonic_time now) {
-    if (!reason.empty()) {
-        copy_again_at_ = now + copy_again_delay;
-        last_copy_failure_ = " (the last copy failed: " + reason + ")";
-        detail_ += last_copy_failure_;
-    }
-    return {action::identify, std::min(quarantine_recheck_delay, quarantine_left(now))};
+node_supervisor::step node_supervisor::copying_failed(std::string reason, monotonic_time now) {
+    if (!reason.empty()) copy_again_at_ = now + copy_again_delay;
+    last_copy_failure_ = std::move(reason);
+    describe_quarantine();
+    return {action::identify, std::min(recheck_soon_delay, quarantine_left(now))};
+}
+
+node_supervisor::step node_supervisor::too_few_to_copy_from(monotonic_time now) {
+    last_copy_failure_ = "too few other nodes vote";
+    describe_quarantine();
+    return {action::identify, std::min(recheck_soon_delay, quarantine_left(now))};
+}
+
+void node_supervisor::describe_quarantine() {
+    detail_ = "may have forgotten leases; does not vote until it has a copy of them, or all have expired";
+    if (!last_copy_failure_.empty()) detail_ += " (no copy yet: " + last_copy_failure_ + ")";
 }
 
 node_supervisor::step node_supervisor::readmit_answered(bool admitted) {
@@ -199,7 +207,7 @@ node_supervisor::step node_supervisor::readmit_answered(bool admitted) {
     // life are used again only if the next identification finds the same life. The mark of the copies names the
     // settings too, so after a change of these the leases are copied again.
     if (!admitted) copied_life_.clear();
-    return {action::identify, admitted ? milliseconds{0} : recheck_delay};
+    return {action::identify, admitted ? milliseconds{0} : recheck_soon_delay};
 }
 
 node_supervisor::step node_supervisor::readmit_refused(std::string reason) {
@@ -219,8 +227,9 @@ node_supervisor::step node_supervisor::found_not_admitted() {
 node_supervisor::step node_supervisor::commands_refused(std::string reason) {
     const bool passes = reason.starts_with("LOADING") || reason.starts_with("BUSY");
     const step next = refuse("refuses commands: " + std::move(reason));
-    if (passes) state_ = node_state::identifying;  // no operator need correct it
-    return next;
+    if (!passes) return next;
+    state_ = node_state::identifying;  // no operator need correct it
+    return {action::identify, recheck_soon_delay};
 }
 
 milliseconds node_supervisor::quarantine_left(monotonic_time now) const {

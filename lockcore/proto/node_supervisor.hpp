@@ -79,8 +79,10 @@ class node_supervisor {
     step register_failed(std::string reason);
     /// The node has the leases that the others hold; `mark`: the mark for which they were installed.
     step leases_copied(std::string mark, monotonic_time now);
-    /// `reason`: empty if too few other nodes vote.
-    step copying_failed(const std::string& reason, monotonic_time now);
+    /// `reason`: empty if nothing failed but the node changed meanwhile (fast_readmission::finished_function).
+    step copying_failed(std::string reason, monotonic_time now);
+    /// The leases can't be copied, because fewer other nodes vote than must be read.
+    step too_few_to_copy_from(monotonic_time now);
     /// The admission was deleted; or the node refused that with the error `refusal`.
     step admission_deleted(std::string refusal);
     /// The node refused to run READMIT (rights, memory, …). READMIT is repeated later with the same epoch.
@@ -109,8 +111,9 @@ class node_supervisor {
 
     /// The time after which a node that does not vote is identified again.
     static constexpr milliseconds recheck_delay{500};
-    /// The time after which a quarantined node is identified again: another gateway or thread may have admitted it.
-    static constexpr milliseconds quarantine_recheck_delay{100};
+    /// That time for a state that soon passes by itself: the node loads its data, or another gateway or thread may have
+    /// admitted it.
+    static constexpr milliseconds recheck_soon_delay{100};
     /// The time after which the leases are copied again if that failed.
     static constexpr milliseconds copy_again_delay{2'000};
     static constexpr milliseconds reconnect_min{50}, reconnect_max{1'000};
@@ -122,6 +125,7 @@ class node_supervisor {
     /// Decides about an admitted node.
     step review();
     step quarantine_or_draw(monotonic_time now);
+    void describe_quarantine();
     std::string process_with_losses() const { return facts_.run_id + '/' + facts_.marks.lost; }
 
     milliseconds max_ttl_;
@@ -142,7 +146,7 @@ class node_supervisor {
     monotonic_time quarantine_until_{};
     std::string copied_life_, copy_mark_;  ///< The life() to which leases were copied, and the mark of that.
     monotonic_time copy_again_at_{};
-    std::string last_copy_failure_;  ///< A part of detail_ while the node is quarantined; empty: no copy failed.
+    std::string last_copy_failure_;  ///< Why the leases are not copied yet; empty: nothing failed.
     milliseconds reconnect_delay_ = reconnect_min;
 };
 

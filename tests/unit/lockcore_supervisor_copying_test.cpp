@@ -48,20 +48,20 @@ TEST_F(supervisor_copying, another_thread_of_the_process_waits) {
     follower.identified(facts_, t0);
     const auto step = follower.record_found(forgot, t0);
     EXPECT_EQ(step.next, action::identify);
-    EXPECT_EQ(step.delay, node_supervisor::quarantine_recheck_delay);
+    EXPECT_EQ(step.delay, node_supervisor::recheck_soon_delay);
 }
 
 TEST_F(supervisor_copying, failed_copy_is_tried_again_later_and_quarantine_lasts) {
     s_.record_found(forgot, t0);
     const auto step = s_.copying_failed("UNINIT node not admitted", t0 + 1s);
     EXPECT_EQ(step.next, action::identify);
-    EXPECT_EQ(step.delay, node_supervisor::quarantine_recheck_delay);
+    EXPECT_EQ(step.delay, node_supervisor::recheck_soon_delay);
     EXPECT_EQ(s_.state(), node_state::quarantined);
     EXPECT_NE(s_.detail().find("UNINIT"), std::string::npos);
     EXPECT_EQ(s_.identified(facts_, t0 + 1s).next, action::identify);
     EXPECT_NE(s_.detail().find("UNINIT"), std::string::npos) << "also after the next identification";
     EXPECT_EQ(s_.identified(facts_, t0 + 1s + node_supervisor::copy_again_delay).next, action::copy_leases);
-    s_.copying_failed({}, t0 + 5s);
+    s_.too_few_to_copy_from(t0 + 5s);
     EXPECT_EQ(s_.quarantine_left(t0 + 5s), 55s) << "from when the life was first seen";
     EXPECT_EQ(s_.identified(facts_, t0 + 60s).next, action::draw_epoch);
     EXPECT_EQ(s_.copy_mark(), "");
@@ -69,8 +69,25 @@ TEST_F(supervisor_copying, failed_copy_is_tried_again_later_and_quarantine_lasts
 
 TEST_F(supervisor_copying, copy_without_enough_voters_is_tried_at_the_next_check) {
     s_.record_found(forgot, t0);
-    EXPECT_EQ(s_.copying_failed({}, t0 + 1s).delay, node_supervisor::quarantine_recheck_delay);
+    EXPECT_EQ(s_.too_few_to_copy_from(t0 + 1s).delay, node_supervisor::recheck_soon_delay);
+    EXPECT_NE(s_.detail().find("too few other nodes vote"), std::string::npos);
     EXPECT_EQ(s_.identified(facts_, t0 + 1'100ms).next, action::copy_leases);
+}
+
+TEST_F(supervisor_copying, copy_of_a_node_that_changed_is_tried_at_the_next_check) {
+    s_.record_found(forgot, t0);
+    const std::string detail = s_.detail();
+    EXPECT_EQ(s_.copying_failed({}, t0 + 1s).delay, node_supervisor::recheck_soon_delay);
+    EXPECT_EQ(s_.detail(), detail) << "nothing failed";
+    EXPECT_EQ(s_.identified(facts_, t0 + 1'100ms).next, action::copy_leases);
+}
+
+TEST_F(supervisor_copying, reason_of_a_failed_copy_is_named_once) {
+    s_.record_found(forgot, t0);
+    s_.copying_failed("UNINIT", t0 + 1s);
+    s_.identified(facts_, t0 + 1'100ms);
+    s_.copying_failed("UNINIT", t0 + 4s);
+    EXPECT_EQ(s_.detail().find("UNINIT"), s_.detail().rfind("UNINIT"));
 }
 
 TEST_F(supervisor_copying, readmit_that_answers_gone_leads_to_another_copy) {

@@ -3,8 +3,27 @@
 #include <gateway/pg/write/guard_call.hpp>
 
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
 
 namespace fencegate::pg {
+namespace {
+
+/// Puts the name of the setting in front of a message that begins with the column of fencing.cluster.
+std::string name_setting(const std::string& message) {
+    constexpr std::pair<std::string_view, std::string_view> settings[] = {
+        {"node_names ", "redis.nodes: "},
+        {"max_ttl_ms ", "lease.max_ttl_ms: "},
+        {"answer_bound_ms ", "lease.answer_bound_ms: "},
+    };
+    for (const auto& [column, setting] : settings) {
+        if (message.starts_with(column)) return std::string(setting).append(message);
+    }
+    return message;
+}
+
+}  // namespace
 
 result<void> check_schema(session& session, const std::string& role) {
     int found = 0;
@@ -52,7 +71,7 @@ result<std::chrono::milliseconds> join_cluster(session& session, membership m) {
         return m.answer_bound;
     } catch (const statement_failed& e) {
         if (e.error.sqlstate != "FG500") throw;
-        return make_failure(errc::invalid_request, e.error.message);
+        return make_failure(errc::invalid_request, name_setting(e.error.message));
     }
 }
 
