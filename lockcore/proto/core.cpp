@@ -44,7 +44,7 @@ core::core(const services& with)
 
 core::~core() = default;
 
-std::vector<core_action> core::step(core_input what, const step_time& now) {
+std::vector<core_action> core::step(core_input&& what, const step_time& now) {
     ctx_.now = now;
     std::visit([this](auto& input) { on(std::move(input)); }, what);
     ctx_.run_step_end_calls();
@@ -100,11 +100,13 @@ void core::on(const input::disconnected& what) {
 }
 
 void core::on(input::batch_answered what) {
-    links_[value_of(what.node)]->batch_answered(std::move(what));
+    node_link& link = *links_[value_of(what.node)];
+    link.batch_answered(std::move(what));
 }
 
 void core::on(input::node_answered what) {
-    links_[value_of(what.node)]->node_answered(std::move(what));
+    node_link& link = *links_[value_of(what.node)];
+    link.node_answered(std::move(what));
 }
 
 void core::on(input::register_answered what) {

@@ -36,7 +36,7 @@ class core final : private cluster_view {
     core& operator=(const core&) = delete;
 
     /// Takes what happened at `now` and returns what to do, in order. The times of successive steps never fall.
-    std::vector<core_action> step(core_input what, const step_time& now);
+    std::vector<core_action> step(core_input&& what, const step_time& now);
     /// Returns when input::timer is due; empty if there is no timer.
     std::optional<monotonic_time> next_timer() const { return ctx_.timers.next(); }
     /// Returns whether input::flush is due. It may be delayed until what happened at the same time has been passed in.

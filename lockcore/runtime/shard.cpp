@@ -72,14 +72,22 @@ void shard::close() {
 
 // --- steps
 
-void shard::deliver(core_input what) {
-    delayed_.push_back(std::move(what));
-    if (std::exchange(stepping_, true)) return;
+void shard::take_step(core_input&& what) {
+    for (core_action& a : core_.step(std::move(what), read_clocks()))
+        std::visit([this](auto& wanted) { perform(wanted); }, a);
+}
+
+void shard::deliver(core_input&& what) {
+    if (stepping_) {
+        delayed_.push_back(std::move(what));
+        return;
+    }
+    stepping_ = true;
+    take_step(std::move(what));
     while (!delayed_.empty()) {
         core_input next = std::move(delayed_.front());
         delayed_.pop_front();
-        for (core_action& a : core_.step(std::move(next), read_clocks()))
-            std::visit([this](auto& wanted) { perform(wanted); }, a);
+        take_step(std::move(next));
     }
     stepping_ = false;
     waiter_count_.store(core_.waiters(), std::memory_order_relaxed);

@@ -76,8 +76,9 @@ class shard {
         connection_number number{};
     };
 
-    /// Lets the core take a step, and performs its actions.
-    void deliver(core_input what);
+    /// Lets the core take a step, and performs its actions; during a step, after it.
+    void deliver(core_input&& what);
+    void take_step(core_input&& what);
     void perform(action::open_connection& a);
     void perform(action::close_connection& a);
     void perform(action::send_batch& a);
