@@ -4,7 +4,7 @@
     tests/bench/compare_builds.py old=/path/to/fencegate new=build/release/fencegate [--mode hot] [--rounds 6] [--seconds 3] [--clients 32] [--load build/release/load]
 
 Each build has a stack of its own: one gateway over five nodes without fsync. They are loaded in turn, in the other order in each second round. Printed for each round, and as medians: operations a
-second, and for one operation the CPU of the gateway and of the five nodes, the calls of scripts on all nodes, the time that the nodes spent in them, and the reads of all nodes. Fewer calls and reads
+second, and for one operation the CPU of the gateway and of the five nodes, the calls of scripts on all nodes, the time of these scripts, and the reads of all nodes. Fewer calls and reads
 than before mean larger batches.
 """
 
