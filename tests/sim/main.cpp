@@ -12,11 +12,11 @@
 namespace {
 
 constexpr const char* usage_text =
-    R"(usage: sim [--seed N | --seeds A..B | --for SECONDS] [--from N] [--nodes N] [--profile NAME]
+    R"(usage: sim [--seed N | --seeds A..B] [--for SECONDS] [--from N] [--nodes N] [--profile NAME]
            [--mutate NAME [--any-checker]] [--scripts FOLDER] [--checker NAME] [--trace] [--probe-report]
   --seed N         run one seed and print its result
   --seeds A..B     run these seeds; default 1..1000
-  --for SECONDS    run as many seeds as the time allows, from --from on (default 1)
+  --for SECONDS    run as many seeds as the time allows, of --seeds if they are given, else from --from on (default 1)
   --nodes N        simulate N nodes instead of the number drawn from the seed
   --profile NAME   everyday, quiet, short_leases, forgetful, shared_counters, jumping_clocks,
                    ends_of_sync, recovering or drifting
@@ -31,7 +31,8 @@ Exit codes: 0 no violation (with --mutate: one was found), 1 otherwise, 64 wrong
 
 struct arguments {
     std::uint64_t first = 1, last = 1'000;
-    double seconds = 0;
+    double seconds = 0;  // 0: as long as it takes
+    bool has_last = false;
     sim::overrides wanted;
     const sim::mutation_row* mutation = nullptr;
     bool any_checker = false, trace = false, probe_report = false, single = false, list = false;
@@ -56,6 +57,7 @@ bool parse(int count, char** words, arguments& a) {
         } else if (word == "--seed") {
             if (!number(value(), a.first)) return false;
             a.last = a.first;
+            a.has_last = true;
             a.single = true;
         } else if (word == "--seeds") {
             const std::string_view range = value();
@@ -63,6 +65,7 @@ bool parse(int count, char** words, arguments& a) {
             if (dots == std::string_view::npos || !number(range.substr(0, dots), a.first) ||
                 !number(range.substr(dots + 2), a.last))
                 return false;
+            a.has_last = true;
         } else if (word == "--from") {
             if (!number(value(), a.first)) return false;
         } else if (word == "--for") {
@@ -138,7 +141,9 @@ int main(int count, char** words) {
         a.wanted.active_mutation = a.mutation->id;
         if (!a.any_checker) a.wanted.only_checker = a.mutation->caught_by;
     }
-    for (std::uint64_t seed = a.first; !found && (a.seconds > 0 ? elapsed() < a.seconds : seed <= a.last); ++seed) {
+    const bool is_endless = a.seconds > 0 && !a.has_last;
+    for (std::uint64_t seed = a.first;
+         !found && (is_endless || seed <= a.last) && (a.seconds == 0 || elapsed() < a.seconds); ++seed) {
         const sim::outcome o = sim::run_seed(seed, a.wanted, a.trace);
         ++seeds;
         events += o.events;

@@ -122,11 +122,11 @@ class Simulation:
         return ""
 
 
-def run_seeds(simulation, count, jobs):
-    """Runs the seeds from 1 on in several processes. Returns the reports of those that found a violation."""
+def run_seeds(simulation, count, seconds, jobs):
+    """Runs the seeds from 1 on in several processes, for at most so many seconds (0: all of them). Returns the reports of those that found a violation."""
     size = -(-count // jobs)
     ranges = [f"{first}..{min(first + size - 1, count)}" for first in range(1, count + 1, size)]
-    processes = [subprocess.Popen([simulation.program, "--seeds", seeds], stdout=subprocess.PIPE, text=True) for seeds in ranges]
+    processes = [subprocess.Popen([simulation.program, "--seeds", seeds, "--for", str(seconds)], stdout=subprocess.PIPE, text=True) for seeds in ranges]
     outputs = [process.communicate()[0] for process in processes]
     print("".join(output.splitlines()[-1] + "\n" for output in outputs), end="")
     return [output for process, output in zip(processes, outputs) if process.returncode != 0]
@@ -138,12 +138,13 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=0, help="first run so many seeds without a mutation")
+    parser.add_argument("--seeds-for", type=int, default=0, metavar="SECONDS", help="stop with --seeds after this time, although some are left")
     parser.add_argument("--search", type=int, default=0, metavar="SECONDS", help="look so long for another seed where a mutation is not found, and write it into the table")
     options = parser.parse_args()
     simulation = Simulation(options.build.resolve())
     passed = failed = 0
     if options.seeds:
-        reports = run_seeds(simulation, options.seeds, options.jobs)
+        reports = run_seeds(simulation, options.seeds, options.seeds_for, options.jobs)
         passed, failed = (0, 1) if reports else (1, 0)
         print("".join(reports), end="")
     rows = [row for row in read_table() if not options.names or row["name"] in options.names]
