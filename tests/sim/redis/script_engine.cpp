@@ -66,6 +66,7 @@ script_engine& script_engine::instance() {
 script_engine::script_engine() : lua_(luaL_newstate()) {
     if (!lua_) throw std::runtime_error("no memory for Lua");
     luaL_openlibs(lua_);
+    lua_gc(lua_, LUA_GCSETPAUSE, 1000);  // Collects at ten times the memory in use, which is small.
 #ifdef LUAJIT_VERSION
     // The compiler of LuaJIT gains nothing with scripts that spend their time on strings.
     luaJIT_setmode(lua_, 0, LUAJIT_MODE_ENGINE | LUAJIT_MODE_OFF);
