@@ -143,6 +143,30 @@ void read_node(const YAML::Node& node, const std::string& path, fault_list& faul
     nodes.push_back(std::move(read));  // also a faulty one, so that the number of nodes is checked correctly
 }
 
+/// Reads the name of a file. Relative names start at the configuration's folder. Faults: the file can't be read.
+read_value file_name(std::string& target, const std::filesystem::path& folder) {
+    return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        std::string name;
+        if (!read_scalar(node, path, faults, name)) return;
+        target = folder / name;
+        errno = 0;
+        if (!std::ifstream(target).good() || std::filesystem::is_directory(target))
+            faults.add(path, target + " cannot be read: " + std::strerror(errno == 0 ? EISDIR : errno));
+    };
+}
+
+void read_node_tls(const YAML::Node& node, const std::string& path, fault_list& faults,
+                   const std::filesystem::path& folder, std::optional<lockcore::node_tls>& tls) {
+    lockcore::node_tls& read = tls.emplace();
+    mapping({
+        {"ca_file", file_name(read.ca_file, folder)},
+        {"certificate_file", file_name(read.certificate_file, folder)},
+        {"key_file", file_name(read.key_file, folder)},
+    })(node, path, faults);
+    if (read.certificate_file.empty() != read.key_file.empty() && !faults.covers(path))
+        faults.add(path, "certificate_file and key_file are given together or not at all");
+}
+
 /// Reads the whole file. The bounds are those of the docstrings in config.hpp and lockcore/config.hpp.
 read_value whole_file(config& cfg, const std::filesystem::path& folder) {
     const auto api_keys = [&cfg, folder](std::size_t i, const YAML::Node& node, const std::string& path,
@@ -189,6 +213,8 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
         {"redis",
          mapping({
              {"nodes", list(nodes), true},
+             {"tls", [&cfg, folder](const YAML::Node& node, const std::string& path,
+                                    fault_list& faults) { read_node_tls(node, path, faults, folder, cfg.redis_tls); }},
              {"node_timeout_ms", duration(cfg.locks.node_timeout, 1ms, 10s)},
              {"node_dead_after_ms", duration(cfg.locks.node_dead_after, 1ms, 10min)},
              {"node_queue_max", integer(cfg.locks.node_queue_max, 16, 10'000'000)},
@@ -343,6 +369,8 @@ config load_config(const std::filesystem::path& file, config_faults& faults) {
             // The value for a new cluster: answers count for as long as a node is waited for.
             if (!cfg.lease.answer_bound_is_given)
                 cfg.locks.answer_bound = std::max(lockcore::config{}.answer_bound, cfg.locks.node_timeout);
+            for (lockcore::node_address& node : cfg.locks.nodes)
+                node.tls = cfg.redis_tls;
             check_address(cfg, found);
             check_signing_key(cfg, found);
             check_locks(cfg.locks, found);

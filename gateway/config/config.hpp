@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -111,6 +112,8 @@ struct config {
     lease_config lease;
     /// From `redis:` (nodes, node_timeout_ms, …) and `lease:` (default_ttl_ms, …).
     lockcore::config locks;
+    /// TLS of the connections to every node; also in locks.nodes. Empty: none.
+    std::optional<lockcore::node_tls> redis_tls;
     postgres_config postgres;
     writes_config writes;
     audit_config audit;

@@ -1,59 +1,223 @@
 #include <redis/connection.hpp>
 
-#include <redis/hiredis_adapter.hpp>
+#include <redis/reply_reader.hpp>
 #include <redis/resp_command.hpp>
 
-#include <hiredis/async.h>
 #include <boost/asio/post.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/write.hpp>
 
+#include <array>
+#include <deque>
+#include <optional>
 #include <utility>
 
 namespace lockcore::redis {
 namespace {
 
-connection& connection_of(const redisAsyncContext* c) {
-    return *static_cast<connection*>(c->data);
-}
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+using tls_stream = asio::ssl::stream<tcp::socket&>;
 
-reply make_reply(const redisReply& r) {
-    reply out;
-    switch (r.type) {
-        case REDIS_REPLY_NIL:
-            return out;
-        case REDIS_REPLY_INTEGER:
-            out.type = reply::kind::number;
-            out.number = r.integer;
-            return out;
-        case REDIS_REPLY_ARRAY:
-            out.type = reply::kind::array;
-            out.elements.reserve(r.elements);
-            for (std::size_t i = 0; i < r.elements; ++i)
-                out.elements.push_back(make_reply(*r.element[i]));
-            return out;
-        default:
-            out.type = r.type == REDIS_REPLY_ERROR ? reply::kind::error : reply::kind::text;
-            out.text.assign(r.str, static_cast<std::size_t>(r.len));
-            return out;
+/// Reads the files of `files`. Errors: boost::system::system_error.
+asio::ssl::context make_tls_context(const node_tls& files) {
+    asio::ssl::context out(asio::ssl::context::tls_client);
+    SSL_CTX_set_min_proto_version(out.native_handle(), TLS1_2_VERSION);
+    if (files.ca_file.empty()) {
+        out.set_default_verify_paths();
+    } else {
+        out.load_verify_file(files.ca_file);
     }
+    if (!files.certificate_file.empty()) {
+        out.use_certificate_chain_file(files.certificate_file);
+        out.use_private_key_file(files.key_file, asio::ssl::context::pem);
+    }
+    return out;
 }
 
 }  // namespace
 
-connection::connection(boost::asio::io_context& io, const node_address& address, event_handlers handlers)
+/// One TCP connection, with or without TLS.
+///
+/// Lifetime: shared by its connection and by the handlers that Asio has still to call. It uses nothing of the connection
+///           after close().
+class connection::link : public std::enable_shared_from_this<link> {
+  public:
+    explicit link(connection& owner) : owner_(&owner), socket_(owner.io_) {}
+
+    void open(const tcp::endpoint& endpoint) {
+        socket_.async_connect(endpoint, [self = shared_from_this()](error_code e) {
+            if (!self->owner_) return;
+            if (e) return self->fail_to_connect(e.message());
+            error_code ignored;
+            self->socket_.set_option(tcp::no_delay(true), ignored);
+            if (!self->owner_->address_.tls) return self->begin();
+            self->shake_hands(*self->owner_->address_.tls);
+        });
+    }
+
+    /// Closes the socket and calls the handlers of the commands in flight with null.
+    void close() {
+        owner_ = nullptr;
+        error_code ignored;
+        socket_.close(ignored);
+        if (!is_answering_) fail_commands();
+    }
+
+    void send(std::string_view command, reply_handler on_reply) {
+        in_flight_.push_back(std::move(on_reply));
+        enqueue(command);
+    }
+    void subscribe(std::string_view channel) {
+        is_subscribed_ = true;
+        enqueue(resp_command().arg("SUBSCRIBE").arg(channel).finish());
+    }
+
+  private:
+    /// Sends the command at the end of this loop turn.
+    void enqueue(std::string_view command) {
+        unsent_ += command;
+        if (!is_connected_ || is_writing_ || write_posted_) return;
+        write_posted_ = true;
+        asio::post(owner_->io_, [self = shared_from_this()] {
+            self->write_posted_ = false;
+            if (self->owner_) self->write();
+        });
+    }
+
+    void shake_hands(const node_tls& files) {
+        try {
+            // The stream keeps what it needs of the context.
+            asio::ssl::context context = make_tls_context(files);
+            tls_.emplace(socket_, context);
+            const std::string& host = owner_->address_.host;
+            tls_->set_verify_mode(asio::ssl::verify_peer);
+            tls_->set_verify_callback(asio::ssl::host_name_verification(host));
+            error_code is_name;
+            asio::ip::make_address(host, is_name);
+            // RFC 6066, 3: an address is not sent as a server name.
+            if (is_name) SSL_set_tlsext_host_name(tls_->native_handle(), host.c_str());
+        } catch (const boost::system::system_error& e) {
+            return fail_to_connect(std::string("TLS: ") + e.what());
+        }
+        tls_->async_handshake(asio::ssl::stream_base::client, [self = shared_from_this()](error_code e) {
+            if (!self->owner_) return;
+            if (e) return self->fail_to_connect("TLS: " + e.message());
+            self->begin();
+        });
+    }
+
+    void fail_to_connect(const std::string& reason) {
+        connection& owner = *owner_;
+        close();
+        owner.link_ = nullptr;
+        owner.try_next_address(reason);
+    }
+
+    void begin() {
+        is_connected_ = true;
+        read();
+        owner_->handlers_.connected();
+        if (owner_ && !is_writing_ && !write_posted_) write();
+    }
+
+    void fail(const std::string& reason) {
+        connection& owner = *owner_;
+        close();
+        owner.link_ = nullptr;
+        owner.report_lost(reason);
+    }
+
+    void fail_commands() {
+        for (const reply_handler& on_reply : std::exchange(in_flight_, {}))
+            on_reply(nullptr);
+    }
+
+    void read() {
+        const auto on_read = [self = shared_from_this()](error_code e, std::size_t size) {
+            if (!self->owner_) return;
+            if (e) return self->fail(e == asio::error::eof ? "the node closed the connection" : e.message());
+            self->reader_.add({self->received_.data(), size});
+            self->answer_commands();
+            if (self->owner_) self->read();
+        };
+        if (tls_) {
+            tls_->async_read_some(asio::buffer(received_), on_read);
+        } else {
+            socket_.async_read_some(asio::buffer(received_), on_read);
+        }
+    }
+
+    /// Calls the handlers of the replies that are complete. A handler may close this link.
+    void answer_commands() {
+        is_answering_ = true;
+        while (const reply* next = owner_ ? reader_.next() : nullptr) {
+            if (in_flight_.empty()) {
+                if (is_subscribed_) {
+                    owner_->handlers_.message(*next);
+                } else {
+                    fail("the node sent a reply to no command");
+                }
+                continue;
+            }
+            const reply_handler on_reply = std::move(in_flight_.front());
+            in_flight_.pop_front();
+            on_reply(next);
+        }
+        is_answering_ = false;
+        if (owner_ && !reader_.error().empty()) fail(reader_.error());
+        if (!owner_) fail_commands();
+    }
+
+    /// Sends all that is unsent. What is added meanwhile follows when it has been sent.
+    void write() {
+        if (unsent_.empty()) return;
+        is_writing_ = true;
+        sending_.clear();
+        std::swap(sending_, unsent_);
+        const auto on_written = [self = shared_from_this()](error_code e, std::size_t) {
+            self->is_writing_ = false;
+            if (!self->owner_) return;
+            if (e) return self->fail(e.message());
+            self->write();
+        };
+        if (tls_) {
+            asio::async_write(*tls_, asio::buffer(sending_), on_written);
+        } else {
+            asio::async_write(socket_, asio::buffer(sending_), on_written);
+        }
+    }
+
+    connection* owner_;  ///< Null: closed.
+    tcp::socket socket_;
+    std::optional<tls_stream> tls_;
+    reply_reader reader_;
+    std::deque<reply_handler> in_flight_;  ///< Of the commands without a reply, in their order.
+    std::string unsent_, sending_;
+    std::array<char, std::size_t{16} * 1024> received_;
+    bool is_connected_ = false, is_subscribed_ = false, is_writing_ = false, write_posted_ = false,
+         is_answering_ = false;
+};
+
+connection::connection(asio::io_context& io, const node_address& address, event_handlers handlers)
     : io_(io), address_(address), handlers_(std::move(handlers)), resolver_(io) {}
 
-connection::~connection() = default;
+connection::~connection() {
+    if (link_) link_->close();
+}
 
 void connection::open() {
     ++generation_;
     candidates_.clear();
-    boost::system::error_code not_an_address;
-    const auto ip = boost::asio::ip::make_address(address_.host, not_an_address);
+    error_code not_an_address;
+    const auto ip = asio::ip::make_address(address_.host, not_an_address);
     if (!not_an_address) return connect_to({ip, address_.port});
     resolver_.async_resolve(
         address_.host, std::to_string(address_.port),
-        [self = shared_from_this(), generation = generation_](
-            boost::system::error_code e, const boost::asio::ip::tcp::resolver::results_type& found) {
+        [self = shared_from_this(), generation = generation_](error_code e, const tcp::resolver::results_type& found) {
             if (self->closed_ || generation != self->generation_) return;
             for (const auto& entry : found)
                 self->candidates_.insert(self->candidates_.begin(), entry.endpoint());
@@ -68,83 +232,41 @@ void connection::try_next_address(const std::string& failure_reason) {
     connect_to(next);
 }
 
-void connection::connect_to(const boost::asio::ip::tcp::endpoint& endpoint) {
-    redisAsyncContext* c = redisAsyncConnect(endpoint.address().to_string().c_str(), endpoint.port());
-    if (!c || c->err) {
-        const std::string reason = c ? c->errstr : "out of memory";
-        if (c) redisAsyncFree(c);
-        return report_lost(reason);
-    }
-    context_ = c;
-    c->data = this;
-    attach(*c, io_);
-    redisAsyncSetConnectCallback(c, [](const redisAsyncContext* ctx, int status) {
-        connection& self = connection_of(ctx);
-        if (ctx != self.context_) return;
-        // hiredis itself frees a context that failed to connect, after this callback.
-        const std::string reason = status == REDIS_OK ? "" : ctx->errstr;
-        if (status != REDIS_OK) self.context_ = nullptr;
-        boost::asio::post(self.io_, [link = self.shared_from_this(), reason, generation = self.generation_] {
-            if (link->closed_ || generation != link->generation_) return;
-            if (!reason.empty()) return link->try_next_address(reason);
-            if (link->context_) link->handlers_.connected();
-        });
-    });
-    redisAsyncSetDisconnectCallback(c, [](const redisAsyncContext* ctx, int status) {
-        connection& self = connection_of(ctx);
-        if (ctx != self.context_) return;
-        self.context_ = nullptr;
-        self.report_lost(status == REDIS_OK ? "the connection was closed" : ctx->errstr);
-    });
+void connection::connect_to(const tcp::endpoint& endpoint) {
+    link_ = std::make_shared<link>(*this);
+    link_->open(endpoint);
+}
+
+void connection::close_link() {
+    resolver_.cancel();
+    ++generation_;
+    if (const auto closing = std::exchange(link_, nullptr)) closing->close();
 }
 
 void connection::drop(const std::string& reason) {
-    resolver_.cancel();
-    ++generation_;
-    redisAsyncContext* c = std::exchange(context_, nullptr);
-    // This answers every command in flight with null: at once, or after the running reply handler.
-    if (c) redisAsyncFree(c);
+    close_link();
     report_lost(reason);
 }
 
 void connection::close() {
     closed_ = true;
-    resolver_.cancel();
-    redisAsyncContext* c = std::exchange(context_, nullptr);
-    if (c) redisAsyncFree(c);
+    close_link();
 }
 
 void connection::report_lost(std::string reason) {
-    boost::asio::post(io_, [self = shared_from_this(), reason = std::move(reason), generation = generation_] {
-        if (!self->closed_ && generation == self->generation_ && !self->context_) self->handlers_.lost(reason);
+    asio::post(io_, [self = shared_from_this(), reason = std::move(reason), generation = generation_] {
+        if (!self->closed_ && generation == self->generation_ && !self->link_) self->handlers_.lost(reason);
     });
 }
 
-bool connection::send(const std::string& command, reply_handler on_reply) {
-    if (!context_) return false;
-    auto* handler = new reply_handler(std::move(on_reply));  // NOLINT(cppcoreguidelines-owning-memory): hiredis owns it
-    const auto callback = [](redisAsyncContext*, void* answer, void* data) {
-        const std::unique_ptr<reply_handler> owned(static_cast<reply_handler*>(data));
-        if (!answer) return (*owned)(nullptr);
-        const reply converted = make_reply(*static_cast<const redisReply*>(answer));
-        (*owned)(&converted);
-    };
-    const bool sent =
-        redisAsyncFormattedCommand(context_, callback, handler, command.data(), command.size()) == REDIS_OK;
-    if (!sent) delete handler;  // NOLINT(cppcoreguidelines-owning-memory)
-    return sent;
+bool connection::send(std::string_view command, reply_handler on_reply) {
+    if (!link_) return false;
+    link_->send(command, std::move(on_reply));
+    return true;
 }
 
 void connection::subscribe(std::string_view channel) {
-    if (!context_) return;
-    const std::string command = resp_command().arg("SUBSCRIBE").arg(channel).finish();
-    // hiredis calls this for every message, and at the end of the connection with null.
-    const auto callback = [](redisAsyncContext* ctx, void* answer, void*) {
-        connection& self = connection_of(ctx);
-        if (answer && !self.closed_ && self.handlers_.message)
-            self.handlers_.message(make_reply(*static_cast<const redisReply*>(answer)));
-    };
-    redisAsyncFormattedCommand(context_, callback, nullptr, command.data(), command.size());
+    if (link_) link_->subscribe(channel);
 }
 
 }  // namespace lockcore::redis

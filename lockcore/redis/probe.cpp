@@ -1,74 +1,111 @@
 #include <lockcore/probe.hpp>
 
+#include <redis/connection.hpp>
 #include <redis/node_info.hpp>
+#include <redis/node_requests.hpp>
+#include <redis/resp_command.hpp>
 #include <redis/script_set.hpp>
-
-#include <hiredis/hiredis.h>
 
 #include <map>
 #include <memory>
+#include <optional>
 
 namespace lockcore {
 namespace {
 
-using connection = std::unique_ptr<redisContext, decltype(&redisFree)>;
-using reply_ptr = std::unique_ptr<redisReply, decltype(&freeReplyObject)>;
-
-timeval timeval_of(std::chrono::milliseconds ms) {
-    return {ms.count() / 1000, (ms.count() % 1000) * 1000};
-}
-
-reply_ptr send_command(redisContext& c, const std::vector<std::string>& words) {
-    std::vector<const char*> texts;
-    std::vector<std::size_t> sizes;
-    for (const std::string& w : words) {
-        texts.push_back(w.data());
-        sizes.push_back(w.size());
+/// Sends commands to a node, one after the other, and waits for each reply.
+class node_client {
+  public:
+    node_client(const node_address& address, std::chrono::milliseconds timeout) : timeout_(timeout) {
+        redis::connection::event_handlers handlers;
+        handlers.connected = [this] { done_ = true; };
+        handlers.lost = [this](const std::string& reason) { error_ = reason; };
+        connection_ = std::make_shared<redis::connection>(io_, address, std::move(handlers));
     }
-    return {static_cast<redisReply*>(redisCommandArgv(&c, static_cast<int>(words.size()), texts.data(), sizes.data())),
-            &freeReplyObject};
-}
+    ~node_client() {
+        connection_->close();
+        io_.restart();
+        io_.poll();  // what the closed connection has still to call
+    }
+    node_client(const node_client&) = delete;
+    node_client& operator=(const node_client&) = delete;
 
-std::string text(const redisReply* r) {
-    return r && r->str ? std::string(r->str, static_cast<std::size_t>(r->len)) : std::string{};
+    /// Out: false if it failed; see error().
+    bool connect() {
+        done_ = false;
+        connection_->open();
+        return wait();
+    }
+    /// Out: the reply, also if it is an error; empty if none came; see error().
+    std::optional<redis::reply> ask(std::string_view command) {
+        std::optional<redis::reply> answer;
+        done_ = false;
+        const bool sent = connection_->send(command, [this, &answer](const redis::reply* r) {
+            if (r) answer = *r;
+            done_ = true;
+        });
+        if (!sent || !wait()) connection_->close();
+        return answer;
+    }
+    const std::string& error() const { return error_; }
+
+  private:
+    bool wait() {
+        const auto deadline = std::chrono::steady_clock::now() + timeout_;
+        io_.restart();
+        while (!done_ && error_.empty() && io_.run_one_until(deadline) != 0) {
+        }
+        if (!done_ && error_.empty()) error_ = "no answer in time";
+        return done_;
+    }
+
+    const std::chrono::milliseconds timeout_;
+    boost::asio::io_context io_{1};
+    std::shared_ptr<redis::connection> connection_;
+    bool done_ = false;
+    std::string error_;
+};
+
+std::string command_of(const std::vector<std::string>& words) {
+    redis::resp_command out;
+    for (const std::string& w : words)
+        out.arg(w);
+    return out.finish();
 }
 
 node_report probe(const node_address& address, std::chrono::milliseconds timeout,
                   std::map<std::string, std::string>& run_ids) {
     node_report report;
     report.name = address.name;
-    const connection c(redisConnectWithTimeout(address.host.c_str(), address.port, timeval_of(timeout)), &redisFree);
-    if (!c || c->err) {
-        report.detail = address.host + ":" + std::to_string(address.port) +
-                        " can't be reached: " + (c ? c->errstr : "out of memory");
+    node_client node(address, timeout);
+    if (!node.connect()) {
+        report.detail = address.host + ":" + std::to_string(address.port) + " can't be reached: " + node.error();
         return report;
     }
-    redisSetTimeout(c.get(), timeval_of(timeout));
-    if (!address.password.empty()) {
-        std::vector<std::string> auth{"AUTH"};
-        if (!address.username.empty()) auth.push_back(address.username);
-        auth.push_back(address.password);
-        const reply_ptr accepted = send_command(*c, auth);
-        if (!accepted || accepted->type == REDIS_REPLY_ERROR) {
-            report.detail = accepted ? "refuses the credentials: " + text(accepted.get())
-                                     : "does not answer AUTH: " + std::string(c->errstr);
+    if (const std::optional<std::string> auth = redis::format_auth(address)) {
+        const auto accepted = node.ask(*auth);
+        if (!accepted || accepted->is_error()) {
+            report.detail =
+                accepted ? "refuses the credentials: " + accepted->text : "does not answer AUTH: " + node.error();
             return report;
         }
     }
     redis::raw_node_facts raw;
-    const reply_ptr record = send_command(*c, {"EVAL", redis::identify_script().text, "1", "fg:node"});
-    for (std::size_t i = 0; record && record->type == REDIS_REPLY_ARRAY && i < record->elements; ++i)
-        raw.record.push_back(text(record->element[i]));
-    const reply_ptr info = send_command(*c, {"INFO"});
-    if (!info || info->type == REDIS_REPLY_ERROR) {
-        report.detail = "does not answer INFO: " + (info ? text(info.get()) : std::string(c->errstr));
+    const auto record = node.ask(command_of({"EVAL", redis::identify_script().text, "1", "fg:node"}));
+    if (record) {
+        for (const redis::reply& field : record->elements)
+            raw.record.push_back(field.text);
+    }
+    const auto info = node.ask(command_of({"INFO"}));
+    if (!info || info->is_error()) {
+        report.detail = "does not answer INFO: " + (info ? info->text : node.error());
         return report;
     }
-    raw.info = text(info.get());
+    raw.info = info->text;
     for (const std::string_view setting : redis::sync_settings) {
-        const reply_ptr value = send_command(*c, {"CONFIG", "GET", std::string(setting)});
-        if (value && value->type == REDIS_REPLY_ARRAY && value->elements == 2)
-            raw.persistence += std::string(setting) + ' ' + text(value->element[1]) + ' ';
+        const auto value = node.ask(command_of({"CONFIG", "GET", std::string(setting)}));
+        if (value && value->elements.size() == 2)
+            raw.persistence += std::string(setting) + ' ' + value->elements[1].text + ' ';
     }
     const node_facts facts = redis::parse_node_facts(raw);
     const auto [first_node, is_new] = run_ids.emplace(facts.run_id, address.name);
@@ -81,8 +118,7 @@ node_report probe(const node_address& address, std::chrono::milliseconds timeout
     } else if (!is_new) {
         report.detail += "; is the same server as " + first_node->second;
     } else if (raw.record.size() != redis::record_fields) {
-        report.detail +=
-            "; does not run the script that reads fg:node: " + (record ? text(record.get()) : std::string(c->errstr));
+        report.detail += "; does not run the script that reads fg:node: " + (record ? record->text : node.error());
     } else {
         report.ok = true;
         if (!facts.syncs_every_write) report.detail += " (after a restart it does not vote for lease.max_ttl_ms)";

@@ -1,2 +1,3 @@
 // Asio's non-template code, compiled once (BOOST_ASIO_SEPARATE_COMPILATION).
 #include <boost/asio/impl/src.hpp>
+#include <boost/asio/ssl/impl/src.hpp>

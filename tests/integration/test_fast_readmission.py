@@ -8,7 +8,7 @@ from typing import Callable, Iterator
 
 import pytest
 from support.api import Json, expect_problem
-from support.cluster import Cluster, Gateway, RedisServer
+from support.cluster import Cluster, Gateway, RedisServer, two_gateways
 from support.cluster import running as running_cluster
 from support.events import open_kept_lease
 from support.polling import eventually, remains
@@ -34,13 +34,8 @@ def forgetful(stack: Stack) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def gateways(forgetful: Cluster) -> Iterator[tuple[Gateway, Gateway]]:
-    made = forgetful.gateway(settings_of(forgetful)), forgetful.gateway(settings_of(forgetful))
-    for gateway in made:
-        gateway.start()
-        gateway.wait_until_all_vote()
-    yield made
-    for gateway in made:
-        gateway.kill()
+    with two_gateways(forgetful, settings_of) as made:
+        yield made
 
 
 def state_of(gateway: Gateway, node: RedisServer) -> Json:

@@ -7,7 +7,7 @@ from typing import Callable, Iterator
 
 import pytest
 from support.api import Api, Json, expect_problem
-from support.cluster import Cluster, Gateway, RedisServer
+from support.cluster import Cluster, Gateway, RedisServer, two_gateways
 from support.cluster import running as running_cluster
 from support.events import open_kept_lease
 from support.polling import eventually, pause
@@ -25,13 +25,8 @@ def synced(stack: Stack) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def gateways(synced: Cluster) -> Iterator[tuple[Gateway, Gateway]]:
-    made = synced.gateway(), synced.gateway()
-    for gateway in made:
-        gateway.start()
-        gateway.wait_until_all_vote()
-    yield made
-    for gateway in made:
-        gateway.kill()
+    with two_gateways(synced) as made:
+        yield made
 
 
 def epochs_of(gateway: Gateway) -> dict[str, int]:

@@ -27,6 +27,30 @@ class without_each_rule : public admitted_nodes {
         nodes[1].set_counter(r, n1);
         nodes[2].set_counter(r, n2);
     }
+    /// Grants a lease on n0 and n1 with token 1.
+    void grant_on_first_two(stepwise_attempt& attempt) {
+        attempt.acquire_on(0);
+        attempt.acquire_on(1);
+        ASSERT_EQ(attempt.token(), 1U);
+    }
+    void grant_on_last_two(stepwise_attempt& attempt) {
+        attempt.acquire_on(1);
+        attempt.acquire_on(2);
+        attempt.deliver_all_confirms();
+        ASSERT_TRUE(attempt.is_granted());
+    }
+    /// Expects that the lease with token 1 is held on no majority.
+    void expect_uncounted(const stepwise_attempt& attempt) {
+        for (const kind k : {kind::renew, kind::hold, kind::inspect})
+            EXPECT_EQ(run_round(k, attempt.call(), 1), majority_round::verdict::uncounted);
+    }
+    /// Expects that n2 refuses to make the lease count by what it answered to an earlier TOP-UP.
+    void expect_late_upgrade_refused(const stepwise_attempt& attempt, const node_reply& seen) {
+        auto late = attempt.call();
+        late.seen = std::to_string(seen.value);
+        EXPECT_FALSE(nodes[2].run(kind::top_up, late, 1).counts);
+        expect_uncounted(attempt);
+    }
 };
 
 // c = 0,1,1. A: n0→1, n1→2, T = 2. A's lease on n0 expires; B: n0→2, n2→2. B's lease on n2 expires; A's delayed R1
@@ -107,9 +131,7 @@ TEST_F(without_each_rule, confirm_owner_test_lost_lease_gives_token_twice) {
 // A has 1 on n0, n1; n0 restarts empty and votes; B gets 1 on n0, n2.
 TEST_F(without_each_rule, epochs_empty_node_gives_token_twice) {
     stepwise_attempt a(nodes, call_of('a', {r}));
-    a.acquire_on(0);
-    a.acquire_on(1);
-    ASSERT_EQ(a.token(), 1U);
+    grant_on_first_two(a);
     restart(0);
     stepwise_attempt too_early(nodes, call_of('b', {r}));
     EXPECT_EQ(too_early.acquire_on(0).status, status::not_admitted);
@@ -139,10 +161,7 @@ TEST_F(without_each_rule, renew_never_creates_regains_node_stamped_by_another) {
     a.acquire_on(1);
     ASSERT_TRUE(a.is_granted());
     nodes[1].expire_lease(r);
-    b.acquire_on(1);
-    b.acquire_on(2);
-    b.deliver_all_confirms();
-    ASSERT_TRUE(b.is_granted());
+    grant_on_last_two(b);
     EXPECT_EQ(b.token(), 2U);
     nodes[1].expire_lease(r);
     EXPECT_EQ(run_round(kind::renew, a.call(), 1), majority_round::verdict::lost);
@@ -185,8 +204,7 @@ TEST_F(without_each_rule, renew_token_equal_t_late_acquire_revives_old_lease) {
     ASSERT_EQ(b.token(), 2U);
     nodes[2].expire_lease(r);
     EXPECT_EQ(a.deliver_acquire(2).value, 3U);
-    for (const kind k : {kind::renew, kind::hold, kind::inspect})
-        EXPECT_EQ(run_round(k, a.call(), 1), majority_round::verdict::uncounted);
+    expect_uncounted(a);
 }
 
 // A completes 1 on n0, n1, n2; B takes n0, n1, completes 2; n1 rolls back to A's lease (AOF), is readmitted; A's
@@ -243,10 +261,7 @@ TEST_F(without_each_rule, epoch_copied_counter_accepts_lost_reply) {
     EXPECT_EQ(lost.value, 1U);
     restart(2);
     ASSERT_EQ(nodes[2].admit(1), "OK") << "the counters of the other nodes are 0";
-    b.acquire_on(1);
-    b.acquire_on(2);
-    b.deliver_all_confirms();
-    ASSERT_TRUE(b.is_granted());
+    grant_on_last_two(b);
     a.acquire_on(0);
     a.deliver_reply(2, lost);
     EXPECT_TRUE(a.is_granted()) << "its two replies are both 1";
@@ -257,19 +272,13 @@ TEST_F(without_each_rule, epoch_copied_counter_accepts_lost_reply) {
 // on a majority together with B.
 TEST_F(without_each_rule, top_up_counter_above_token_revives_old_lease) {
     stepwise_attempt a(nodes, call_of('a', {r})), b(nodes, call_of('b', {r}));
-    a.acquire_on(0);
-    a.acquire_on(1);
-    ASSERT_EQ(a.token(), 1U);
+    grant_on_first_two(a);
     nodes[1].expire_lease(r);
-    b.acquire_on(1);
-    b.acquire_on(2);
-    b.deliver_all_confirms();
-    ASSERT_TRUE(b.is_granted());
+    grant_on_last_two(b);
     ASSERT_EQ(b.token(), 2U);
     nodes[2].expire_lease(r);
     EXPECT_FALSE(nodes[2].run(kind::top_up, a.call(), 1).counts);
-    for (const kind k : {kind::renew, kind::hold, kind::inspect})
-        EXPECT_EQ(run_round(k, a.call(), 1), majority_round::verdict::uncounted);
+    expect_uncounted(a);
 }
 
 // UPGRADE without the comparison of the stamp: A was answered `6:0` by n2. A's lease expires there, B is granted on n1 and
@@ -278,25 +287,16 @@ TEST_F(without_each_rule, top_up_counter_above_token_revives_old_lease) {
 TEST_F(without_each_rule, upgrade_stamp_seen_late_upgrade_revives_old_lease) {
     set_counters(0, 0, 5);
     stepwise_attempt a(nodes, call_of('a', {r})), b(nodes, call_of('b', {r}));
-    a.acquire_on(0);
-    a.acquire_on(1);
-    ASSERT_EQ(a.token(), 1U);
+    grant_on_first_two(a);
     const node_reply seen = nodes[2].run(kind::top_up, a.call(), 1);
     ASSERT_EQ(seen.value, 6U);
     nodes[1].expire_lease(r);
     nodes[2].expire_lease(r);
-    b.acquire_on(1);
-    b.acquire_on(2);
-    b.deliver_all_confirms();
-    ASSERT_TRUE(b.is_granted());
+    grant_on_last_two(b);
     ASSERT_EQ(b.token(), 7U);
     nodes[2].expire_lease(r);
     EXPECT_FALSE(nodes[2].run(kind::top_up, a.call(), 1).counts);
-    auto late = a.call();
-    late.seen = std::to_string(seen.value);
-    EXPECT_FALSE(nodes[2].run(kind::top_up, late, 1).counts);
-    for (const kind k : {kind::renew, kind::hold, kind::inspect})
-        EXPECT_EQ(run_round(k, a.call(), 1), majority_round::verdict::uncounted);
+    expect_late_upgrade_refused(a, seen);
 }
 
 // UPGRADE that compares the stamp alone: n2 loses newer data within one run id, after B was granted there, and has A's
@@ -304,36 +304,25 @@ TEST_F(without_each_rule, upgrade_stamp_seen_late_upgrade_revives_old_lease) {
 TEST_F(without_each_rule, upgrade_stamp_alone_restored_data_revive_old_lease) {
     set_counters(0, 0, 5);
     stepwise_attempt a(nodes, call_of('a', {r})), b(nodes, call_of('b', {r}));
-    a.acquire_on(0);
-    a.acquire_on(1);
-    ASSERT_EQ(a.token(), 1U);
+    grant_on_first_two(a);
     const node_reply seen = nodes[2].run(kind::top_up, a.call(), 1);
     ASSERT_EQ(seen.value, 6U);
     const std::string old_lease = nodes[2].lease(r);
     nodes[1].expire_lease(r);
     nodes[2].expire_lease(r);
-    b.acquire_on(1);
-    b.acquire_on(2);
-    b.deliver_all_confirms();
-    ASSERT_TRUE(b.is_granted());
+    grant_on_last_two(b);
     nodes[2].command({"SET", "fg:lease:" + r, old_lease, "PX", "30000"});
     nodes[2].set_counter(r, 6);
     nodes[2].command({"HDEL", "fg:node", "run", "claim"});
     ASSERT_EQ(nodes[2].admit(1), "OK");
-    auto late = a.call();
-    late.seen = std::to_string(seen.value);
-    EXPECT_FALSE(nodes[2].run(kind::top_up, late, 1).counts);
-    for (const kind k : {kind::renew, kind::hold, kind::inspect})
-        EXPECT_EQ(run_round(k, a.call(), 1), majority_round::verdict::uncounted);
+    expect_late_upgrade_refused(a, seen);
 }
 
 // UPGRADE that leaves the counter: the next grant gets a number that is not above the stamp. So a rival and the lease could
 // be stamped with one number on this node.
 TEST_F(without_each_rule, upgrade_counter_left_below_stamp_gives_stamp_twice) {
     stepwise_attempt a(nodes, call_of('a', {r}));
-    a.acquire_on(0);
-    a.acquire_on(1);
-    ASSERT_EQ(a.token(), 1U);
+    grant_on_first_two(a);
     restart(2);
     ASSERT_EQ(nodes[2].admit(1), "OK");
     auto call = a.call();
@@ -349,19 +338,14 @@ TEST_F(without_each_rule, upgrade_counter_left_below_stamp_gives_stamp_twice) {
 // another gateway has readmitted, and which has granted the resource since.
 TEST_F(without_each_rule, mark_delayed_install_replaces_a_newer_lease) {
     stepwise_attempt a(nodes, call_of('a', {r}));
-    a.acquire_on(0);
-    a.acquire_on(1);
-    ASSERT_EQ(a.token(), 1U);
+    grant_on_first_two(a);
     restart(2);
     const std::string mark = nodes[2].mark(std::string(32, '1'));
     const std::string value = nodes[0].lease(r).insert(33, "0:");
     ASSERT_EQ(nodes[2].admit(1), "OK") << "by another gateway, when the quarantine was over";
     nodes[1].expire_lease(r);
     stepwise_attempt b(nodes, call_of('b', {r}));
-    b.acquire_on(1);
-    b.acquire_on(2);
-    b.deliver_all_confirms();
-    ASSERT_TRUE(b.is_granted());
+    grant_on_last_two(b);
     EXPECT_NE(nodes[2].install(nodes[2].run_id(), mark, {{r, value, 30'000}}), "OK");
     EXPECT_EQ(run_round(kind::renew, b.call(), b.token()), majority_round::verdict::yes);
     // The same node forgets in this life, is marked again, and is read for again.
@@ -375,16 +359,13 @@ TEST_F(without_each_rule, mark_delayed_install_replaces_a_newer_lease) {
 // without an UPGRADE, although its holder may have lost it on the other nodes meanwhile.
 TEST_F(without_each_rule, installed_stamp_of_the_source_counts_at_once) {
     stepwise_attempt a(nodes, call_of('a', {r}));
-    a.acquire_on(0);
-    a.acquire_on(1);
-    ASSERT_EQ(a.token(), 1U);
+    grant_on_first_two(a);
     restart(2);
     const std::string mark = nodes[2].mark(std::string(32, '1'));
     ASSERT_EQ(nodes[2].install(nodes[2].run_id(), mark, {{r, nodes[0].lease(r).insert(33, "0:"), 30'000}}), "OK");
     ASSERT_EQ(nodes[2].readmit_marked(1, mark), "OK");
     nodes[1].expire_lease(r);
-    for (const kind k : {kind::renew, kind::hold, kind::inspect})
-        EXPECT_EQ(run_round(k, a.call(), 1), majority_round::verdict::uncounted);
+    expect_uncounted(a);
     EXPECT_EQ(nodes[2].run(kind::acquire, call_of('b', {r})).status, status::held) << "but it refuses rivals";
 }
 

@@ -12,7 +12,7 @@ import signal
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import redis
 
@@ -193,6 +193,20 @@ class Cluster:
             node.kill()
         self.stack.query(f'drop database if exists "{self.database}" with (force)')
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def two_gateways(cluster: Cluster, settings: Callable[[Cluster], dict[str, Any]] = Cluster.settings) -> Iterator[tuple[Gateway, Gateway]]:
+    """Runs two gateways at which every node votes."""
+    made = cluster.gateway(settings(cluster)), cluster.gateway(settings(cluster))
+    try:
+        for gateway in made:
+            gateway.start()
+            gateway.wait_until_all_vote()
+        yield made
+    finally:
+        for gateway in made:
+            gateway.kill()
 
 
 @contextmanager

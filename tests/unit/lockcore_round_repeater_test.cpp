@@ -22,7 +22,7 @@ class no_services final : public authenticator, public random_source, public clu
 class round_repeater_test : public testing::Test {
   protected:
     round_repeater_test() {
-        config_.nodes.push_back({"only", "127.0.0.1", 1, {}, {}});
+        config_.nodes.push_back({"only", "127.0.0.1", 1, {}, {}, {}});
         links_.push_back(std::make_unique<node_link>(ctx_, node_index{0}, services_, true));
     }
 

@@ -166,7 +166,7 @@ TEST(lease_id, signed_with_another_key_is_refused) {
 config five_nodes() {
     config c;
     for (int i = 1; i <= 5; ++i)
-        c.nodes.push_back({"node-" + std::to_string(i), "127.0.0.1", static_cast<std::uint16_t>(7000 + i), "", ""});
+        c.nodes.push_back({"node-" + std::to_string(i), "127.0.0.1", static_cast<std::uint16_t>(7000 + i), "", "", {}});
     return c;
 }
 

@@ -2,10 +2,18 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace lockcore {
+
+/// How a node is reached by TLS. The files are read for each new connection, so that renewed ones need no restart.
+struct node_tls {
+    std::string ca_file;           ///< PEM: who may have signed the certificate of a node. Empty: those of the system.
+    std::string certificate_file;  ///< PEM: the certificate that is shown to a node, with its chain. Empty: none.
+    std::string key_file;          ///< PEM: the key of that certificate.
+};
 
 /// One independent Redis server: a process of its own, not a replica, not behind a proxy (docs/protocol.md R9).
 struct node_address {
@@ -14,6 +22,8 @@ struct node_address {
     std::uint16_t port = 6379;
     std::string username;  ///< Empty: the default user of Redis. Needs a password.
     std::string password;  ///< Empty: no AUTH is sent. Never logged.
+    /// Empty: no TLS. The certificate of the node has to name `host`.
+    std::optional<node_tls> tls;
 };
 
 /// The settings of the lease protocol. `validate` checks them.

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <redis/reply.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+struct redisReader;
+
+namespace lockcore::redis {
+
+/// Makes replies of the bytes that a server sends. The server may send anything: a reply of more than elements_max
+/// elements or bytes_max bytes is an error.
+///
+/// Threads: not safe.
+class reply_reader {
+  public:
+    static constexpr std::size_t elements_max = 100'000;
+    static constexpr std::size_t bytes_max = std::size_t{16} << 20;
+
+    reply_reader();
+    ~reply_reader();
+    reply_reader(const reply_reader&) = delete;
+    reply_reader& operator=(const reply_reader&) = delete;
+
+    void add(std::string_view bytes);
+    /// Returns the next complete reply, valid until the next call; null if more bytes are needed, or after an error.
+    const reply* next();
+    /// What is wrong with the bytes; empty if nothing is. No reply follows.
+    const std::string& error() const { return error_; }
+
+  private:
+    struct builder;
+
+    std::unique_ptr<redisReader, void (*)(redisReader*)> reader_;
+    reply current_;  ///< The reply that is being read, or that next() returned. Its memory is used again for the next.
+    std::size_t elements_ = 0;  ///< Of current_.
+    std::size_t bytes_ = 0;     ///< That were added since the last complete reply.
+    std::string error_;
+};
+
+}  // namespace lockcore::redis
