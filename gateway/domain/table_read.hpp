@@ -47,7 +47,8 @@ struct read_fence {
 
 struct read_request {
     std::variant<table_query, function_query> query;
-    std::optional<read_fence> fence;  ///< Empty: a plain read.
+    std::optional<read_fence> fence;   ///< Empty: a plain read.
+    database_identity_ptr identity{};  ///< In whose name the query runs.
 };
 
 struct read_outcome {

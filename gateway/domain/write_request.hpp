@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/domain/actor.hpp>
+#include <gateway/domain/database_identity.hpp>
 #include <gateway/domain/memory_budget.hpp>
 
 #include <lockcore/types.hpp>
@@ -110,6 +111,7 @@ struct write_request {
     bool bare_token = false;                ///< The token is from another issuer; the history records that.
     bool seal = false;  ///< After the operations, raise every fence to token + 1, so that the token can write no more.
     std::optional<idempotency_key> key{};  ///< Empty: the outcome is not kept.
+    database_identity_ptr identity{};      ///< In whose name the operations run.
 };
 
 /// What one operation did.

@@ -33,8 +33,12 @@ const char* name_of(step_kind kind) {
             return "guard";
         case step_kind::select_write:
             return "select";
+        case step_kind::take_role:
+            return "take";
         case step_kind::operation:
             return "operation";
+        case step_kind::leave_role:
+            return "leave";
         case step_kind::recheck:
             return "recheck";
         case step_kind::seal:
@@ -95,6 +99,46 @@ TEST_F(transaction_plan_test, several_writes_limits_from_options) {
     EXPECT_EQ(plan.steps[1].sql->find("synchronous_commit"), std::string::npos);
     options.defer_flush = true;
     EXPECT_NE(plan_transaction(writes, options).steps[1].sql->find("'synchronous_commit', 'off'"), std::string::npos);
+}
+
+database_identity_ptr identity_of(const std::string& role, const std::string& claims) {
+    return std::make_shared<const database_identity>(database_identity{role, claims});
+}
+
+TEST_F(transaction_plan_test, operations_run_in_the_callers_role) {
+    requests[1].identity = identity_of("shop", R"({"sub":"b"})");
+    const auto writes = plan_statements(requests, *known);
+    const auto plan = plan_transaction(writes, options);
+    EXPECT_EQ(steps_of(plan), "begin limits guards select operation select take operation |");
+    EXPECT_EQ(*plan.steps[6].parameters, (compat::parameters{"shop", R"({"sub":"b"})"}));
+    EXPECT_FALSE(plan.steps[4].in_callers_role);
+    EXPECT_TRUE(plan.steps[7].in_callers_role);
+}
+
+TEST_F(transaction_plan_test, each_caller_has_its_own_role_and_claims) {
+    requests[0].identity = identity_of("shop", R"({"sub":"a"})");
+    requests[1].identity = identity_of("shop", R"({"sub":"b"})");
+    EXPECT_EQ(steps(), "begin limits guards select take operation leave select take operation |");
+    requests[1].identity = identity_of("shop", R"({"sub":"a"})");
+    EXPECT_EQ(steps(), "begin limits guards select take operation select operation |");
+}
+
+TEST_F(transaction_plan_test, guards_keys_and_seals_run_in_the_gateways_role) {
+    options.join_guards = false;
+    for (auto& request : requests) {
+        request.identity = identity_of("shop", "{}");
+        request.seal = true;
+    }
+    EXPECT_EQ(steps(), "begin limits guard take operation leave guard take operation leave seal |");
+}
+
+TEST_F(transaction_plan_test, isolated_write_keeps_its_outcome_in_the_gateways_role) {
+    requests.resize(1);
+    requests[0].identity = identity_of("shop", "{}");
+    options.isolated = true;
+    EXPECT_EQ(steps(), "begin limits guard | take operation |");
+    requests[0].key = idempotency_key{};
+    EXPECT_EQ(steps(), "begin limits claim | savepoint guard | take operation | leave |");
 }
 
 TEST_F(transaction_plan_test, single_write_entered_by_begin_write) {

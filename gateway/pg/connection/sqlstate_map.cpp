@@ -139,6 +139,16 @@ failure to_failure(const server_error& error, const statement& failed) {
     return out;
 }
 
+std::optional<failure> refusal_of_role(const server_error& error) {
+    const bool missing_role = error.sqlstate == "22023" && error.origin == "call_string_check_hook";
+    const bool missing_privilege = error.sqlstate == "42501" && !is_refusal_of_call(error);
+    if (!missing_role && !missing_privilege) return std::nullopt;
+    failure out = make_failure(errc::forbidden, "The database refuses this to the caller's role (" + error.message +
+                                                    "); nothing was changed.");
+    out.facts["sqlstate"] = error.sqlstate;
+    return out;
+}
+
 std::string cause_of(std::string_view sqlstate) {
     struct known {
         std::string_view code, cause;

@@ -5,6 +5,7 @@
 #include <gateway/pg/connection/sql_value.hpp>
 
 #include <chrono>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -40,6 +41,10 @@ failure to_failure(const server_error& error);
 
 /// Returns the same failure with a pointer to the value of the parameter that PostgreSQL could not read.
 failure to_failure(const server_error& error, const statement& failed);
+
+/// Returns errc::forbidden for an error that says that the role of the caller may not do it, or may not be taken; else
+/// empty.
+std::optional<failure> refusal_of_role(const server_error& error);
 
 /// Returns why PostgreSQL did not do the work, as a clause for callers that their operator understands.
 std::string cause_of(std::string_view sqlstate);

@@ -1,3 +1,4 @@
+#include <gateway/pg/connection/role_call.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/connection/text_receiver.hpp>
 #include <gateway/pg/history/history_writer.hpp>
@@ -68,9 +69,12 @@ class read_run {
             if (failed_sqlstate_ == "25006") {
                 return make_failure(errc::unprocessable, "A read may not change anything; nothing was changed.");
             }
+            if (request_.identity && trip.answers.size() <= read_at_) {
+                if (auto refused = refusal_of_role(*trip.error)) return std::move(*refused);
+            }
             return trip.answers.size() == read_at_ ? to_failure(*trip.error, plan_.sql) : to_failure(*trip.error);
         }
-        state_ = read_snapshot_state(slot_, trip.answers[read_at_ + 1], sent_at);
+        state_ = read_snapshot_state(slot_, trip.answers[snapshot_at_], sent_at);
         read_outcome out;
         if (request_.fence) {
             out.fences = fences_of(trip.answers[raised_at_]);
@@ -112,8 +116,14 @@ class read_run {
             raised_at_ = calls.size();
             calls.push_back({session.prepare(raise_fences_sql()), &raise_});
         }
+        if (request_.identity) {
+            role_ = take_role_parameters(*request_.identity);
+            calls.push_back({session.prepare(take_role_sql()), &role_});
+        }
         read_at_ = calls.size();
         calls.push_back({read, &plan_.sql.parameters, plan_.shape == answer_shape::nothing ? nullptr : &receiver_});
+        if (request_.identity) calls.push_back({session.prepare(leave_role_sql()), &no_parameters});
+        snapshot_at_ = calls.size();
         calls.push_back({session.prepare(snapshot_state_sql()), &no_parameters});
         if (!request_.fence) calls.push_back({session.prepare(commit_sql), &no_parameters});
         return calls;
@@ -196,8 +206,10 @@ class read_run {
     snapshot_state state_;
     compat::parameters timeout_;
     compat::parameters raise_;
+    compat::parameters role_;
     std::size_t raised_at_ = 0;
     std::size_t read_at_ = 0;
+    std::size_t snapshot_at_ = 0;
     std::string failed_sqlstate_;
 };
 

@@ -1,7 +1,9 @@
+#include <gateway/pg/connection/role_call.hpp>
 #include <gateway/pg/history/history_writer.hpp>
 #include <gateway/pg/write/guard_call.hpp>
 #include <gateway/pg/write/transaction_plan.hpp>
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -71,11 +73,30 @@ class planner {
         add(step_kind::savepoint, savepoint_sql, no_parameters);
     }
 
+    /// Takes the role of the caller of a write; no step if the write before had the same.
+    void take_role(const database_identity_ptr& wanted, std::size_t write) {
+        if (!wanted) return leave_role();
+        if (taken_ && (taken_ == wanted || (taken_->role == wanted->role && taken_->claims == wanted->claims))) return;
+        leave_role();
+        auto& step = add(step_kind::take_role, take_role_sql(), store(take_role_parameters(*wanted)));
+        step.write = write;
+        step.in_callers_role = true;
+        taken_ = wanted;
+    }
+
+    /// Calls of the guard and of the history need the gateway's own role.
+    void leave_role() {
+        if (std::exchange(taken_, nullptr)) add(step_kind::leave_role, leave_role_sql(), no_parameters);
+    }
+
     void seal() {
         std::vector<const write_request*> requests;
         for (const auto& write : writes_) {
             if (write.request->seal) requests.push_back(write.request);
         }
+        const bool keeps =
+            std::ranges::any_of(writes_, [](const planned_write& w) { return w.request->key.has_value(); });
+        if (keeps || !requests.empty()) leave_role();  // otherwise COMMIT does
         if (!requests.empty()) add(step_kind::seal, seal_sql(), store(seal_parameters(requests)));
     }
 
@@ -97,6 +118,7 @@ class planner {
         for (auto i = begin; options_.join_updates && i < end; ++i) {
             const auto& write = writes_[i];
             const bool plain = write.statements.operations.size() == 1 && !write.request->return_rows &&
+                               !write.request->identity &&
                                std::holds_alternative<update_operation>(write.request->operations.front());
             if (plain) by_shape[write.statements.operations.front().sql.sql].push_back(i);
         }
@@ -127,6 +149,7 @@ class planner {
             const auto selected = steps.group ? groups[*steps.group - plan_.groups.size()].second.front() : i;
             open_for.push_back(writes_[selected].request->write_id);
         }
+        leave_role();
         add(step_kind::guards, begin_writes_sql(), store(begin_writes_parameters(requests, open_for)));
     }
 
@@ -155,10 +178,12 @@ class planner {
         if (steps.guard_row) {  // its resource is entered already
             add(step_kind::select_write, select_write_sql(), store({write.request->write_id})).write = index;
         } else {
+            leave_role();
             steps.guard = plan_.steps.size();
             add(step_kind::guard, begin_write_sql(), store(begin_write_parameters(*write.request))).write = index;
         }
         plan_.steps.back().ends_round_trip = options_.isolated;
+        take_role(write.request->identity, index);
         steps.first_operation = plan_.steps.size();
         for (std::size_t i = 0; i < write.statements.operations.size(); ++i) {
             const auto& operation = write.statements.operations[i];
@@ -167,6 +192,7 @@ class planner {
             step.operation = i;
             step.planned = &operation;
             step.runs_user_code = std::holds_alternative<call_operation>(write.request->operations[i]);
+            step.in_callers_role = write.request->identity != nullptr;
             step.ends_round_trip = options_.isolated;
         }
         steps.end = plan_.steps.size();
@@ -175,6 +201,7 @@ class planner {
     const std::vector<planned_write>& writes_;
     const transaction_options& options_;
     transaction_plan plan_;
+    database_identity_ptr taken_;  ///< In whose name the next step runs.
 };
 
 void add_step(transaction_plan& plan, step_kind kind, const std::string& sql, compat::parameters values) {

@@ -31,7 +31,9 @@ enum class step_kind {
     guards,        ///< fencing.begin_writes: enters the resources of several writes.
     guard,         ///< fencing.begin_write: enters the resources of one write.
     select_write,  ///< Selects one of the writes entered by `guards`: the following steps change its resources.
+    take_role,     ///< Takes the role of a write's caller for its operations.
     operation,     ///< An operation of a write, or the update of a group.
+    leave_role,    ///< Takes the gateway's own role again.
     recheck,       ///< Checks that one statement may update for the whole group.
     seal,          ///< fencing.seal_writes.
     constraints,   ///< Checks deferred constraints before the outcome is kept.
@@ -50,6 +52,7 @@ struct transaction_step {
     std::size_t operation = 0;                   ///< Index of the write's operation.
     const planned_operation* planned = nullptr;  ///< How the answer is read.
     bool runs_user_code = false;
+    bool in_callers_role = false;  ///< The statement is refused if the caller's role, not the gateway's, may not do it.
     bool ends_round_trip = false;  ///< Later steps are sent only if allows_next() holds for all up to here.
 };
 

@@ -259,6 +259,12 @@ write_refusal refuse_for_error(const server_error& error, const transaction_step
     write_refusal out;
     out.step = step != nullptr ? step->kind : step_kind::commit;
     out.sqlstate = error.sqlstate;
+    if (step != nullptr && step->in_callers_role) {
+        if (auto refused = refusal_of_role(error)) {
+            out.why = std::move(*refused);
+            return out;
+        }
+    }
     const auto* planned = step != nullptr ? step->planned : nullptr;
     if (planned == nullptr) {
         out.why = to_failure(error);

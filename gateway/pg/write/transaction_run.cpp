@@ -370,7 +370,8 @@ void execute(write_session& session, const transaction_plan& plan, std::span<con
         do {
             user_code = user_code || plan.steps[end].runs_user_code;
         } while (!plan.steps[end++].ends_round_trip);
-        if (begin > 0 && plan.steps[begin].kind == step_kind::operation && clock::now() >= until) {
+        const auto first = plan.steps[begin].kind;
+        if (begin > 0 && (first == step_kind::operation || first == step_kind::take_role) && clock::now() >= until) {
             seen.out_of_time = true;
             return;
         }
