@@ -1,0 +1,157 @@
+"""Credentials with a `database_role`: operations run in that role with the caller's claims, so that row security applies to the caller (docs/guard.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Iterator
+
+import pytest
+from support.api import Api, Json, expect_problem
+from support.cluster import Cluster
+from support.cluster import running as running_cluster
+from support.polling import eventually
+from support.stack import Stack
+
+DATABASE = "database_roles"
+ROLES = {"anna": "shop_clerk", "ben": "shop_clerk", "owner": None, "ghost": "no_such_role", "stranger": "other_team"}
+SETUP = """
+create role shop_clerk; create role other_team; create role roles_gateway login; grant fencing_gateway, shop_clerk to roles_gateway;
+create table goods (shop text, id integer, stock integer not null, changed_by text, primary key (shop, id));
+insert into goods select shop, id, 100, '' from unnest(array['anna', 'ben']) shop, generate_series(1, 8) id;
+create function stamp() returns trigger language plpgsql as $$ begin new.changed_by := current_user || ' ' || coalesce(nullif(current_setting('request.jwt.claims', true), ''), '{}')::json->>'sub'; return new; end $$;
+create trigger a_stamp before update on goods for each row execute function stamp();
+create function whoami() returns text language sql stable as $$ select current_user || ' ' || (current_setting('request.jwt.claims', true)::json->>'sub') $$;
+alter table goods enable row level security;
+create policy own_shop on goods to shop_clerk using (shop = current_setting('request.jwt.claims', true)::json->>'sub');
+create policy everything on goods to roles_gateway using (true);
+grant select, insert, update on goods to shop_clerk, roles_gateway;
+select fencing.protect('goods', $$'goods/' || shop || '/' || id$$); select fencing.expose_table('goods'); select fencing.expose_function('whoami()');
+"""
+
+
+def key_of(name: str) -> str:
+    return f"the long key of {name}"
+
+
+def entry_of(name: str) -> Json:
+    made: Json = {"principal": name, "key_sha256": hashlib.sha256(key_of(name).encode()).hexdigest(), "scopes": ["leases", "writes", "history"]}
+    if ROLES[name]:
+        made["database_role"] = ROLES[name]
+    return made
+
+
+@pytest.fixture(scope="module")
+def cluster(stack: Stack) -> Iterator[Cluster]:
+    with running_cluster(stack, DATABASE, max_ttl_ms=20_000) as made:
+        connection = stack.sql(dbname=DATABASE)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(SETUP)
+            yield made
+        finally:
+            connection.close()
+            stack.query(f'drop database "{DATABASE}" with (force)')
+            stack.query("drop role roles_gateway; drop role shop_clerk; drop role other_team")
+
+
+@pytest.fixture(scope="module")
+def gateway(cluster: Cluster) -> Iterator[Api]:
+    settings = cluster.settings()
+    settings["auth"] = {"api_keys": [entry_of(name) for name in ROLES]}
+    settings["postgres"]["conninfo"] = re.sub("user=\\S+", "user=roles_gateway", settings["postgres"]["conninfo"])
+    made = cluster.gateway(settings)
+    made.start()
+    yield made.api
+    made.kill()
+
+
+@pytest.fixture(scope="module")
+def callers(gateway: Api) -> dict[str, Api]:
+    made = {name: gateway.with_key(key_of(name)) for name in ROLES}
+    eventually(lambda: made["owner"].get("/v1/tables/goods").status == 200, 10, goal="the gateway knows the table")
+    return made
+
+
+def rows(cluster: Cluster, where: str = "true") -> list[Any]:
+    return cluster.stack.query(f"select shop, id, stock, changed_by from goods where {where} order by 1, 2", dbname=DATABASE)
+
+
+def sell(shop: str, number: int) -> Json:
+    return {"update": "goods", "where": {"shop": shop, "id": number}, "add": {"stock": -1}}
+
+
+def one_shot(shop: str, number: int, *operations: Json, **fields: Any) -> Json:
+    return {"lease": {"resource": f"goods/{shop}/{number}", "wait_ms": 10_000}, "operations": list(operations) or [sell(shop, number)], **fields}
+
+
+def test_row_security_applies_to_the_caller(cluster: Cluster, callers: dict[str, Api]) -> None:
+    own = callers["anna"].call("POST", "/v1/writes", one_shot("anna", 1))
+    assert own.status == 200 and own.json()["results"][0]["rows_affected"] == 1, own
+    other = callers["anna"].call("POST", "/v1/writes", one_shot("ben", 1))
+    assert other.status == 200 and other.json()["results"][0]["rows_affected"] == 0, other
+    assert rows(cluster, "id = 1") == [("anna", 1, 99, "shop_clerk anna"), ("ben", 1, 100, "")]
+    refused = callers["anna"].call("POST", "/v1/writes", one_shot("ben", 99, {"insert": "goods", "values": {"shop": "ben", "id": 99, "stock": 1}}))
+    expect_problem(refused, 403, "forbidden")
+    missing = callers["anna"].call("POST", "/v1/writes", one_shot("anna", 2, {"delete": "goods", "where": {"shop": "anna", "id": 2}}))
+    expect_problem(missing, 403, "forbidden")
+    assert "permission denied for table goods" in missing.json()["detail"] and missing.json()["sqlstate"] == "42501", missing
+
+
+def test_reads_show_the_rows_of_the_caller(callers: dict[str, Api]) -> None:
+    for name in ("anna", "ben"):
+        found = callers[name].get("/v1/tables/goods", select="shop", limit=100)
+        assert found.status == 200 and {row["shop"] for row in found.json()} == {name}, found
+        assert callers[name].get("/v1/rpc/whoami").json() == f"shop_clerk {name}"
+    assert {row["shop"] for row in callers["owner"].get("/v1/tables/goods", select="shop", limit=100).json()} == {"anna", "ben"}
+    held = callers["anna"].must_acquire("goods/ben/3")
+    fenced = callers["anna"].call("GET", "/v1/tables/goods?shop=eq.ben", headers={"Fencing-Lease": held["lease_id"]})
+    assert fenced.status == 200 and fenced.json() == [], fenced
+    callers["anna"].must_release(held)
+
+
+def test_writes_that_share_a_transaction_keep_their_callers(cluster: Cluster, callers: dict[str, Api]) -> None:
+    """Rows 4 to 8 of each shop, many times at once by three callers: each change has the role and claims of its caller."""
+    expected = {"anna": "shop_clerk anna", "ben": "shop_clerk ben"}
+
+    def change(turn: int) -> None:
+        shop, number = ("anna", "ben")[turn % 2], 4 + turn // 2 % 5
+        caller = "owner" if turn % 3 == 2 else shop
+        lease = callers[caller].must_acquire(f"goods/{shop}/{number}", wait_ms=20_000)
+        answer = callers[caller].write(lease, sell(shop, number))
+        assert answer.status == 200 and answer.json()["results"][0]["rows_affected"] == 1, answer
+        by = rows(cluster, f"shop = '{shop}' and id = {number}")[0][3]
+        assert by == ("roles_gateway " if caller == "owner" else expected[shop]) or (caller == "owner" and by is None), (caller, by)
+        callers[caller].must_release(lease)
+
+    with ThreadPoolExecutor(24) as pool:
+        list(pool.map(change, range(240)))
+    sold = sum(100 - row[2] for row in rows(cluster, "id between 4 and 8"))
+    assert sold == 240
+
+
+def test_keys_and_seals_work_in_a_role(cluster: Cluster, callers: dict[str, Api]) -> None:
+    before = rows(cluster, "shop = 'ben' and id = 2")[0][2]
+    key = {"Idempotency-Key": uuid.uuid4().hex}
+    first = callers["ben"].call("POST", "/v1/writes", one_shot("ben", 2), key)
+    again = callers["ben"].call("POST", "/v1/writes", one_shot("ben", 2), key)
+    assert first.status == again.status == 200 and first.json()["results"] == again.json()["results"], (first, again)
+    assert rows(cluster, "shop = 'ben' and id = 2") == [("ben", 2, before - 1, "shop_clerk ben")]
+    refused = callers["ben"].call("POST", "/v1/writes", one_shot("ben", 2, {"delete": "goods", "where": {"shop": "ben"}}), {"Idempotency-Key": uuid.uuid4().hex})
+    expect_problem(refused, 403, "forbidden")
+    called = callers["ben"].call("POST", "/v1/writes", one_shot("ben", 2, {"call": "whoami", "args": {}}))
+    assert called.status == 200 and called.json()["results"][0]["value"] == "shop_clerk ben", called
+
+
+@pytest.mark.parametrize("name, text", [("ghost", "no_such_role"), ("stranger", "permission denied to set role")])
+def test_role_that_may_not_be_taken_is_refused(cluster: Cluster, callers: dict[str, Api], name: str, text: str) -> None:
+    before = rows(cluster)
+    refused = callers[name].call("POST", "/v1/writes", one_shot("anna", 3))
+    expect_problem(refused, 403, "forbidden")
+    assert text in refused.json()["detail"], refused
+    read = callers[name].get("/v1/tables/goods")
+    expect_problem(read, 403, "forbidden")
+    assert rows(cluster) == before
+    assert callers["anna"].call("POST", "/v1/writes", one_shot("anna", 3)).status == 200
