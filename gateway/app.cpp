@@ -21,12 +21,15 @@
 #include <lockcore/hmac_sha256.hpp>
 #include <lockcore/lock_manager.hpp>
 
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_future.hpp>
 
 #include <malloc.h>
+#include <sys/prctl.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 
@@ -79,8 +82,8 @@ class postgres_register final : public lockcore::epoch_register {
 
 /// Blocks the signals that end a process by default, in every thread, and waits for them in one. SIGTERM and SIGINT
 /// stop the gateway. SIGHUP, SIGUSR1 and SIGUSR2 change nothing, because many supervisors and log rotations send one to
-/// every process. Signals of timers and descriptors and real-time signals are ignored. SIGQUIT keeps its default, a
-/// core dump, as do the signals of faults and of exceeded limits.
+/// every process. Signals of timers and descriptors and real-time signals are ignored. SIGQUIT keeps its default, as do
+/// the signals of faults and of exceeded limits: the process ends, with a core dump where log.core_dumps is on.
 class process_signals {
   public:
     process_signals() {
@@ -111,10 +114,16 @@ class process_signals {
     sigset_t set_{};
 };
 
+/// Keeps the secrets in memory from core dumps, and from debuggers and /proc for all users but root.
+void forbid_core_dumps() {
+    if (::prctl(PR_SET_DUMPABLE, 0) != 0) spdlog::warn("core dumps could not be forbidden: {}", std::strerror(errno));
+}
+
 }  // namespace
 
 int serve(const config& cfg) {
     start_logging(cfg.log);
+    if (!cfg.log.core_dumps) forbid_core_dumps();
     ::mallopt(M_MMAP_THRESHOLD, returned_memory_min);
     const process_signals signals;  // before any thread, so that all of them inherit the mask
 
@@ -157,8 +166,8 @@ int serve(const config& cfg) {
     metrics::registry metric_registry(expiries);
     node_log node_changes(metric_registry.leases(), first);
     postgres_register epochs(database.nodes());
-    const lockcore::hmac_sha256 mac(cfg.lease.signing_key);
-    lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(), {epochs, mac, node_changes});
+    const lockcore::hmac_sha256 lease_keys(cfg.lease.signing_key, cfg.lease.verification_keys);
+    lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(), {epochs, lease_keys, node_changes});
     metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
     metrics::guard_watch guard(database.history(), first);
     metric_registry.add_readings({locks, leaks, database, events, guard, memory, FENCEGATE_VERSION});
@@ -175,7 +184,8 @@ int serve(const config& cfg) {
                                          keys,
                                          metric_registry,
                                          leaks,
-                                         guard};
+                                         guard,
+                                         lease_keys};
     http::server server(http_settings, cfg.api_keys, api::routes(services), threads.contexts(), memory,
                         metric_registry.requests());
 
@@ -197,6 +207,10 @@ int serve(const config& cfg) {
 
     spdlog::log(limit.connections < cfg.http.connections_max ? spdlog::level::warn : spdlog::level::info, "{}",
                 limit.describe(cfg));
+
+    const auto key_ids = lease_keys.key_ids();
+    spdlog::info("lease ids are signed with {}{}{}", key_ids.front(), key_ids.size() > 1 ? "; accepted too: " : "",
+                 fmt::join(key_ids.begin() + 1, key_ids.end(), ", "));
 
     spdlog::info("signal {}: stopping", signals.wait_for_stop());
     server.stop_accepting();

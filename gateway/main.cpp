@@ -20,6 +20,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -143,7 +144,7 @@ int run(int argc, char** argv) {
     migrate_command->add_flag(
         "--require-proof", given.require_proof,
         "From now on callers of fencing.enter have to give a lease_id, which the database verifies with the "
-        "signing key of --config");
+        "signing key and the verification keys of --config");
     migrate_command->footer(
         "Example:\n  fencegate migrate --conninfo 'host=/run/postgresql dbname=shop user=postgres'\n"
         "--config takes postgres.conninfo of that file; --conninfo overrides it.");
@@ -195,8 +196,13 @@ int run(int argc, char** argv) {
     if (serve_command->parsed()) return serve(*cfg);
     if (check_command->parsed()) return admin::check(*cfg);
     if (verify_command->parsed()) return admin::verify(cfg->postgres, given.verify);
+    std::vector<std::string> proof_keys;
+    if (given.require_proof) {
+        proof_keys = cfg->lease.verification_keys;
+        proof_keys.insert(proof_keys.begin(), cfg->lease.signing_key);
+    }
     return admin::migrate(given.conninfo.empty() ? cfg->postgres.conninfo : given.conninfo, given.with_example,
-                          given.require_proof ? cfg->lease.signing_key : std::string());
+                          proof_keys);
 }
 
 }  // namespace

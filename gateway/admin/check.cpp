@@ -5,6 +5,7 @@
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/schema/cluster.hpp>
 
+#include <lockcore/hmac_sha256.hpp>
 #include <lockcore/probe.hpp>
 
 #include <algorithm>
@@ -90,6 +91,25 @@ void check_recorder(pg::session& database, check_report& report) {
         report.add(false, "recorder", std::string("refusals of direct SQL are not recorded: ") + fault[0][0].c_str());
 }
 
+/// Checks that lease_ids of this gateway are proofs, if the database checks any.
+void check_proof_keys(pg::session& database, const config& cfg, check_report& report) {
+    const std::string signing = lockcore::hmac_sha256::id_of(cfg.lease.signing_key);
+    const auto rows = database.exec(
+        "select id, id || case name when id then '' else ' (' || name || ')' end || case when expires_at <= now() then "
+        "' expired' else '' end, expires_at <= now() is not true from fencing.proof_keys()",
+        {});
+    std::vector<std::string> names;
+    bool known = rows.empty();
+    for (const auto& row : rows) {
+        names.emplace_back(row[1].c_str());
+        known = known || (row[0].c_str() == signing && row[2].as<bool>());
+    }
+    report.add(known, "proof keys",
+               rows.empty() ? "none; fencing.enter accepts no lease_id"
+                            : "PostgreSQL has " + join_names(names) +
+                                  (known ? "" : "; it refuses proofs that this gateway signs with " + signing));
+}
+
 void check_postgres(const config& cfg, check_report& report) {
     try {
         pg::session database(cfg.postgres);
@@ -108,6 +128,7 @@ void check_postgres(const config& cfg, check_report& report) {
         check_cluster(database, cfg, report);
         check_guard(database, report);
         check_recorder(database, report);
+        check_proof_keys(database, cfg, report);
     } catch (const pg::session_lost& e) {
         report.add(false, "postgres", e.what());
     } catch (const pg::statement_failed& e) {
@@ -121,6 +142,9 @@ int check(const config& cfg) {
     check_report report;
     const file_limit limit = raise_file_limit(cfg);
     report.add(limit.connections > 0, "connections", limit.describe(cfg));
+    report.add(true, "signing key", lockcore::hmac_sha256::id_of(cfg.lease.signing_key) + " signs lease ids");
+    for (const std::string& key : cfg.lease.verification_keys)
+        report.add(true, "verification key", lockcore::hmac_sha256::id_of(key) + " is accepted too");
     const auto nodes = lockcore::probe_nodes(cfg.locks);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         const std::string path = nodes[i].ok ? "" : " (redis.nodes[" + std::to_string(i) + "])";

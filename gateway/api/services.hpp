@@ -3,6 +3,7 @@
 #include <gateway/config/config.hpp>
 
 namespace lockcore {
+class hmac_sha256;
 class lock_manager;
 }
 
@@ -47,6 +48,7 @@ struct gateway_services {
     const metrics::registry& metric_registry;
     const metrics::leak_watch& leaks;
     const metrics::guard_watch& guard;
+    const lockcore::hmac_sha256& lease_keys;
 };
 
 }  // namespace fencegate::api

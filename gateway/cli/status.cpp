@@ -54,6 +54,15 @@ std::vector<cell> make_node_line(const json::object& node) {
             display_text(node, "detail")};
 }
 
+/// Returns which keys sign and verify lease ids at the gateway.
+std::string describe_signing_keys(const json::object& keys) {
+    std::string text = "lease ids are signed with " + get_text(keys, "signing");
+    const json::array& others = keys.at("verification").as_array();
+    for (const auto& other : others)
+        text += (&other == others.begin() ? "; accepted too: " : ", ") + std::string(other.as_string());
+    return text;
+}
+
 }  // namespace
 
 int show_status(const client& gateway, bool json_lines) {
@@ -93,6 +102,9 @@ int show_status(const client& gateway, bool json_lines) {
                {"detail", false, true}},
               std::cout, style)
             .print(lines);
+        // A gateway of an earlier version does not show them.
+        if (const json::value* keys = response.as_object().if_contains("signing_keys"))
+            std::cout << describe_signing_keys(keys->as_object()) << "\n";
     }
     return ready ? exit_ok : exit_failed;
 }

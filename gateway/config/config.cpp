@@ -3,6 +3,7 @@
 #include <gateway/config/conninfo.hpp>
 #include <gateway/config/reader.hpp>
 #include <gateway/config/secrets.hpp>
+#include <gateway/config/signing_keys.hpp>
 
 #include <lockcore/encoding.hpp>
 
@@ -11,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -24,12 +24,10 @@ using std::chrono::milliseconds;
 using namespace std::chrono_literals;
 
 constexpr std::size_t file_max_bytes = 1 << 20;
-constexpr std::size_t signing_key_min_bytes = 32;
 constexpr std::size_t api_key_min_bytes = 16;
 constexpr std::size_t api_keys_max = 10'000;
 constexpr std::size_t principal_max_bytes = 128;
 constexpr std::size_t allowed_hosts_max = 100;
-constexpr const char* signing_key_variable = "FENCEGATE_SIGNING_KEY";
 
 /// Reads a secret from the file that a value names. Relative paths start at the configuration's folder, so that they do
 /// not depend on where the gateway is started.
@@ -38,7 +36,7 @@ read_value secret_file(std::string& target, const std::filesystem::path& folder)
         std::string name, fault;
         if (!read_scalar(node, path, faults, name)) return;
         if (auto secret = read_secret(folder / name, fault)) {
-            target = *secret;
+            target = std::move(*secret);
         } else {
             faults.add(path, fault);
         }
@@ -49,12 +47,8 @@ read_value secret_variable(std::string& target) {
     return [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
         std::string name;
         if (!read_scalar(node, path, faults, name)) return;
-        const char* value = std::getenv(name.c_str());
-        if (value == nullptr || *value == '\0') {
-            faults.add(path, "the environment variable " + name + " is not set");
-        } else {
-            target = value;
-        }
+        target = take_secret_variable(name);
+        if (target.empty()) faults.add(path, "the environment variable " + name + " is not set");
     };
 }
 
@@ -105,6 +99,7 @@ void read_api_key(const YAML::Node& node, const std::string& path, fault_list& f
     if (has_file && !plain.empty()) {
         if (plain.size() < api_key_min_bytes) faults.add(path + ".key_file", "the key in it is shorter than 16 bytes");
         read.key_sha256 = sha256_hex(plain);
+        overwrite_secret(plain);
     }
     for (const auto& earlier : keys) {
         if (!earlier.key_sha256.empty() && earlier.key_sha256 == read.key_sha256)
@@ -209,6 +204,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
                       {"waiters_max", integer(cfg.locks.waiters_max, 1, 10'000'000)},
                       {"leak_scan_interval_ms", duration(cfg.lease.leak_scan_interval, 0ms, 24h)},
                       {"signing_key_file", secret_file(cfg.lease.signing_key, folder)},
+                      {"verification_key_files", verification_key_files(cfg.lease.verification_keys, folder)},
                   })},
         {"redis",
          mapping({
@@ -244,6 +240,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
                   cfg.log.level,
                   {{"trace", "trace"}, {"debug", "debug"}, {"info", "info"}, {"warn", "warn"}, {"error", "error"}})},
              {"json", boolean(cfg.log.json)},
+             {"core_dumps", boolean(cfg.log.core_dumps)},
          })},
     });
 }
@@ -270,20 +267,6 @@ void check_address(const config& cfg, fault_list& faults) {
     } else if (kind == address_kind::other && cfg.api_keys.empty() && !faults.covers("auth.api_keys")) {
         faults.add("http.address",
                    cfg.http.address + " is not a loopback address, which it must be while auth.api_keys is empty");
-    }
-}
-
-void check_signing_key(config& cfg, fault_list& faults) {
-    if (faults.covers("lease.signing_key_file")) return;
-    if (cfg.lease.signing_key.empty()) {
-        if (const char* value = std::getenv(signing_key_variable)) cfg.lease.signing_key = value;
-    }
-    if (cfg.lease.signing_key.empty()) {
-        faults.add("lease.signing_key_file",
-                   std::string("is missing, and the environment variable ") + signing_key_variable + " is not set");
-    } else if (cfg.lease.signing_key.size() < signing_key_min_bytes) {
-        faults.add("lease.signing_key_file",
-                   "the key has " + std::to_string(cfg.lease.signing_key.size()) + " bytes; it needs at least 32");
     }
 }
 
@@ -372,7 +355,7 @@ config load_config(const std::filesystem::path& file, config_faults& faults) {
             for (lockcore::node_address& node : cfg.locks.nodes)
                 node.tls = cfg.redis_tls;
             check_address(cfg, found);
-            check_signing_key(cfg, found);
+            check_signing_keys(cfg.lease, found);
             check_locks(cfg.locks, found);
             check_bodies(cfg.http, found);
             check_postgres(cfg.postgres, found);

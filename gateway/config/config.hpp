@@ -98,13 +98,19 @@ struct lease_config {
     std::chrono::milliseconds leak_scan_interval{60'000};
     /// Whether the file has `answer_bound_ms`; otherwise the gateway takes the cluster's.
     bool answer_bound_is_given = false;
-    /// At least 32 bytes, from lease.signing_key_file or FENCEGATE_SIGNING_KEY; equal on all gateways. Never logged.
+    /// At least 32 bytes, from lease.signing_key_file or FENCEGATE_SIGNING_KEY; equal on all gateways, except while it
+    /// is replaced. Never logged.
     std::string signing_key;
+    /// Keys whose lease_ids count beside those of the signing key, from lease.verification_key_files. Up to 4, none by
+    /// default, each of at least 32 bytes. Never logged.
+    std::vector<std::string> verification_keys;
 };
 
 struct log_config {
     std::string level = "info";  ///< trace, debug, info, warn, error.
     bool json = true;            ///< One JSON object per line; false: plain text.
+    /// Whether a crash and SIGQUIT leave a core dump. It would contain every secret in the memory of the process.
+    bool core_dumps = false;
 };
 
 struct config {

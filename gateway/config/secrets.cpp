@@ -2,12 +2,17 @@
 
 #include <lockcore/encoding.hpp>
 
+#include <fcntl.h>
+#include <openssl/crypto.h>
 #include <openssl/sha.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
+#include <map>
+#include <mutex>
 #include <span>
 
 namespace fencegate {
@@ -18,15 +23,19 @@ std::optional<std::string> read_secret(const std::filesystem::path& file, std::s
         fault = file.string() + " is a folder";
         return std::nullopt;
     }
-    errno = 0;
-    std::ifstream input(file, std::ios::binary);
-    if (!input) {
-        fault = "cannot read " + file.string() + ": " + std::strerror(errno == 0 ? EIO : errno);
-        return std::nullopt;
-    }
+    // Not by a stream, whose buffer would keep the secret.
+    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
     std::string text(secret_max_bytes + 1, '\0');
-    input.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(input.gcount()));
+    std::size_t length = 0;
+    ssize_t count = descriptor < 0 ? -1 : 1;
+    while (count > 0 && length < text.size()) {
+        count = ::read(descriptor, text.data() + length, text.size() - length);
+        if (count > 0) length += static_cast<std::size_t>(count);
+    }
+    if (count < 0) fault = "cannot read " + file.string() + ": " + std::strerror(errno);
+    if (descriptor >= 0) ::close(descriptor);
+    if (count < 0) return std::nullopt;
+    text.resize(length);
     if (text.size() > secret_max_bytes) {
         fault = file.string() + " is longer than " + std::to_string(secret_max_bytes) + " bytes";
         return std::nullopt;
@@ -38,6 +47,26 @@ std::optional<std::string> read_secret(const std::filesystem::path& file, std::s
         return std::nullopt;
     }
     return text;
+}
+
+std::string take_secret_variable(const std::string& name) {
+    static std::mutex mutex;
+    static std::map<std::string, std::string> taken;
+    const std::lock_guard hold(mutex);
+    char* value = std::getenv(name.c_str());
+    if (value == nullptr) return {};
+    if (*value != '\0') {
+        std::string& kept = taken[name];
+        overwrite_secret(kept);
+        kept = value;
+        OPENSSL_cleanse(value, kept.size());
+    }
+    return taken[name];
+}
+
+void overwrite_secret(std::string& secret) {
+    OPENSSL_cleanse(secret.data(), secret.size());
+    secret.clear();
 }
 
 std::string sha256_hex(std::string_view text) {

@@ -15,6 +15,17 @@ inline constexpr std::size_t secret_max_bytes = 4096;
 /// Out: empty if it failed; `fault` then says why, without the text.
 std::optional<std::string> read_secret(const std::filesystem::path& file, std::string& fault);
 
+/// Returns the value of an environment variable, and overwrites it in the environment of the process, which
+/// /proc/PID/environ shows and child processes inherit. A further call returns the value again, as long as the variable
+/// is set.
+///
+/// Out:     empty if the variable is not set, or is empty and never had a value.
+/// Threads: safe, if no other code changes or reads the environment meanwhile.
+std::string take_secret_variable(const std::string& name);
+
+/// Overwrites the characters, so that the secret does not stay in memory that is reused, and empties the text.
+void overwrite_secret(std::string& secret);
+
 /// Returns the SHA-256 as 64 lower-case hexadecimal digits. API keys are long random strings, so a plain hash protects
 /// them.
 std::string sha256_hex(std::string_view text);

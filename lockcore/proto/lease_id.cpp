@@ -2,19 +2,24 @@
 
 #include <lockcore/encoding.hpp>
 
+#include <algorithm>
 #include <charconv>
+#include <optional>
 #include <span>
 
 namespace lockcore {
 namespace {
 
-/// Compares in a time that does not depend on the position of the first difference.
-bool equal_in_constant_time(std::string_view a, std::string_view b) {
-    if (a.size() != b.size()) return false;
-    unsigned difference = 0;
-    for (std::size_t i = 0; i < a.size(); ++i)
-        difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
-    return difference == 0;
+/// Decodes a MAC. Out: empty for a text of another length, and for a second text of the same bytes, which unused bits at
+/// its end would allow.
+std::optional<authenticator::mac> decode_mac(std::string_view text) {
+    const auto bytes = from_base64url(text);
+    authenticator::mac out{};
+    if (!bytes || bytes->size() != out.size()) return std::nullopt;
+    std::ranges::copy(std::as_bytes(std::span(*bytes)), out.begin());
+    std::string again;
+    append_base64url(again, out);
+    return again == text ? std::optional(out) : std::nullopt;
 }
 
 std::string_view next_line(std::string_view& rest) {
@@ -80,9 +85,8 @@ std::string sign_lease_id(const lease_claims& claims, const authenticator& mac) 
 result<lease_claims> verify_lease_id(std::string_view lease_id, const authenticator& mac) {
     const std::size_t dot = lease_id.find('.');
     if (lease_id.size() > lease_id_max_bytes || dot == std::string_view::npos) return not_authentic();
-    std::string expected;
-    append_base64url(expected, mac.sign(lease_id.substr(0, dot)));
-    if (!equal_in_constant_time(expected, lease_id.substr(dot + 1))) return not_authentic();
+    const auto signature = decode_mac(lease_id.substr(dot + 1));
+    if (!signature || !mac.verify(lease_id.substr(0, dot), *signature)) return not_authentic();
 
     const auto text = from_base64url(lease_id.substr(0, dot));
     if (!text) return not_authentic();

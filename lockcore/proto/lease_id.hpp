@@ -18,8 +18,8 @@ std::string sign_lease_id(const lease_claims& claims, const authenticator& mac);
 
 /// Verifies the MAC of a lease_id and returns its claims.
 ///
-/// Errors: errc::lease_not_authentic for any text that sign_lease_id did not make with the same key. For a lease_id of
-///         version "1" the detail says so: that version counted holds, and its leases expire.
+/// Errors: errc::lease_not_authentic for any text that sign_lease_id did not make with a key that counts. For a lease_id
+///         of version "1" the detail says so: that version counted holds, and its leases expire.
 result<lease_claims> verify_lease_id(std::string_view lease_id, const authenticator& mac);
 
 /// The longest lease_id: 16 resources of 200 bytes, a principal and an owner of 128 bytes, encoded.

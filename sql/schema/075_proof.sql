@@ -64,6 +64,16 @@ comment on function fencing.retire_proof_key(text, timestamptz) is
   'For the role that installed the schema: from that time on, proofs signed with the key are refused; if the time has come, the key is deleted. False: there is no such key. '
   'Locks until the end of the transaction: the key''s row.';
 
+create or replace function fencing.proof_keys() returns table (name text, id text, expires_at timestamptz)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select k.name, 'key-' || left(encode(sha256(k.outer_pad), 'hex'), 12), k.expires_at from fencing.proof_key k order by k.added_at, k.name;
+$$;
+comment on function fencing.proof_keys() is
+  'The keys that proofs may be signed with, without the keys themselves. id: as gateways show it for their signing keys; also the name, unless add_proof_key() was given another. '
+  'Locks: none.';
+
 create or replace function fencing.require_proof(required boolean) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp

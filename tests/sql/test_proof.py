@@ -95,6 +95,43 @@ BAD = {
 }
 
 
+def accepted_of(owner, proofs):
+    """Returns the positions of the proofs without a fault."""
+    return owner.run("""select coalesce(array_agg(n), '{}') from unnest(%s) with ordinality as p (proof, n)
+                        where fencing.proof_fault(%s, %s, proof) is distinct from 'not_authentic'""", proofs, RESOURCE, TOKEN)
+
+
+def test_proof_with_any_bit_flipped_is_refused(owner):
+    flipped = [GOOD[:at] + chr(ord(GOOD[at]) ^ 1 << bit) + GOOD[at + 1:] for at in range(len(GOOD)) for bit in range(8)]
+    assert accepted_of(owner, [*flipped, GOOD]) == [len(flipped) + 1], "the last one is not changed"
+
+
+def test_proof_in_another_form_of_the_same_bytes_is_refused(owner):
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_+/="
+    claims, signature = GOOD.split(".")
+    other_ends = [claims[:-1] + last + "." + signature for last in alphabet] + [claims + "." + signature[:-1] + last for last in alphabet]
+    others = [claims + "=." + signature, GOOD + "=", GOOD + "\n", " " + GOOD, "." + GOOD, GOOD.replace(".", ".."), GOOD.replace(".", ""), GOOD + "." + signature,
+              GOOD.swapcase(), GOOD.upper(), GOOD[::-1], *(GOOD[:end] for end in range(len(GOOD))), *(GOOD[begin:] for begin in range(1, len(GOOD)))]
+    assert accepted_of(owner, [proof for proof in other_ends + others if proof != GOOD]) == []
+    worker = next(worker for worker in map(str, range(1000)) if set(lease_id(owner=worker)) & set("-_"))
+    by_worker = lease_id(owner=worker)
+    assert accepted_of(owner, [by_worker, by_worker.replace("-", "+").replace("_", "/")]) == [1]
+
+
+@pytest.mark.parametrize("user", ["test_gateway", "test_auditor"])
+def test_proof_keys_are_listed_without_the_keys(owner, server, database, user):
+    reader = Caller(server, database, user)
+    listed = reader.run("select json_agg(k) from fencing.proof_keys() k")
+    assert [(key["name"], key["expires_at"]) for key in listed] == [("new", None), ("old", None)]
+    derived = owner.run("select fencing.add_proof_key(%s)", KEY)
+    assert listed[0]["id"] == derived, "the id is the name that add_proof_key makes"
+    reader.connection.close()
+    application = Caller(server, database)
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+        application.run("select fencing.proof_keys()")
+    application.connection.close()
+
+
 @pytest.mark.parametrize("required", [True, False], ids=["required", "not_required"])
 @pytest.mark.parametrize("name", BAD)
 def test_proof_invalid_is_refused_even_if_not_required(owner, caller, name, required):

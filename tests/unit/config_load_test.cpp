@@ -72,6 +72,7 @@ TEST(config_load, every_key_reaches_its_field) {
     folder here;
     here.write("orders.key", "a-long-random-key-of-orders\n");
     here.write("redis.password", "secret");
+    here.write("other.key", std::string(32, 'o') + "\n");
     setenv("FENCEGATE_TEST_PASSWORD", "from-environment", 1);
     config_faults faults;
     const config cfg = here.load(R"(
@@ -82,7 +83,7 @@ auth:
     - principal: admin
       key_sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
       scopes: [leases, writes, history, operate, bare_tokens]
-lease: {default_ttl_ms: 5000, max_ttl_ms: 20000, max_wait_ms: 0, max_renewals: 3, max_hold_ms: 50000, waiters_max: 11, signing_key_file: signing.key}
+lease: {default_ttl_ms: 5000, max_ttl_ms: 20000, max_wait_ms: 0, max_renewals: 3, max_hold_ms: 50000, waiters_max: 11, signing_key_file: signing.key, verification_key_files: [other.key]}
 redis:
   nodes:
     - {name: a, host: 10.0.0.1, username: gateway, password_file: redis.password}
@@ -95,7 +96,7 @@ postgres: {conninfo: host=db dbname=shop, connections: 2, queue_max: 13, rows_ma
 writes: {idempotency_ttl_ms: 60000}
 audit: {buffer_max: 5000, on_full: drop}
 history: {keep_days: 90}
-log: {level: debug, json: false}
+log: {level: debug, json: false, core_dumps: true}
 )",
                                  faults);
     unsetenv("FENCEGATE_TEST_PASSWORD");
@@ -143,6 +144,8 @@ log: {level: debug, json: false}
     EXPECT_EQ(cfg.history.keep_days, 90U);
     EXPECT_EQ(cfg.log.level, "debug");
     EXPECT_FALSE(cfg.log.json);
+    EXPECT_TRUE(cfg.log.core_dumps);
+    EXPECT_EQ(cfg.lease.verification_keys, std::vector{std::string(32, 'o')});
 }
 
 /// A file and the only fault that it has.
@@ -322,6 +325,40 @@ TEST(config_load, signing_key_in_file_and_environment_file_wins) {
     unsetenv("FENCEGATE_SIGNING_KEY");
 }
 
+TEST(config_load, signing_key_is_overwritten_in_the_environment) {
+    folder here;
+    const std::string key(40, 'e');
+    setenv("FENCEGATE_SIGNING_KEY", key.c_str(), 1);
+    config_faults faults;
+    here.load(least, faults);
+    EXPECT_STREQ(getenv("FENCEGATE_SIGNING_KEY"), "") << "also where a file has the key that counts";
+    EXPECT_EQ(here.load(redis + postgres, faults).lease.signing_key, key) << "kept for a reload";
+    setenv("FENCEGATE_SIGNING_KEY", std::string(40, 'f').c_str(), 1);
+    EXPECT_EQ(here.load(redis + postgres, faults).lease.signing_key, std::string(40, 'f'));
+    unsetenv("FENCEGATE_SIGNING_KEY");
+    EXPECT_NE(here.faults_of(redis + postgres), config_faults{});
+}
+
+TEST(config_load, verification_keys_are_named_by_position_in_faults) {
+    folder here;
+    here.write("short", "tiny");
+    here.write("other.key", std::string(32, 'o'));
+    const auto with_files = [&](const std::string& files) {
+        return here.faults_of(redis + postgres +
+                              "lease: {signing_key_file: signing.key, verification_key_files: " + files + "}\n");
+    };
+    EXPECT_EQ(with_files("[]"), config_faults{});
+    EXPECT_EQ(with_files("[other.key, short]"),
+              config_faults{"lease.verification_key_files[1]: the key has 4 bytes; it needs at least 32"});
+    EXPECT_EQ(with_files("[signing.key]"),
+              config_faults{"lease.verification_key_files[0]: is the key that signs; name the others that count"});
+    EXPECT_EQ(with_files("[other.key, other.key]"), config_faults{"lease.verification_key_files[1]: is named twice"});
+    EXPECT_EQ(with_files("[a, b, c, d, e]").back(), "lease.verification_key_files: has more than 4 entries");
+    const auto missing = with_files("[nowhere]");
+    ASSERT_EQ(missing.size(), 1U);
+    EXPECT_TRUE(missing[0].starts_with("lease.verification_key_files[0]: cannot read ")) << missing[0];
+}
+
 TEST(config_load, fault_contains_no_secret) {
     folder here;
     here.write("short", "tiny-secret");
@@ -377,6 +414,7 @@ TEST(config_load, example_file_has_every_default_and_is_valid) {
     EXPECT_EQ(cfg.audit.when_full, defaults.audit.when_full);
     EXPECT_EQ(cfg.log.level, defaults.log.level);
     EXPECT_EQ(cfg.log.json, defaults.log.json);
+    EXPECT_EQ(cfg.log.core_dumps, defaults.log.core_dumps);
 }
 
 }  // namespace

@@ -117,6 +117,30 @@ TEST(lease_id, changed_character_is_refused) {
         EXPECT_FALSE(verify_lease_id(id.substr(0, n), mac)) << "cut after " << n;
 }
 
+TEST(lease_id, flipped_bit_is_refused) {
+    const hmac_sha256 mac(std::string(32, 'k'));
+    const std::string id = sign_lease_id(some_claims(), mac);
+    for (std::size_t bit = 0; bit < id.size() * 8; ++bit) {
+        std::string forged = id;
+        forged[bit / 8] = static_cast<char>(forged[bit / 8] ^ 1 << bit % 8);
+        EXPECT_FALSE(verify_lease_id(forged, mac)) << "bit " << bit;
+    }
+}
+
+TEST(lease_id, other_text_of_the_same_bytes_is_refused) {
+    constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    const hmac_sha256 mac(std::string(32, 'k'));
+    const std::string id = sign_lease_id(some_claims(), mac);
+    for (const std::size_t last : {id.find('.') - 1, id.size() - 1})
+        for (const char other : alphabet) {
+            std::string forged = id;
+            forged[last] = other;
+            EXPECT_EQ(verify_lease_id(forged, mac).has_value(), forged == id) << last << other;
+        }
+    for (const char* end : {"=", "==", ".", "A", " ", "\n"})
+        EXPECT_FALSE(verify_lease_id(id + end, mac)) << end;
+}
+
 TEST(lease_id, differs_for_each_hold_of_a_lease) {
     const hmac_sha256 mac(std::string(32, 'k'));
     lease_claims other = some_claims();
@@ -161,6 +185,34 @@ TEST(hold_id, keeps_all_bits_through_text) {
 TEST(lease_id, signed_with_another_key_is_refused) {
     const hmac_sha256 mine(std::string(32, 'k')), another(std::string(32, 'j'));
     EXPECT_FALSE(verify_lease_id(sign_lease_id(some_claims(), another), mine));
+}
+
+TEST(lease_id, counts_while_its_key_is_among_those_that_verify) {
+    const std::string older(32, 'o'), newer(100, 'n');
+    hmac_sha256 keys(older);
+    const std::string by_older = sign_lease_id(some_claims(), keys);
+    keys.set_keys(older, {newer});
+    EXPECT_EQ(sign_lease_id(some_claims(), keys), by_older) << "a key that verifies does not sign";
+    keys.set_keys(newer, {older});
+    EXPECT_EQ(sign_lease_id(some_claims(), keys), sign_lease_id(some_claims(), hmac_sha256(newer)));
+    EXPECT_TRUE(verify_lease_id(by_older, keys));
+    EXPECT_TRUE(verify_lease_id(sign_lease_id(some_claims(), keys), keys));
+    keys.set_keys(newer, {});
+    EXPECT_FALSE(verify_lease_id(by_older, keys));
+}
+
+TEST(hmac_sha256, short_key_is_refused_and_changes_nothing) {
+    EXPECT_THROW(hmac_sha256(std::string(31, 'k')), std::invalid_argument);
+    hmac_sha256 keys(std::string(32, 'k'));
+    EXPECT_THROW(keys.set_keys(std::string(31, 'k'), {}), std::invalid_argument);
+    EXPECT_THROW(keys.set_keys(std::string(32, 'j'), {std::string(31, 'k')}), std::invalid_argument);
+    EXPECT_EQ(keys.key_ids(), std::vector{hmac_sha256::id_of(std::string(32, 'k'))});
+}
+
+// As `select 'key-' || left(encode(sha256(outer_pad), 'hex'), 12)` gives it; 65 bytes are more than HMAC takes as they are.
+TEST(hmac_sha256, ids_of_keys_are_those_of_the_database) {
+    const hmac_sha256 keys(std::string(32, 'k'), {std::string(65, 'j')});
+    EXPECT_EQ(keys.key_ids(), (std::vector<std::string>{"key-bb8564c3c6e0", "key-dded400aa206"}));
 }
 
 config five_nodes() {

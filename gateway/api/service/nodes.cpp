@@ -3,6 +3,7 @@
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/rfc3339.hpp>
 
+#include <lockcore/hmac_sha256.hpp>
 #include <lockcore/lock_manager.hpp>
 
 #include <boost/json/serialize.hpp>
@@ -70,11 +71,20 @@ void render_guard(std::string& out, const std::optional<metrics::guard_watch::fi
     item.end();
 }
 
+void render_key_ids(std::string& out, const std::vector<std::string>& key_ids) {
+    http::object_writer item(out);
+    item.text("signing", key_ids.front());
+    item.raw("verification",
+             boost::json::serialize(boost::json::value_from(std::vector(key_ids.begin() + 1, key_ids.end()))));
+    item.end();
+}
+
 }  // namespace
 
 std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
                          const std::optional<metrics::leak_watch::finding>& leaks,
-                         const std::optional<metrics::guard_watch::finding>& guard) {
+                         const std::optional<metrics::guard_watch::finding>& guard,
+                         const std::vector<std::string>& key_ids) {
     std::string out;
     out.reserve(64 + 320 * nodes.size());
     out += "{\"nodes\":[";
@@ -103,13 +113,15 @@ std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
     render_leaks(out, leaks);
     out += ",\"guard\":";
     render_guard(out, guard);
+    out += ",\"signing_keys\":";
+    render_key_ids(out, key_ids);
     out += '}';
     return out;
 }
 
 boost::asio::awaitable<http::response> show_nodes(gateway_services services, http::request) {
-    co_return http::json_response(
-        render_nodes(services.locks.nodes(), services.leaks.latest(), services.guard.latest()));
+    co_return http::json_response(render_nodes(services.locks.nodes(), services.leaks.latest(), services.guard.latest(),
+                                               services.lease_keys.key_ids()));
 }
 
 }  // namespace fencegate::api

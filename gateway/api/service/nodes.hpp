@@ -23,8 +23,10 @@ const char* node_state_name(lockcore::node_state state);
 /// Returns the JSON of GET /v1/nodes.
 ///
 /// In: `leaks` is the result of the latest search, `guard` the latest check of PostgreSQL; empty before the first.
+///     `key_ids` are those of the keys whose lease_ids count, first that of the key that signs.
 std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
                          const std::optional<metrics::leak_watch::finding>& leaks,
-                         const std::optional<metrics::guard_watch::finding>& guard);
+                         const std::optional<metrics::guard_watch::finding>& guard,
+                         const std::vector<std::string>& key_ids);
 
 }  // namespace fencegate::api

@@ -30,7 +30,7 @@ std::string find_recorder_fault(pqxx::nontransaction& channel) {
 }  // namespace
 
 result<migration> migrate(const std::string& conninfo, const std::vector<std::pair<std::string, std::string>>& scripts,
-                          const std::string& proof_key) {
+                          const std::vector<std::string>& proof_keys) {
     std::unique_ptr<compat::connection> connection;
     try {
         connection = std::make_unique<compat::connection>(add_connect_timeout(conninfo));
@@ -48,10 +48,11 @@ result<migration> migrate(const std::string& conninfo, const std::vector<std::pa
             channel.exec(sql);
             spdlog::info("migrate: {} ran", name);
         }
-        if (!proof_key.empty()) {
-            current = "the proof key";
+        if (!proof_keys.empty()) {
+            current = "the proof keys";
             compat::prepare(*connection, "add_proof_key", "select fencing.add_proof_key(decode($1::text, 'hex'))");
-            compat::exec_prepared(channel, "add_proof_key", {lockcore::to_hex(std::as_bytes(std::span(proof_key)))});
+            for (const std::string& key : proof_keys)
+                compat::exec_prepared(channel, "add_proof_key", {lockcore::to_hex(std::as_bytes(std::span(key)))});
             channel.exec("select fencing.require_proof(true)");
         }
         current = "the version";

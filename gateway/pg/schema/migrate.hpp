@@ -18,13 +18,14 @@ struct migration {
 /// commit it checks whether the recorder of refusals works.
 ///
 /// In:      `conninfo` of a role that may create roles and schemas, not of the gateways' role. Scripts may run again
-///          and contain no BEGIN, COMMIT or psql commands. With a proof key (the gateways' signing key) `fencing.enter`
-///          requires from then on a lease_id signed with it; the key is a bound parameter and appears in no error.
+///          and contain no BEGIN, COMMIT or psql commands. With proof keys (those with which gateways sign)
+///          `fencing.enter` requires from then on a lease_id signed with one of them; a key is a bound parameter and
+///          appears in no error.
 /// Out:     the version that the database has now.
 /// Errors:  storage_unavailable (no connection) · unprocessable with the script's name and the server's message;
 ///          nothing was changed.
 /// Threads: any; blocks. Two migrations at one time run one after the other: the first script locks a table.
 result<migration> migrate(const std::string& conninfo, const std::vector<std::pair<std::string, std::string>>& scripts,
-                          const std::string& proof_key = {});
+                          const std::vector<std::string>& proof_keys = {});
 
 }  // namespace fencegate::pg
