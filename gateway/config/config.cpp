@@ -355,7 +355,7 @@ config load_config(const std::filesystem::path& file, config_faults& faults) {
             for (lockcore::node_address& node : cfg.locks.nodes)
                 node.tls = cfg.redis_tls;
             check_address(cfg, found);
-            check_signing_keys(cfg.lease, found);
+            check_signing_keys(cfg.lease.signing_key, cfg.lease.verification_keys, found);
             check_locks(cfg.locks, found);
             check_bodies(cfg.http, found);
             check_postgres(cfg.postgres, found);

@@ -36,24 +36,25 @@ config_reader::read_value verification_key_files(std::vector<std::string>& keys,
     return config_reader::list(read_key);
 }
 
-void check_signing_keys(lease_config& lease, config_reader::fault_list& faults) {
+void check_signing_keys(std::string& signing_key, const std::vector<std::string>& verification_keys,
+                        config_reader::fault_list& faults) {
     const std::string from_environment = take_secret_variable(signing_key_variable);
     if (!faults.covers(signing_key_path)) {
-        if (lease.signing_key.empty()) lease.signing_key = from_environment;
-        if (lease.signing_key.empty())
+        if (signing_key.empty()) signing_key = from_environment;
+        if (signing_key.empty())
             faults.add(signing_key_path,
                        std::string("is missing, and the environment variable ") + signing_key_variable + " is not set");
         else
-            check_length(lease.signing_key, signing_key_path, faults);
+            check_length(signing_key, signing_key_path, faults);
     }
     if (faults.covers(verification_keys_path)) return;
-    const auto& keys = lease.verification_keys;
-    for (auto key = keys.begin(); key != keys.end(); ++key) {
-        const std::string path = verification_keys_path + ("[" + std::to_string(key - keys.begin()) + "]");
+    const auto first = verification_keys.begin();
+    for (auto key = first; key != verification_keys.end(); ++key) {
+        const std::string path = verification_keys_path + ("[" + std::to_string(key - first) + "]");
         check_length(*key, path, faults);
-        if (*key == lease.signing_key)
+        if (*key == signing_key)
             faults.add(path, "is the key that signs; name the others that count");
-        else if (std::find(keys.begin(), key, *key) != key)
+        else if (std::find(first, key, *key) != key)
             faults.add(path, "is named twice");
     }
 }

@@ -1,9 +1,10 @@
 #pragma once
 
-#include <gateway/config/config.hpp>
 #include <gateway/config/reader.hpp>
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 namespace fencegate {
 
@@ -11,8 +12,9 @@ namespace fencegate {
 /// names start at `folder`.
 config_reader::read_value verification_key_files(std::vector<std::string>& keys, const std::filesystem::path& folder);
 
-/// Takes the signing key from FENCEGATE_SIGNING_KEY if the file names none, and adds a fault for a missing, short or
-/// repeated key.
-void check_signing_keys(lease_config& lease, config_reader::fault_list& faults);
+/// Takes the signing key from FENCEGATE_SIGNING_KEY if it is empty, and adds a fault for a missing, short or repeated
+/// key.
+void check_signing_keys(std::string& signing_key, const std::vector<std::string>& verification_keys,
+                        config_reader::fault_list& faults);
 
 }  // namespace fencegate

@@ -61,16 +61,15 @@ def test_program_checks_stack_and_calls_of_the_c_library(symbols: str) -> None:
 def test_every_unit_was_compiled_with_the_flags(symbols: str, machine: str) -> None:
     """The compiler writes its command line into the debug information."""
     producers = set(re.findall(r"GNU C\+\+\S* .*", readelf("--string-dump=.debug_str")))
-    if not producers:
-        pytest.skip("the program has no debug information")
+    assert producers
     flags = [flag for flag in COMPILED_WITH if "X86" in machine or flag != "-fcf-protection=full"]
     assert not {producer: [flag for flag in flags if flag not in producer] for producer in producers if not all(flag in producer for flag in flags)}
 
 
 def test_functions_begin_with_a_mark_for_indirect_calls(symbols: str, machine: str) -> None:
     """ENDBR64, which indirect branch tracking needs. Debian 12's start-up code lacks it, so the file as a whole is not marked."""
-    if "X86-64" not in machine:
-        pytest.skip("only x86-64 has it")
+    if "X86-64" not in machine:  # others have no such mark
+        return
     text = re.search(r"\.text\s+PROGBITS\s+(\w+) (\w+) (\w+)", readelf("--sections"))
     assert text
     address, offset, size = (int(number, 16) for number in text.groups())

@@ -43,7 +43,7 @@ def test_sbom_has_the_required_fields_of_spdx(document: Any) -> None:
     known = {"SPDXRef-DOCUMENT", *ids}
     assert all({relation["spdxElementId"], relation["relatedSpdxElement"]} <= known for relation in document["relationships"])
     related = {relation["spdxElementId"] for relation in document["relationships"]} | {relation["relatedSpdxElement"] for relation in document["relationships"]}
-    assert related == known, "no package stands alone"
+    assert related == known, "no package is left out of them"
 
 
 def test_sbom_names_the_program_by_its_digest(document: Any) -> None:
