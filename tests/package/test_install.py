@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
 from pathlib import Path
@@ -30,8 +32,11 @@ def test_install_package_names_no_build_folder(prefix: Path) -> None:
 
 def test_install_fencegate_program_runs(folder: Path) -> None:
     run("cmake", "--install", build_folder(), "--prefix", folder / "program", "--component", "fencegate")
-    assert names_below(folder / "program") == {"bin/fencegate"}
-    run(folder / "program" / "bin" / "fencegate", "--help")
+    program, document = "bin/fencegate", "share/doc/fencegate/fencegate.spdx.json"
+    assert names_below(folder / "program") == {program, document}
+    run(folder / "program" / program, "--help")
+    installed = json.loads((folder / "program" / document).read_text())["packages"][0]
+    assert installed["checksums"][0]["checksumValue"] == hashlib.sha256((folder / "program" / program).read_bytes()).hexdigest()
 
 
 def test_install_lockcore_headers_compile_alone(folder: Path) -> None:
