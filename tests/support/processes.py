@@ -99,9 +99,12 @@ def pids_in_folder(folder: Path) -> set[int]:
             continue
         try:
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-            cwd = os.readlink(f"/proc/{pid}/cwd")
         except OSError:
             continue
+        try:
+            cwd = os.readlink(f"/proc/{pid}/cwd")
+        except OSError:  # a gateway hides it from all users but root
+            cwd = ""
         if str(folder) in arguments or cwd == str(folder) or cwd.startswith(f"{folder}/"):
             found.add(pid)
     return found
