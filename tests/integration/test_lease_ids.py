@@ -77,9 +77,11 @@ def test_lease_id_with_any_bit_flipped_is_refused(api: Api, resource: str, use: 
     lease_id = lease["lease_id"]
     for bit in range(len(lease_id) * 8) if use == "read" else range(0, len(lease_id) * 8 - 8, 9):
         forged = flip(lease_id, bit)
+        in_header = use in ("write-by-header", "table-read", "table-write", "function")
+        if in_header and set(forged) & set("\r\n"):  # which would end the field
+            continue
         with api.connection() as connection:
             answer = USES[use](connection, forged)
-        in_header = use in ("write-by-header", "table-read", "table-write", "function")
         if in_header and not (forged.isascii() and forged.isprintable()) and answer.status == 400:
             continue
         expect_problem(answer, 403, "lease-not-authentic")

@@ -254,7 +254,8 @@ std::vector<http::route> routes_without_services() {
                                     reinterpret_cast<running_keys&>(unused),
                                     reinterpret_cast<metrics::registry&>(unused),
                                     reinterpret_cast<metrics::leak_watch&>(unused),
-                                    reinterpret_cast<metrics::guard_watch&>(unused)};
+                                    reinterpret_cast<metrics::guard_watch&>(unused),
+                                    reinterpret_cast<const lockcore::hmac_sha256&>(unused)};
     return routes(services);
 }
 
