@@ -50,9 +50,10 @@ def test_status_on_terminal_is_coloured_table_unless_no_color(cli: Cli) -> None:
     plain = cli.run_on_terminal("status", NO_COLOR="1")
     assert plain.end() == 0
     assert "\x1b" not in plain.shown
-    heads, *nodes = plain.shown.splitlines()[1:]
+    heads, *nodes, keys = plain.shown.splitlines()[1:]
     assert heads.split() == ["node", "state", "epoch", "latency", "quarantine", "no", "ttl", "detail"]
     assert len(nodes) == 5 and len({line.index("voting") for line in nodes} | {heads.index("state")}) == 1, plain.shown
+    assert keys.startswith("lease ids are signed with key-")
     forced = cli.run_on_terminal("status", "--json")
     assert forced.end() == 0 and len(lines(forced.shown)) == 6
 
