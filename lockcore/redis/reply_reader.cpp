@@ -76,6 +76,12 @@ reply_reader::reply_reader() : reader_(redisReaderCreateWithFunctions(builder::f
 
 reply_reader::~reply_reader() = default;
 
+/// The length of a text that is incomplete is a line before it, so the texts themselves have no such limit.
+bool reply_reader::has_too_long_line() const {
+    const std::string_view unread(reader_->buf + reader_->pos, reader_->len - reader_->pos);
+    return unread.size() > line_bytes_max && unread.substr(0, line_bytes_max).find("\r\n") == std::string_view::npos;
+}
+
 void reply_reader::add(std::string_view bytes) {
     if (!error_.empty()) return;
     bytes_ += bytes.size();
@@ -93,7 +99,7 @@ const reply* reply_reader::next() {
         bytes_ = 0;
         return &current_;
     }
-    if (bytes_ > bytes_max) error_ = "the node sent a reply that is too long";
+    if (bytes_ > bytes_max || has_too_long_line()) error_ = "the node sent a reply that is too long";
     return nullptr;
 }
 

@@ -12,13 +12,15 @@ struct redisReader;
 namespace lockcore::redis {
 
 /// Makes replies of the bytes that a server sends. The server may send anything: a reply of more than elements_max
-/// elements or bytes_max bytes is an error.
+/// elements or bytes_max bytes, or with a line of more than line_bytes_max, is an error.
 ///
 /// Threads: not safe.
 class reply_reader {
   public:
     static constexpr std::size_t elements_max = 100'000;
     static constexpr std::size_t bytes_max = std::size_t{16} << 20;
+    /// A status, an error or a number. hiredis looks for the end of an incomplete line from its beginning each time.
+    static constexpr std::size_t line_bytes_max = 64'000;
 
     reply_reader();
     ~reply_reader();
@@ -33,6 +35,7 @@ class reply_reader {
 
   private:
     struct builder;
+    bool has_too_long_line() const;
 
     std::unique_ptr<redisReader, void (*)(redisReader*)> reader_;
     reply current_;  ///< The reply that is being read, or that next() returned. Its memory is used again for the next.

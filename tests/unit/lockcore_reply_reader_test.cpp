@@ -114,4 +114,18 @@ TEST(ReplyReader, refuses_a_reply_that_is_too_long) {
     EXPECT_NE(reader.error(), "");
 }
 
+TEST(ReplyReader, refuses_a_line_that_is_too_long) {
+    for (const std::string begin : {"+", "-12\rx\r\r", ":1", "*1", "$1", "*2\r\n:1\r\n+"}) {
+        reply_reader reader;
+        reader.add(begin + std::string(reply_reader::line_bytes_max + 16'384, '1'));
+        EXPECT_EQ(reader.next(), nullptr) << begin;
+        EXPECT_NE(reader.error(), "") << begin;
+    }
+    reply_reader reader;
+    reader.add("-" + std::string(60'000, 'x') + "\r\n$100000\r\n" + std::string(90'000, 'x'));
+    EXPECT_NE(reader.next(), nullptr);
+    EXPECT_EQ(reader.next(), nullptr);
+    EXPECT_EQ(reader.error(), "") << "a text is not a line";
+}
+
 }  // namespace
