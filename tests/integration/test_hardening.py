@@ -1,4 +1,4 @@
-"""The program file is built as hardening.cmake says: readelf finds each protection in it."""
+"""The program file is built as CMakeLists.txt says (FENCEGATE_HARDENING): readelf finds each protection in it."""
 
 from __future__ import annotations
 
