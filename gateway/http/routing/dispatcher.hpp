@@ -2,6 +2,7 @@
 
 #include <gateway/http/message.hpp>
 #include <gateway/http/routing/auth.hpp>
+#include <gateway/http/routing/client_certificate.hpp>
 #include <gateway/http/routing/origin_rules.hpp>
 #include <gateway/http/routing/router.hpp>
 
@@ -23,6 +24,7 @@ class dispatcher {
         std::string_view x_api_key;
         std::string_view host;           ///< request_parser::host.
         std::string_view local_address;  ///< The address at which the connection arrived.
+        const client_certificate* certificate = nullptr;  ///< Verified by the transport; null: the caller sent none.
     };
     struct plan {
         const route* target = nullptr;  ///< The route whose handler to call; null: `answer` is final.
