@@ -186,7 +186,7 @@ int serve(const config& cfg) {
                                          leaks,
                                          guard,
                                          lease_keys};
-    http::server server(http_settings, cfg.api_keys, api::routes(services), threads.contexts(), memory,
+    http::server server(http_settings, cfg.auth, api::routes(services), threads.contexts(), memory,
                         metric_registry.requests());
 
     if (const auto listening = server.listen(); !listening) {

@@ -46,9 +46,10 @@ http::handler bind(gateway_services services, awaitable_response (*handle)(gatew
 std::vector<http::route> routes(gateway_services services) {
     using enum http::method;
     std::vector<http::route> out;
+    // All but the nodes concern resources, which their handlers know.
     const auto add_api = [&](http::method verb, const char* path, scope required_scope, const answer_options& options,
                              awaitable_response (*handle)(gateway_services, http::request), bool long_waiting = false) {
-        out.push_back({verb, path, required_scope, bind(services, handle, options), long_waiting});
+        out.push_back({verb, path, required_scope, bind(services, handle, options), long_waiting, true});
     };
     const auto add = [&](http::method verb, const char* path,
                          awaitable_response (*handle)(gateway_services, http::request)) {
@@ -88,7 +89,7 @@ std::vector<http::route> routes(gateway_services services) {
     add_api(get, "/v1/history", scope::history, history, show_history);
     add_api(get, "/v1/history/summary", scope::history, query, summarize_history);
     add_api(get, "/v1/history/stream", scope::history, stream, follow_history);
-    add_api(get, "/v1/nodes", scope::operate, as_json, show_nodes);
+    out.push_back({get, "/v1/nodes", scope::operate, bind(services, show_nodes, as_json)});
     add(get, "/healthz", show_health);
     add(get, "/readyz", show_readiness);
     add(get, "/readyz/leases", show_lease_readiness);

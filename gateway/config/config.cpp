@@ -1,11 +1,10 @@
 #include <gateway/config/config.hpp>
 
+#include <gateway/config/auth_reader.hpp>
 #include <gateway/config/conninfo.hpp>
 #include <gateway/config/reader.hpp>
 #include <gateway/config/secrets.hpp>
 #include <gateway/config/signing_keys.hpp>
-
-#include <lockcore/encoding.hpp>
 
 #include <arpa/inet.h>
 
@@ -24,24 +23,7 @@ using std::chrono::milliseconds;
 using namespace std::chrono_literals;
 
 constexpr std::size_t file_max_bytes = 1 << 20;
-constexpr std::size_t api_key_min_bytes = 16;
-constexpr std::size_t api_keys_max = 10'000;
-constexpr std::size_t principal_max_bytes = 128;
 constexpr std::size_t allowed_hosts_max = 100;
-
-/// Reads a secret from the file that a value names. Relative paths start at the configuration's folder, so that they do
-/// not depend on where the gateway is started.
-read_value secret_file(std::string& target, const std::filesystem::path& folder) {
-    return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        std::string name, fault;
-        if (!read_scalar(node, path, faults, name)) return;
-        if (auto secret = read_secret(folder / name, fault)) {
-            target = std::move(*secret);
-        } else {
-            faults.add(path, fault);
-        }
-    };
-}
 
 read_value secret_variable(std::string& target) {
     return [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
@@ -50,62 +32,6 @@ read_value secret_variable(std::string& target) {
         target = take_secret_variable(name);
         if (target.empty()) faults.add(path, "the environment variable " + name + " is not set");
     };
-}
-
-bool is_sha256(const std::string& text) {
-    return text.size() == 64 && lockcore::is_lower_hex(text);
-}
-
-bool is_plain_name(const std::string& text, std::size_t bytes_max) {
-    return text.size() <= bytes_max &&
-           std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-}
-
-read_value scope_list(std::set<scope>& target) {
-    const auto read_scope = [&target](std::size_t, const YAML::Node& node, const std::string& path,
-                                      fault_list& faults) {
-        std::optional<scope> value;
-        choice<std::optional<scope>>(value, {{"leases", scope::leases},
-                                             {"writes", scope::writes},
-                                             {"history", scope::history},
-                                             {"operate", scope::operate},
-                                             {"bare_tokens", scope::bare_tokens}})(node, path, faults);
-        if (value) target.insert(*value);
-    };
-    return [read_scope](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        list(read_scope)(node, path, faults);
-        if (node.IsNull() || (node.IsSequence() && node.size() == 0)) faults.add(path, "must name at least one scope");
-    };
-}
-
-void read_api_key(const YAML::Node& node, const std::string& path, fault_list& faults,
-                  const std::filesystem::path& folder, std::vector<api_key>& keys) {
-    api_key read;
-    std::string plain;
-    mapping({
-        {"principal", text(read.principal), true},
-        {"key_sha256", text(read.key_sha256)},
-        {"key_file", secret_file(plain, folder)},
-        {"scopes", scope_list(read.scopes), true},
-    })(node, path, faults);
-    const bool has_hash = node.IsMap() && node["key_sha256"];
-    const bool has_file = node.IsMap() && node["key_file"];
-    if (has_hash == has_file && !faults.covers(path)) faults.add(path, "needs either key_sha256 or key_file");
-    if (!is_plain_name(read.principal, principal_max_bytes)) {
-        faults.add(path + ".principal", "must be at most 128 bytes without control characters");
-    }
-    if (has_hash && !is_sha256(read.key_sha256))
-        faults.add(path + ".key_sha256", "must be 64 lower-case hexadecimal digits");
-    if (has_file && !plain.empty()) {
-        if (plain.size() < api_key_min_bytes) faults.add(path + ".key_file", "the key in it is shorter than 16 bytes");
-        read.key_sha256 = sha256_hex(plain);
-        overwrite_secret(plain);
-    }
-    for (const auto& earlier : keys) {
-        if (!earlier.key_sha256.empty() && earlier.key_sha256 == read.key_sha256)
-            faults.add(path, "has the key of " + earlier.principal + " again");
-    }
-    keys.push_back(std::move(read));
 }
 
 void read_allowed_host(const YAML::Node& node, const std::string& path, fault_list& faults,
@@ -164,11 +90,6 @@ void read_node_tls(const YAML::Node& node, const std::string& path, fault_list& 
 
 /// Reads the whole file. The bounds are those of the docstrings in config.hpp and lockcore/config.hpp.
 read_value whole_file(config& cfg, const std::filesystem::path& folder) {
-    const auto api_keys = [&cfg, folder](std::size_t i, const YAML::Node& node, const std::string& path,
-                                         fault_list& faults) {
-        if (i == api_keys_max) faults.add("auth.api_keys", "has more than 10000 entries");
-        if (i < api_keys_max) read_api_key(node, path, faults, folder, cfg.api_keys);
-    };
     const auto nodes = [&cfg, folder](std::size_t, const YAML::Node& node, const std::string& path,
                                       fault_list& faults) { read_node(node, path, faults, folder, cfg.locks.nodes); };
     const auto allowed_hosts = [&cfg](std::size_t i, const YAML::Node& node, const std::string& path,
@@ -192,7 +113,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
                      {"idle_timeout_ms", duration(cfg.http.idle_timeout, 1s, 1h)},
                      {"request_timeout_ms", duration(cfg.http.request_timeout, 100ms, 10min)},
                  })},
-        {"auth", mapping({{"api_keys", list(api_keys)}})},
+        {"auth", auth_section(cfg.auth, folder)},
         {"lease", mapping({
                       {"default_ttl_ms", duration(cfg.locks.default_ttl, lockcore::ttl_min, 1h)},
                       {"max_ttl_ms", duration(cfg.locks.max_ttl, lockcore::ttl_min, 1h)},
@@ -264,7 +185,7 @@ void check_address(const config& cfg, fault_list& faults) {
     const auto kind = kind_of_address(cfg.http.address);
     if (kind == address_kind::not_an_address) {
         faults.add("http.address", "\"" + cfg.http.address + "\" is not an IPv4 or IPv6 address");
-    } else if (kind == address_kind::other && cfg.api_keys.empty() && !faults.covers("auth.api_keys")) {
+    } else if (kind == address_kind::other && cfg.auth.is_keyless() && !faults.covers("auth.api_keys")) {
         faults.add("http.address",
                    cfg.http.address + " is not a loopback address, which it must be while auth.api_keys is empty");
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/config/auth.hpp>
 #include <gateway/config/authority.hpp>
 
 #include <lockcore/config.hpp>
@@ -15,24 +16,8 @@
 
 namespace fencegate {
 
-/// What a caller may do.
-enum class scope {
-    leases,       ///< Acquire, renew, read, release leases.
-    writes,       ///< Guarded writes and reads.
-    history,      ///< Read the history, resources and live leases.
-    operate,      ///< Revoke leases, repair fences, read the nodes.
-    bare_tokens,  ///< Write with a token of another issuer.
-};
-
-/// A principal's API key. Only the SHA-256 of the key is kept.
-struct api_key {
-    std::string principal;   ///< Name in history and logs.
-    std::string key_sha256;  ///< 64 lower-case hexadecimal digits.
-    std::set<scope> scopes;
-};
-
 struct http_config {
-    std::string address = "127.0.0.1";  ///< Where to listen. Without `auth.api_keys` only loopback is allowed.
+    std::string address = "127.0.0.1";  ///< Where to listen. Without credentials in `auth` only loopback is allowed.
     std::uint16_t port = 8080;          ///< 0: any free port; it is logged.
     /// Threads, each with its own event loop, connections to Redis and share of the resources. 1 to 64.
     unsigned threads = 1;
@@ -125,7 +110,7 @@ struct config {
     audit_config audit;
     history_config history;
     log_config log;
-    std::vector<api_key> api_keys;  ///< Empty: every caller is the principal `dev` with all scopes; only on loopback.
+    auth_config auth;
 };
 
 /// The faults of a configuration, each "path: what is wrong".

@@ -1,5 +1,7 @@
 #include <gateway/config/reader.hpp>
 
+#include <gateway/config/secrets.hpp>
+
 #include <algorithm>
 #include <charconv>
 #include <numeric>
@@ -133,6 +135,18 @@ read_value text(std::string& target) {
     return [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
         std::string value;
         if (read_scalar(node, path, faults, value)) target = value;
+    };
+}
+
+read_value secret_file(std::string& target, const std::filesystem::path& folder) {
+    return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        std::string name, fault;
+        if (!read_scalar(node, path, faults, name)) return;
+        if (auto secret = read_secret(folder / name, fault)) {
+            target = *secret;
+        } else {
+            faults.add(path, fault);
+        }
     };
 }
 

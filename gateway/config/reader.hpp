@@ -5,6 +5,7 @@
 #include <chrono>
 #include <concepts>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <set>
@@ -49,6 +50,10 @@ read_value list(
 
 /// Returns a reader for a string that is not empty. No fault contains the value, which may be a secret.
 read_value text(std::string& target);
+
+/// Returns a reader for a secret in the file that a value names. Relative names start at `folder`, the configuration's, so
+/// that they do not depend on where the gateway is started.
+read_value secret_file(std::string& target, const std::filesystem::path& folder);
 
 read_value boolean(bool& target);
 

@@ -29,8 +29,9 @@ method parse_method(std::string_view text) {
     return method::other;
 }
 
-scope_set scope_set::all() {
-    return scope_set({scope::leases, scope::writes, scope::history, scope::operate, scope::bare_tokens});
+const std::shared_ptr<const rights>& no_rights() {
+    static const auto none = std::make_shared<const rights>();
+    return none;
 }
 
 std::string_view request::header(std::string_view name) const {

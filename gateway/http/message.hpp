@@ -1,9 +1,9 @@
 #pragma once
 
-#include <gateway/config/config.hpp>
 #include <gateway/domain/actor.hpp>
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/memory_budget.hpp>
+#include <gateway/http/identity/rights.hpp>
 
 #include <lockcore/boot_clock.hpp>
 
@@ -13,7 +13,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,21 +27,8 @@ std::string_view to_string(method m);
 /// Returns the method of this name. Methods are case-sensitive; `other`: a method that no route has.
 method parse_method(std::string_view text);
 
-/// What a caller may do: a set of `scope` as bits, so that a copy with each request costs nothing.
-class scope_set {
-  public:
-    scope_set() = default;
-    explicit scope_set(const std::set<scope>& scopes) {
-        for (const scope s : scopes)
-            bits_ |= bit(s);
-    }
-    bool has(scope s) const { return (bits_ & bit(s)) != 0; }
-    static scope_set all();
-
-  private:
-    static constexpr unsigned bit(scope s) { return 1U << static_cast<unsigned>(s); }
-    unsigned bits_ = 0;
-};
+/// Returns rights that allow nothing.
+const std::shared_ptr<const rights>& no_rights();
 
 /// A request after parsing and authentication. Handlers see this and no Beast type.
 struct request {
@@ -59,7 +45,8 @@ struct request {
     std::string request_id;  ///< X-Request-Id as sent, or a new one.
     std::string trace_id;    ///< From traceparent; empty if there is none.
     std::string principal;
-    scope_set scopes;
+    /// What the caller may do; never null. No rights until it is authenticated. Stays valid when the keys are reloaded.
+    std::shared_ptr<const http::rights> rights = no_rights();
     std::size_t media_type = 0;  ///< Index of the media type that the caller prefers, among those of the route.
     std::chrono::steady_clock::time_point deadline;  ///< Set when the request arrives; never extended.
 

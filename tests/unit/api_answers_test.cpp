@@ -96,16 +96,39 @@ TEST(api_lease_render, location_then_encoded_where_needed) {
     EXPECT_EQ(location_of("a/b+="), "/v1/leases/a%2Fb%2B%3D");
 }
 
+std::shared_ptr<const http::rights> with_scopes(std::set<scope> scopes) {
+    return std::make_shared<const http::rights>(rights_config{std::move(scopes), {}, {}, {}});
+}
+
 TEST(api_lease_access, lease_of_another_principal_then_forbidden_without_operate) {
     http::request r;
     r.principal = "orders";
+    r.rights = with_scopes({scope::leases});
+    lockcore::lease_claims claims;
+    claims.resources = {*lockcore::resource_name::parse("a")};
+    claims.holder.principal = "orders";
+    EXPECT_TRUE(check_lease_use(claims, scope::leases, r));
+    EXPECT_EQ(check_lease_use(claims, scope::writes, r).error().code, errc::forbidden);
+    claims.holder.principal = "billing";
+    EXPECT_EQ(check_lease_use(claims, scope::leases, r).error().code, errc::forbidden);
+    r.rights = with_scopes({scope::operate});
+    EXPECT_EQ(check_lease_use(claims, scope::leases, r).error().code, errc::forbidden);
+    r.rights = with_scopes({scope::leases, scope::operate});
+    EXPECT_TRUE(check_lease_use(claims, scope::leases, r));
+}
+
+TEST(api_lease_access, one_resource_outside_the_rights_then_forbidden) {
+    http::request r;
+    r.principal = "orders";
+    r.rights = std::make_shared<const http::rights>(rights_config{{}, {{"orders/", {scope::leases}}}, {}, {}});
     lockcore::lease_claims claims;
     claims.holder.principal = "orders";
-    EXPECT_TRUE(check_holder(claims, r));
-    claims.holder.principal = "billing";
-    EXPECT_EQ(check_holder(claims, r).error().code, errc::forbidden);
-    r.scopes = http::scope_set({scope::operate});
-    EXPECT_TRUE(check_holder(claims, r));
+    claims.resources = {*lockcore::resource_name::parse("orders/1"), *lockcore::resource_name::parse("orders/2")};
+    EXPECT_TRUE(check_lease_use(claims, scope::leases, r));
+    claims.resources.push_back(*lockcore::resource_name::parse("billing/1"));
+    const auto refused = check_lease_use(claims, scope::leases, r);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().detail, "The caller lacks the scope 'leases' for the resource billing/1.");
 }
 
 TEST(api_writes_render, outcome_then_rows_and_values_spliced_in) {

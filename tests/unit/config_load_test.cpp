@@ -65,7 +65,7 @@ TEST(config_load, smallest_file_takes_every_default) {
     EXPECT_EQ(cfg.locks.nodes.size(), 1U);
     EXPECT_EQ(cfg.locks.nodes[0].port, 6401);
     EXPECT_EQ(cfg.lease.signing_key, std::string(64, 'a'));
-    EXPECT_TRUE(cfg.api_keys.empty());
+    EXPECT_TRUE(cfg.auth.is_keyless());
 }
 
 TEST(config_load, every_key_reaches_its_field) {
@@ -114,10 +114,10 @@ log: {level: debug, json: false, core_dumps: true}
     EXPECT_EQ(cfg.http.connections_max, 7U);
     EXPECT_EQ(cfg.http.idle_timeout, 1500ms);
     EXPECT_EQ(cfg.http.request_timeout, 700ms);
-    ASSERT_EQ(cfg.api_keys.size(), 2U);
-    EXPECT_EQ(cfg.api_keys[0].key_sha256, sha256_hex("a-long-random-key-of-orders"));
-    EXPECT_EQ(cfg.api_keys[0].scopes, (std::set<scope>{scope::leases, scope::writes}));
-    EXPECT_EQ(cfg.api_keys[1].scopes.size(), 5U);
+    ASSERT_EQ(cfg.auth.api_keys.size(), 2U);
+    EXPECT_EQ(cfg.auth.api_keys[0].key_sha256, sha256_hex("a-long-random-key-of-orders"));
+    EXPECT_EQ(cfg.auth.api_keys[0].rights.scopes, (std::set<scope>{scope::leases, scope::writes}));
+    EXPECT_EQ(cfg.auth.api_keys[1].rights.scopes.size(), 5U);
     EXPECT_EQ(cfg.locks.default_ttl, 5s);
     EXPECT_EQ(cfg.locks.max_ttl, 20s);
     EXPECT_EQ(cfg.locks.max_wait, 0ms);
@@ -241,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(
                "auth.api_keys[0].scopes[0]: \"lease\" is none of leases, writes, history, operate, bare_tokens; did "
                "you mean leases?"},
         faulty{with_key("principal: p, scopes: [], key_sha256: " + good_hash),
-               "auth.api_keys[0].scopes: must name at least one scope"},
+               "auth.api_keys[0].scopes: must name at least one scope, unless there are prefixes"},
         faulty{with_key("scopes: [leases], key_sha256: " + good_hash), "auth.api_keys[0].principal: is missing"},
         faulty{with_key("principal: p, scopes: [leases], key_sha256: " + good_hash +
                         "}, {principal: q, scopes: [writes], key_sha256: " + good_hash),

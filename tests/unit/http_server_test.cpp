@@ -107,7 +107,7 @@ class http_server : public testing::Test {
         cfg.port = 0;
         cfg.body_max_bytes = 1024;
         threads_ = std::make_unique<runtime::io_threads>(threads);
-        server_ = std::make_unique<server>(cfg, std::vector<api_key>{}, std::move(routes), threads_->contexts(),
+        server_ = std::make_unique<server>(cfg, auth_config{}, std::move(routes), threads_->contexts(),
                                            memory_, observer_);
         ASSERT_TRUE(server_->listen());
         threads_->start();

@@ -52,6 +52,8 @@ awaitable<http::response> show_history(gateway_services services, http::request 
     const auto form = r.media_type;  // application/json, application/x-ndjson, text/csv
     auto query = parse_history_query(r.query, form == 0 ? history_form::page : history_form::whole);
     if (!query) co_return http::problem_response(query.error(), r.request_id);
+    const auto allowed = authorize_query(*r.rights, query->resource, query->resource_prefix);
+    if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
     if (form != 0) {
         const auto format = form == 1 ? export_form::ndjson : export_form::csv;
         co_return co_await export_history(services, std::move(*query), format, std::move(r));
@@ -66,6 +68,8 @@ awaitable<http::response> show_history(gateway_services services, http::request 
 awaitable<http::response> summarize_history(gateway_services services, http::request r) {
     const auto query = parse_history_summary(r.query, std::chrono::system_clock::now());
     if (!query) co_return http::problem_response(query.error(), r.request_id);
+    const auto allowed = authorize_query(*r.rights, std::nullopt, query->resource_prefix);
+    if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
     const auto counts = co_await services.history.summarize(r.principal, *query, r.deadline);
     if (!counts) co_return http::problem_response(counts.error(), r.request_id);
     co_return http::json_response(render_summary(*query, *counts));

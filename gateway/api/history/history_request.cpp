@@ -108,6 +108,12 @@ result<history_query> parse_history_query(std::string_view text, history_form fo
     return out;
 }
 
+result<void> authorize_query(const http::rights& rights, const std::optional<std::string>& resource,
+                             const std::optional<std::string>& resource_prefix) {
+    if (resource) return rights.require(scope::history, *resource);
+    return rights.require_for_prefix(scope::history, resource_prefix.value_or(""));
+}
+
 result<history_summary_query> parse_history_summary(std::string_view text, std::chrono::system_clock::time_point now) {
     using std::chrono::milliseconds;
     http::fault_list faults;

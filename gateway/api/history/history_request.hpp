@@ -2,7 +2,10 @@
 
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/history_item.hpp>
+#include <gateway/http/identity/rights.hpp>
 
+#include <optional>
+#include <string>
 #include <string_view>
 
 namespace fencegate::api {
@@ -19,6 +22,12 @@ enum class history_form {
 /// Out:    `limit` is that of the page, or of the whole answer.
 /// Errors: errc::invalid_request with every fault.
 result<history_query> parse_history_query(std::string_view query, history_form form = history_form::page);
+
+/// Requires the scope `history` for what a query asks for: a resource, the resources of a prefix, otherwise all.
+///
+/// Errors: errc::forbidden.
+result<void> authorize_query(const http::rights& rights, const std::optional<std::string>& resource,
+                             const std::optional<std::string>& resource_prefix);
 
 /// Parses the query of GET /v1/history/summary. Defaults: `to` is now, `from` an hour before `to`, `bucket_ms` one
 /// minute.

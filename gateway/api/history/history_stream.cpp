@@ -86,6 +86,8 @@ awaitable<void> follow(gateway_services services, stream_state state, http::body
 awaitable<http::response> follow_history(gateway_services services, http::request r) {
     auto query = parse_history_query(r.query, history_form::stream);
     if (!query) co_return http::problem_response(query.error(), r.request_id);
+    const auto allowed = authorize_query(*r.rights, query->resource, query->resource_prefix);
+    if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
     query->limit = pg::history_page_max;
     std::optional<std::int64_t> last;
     if (r.has_header("last-event-id")) {

@@ -88,6 +88,8 @@ std::string render_resource(const lockcore::resource_name& resource, const resou
 awaitable<http::response> show_resource(gateway_services services, http::request r) {
     auto resource = lockcore::resource_name::parse(r.path_parameters.at(0));
     if (!resource) co_return http::problem_response(invalid_field("resource", resource.error().detail), r.request_id);
+    const auto allowed = r.rights->require(scope::history, resource->str());
+    if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
     http::fault_list faults;
     const http::query_reader query(r.query, {"fencing_token"}, faults);
     const auto token = query.integer("fencing_token", {1, lockcore::fencing_token_max});

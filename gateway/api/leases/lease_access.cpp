@@ -8,16 +8,18 @@
 
 namespace fencegate::api {
 
-result<void> check_holder(const lockcore::lease_claims& claims, const http::request& r) {
-    if (claims.holder.principal == r.principal || r.scopes.has(scope::operate)) return {};
+result<void> check_lease_use(const lockcore::lease_claims& claims, scope needed, const http::request& r) {
+    const auto allowed = r.rights->require(needed, claims.resources);
+    if (!allowed) return allowed.error();
+    if (claims.holder.principal == r.principal || r.rights->require(scope::operate, claims.resources)) return {};
     return make_failure(errc::forbidden, "The lease belongs to another principal; using it needs the scope 'operate'.");
 }
 
-result<lockcore::lease_claims> open_lease(gateway_services services, std::string_view lease_id,
+result<lockcore::lease_claims> open_lease(gateway_services services, std::string_view lease_id, scope needed,
                                           const http::request& r) {
     auto claims = services.locks.verify_lease_id(lease_id);
     if (!claims) return to_failure(claims.error());
-    const auto allowed = check_holder(*claims, r);
+    const auto allowed = check_lease_use(*claims, needed, r);
     if (!allowed) return allowed.error();
     return std::move(*claims);
 }

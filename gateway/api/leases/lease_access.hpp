@@ -13,15 +13,16 @@
 
 namespace fencegate::api {
 
-/// Checks whether the caller may use a lease with these claims: its own, or any with the scope `operate`.
+/// Checks whether the caller has the scope `needed` for every resource of a lease with these claims, and whether the lease
+/// is its own; one of another principal needs the scope `operate` for them too.
 ///
 /// Errors: errc::forbidden.
-result<void> check_holder(const lockcore::lease_claims& claims, const http::request& r);
+result<void> check_lease_use(const lockcore::lease_claims& claims, scope needed, const http::request& r);
 
-/// Returns the claims of a lease_id that the caller may use.
-///
-/// Errors: errc::lease_not_authentic · errc::forbidden.
-result<lockcore::lease_claims> open_lease(gateway_services services, std::string_view lease_id, const http::request& r);
+/// Returns the claims of a lease_id that the caller may use for what needs a scope. Errors: errc::lease_not_authentic ·
+/// errc::forbidden (check_lease_use).
+result<lockcore::lease_claims> open_lease(gateway_services services, std::string_view lease_id, scope needed,
+                                          const http::request& r);
 
 /// Checks whether the event buffer accepts the events of a new lease (audit.buffer_max).
 ///

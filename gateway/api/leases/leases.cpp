@@ -49,7 +49,7 @@ struct pending_acquire {
     std::string request_id, trace_id, principal;
     bool fence_on_grant = false, kept = false, has_idempotency_key = false;
     std::chrono::milliseconds max_hold{};
-    /// The resources whose holder a refusal may show: all with the scope `history`, otherwise none.
+    /// The resources whose holder a refusal may show: those for which the caller has the scope `history`.
     std::vector<lockcore::resource_name> show_holder_of;
     pg::deadline until;
 };
@@ -141,6 +141,8 @@ awaitable<http::response> answer(http::response ready) {
 awaitable<http::response> acquire_lease(gateway_services services, http::request r) {
     auto wanted = parse_lease_request(r, services.settings.locks);
     if (!wanted) return answer(http::problem_response(wanted.error(), r.request_id));
+    const auto allowed = r.rights->require(scope::leases, wanted->acquire.resources);
+    if (!allowed) return answer(http::problem_response(allowed.error(), r.request_id));
     const auto capacity = check_event_capacity(services);
     if (!capacity) return answer(http::problem_response(capacity.error(), r.request_id));
     pending_acquire pending;
@@ -150,7 +152,9 @@ awaitable<http::response> acquire_lease(gateway_services services, http::request
     pending.fence_on_grant = wanted->fence_on_grant;
     pending.kept = wanted->acquire.kept;
     pending.max_hold = wanted->max_hold;
-    if (r.scopes.has(scope::history)) pending.show_holder_of = wanted->acquire.resources;
+    for (const auto& resource : wanted->acquire.resources) {
+        if (r.rights->require(scope::history, resource.str())) pending.show_holder_of.push_back(resource);
+    }
     pending.has_idempotency_key = !wanted->acquire.idempotency_key.empty();
     pending.until = r.deadline + wanted->acquire.wait;
     auto acquiring = services.locks.acquire(std::move(wanted->acquire));
@@ -160,7 +164,7 @@ awaitable<http::response> acquire_lease(gateway_services services, http::request
 awaitable<http::response> renew_lease(gateway_services services, http::request r) {
     const auto ttl = parse_renewal(r, services.settings.locks);
     if (!ttl) co_return http::problem_response(ttl.error(), r.request_id);
-    auto claims = open_lease(services, r.path_parameters.at(0), r);
+    auto claims = open_lease(services, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return http::problem_response(claims.error(), r.request_id);
     const auto renewed = co_await services.locks.renew(std::move(*claims), *ttl, r.trace_id);
     if (!renewed) co_return http::problem_response(to_failure(renewed.error()), r.request_id);
@@ -168,7 +172,7 @@ awaitable<http::response> renew_lease(gateway_services services, http::request r
 }
 
 awaitable<http::response> show_lease(gateway_services services, http::request r) {
-    auto claims = open_lease(services, r.path_parameters.at(0), r);
+    auto claims = open_lease(services, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return http::problem_response(claims.error(), r.request_id);
     const auto seen = co_await services.locks.inspect(std::move(*claims));
     if (!seen) co_return http::problem_response(to_failure(seen.error()), r.request_id);
@@ -189,7 +193,7 @@ awaitable<http::response> release_lease(gateway_services services, http::request
     const http::query_reader query(r.query, {"seal"}, faults);
     const bool seal = query.boolean("seal").value_or(false);
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
-    const auto claims = open_lease(services, r.path_parameters.at(0), r);
+    const auto claims = open_lease(services, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return http::problem_response(claims.error(), r.request_id);
 
     seal_decision decision;

@@ -22,14 +22,6 @@ constexpr std::int64_t limit_max = 1'000;
 constexpr std::size_t waiting_resources_max = 1'000;
 constexpr std::size_t reason_bytes_max = 500;
 
-/// Returns whether a text can be the beginning of a resource's name.
-bool is_name_prefix(std::string_view text) {
-    return text.size() <= 200 && std::ranges::all_of(text, [](char c) {
-               return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                      std::string_view("._:@/-").find(c) != std::string_view::npos;
-           });
-}
-
 result<lockcore::resource_name> resource_of(const http::request& r) {
     auto name = lockcore::resource_name::parse(r.path_parameters.at(0));
     if (!name) return invalid_field("resource", name.error().detail);
@@ -51,13 +43,16 @@ std::string read_reason(const http::object_reader& body) {
     return std::string(reason.value_or(""));
 }
 
-/// Reads the resource of the path, and of the body the reason and one more field, `token_name`.
+/// Reads the resource of the path, and of the body the reason and one more field, `token_name`. The caller needs the
+/// scope `operate` for the resource.
 ///
-/// Errors: the first fault of the path, of the body's JSON, or all faults of its fields.
+/// Errors: the first fault of the path, errc::forbidden, the first fault of the body's JSON, or all faults of its fields.
 result<resource_order> read_order(const http::request& r, std::string_view token_name,
                                   http::integer_bounds token_bounds, bool token_required) {
     auto resource = resource_of(r);
     if (!resource) return resource.error();
+    const auto allowed = r.rights->require(scope::operate, resource->str());
+    if (!allowed) return allowed.error();
     const auto parsed = http::parse_object_body(r);
     if (!parsed) return parsed.error();
     http::fault_list faults;
@@ -84,13 +79,15 @@ awaitable<http::response> list_leases(gateway_services services, http::request r
     const http::query_reader query(r.query, {"resource_prefix", "limit", "cursor"}, faults);
     lockcore::lease_query wanted;
     wanted.prefix = query.text("resource_prefix").value_or("");
-    if (!is_name_prefix(wanted.prefix)) faults.add("resource_prefix", "is not the beginning of a resource's name");
+    if (!is_resource_prefix(wanted.prefix)) faults.add("resource_prefix", "is not the beginning of a resource's name");
     wanted.after = query.text("cursor").value_or("");
-    if (!is_name_prefix(wanted.after)) faults.add("cursor", "is not a next_cursor of this gateway");
+    if (!is_resource_prefix(wanted.after)) faults.add("cursor", "is not a next_cursor of this gateway");
     wanted.limit = static_cast<std::size_t>(query.integer("limit", {1, limit_max}).value_or(100));
     wanted.until = r.deadline;
     std::string prefix = wanted.prefix;
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
+    const auto allowed = r.rights->require_for_prefix(scope::history, prefix);
+    if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
     const auto page = co_await services.locks.list_leases(std::move(wanted));
     if (!page) co_return http::problem_response(to_failure(page.error()), r.request_id);
     const auto waiting = co_await services.locks.list_waiters(std::move(prefix), waiting_resources_max);
@@ -108,6 +105,9 @@ awaitable<http::response> revoke_lease(gateway_services services, http::request 
         co_return http::problem_response(none, r.request_id);
     }
     const lockcore::live_lease& lease = **seen;
+    // The revocation ends the lease for all its resources.
+    const auto allowed = r.rights->require(scope::operate, lease.claims.resources);
+    if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
     const std::uint64_t token = lockcore::value_of(lease.claims.token);
     if (order->token && *order->token != token) {
         failure mismatch = make_failure(errc::expectation_failed,

@@ -64,7 +64,7 @@ void translate_failure(failure& f) {
 
 boost::asio::awaitable<http::response> answer_read(gateway_services services, http::request r,
                                                    std::vector<assignment> args) {
-    auto fence = fence_of_read(services, r);
+    auto fence = authorize_read(services, r);
     if (!fence) co_return http::problem_response(fence.error(), r.request_id);
     function_query query;
     query.function = r.path_parameters.front();

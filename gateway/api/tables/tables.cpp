@@ -41,8 +41,14 @@ std::string content_range(std::int64_t offset, std::int64_t rows, std::optional<
     return std::to_string(offset) + "-" + std::to_string(offset + rows - 1) + "/" + size;
 }
 
-result<std::optional<read_fence>> fence_of_read(gateway_services services, const http::request& r) {
-    if (!has_fencing_headers(r)) return std::optional<read_fence>();
+result<std::optional<read_fence>> authorize_read(gateway_services services, const http::request& r) {
+    const auto exposed = r.rights->require_exposed(r.path_parameters.front());
+    if (!exposed) return exposed.error();
+    if (!has_fencing_headers(r)) {
+        const auto allowed = r.rights->require(scope::writes);
+        if (!allowed) return allowed.error();
+        return std::optional<read_fence>();
+    }
     auto claims = open_lease_or_token(services, r.header("fencing-lease"), r);
     if (!claims) return claims.error();
     auto initiator = make_actor(*claims, r);
@@ -53,7 +59,7 @@ boost::asio::awaitable<http::response> read_table(gateway_services services, htt
     const auto preferred = parse_preferences(r);
     auto query = parse_table_query(r, preferred, services.settings.postgres.rows_max);
     if (!query) co_return http::problem_response(query.error(), r.request_id);
-    auto fence = fence_of_read(services, r);
+    auto fence = authorize_read(services, r);
     if (!fence) co_return http::problem_response(fence.error(), r.request_id);
     read_request wanted{*query, std::move(*fence)};
     auto outcome = co_await services.reads.read(r.principal, std::move(wanted), r.deadline);

@@ -15,10 +15,12 @@ boost::asio::awaitable<http::response> read_table(gateway_services services, htt
 /// POST, PATCH and DELETE /v1/tables/{table}: a guarded write of one operation. 201, or 200 with rows and 204 without.
 boost::asio::awaitable<http::response> write_table(gateway_services services, http::request r);
 
-/// Returns the fence that a read has to raise; none if the request has neither lease nor token.
+/// Checks whether the caller may read the table or function that the path names, and returns the fence that the read has
+/// to raise; none if the request has neither lease nor token. A plain read needs the scope `writes` for all resources, a
+/// fenced one for those of the lease or token.
 ///
-/// Errors: those of open_lease_or_token.
-result<std::optional<read_fence>> fence_of_read(gateway_services services, const http::request& r);
+/// Errors: errc::forbidden · those of open_lease_or_token.
+result<std::optional<read_fence>> authorize_read(gateway_services services, const http::request& r);
 
 /// Returns a Content-Range such as `0-9/42` or `*/*`.
 std::string content_range(std::int64_t offset, std::int64_t rows, std::optional<std::int64_t> total);

@@ -6,7 +6,6 @@
 #include <gateway/api/writes/idempotency.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/problem.hpp>
-#include <gateway/http/routing/auth.hpp>
 #include <gateway/pg/write/write_executor.hpp>
 
 #include <lockcore/lock_manager.hpp>
@@ -79,12 +78,32 @@ result<void> check_bare_token(const write_call& call) {
     return {};
 }
 
+/// Checks that the caller may use every table and function that the write names.
+result<void> check_exposed(const write_call& call, const http::rights& rights) {
+    const auto name_of = [](const auto& given) -> const std::string& {
+        if constexpr (requires { given.function; }) {
+            return given.function;
+        } else {
+            return given.table;
+        }
+    };
+    for (const operation& each : call.operations) {
+        const auto allowed = rights.require_exposed(std::visit(name_of, each));
+        if (!allowed) return allowed.error();
+    }
+    return {};
+}
+
 /// Checks a write before it asks the nodes or PostgreSQL anything, and returns its context.
 result<write_context> prepare_write(gateway_services services, write_call call, http::request r) {
     write_context out;
+    const auto exposed = check_exposed(call, *r.rights);
+    if (!exposed) return exposed.error();
     if (call.own_lease) {
-        const auto allowed = http::require_scope(r.scopes, scope::leases);
-        if (!allowed) return allowed.error();
+        for (const scope needed : {scope::leases, scope::writes}) {
+            const auto allowed = r.rights->require(needed, call.own_lease->resources);
+            if (!allowed) return allowed.error();
+        }
     } else {
         auto claims = open_lease_or_token(services, call.lease_id, r);
         if (!claims) return claims.error();

@@ -33,9 +33,8 @@ void read_resources(std::string_view text, http::fault_list& faults, std::vector
 }
 
 result<lockcore::lease_claims> bare_claims(const http::request& r) {
-    if (!r.scopes.has(scope::bare_tokens)) {
-        return make_failure(errc::forbidden, "Writing with a token of another issuer needs the scope 'bare_tokens'.");
-    }
+    const auto granted = r.rights->require_for_some(scope::bare_tokens);
+    if (!granted) return granted.error();
     lockcore::lease_claims out;
     out.holder.principal = r.principal;
     http::fault_list faults;
@@ -47,6 +46,10 @@ result<lockcore::lease_claims> bare_claims(const http::request& r) {
         faults.add("Fencing-Token", "has to be an integer from 1 to 9007199254740991");
     if (!faults.empty()) return std::move(faults).to_failure();
     out.token = lockcore::fencing_token{token};
+    for (const scope needed : {scope::bare_tokens, scope::writes}) {
+        const auto allowed = r.rights->require(needed, out.resources);
+        if (!allowed) return allowed.error();
+    }
     return out;
 }
 
@@ -63,7 +66,7 @@ result<lockcore::lease_claims> open_lease_or_token(gateway_services services, st
         return invalid_field("Fencing-Token", "can't be sent together with a lease, which has a token of its own");
     }
     if (bare) return bare_claims(r);
-    if (!lease_id.empty()) return open_lease(services, lease_id, r);
+    if (!lease_id.empty()) return open_lease(services, lease_id, scope::writes, r);
     return make_failure(errc::fencing_required,
                         "No lease was sent: put its lease_id into the body of /v1/writes or into the header "
                         "Fencing-Lease.");

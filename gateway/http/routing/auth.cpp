@@ -1,12 +1,16 @@
 #include <gateway/http/routing/auth.hpp>
 
+#include <gateway/http/identity/token_authenticator.hpp>
+
 #include <lockcore/encoding.hpp>
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <span>
 #include <stdexcept>
+#include <utility>
 
 namespace fencegate::http {
 namespace {
@@ -27,8 +31,8 @@ std::array<unsigned char, 32> sha256(std::string_view text) {
     return out;
 }
 
-/// Returns the key of `Bearer KEY`; empty for another scheme.
-std::string_view bearer_key(std::string_view authorization) {
+/// Returns the key or token of `Bearer …`; empty for another scheme.
+std::string_view bearer_of(std::string_view authorization) {
     constexpr std::string_view scheme = "bearer ";
     if (authorization.size() < scheme.size()) return {};
     for (std::size_t i = 0; i < scheme.size(); ++i) {
@@ -41,47 +45,67 @@ std::string_view bearer_key(std::string_view authorization) {
     return authorization;
 }
 
-}  // namespace
+constexpr const char* missing_credential =
+    "Send an API key as 'Authorization: Bearer KEY' or in X-Api-Key, or a token as 'Authorization: Bearer TOKEN'.";
 
-authenticator::authenticator(const std::vector<api_key>& keys) : keyless_caller_{"dev", scope_set::all()} {
-    for (const api_key& key : keys)
-        entries_.push_back({decode_hash(key), {key.principal, scope_set(key.scopes)}});
+authentication_failure refused(std::string detail) {
+    return {make_failure(errc::unauthenticated, std::move(detail))};
 }
 
-result<const identity*> authenticator::identify(std::string_view authorization, std::string_view x_api_key) const {
-    if (entries_.empty()) return &keyless_caller_;
-    const std::string_view key = authorization.empty() ? x_api_key : bearer_key(authorization);
-    if (key.empty())
-        return make_failure(errc::unauthenticated, "Send an API key as 'Authorization: Bearer KEY' or in X-Api-Key.");
+}  // namespace
+
+authenticator::authenticator(const auth_config& cfg) : certificates_(cfg.client_certificates) {
+    if (cfg.is_keyless()) keyless_caller_ = std::make_shared<const identity>(identity{"dev", rights::all()});
+    if (cfg.jwt) tokens_ = std::make_unique<token_authenticator>(*cfg.jwt);
+    for (const api_key& key : cfg.api_keys) {
+        auto caller = std::make_shared<const identity>(identity{key.principal, rights(key.rights)});
+        entries_.push_back({decode_hash(key), std::move(caller)});
+    }
+}
+
+authenticator::~authenticator() = default;
+
+authenticator::caller_result authenticator::identify(std::string_view authorization, std::string_view x_api_key,
+                                                     const client_certificate* certificate,
+                                                     std::chrono::system_clock::time_point now) const {
+    if (keyless_caller_) return keyless_caller_;
+    if (authorization.empty() && x_api_key.empty()) {
+        if (certificate == nullptr) return refused(missing_credential);
+        auto caller = certificates_.find(*certificate);
+        if (!caller) return refused("The client certificate belongs to no principal (auth.client_certificates).");
+        return caller;
+    }
+    if (authorization.empty()) return identify_key(x_api_key);
+    auto caller = identify_bearer(bearer_of(authorization), now);
+    if (!caller || x_api_key.empty()) return caller;
+    const auto other = identify_key(x_api_key);
+    if (!other) return other;
+    if ((*other)->principal != (*caller)->principal) return refused("The request has credentials of two principals.");
+    return caller;
+}
+
+authenticator::caller_result authenticator::identify_bearer(std::string_view bearer,
+                                                            std::chrono::system_clock::time_point now) const {
+    if (!tokens_ || std::ranges::count(bearer, '.') != 2) return identify_key(bearer);
+    auto caller = tokens_->identify(bearer, now);
+    if (!caller) {
+        authentication_failure out = refused(std::string(caller.error().detail));
+        out.invalid_token = true;
+        return out;
+    }
+    return std::move(*caller);
+}
+
+authenticator::caller_result authenticator::identify_key(std::string_view key) const {
+    if (key.empty()) return refused(missing_credential);
     const digest presented = sha256(key);
     const entry* found = nullptr;
     // Every entry is compared in full, so that the response time does not depend on the keys.
     for (const entry& e : entries_) {
         if (CRYPTO_memcmp(e.hash.data(), presented.data(), presented.size()) == 0) found = &e;
     }
-    if (found == nullptr) return make_failure(errc::unauthenticated, "The API key is not known.");
-    return &found->caller;
-}
-
-result<void> require_scope(scope_set granted, scope needed) {
-    if (granted.has(needed)) return {};
-    return make_failure(errc::forbidden, "This API key lacks the scope '" + std::string(to_string(needed)) + "'.");
-}
-
-std::string_view to_string(scope s) {
-    switch (s) {
-        case scope::leases:
-            return "leases";
-        case scope::writes:
-            return "writes";
-        case scope::history:
-            return "history";
-        case scope::operate:
-            return "operate";
-        case scope::bare_tokens:
-            return "bare_tokens";
-    }
-    return "unknown";
+    if (found == nullptr) return refused("The API key is not known.");
+    return found->caller;
 }
 
 }  // namespace fencegate::http

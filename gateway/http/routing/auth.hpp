@@ -1,52 +1,67 @@
 #pragma once
 
-#include <gateway/config/config.hpp>
+#include <gateway/config/auth.hpp>
 #include <gateway/domain/failure.hpp>
-#include <gateway/http/message.hpp>
+#include <gateway/http/identity/certificate_rules.hpp>
+#include <gateway/http/identity/identity.hpp>
+
+#include <boost/system/result.hpp>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace fencegate::http {
 
-/// A caller's name and what it may do.
-struct identity {
-    std::string principal;
-    scope_set scopes;
+class token_authenticator;
+
+/// Why a request has no caller.
+struct authentication_failure {
+    failure cause;               ///< errc::unauthenticated.
+    bool invalid_token = false;  ///< The request has a token, which `cause.detail` refuses.
 };
 
-/// Finds the principal of an API key.
+/// Finds the caller of a request by its credential: an API key, a JSON Web Token, or the certificate of its connection
+/// (docs/decisions/0012-rights-of-a-credential.md).
 ///
-/// Threads: any; immutable after construction.
+/// Threads: any; its own state is the cache and the keys of tokens.
 class authenticator {
   public:
-    /// Without keys every caller is the principal `dev` with all scopes. Errors: std::invalid_argument if a hash is not
-    /// 64 hexadecimal digits.
-    explicit authenticator(const std::vector<api_key>& keys);
+    /// Without credentials every caller is the principal `dev` with all scopes. Errors: std::invalid_argument if a hash
+    /// is not 64 hexadecimal digits.
+    /// Timeout: 5 s, in which it waits for the keys of jwks_url.
+    explicit authenticator(const auth_config& cfg);
+    ~authenticator();
 
-    /// Returns the caller whose key a request carries.
+    using caller_result = boost::system::result<std::shared_ptr<const identity>, authentication_failure>;
+
+    /// Returns the caller whose credential a request carries.
     ///
-    /// In:     `authorization` is the header's value, `Bearer KEY`; `x_api_key` is used if that is empty.
-    /// Out:    valid as long as the authenticator.
+    /// In:     `authorization` and `x_api_key` are the values of these headers, `Bearer KEY`, `Bearer TOKEN` or `KEY`. If
+    ///         tokens are accepted, a bearer with two dots is one. All that are given have to be valid and of one
+    ///         principal; the certificate counts only without them.
+    /// Out:    never null; outlives the authenticator if it has to.
     /// Errors: errc::unauthenticated.
-    result<const identity*> identify(std::string_view authorization, std::string_view x_api_key) const;
+    caller_result identify(std::string_view authorization, std::string_view x_api_key,
+                           const client_certificate* certificate, std::chrono::system_clock::time_point now) const;
 
   private:
     using digest = std::array<unsigned char, 32>;
     struct entry {
         digest hash{};
-        identity caller;
+        std::shared_ptr<const identity> caller;
     };
+    caller_result identify_bearer(std::string_view bearer, std::chrono::system_clock::time_point now) const;
+    caller_result identify_key(std::string_view key) const;
+
     std::vector<entry> entries_;
-    identity keyless_caller_;
+    std::unique_ptr<token_authenticator> tokens_;  ///< Null: no tokens are accepted.
+    certificate_rules certificates_;
+    std::shared_ptr<const identity> keyless_caller_;  ///< Null if there are credentials.
 };
-
-/// Checks that `granted` has the scope `needed`. Errors: errc::forbidden, which names the scope.
-result<void> require_scope(scope_set granted, scope needed);
-
-std::string_view to_string(scope s);
 
 }  // namespace fencegate::http

@@ -16,12 +16,20 @@ bool is_zero(std::string_view text) {
     return text.find_first_not_of('0') == std::string_view::npos;
 }
 
+/// Returns the value of WWW-Authenticate (RFC 6750, 3). The details of tokens have neither quotation marks nor anything that
+/// the caller sent.
+std::string challenge_of(const authentication_failure& refused) {
+    std::string out = "Bearer realm=\"fencegate\"";
+    if (refused.invalid_token) out += ", error=\"invalid_token\", error_description=\"" + refused.cause.detail + "\"";
+    return out;
+}
+
 }  // namespace
 
-dispatcher::dispatcher(std::vector<route> routes, const std::vector<api_key>& keys, const http_config& cfg)
+dispatcher::dispatcher(std::vector<route> routes, const auth_config& auth, const http_config& cfg)
     : router_(std::move(routes)),
-      authenticator_(keys),
-      origin_rules_(cfg, keys.empty()),
+      authenticator_(auth),
+      origin_rules_(cfg, auth.is_keyless()),
       request_timeout_(cfg.request_timeout) {}
 
 dispatcher::plan dispatcher::prepare(request& r, const sender& source,
@@ -59,16 +67,19 @@ dispatcher::plan dispatcher::prepare(request& r, const sender& source,
     out.route_path = found.target->path;
     r.path_parameters = std::move(found.parameters);
     if (found.target->required_scope) {
-        const auto caller = authenticator_.identify(source.authorization, source.x_api_key);
+        auto caller = authenticator_.identify(source.authorization, source.x_api_key, source.certificate,
+                                              std::chrono::system_clock::now());
         if (!caller) {
-            refuse(caller.error());
-            out.answer.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"fencegate\"");
+            refuse(caller.error().cause);
+            out.answer.headers.emplace_back("WWW-Authenticate", challenge_of(caller.error()));
             return out;
         }
-        out.principal = (*caller)->principal;
-        r.principal = (*caller)->principal;
-        r.scopes = (*caller)->scopes;
-        const auto allowed = require_scope(r.scopes, *found.target->required_scope);
+        out.caller = std::move(*caller);
+        r.principal = out.caller->principal;
+        r.rights = {out.caller, &out.caller->rights};
+        const scope needed = *found.target->required_scope;
+        const auto allowed =
+            found.target->names_resources ? r.rights->require_for_some(needed) : r.rights->require(needed);
         if (!allowed) {
             refuse(allowed.error());
             return out;

@@ -11,29 +11,31 @@
 
 namespace fencegate::http {
 
-/// Chooses the handler of a request, or the answer that it gets without a handler. Uses no sockets and does not wait.
+/// Chooses the handler of a request, or the answer that it gets without a handler. prepare() uses no sockets and does not wait.
 ///
 /// Threads: any; immutable after construction.
 class dispatcher {
   public:
-    dispatcher(std::vector<route> routes, const std::vector<api_key>& keys, const http_config& cfg);
+    dispatcher(std::vector<route> routes, const auth_config& auth, const http_config& cfg);
 
     /// Where a request comes from and which host it names.
     struct sender {
         std::string_view authorization;
         std::string_view x_api_key;
-        std::string_view host;           ///< request_parser::host.
-        std::string_view local_address;  ///< The address at which the connection arrived.
+        std::string_view host;                            ///< request_parser::host.
+        std::string_view local_address;                   ///< The address at which the connection arrived.
         const client_certificate* certificate = nullptr;  ///< Verified by the transport; null: the caller sent none.
     };
     struct plan {
         const route* target = nullptr;  ///< The route whose handler to call; null: `answer` is final.
         response answer;
-        std::string_view route_path = "-";  ///< The template, for the log: the path itself may contain a lease_id.
-        std::string_view principal = "-";
+        std::string_view route_path = "-";       ///< The template, for the log: the path itself may contain a lease_id.
+        std::shared_ptr<const identity> caller;  ///< Null: not authenticated.
+
+        std::string_view principal() const { return caller ? std::string_view(caller->principal) : "-"; }
     };
 
-    /// Sets request_id, trace_id, path_parameters, principal, scopes and deadline of `r`, and returns what to do with
+    /// Sets request_id, trace_id, path_parameters, principal, rights and deadline of `r`, and returns what to do with
     /// it.
     plan prepare(request& r, const sender& source, std::chrono::steady_clock::time_point now) const;
 

@@ -16,6 +16,9 @@ struct route {
     std::optional<scope> required_scope;  ///< Empty: open to everyone, without authentication.
     handler handle;
     bool long_waiting = false;  ///< May wait long; a caller that hangs up cancels it.
+    /// The request names resources, and the handler requires the scope for them. Otherwise the dispatcher requires it for
+    /// all resources.
+    bool names_resources = false;
 };
 
 /// Finds the route of a method and a path.

@@ -32,13 +32,13 @@ struct server::impl {
     void open_all();
 };
 
-server::server(http_config cfg, const std::vector<api_key>& keys, std::vector<route> routes,
+server::server(http_config cfg, const auth_config& auth, std::vector<route> routes,
                std::vector<asio::io_context*> loops, memory_budgets& memory, request_observer& observer)
     : impl_(std::make_unique<impl>()) {
     impl_->cfg = std::move(cfg);
     impl_->connections =
         std::make_shared<connection_count>(impl_->cfg.connections_max, impl_->cfg.connections_per_address_max);
-    const auto shared = std::make_shared<const dispatcher>(std::move(routes), keys, impl_->cfg);
+    const auto shared = std::make_shared<const dispatcher>(std::move(routes), auth, impl_->cfg);
     for (asio::io_context* io : loops) {
         impl::loop l;
         l.io = io;

@@ -25,7 +25,7 @@ class server {
   public:
     /// In:     one thread runs each of `loops`; `memory` outlives them.
     /// Errors: std::invalid_argument (a key's hash is malformed) · std::logic_error (two equal routes).
-    server(http_config cfg, const std::vector<api_key>& keys, std::vector<route> routes,
+    server(http_config cfg, const auth_config& auth, std::vector<route> routes,
            std::vector<boost::asio::io_context*> loops, memory_budgets& memory, request_observer& observer);
     ~server();
     server(const server&) = delete;

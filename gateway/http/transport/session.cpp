@@ -105,7 +105,7 @@ asio::awaitable<bool> session::read_request() {
                 co_return false;
             }
             head_admitted = true;
-            principal_ = early.principal;
+            principal_ = early.principal();
         }
         if (parser_->is_header_done() && parser_->expects_continue() && !continue_sent_) {
             continue_sent_ = true;
@@ -144,7 +144,7 @@ asio::awaitable<bool> session::answer_request() {
     const method verb = parser_->message.verb;
     note_form_of_answer();
     dispatcher::plan plan = plan_answer(begun);
-    principal_ = plan.principal;
+    principal_ = plan.principal();
     if (plan.target != nullptr) {
         // Many requests may wait for long. To save memory start_handler() releases the parser, and call_handler()
         // stores into this coroutine's answer.
@@ -190,7 +190,7 @@ void session::report_answer(method verb, const dispatcher::plan& answered, stead
     served_request report;
     report.verb = verb;
     report.route_path = answered.route_path;
-    report.principal = answered.principal;
+    report.principal = answered.principal();
     report.request_id = request_id_;
     report.trace_id = trace_id_;
     report.status = peer_gone_ ? status_client_closed_request : answered.answer.status;

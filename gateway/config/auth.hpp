@@ -1,0 +1,108 @@
+#pragma once
+
+#include <gateway/config/token_keys.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate {
+
+inline constexpr std::size_t principal_bytes_max = 128;
+inline constexpr std::size_t resource_prefix_bytes_max = 200;
+inline constexpr std::size_t prefixes_max = 100;
+inline constexpr std::size_t exposed_max = 1'000;
+inline constexpr std::size_t exposed_name_bytes_max = 128;
+/// As long as a name in PostgreSQL can be.
+inline constexpr std::size_t database_role_bytes_max = 63;
+
+/// What a caller may do.
+enum class scope {
+    leases,       ///< Acquire, renew, read, release leases.
+    writes,       ///< Guarded writes and reads.
+    history,      ///< Read the history, resources and live leases.
+    operate,      ///< Revoke leases, repair fences, read the nodes.
+    bare_tokens,  ///< Write with a token of another issuer.
+};
+
+/// The scopes for the resources whose names begin with a text.
+struct prefix_scopes {
+    std::string resource_prefix;  ///< 1 to 200 bytes; the characters of resource names; may end with a slash.
+    std::set<scope> scopes;       ///< Empty: forbids.
+};
+
+/// The rights of a credential (docs/decisions/0012-rights-of-a-credential.md).
+struct rights_config {
+    /// For every resource that no entry of `prefixes` matches, and for what concerns no resource.
+    std::set<scope> scopes;
+    /// For a resource, the scopes of the longest matching prefix replace `scopes`. At most 100, each once.
+    std::vector<prefix_scopes> prefixes;
+    /// The tables and functions that may be used, 1 to 1,000; absent: all that the database exposes.
+    std::optional<std::set<std::string, std::less<>>> exposed;
+    /// The database role of writes, up to 63 bytes; empty: the gateway's own.
+    std::string database_role;
+};
+
+/// A principal's API key. Only the SHA-256 of the key is kept.
+struct api_key {
+    std::string principal;   ///< Name in history and logs, up to 128 bytes. Several credentials may have the same.
+    std::string key_sha256;  ///< 64 lower-case hexadecimal digits.
+    rights_config rights;
+};
+
+/// The JSON Web Tokens (RFC 7519) of an identity provider. Each claim is named by a JSON pointer (RFC 6901) into the
+/// payload, of at most 200 bytes; an empty one: no token has it.
+struct jwt_config {
+    std::string issuer;                  ///< What `iss` has to be. No default.
+    std::vector<std::string> audiences;  ///< `aud` has to have one of them. 1 to 100; no default.
+    /// The keys of `jwks_file`; null: they come from `jwks_url`.
+    std::shared_ptr<const token_key_set> keys;
+    std::string jwks_url;      ///< https, or http on a loopback host.
+    std::string jwks_ca_file;  ///< Certificates of the authorities that `jwks_url` may have; empty: the system's.
+    /// Pause between two requests of `jwks_url`. 10 s to 1 day.
+    std::chrono::milliseconds refresh{300'000};
+    std::set<token_algorithm> algorithms{token_algorithm::rs256, token_algorithm::es256, token_algorithm::eddsa};
+    /// How far the issuer's clock may be from this one, for `exp` and `nbf`. 0 to 5 min.
+    std::chrono::milliseconds clock_skew{30'000};
+    std::string principal_claim = "/sub";
+    std::string scopes_claim = "/scope";  ///< A text of names separated by spaces, or an array of names.
+    std::string prefixes_claim;           ///< An array of `{resource_prefix, scopes}`.
+    std::string exposed_claim;            ///< As scopes_claim.
+    std::string database_role_claim;
+};
+
+/// A client certificate that has a principal: the one with this subject, DNS name or URI.
+struct certificate_config {
+    enum class field { subject, dns, uri };
+
+    std::string principal;  ///< As of an api_key.
+    field compared = field::subject;
+    /// For `subject` the text of RFC 2253; otherwise an entry of subjectAltName. Compared exactly; up to 1,024 bytes.
+    std::string value;
+    rights_config rights;
+};
+
+/// How callers prove who they are.
+struct auth_config {
+    std::vector<api_key> api_keys;                        ///< At most 10,000.
+    std::optional<jwt_config> jwt;                        ///< Empty: no tokens are accepted.
+    std::vector<certificate_config> client_certificates;  ///< At most 10,000. The first that matches counts.
+
+    /// Returns whether no credential is configured. Every caller then is the principal `dev` with all scopes, and the
+    /// gateway listens on loopback only.
+    bool is_keyless() const { return api_keys.empty() && !jwt && client_certificates.empty(); }
+};
+
+/// Returns whether a resource's name can begin with this text. An empty text is the beginning of every name.
+bool is_resource_prefix(std::string_view text);
+
+/// Returns whether a text is 1 to `bytes_max` bytes without control characters.
+bool is_plain_name(std::string_view text, std::size_t bytes_max);
+
+}  // namespace fencegate

@@ -1,0 +1,29 @@
+#include <gateway/http/identity/certificate_rules.hpp>
+
+#include <algorithm>
+
+namespace fencegate::http {
+
+certificate_rules::certificate_rules(const std::vector<certificate_config>& rules) {
+    for (const auto& rule : rules) {
+        entries_.emplace(std::pair(rule.compared, rule.value), callers_.size());
+        callers_.push_back(std::make_shared<const identity>(identity{rule.principal, rights(rule.rights)}));
+    }
+}
+
+std::shared_ptr<const identity> certificate_rules::find(const client_certificate& certificate) const {
+    using field = certificate_config::field;
+    std::size_t first = callers_.size();
+    const auto compare = [&](field compared, const std::string& value) {
+        const auto found = entries_.find({compared, value});
+        if (found != entries_.end()) first = std::min(first, found->second);
+    };
+    compare(field::subject, certificate.subject);
+    for (const auto& name : certificate.dns_names)
+        compare(field::dns, name);
+    for (const auto& uri : certificate.uris)
+        compare(field::uri, uri);
+    return first == callers_.size() ? nullptr : callers_[first];
+}
+
+}  // namespace fencegate::http

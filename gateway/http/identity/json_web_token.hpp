@@ -1,0 +1,33 @@
+#pragma once
+
+#include <gateway/config/auth.hpp>
+#include <gateway/http/identity/identity.hpp>
+
+#include <boost/system/result.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <string_view>
+
+namespace fencegate::http {
+
+inline constexpr std::size_t token_bytes_max = 8 * 1024;
+
+/// Why a token is refused.
+struct token_fault {
+    std::string_view detail;   ///< A sentence for the caller, without any part of the token. Static.
+    bool unknown_key = false;  ///< No key has the token's `kid`; the issuer may have a new one.
+};
+
+/// Verifies a JSON Web Token in its compact form (RFC 7515, 7.1): its form, signature and claims.
+///
+/// In:     only `keys` are used: no member of the token's header can name or carry another key, and each key verifies one
+///         algorithm. `now` is compared with `exp`, which is required, and `nbf`.
+/// Out:    the principal and the rights that the claims give, valid until `exp` and the clock skew.
+/// Limits: token_bytes_max; the rights have the bounds of rights_config. A claim that breaks them is refused.
+/// Source: RFC 8725 (best current practices).
+boost::system::result<identity, token_fault> verify_token(std::string_view token, const jwt_config& cfg,
+                                                          const token_key_set& keys,
+                                                          std::chrono::system_clock::time_point now);
+
+}  // namespace fencegate::http
