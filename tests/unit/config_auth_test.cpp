@@ -1,6 +1,12 @@
+#include "token_issuer.hpp"
+
 #include <gateway/config/auth_reader.hpp>
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 namespace fencegate {
 namespace {
@@ -123,6 +129,127 @@ TEST(config_auth, most_prefixes_and_names_are_accepted) {
                        ", exposed: " + numbered(1000, "t", ""))
                   .faults,
               faults_of_paths{});
+}
+
+void write_file(const std::string& name, const std::string& text) {
+    std::ofstream(std::filesystem::path(::testing::TempDir()) / name) << text;
+}
+
+/// Reads the section jwt with these members beside the required ones.
+outcome read_jwt(const std::string& members) {
+    return read_auth("{jwt: {issuer: i, audience: a, " + members + "}}");
+}
+
+TEST(config_auth, jwt_with_all_members) {
+    write_file("jwks.json", "{\"keys\":[" + token_issuer(token_issuer::kind::p256).jwk() + "]}");
+    const auto got = read_auth(R"({jwt: {issuer: "https://issuer.example", audience: [a, b], jwks_file: jwks.json,
+        refresh_ms: 20000, algorithms: [ES256], clock_skew_ms: 0, principal_claim: /client_id, scopes_claim: /roles,
+        prefixes_claim: /f/prefixes, exposed_claim: /f/~1x, database_role_claim: /role}})");
+    ASSERT_EQ(got.faults, faults_of_paths{});
+    ASSERT_TRUE(got.read.jwt);
+    const jwt_config& jwt = *got.read.jwt;
+    EXPECT_EQ(jwt.issuer, "https://issuer.example");
+    EXPECT_EQ(jwt.audiences, (std::vector<std::string>{"a", "b"}));
+    ASSERT_TRUE(jwt.keys);
+    EXPECT_NE(jwt.keys->find("key-1"), nullptr);
+    EXPECT_EQ(jwt.refresh.count(), 20'000);
+    EXPECT_EQ(jwt.algorithms, std::set{token_algorithm::es256});
+    EXPECT_EQ(jwt.clock_skew.count(), 0);
+    EXPECT_EQ(jwt.principal_claim, "/client_id");
+    EXPECT_EQ(jwt.scopes_claim, "/roles");
+    EXPECT_EQ(jwt.prefixes_claim, "/f/prefixes");
+    EXPECT_EQ(jwt.exposed_claim, "/f/~1x");
+    EXPECT_EQ(jwt.database_role_claim, "/role");
+    EXPECT_FALSE(got.read.is_keyless());
+}
+
+TEST(config_auth, jwt_by_url_with_defaults) {
+    for (const char* url :
+         {"https://issuer.example/keys", "http://127.0.0.1:8000/keys", "http://localhost", "http://[::1]:1/a?b"}) {
+        const auto got = read_jwt(std::string("jwks_url: \"") + url + '"');
+        EXPECT_EQ(got.faults, faults_of_paths{}) << url;
+        EXPECT_EQ(got.read.jwt->jwks_url, url);
+        EXPECT_EQ(got.read.jwt->refresh.count(), 300'000);
+        EXPECT_EQ(got.read.jwt->clock_skew.count(), 30'000);
+        EXPECT_EQ(got.read.jwt->algorithms.size(), 3U);
+        EXPECT_EQ(got.read.jwt->principal_claim, "/sub");
+        EXPECT_EQ(got.read.jwt->scopes_claim, "/scope");
+    }
+}
+
+TEST(config_auth, faulty_jwt_is_named_by_its_path) {
+    write_file("weak.json", "{\"keys\":[" + token_issuer(token_issuer::kind::rsa_1024).jwk() + "," +
+                                token_issuer(token_issuer::kind::p256).jwk() + "]}");
+    write_file("empty.json", "");
+    const std::string folder = std::filesystem::path(::testing::TempDir() + "/").lexically_normal().string();
+    const std::string url = "jwks_url: \"https://issuer.example\", ";
+    const std::string no_url = "auth.jwt.jwks_url: has to be an https URL, or an http URL with a loopback host";
+    const auto no_pointer = [](const std::string& claim) {
+        return "auth.jwt." + claim +
+               ": has to be a JSON pointer of at most 200 bytes, such as /scope or /fencegate/scopes";
+    };
+    struct row {
+        std::string members, fault;
+    };
+    for (const row& each :
+         {row{"", "auth.jwt: needs either jwks_file or jwks_url"},
+          row{url + "jwks_file: x", "auth.jwt: needs either jwks_file or jwks_url"},
+          row{"jwks_file: absent.json", "auth.jwt.jwks_file: cannot read " + folder + "absent.json"},
+          row{"jwks_file: weak.json", "auth.jwt.jwks_file: " + folder +
+                                          "weak.json keys[0] is an RSA key of 1024 bits; it has to have 2048 to 8192"},
+          row{"jwks_file: empty.json",
+              "auth.jwt.jwks_file: " + folder + "empty.json is not a JSON Web Key Set: an object with an array `keys`"},
+          row{"jwks_url: \"http://issuer.example\"", no_url},
+          row{"jwks_url: \"ftp://localhost\"", no_url},
+          row{"jwks_url: \"https://user:word@issuer.example\"", no_url},
+          row{"jwks_url: \"https://\"", no_url},
+          row{"jwks_url: \"http://localhost.evil.example\"", no_url},
+          row{"jwks_url: \"https://a b\"", no_url},
+          row{"jwks_url: \"http://127.0.0.1@evil.example/\"", no_url},
+          row{url + "jwks_ca_file: absent.pem", "auth.jwt.jwks_ca_file: cannot read " + folder + "absent.pem"},
+          row{"jwks_file: empty.json, jwks_ca_file: empty.json", "auth.jwt.jwks_ca_file: needs jwks_url"},
+          row{url + "refresh_ms: 9999", "auth.jwt.refresh_ms: 9999 is not between 10000 and 86400000"},
+          row{url + "clock_skew_ms: 300001", "auth.jwt.clock_skew_ms: 300001 is not between 0 and 300000"},
+          row{url + "algorithms: [HS256]",
+              "auth.jwt.algorithms[0]: \"HS256\" is none of RS256, ES256, EdDSA; did you mean RS256?"},
+          row{url + "algorithms: []", "auth.jwt.algorithms: must have at least one entry"},
+          row{url + "audience: []", "auth.jwt.audience: is given more than once (line 1)"},
+          row{url + "scopes_claim: scope", no_pointer("scopes_claim")},
+          row{url + "prefixes_claim: /a~2", no_pointer("prefixes_claim")},
+          row{url + "exposed_claim: /a~", no_pointer("exposed_claim")}}) {
+        const auto faults = read_jwt(each.members).faults;
+        EXPECT_NE(std::ranges::find(faults, each.fault), faults.end())
+            << each.members << ": " << ::testing::PrintToString(faults);
+    }
+    EXPECT_EQ(read_auth("{jwt: {" + url + "}}").faults,
+              (faults_of_paths{"auth.jwt.issuer: is missing", "auth.jwt.audience: is missing"}));
+    EXPECT_EQ(read_auth("{jwt: {issuer: i, audience: [], " + url + "}}").faults,
+              faults_of_paths{"auth.jwt.audience: must have at least one entry"});
+}
+
+TEST(config_auth, client_certificates) {
+    const auto got = read_auth(R"({client_certificates: [
+        {principal: a, subject: "CN=a,O=Shop", scopes: [leases]},
+        {principal: b, dns: b.example, scopes: [], prefixes: [{resource_prefix: b/, scopes: [leases]}]},
+        {principal: c, uri: "spiffe://shop.example/c", scopes: [writes], exposed: [orders]}]})");
+    ASSERT_EQ(got.faults, faults_of_paths{});
+    const auto& read = got.read.client_certificates;
+    ASSERT_EQ(read.size(), 3U);
+    using field = certificate_config::field;
+    EXPECT_EQ(std::pair(read[0].compared, read[0].value), std::pair(field::subject, std::string("CN=a,O=Shop")));
+    EXPECT_EQ(std::pair(read[1].compared, read[1].value), std::pair(field::dns, std::string("b.example")));
+    EXPECT_EQ(std::pair(read[2].compared, read[2].value),
+              std::pair(field::uri, std::string("spiffe://shop.example/c")));
+    EXPECT_EQ(read[1].rights.prefixes.size(), 1U);
+    EXPECT_FALSE(got.read.is_keyless());
+    EXPECT_EQ(read_auth("{client_certificates: [{principal: a, scopes: [leases]}]}").faults,
+              faults_of_paths{"auth.client_certificates[0]: needs exactly one of subject, dns and uri"});
+    EXPECT_EQ(read_auth("{client_certificates: [{principal: a, dns: x, uri: y, scopes: [leases]}]}").faults,
+              faults_of_paths{"auth.client_certificates[0]: needs exactly one of subject, dns and uri"});
+    EXPECT_EQ(read_auth("{client_certificates: [{principal: a, dns: x, scopes: [leases]}, {principal: b, dns: x, "
+                        "scopes: [leases]}]}")
+                  .faults,
+              faults_of_paths{"auth.client_certificates[1]: has the certificate of a again"});
 }
 
 }  // namespace

@@ -24,10 +24,12 @@ authenticator::caller_result identify(const authenticator& a, std::string_view a
 const auth_config keys{
     {make_key("orders", "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b",
               {scope::leases, scope::writes}),
-     make_key("auditor", "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa", {scope::history})}};
+     make_key("auditor", "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa", {scope::history})},
+    {},
+    {}};
 
 TEST(http_auth, no_keys_configured_then_dev_with_all_scopes) {
-    const authenticator open({});
+    const authenticator open(auth_config{});
     const auto caller = identify(open, "", "");
     ASSERT_TRUE(caller);
     EXPECT_EQ((*caller)->principal, "dev");
@@ -67,8 +69,8 @@ TEST(http_auth, caller_outlives_the_authenticator) {
 }
 
 TEST(http_auth, malformed_hash_then_invalid_argument) {
-    EXPECT_THROW(authenticator({{make_key("x", "abc", {})}}), std::invalid_argument);
-    EXPECT_THROW(authenticator({{make_key("x", std::string(64, 'g'), {})}}), std::invalid_argument);
+    EXPECT_THROW(authenticator({{make_key("x", "abc", {})}, {}, {}}), std::invalid_argument);
+    EXPECT_THROW(authenticator({{make_key("x", std::string(64, 'g'), {})}, {}, {}}), std::invalid_argument);
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ struct stream_state {
     std::int64_t position;             ///< Every event up to this id was sent or is filtered out.
     std::shared_ptr<void> membership;  ///< The place among the streams of history_feed; releases it when destroyed.
     std::string principal;
+    http::rights::time_point rights_until;  ///< The stream ends with the token of its caller.
 };
 
 /// Returns an event with an id and no data. It moves a browser's Last-Event-ID without an event for the page, so that
@@ -56,7 +57,7 @@ awaitable<void> follow(gateway_services services, stream_state state, http::body
     if (!co_await out.send("retry: 1000\n" + render_id_only(state.position))) co_return;
     auto last_sent = steady_clock::now();
     auto next_poll = poll_interval;
-    while (co_await pause(next_poll)) {
+    while (co_await pause(next_poll) && http::rights::time_point::clock::now() < state.rights_until) {
         next_poll = poll_interval;
         const auto now = steady_clock::now();
         std::string text;
@@ -98,7 +99,7 @@ awaitable<http::response> follow_history(gateway_services services, http::reques
             co_return http::problem_response(f, r.request_id);
         }
     }
-    stream_state state{std::move(*query), 0, services.feed.add_follower(), r.principal};
+    stream_state state{std::move(*query), 0, services.feed.add_follower(), r.principal, r.rights->valid_until()};
     if (!state.membership) {
         failure f = make_failure(errc::too_many_requests, "Too many streams of the history are open at this gateway.");
         f.retry_after = 10s;

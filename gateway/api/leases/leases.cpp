@@ -49,6 +49,7 @@ struct pending_acquire {
     std::string request_id, trace_id, principal;
     bool fence_on_grant = false, kept = false, has_idempotency_key = false;
     std::chrono::milliseconds max_hold{};
+    http::rights::time_point rights_until;  ///< A kept lease ends with the token of its caller.
     /// The resources whose holder a refusal may show: those for which the caller has the scope `history`.
     std::vector<lockcore::resource_name> show_holder_of;
     pg::deadline until;
@@ -73,8 +74,13 @@ awaitable<http::response> answer_grant(gateway_services services, pending_acquir
             co_return http::problem_response(fenced.error(), pending.request_id);
         }
     }
-    if (pending.kept)
-        co_return kept_response(services, std::move(granted), pending.max_hold, std::move(pending.trace_id));
+    if (pending.kept) {
+        using std::chrono::milliseconds;
+        const auto rights_left =
+            std::chrono::floor<milliseconds>(pending.rights_until - http::rights::time_point::clock::now());
+        const auto max_hold = std::clamp(rights_left, milliseconds{1}, pending.max_hold);
+        co_return kept_response(services, std::move(granted), max_hold, std::move(pending.trace_id));
+    }
     co_return granted_response(services, std::move(granted), std::move(pending.trace_id),
                                must_release_undelivered(pending));
 }
@@ -152,6 +158,7 @@ awaitable<http::response> acquire_lease(gateway_services services, http::request
     pending.fence_on_grant = wanted->fence_on_grant;
     pending.kept = wanted->acquire.kept;
     pending.max_hold = wanted->max_hold;
+    pending.rights_until = r.rights->valid_until();
     for (const auto& resource : wanted->acquire.resources) {
         if (r.rights->require(scope::history, resource.str())) pending.show_holder_of.push_back(resource);
     }
