@@ -58,7 +58,7 @@ LIBRARY_FOLDERS = [
     # (pattern of a library's names, folders that may use it)
     (r"\bpqxx\b|<pqxx", ["gateway/pg"]),
     (r"\bbeast\b|boost/beast", ["gateway/http", "gateway/api"]),
-    (r"\bcurl_(easy|multi|global|slist)\w*|<curl/", ["gateway/cli"]),
+    (r"\bcurl_(easy|multi|global|slist)\w*|<curl/", ["gateway/cli", "gateway/http/identity"]),
     (r"\bhiredis\b|\bredis(Async)?(Context|Reply|Command|Free|Connect)\w*|<hiredis", ["lockcore/redis"]),
     (r"<prometheus/|\bprometheus::", ["gateway/metrics"]),
     (r"yaml-cpp|\bYAML::", ["gateway/config"]),

@@ -19,11 +19,13 @@ constexpr std::array<problem_kind, 30> kinds{{
      "The request is malformed. The member errors names each faulty field and says what is wrong with it. Nothing was "
      "done; sending the same request again fails again.",
      no_retry},
-    {errc::unauthenticated, "unauthenticated", 401, "No valid API key",
-     "Send an API key as 'Authorization: Bearer KEY' or in X-Api-Key. Nothing was done.", no_retry},
+    {errc::unauthenticated, "unauthenticated", 401, "No valid credential",
+     "Send an API key as 'Authorization: Bearer KEY' or in X-Api-Key, or a token of the identity provider as "
+     "'Authorization: Bearer TOKEN'; detail says what is wrong with the one that was sent. Nothing was done.",
+     no_retry},
     {errc::forbidden, "forbidden", 403, "Not allowed",
-     "The API key lacks a scope, or the request comes from a page of another site; detail says which. Nothing was "
-     "done.",
+     "The caller lacks a scope for a resource, or may not use a table or function, or the request comes from a page of "
+     "another site; detail says which. Nothing was done.",
      no_retry},
     {errc::resource_not_covered, "resource-not-covered", 403, "A row lies outside the lease",
      "The write touched a row of a resource that the lease does not cover. The whole call was undone. Take a lease on "

@@ -1,0 +1,169 @@
+"""JSON Web Tokens of an identity provider, with keys from a file and by a URL."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import pytest
+
+from support.api import Answer, expect_problem
+from support.cluster import Cluster, Gateway
+from support.events import EventStream
+from support.polling import eventually
+from support.tokens import AUDIENCE, ISSUER, KeyServer, SigningKey, base64url, key_set
+
+API_KEY = "an-api-key-of-somebody"
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SigningKey]:
+    folder = tmp_path_factory.mktemp("keys")
+    return {algorithm: SigningKey(folder, algorithm, f"key-{algorithm}") for algorithm in ("RS256", "ES256", "EdDSA")}
+
+
+@pytest.fixture(scope="module")
+def start(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
+    """Starts a gateway that accepts tokens, with these members of auth.jwt, and ends it with the module."""
+    made: list[Gateway] = []
+
+    def start_one(api_keys: list[dict[str, Any]] | None = None, **members: Any) -> Gateway:
+        settings = cluster.settings()
+        settings["auth"] = {"api_keys": api_keys or [], "jwt": {"issuer": ISSUER, "audience": AUDIENCE, **members}}
+        made.append(cluster.gateway(settings))
+        made[-1].start()
+        return made[-1]
+
+    yield start_one
+    for gateway in made:
+        gateway.kill()
+
+
+@pytest.fixture(scope="module")
+def gateway(start: Callable[..., Gateway], keys: dict[str, SigningKey], tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    file: Path = tmp_path_factory.mktemp("set") / "jwks.json"
+    file.write_text(key_set(*keys.values()))
+    api_key = {"principal": "somebody", "key_sha256": hashlib.sha256(API_KEY.encode()).hexdigest(), "scopes": ["leases", "history"]}
+    return start([api_key], jwks_file=str(file), prefixes_claim="/fencegate/prefixes", exposed_claim="/fencegate/exposed")
+
+
+def expect_invalid_token(answer: Answer, detail: str) -> None:
+    assert expect_problem(answer, 401, "unauthenticated")["detail"] == detail
+    assert answer.headers["WWW-Authenticate"] == f'Bearer realm="fencegate", error="invalid_token", error_description="{detail}"'
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
+def test_token_of_each_algorithm_is_its_principal(gateway: Gateway, keys: dict[str, SigningKey], resource: str, algorithm: str) -> None:
+    api = gateway.api.with_key(keys[algorithm].token(sub="carla", scope="openid leases history"))
+    lease = api.must_acquire(resource, ttl_ms=2_000)
+    assert api.release(lease).status == 204
+    items = eventually(lambda: len(found := api.history(resource=resource)) == 2 and found, goal="two events")
+    assert {item["principal"] for item in items} == {"carla"}
+
+
+def test_claims_narrow_the_rights(gateway: Gateway, keys: dict[str, SigningKey], resource: str) -> None:
+    api = gateway.api.with_key(keys["ES256"].token(scope="", fencegate={"prefixes": [{"resource_prefix": "test/", "scopes": ["leases"]}]}))
+    assert api.acquire(resource, ttl_ms=1_000).status == 201
+    assert expect_problem(api.acquire("other/1"), 403, "forbidden")["detail"] == "The caller lacks the scope 'leases' for the resource other/1."
+    expect_invalid_token(gateway.api.with_key(keys["ES256"].token(fencegate={"prefixes": [{"resource_prefix": "test/", "scopes": ["lease"]}]})).acquire(resource),
+                         "The token's claim of prefixes is malformed.")
+
+
+def test_tokens_that_are_refused(gateway: Gateway, keys: dict[str, SigningKey], tmp_path: Path) -> None:
+    rsa, ecdsa, now = keys["RS256"], keys["ES256"], int(time.time())
+    good = rsa.token()
+    head, payload, signature = good.split(".")
+    none = base64url(json.dumps({"alg": "none", "kid": rsa.kid}).encode())
+    no_signature, bad_form = "The token's signature is not valid.", "The token is not a JSON Web Token of three parts in base64url."
+    for token, detail in {
+        f"{none}.{payload}.{signature}": "The token's algorithm is not allowed.",
+        f"{none}.{payload}.": bad_form,
+        rsa.token({"alg": "HS256"}): "The token's algorithm is not allowed.",
+        rsa.token({"alg": "ES256"}): "The token's algorithm is not that of its key.",
+        ecdsa.token({"kid": rsa.kid}): "The token's algorithm is not that of its key.",
+        SigningKey(tmp_path, "RS256", rsa.kid).token(): no_signature,
+        f"{head}.{base64url(json.dumps({'sub': 'admin'}).encode())}.{signature}": no_signature,
+        rsa.token({"kid": "../../dev/null"}): "The token's header has no valid kid.",
+        rsa.token({"kid": "another"}): "The token is signed with a key that the gateway does not know.",
+        rsa.token({"jwk": rsa.jwk()}): "The token's header is not allowed.",
+        rsa.token({"jku": "http://127.0.0.1:1/keys"}): "The token's header is not allowed.",
+        rsa.token({"crit": ["exp"]}): "The token's header is not allowed.",
+        rsa.token(exp=None): "The token has no valid exp.",
+        rsa.token(exp=now - 31): "The token has expired.",
+        rsa.token(nbf=now + 300): "The token is not valid yet.",
+        rsa.token(iss="https://other.example"): "The token is of another issuer.",
+        rsa.token(aud="other"): "The token is for another audience.",
+        rsa.token(sub=None): "The token names no valid principal.",
+        rsa.token(padding="x" * 6_500): "The token is longer than 8 KiB.",
+    }.items():
+        expect_invalid_token(gateway.api.with_key(token).acquire("a"), detail)
+    assert gateway.api.with_key(good).acquire("refused/none", ttl_ms=1_000).status == 201
+    log_text = gateway.log.read_text()
+    assert signature not in log_text and payload not in log_text
+
+
+def test_key_beside_token_has_to_be_of_its_principal(gateway: Gateway, keys: dict[str, SigningKey]) -> None:
+    path = "/v1/leases/x"
+    for principal, key, status in (("somebody", API_KEY, 403), ("carla", API_KEY, 401), ("somebody", "a-wrong-api-key-of-all", 401)):
+        answer = gateway.api.with_key(keys["EdDSA"].token(sub=principal)).call("GET", path, headers={"X-Api-Key": key})
+        assert answer.status == status, (principal, answer)
+
+
+def test_gateway_with_tokens_alone_has_no_keyless_caller(start: Callable[..., Gateway], keys: dict[str, SigningKey], tmp_path: Path) -> None:
+    (tmp_path / "jwks.json").write_text(key_set(keys["EdDSA"]))
+    api = start(jwks_file=str(tmp_path / "jwks.json")).api
+    expect_problem(api.acquire("a"), 401, "unauthenticated")
+    expect_problem(api.with_key("no-token").acquire("a"), 401, "unauthenticated")
+    assert api.with_key(keys["EdDSA"].token()).acquire("alone/1", ttl_ms=1_000).status == 201
+
+
+def test_rotated_key_is_requested_once(start: Callable[..., Gateway], keys: dict[str, SigningKey]) -> None:
+    with KeyServer(key_set(keys["EdDSA"])) as server:
+        api = start(jwks_url=server.url, refresh_ms=3_600_000).api
+        old, new = api.with_key(keys["EdDSA"].token()), api.with_key(keys["ES256"].token())
+        assert old.get("/v1/leases/x").status == 403 and server.requests == 1
+        server.answer = key_set(keys["EdDSA"], keys["ES256"])
+        expect_problem(new.get("/v1/leases/x"), 401, "unauthenticated")
+        eventually(lambda: new.get("/v1/leases/x").status == 403, goal="the new key is known")
+        for _ in range(50):
+            expect_problem(api.with_key(keys["RS256"].token()).get("/v1/leases/x"), 401, "unauthenticated")
+        assert server.requests == 2, "unknown keys cause one request a minute"
+        assert old.get("/v1/leases/x").status == 403
+
+
+def test_key_server_that_fails_leaves_the_gateway_ready(start: Callable[..., Gateway], keys: dict[str, SigningKey]) -> None:
+    with KeyServer(None) as server:
+        gateway = start(jwks_url=server.url, refresh_ms=10_000)
+        assert gateway.api.get("/readyz").status == 200
+        api = gateway.api.with_key(keys["EdDSA"].token())
+        expect_invalid_token(api.get("/v1/leases/x"), "The token is signed with a key that the gateway does not know.")
+        assert "the answer has the status 500" in gateway.log.read_text()
+        server.answer = key_set(keys["EdDSA"])
+        eventually(lambda: api.get("/v1/leases/x").status == 403, 25, goal="the keys are requested again")
+        server.answer = "x" * (256 * 1024 + 1)
+        requests = server.requests
+        eventually(lambda: server.requests > requests, 25, goal="another request")
+        assert api.get("/v1/leases/x").status == 403, "a failed request leaves the keys"
+        eventually(lambda: "the answer is longer than 262144 bytes" in gateway.log.read_text(), goal="the failure is logged")
+
+
+def test_streams_end_with_the_token(gateway: Gateway, keys: dict[str, SigningKey], resource: str) -> None:
+    token = keys["ES256"].token(exp=int(time.time()) - 27, scope="leases history")  # with the clock skew it lasts 3 s
+    api = gateway.api.with_key(token)
+    with EventStream(api, None, method="GET", path="/v1/history/stream") as history, EventStream(api, {"resource": resource, "ttl_ms": 500}) as kept:
+        eventually(lambda: history.head and kept.head, goal="both streams")
+        eventually(lambda: history.ended and kept.ended, 20, goal="both streams end")
+        assert kept.events[-1].name == "released"
+    expect_invalid_token(api.get("/v1/history"), "The token has expired.")
+
+
+def test_faulty_key_set_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    settings = cluster.settings()
+    (tmp_path / "jwks.json").write_text("{}")
+    settings["auth"] = {"jwt": {"issuer": ISSUER, "audience": AUDIENCE, "jwks_file": str(tmp_path / "jwks.json")}}
+    (tmp_path / "gateway.yaml").write_text(json.dumps(settings))
+    done = cluster.run("check", tmp_path / "gateway.yaml")
+    assert done.returncode != 0 and "auth.jwt.jwks_file: " in done.stderr and "is not a JSON Web Key Set" in done.stderr
