@@ -50,6 +50,17 @@ TEST(http_auth, known_key_then_its_principal) {
     EXPECT_EQ((*identify(a, "", "other"))->principal, "auditor");
 }
 
+TEST(http_auth, key_with_a_role_then_its_claims_name_the_principal) {
+    auth_config with_role = keys;
+    with_role.api_keys.front().rights.database_role = "shop";
+    const authenticator a(with_role);
+    const auto database = (*identify(a, "", "secret"))->rights.database();
+    ASSERT_TRUE(database);
+    EXPECT_EQ(database->role, "shop");
+    EXPECT_EQ(database->claims, R"({"sub":"orders","role":"shop"})");
+    EXPECT_FALSE((*identify(a, "", "other"))->rights.database());
+}
+
 TEST(http_auth, unknown_or_missing_key_then_unauthenticated) {
     const authenticator a(keys);
     for (const char* header : {"", "Bearer", "Bearer ", "Bearer Secret", "Bearer secret ", "Basic secret", "secret"}) {

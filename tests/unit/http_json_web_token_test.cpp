@@ -258,7 +258,9 @@ TEST(http_json_web_token, rights_of_claims_narrow_the_scopes) {
     EXPECT_FALSE(r.require(scope::writes, "jobs/1"));
     EXPECT_TRUE(r.require_exposed("orders"));
     EXPECT_FALSE(r.require_exposed("inventory"));
-    EXPECT_EQ(r.database_role(), "shop_orders");
+    ASSERT_TRUE(r.database());
+    EXPECT_EQ(r.database()->role, "shop_orders");
+    EXPECT_NE(r.database()->claims.find(R"("fencegate":{"role":"shop_orders")"), std::string::npos);
 }
 
 TEST(http_json_web_token, malformed_claims_of_rights_are_refused) {

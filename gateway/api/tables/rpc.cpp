@@ -70,7 +70,7 @@ boost::asio::awaitable<http::response> answer_read(gateway_services services, ht
     query.function = r.path_parameters.front();
     query.args = std::move(args);
     query.limit = static_cast<std::int64_t>(services.settings.postgres.rows_max);
-    read_request wanted{std::move(query), std::move(*fence)};
+    read_request wanted{std::move(query), std::move(*fence), r.rights->database()};
     auto outcome = co_await services.reads.read(r.principal, std::move(wanted), r.deadline);
     if (!outcome) co_return http::problem_response(outcome.error(), r.request_id);
     const bool is_void = outcome->json.empty();

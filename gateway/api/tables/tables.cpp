@@ -61,7 +61,7 @@ boost::asio::awaitable<http::response> read_table(gateway_services services, htt
     if (!query) co_return http::problem_response(query.error(), r.request_id);
     auto fence = authorize_read(services, r);
     if (!fence) co_return http::problem_response(fence.error(), r.request_id);
-    read_request wanted{*query, std::move(*fence)};
+    read_request wanted{*query, std::move(*fence), r.rights->database()};
     auto outcome = co_await services.reads.read(r.principal, std::move(wanted), r.deadline);
     if (!outcome) co_return http::problem_response(outcome.error(), r.request_id);
     co_return render_rows(*query, std::move(*outcome), preferred);

@@ -23,6 +23,7 @@ write_request make_write(write_context& context, const lockcore::lease_claims& c
     out.select = std::move(context.call.select);
     out.bare_token = context.caller_claims && context.call.lease_id.empty();
     out.key = context.key;
+    out.identity = context.request.rights->database();
     return out;
 }
 

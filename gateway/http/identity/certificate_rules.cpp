@@ -7,7 +7,7 @@ namespace fencegate::http {
 certificate_rules::certificate_rules(const std::vector<certificate_config>& rules) {
     for (const auto& rule : rules) {
         entries_.emplace(std::pair(rule.compared, rule.value), callers_.size());
-        callers_.push_back(std::make_shared<const identity>(identity{rule.principal, rights(rule.rights)}));
+        callers_.push_back(std::make_shared<const identity>(make_identity(rule.principal, rule.rights)));
     }
 }
 

@@ -12,4 +12,7 @@ struct identity {
     http::rights rights;
 };
 
+/// Returns the caller of an API key or a certificate. Its claims for the database are `{"sub": principal, "role": role}`.
+identity make_identity(const std::string& principal, const rights_config& given);
+
 }  // namespace fencegate::http

@@ -53,10 +53,8 @@ std::optional<std::string> decode(std::string_view part) {
 }
 
 /// Parses an object; repeated members are refused.
-std::optional<json::value> decode_object(std::string_view part) {
-    const auto text = decode(part);
-    if (!text) return std::nullopt;
-    auto parsed = parse_json(*text);
+std::optional<json::value> parse_object(std::string_view text) {
+    auto parsed = parse_json(text);
     if (!parsed || !parsed->is_object()) return std::nullopt;
     return std::move(*parsed);
 }
@@ -238,7 +236,8 @@ token_result<identity> verify_token(std::string_view token, const jwt_config& cf
     if (token.size() > token_bytes_max) return token_fault{"The token is longer than 8 KiB."};
     const auto parts = split(token);
     if (!parts) return malformed;
-    const auto header = decode_object(parts->header);
+    const auto header_text = decode(parts->header);
+    const auto header = header_text ? parse_object(*header_text) : std::nullopt;
     const auto signature = decode(parts->signature);
     if (!header || !signature) return malformed;
     const auto key = find_key(header->get_object(), cfg, keys);
@@ -246,7 +245,8 @@ token_result<identity> verify_token(std::string_view token, const jwt_config& cf
     if (!verify_signature(**key, parts->signed_text, *signature))
         return token_fault{"The token's signature is not valid."};
 
-    const auto claims = decode_object(parts->payload);
+    auto text = decode(parts->payload);
+    const auto claims = text ? parse_object(*text) : std::nullopt;
     if (!claims) return malformed;
     const auto valid_until = check_claims(claims->get_object(), cfg, now);
     if (!valid_until) return valid_until.error();
@@ -255,7 +255,7 @@ token_result<identity> verify_token(std::string_view token, const jwt_config& cf
         return token_fault{"The token names no valid principal."};
     const auto granted = rights_of(*claims, cfg);
     if (!granted) return granted.error();
-    return identity{std::string(*principal), rights(*granted, *valid_until)};
+    return identity{std::string(*principal), rights(*granted, *valid_until, std::move(*text))};
 }
 
 }  // namespace fencegate::http

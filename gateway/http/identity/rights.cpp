@@ -1,6 +1,7 @@
 #include <gateway/http/identity/rights.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace fencegate::http {
 namespace {
@@ -39,8 +40,11 @@ scope_set scope_set::all() {
     return scope_set({scope::leases, scope::writes, scope::history, scope::operate, scope::bare_tokens});
 }
 
-rights::rights(const rights_config& given, time_point valid_until)
-    : scopes_(given.scopes), exposed_(given.exposed), database_role_(given.database_role), valid_until_(valid_until) {
+rights::rights(const rights_config& given, time_point valid_until, std::string claims)
+    : scopes_(given.scopes), exposed_(given.exposed), valid_until_(valid_until) {
+    if (!given.database_role.empty())
+        database_ =
+            std::make_shared<const database_identity>(database_identity{given.database_role, std::move(claims)});
     prefixes_.reserve(given.prefixes.size());
     for (const auto& entry : given.prefixes)
         prefixes_.push_back({entry.resource_prefix, scope_set(entry.scopes)});

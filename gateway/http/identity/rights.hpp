@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/config/auth.hpp>
+#include <gateway/domain/database_identity.hpp>
 #include <gateway/domain/failure.hpp>
 
 #include <lockcore/types.hpp>
@@ -42,7 +43,8 @@ class rights {
     /// No rights.
     rights() = default;
     using time_point = std::chrono::system_clock::time_point;
-    explicit rights(const rights_config& given, time_point valid_until = time_point::max());
+    /// `claims`: a JSON object for the database; used if `given` has a role.
+    explicit rights(const rights_config& given, time_point valid_until = time_point::max(), std::string claims = "{}");
     /// All scopes for everything.
     static rights all();
 
@@ -64,8 +66,8 @@ class rights {
     /// Requires that the table or function may be used.
     result<void> require_exposed(std::string_view name) const;
 
-    /// Returns the role that a write takes in the database; empty: the gateway's own.
-    const std::string& database_role() const { return database_role_; }
+    /// Returns in whose name statements run in the database.
+    const database_identity_ptr& database() const { return database_; }
 
     /// Returns when the rights end, with the token that they come from; those of other credentials do not end.
     time_point valid_until() const { return valid_until_; }
@@ -80,7 +82,7 @@ class rights {
     scope_set scopes_;
     std::vector<prefix> prefixes_;  ///< Longest first.
     std::optional<std::set<std::string, std::less<>>> exposed_ = std::set<std::string, std::less<>>{};
-    std::string database_role_;
+    database_identity_ptr database_;
     time_point valid_until_ = time_point::max();
 };
 

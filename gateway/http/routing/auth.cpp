@@ -58,7 +58,7 @@ authenticator::authenticator(const auth_config& cfg) : certificates_(cfg.client_
     if (cfg.is_keyless()) keyless_caller_ = std::make_shared<const identity>(identity{"dev", rights::all()});
     if (cfg.jwt) tokens_ = std::make_unique<token_authenticator>(*cfg.jwt);
     for (const api_key& key : cfg.api_keys) {
-        auto caller = std::make_shared<const identity>(identity{key.principal, rights(key.rights)});
+        auto caller = std::make_shared<const identity>(make_identity(key.principal, key.rights));
         entries_.push_back({decode_hash(key), std::move(caller)});
     }
 }
