@@ -24,6 +24,7 @@ set local client_min_messages = warning;
 \ir schema/105_seal.sql
 \ir schema/110_protect.sql
 \ir schema/120_checks.sql
+\ir schema/122_guard_changes.sql
 \ir schema/125_openings.sql
 \ir schema/130_expose.sql
 \ir schema/135_shared_updates.sql

@@ -68,6 +68,8 @@ export const EVENTS = {
   node_quarantined: {label: 'Node quarantined', style: 'warn', mark: '◌'},
   node_readmitted: {label: 'Node readmitted', style: 'good', mark: '●'},
   epoch_raised: {label: 'Epoch raised', style: 'plain', mark: '◆'},
+  request_denied: {label: 'Request denied', style: 'bad', mark: '⊘'},
+  guard_changed: {label: 'Guard changed', style: 'warn', mark: '◆'},
 };
 
 /** Whether a write was refused because its token is lower than the fence. */

@@ -35,7 +35,7 @@ struct guard_watch::impl {
             timer.expires_after(pause);
             co_await timer.async_wait(asio::use_awaitable);
             if (self->stopping) co_return;
-            auto faults = co_await self->history.find_guard_faults(steady_clock::now() + call_timeout);
+            auto faults = co_await self->history.watch_guard(steady_clock::now() + call_timeout);
             if (faults)
                 self->store(std::move(*faults));
             else if (!self->stopping)

@@ -12,8 +12,8 @@
 
 namespace fencegate::metrics {
 
-/// Asks PostgreSQL every 30 seconds what would let a change past the guard (fencing.guard_faults), keeps the latest
-/// answer, and logs new faults.
+/// Asks PostgreSQL every 30 seconds what would let a change past the guard (fencing.watch_guard, which also records new
+/// faults in the history), keeps the latest answer, and logs new faults.
 ///
 /// Threads:  latest() from any thread.
 /// Limits:   one query of some 100 ms at a time, on a connection of the history_executor.

@@ -19,16 +19,16 @@ create table if not exists fencing.history (
 ) partition by range (at);
 
 comment on table fencing.history is
-  'What happened to leases, fences, writes and nodes. A write''s row commits together with the write. Update, delete and truncate are refused for everyone; '
+  'What happened to leases, fences, writes, nodes and the guard itself, and which requests were denied. A write''s row commits together with the write. Update, delete and truncate are refused for everyone; '
   'rotate_history() drops whole partitions.';
 comment on column fencing.history.id is 'From one sequence: the order in which rows reached this table. A transaction that commits late may show an id lower than one already seen.';
 comment on column fencing.history.at is 'When it happened: by the server''s clock for fences and writes, by the gateway''s for leases. The partition key, and with id the order of GET /v1/history.';
 comment on column fencing.history.event is 'The type of the event, as in the HTTP contract.';
-comment on column fencing.history.resource is 'The resource, null for events of nodes and epochs.';
+comment on column fencing.history.resource is 'The resource, null for events that concern none: of nodes, epochs and the guard, and most denied requests.';
 comment on column fencing.history.fencing_token is 'The token that the caller carried.';
 comment on column fencing.history.last_fencing_token is 'The fence after the event; for write_rejected the fence that refused.';
 comment on column fencing.history.owner is 'The owner of the lease, which the caller chose.';
-comment on column fencing.history.principal is 'The gateway''s authenticated caller, or session_user for direct SQL.';
+comment on column fencing.history.principal is 'The gateway''s authenticated caller, or session_user for direct SQL and for changes of the guard.';
 comment on column fencing.history.trace_id is 'The trace that the request belonged to.';
 comment on column fencing.history.write_id is 'The guarded write; one write on several resources has a row for each.';
 comment on column fencing.history.detail is 'Further facts; observed = true marks a change that observe mode allowed.';

@@ -25,8 +25,8 @@ begin
   if events is null or jsonb_typeof(events) <> 'array' then
     raise exception using errcode = '22023', message = 'events must be a JSON array of objects';
   end if;
-  if events @> '[{"event": "write_applied"}]' then
-    raise exception using errcode = '22023', message = 'write_applied is recorded by the guard alone, together with the write';
+  if events @> '[{"event": "write_applied"}]' or events @> '[{"event": "guard_changed"}]' then
+    raise exception using errcode = '22023', message = 'write_applied and guard_changed are recorded by the guard alone, together with the write or change';
   end if;
   insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
   select fencing.bound_time(e.at), e.event, fencing.bound_text(e.resource, 200), fencing.bound_token(e.fencing_token), fencing.bound_token(e.last_fencing_token), fencing.bound_text(e.owner, 200),
@@ -37,7 +37,7 @@ end
 $$;
 comment on function fencing.record_events(jsonb) is
   'Adds events to the history in one insert: objects with event and any of at, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail. '
-  'All of them or none. SQLSTATE 22023: not an array, or write_applied among them; 23502, 23514: an event is missing or unknown. Locks: none that others wait for.';
+  'All of them or none. SQLSTATE 22023: not an array, or write_applied or guard_changed among them; 23502, 23514: an event is missing or unknown. Locks: none that others wait for.';
 
 create or replace function fencing.append_events(
   stream uuid, first_sequence bigint, at_us bigint[], event text[], resource text[], fencing_token bigint[], last_fencing_token bigint[],
@@ -54,8 +54,8 @@ begin
   if append_events.stream is null or coalesce(append_events.first_sequence, 0) < 1 then
     raise exception using errcode = '22023', message = 'events come from a stream and are numbered from 1 on';
   end if;
-  if 'write_applied' = any (append_events.event) then
-    raise exception using errcode = '22023', message = 'write_applied is recorded by the guard alone, together with the write';
+  if append_events.event && '{write_applied,guard_changed}' then
+    raise exception using errcode = '22023', message = 'write_applied and guard_changed are recorded by the guard alone, together with the write or change';
   end if;
   if events = 0 then
     return 0;
@@ -81,7 +81,7 @@ comment on function fencing.append_events(uuid, bigint, bigint[], text[], text[]
   'For gateways: adds a batch of events, each once. A gateway numbers its events from 1 on in a stream of its own (stream: an id that it makes when it starts); the first of the batch has '
   'the number first_sequence, and events that the stream has delivered before are skipped, so that a batch whose answer was lost can be sent again. One array for each column, null where no '
   'event has a value; at_us is in microseconds since 1970. Returns the number of rows added; all of them or none. '
-  'SQLSTATE 22023: no stream or number, or write_applied among the events; 23502, 23514: an event is missing or unknown. Locks until the end of the transaction: the stream''s row.';
+  'SQLSTATE 22023: no stream or number, or write_applied or guard_changed among the events; 23502, 23514: an event is missing or unknown. Locks until the end of the transaction: the stream''s row.';
 
 create or replace function fencing.is_gateway_session() returns boolean
 language sql stable

@@ -38,6 +38,7 @@ begin
   insert into fencing.proof_key values (name, inner_pad, outer_pad, clock_timestamp(), expires_at)
   on conflict on constraint proof_key_pkey do update
     set inner_pad = excluded.inner_pad, outer_pad = excluded.outer_pad, added_at = excluded.added_at, expires_at = excluded.expires_at;
+  perform fencing.record_guard_change('add_proof_key', jsonb_build_object('name', name, 'expires_at', expires_at));
   return name;
 end
 $$;
@@ -57,7 +58,11 @@ begin
   else
     update fencing.proof_key k set expires_at = at where k.name = name;
   end if;
-  return found;
+  if not found then
+    return false;
+  end if;
+  perform fencing.record_guard_change('retire_proof_key', jsonb_build_object('name', name, 'expires_at', at));
+  return true;
 end
 $$;
 comment on function fencing.retire_proof_key(text, timestamptz) is
@@ -78,13 +83,17 @@ create or replace function fencing.require_proof(required boolean) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  was text;
 begin
   if required and not exists (select from fencing.proof_key k where k.expires_at is null or k.expires_at > clock_timestamp()) then
     raise exception using errcode = '22023', message = 'there is no key to check proofs with: add the gateways'' signing key first',
       hint = 'fencegate migrate --require-proof does both; fencing.add_proof_key adds a key.';
   end if;
+  select s.value into was from fencing.settings s where s.key = 'require_proof';
   insert into fencing.settings (key, value) values ('require_proof', case when required then 'on' else 'off' end)
   on conflict on constraint settings_pkey do update set value = excluded.value;
+  perform fencing.record_guard_change('require_proof', jsonb_build_object('required', required, 'was', coalesce(was, 'off') = 'on'));
 end
 $$;
 comment on function fencing.require_proof(boolean) is

@@ -301,6 +301,7 @@ declare
   check_function name;
   expression record;
   between text;
+  was text;
 begin
   if mode is null or mode not in ('enforce', 'observe') then
     raise exception using errcode = '22023', message = format('mode is enforce or observe, not %s', coalesce(mode, 'null'));
@@ -316,6 +317,7 @@ begin
   end if;
   expression := fencing.require_resource_expression(relation, resource_expression);
   perform fencing.require_own_code(array[relation::oid]);
+  select p.mode into was from fencing.protected p where p.relation = relation;
   perform fencing.remove_checks(relation);
   select * into class from pg_class where oid = relation;
   check_function := format('check_%s_%s', nextval('fencing.check_id_seq'), left(class.relname, 30));
@@ -325,6 +327,7 @@ begin
   perform fencing.take_code_rights(relation);
   insert into fencing.protected (relation, resource_expression, mode, check_function, relation_name, expression_objects, row_expression)
   values (relation, resource_expression, mode, check_function, relation::text, expression.objects, expression.row_expression);
+  perform fencing.record_guard_change('protect', jsonb_build_object('relation', relation::text, 'resource_expression', resource_expression, 'mode', mode, 'was', was));
 end
 $$;
 comment on function fencing.protect(regclass, text, text) is
@@ -341,6 +344,8 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set quote_all_identifiers = off  -- names are stored as text and compared
 as $$
+declare
+  was text;
 begin
   execute format('lock table %s in access exclusive mode', relation);
   if not exists (select from fencing.protected p
@@ -348,7 +353,9 @@ begin
      and not exists (select from pg_trigger t where t.tgrelid = unprotect.relation and t.tgname ~ '^fencing_(check|verify)_') then
     raise exception using errcode = '42704', message = format('%s is not protected', relation);
   end if;
+  select p.mode into was from fencing.protected p where p.relation = unprotect.relation;
   perform fencing.remove_checks(relation);
+  perform fencing.record_guard_change('unprotect', jsonb_build_object('relation', relation::text, 'was', was));
 end
 $$;
 comment on function fencing.unprotect(regclass) is

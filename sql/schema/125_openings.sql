@@ -71,6 +71,7 @@ as $$
 declare
   moves_schema constant boolean := tg_tag in ('ALTER SCHEMA', 'ALTER EXTENSION');  -- reported without the tables that moved
   touched oid[];
+  faults jsonb;
   found_fault text;
 begin
   if tg_event = 'sql_drop' then
@@ -91,11 +92,11 @@ begin
   if touched = '{}' and not moves_schema then
     return;
   end if;
+  faults := (select coalesce(jsonb_agg(to_jsonb(f)), '[]') from fencing.table_faults() f where f.relation = any (touched) or f.other = any (touched) or moves_schema and f.about = 'name');
   -- Only faults that this command can have made: a partition attached earlier lacks the trigger for TRUNCATE, and after an upgrade in which protect() failed the checks are those of the earlier version.
   -- A superuser may disable and enable the checks, and could do so in any case: pg_restore --data-only --disable-triggers needs it.
-  select f.fault into found_fault from fencing.table_faults() f
-   where (f.relation = any (touched) or f.other = any (touched) or moves_schema and f.about = 'name')
-     and case f.about when 'history' then false
+  select f.fault into found_fault from jsonb_to_recordset(faults) f (relation oid, other oid, about text, fault text)
+   where case f.about when 'history' then false
                       when 'function' then false
                       when 'missing trigger' then tg_event = 'sql_drop' or tg_tag = 'ALTER TRIGGER'
                       when 'changed trigger' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER')
@@ -107,8 +108,9 @@ begin
   if found then
     raise exception using errcode = '55000', message = 'this would open a protected table: ' || found_fault, hint = 'fencing.unprotect() takes the protection off, and fencing.protect() puts it on again.';
   end if;
+  perform fencing.record_faults_of(touched, faults, tg_tag);
 end
 $$;
 comment on function fencing.refuse_openings() is
   'Event trigger: refuses a command after which table_faults() would name a fault, and the dropping of a protected table. protect() and unprotect() are not affected: they first remove the table from the list. '
-  'SQLSTATE 55000. Locks: none.';
+  'The history records a fault that a command makes or mends all the same (record_faults_of). SQLSTATE 55000. Locks: none.';

@@ -150,6 +150,7 @@ begin
   perform fencing.grant_types(array(
     select a.atttypid from pg_attribute a
      where a.attrelid = relation and a.attnum > 0 and not a.attisdropped and (columns is null or a.attname = any (columns))));
+  perform fencing.record_guard_change('expose_table', jsonb_build_object('name', coalesce(expose_table.name, class.relname), 'relation', relation::text, 'operations', operations, 'columns', columns));
   perform pg_notify('fencing_catalog', coalesce(expose_table.name, class.relname));
 end
 $$;
@@ -189,6 +190,7 @@ begin
   execute format('grant usage on schema %s to fencing_gateway', proc.pronamespace::regnamespace);
   execute format('grant execute on function %s to fencing_gateway', function);
   perform fencing.grant_types(proc.proargtypes::oid[]);
+  perform fencing.record_guard_change('expose_function', jsonb_build_object('name', coalesce(expose_function.name, proc.proname), 'function', function::text));
   perform pg_notify('fencing_catalog', coalesce(expose_function.name, proc.proname));
 end
 $$;
@@ -212,6 +214,7 @@ begin
   elsif to_regprocedure(gone.function) is not null and not exists (select from fencing.exposed e where e.function = gone.function) then
     execute format('revoke execute on function %s from fencing_gateway', gone.function);
   end if;
+  perform fencing.record_guard_change('hide', jsonb_build_object('name', hide.name, 'relation', gone.relation::text, 'function', gone.function));
   perform pg_notify('fencing_catalog', hide.name);
 end
 $$;

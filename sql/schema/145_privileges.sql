@@ -27,6 +27,7 @@ as $$
     ('table', 'fencing.api_catalog', 'fencing_gateway', 'select'),
     ('function', 'fencing.fence(text)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.guard_faults()', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.watch_guard()', 'fencing_gateway', 'execute'),
     ('function', 'fencing.recorder_fault()', 'fencing_gateway', 'execute'),
     ('function', 'fencing.schema_version()', 'fencing_gateway', 'execute'),
     ('function', 'fencing.proof_keys()', 'fencing_gateway', 'execute'),

@@ -2,6 +2,22 @@
 
 select fencing.apply_privileges();
 
+-- The history records an installation of another version, or of other functions.
+do $$
+declare
+  was constant integer := (select max(v.version) from fencing.schema_version v where v.applied_at < now());
+begin
+  if was is distinct from fencing.schema_version() or exists (select from (select * from fencing.function_digests() except select * from fencing.installed_function) d) then
+    perform fencing.record_guard_change('migrate', jsonb_build_object('version', fencing.schema_version(), 'was', was));
+  end if;
+  if was < 5 then  -- the tables that were protected before changes of the guard were recorded
+    insert into fencing.history (event, principal, detail)
+    select 'guard_changed', p.protected_by, jsonb_build_object('action', 'protect', 'relation', p.relation_name, 'resource_expression', p.resource_expression, 'mode', p.mode, 'since', p.protected_at)
+      from fencing.protected p order by p.relation_name;
+  end if;
+end
+$$;
+
 -- The digests with which guard_faults() compares the functions.
 delete from fencing.installed_function;
 insert into fencing.installed_function select * from fencing.function_digests();

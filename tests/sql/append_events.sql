@@ -16,8 +16,9 @@ select fencing.append_events(:stream, 9, null, '{lease_renewed}', '{a/9}', null,
 -- another gateway has a numbering of its own
 select fencing.append_events(:other, 1, null, '{lease_granted}', '{b/1}', null, null, null, null, null, null, null);
 select event, resource from fencing.history order by id;
--- refused: write_applied, more values than events, a missing event, no stream or sequence number
+-- refused: write_applied, guard_changed, more values than events, a missing event, no stream or sequence number
 select fencing.append_events(:stream, 10, null, '{lease_granted,write_applied}', null, null, null, null, null, null, null, null);
+select fencing.append_events(:stream, 10, null, '{lease_granted,guard_changed}', null, null, null, null, null, null, null, null);
 select fencing.append_events(:stream, 10, null, '{lease_granted,NULL}', null, null, null, null, null, null, null, null);
 select fencing.append_events(:stream, 10, null, '{lease_granted}', '{a,b}', null, null, null, null, null, null, null);
 select fencing.append_events(null, 10, null, '{lease_granted}', null, null, null, null, null, null, null, null);

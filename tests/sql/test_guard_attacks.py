@@ -317,7 +317,7 @@ def test_refusal_of_13_kb_resource_is_recorded_shortened(server, logins, owner):
 def test_observe_mode_with_13_kb_resource_lets_statement_pass(owner, logins):
     owner.run("select fencing.protect('public.inventory', $$'inventory/' || sku$$, 'observe'); alter table inventory drop constraint inventory_pkey cascade")
     logins().run("insert into inventory values (%s, 1, 1)", "x" * 13_000)
-    assert owner.run("select resource from fencing.history") == [("inventory/" + "x" * 190 + "... (13010 bytes)",)]
+    assert owner.run("select resource from fencing.history where event <> 'guard_changed'") == [("inventory/" + "x" * 190 + "... (13010 bytes)",)]
 
 
 def test_enter_keeps_64_characters_of_a_32_mb_setting(owner, logins):

@@ -14,7 +14,8 @@ ACTIVITY = """
     update inventory set stock = stock - 1 where sku = 'sku-1';
 """
 HISTORY = """select id, at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail, tableoid::regclass::text
-  from fencing.history order by id"""
+  from fencing.history where event <> 'guard_changed' order by id"""
+CHANGES = "select detail ->> 'action', detail ->> 'relation', detail ->> 'mode' from fencing.history where event = 'guard_changed' order by id"
 INDEXES = "select indexname, indexdef from pg_indexes where schemaname = 'fencing' order by 1"
 
 
@@ -33,7 +34,9 @@ def old(server, request):
     name = server.create("template0")
     run(server, name, request.param.read_text(), (SQL / "examples" / "shop.sql").read_text())
     assert rows(server, name, "select fencing.schema_version()") == [(int(request.param.stem),)]
-    run(server, name, ACTIVITY, "insert into fencing.settings values ('recorder', 'dbname=old password=secret')")
+    run(server, name, ACTIVITY)
+    if int(request.param.stem) < 4:
+        run(server, name, "insert into fencing.settings values ('recorder', 'dbname=old password=secret')")
     yield name
     server.drop(name)
 
@@ -75,6 +78,37 @@ def test_upgrade_equals_new_install_and_keeps_history(server, old, new, upgrade)
     assert len(rows(server, old, HISTORY)) == len(before) + 8
 
 
+def test_upgrade_records_itself_and_what_was_protected(server, old):
+    """Protected tables are in the history from the upgrade on, with the time since when they are protected; a repeated installation changes nothing."""
+    protected = {(relation.removeprefix("public."), "enforce") for relation, in rows(server, old, "select relation::text from fencing.protected")}
+    was = rows(server, old, "select max(version) from fencing.schema_version")[0][0]
+    upgrade_with_psql(server, old)
+    changes = rows(server, old, CHANGES)
+    assert [change for change in changes if change[0] == "migrate"] == [("migrate", None, None)]
+    assert {(relation.removeprefix("public."), mode) for action, relation, mode in changes if action == "protect"} == protected and protected
+    facts = rows(server, old, "select (detail ->> 'was')::integer, (detail ->> 'version')::integer, principal from fencing.history where detail ->> 'action' = 'migrate'")
+    assert facts == [(was, 5, "postgres")]
+    assert rows(server, old, """select count(*) from fencing.history h join fencing.protected p on h.detail ->> 'relation' = p.relation_name
+                                 where (h.detail ->> 'since')::timestamptz <= h.at and h.principal = p.protected_by""") == [(len(protected),)]
+    upgrade_with_psql(server, old)
+    assert rows(server, old, CHANGES) == changes
+
+
+@pytest.mark.parametrize("old", OLD[3:], ids=[path.stem for path in OLD[3:]], indirect=True)
+def test_upgrade_from_4_waits_for_no_writer(server, old):
+    """A transaction that has written to the history stays open meanwhile, and goes on under the new version."""
+    writer = server.connect(old, autocommit=False)
+    cursor = writer.cursor()
+    cursor.execute("select accepted from fencing.begin_write('{inventory/sku-1}', 8, gen_random_uuid(), 'o', 'p', 't', null)")
+    assert cursor.fetchall() == [(True,)]
+    run(server, old, "set lock_timeout = '2s'", *[file.read_text() for file in SCHEMA_FILES])
+    cursor.execute("update inventory set stock = stock - 1 where sku = 'sku-1'; select fencing.record_events('[{\"event\": \"request_denied\"}]')")
+    writer.commit()
+    writer.close()
+    assert rows(server, old, "select count(*) from fencing.history where event = 'request_denied'") == [(1,)]
+
+
+@pytest.mark.parametrize("old", OLD[:3], ids=[path.stem for path in OLD[:3]], indirect=True)
 def test_table_that_keeps_its_old_checks_can_be_altered(server, old):
     run(server, old, "create schema app authorization test_app; create table app.kept (id integer primary key); alter table app.kept owner to test_app",
         "create function public.prefix() returns text language sql immutable as $$select 'kept/'$$; alter function public.prefix() owner to test_gateway; select fencing.protect('app.kept', 'public.prefix() || id')",

@@ -76,11 +76,12 @@ asio::awaitable<result<history_upkeep>> history_executor::keep_up(unsigned keep_
     return run_in_pool<history_upkeep>(pool_, {}, read_cost::cheap, work_kind::changes, until, std::move(work));
 }
 
-asio::awaitable<result<std::vector<std::string>>> history_executor::find_guard_faults(deadline until) {
+asio::awaitable<result<std::vector<std::string>>> history_executor::watch_guard(deadline until) {
     auto work = [](session_slot& slot) -> result<std::vector<std::string>> {
-        return retry_once_on_disconnect(slot, pg::find_guard_faults);
+        return retry_once_on_disconnect(slot, pg::watch_guard);
     };
-    return run_in_pool<std::vector<std::string>>(pool_, {}, read_cost::cheap, work_kind::reads, until, std::move(work));
+    return run_in_pool<std::vector<std::string>>(pool_, {}, read_cost::cheap, work_kind::changes, until,
+                                                 std::move(work));
 }
 
 }  // namespace fencegate::pg

@@ -50,8 +50,9 @@ class history_executor {
     /// Errors: write_conflict where a lock was not free at once; then nothing was done.
     boost::asio::awaitable<result<history_upkeep>> keep_up(unsigned keep_days, deadline until);
 
-    /// Returns what would let a change past the guard (fencing.guard_faults); empty where there is no fault.
-    boost::asio::awaitable<result<std::vector<std::string>>> find_guard_faults(deadline until);
+    /// Returns what would let a change past the guard, and records changes of it (fencing.watch_guard); empty where
+    /// there is no fault.
+    boost::asio::awaitable<result<std::vector<std::string>>> watch_guard(deadline until);
 
     read_pool& pool() { return pool_; }
 

@@ -51,9 +51,9 @@ result<void> check_schema(session& session, const std::string& role) {
                        std::to_string(schema_version_needed) + ": run `fencegate migrate`.");
 }
 
-std::vector<std::string> find_guard_faults(session& session) {
+std::vector<std::string> watch_guard(session& session) {
     std::vector<std::string> faults;
-    for (const auto& row : session.exec("select fencing.guard_faults()", {}))
+    for (const auto& row : session.exec("select fencing.watch_guard()", {}))
         faults.emplace_back(row[0].c_str());
     return faults;
 }

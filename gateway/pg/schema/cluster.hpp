@@ -14,7 +14,7 @@
 namespace fencegate::pg {
 
 /// The version of the schema `fencing` that this program needs; a newer version in the database is accepted.
-inline constexpr int schema_version_needed = 4;
+inline constexpr int schema_version_needed = 5;
 
 /// Checks that the connection leads to the server without a pooler, and that the schema `fencing` exists and is new
 /// enough.
@@ -22,8 +22,9 @@ inline constexpr int schema_version_needed = 4;
 /// Errors: storage_unavailable with what to do, such as to grant `role`. Throws session_lost.
 result<void> check_schema(session& session, const std::string& role = "fencing_gateway");
 
-/// Returns what would let a change past the guard; empty where there is no fault. Throws as session::exec does.
-std::vector<std::string> find_guard_faults(session& session);
+/// Returns what would let a change past the guard; empty where there is no fault. The history gets an event of each
+/// fault that is new or gone (fencing.watch_guard). Throws as session::exec does.
+std::vector<std::string> watch_guard(session& session);
 
 /// Compares the gateway's configuration with the row in fencing.cluster, which the first gateway writes.
 ///
