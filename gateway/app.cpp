@@ -2,6 +2,7 @@
 
 #include <gateway/api/routes.hpp>
 #include <gateway/api/writes/idempotency.hpp>
+#include <gateway/audit/denial_recorder.hpp>
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/audit/expiry_watch.hpp>
 #include <gateway/audit/history_feed.hpp>
@@ -164,6 +165,7 @@ int serve(const config& cfg) {
     audit::history_feed feed(database.history(), first);
     audit::history_keeper keeper(cfg.history, database.history(), first);
     metrics::registry metric_registry(expiries);
+    audit::denial_recorder denials(metric_registry.requests(), events, first);
     node_log node_changes(metric_registry.leases(), first);
     postgres_register epochs(database.nodes());
     const lockcore::hmac_sha256 lease_keys(cfg.lease.signing_key, cfg.lease.verification_keys);
@@ -186,8 +188,7 @@ int serve(const config& cfg) {
                                          leaks,
                                          guard,
                                          lease_keys};
-    http::server server(http_settings, cfg.auth, api::routes(services), threads.contexts(), memory,
-                        metric_registry.requests());
+    http::server server(http_settings, cfg.auth, api::routes(services), threads.contexts(), memory, denials);
 
     if (const auto listening = server.listen(); !listening) {
         spdlog::critical("{}", listening.error().detail);
@@ -196,6 +197,7 @@ int serve(const config& cfg) {
     database.start();
     threads.start();
     events.start();
+    denials.start();
     feed.start();
     keeper.start();
     locks.start();
@@ -219,6 +221,7 @@ int serve(const config& cfg) {
     expiries.stop();
     leaks.stop();
     locks.stop();
+    denials.flush();
     const bool written = boost::asio::co_spawn(first, events.flush(std::chrono::steady_clock::now() + flush_within),
                                                boost::asio::use_future)
                              .get();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace fencegate::audit {
 
@@ -13,6 +14,14 @@ bool event_buffer::add(std::vector<history_item> items) {
     }
     std::move(items.begin(), items.end(), std::back_inserter(items_));
     size_.fetch_add(items.size(), std::memory_order_relaxed);
+    return true;
+}
+
+bool event_buffer::add_low_priority(history_item item) {
+    const std::lock_guard lock(mutex_);
+    if (size_.load(std::memory_order_relaxed) >= cfg_.buffer_max / 16) return false;
+    items_.push_back(std::move(item));
+    size_.fetch_add(1, std::memory_order_relaxed);
     return true;
 }
 

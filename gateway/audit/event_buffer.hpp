@@ -26,6 +26,11 @@ class event_buffer {
     ///
     /// Out: whether they were added.
     bool add(std::vector<history_item> items);
+    /// Adds an item if less than a sixteenth of the buffer is used, so that items added in this way alone never make
+    /// it full. One that is not added does not count as dropped.
+    ///
+    /// Out: whether it was added.
+    bool add_low_priority(history_item item);
 
     /// Takes the oldest rows with their numbers; empty if there are none. They count against the limit until
     /// mark_written() or mark_lost().

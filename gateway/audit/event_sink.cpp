@@ -60,6 +60,12 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
         if (started.load()) wake_writer();
     }
 
+    bool enqueue_low_priority(history_item item) {
+        const bool kept = buffer.add_low_priority(std::move(item));
+        if (kept && started.load()) wake_writer();
+        return kept;
+    }
+
     /// Wakes the writing coroutine, from any thread, with one message for any number of events.
     void wake_writer() {
         if (wake_requested.exchange(true)) return;
@@ -182,6 +188,10 @@ void event_sink::add(history_item item) {
     std::vector<history_item> items;
     items.push_back(std::move(item));
     impl_->enqueue(std::move(items));
+}
+
+bool event_sink::add_low_priority(history_item item) {
+    return impl_->enqueue_low_priority(std::move(item));
 }
 
 bool event_sink::full() const {

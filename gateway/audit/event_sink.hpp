@@ -29,6 +29,9 @@ class event_sink final : public lockcore::event_observer {
     void on_event(lockcore::event e) override;
     /// For events that do not come from lockcore (lease_expired).
     void add(history_item item);
+    /// For events of which any number may come at once: adds one if less than a sixteenth of the buffer is used. Out:
+    /// whether it was added; an event that was not does not count as dropped.
+    bool add_low_priority(history_item item);
 
     /// Whether new leases must be refused (audit.on_full: refuse). The last eighth of the buffer is reserved for events
     /// of leases that were granted already; events are lost only if those fill it.

@@ -67,6 +67,7 @@ struct failure {
     bool replayed = false;         ///< The kept outcome of an earlier call with the same idempotency key.
     /// The failure follows from data in PostgreSQL of which no commit has shown yet that they are on disk.
     bool durability_unproven = false;
+    bool in_history = false;  ///< The history has an event of this refusal already.
 };
 
 /// Returns the failure of a request with one faulty field.

@@ -89,6 +89,9 @@ struct response {
     std::string body;
     std::shared_ptr<reserved_memory> memory;  ///< The memory of `body`, if it was counted while it was made.
     std::string_view problem;                 ///< The slug, if the body is a problem document.
+    std::string problem_detail;               ///< The sentence for the caller, if it is one.
+    std::string problem_resource;             ///< The resource that it concerns; empty if it names none.
+    bool problem_in_history = false;          ///< As failure::in_history.
     /// Headers beside those that the session adds (Content-Length, Date, X-Request-Id, Connection).
     std::vector<std::pair<std::string, std::string>> headers;
 

@@ -45,6 +45,22 @@ TEST(event_buffer, full_buffer_counts_new_rows_as_lost) {
     }
 }
 
+TEST(event_buffer, low_priority_rows_never_fill_it) {
+    audit::event_buffer buffer(config_of(1'600, on_full::refuse), stream);
+    const auto denial = items(1, "request_denied").front();
+    for (int i = 0; i < 100; ++i)
+        EXPECT_TRUE(buffer.add_low_priority(denial));
+    for (int i = 0; i < 10'000; ++i)
+        EXPECT_FALSE(buffer.add_low_priority(denial));
+    EXPECT_EQ(buffer.size(), 100u);
+    EXPECT_EQ(buffer.dropped(), 0u);
+    EXPECT_FALSE(buffer.full());
+    EXPECT_TRUE(buffer.add(items(1'200)));
+    EXPECT_FALSE(buffer.full()) << "leases have the rest of it";
+    buffer.mark_written(buffer.take(1'300).items.size());
+    EXPECT_TRUE(buffer.add_low_priority(denial));
+}
+
 TEST(event_buffer, rows_taken_in_order_with_numbers) {
     audit::event_buffer buffer(config_of(1'000, on_full::drop), stream);
     buffer.add(items(2, "a"));

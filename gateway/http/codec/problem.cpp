@@ -165,6 +165,10 @@ response problem_response(const failure& f, std::string_view request_id) {
     out.status = kind.status;
     out.problem = kind.slug;
     out.content_type = "application/problem+json";
+    out.problem_detail = detail_of(f);
+    if (const auto* resource = f.facts.if_contains("resource"); resource != nullptr && resource->is_string())
+        out.problem_resource = std::string(resource->as_string());
+    out.problem_in_history = f.in_history;
     out.body.reserve(256 + f.detail.size());
 
     object_writer document(out.body);
@@ -174,7 +178,7 @@ response problem_response(const failure& f, std::string_view request_id) {
     out.body += '"';
     document.text("title", kind.title)
         .number("status", kind.status)
-        .text("detail", detail_of(f))
+        .text("detail", out.problem_detail)
         .text("request_id", request_id);
     if (f.outcome_unknown) document.boolean("outcome_unknown", true);
     for (const auto& fact : f.facts) {

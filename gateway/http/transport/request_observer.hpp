@@ -2,6 +2,8 @@
 
 #include <gateway/http/message.hpp>
 
+#include <boost/asio/ip/address.hpp>
+
 #include <chrono>
 #include <string_view>
 
@@ -16,9 +18,13 @@ struct served_request {
     std::string_view route_path;  ///< The route's template; "-" if there is none. Valid as long as the routes.
     std::string_view principal;
     std::string_view request_id;
-    std::string_view trace_id;  ///< Empty if the request has none.
-    std::string_view problem;   ///< The slug of the problem document that was the answer; empty for none.
-    unsigned status = 0;        ///< The status sent, or status_client_closed_request.
+    std::string_view trace_id;         ///< Empty if the request has none.
+    std::string_view problem;          ///< The slug of the problem document that was the answer; empty for none.
+    std::string_view reason;           ///< Its detail; never a key, a token or a lease_id.
+    std::string_view resource;         ///< The resource that it concerns; empty if it names none.
+    bool in_history = false;           ///< The history has an event of this refusal already.
+    boost::asio::ip::address address;  ///< The other end of the connection.
+    unsigned status = 0;               ///< The status sent, or status_client_closed_request.
     std::chrono::steady_clock::duration time{};  ///< Up to the answer's first byte, also for a stream.
 };
 

@@ -195,6 +195,10 @@ void session::report_answer(method verb, const dispatcher::plan& answered, stead
     report.trace_id = trace_id_;
     report.status = peer_gone_ ? status_client_closed_request : answered.answer.status;
     report.problem = answered.answer.problem;
+    report.reason = answered.answer.problem_detail;
+    report.resource = answered.answer.problem_resource;
+    report.in_history = answered.answer.problem_in_history;
+    report.address = peer();
     report.time = time;
     log_access(report);
     group_->observer().on_served(report);

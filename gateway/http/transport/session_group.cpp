@@ -104,6 +104,9 @@ void session_group::refuse(tcp_socket socket, connection_count::decision reason)
     report.request_id = request_id;
     report.status = answer.status;
     report.problem = answer.problem;
+    report.reason = answer.problem_detail;
+    boost::system::error_code unknown_peer;
+    report.address = socket.remote_endpoint(unknown_peer).address();
     observer_.on_served(report);
 
     head_additions add;

@@ -158,7 +158,7 @@ class read_run {
     }
 
     /// Adds the refusal to the history, as refusals of writes are.
-    void record(const failure& why) {
+    void record(failure& why) {
         history_item item;
         item.event = "write_rejected";
         item.at = std::chrono::system_clock::now();
@@ -169,6 +169,7 @@ class read_run {
         item.detail = R"({"error":"stale-fencing-token","operations":[")" + name_of(request_) + R"("]})";
         try {
             append_history(slot_.get(), item);
+            why.in_history = true;
             state_.seen = snapshot_state::durability::durable;  // the row's commit waited for the disk
         } catch (const std::exception&) {
             spdlog::warn("the refusal of a fenced read is missing from the history");

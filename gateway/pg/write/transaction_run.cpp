@@ -252,6 +252,7 @@ class isolated_run {
             execute(session_, plan, {}, answers_, unusable_session::throws, deadline::max(), seen);
             if (seen.error) throw statement_failed(*seen.error);
             if (keyed) session_.command("commit");
+            why.in_history = true;
         } catch (const std::exception& e) {
             spdlog::warn("the failure of write {} may be missing from the history: {}", request_.write_id, e.what());
             why.durability_unproven = true;
@@ -283,6 +284,7 @@ class isolated_run {
             case refusal_end::commit:
                 try {
                     session_.command("commit");
+                    refusal_->why.in_history = true;
                 } catch (const std::exception&) {
                     refusal_->why.durability_unproven = true;
                     spdlog::warn("the refusal of write {} may be missing from the history: the commit failed",

@@ -1,0 +1,159 @@
+#include <gateway/audit/denial_recorder.hpp>
+
+#include <gateway/audit/denial_sampler.hpp>
+#include <gateway/config/authority.hpp>
+#include <gateway/http/codec/rfc3339.hpp>
+#include <gateway/runtime/rethrow.hpp>
+
+#include <spdlog/spdlog.h>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <string>
+
+namespace fencegate::audit {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::system_clock;
+
+constexpr std::array<unsigned, 4> denial_statuses{401, 403, 412, 429};
+constexpr std::chrono::seconds sweep_interval{1};
+constexpr std::size_t reason_bytes_max = 1'000;
+constexpr std::string_view no_principal = "-";
+
+bool is_recorded(const http::served_request& request) {
+    return !request.in_history && !request.problem.empty() &&
+           std::ranges::find(denial_statuses, request.status) != denial_statuses.end();
+}
+
+/// Returns the beginning of a text, without a character of which only a part fits.
+std::string_view beginning_of(std::string_view text) {
+    if (text.size() <= reason_bytes_max) return text;
+    std::size_t size = reason_bytes_max;
+    while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0U) == 0x80U)
+        --size;
+    return text.substr(0, size);
+}
+
+history_item make_item(const http::served_request& request, const denial_sampler::caller& source,
+                       const std::string& address, system_clock::time_point now) {
+    history_item item;
+    item.event = "request_denied";
+    item.at = now;
+    item.resource = request.resource;
+    item.initiator.principal = source.principal;
+    item.initiator.trace_id = request.trace_id;
+    item.detail = boost::json::serialize(boost::json::object{{"status", request.status},
+                                                             {"problem", request.problem},
+                                                             {"reason", beginning_of(request.reason)},
+                                                             {"address", address},
+                                                             {"method", http::to_string(request.verb)},
+                                                             {"route", request.route_path},
+                                                             {"request_id", request.request_id}});
+    return item;
+}
+
+history_item make_item(const denial_sampler::left_out& rest, system_clock::time_point now) {
+    history_item item;
+    item.event = "request_denied";
+    item.at = now;
+    item.initiator.principal = rest.source.principal;
+    boost::json::object detail{{"status", rest.source.status},
+                               {"problem", rest.source.problem},
+                               {"left_out", rest.count},
+                               {"from", http::to_rfc3339(rest.from)},
+                               {"to", http::to_rfc3339(rest.to)}};
+    if (!rest.source.address.empty()) detail["address"] = rest.source.address;
+    if (rest.source.address.empty() && rest.source.principal.empty()) detail["others"] = true;
+    item.detail = boost::json::serialize(detail);
+    return item;
+}
+
+}  // namespace
+
+/// Shared with the coroutine, which may end after the recorder.
+struct denial_recorder::impl {
+    impl(event_sink& s, asio::io_context& i) : sink(s), io(i) {}
+
+    void record(const http::served_request& request) {
+        const auto now = system_clock::now();
+        const std::string address = canonical_address(request.address.to_string());
+        denial_sampler::caller source;
+        if (request.principal != no_principal) source.principal = request.principal;
+        if (source.principal.empty()) source.address = address;
+        source.problem = request.problem;
+        source.status = request.status;
+        const std::lock_guard hold(mutex);
+        if (sampler.admit(source, now) && !sink.add_low_priority(make_item(request, source, address, now)))
+            sampler.leave_out(source, now);
+    }
+
+    void end_windows_that_are_over() {
+        const auto now = system_clock::now();
+        const std::lock_guard hold(mutex);
+        sampler.end_windows(now, false, [&](const denial_sampler::left_out& rest) {
+            return sink.add_low_priority(make_item(rest, now));
+        });
+    }
+
+    void end_all_windows() {
+        const auto now = system_clock::now();
+        const std::lock_guard hold(mutex);
+        sampler.end_windows(now, true, [&](const denial_sampler::left_out& rest) {
+            sink.add(make_item(rest, now));
+            return true;
+        });
+    }
+
+    static asio::awaitable<void> sweep(std::shared_ptr<impl> self) {
+        asio::steady_timer timer(self->io);
+        for (;;) {
+            timer.expires_after(sweep_interval);
+            co_await timer.async_wait(asio::use_awaitable);
+            if (self->stopping) co_return;
+            self->end_windows_that_are_over();
+        }
+    }
+
+    event_sink& sink;
+    asio::io_context& io;
+    std::atomic<bool> stopping{false};
+    std::mutex mutex;
+    denial_sampler sampler;  ///< Guarded by the mutex.
+};
+
+denial_recorder::denial_recorder(http::request_observer& next, event_sink& sink, asio::io_context& io)
+    : next_(next), impl_(std::make_shared<impl>(sink, io)) {}
+
+denial_recorder::~denial_recorder() {
+    impl_->stopping = true;
+}
+
+void denial_recorder::on_served(const http::served_request& request) noexcept {
+    next_.on_served(request);
+    if (!is_recorded(request)) return;
+    try {
+        impl_->record(request);
+    } catch (const std::exception& e) {
+        spdlog::error("a denied request could not be recorded: {}", e.what());
+    }
+}
+
+void denial_recorder::start() {
+    asio::co_spawn(impl_->io, impl::sweep(impl_), runtime::rethrow);
+}
+
+void denial_recorder::flush() {
+    impl_->end_all_windows();
+}
+
+}  // namespace fencegate::audit

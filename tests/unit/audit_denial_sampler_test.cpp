@@ -1,0 +1,109 @@
+#include <gateway/audit/denial_sampler.hpp>
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+using fencegate::audit::denial_sampler;
+using namespace std::chrono_literals;
+
+namespace {
+
+using caller = denial_sampler::caller;
+using left_out = denial_sampler::left_out;
+
+const denial_sampler::time_point start{std::chrono::seconds(1'700'000'000)};
+
+caller of_principal(const std::string& name, const std::string& problem = "forbidden") {
+    return {name, "", problem, 403};
+}
+
+caller of_address(const std::string& address) {
+    return {"", address, "unauthenticated", 401};
+}
+
+std::uint64_t admitted(denial_sampler& sampler, const caller& source, int count,
+                       denial_sampler::time_point at = start) {
+    std::uint64_t out = 0;
+    for (int i = 0; i < count; ++i)
+        out += sampler.admit(source, at) ? 1 : 0;
+    return out;
+}
+
+/// Ends the windows that are over at `now`, and returns what was left out.
+std::vector<left_out> ended(denial_sampler& sampler, denial_sampler::time_point now, bool all = false) {
+    std::vector<left_out> out;
+    sampler.end_windows(now, all, [&out](const left_out& rest) {
+        out.push_back(rest);
+        return true;
+    });
+    return out;
+}
+
+}  // namespace
+
+TEST(denial_sampler, first_of_each_caller_and_problem_are_stored) {
+    denial_sampler sampler;
+    EXPECT_EQ(admitted(sampler, of_principal("a"), 100), denial_sampler::stored_max);
+    EXPECT_EQ(admitted(sampler, of_principal("b"), 2), 2u);
+    EXPECT_EQ(admitted(sampler, of_principal("a", "too-many-requests"), 100), denial_sampler::stored_max);
+    EXPECT_EQ(admitted(sampler, of_address("10.0.0.1"), 100), denial_sampler::stored_max);
+}
+
+TEST(denial_sampler, window_ends_with_the_count_of_the_rest) {
+    denial_sampler sampler;
+    admitted(sampler, of_principal("a"), 5);
+    admitted(sampler, of_principal("a"), 2, start + 10s);
+    admitted(sampler, of_principal("a"), 1, start + 30s);
+    admitted(sampler, of_principal("b"), 1);
+    EXPECT_TRUE(ended(sampler, start + 59s).empty());
+    const auto rest = ended(sampler, start + 60s);
+    ASSERT_EQ(rest.size(), 1u);
+    EXPECT_EQ(rest[0].source.principal, "a");
+    EXPECT_EQ(rest[0].count, 3u);
+    EXPECT_EQ(rest[0].from, start + 10s);
+    EXPECT_EQ(rest[0].to, start + 30s);
+    EXPECT_EQ(admitted(sampler, of_principal("a"), 9, start + 61s), denial_sampler::stored_max) << "a new window";
+}
+
+TEST(denial_sampler, clock_that_is_set_back_ends_windows) {
+    denial_sampler sampler;
+    admitted(sampler, of_principal("a"), 6);
+    EXPECT_EQ(ended(sampler, start - 1h).size(), 1u);
+}
+
+TEST(denial_sampler, count_that_cannot_be_stored_is_kept) {
+    denial_sampler sampler;
+    admitted(sampler, of_principal("a"), 7);
+    sampler.leave_out(of_principal("a"), start);
+    sampler.end_windows(start + 60s, false, [](const left_out&) { return false; });
+    EXPECT_EQ(admitted(sampler, of_principal("a"), 4, start + 61s), 0u);
+    const auto rest = ended(sampler, start + 62s);
+    ASSERT_EQ(rest.size(), 1u);
+    EXPECT_EQ(rest[0].count, 7u);
+}
+
+TEST(denial_sampler, all_windows_end_on_request) {
+    denial_sampler sampler;
+    admitted(sampler, of_principal("a"), 6);
+    EXPECT_TRUE(ended(sampler, start).empty());
+    EXPECT_EQ(ended(sampler, start, true).size(), 1u);
+    EXPECT_TRUE(ended(sampler, start, true).empty());
+}
+
+TEST(denial_sampler, many_addresses_share_one_window_and_hide_nobody) {
+    denial_sampler sampler;
+    std::uint64_t stored = 0;
+    constexpr int addresses = 10'000;
+    for (int i = 0; i < addresses; ++i)
+        stored += admitted(sampler, of_address("10.0." + std::to_string(i / 250) + "." + std::to_string(i % 250)), 1);
+    EXPECT_EQ(stored, denial_sampler::callers_max + denial_sampler::stored_max);
+    EXPECT_EQ(admitted(sampler, of_principal("a"), 1), 1u)
+        << "callers that are authenticated have windows of their own";
+    const auto rest = ended(sampler, start + 60s);
+    ASSERT_EQ(rest.size(), 1u);
+    EXPECT_EQ(rest[0].source.address, "");
+    EXPECT_EQ(rest[0].source.problem, "unauthenticated");
+    EXPECT_EQ(rest[0].count, addresses - stored);
+}
