@@ -5,6 +5,7 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <boost/json/value_from.hpp>
 
 #include <array>
 #include <map>
@@ -31,6 +32,45 @@ std::string time_of(std::int64_t us) {
     return http::to_rfc3339(std::chrono::system_clock::time_point(std::chrono::microseconds(us)));
 }
 
+/// Returns when and why changes of a table were not checked, as one line.
+std::string describe(const unprotected_span& span) {
+    std::string out = span.table.empty() ? "every table" : span.table;
+    out += " from " + (span.from_us ? time_of(*span.from_us) : "before the first recorded change");
+    if (span.found_at_us) out += " at the earliest (found " + time_of(*span.found_at_us) + ")";
+    out += span.to_us ? " to " + time_of(*span.to_us) : " on";
+    switch (span.reason) {
+        case open_reason::unprotected:
+            out += ": not protected";
+            break;
+        case open_reason::observed:
+            out += ": observe mode";
+            break;
+        case open_reason::fault:
+            if (!span.faults.empty()) out += ": " + span.faults.front();
+            if (span.faults.size() > 1) out += " (and " + std::to_string(span.faults.size() - 1) + " more faults)";
+            break;
+    }
+    if (!span.principal.empty()) out += ", by " + span.principal;
+    return out;
+}
+
+void append_protection(std::ostream& out, const protection_spans& protection) {
+    const auto& spans = protection.spans();
+    if (!protection.recorded_since_us()) {
+        out << "  protection     no change of it is recorded\n";
+        return;
+    }
+    const auto count = static_cast<std::int64_t>(spans.size()) + protection.left_out();
+    out << "  protection     of " << protection.protected_since().size() << " tables, recorded since "
+        << time_of(*protection.recorded_since_us()) << "; "
+        << (count == 0 ? "never interrupted" : std::to_string(count) + " times interrupted") << "\n";
+    for (std::size_t i = 0; i < spans.size() && i < spans_in_text_max; ++i)
+        out << "  unprotected    " << describe(spans[i]) << "\n";
+    if (count > static_cast<std::int64_t>(spans_in_text_max))
+        out << "                 and " << count - static_cast<std::int64_t>(spans_in_text_max) << " more; --json names "
+            << protection_spans::spans_max << "\n";
+}
+
 }  // namespace
 
 std::string render_text(const verification_result& found) {
@@ -52,6 +92,7 @@ std::string render_text(const verification_result& found) {
     if (found.missing_grants > 0)
         out << "  missing        " << found.missing_grants
             << " tokens of writes without a recorded grant: a gateway that was killed may have had it in its buffer\n";
+    append_protection(out, found.protection);
     out << "\n";
     for (const auto& [letter, text] : promises)
         out << "  " << (found.broken_by_promise.contains(letter) ? "BROKEN" : "holds ") << "  " << letter << "  "
@@ -71,6 +112,8 @@ std::string render_text(const verification_result& found) {
         out << "Nothing to prove: the selected part has no row of a resource.\n";
     else
         out << (found.broken == 0 ? "Proved.\n" : "\nBroken: " + std::to_string(found.broken) + " findings.\n");
+    if (!found.protection.spans().empty())
+        out << "Of changes in the times named as unprotected the history says nothing.\n";
     return out.str();
 }
 
@@ -85,6 +128,20 @@ std::string render_json(const verification_result& found) {
         findings.push_back(json::object{
             {"promise", std::string(1, f.promise)}, {"id", f.id}, {"resource", f.resource}, {"detail", f.reason}});
     }
+    json::array unprotected;
+    for (const auto& span : found.protection.spans()) {
+        unprotected.push_back(
+            json::object{{"table", span.table.empty() ? json::value(nullptr) : json::value(span.table)},
+                         {"reason", to_string(span.reason)},
+                         {"from", time(span.from_us)},
+                         {"found_at", time(span.found_at_us)},
+                         {"to", time(span.to_us)},
+                         {"principal", span.principal},
+                         {"faults", json::value_from(span.faults)}});
+    }
+    json::array tables;
+    for (const auto& [table, since] : found.protection.protected_since())
+        tables.push_back(json::object{{"table", table}, {"protected_since", time(since)}});
     const json::object out{
         {"verdict", found.broken == 0 ? "proved" : "broken"},
         {"broken", found.broken},
@@ -108,6 +165,10 @@ std::string render_json(const verification_result& found) {
         {"overlaps", c.overlaps},
         {"raised_by_direct_sql", c.unrecorded_raises},
         {"missing_grants", found.missing_grants},
+        {"protection_recorded_since", time(found.protection.recorded_since_us())},
+        {"tables", std::move(tables)},
+        {"unprotected", std::move(unprotected)},
+        {"unprotected_left_out", found.protection.left_out()},
         {"took_ms", found.took.count()},
     };
     return json::serialize(out) + "\n";

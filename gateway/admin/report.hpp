@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/admin/history_checker.hpp>
+#include <gateway/admin/protection_spans.hpp>
 
 #include <chrono>
 #include <map>
@@ -13,6 +14,8 @@ namespace fencegate::admin {
 inline constexpr std::int64_t findings_max = 1'000;
 /// The most findings of each promise in the text report.
 inline constexpr std::int64_t findings_in_text_max = 6;
+/// The most spans without protection in the text report.
+inline constexpr std::size_t spans_in_text_max = 20;
 
 /// The result of a verification.
 struct verification_result {
@@ -23,6 +26,7 @@ struct verification_result {
     std::map<char, std::int64_t> broken_by_promise;
     std::vector<finding> findings;    ///< The first findings_max of each promise.
     std::int64_t missing_grants = 0;  ///< Tokens of writes without a grant in the history.
+    protection_spans protection{std::nullopt};
     std::chrono::milliseconds took{};
 };
 

@@ -1,7 +1,9 @@
 #include <gateway/admin/verify.hpp>
 
 #include <gateway/admin/history_checker.hpp>
+#include <gateway/admin/protection_spans.hpp>
 #include <gateway/admin/report.hpp>
+#include <gateway/pg/history/guard_changes.hpp>
 #include <gateway/pg/history/history_walk.hpp>
 #include <gateway/pg/schema/cluster.hpp>
 
@@ -78,6 +80,7 @@ class verification {
         collect(true);
         report_unscanned_rows();
         recheck_late_writes();
+        result_.protection = find_protection();
         result_.counts = checker_.counts();
         result_.from_us = bounds_.from_us;
         result_.to_us = bounds_.to_us;
@@ -151,6 +154,17 @@ class verification {
             add({promise, row.id, row.resource,
                  row.event + (row.resource.empty() ? " without a resource" : " in the future: it was not checked")});
         }
+    }
+
+    protection_spans find_protection() {
+        protection_spans out(bounds_.from_us);
+        pg::guard_changes changes(session_, bounds_.to_us);
+        for (auto rows = changes.next_chunk(); !rows.empty(); rows = changes.next_chunk()) {
+            for (const auto& row : rows)
+                out.add(row);
+        }
+        out.finish();
+        return out;
     }
 
     pg::walk_range range() const { return {bounds_.from_us, bounds_.to_us, options_.resource_prefix}; }
