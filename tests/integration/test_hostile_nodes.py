@@ -18,7 +18,7 @@ MEBIBYTE = 1 << 20
 RSS_MAX = 256 * MEBIBYTE
 
 PIECE = b"x" * 65536
-# What the node sends after each request that it reads; False from a write ends the connection.
+# What the node sends after each piece of input that it reads.
 BEHAVIOURS: dict[str, Callable[[], Iterator[bytes]]] = {
     "noise": lambda: iter([bytes(range(256)) * 16]),
     "nested": lambda: iter([b"*1\r\n" * 100_000]),
