@@ -162,15 +162,19 @@ TEST(http_token_key_source, same_answer_then_same_keys) {
 }
 
 TEST(http_token_key_source, end_interrupts_a_request) {
-    std::promise<void> stopped;
+    std::promise<void> started, stopped;
     const token_key_source::fetch_function hang = [&](const jwt_config&, const std::stop_token& stop,
                                                       std::string&) -> std::optional<std::string> {
+        started.set_value();
         while (!stop.stop_requested())
             std::this_thread::yield();
         stopped.set_value();
         return std::nullopt;
     };
-    { const token_key_source source(from_url(1h), 1ms, hang, {}); }
+    {
+        const token_key_source source(from_url(1h), 1ms, hang, {});
+        started.get_future().wait();
+    }
     EXPECT_EQ(stopped.get_future().wait_for(0s), std::future_status::ready);
 }
 

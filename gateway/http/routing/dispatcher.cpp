@@ -29,7 +29,7 @@ std::string challenge_of(const authentication_failure& refused) {
 dispatcher::dispatcher(std::vector<route> routes, const auth_config& auth, const http_config& cfg)
     : router_(std::move(routes)),
       authenticator_(auth),
-      origin_rules_(cfg, auth.is_keyless()),
+      origin_rules_(cfg, auth),
       request_timeout_(cfg.request_timeout) {}
 
 dispatcher::plan dispatcher::prepare(request& r, const sender& source,

@@ -20,7 +20,8 @@ std::uint16_t port_of(const authority& named, std::uint16_t default_port) {
 
 }  // namespace
 
-origin_rules::origin_rules(const http_config& cfg, bool keyless) : allowed_(cfg.allowed_hosts), keyless_(keyless) {}
+origin_rules::origin_rules(const http_config& cfg, const auth_config& auth)
+    : allowed_(cfg.allowed_hosts), keyless_(auth.is_keyless()), has_certificates_(!auth.client_certificates.empty()) {}
 
 bool origin_rules::is_allowed(const authority& named) const {
     return std::ranges::any_of(allowed_, [&](const authority& entry) {
@@ -50,7 +51,7 @@ result<void> origin_rules::check(const request& r, std::string_view host, std::s
         return make_failure(errc::misdirected_request,
                             "This gateway does not serve the host " + named->host + "; http.allowed_hosts adds hosts.");
     }
-    if (!keyless_ && is_safe(r.verb)) return {};
+    if (!keyless_ && !has_certificates_ && is_safe(r.verb)) return {};
     const failure foreign = make_failure(
         errc::forbidden, "The request comes from a page of another site, which may not call this gateway.");
     if (r.has_header("origin")) {

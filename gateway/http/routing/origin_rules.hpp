@@ -14,14 +14,14 @@ namespace fencegate::http {
 /// Refuses requests that a page of another site makes a browser send: requests for a host name that is not this
 /// gateway's (DNS rebinding), and requests from a foreign origin.
 ///
-/// Without API keys any browser on this machine may call, so the host and origin of every request are checked. With
-/// keys, which such a page does not have, hosts are checked if http.allowed_hosts is set, and origins of requests that
-/// change something.
+/// Without credentials any browser on this machine may call, so the host and origin of every request are checked. With
+/// keys and tokens, which such a page does not have, hosts are checked if http.allowed_hosts is set, and origins of requests
+/// that change something. A browser sends a client certificate by itself: with these the origin of every request is checked.
 ///
 /// Threads: any; immutable after construction.
 class origin_rules {
   public:
-    origin_rules(const http_config& cfg, bool keyless);
+    origin_rules(const http_config& cfg, const auth_config& auth);
 
     /// Checks whether `r` may be served.
     ///
@@ -37,6 +37,7 @@ class origin_rules {
 
     std::vector<authority> allowed_;
     bool keyless_;
+    bool has_certificates_;
 };
 
 }  // namespace fencegate::http

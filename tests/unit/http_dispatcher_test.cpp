@@ -1,0 +1,84 @@
+#include <gateway/http/routing/dispatcher.hpp>
+
+#include <gtest/gtest.h>
+
+namespace fencegate::http {
+namespace {
+
+/// SHA-256 of "secret".
+constexpr const char* hash_of_secret = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+
+auth_config credentials() {
+    auth_config out;
+    out.api_keys.push_back({"orders", hash_of_secret, {{}, {{"orders/", {scope::leases}}}, {}, {}}});
+    out.client_certificates.push_back(
+        {"operator", certificate_config::field::subject, "CN=operator", {{scope::operate}, {}, {}, {}}});
+    return out;
+}
+
+std::vector<route> two_routes() {
+    return {{method::get, "/all", scope::operate, {}},
+            {method::get, "/named", scope::leases, {}, false, true},
+            {method::get, "/leases", scope::leases, {}}};
+}
+
+class http_dispatcher_rights : public ::testing::Test {
+  protected:
+    dispatcher::plan prepare(const std::string& path, const dispatcher::sender& source) {
+        request_ = {};
+        request_.verb = method::get;
+        request_.path = path;
+        return dispatcher_.prepare(request_, source, std::chrono::steady_clock::now());
+    }
+
+    const dispatcher dispatcher_{two_routes(), credentials(), http_config{}};
+    const client_certificate certificate_{"CN=operator", {}, {}};
+    const dispatcher::sender with_key_{"Bearer secret", "", "localhost", "127.0.0.1", nullptr};
+    const dispatcher::sender with_certificate_{"", "", "localhost", "127.0.0.1", &certificate_};
+    request request_;
+};
+
+TEST_F(http_dispatcher_rights, route_that_names_resources_then_some_suffice) {
+    EXPECT_NE(prepare("/named", with_key_).target, nullptr);
+    EXPECT_EQ(request_.principal, "orders");
+    EXPECT_TRUE(request_.rights->require(scope::leases, "orders/1"));
+    EXPECT_EQ(prepare("/leases", with_key_).answer.status, 403U);
+    EXPECT_EQ(prepare("/all", with_key_).answer.status, 403U);
+}
+
+TEST_F(http_dispatcher_rights, certificate_of_the_connection_then_its_principal) {
+    const auto plan = prepare("/all", with_certificate_);
+    EXPECT_NE(plan.target, nullptr);
+    EXPECT_EQ(plan.principal(), "operator");
+    EXPECT_EQ(prepare("/named", with_certificate_).answer.status, 403U);
+}
+
+TEST_F(http_dispatcher_rights, no_credential_then_no_rights) {
+    EXPECT_EQ(prepare("/all", {"", "", "localhost", "127.0.0.1", nullptr}).answer.status, 401U);
+    EXPECT_FALSE(request_.rights->require_for_some(scope::operate));
+}
+
+TEST_F(http_dispatcher_rights, request_keeps_its_rights_alive) {
+    auto own = std::make_unique<dispatcher>(two_routes(), credentials(), http_config{});
+    request r;
+    r.verb = method::get;
+    r.path = "/all";
+    ASSERT_NE(own->prepare(r, with_certificate_, std::chrono::steady_clock::now()).target, nullptr);
+    own.reset();
+    EXPECT_TRUE(r.rights->require(scope::operate));
+}
+
+TEST_F(http_dispatcher_rights, foreign_page_then_refused_where_certificates_count) {
+    request_ = {};
+    request_.verb = method::get;
+    request_.path = "/all";
+    request_.headers.emplace_back("origin", "https://evil.example");
+    EXPECT_EQ(dispatcher_.prepare(request_, with_certificate_, std::chrono::steady_clock::now()).answer.status, 403U);
+    auth_config keys_only = credentials();
+    keys_only.client_certificates.clear();
+    const dispatcher without(two_routes(), keys_only, http_config{});
+    EXPECT_EQ(without.prepare(request_, with_certificate_, std::chrono::steady_clock::now()).answer.status, 401U);
+}
+
+}  // namespace
+}  // namespace fencegate::http
