@@ -17,6 +17,7 @@
 #include <gateway/metrics/registry.hpp>
 #include <gateway/node_log.hpp>
 #include <gateway/pg/database.hpp>
+#include <gateway/reload.hpp>
 #include <gateway/runtime/io_threads.hpp>
 
 #include <lockcore/hmac_sha256.hpp>
@@ -82,9 +83,10 @@ class postgres_register final : public lockcore::epoch_register {
 };
 
 /// Blocks the signals that end a process by default, in every thread, and waits for them in one. SIGTERM and SIGINT
-/// stop the gateway. SIGHUP, SIGUSR1 and SIGUSR2 change nothing, because many supervisors and log rotations send one to
-/// every process. Signals of timers and descriptors and real-time signals are ignored. SIGQUIT keeps its default, as do
-/// the signals of faults and of exceeded limits: the process ends, with a core dump where log.core_dumps is on.
+/// stop the gateway, SIGHUP reloads its configuration. SIGUSR1 and SIGUSR2 change nothing, because some log rotations
+/// send one to every process. Signals of timers and descriptors and real-time signals are ignored. SIGQUIT keeps its
+/// default, as do the signals of faults and of exceeded limits: the process ends, with a core dump where log.core_dumps
+/// is on.
 class process_signals {
   public:
     process_signals() {
@@ -98,16 +100,17 @@ class process_signals {
             std::signal(number, SIG_IGN);
     }
 
-    /// Waits for a signal that stops the gateway. Out: that signal.
-    int wait_for_stop() const {
+    /// Waits for a signal that stops the gateway, and calls `reload` at each SIGHUP until then. Out: that signal.
+    int wait_for_stop(config_reload& reload) const {
         for (;;) {
             int number = 0;
             sigwait(&set_, &number);
             if (number == SIGTERM || number == SIGINT) return number;
-            spdlog::info(
-                "signal {} ({}): nothing is reloaded; a changed configuration takes effect when the gateway is "
-                "restarted",
-                number, sigabbrev_np(number));
+            if (number == SIGHUP) {
+                reload.run();
+            } else {
+                spdlog::info("signal {} ({}): ignored; SIGHUP reloads the configuration", number, sigabbrev_np(number));
+            }
         }
     }
 
@@ -122,12 +125,20 @@ void forbid_core_dumps() {
 
 }  // namespace
 
-int serve(const config& cfg) {
+int serve(const config& cfg, const config_source& source) {
     start_logging(cfg.log);
     if (!cfg.log.core_dumps) forbid_core_dumps();
+    warn_of_expired_certificates(cfg);
+    if (const auto exposed = find_exposure_fault(cfg))
+        spdlog::warn("--insecure: {}; only a proxy that does what is missing may reach this port", *exposed);
     ::mallopt(M_MMAP_THRESHOLD, returned_memory_min);
     const process_signals signals;  // before any thread, so that all of them inherit the mask
 
+    const auto tls = make_tls(cfg);
+    if (!tls) {
+        spdlog::critical("{}", tls.error().detail);
+        return exit_bad_config;
+    }
     memory_budgets memory(cfg.http.bodies_max_bytes, cfg.http.answers_max_bytes);
     pg::database database(cfg.postgres, memory.answers);
     if (const auto ready = database.check(); !ready) {
@@ -168,7 +179,7 @@ int serve(const config& cfg) {
     audit::denial_recorder denials(metric_registry.requests(), events, first);
     node_log node_changes(metric_registry.leases(), first);
     postgres_register epochs(database.nodes());
-    const lockcore::hmac_sha256 lease_keys(cfg.lease.signing_key, cfg.lease.verification_keys);
+    lockcore::hmac_sha256 lease_keys(cfg.lease.signing_key, cfg.lease.verification_keys);
     lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(), {epochs, lease_keys, node_changes});
     metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
     metrics::guard_watch guard(database.history(), first);
@@ -188,7 +199,8 @@ int serve(const config& cfg) {
                                          leaks,
                                          guard,
                                          lease_keys};
-    http::server server(http_settings, cfg.auth, api::routes(services), threads.contexts(), memory, denials);
+    http::server server(http_settings, cfg.auth, api::routes(services), threads.contexts(), memory, denials, *tls);
+    config_reload reload(source, cfg, *tls, server, lease_keys, metric_registry);
 
     if (const auto listening = server.listen(); !listening) {
         spdlog::critical("{}", listening.error().detail);
@@ -205,7 +217,8 @@ int serve(const config& cfg) {
     leaks.start();
     guard.start();
     server.start();
-    spdlog::info("fencegate {} listens on http://{}:{}", FENCEGATE_VERSION, cfg.http.address, server.port());
+    spdlog::info("fencegate {} listens on {}://{}:{}", FENCEGATE_VERSION, cfg.tls ? "https" : "http", cfg.http.address,
+                 server.port());
 
     spdlog::log(limit.connections < cfg.http.connections_max ? spdlog::level::warn : spdlog::level::info, "{}",
                 limit.describe(cfg));
@@ -214,7 +227,7 @@ int serve(const config& cfg) {
     spdlog::info("lease ids are signed with {}{}{}", key_ids.front(), key_ids.size() > 1 ? "; accepted too: " : "",
                  fmt::join(key_ids.begin() + 1, key_ids.end(), ", "));
 
-    spdlog::info("signal {}: stopping", signals.wait_for_stop());
+    spdlog::info("signal {}: stopping", signals.wait_for_stop(reload));
     server.stop_accepting();
     locks.refuse_new_leases();  // so that callers that wait for a lease get an answer before the server stops
     server.stop(std::chrono::steady_clock::now() + finish_within);

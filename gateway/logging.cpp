@@ -27,7 +27,6 @@ class json_message final : public spdlog::custom_flag_formatter {
 
 void start_logging(const log_config& cfg) {
     auto logger = std::make_shared<spdlog::logger>("fencegate", std::make_shared<spdlog::sinks::stdout_sink_mt>());
-    logger->set_level(spdlog::level::from_str(cfg.level));
     logger->flush_on(spdlog::level::info);
     auto formatter = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::utc);
     if (cfg.json) {
@@ -38,6 +37,11 @@ void start_logging(const log_config& cfg) {
     }
     logger->set_formatter(std::move(formatter));
     spdlog::set_default_logger(std::move(logger));
+    set_log_level(cfg.level);
+}
+
+void set_log_level(const std::string& level) {
+    spdlog::default_logger_raw()->set_level(spdlog::level::from_str(level));
 }
 
 }  // namespace fencegate

@@ -7,4 +7,7 @@ namespace fencegate {
 /// Sends the log to standard output: one JSON object per line (time, level, thread, message), or plain text.
 void start_logging(const log_config& cfg);
 
+/// Changes the level (log_config::level) of the running log. Threads: any.
+void set_log_level(const std::string& level);
+
 }  // namespace fencegate

@@ -27,9 +27,9 @@ namespace {
 using namespace fencegate;
 
 /// Reads the configuration. Out: empty after it printed the faults.
-std::optional<config> read_config(const std::filesystem::path& file) {
+std::optional<config> read_config(const std::filesystem::path& file, exposure_rule rule) {
     config_faults faults;
-    config cfg = load_config(file, faults);
+    config cfg = load_config(file, faults, rule);
     if (faults.empty()) return cfg;
     std::cerr << file.string() << " has "
               << (faults.size() == 1 ? "a fault" : std::to_string(faults.size()) + " faults") << ":\n";
@@ -41,6 +41,7 @@ std::optional<config> read_config(const std::filesystem::path& file) {
 struct arguments {
     std::string config_file;
     std::string conninfo;
+    bool insecure = false;
     bool with_example = false;
     bool require_proof = false;
     devstack::options dev;
@@ -58,6 +59,11 @@ void add_config(CLI::App& command, arguments& given, bool required) {
         command.add_option("-c,--config", given.config_file, "YAML file; config/fencegate.yaml explains every key")
             ->type_name("FILE");
     if (required) option->required();
+}
+
+void add_insecure(CLI::App& command, arguments& given) {
+    command.add_flag("--insecure", given.insecure,
+                     "Allow an address other than loopback without TLS or credentials, behind a proxy that has both");
 }
 
 void describe_dev(CLI::App& command, devstack::options& wanted) {
@@ -130,7 +136,10 @@ int run(int argc, char** argv) {
 
     CLI::App* serve_command = app.add_subcommand("serve", "Run a gateway until SIGTERM");
     add_config(*serve_command, given, true);
-    serve_command->footer("Example:\n  fencegate serve --config fencegate.yaml");
+    add_insecure(*serve_command, given);
+    serve_command->footer(
+        "SIGTERM stops it, SIGHUP reloads the keys and certificates of its configuration.\n"
+        "Example:\n  fencegate serve --config fencegate.yaml");
 
     CLI::App* dev_command =
         app.add_subcommand("dev", "Run Redis nodes, PostgreSQL and gateways on this machine for development and tests");
@@ -152,6 +161,7 @@ int run(int argc, char** argv) {
     CLI::App* check_command =
         app.add_subcommand("check", "Check a configuration, PostgreSQL and the Redis nodes without changing anything");
     add_config(*check_command, given, true);
+    add_insecure(*check_command, given);
     check_command->footer("Example:\n  fencegate check --config fencegate.yaml");
 
     CLI::App* verify_command = app.add_subcommand(
@@ -191,9 +201,11 @@ int run(int argc, char** argv) {
         database.conninfo = given.conninfo;
         return admin::verify(database, given.verify);
     }
-    const auto cfg = read_config(given.config_file);
+    const bool listens = serve_command->parsed() || check_command->parsed();
+    const auto rule = listens && !given.insecure ? exposure_rule::refuse : exposure_rule::allow;
+    const auto cfg = read_config(given.config_file, rule);
     if (!cfg) return exit_bad_config;
-    if (serve_command->parsed()) return serve(*cfg);
+    if (serve_command->parsed()) return serve(*cfg, {given.config_file, rule});
     if (check_command->parsed()) return admin::check(*cfg);
     if (verify_command->parsed()) return admin::verify(cfg->postgres, given.verify);
     std::vector<std::string> proof_keys;

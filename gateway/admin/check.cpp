@@ -1,7 +1,10 @@
 #include <gateway/admin/check.hpp>
 
 #include <gateway/config/file_limit.hpp>
+#include <gateway/config/pem.hpp>
+#include <gateway/config/tls_section.hpp>
 #include <gateway/domain/exit_code.hpp>
+#include <gateway/http/transport/tls_context.hpp>
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/schema/cluster.hpp>
 
@@ -136,6 +139,18 @@ void check_postgres(const config& cfg, check_report& report) {
     }
 }
 
+void check_tls(const tls_config& tls, check_report& report) {
+    const auto expired = find_expired_certificates(tls);
+    for (const auto& fault : expired)
+        report.add(false, "tls", fault);
+    if (const auto made = http::tls_context::create(tls); !made) {
+        report.add(false, "tls", made.error().detail);
+    } else if (expired.empty()) {
+        const auto chain = read_certificates(tls.certificates);
+        report.add(true, "tls", "the gateway's certificate is valid until " + expiry_of(*chain.front()));
+    }
+}
+
 }  // namespace
 
 int check(const config& cfg) {
@@ -145,6 +160,8 @@ int check(const config& cfg) {
     report.add(true, "signing key", lockcore::hmac_sha256::id_of(cfg.lease.signing_key) + " signs lease ids");
     for (const std::string& key : cfg.lease.verification_keys)
         report.add(true, "verification key", lockcore::hmac_sha256::id_of(key) + " is accepted too");
+    if (cfg.tls) check_tls(*cfg.tls, report);
+    if (const auto exposed = find_exposure_fault(cfg)) report.add(true, "insecure", *exposed + ", or behind a proxy");
     const auto nodes = lockcore::probe_nodes(cfg.locks);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         const std::string path = nodes[i].ok ? "" : " (redis.nodes[" + std::to_string(i) + "])";

@@ -1,20 +1,17 @@
 #include <gateway/cli/client.hpp>
 
 #include <gateway/cli/fields.hpp>
+#include <gateway/config/pem.hpp>
 #include <gateway/config/secrets.hpp>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/json.hpp>
-
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <iostream>
 #include <thread>
 #include <utility>
@@ -29,7 +26,7 @@ constexpr std::size_t page_max = 1'000;
 /// The pause between two attempts to reconnect to a stream doubles from the first to the longest.
 constexpr std::chrono::milliseconds reconnect_pause_first{500};
 constexpr std::chrono::milliseconds reconnect_pause_max{15'000};
-constexpr std::size_t ca_file_bytes_max = 8 << 20;
+constexpr std::size_t pem_file_bytes_max = 8 << 20;
 /// A gateway sends a heartbeat every 10 s: a stream that is silent for longer than this is broken.
 constexpr std::chrono::milliseconds silence_max{30'000};
 
@@ -47,19 +44,41 @@ std::string read_key(const std::filesystem::path& file) {
     return key;
 }
 
-/// Reads the certificates of a file. Reads it once, because it may be a pipe. Throws usage_error.
-std::string read_ca_certificates(const std::filesystem::path& file) {
-    std::ifstream in(file, std::ios::binary);
-    std::string text(ca_file_bytes_max + 1, '\0');
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(in.gcount()));
-    if (text.size() > ca_file_bytes_max) throw usage_error("--cacert: " + file.string() + " is too long");
-    const std::unique_ptr<BIO, decltype(&BIO_free)> memory(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())),
-                                                           &BIO_free);
-    const std::unique_ptr<X509, decltype(&X509_free)> first(PEM_read_bio_X509(memory.get(), nullptr, nullptr, nullptr),
-                                                            &X509_free);
-    if (!first) throw usage_error("--cacert: " + file.string() + " contains no readable PEM certificate");
+/// Reads the certificates or keys that an option names. Reads the file once, because it may be a pipe. Throws
+/// usage_error.
+std::string read_pem(const std::string& option, const std::filesystem::path& file) {
+    std::string fault;
+    auto text = read_text_file(file, pem_file_bytes_max, fault);
+    if (!text) throw usage_error(option + ": " + fault);
+    return std::move(*text);
+}
+
+std::string read_pem_certificates(const std::string& option, const std::filesystem::path& file) {
+    std::string text = read_pem(option, file);
+    if (read_certificates(text).empty())
+        throw usage_error(option + ": " + file.string() + " contains no readable PEM certificate");
     return text;
+}
+
+/// Throws usage_error.
+tls_identity read_identity(const gateway_options& options) {
+    tls_identity out;
+    if (!options.cacert.empty()) out.authorities = read_pem_certificates("--cacert", options.cacert);
+    if (options.cert.empty()) {
+        if (!options.key.empty()) throw usage_error("--key: needs --cert, the certificate of the key");
+        return out;
+    }
+    out.certificate = read_pem_certificates("--cert", options.cert);
+    const bool key_in_same_file = options.key.empty() || options.key == options.cert;
+    out.key = key_in_same_file ? out.certificate : read_pem("--key", options.key);
+    bool encrypted = false;
+    const pkey_handle key = read_private_key(out.key, &encrypted);
+    const std::string source = key_in_same_file ? "--cert: " + options.cert.string() : "--key: " + options.key.string();
+    if (encrypted) throw usage_error(source + " contains an encrypted key, and there is no passphrase for it");
+    if (!key) throw usage_error(source + " contains no readable PEM key");
+    if (X509_check_private_key(read_certificates(out.certificate).front().get(), key.get()) != 1)
+        throw usage_error(source + " contains another key than that of the first certificate");
+    return out;
 }
 
 /// The state of an event stream, kept from one connection to the next.
@@ -156,12 +175,12 @@ client::client(const gateway_options& options) : api_key_(read_key(options.api_k
     } catch (const std::invalid_argument& e) {
         throw usage_error("--url: " + options.url + " " + e.what());
     }
-    if (address_.tls && !options.cacert.empty()) ca_certificates_ = read_ca_certificates(options.cacert);
+    if (address_.tls) identity_ = read_identity(options);
 }
 
 http_response client::call(http_request request) const {
     boost::asio::io_context io(1);
-    http_exchange exchange(io, address_, ca_certificates_);
+    http_exchange exchange(io, address_, identity_);
     request.api_key = api_key_;
     http_response response;
     boost::asio::co_spawn(io, exchange.send(std::move(request), timeout_),
@@ -191,7 +210,7 @@ void client::follow_events(std::string_view target,
     auto pause = reconnect_pause_first;
     for (bool first = true;; first = false) {
         boost::asio::io_context io(1);
-        http_exchange exchange(io, address_, ca_certificates_);
+        http_exchange exchange(io, address_, identity_);
         try {
             boost::asio::co_spawn(io, read_event_stream(exchange, state), [&io](std::exception_ptr failed) {
                 if (failed) std::rethrow_exception(failed);

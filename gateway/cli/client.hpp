@@ -20,6 +20,8 @@ struct gateway_options {
     std::string url = "http://127.0.0.1:8080";
     std::filesystem::path api_key_file;  ///< Empty: the environment variable FENCEGATE_API_KEY.
     std::filesystem::path cacert;        ///< Empty: the certificates of the system.
+    std::filesystem::path cert;          ///< The certificate of this caller; empty: none.
+    std::filesystem::path key;           ///< The key of `cert`; empty: it is in the file `cert`.
     std::chrono::milliseconds timeout{10'000};
 };
 
@@ -62,14 +64,13 @@ class client {
     void follow_events(std::string_view target, const std::function<bool(const stream_event&)>& handle_event) const;
 
     const gateway_address& address() const { return address_; }
-    /// Certificates (PEM) that https trusts; empty: those of the system.
-    const std::string& ca_certificates() const { return ca_certificates_; }
+    const tls_identity& identity() const { return identity_; }
     const std::string& api_key() const { return api_key_; }
     std::chrono::milliseconds timeout() const { return timeout_; }
 
   private:
     gateway_address address_;
-    std::string ca_certificates_;
+    tls_identity identity_;
     std::string api_key_;
     std::chrono::milliseconds timeout_;
 };

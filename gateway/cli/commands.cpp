@@ -105,6 +105,10 @@ CLI::App& commands::add(const std::string& name, const std::string& help, const 
         ->capture_default_str();
     command.add_option("--cacert", gateway_.cacert, "Certificates (PEM) that https trusts instead of the system's")
         ->type_name("FILE");
+    command.add_option("--cert", gateway_.cert, "Certificate (PEM) of this caller for https, with its chain")
+        ->type_name("FILE");
+    command.add_option("--key", gateway_.key, "Key (PEM, not encrypted) of --cert; without, that file has it")
+        ->type_name("FILE");
     command.add_option("--api-key-file", gateway_.api_key_file, "File with the API key; overrides FENCEGATE_API_KEY")
         ->type_name("FILE");
     add_duration(command, "--timeout", gateway_.timeout, "How long to wait for each answer [10s]", milliseconds{1});

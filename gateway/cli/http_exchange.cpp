@@ -19,10 +19,8 @@ std::string parse_media_type(const std::string& header) {
 
 }  // namespace
 
-http_exchange::http_exchange(asio::io_context& io, gateway_address address, std::string ca_certificates)
-    : address_(std::move(address)),
-      ca_certificates_(std::move(ca_certificates)),
-      transfer_(curl_transfer::create(io)) {}
+http_exchange::http_exchange(asio::io_context& io, gateway_address address, tls_identity identity)
+    : address_(std::move(address)), identity_(std::move(identity)), transfer_(curl_transfer::create(io)) {}
 
 http_exchange::~http_exchange() {
     transfer_->close();
@@ -64,11 +62,22 @@ void http_exchange::prepare(const http_request& request, std::chrono::millisecon
     // on_header must not see the response header with which a proxy opens a tunnel.
     transfer.set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     if (address_.is_loopback()) transfer.set(CURLOPT_PROXY, "");
-    if (!address_.tls) return;
+    if (address_.tls) prepare_tls();
+}
+
+void http_exchange::prepare_tls() {
+    curl_transfer& transfer = *transfer_;
     transfer.set(CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
-    if (!ca_certificates_.empty()) {
-        curl_blob certificates{ca_certificates_.data(), ca_certificates_.size(), CURL_BLOB_NOCOPY};
-        transfer.set(CURLOPT_CAINFO_BLOB, &certificates);
+    const auto set_text = [&transfer](CURLoption option, std::string& text) {
+        curl_blob blob{text.data(), text.size(), CURL_BLOB_NOCOPY};
+        transfer.set(option, &blob);
+    };
+    if (!identity_.certificate.empty()) {
+        set_text(CURLOPT_SSLCERT_BLOB, identity_.certificate);
+        set_text(CURLOPT_SSLKEY_BLOB, identity_.key);
+    }
+    if (!identity_.authorities.empty()) {
+        set_text(CURLOPT_CAINFO_BLOB, identity_.authorities);
         transfer.set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));
         return;
     }

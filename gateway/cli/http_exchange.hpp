@@ -23,6 +23,13 @@ class gateway_unreachable : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+/// Certificates and keys for https, as texts in PEM.
+struct tls_identity {
+    std::string authorities;  ///< What is trusted; empty: the system's, or those of SSL_CERT_FILE and SSL_CERT_DIR.
+    std::string certificate;  ///< The certificate of this caller and those that lead to an authority; empty: none.
+    std::string key;          ///< The key of `certificate`.
+};
+
 struct http_request {
     std::string method = "GET";
     std::string target;  ///< Path and query, encoded.
@@ -47,9 +54,7 @@ struct http_response {
 /// certificate must be valid for the host.
 class http_exchange {
   public:
-    /// `ca_certificates`: certificates (PEM) that https trusts; empty: those of the system, or of SSL_CERT_FILE and
-    /// SSL_CERT_DIR.
-    http_exchange(boost::asio::io_context& io, gateway_address address, std::string ca_certificates);
+    http_exchange(boost::asio::io_context& io, gateway_address address, tls_identity identity);
     ~http_exchange();
     http_exchange(const http_exchange&) = delete;
     http_exchange& operator=(const http_exchange&) = delete;
@@ -83,12 +88,13 @@ class http_exchange {
     static std::size_t on_body(char* data, std::size_t size, std::size_t count, void* self);
 
     void prepare(const http_request& request, std::chrono::milliseconds timeout);
+    void prepare_tls();
     std::size_t append_body(std::string_view piece);
     [[noreturn]] void throw_transfer_error() const;
     [[noreturn]] void throw_timeout() const;
 
     gateway_address address_;
-    std::string ca_certificates_;
+    tls_identity identity_;
     std::shared_ptr<curl_transfer> transfer_;
     std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> headers_{nullptr, &curl_slist_free_all};
     http_response response_;

@@ -132,7 +132,7 @@ asio::awaitable<std::optional<lock_refusal>> lease_stream::open() {
     milliseconds wait{0};
     milliseconds retry_pause = retry_pause_first;
     for (;;) {
-        connection_ = std::make_unique<http_exchange>(io_, gateway_.address(), gateway_.ca_certificates());
+        connection_ = std::make_unique<http_exchange>(io_, gateway_.address(), gateway_.identity());
         sent_at_ = boot_clock::now();
         http_response response;
         lock_refusal refusal{exit_unavailable, {}};
@@ -184,7 +184,7 @@ boot_clock::time_point lease_stream::valid_until(const json::object& lease) cons
 }
 
 asio::awaitable<lease_stream::confirmation> lease_stream::confirm(std::string lease_id, milliseconds timeout) const {
-    http_exchange connection(io_, gateway_.address(), gateway_.ca_certificates());
+    http_exchange connection(io_, gateway_.address(), gateway_.identity());
     http_request request = make_lease_request(lease_id);
     request.api_key = gateway_.api_key();
     const auto sent_at = boot_clock::now();

@@ -35,6 +35,7 @@ enum class scope {
 struct prefix_scopes {
     std::string resource_prefix;  ///< 1 to 200 bytes; the characters of resource names; may end with a slash.
     std::set<scope> scopes;       ///< Empty: forbids.
+    friend bool operator==(const prefix_scopes&, const prefix_scopes&) = default;
 };
 
 /// The rights of a credential (docs/decisions/0012-rights-of-a-credential.md).
@@ -47,6 +48,7 @@ struct rights_config {
     std::optional<std::set<std::string, std::less<>>> exposed;
     /// The database role of writes, up to 63 bytes; empty: the gateway's own.
     std::string database_role;
+    friend bool operator==(const rights_config&, const rights_config&) = default;
 };
 
 /// A principal's API key. Only the SHA-256 of the key is kept.
@@ -54,6 +56,7 @@ struct api_key {
     std::string principal;   ///< Name in history and logs, up to 128 bytes. Several credentials may have the same.
     std::string key_sha256;  ///< 64 lower-case hexadecimal digits.
     rights_config rights;
+    friend bool operator==(const api_key&, const api_key&) = default;
 };
 
 /// The JSON Web Tokens (RFC 7519) of an identity provider. Each claim is named by a JSON pointer (RFC 6901) into the
@@ -61,8 +64,8 @@ struct api_key {
 struct jwt_config {
     std::string issuer;                  ///< What `iss` has to be. No default.
     std::vector<std::string> audiences;  ///< `aud` has to have one of them. 1 to 100; no default.
-    /// The keys of `jwks_file`; null: they come from `jwks_url`.
-    std::shared_ptr<const token_key_set> keys;
+    /// The keys of `jwks_file`; empty: they come from `jwks_url`.
+    std::optional<token_key_set> keys;
     std::string jwks_url;      ///< https, or http on a loopback host.
     std::string jwks_ca_file;  ///< Certificates of the authorities that `jwks_url` may have; empty: the system's.
     /// Pause between two requests of `jwks_url`. 10 s to 1 day.
@@ -75,6 +78,7 @@ struct jwt_config {
     std::string prefixes_claim;           ///< An array of `{resource_prefix, scopes}`.
     std::string exposed_claim;            ///< As scopes_claim.
     std::string database_role_claim;
+    friend bool operator==(const jwt_config&, const jwt_config&) = default;
 };
 
 /// A client certificate that has a principal: the one with this subject, DNS name or URI.
@@ -86,6 +90,7 @@ struct certificate_config {
     /// For `subject` the text of RFC 2253; otherwise an entry of subjectAltName. Compared exactly; up to 1,024 bytes.
     std::string value;
     rights_config rights;
+    friend bool operator==(const certificate_config&, const certificate_config&) = default;
 };
 
 /// How callers prove who they are.

@@ -171,7 +171,7 @@ read_value readable_file(std::string& target, const std::filesystem::path& folde
     };
 }
 
-read_value token_keys_file(std::shared_ptr<const token_key_set>& target, const std::filesystem::path& folder) {
+read_value token_keys_file(std::optional<token_key_set>& target, const std::filesystem::path& folder) {
     return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
         std::string name;
         readable_file(name, folder)(node, path, faults);
@@ -183,7 +183,7 @@ read_value token_keys_file(std::shared_ptr<const token_key_set>& target, const s
         std::vector<std::string> key_faults;
         auto keys = token_key_set::parse(json, key_faults);
         if (!key_faults.empty()) faults.add(path, name + " " + key_faults.front());
-        if (keys) target = std::make_shared<const token_key_set>(std::move(*keys));
+        target = std::move(keys);
     };
 }
 

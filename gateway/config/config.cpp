@@ -5,6 +5,7 @@
 #include <gateway/config/reader.hpp>
 #include <gateway/config/secrets.hpp>
 #include <gateway/config/signing_keys.hpp>
+#include <gateway/config/tls_section.hpp>
 
 #include <arpa/inet.h>
 
@@ -102,6 +103,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
                      {"address", text(cfg.http.address)},
                      {"port", integer(cfg.http.port, 0, 65'535)},
                      {"threads", integer(cfg.http.threads, 1, 64)},
+                     {"tls", tls_section(cfg.tls, folder)},
                      {"body_max_bytes", integer(cfg.http.body_max_bytes, 1 << 10, 64 << 20)},
                      {"allowed_hosts", list(allowed_hosts)},
                      {"header_max_bytes", integer(cfg.http.header_max_bytes, 1 << 10, 1 << 20)},
@@ -181,14 +183,12 @@ address_kind kind_of_address(const std::string& text) {
     return address_kind::not_an_address;
 }
 
-void check_address(const config& cfg, fault_list& faults) {
-    const auto kind = kind_of_address(cfg.http.address);
-    if (kind == address_kind::not_an_address) {
+void check_address(const config& cfg, exposure_rule rule, fault_list& faults) {
+    if (kind_of_address(cfg.http.address) == address_kind::not_an_address)
         faults.add("http.address", "\"" + cfg.http.address + "\" is not an IPv4 or IPv6 address");
-    } else if (kind == address_kind::other && cfg.auth.is_keyless() && !faults.covers("auth.api_keys")) {
-        faults.add("http.address",
-                   cfg.http.address + " is not a loopback address, which it must be while auth.api_keys is empty");
-    }
+    if (rule == exposure_rule::allow || faults.covers("auth") || faults.covers("http.tls")) return;
+    if (const auto fault = find_exposure_fault(cfg))
+        faults.add("http.address", *fault + "; --insecure allows it behind a proxy");
 }
 
 /// Checks the rules of the lock protocol, and names the file's paths in the faults.
@@ -259,7 +259,16 @@ std::optional<std::string> read_file(const std::filesystem::path& file, fault_li
 
 }  // namespace
 
-config load_config(const std::filesystem::path& file, config_faults& faults) {
+std::optional<std::string> find_exposure_fault(const config& cfg) {
+    if (kind_of_address(cfg.http.address) != address_kind::other) return std::nullopt;
+    const bool has_credentials = !cfg.auth.is_keyless();
+    if (has_credentials && cfg.tls) return std::nullopt;
+    std::string missing = has_credentials ? "" : "without credentials in auth";
+    if (!cfg.tls) missing += has_credentials ? "without http.tls" : " and without http.tls";
+    return cfg.http.address + " is not a loopback address, which it must be " + missing;
+}
+
+config load_config(const std::filesystem::path& file, config_faults& faults, exposure_rule rule) {
     config cfg;
     fault_list found;
     if (const auto text = read_file(file, found)) {
@@ -275,7 +284,7 @@ config load_config(const std::filesystem::path& file, config_faults& faults) {
                 cfg.locks.answer_bound = std::max(lockcore::config{}.answer_bound, cfg.locks.node_timeout);
             for (lockcore::node_address& node : cfg.locks.nodes)
                 node.tls = cfg.redis_tls;
-            check_address(cfg, found);
+            check_address(cfg, rule, found);
             check_signing_keys(cfg.lease.signing_key, cfg.lease.verification_keys, found);
             check_locks(cfg.locks, found);
             check_bodies(cfg.http, found);

@@ -2,6 +2,7 @@
 
 #include <gateway/config/auth.hpp>
 #include <gateway/config/authority.hpp>
+#include <gateway/config/tls_config.hpp>
 
 #include <lockcore/config.hpp>
 
@@ -17,7 +18,7 @@
 namespace fencegate {
 
 struct http_config {
-    std::string address = "127.0.0.1";  ///< Where to listen. Without credentials in `auth` only loopback is allowed.
+    std::string address = "127.0.0.1";  ///< Where to listen. find_exposure_fault() says what another address needs.
     std::uint16_t port = 8080;          ///< 0: any free port; it is logged.
     /// Threads, each with its own event loop, connections to Redis and share of the resources. 1 to 64.
     unsigned threads = 1;
@@ -111,14 +112,24 @@ struct config {
     history_config history;
     log_config log;
     auth_config auth;
+    /// The section http.tls; empty: HTTP without TLS. Not in http_config, of which each thread has a copy.
+    std::optional<tls_config> tls;
 };
 
 /// The faults of a configuration, each "path: what is wrong".
 using config_faults = std::vector<std::string>;
 
+/// Whether an address at which other machines reach the gateway is a fault without TLS or credentials.
+enum class exposure_rule { refuse, allow };
+
+/// Returns what a gateway lacks that listens on an address other than loopback: TLS, credentials or both; empty if
+/// it lacks nothing or listens on loopback.
+std::optional<std::string> find_exposure_fault(const config& cfg);
+
 /// Reads and checks a YAML file. Unknown keys are faults. All faults are reported at once.
 ///
 /// Out: the configuration with defaults; if `faults` is not empty, the configuration is unusable.
-config load_config(const std::filesystem::path& file, config_faults& faults);
+config load_config(const std::filesystem::path& file, config_faults& faults,
+                   exposure_rule rule = exposure_rule::refuse);
 
 }  // namespace fencegate

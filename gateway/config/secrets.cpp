@@ -17,7 +17,8 @@
 
 namespace fencegate {
 
-std::optional<std::string> read_secret(const std::filesystem::path& file, std::string& fault) {
+std::optional<std::string> read_text_file(const std::filesystem::path& file, std::size_t bytes_max,
+                                          std::string& fault) {
     std::error_code ignored;
     if (std::filesystem::is_directory(file, ignored)) {
         fault = file.string() + " is a folder";
@@ -25,7 +26,7 @@ std::optional<std::string> read_secret(const std::filesystem::path& file, std::s
     }
     // Not by a stream, whose buffer would keep the secret.
     const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    std::string text(secret_max_bytes + 1, '\0');
+    std::string text(bytes_max + 1, '\0');
     std::size_t length = 0;
     ssize_t count = descriptor < 0 ? -1 : 1;
     while (count > 0 && length < text.size()) {
@@ -36,17 +37,24 @@ std::optional<std::string> read_secret(const std::filesystem::path& file, std::s
     if (descriptor >= 0) ::close(descriptor);
     if (count < 0) return std::nullopt;
     text.resize(length);
-    if (text.size() > secret_max_bytes) {
-        fault = file.string() + " is longer than " + std::to_string(secret_max_bytes) + " bytes";
+    if (text.size() > bytes_max) {
+        fault = file.string() + " is longer than " + std::to_string(bytes_max) + " bytes";
         return std::nullopt;
     }
+    return text;
+}
+
+std::optional<std::string> read_secret(const std::filesystem::path& file, std::string& fault) {
+    auto read = read_text_file(file, secret_max_bytes, fault);
+    if (!read) return std::nullopt;
+    std::string& text = *read;
     while (text.ends_with('\n') || text.ends_with('\r'))
         text.pop_back();
     if (text.empty()) {
         fault = file.string() + " is empty";
         return std::nullopt;
     }
-    return text;
+    return read;
 }
 
 std::string take_secret_variable(const std::string& name) {

@@ -10,9 +10,14 @@ namespace fencegate {
 /// Maximum size in bytes of a file with a secret.
 inline constexpr std::size_t secret_max_bytes = 4096;
 
-/// Reads the text of a small file without its last line end.
+/// Reads a small file.
 ///
-/// Out: empty if it failed; `fault` then says why, without the text.
+/// Out: empty if it failed, or if the file is longer than `bytes_max`; `fault` then says why, without the text.
+std::optional<std::string> read_text_file(const std::filesystem::path& file, std::size_t bytes_max, std::string& fault);
+
+/// Reads the text of a file of at most secret_max_bytes without its last line end.
+///
+/// Out: empty if it failed or the text is empty; `fault` then says why, without the text.
 std::optional<std::string> read_secret(const std::filesystem::path& file, std::string& fault);
 
 /// Returns the value of an environment variable, and overwrites it in the environment of the process, which

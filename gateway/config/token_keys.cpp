@@ -151,6 +151,10 @@ std::string_view to_string(token_algorithm algorithm) {
     return names.at(static_cast<std::size_t>(algorithm));
 }
 
+bool operator==(const token_key& a, const token_key& b) {
+    return a.id == b.id && a.algorithm == b.algorithm && EVP_PKEY_eq(a.public_key.get(), b.public_key.get()) == 1;
+}
+
 std::optional<token_key_set> token_key_set::parse(std::string_view text, std::vector<std::string>& faults) {
     const auto refuse = [&](std::string fault) {
         faults.push_back(std::move(fault));

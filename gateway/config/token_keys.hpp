@@ -26,6 +26,7 @@ struct token_key {
     std::string id;             ///< The member `kid`, never empty.
     token_algorithm algorithm;  ///< The only algorithm that this key verifies.
     std::shared_ptr<evp_pkey_st> public_key;
+    friend bool operator==(const token_key& a, const token_key& b);
 };
 
 /// The public keys of an issuer, from a JSON Web Key Set (RFC 7517).
@@ -48,6 +49,7 @@ class token_key_set {
     /// Returns the key with this `kid`; null if there is none.
     const token_key* find(std::string_view id) const;
     const std::vector<token_key>& keys() const { return keys_; }
+    friend bool operator==(const token_key_set&, const token_key_set&) = default;
 
   private:
     std::vector<token_key> keys_;

@@ -173,6 +173,7 @@ std::vector<program> stack::gateways() const {
         const auto file = dir_ / (gateway.name + ".yaml");
         write_atomically(file, gateway_config(i), 0600);
         gateway.argv = {self, "serve", "--config", file};
+        if (!endpoints_[i].is_loopback()) gateway.argv.emplace_back("--insecure");
         gateway.is_answering = [address = endpoints_[i]] { return get_status(address, "/healthz") != 0; };
         all.push_back(std::move(gateway));
     }

@@ -6,6 +6,16 @@
 
 namespace fencegate::metrics {
 
+registry::registry(lockcore::event_observer& events)
+    : requests_(registry_),
+      leases_(registry_, events),
+      reloads_(prometheus::BuildCounter()
+                   .Name("fencegate_config_reloads_total")
+                   .Help("Reloads of the configuration (SIGHUP); result: applied, or refused because of a fault.")
+                   .Register(registry_)),
+      reloads_applied_(reloads_.Add({{"result", "applied"}})),
+      reloads_refused_(reloads_.Add({{"result", "refused"}})) {}
+
 std::string registry::expose() const {
     auto families = registry_.Collect();
     if (readings_) {

@@ -4,6 +4,8 @@
 #include <gateway/metrics/readings.hpp>
 #include <gateway/metrics/request_meter.hpp>
 
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
 #include <prometheus/registry.h>
 
 #include <optional>
@@ -18,10 +20,12 @@ namespace fencegate::metrics {
 class registry {
   public:
     /// Lease events are passed on to `events` after they were counted.
-    explicit registry(lockcore::event_observer& events) : requests_(registry_), leases_(registry_, events) {}
+    explicit registry(lockcore::event_observer& events);
 
     http::request_observer& requests() { return requests_; }
     lockcore::event_observer& leases() { return leases_; }
+    /// Counts a reload of the configuration; a faulty one is refused.
+    void count_reload(bool applied) { (applied ? reloads_applied_ : reloads_refused_).Increment(); }
     /// Adds the metrics that are read when they are scraped. Called once, before the first scrape.
     void add_readings(readings::sources sources) { readings_.emplace(std::move(sources)); }
 
@@ -32,6 +36,8 @@ class registry {
     prometheus::Registry registry_;
     request_meter requests_;
     lease_meter leases_;
+    prometheus::Family<prometheus::Counter>& reloads_;
+    prometheus::Counter &reloads_applied_, &reloads_refused_;
     std::optional<readings> readings_;
 };
 

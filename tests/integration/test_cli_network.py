@@ -13,6 +13,7 @@ from typing import Iterator
 import pytest
 from support import processes
 from support.api import Api
+from support.certificates import Authority
 from support.cli import Cli, environment
 from support.http_proxy import HttpProxy, http_proxy
 from support.polling import eventually
@@ -196,6 +197,30 @@ def test_https_expired_certificate_exits_69_with_reason(guarded_pair: Stack, api
 def test_https_to_server_without_tls_exits_69_with_reason(api_a: Api) -> None:
     done = Cli(f"https://localhost:{api_a.port}").run("status", timeout=20)
     assert (done.returncode, done.stdout) == (UNAVAILABLE, "") and f"no TLS connection to https://localhost:{api_a.port}" in done.stderr
+
+
+def test_https_cert_and_key_identify_caller(guarded_pair: Stack, api_a: Api, tmp_path: Path, resource: str) -> None:
+    authority = Authority(tmp_path, "authority")
+    server, caller, other = authority.issue("gateway"), authority.issue("caller"), authority.issue("other")
+    joined = tmp_path / "joined.pem"
+    joined.write_bytes(caller.file.read_bytes() + caller.key.read_bytes())
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(server.file, server.key)
+    tls.load_verify_locations(authority.file)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    with open_gates([api_a.port], tls) as gates:
+        secured = Cli(f"https://localhost:{gates.members[0].port}", guarded_pair.key("admin"))
+        trusted = ["--cacert", str(authority.file)]
+        for identity in (["--cert", str(caller.file), "--key", str(caller.key)], ["--cert", str(joined)]):
+            assert secured.run("leases", *trusted, *identity).returncode == 0
+            assert secured.run("lock", *trusted, *identity, resource, "--", "true").returncode == 0
+        assert secured.run("leases", *trusted, timeout=20).returncode == UNAVAILABLE
+        done = secured.run("leases", *trusted, "--cert", str(caller.file), "--key", str(other.key))
+        assert done.returncode == USAGE and f"--key: {other.key} contains another key than that of the first certificate" in done.stderr
+        done = secured.run("leases", *trusted, "--cert", str(caller.file))
+        assert done.returncode == USAGE and f"--cert: {caller.file} contains no readable PEM key" in done.stderr
+        done = secured.run("leases", *trusted, "--key", str(caller.key))
+        assert done.returncode == USAGE and "--key: needs --cert" in done.stderr
 
 
 def test_cacert_without_certificates_exits_64_and_names_file(tmp_path: Path) -> None:

@@ -29,12 +29,6 @@ MIB = 1 << 20
 HEAD = b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def resident_bytes(pid: int) -> int:
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found
-    return int(found[1]) * 1024
-
-
 def processor_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
@@ -90,11 +84,11 @@ def test_refusal_of_request_head_precedes_reading_of_body(make: Callable[..., Ga
                          ids=["extension", "quoted", "trailer", "trailers", "extensions", "zeros"])
 def test_chunks_without_end_are_refused_in_little_memory(make: Callable[..., Gateway], begin: bytes, piece: bytes) -> None:
     gateway = make()
-    before = resident_bytes(gateway.pid)
+    before = processes.resident_bytes(gateway.pid)
     with Wire("127.0.0.1", gateway.api.port) as wire:
         wire.send(HEAD + begin)
         send_without_end(wire, piece)
-        assert resident_bytes(gateway.pid) - before < 8 * MIB
+        assert processes.resident_bytes(gateway.pid) - before < 8 * MIB
         assert wire.receive().status in (400, 431)
     assert gateway.api.get("/healthz").status == 200
 
@@ -131,7 +125,7 @@ def large_rows(cluster: Cluster) -> str:
 def test_answers_unread_stay_within_budget(make: Callable[..., Gateway], large_rows: str) -> None:
     gateway = make(answers_max_bytes=20 * MIB)
     eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table")
-    before = resident_bytes(gateway.pid)
+    before = processes.resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:
         wires = []
         for number in range(10):
@@ -139,7 +133,7 @@ def test_answers_unread_stay_within_budget(make: Callable[..., Gateway], large_r
             wires[-1].send(f"GET /v1/tables/{large_rows}?id=eq.{number + 1} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             first = wires[-1].socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL)
             assert first in (b"HTTP/1.1 200", b"HTTP/1.1 503")
-        assert resident_bytes(gateway.pid) - before < 48 * MIB, "80 MiB of answers"
+        assert processes.resident_bytes(gateway.pid) - before < 48 * MIB, "80 MiB of answers"
         for refused in [wire for wire in wires if wire.socket.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 503"]:
             assert b"/problems/overloaded" in refused.receive().body
     fits = gateway.api.get(f"/v1/tables/{large_rows}?id=eq.1")
@@ -164,7 +158,7 @@ def test_exports_unread_use_little_memory(make: Callable[..., Gateway], cluster:
     cluster.stack.query("""insert into fencing.history (event, resource, fencing_token, owner, detail)
                            select 'lease_granted', 'edge/export', n, repeat('o', 100), json_build_object('text', repeat('x', 800)) from generate_series(1, 20000) n""",
                         dbname=cluster.database)
-    before = resident_bytes(gateway.pid)
+    before = processes.resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:
         wires = [stack.enter_context(Wire("127.0.0.1", gateway.api.port, 120)) for _ in range(100)]
         for wire in wires:
@@ -172,7 +166,7 @@ def test_exports_unread_use_little_memory(make: Callable[..., Gateway], cluster:
         statuses = [int(wire.socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL).split()[1]) for wire in wires]
         # Exports beyond the budget are refused.
         assert set(statuses) <= {200, 429, 503} and statuses.count(200) > 10, statuses
-        grown = resident_bytes(gateway.pid) - before
+        grown = processes.resident_bytes(gateway.pid) - before
         assert grown < 64 * MIB, f"{grown / MIB:.0f} MiB"
         assert gateway.api.get("/healthz").status == 200
     whole = eventually(lambda: (answer := gateway.api.get("/v1/history?resource=edge/export", {"Accept": "application/x-ndjson"})).status == 200 and answer, 30,

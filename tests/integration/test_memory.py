@@ -11,23 +11,17 @@ import select
 import socket
 import struct
 import termios
-from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
 from support.api import Answer, Api, expect_problem
 from support.cluster import Cluster, Gateway
 from support.polling import eventually
+from support.processes import resident_bytes
 from support.wire import Wire
 
 MIB = 1 << 20
 KEYS = {"first": "the key of the first", "second": "the key of the second"}
-
-
-def resident_bytes(pid: int) -> int:
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found
-    return int(found[1]) * 1024
 
 
 def used_bytes(api: Api, kind: str) -> int:

@@ -28,13 +28,13 @@ class TlsServer(RedisServer):
     def start(self, fsync: str | None = None) -> None:
         self.process = processes.start(
             ["redis-server", "--bind", "127.0.0.1", "--port", "0", "--tls-port", str(self.port), "--dir", str(self.folder), "--save", "",
-             "--appendonly", "no", "--tls-cert-file", str(self.own.certificate), "--tls-key-file", str(self.own.key),
-             "--tls-ca-cert-file", str(self.authority.certificate), "--tls-auth-clients", "yes"], self.folder / "log")
+             "--appendonly", "no", "--tls-cert-file", str(self.own.file), "--tls-key-file", str(self.own.key),
+             "--tls-ca-cert-file", str(self.authority.file), "--tls-auth-clients", "yes"], self.folder / "log")
         eventually(self._has_loaded, 15, goal=f"{self.name} answers")
 
     def client(self) -> redis.Redis:
-        return redis.Redis("127.0.0.1", self.port, decode_responses=True, socket_timeout=5, ssl=True, ssl_ca_certs=str(self.authority.certificate),
-                           ssl_certfile=str(self.own.certificate), ssl_keyfile=str(self.own.key), ssl_check_hostname=False)
+        return redis.Redis("127.0.0.1", self.port, decode_responses=True, socket_timeout=5, ssl=True, ssl_ca_certs=str(self.authority.file),
+                           ssl_certfile=str(self.own.file), ssl_keyfile=str(self.own.key), ssl_check_hostname=False)
 
 
 class TlsCluster(Cluster):
@@ -42,13 +42,13 @@ class TlsCluster(Cluster):
 
     def __init__(self, stack: Stack) -> None:
         super().__init__(stack, "redis_tls")
-        self.authority = Authority(self.folder)
-        self.own = self.authority.issue("gateway", "")
+        self.authority = Authority(self.folder, "ca")
+        self.own = self.authority.issue("gateway", "DNS:gateway")
         self.nodes = [TlsServer(node, self.authority, "IP:127.0.0.1" if node.name != "node-5" else "DNS:elsewhere.example") for node in self.nodes]
 
     def settings(self, ports: list[int] | None = None, **lease: object) -> dict[str, Any]:
         settings = super().settings(ports, **lease)
-        settings["redis"]["tls"] = {"ca_file": str(self.authority.certificate), "certificate_file": str(self.own.certificate), "key_file": str(self.own.key)}
+        settings["redis"]["tls"] = {"ca_file": str(self.authority.file), "certificate_file": str(self.own.file), "key_file": str(self.own.key)}
         return settings
 
 
@@ -94,7 +94,7 @@ def test_check_names_the_fault_of_each_node(cluster: TlsCluster) -> None:
     assert code == UNAVAILABLE and shown.count("Redis 7") == 4 and "certificate verify failed" in shown, shown
     stranger = Authority(cluster.folder, "stranger")
     settings = cluster.settings()
-    settings["redis"]["tls"]["ca_file"] = str(stranger.certificate)
+    settings["redis"]["tls"]["ca_file"] = str(stranger.file)
     code, shown = check(cluster, settings)
     assert code == UNAVAILABLE and shown.count("certificate verify failed") == 5, shown
     settings = cluster.settings()
@@ -102,15 +102,15 @@ def test_check_names_the_fault_of_each_node(cluster: TlsCluster) -> None:
     code, shown = check(cluster, settings)
     assert code == UNAVAILABLE and "Redis 7" not in shown, shown
     settings = cluster.settings()
-    settings["redis"]["tls"] = {"ca_file": str(cluster.authority.certificate)}
+    settings["redis"]["tls"] = {"ca_file": str(cluster.authority.file)}
     code, shown = check(cluster, settings)
     assert code == UNAVAILABLE and "Redis 7" not in shown, "the nodes want a certificate of their callers: " + shown
 
 
 @pytest.mark.parametrize("tls, fault", [
     ({"ca_file": "no such file"}, "redis.tls.ca_file: "),
-    ({"certificate_file": "gateway.crt"}, "redis.tls: certificate_file and key_file are given together or not at all"),
-    ({"ca": "ca.crt"}, "redis.tls.ca: "),
+    ({"certificate_file": "gateway.pem"}, "redis.tls: certificate_file and key_file are given together or not at all"),
+    ({"ca": "ca.pem"}, "redis.tls.ca: "),
 ])
 def test_faults_of_the_section_are_named(cluster: TlsCluster, tls: dict[str, str], fault: str) -> None:
     settings = cluster.settings()
@@ -126,9 +126,9 @@ def test_renewed_certificates_need_no_restart(cluster: TlsCluster) -> None:
     gateway.start()
     eventually(lambda: states(cluster)["node-1"] == "voting", 20, goal="the node votes")
     second = Authority(cluster.folder, "second")
-    both = cluster.folder / "both.crt"
-    both.write_text(cluster.authority.certificate.read_text() + second.certificate.read_text())
-    shutil.copy(both, cluster.authority.certificate)
+    both = cluster.folder / "both.pem"
+    both.write_text(cluster.authority.file.read_text() + second.file.read_text())
+    shutil.copy(both, cluster.authority.file)
     node.kill()
     node.own = second.issue("node-1-second", "IP:127.0.0.1")
     node.start()

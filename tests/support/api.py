@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 import threading
 import time
 import urllib.parse
@@ -57,8 +58,8 @@ def pointers_of(answer: Answer, status: int = 400, slug: str = "invalid-request"
 class Connection:
     """One keep-alive connection, to be used by one thread at a time."""
 
-    def __init__(self, host: str, port: int, headers: dict[str, str], timeout: float) -> None:
-        self.wire = http.client.HTTPConnection(host, port, timeout=timeout)
+    def __init__(self, host: str, port: int, headers: dict[str, str], timeout: float, tls: ssl.SSLContext | None = None) -> None:
+        self.wire = http.client.HTTPSConnection(host, port, timeout=timeout, context=tls) if tls else http.client.HTTPConnection(host, port, timeout=timeout)
         self.headers = headers
         self.last_request = "", ""
 
@@ -137,21 +138,22 @@ class Call(threading.Thread):
 
 
 class Api:
-    """Calls to one gateway. Each call opens a connection; `connection()` returns one to keep.
+    """Calls to one gateway. Each call opens a connection; `connection()` returns one to keep. `tls` is for a gateway with HTTPS.
 
     `must_acquire`, `must_write` and `must_release` fail the test where the call does not succeed; `acquire`, `write` and `release` return the answer.
     """
 
-    def __init__(self, url: str, key: str | None = None, timeout: float = 40.0) -> None:
+    def __init__(self, url: str, key: str | None = None, timeout: float = 40.0, tls: ssl.SSLContext | None = None) -> None:
         parts = urllib.parse.urlsplit(url)
+        self.tls = tls
         self.url, self.host, self.port, self.timeout = url, parts.hostname or "", parts.port or 80, timeout
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def with_key(self, key: str | None) -> "Api":
-        return Api(self.url, key, self.timeout)
+        return Api(self.url, key, self.timeout, self.tls)
 
     def connection(self) -> Connection:
-        return Connection(self.host, self.port, self.headers, self.timeout)
+        return Connection(self.host, self.port, self.headers, self.timeout, self.tls)
 
     def call(self, method: str, path: str, body: Json = None, headers: dict[str, str] | None = None,
              raw: bytes | None = None) -> Answer:

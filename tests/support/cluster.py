@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,19 +80,23 @@ class RedisServer:
 class Gateway:
     """One process of `fencegate serve`."""
 
-    def __init__(self, folder: Path, name: str, settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, name: str, settings: dict[str, Any], tls: ssl.SSLContext | None = None) -> None:
         self.config = folder / f"{name}.yaml"
         self.log = folder / f"{name}.log"
-        self.config.write_text(json.dumps(settings))  # JSON is YAML
-        self.api = Api(f"http://127.0.0.1:{settings['http']['port']}")
+        self.write_config(settings)
+        self.arguments: list[str] = []
+        self.api = Api(f"{'https' if tls else 'http'}://127.0.0.1:{settings['http']['port']}", tls=tls)
         self.process: subprocess.Popen | None = None
         self.environment: dict[str, str] = {}
 
     def start(self, wait: bool = True) -> None:
-        self.process = processes.start([str(processes.fencegate_binary()), "serve", "--config", str(self.config)], self.log,
+        self.process = processes.start([str(processes.fencegate_binary()), "serve", "--config", str(self.config), *self.arguments], self.log,
                                        env={**os.environ, **self.environment})
         if wait:
             self.wait_until_ready()
+
+    def write_config(self, settings: dict[str, Any]) -> None:
+        self.config.write_text(json.dumps(settings))  # JSON is YAML
 
     def wait_until_ready(self, timeout: float = 30.0) -> None:
         try:
@@ -162,9 +167,9 @@ class Cluster:
             node.start()
         self.stack.query(f'create database "{self.database}"')
 
-    def gateway(self, settings: dict[str, Any] | None = None) -> Gateway:
-        """Returns another gateway that is not started yet."""
-        gateway = Gateway(self.folder, f"gateway-{len(self.gateways) + 1}", settings or self.settings())
+    def gateway(self, settings: dict[str, Any] | None = None, tls: ssl.SSLContext | None = None) -> Gateway:
+        """Returns another gateway that is not started yet. `tls` is for calls to it if it has http.tls."""
+        gateway = Gateway(self.folder, f"gateway-{len(self.gateways) + 1}", settings or self.settings(), tls)
         self.gateways.append(gateway)
         return gateway
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from dataclasses import dataclass
 
 
@@ -14,10 +15,12 @@ class RawAnswer:
 
 
 class Wire:
-    """A TCP connection to a gateway."""
+    """A TCP connection to a gateway, with TLS if `tls` is given. Only TLS's own close_notify counts as its end then."""
 
-    def __init__(self, host: str, port: int, timeout: float = 10.0) -> None:
+    def __init__(self, host: str, port: int, timeout: float = 10.0, tls: ssl.SSLContext | None = None) -> None:
         self.socket = socket.create_connection((host, port), timeout)
+        if tls:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host, suppress_ragged_eofs=False)
         self.buffer = b""
 
     def __enter__(self) -> "Wire":

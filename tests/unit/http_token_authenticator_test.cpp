@@ -19,7 +19,7 @@ jwt_config settings(const token_issuer& issuer) {
     jwt_config out;
     out.issuer = "https://issuer.example";
     out.audiences = {"fencegate"};
-    out.keys = std::make_shared<const token_key_set>(issuer.key_set());
+    out.keys = issuer.key_set();
     return out;
 }
 

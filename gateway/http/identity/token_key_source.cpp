@@ -17,7 +17,10 @@ token_key_source::token_key_source(jwt_config cfg, std::chrono::milliseconds fir
 
 token_key_source::token_key_source(jwt_config cfg, std::chrono::milliseconds first_timeout, fetch_function fetch,
                                    pauses times)
-    : cfg_(std::move(cfg)), fetch_(std::move(fetch)), pauses_(times), keys_(cfg_.keys) {
+    : cfg_(std::move(cfg)),
+      fetch_(std::move(fetch)),
+      pauses_(times),
+      keys_(std::make_shared<const token_key_set>(cfg_.keys.value_or(token_key_set{}))) {
     if (keys_) return;
     keys_ = std::make_shared<const token_key_set>();
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });

@@ -54,9 +54,14 @@ authentication_failure refused(std::string detail) {
 
 }  // namespace
 
-authenticator::authenticator(const auth_config& cfg) : certificates_(cfg.client_certificates) {
+authenticator::authenticator(const auth_config& cfg, const authenticator* replaced)
+    : jwt_(cfg.jwt), certificates_(cfg.client_certificates) {
     if (cfg.is_keyless()) keyless_caller_ = std::make_shared<const identity>(identity{"dev", rights::all()});
-    if (cfg.jwt) tokens_ = std::make_unique<token_authenticator>(*cfg.jwt);
+    if (replaced != nullptr && replaced->jwt_ == jwt_) {
+        tokens_ = replaced->tokens_;
+    } else if (jwt_) {
+        tokens_ = std::make_shared<token_authenticator>(*jwt_);
+    }
     for (const api_key& key : cfg.api_keys) {
         auto caller = std::make_shared<const identity>(make_identity(key.principal, key.rights));
         entries_.push_back({decode_hash(key), std::move(caller)});

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,7 +35,8 @@ class authenticator {
     /// Without credentials every caller is the principal `dev` with all scopes. Errors: std::invalid_argument if a hash
     /// is not 64 hexadecimal digits.
     /// Timeout: 5 s, in which it waits for the keys of jwks_url.
-    explicit authenticator(const auth_config& cfg);
+    /// `replaced`: the authenticator before a reload. If `auth.jwt` is the same, its keys and cache are used further.
+    explicit authenticator(const auth_config& cfg, const authenticator* replaced = nullptr);
     ~authenticator();
 
     using caller_result = boost::system::result<std::shared_ptr<const identity>, authentication_failure>;
@@ -59,7 +61,8 @@ class authenticator {
     caller_result identify_key(std::string_view key) const;
 
     std::vector<entry> entries_;
-    std::unique_ptr<token_authenticator> tokens_;  ///< Null: no tokens are accepted.
+    std::optional<jwt_config> jwt_;
+    std::shared_ptr<token_authenticator> tokens_;  ///< Null: no tokens are accepted.
     certificate_rules certificates_;
     std::shared_ptr<const identity> keyless_caller_;  ///< Null if there are credentials.
 };

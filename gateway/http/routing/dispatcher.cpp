@@ -26,9 +26,10 @@ std::string challenge_of(const authentication_failure& refused) {
 
 }  // namespace
 
-dispatcher::dispatcher(std::vector<route> routes, const auth_config& auth, const http_config& cfg)
+dispatcher::dispatcher(std::shared_ptr<const router> routes, const auth_config& auth, const http_config& cfg,
+                       const dispatcher* replaced)
     : router_(std::move(routes)),
-      authenticator_(auth),
+      authenticator_(auth, replaced == nullptr ? nullptr : &replaced->authenticator_),
       origin_rules_(cfg, auth),
       request_timeout_(cfg.request_timeout) {}
 
@@ -44,7 +45,7 @@ dispatcher::plan dispatcher::prepare(request& r, const sender& source,
         refuse(origin_check.error());
         return out;
     }
-    router::match found = router_.find(r.verb, r.path);
+    router::match found = router_->find(r.verb, r.path);
     switch (found.kind) {
         case router::outcome::found:
             break;

@@ -7,16 +7,22 @@
 #include <gateway/http/routing/router.hpp>
 
 #include <chrono>
+#include <memory>
 #include <string_view>
 
 namespace fencegate::http {
 
 /// Chooses the handler of a request, or the answer that it gets without a handler. prepare() uses no sockets and does not wait.
 ///
+/// Has all that a reload of the configuration changes about requests: a reload makes a new dispatcher with the same
+/// routes.
+///
 /// Threads: any; immutable after construction.
 class dispatcher {
   public:
-    dispatcher(std::vector<route> routes, const auth_config& auth, const http_config& cfg);
+    /// `replaced`: the dispatcher before a reload; null at the start.
+    dispatcher(std::shared_ptr<const router> routes, const auth_config& auth, const http_config& cfg,
+               const dispatcher* replaced = nullptr);
 
     /// Where a request comes from and which host it names.
     struct sender {
@@ -40,7 +46,7 @@ class dispatcher {
     plan prepare(request& r, const sender& source, std::chrono::steady_clock::time_point now) const;
 
   private:
-    router router_;
+    std::shared_ptr<const router> router_;
     authenticator authenticator_;
     origin_rules origin_rules_;
     std::chrono::milliseconds request_timeout_;

@@ -5,6 +5,7 @@
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/http/routing/router.hpp>
 #include <gateway/http/transport/request_observer.hpp>
+#include <gateway/http/transport/tls_context.hpp>
 
 #include <boost/asio/io_context.hpp>
 
@@ -23,10 +24,11 @@ namespace fencegate::http {
 /// Lifetime: the observer outlives it. Destroyed before the io_contexts, and after they were stopped or after stop().
 class server {
   public:
-    /// In:     one thread runs each of `loops`; `memory` outlives them.
+    /// In:     one thread runs each of `loops`; `memory` outlives them; `tls`: null for HTTP without TLS.
     /// Errors: std::invalid_argument (a key's hash is malformed) · std::logic_error (two equal routes).
     server(http_config cfg, const auth_config& auth, std::vector<route> routes,
-           std::vector<boost::asio::io_context*> loops, memory_budgets& memory, request_observer& observer);
+           std::vector<boost::asio::io_context*> loops, memory_budgets& memory, request_observer& observer,
+           std::shared_ptr<const tls_context> tls = nullptr);
     ~server();
     server(const server&) = delete;
     server& operator=(const server&) = delete;
@@ -39,6 +41,14 @@ class server {
     /// Returns the port that it listens on, also if the configuration says 0; 0 before listen().
     std::uint16_t port() const;
     std::size_t connections() const;
+
+    /// Replaces what can change without a restart: `auth` and the allowed hosts of `cfg` for requests that begin from now
+    /// on, `tls` for new connections. Requests under way and open connections keep what they began with.
+    ///
+    /// Errors:  std::invalid_argument (a key's hash is malformed); nothing has changed then.
+    /// Timeout: that of authenticator's constructor.
+    /// Threads: one at a time.
+    void reload(const auth_config& auth, const http_config& cfg, const std::shared_ptr<const tls_context>& tls);
 
     /// Stops accepting and closes idle connections; connections with a request under way close after its answer.
     /// Returns at once.

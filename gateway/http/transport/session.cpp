@@ -8,9 +8,6 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
-
-#include <poll.h>
 
 #include <algorithm>
 #include <utility>
@@ -31,6 +28,8 @@ constexpr std::chrono::seconds linger_time{30};
 constexpr std::chrono::seconds linger_pause{5};
 constexpr std::chrono::seconds linger_time_at_stop{2};
 constexpr std::size_t linger_bytes_max = std::size_t{4} << 30U;
+/// How long the handshake of TLS may take, if http.idle_timeout is not shorter.
+constexpr std::chrono::seconds handshake_time{10};
 /// A connection whose caller has read nothing for this long may be closed to free the memory of its answer.
 constexpr std::chrono::seconds stalled_after{1};
 /// A connection whose request has been arriving for this long may be closed for a new one when all are in use.
@@ -53,10 +52,9 @@ asio::awaitable<response> return_response(response answer) {
 }  // namespace
 
 session::session(tcp_socket socket, const asio::ip::address& peer, std::shared_ptr<session_group> group)
-    : group_member(peer), socket_(std::move(socket)), group_(std::move(group)) {
+    : group_member(peer), stream_(std::move(socket), group->tls()), group_(std::move(group)) {
     boost::system::error_code ignored;
-    socket_.non_blocking(true, ignored);
-    const auto local = socket_.local_endpoint(ignored);
+    const auto local = stream_.socket().local_endpoint(ignored);
     if (!ignored) local_address_ = canonical_address(local.address().to_string());
     group_->add(*this);
 }
@@ -74,7 +72,7 @@ void session::start(const std::shared_ptr<session>& self) {
             spdlog::error("http connection ended by an exception: {}", e.what());
         }
     };
-    const auto executor = self->socket_.get_executor();
+    const auto executor = self->stream_.socket().get_executor();
     asio::co_spawn(executor, run(self), asio::bind_cancellation_slot(self->cancel_handler_.slot(), std::move(ended)));
 }
 
@@ -83,11 +81,31 @@ asio::awaitable<void> session::run(std::shared_ptr<session> self) {
     co_await asio::this_coro::throw_if_cancelled(false);
     session& s = *self;
     bool keep_alive = true;
+    if (s.stream_.uses_tls()) keep_alive = co_await s.accept_tls();
     while (keep_alive) {
         const bool complete = co_await s.read_request();
         if (!complete) co_return;
         keep_alive = co_await s.answer_request();
     }
+}
+
+asio::awaitable<bool> session::accept_tls() {
+    enter_phase(phase::handshaking, steady_clock::now());
+    const auto result = co_await stream_.accept_tls();
+    if (result == connection_stream::handshake_result::done) {
+        enter_phase(phase::reading, steady_clock::now());
+        co_return true;
+    }
+    if (result == connection_stream::handshake_result::plain_http) {
+        parser_ = std::make_unique<request_parser>(group_->config());
+        refusal_ = make_failure(errc::invalid_request, "This port is for HTTPS; the request came without TLS.");
+        co_await answer_refused_input();
+        co_return false;
+    }
+    // A reset, which closing with unread bytes causes, could overtake the alert that says why.
+    co_await linger();
+    close();
+    co_return false;
 }
 
 asio::awaitable<bool> session::read_request() {
@@ -110,19 +128,17 @@ asio::awaitable<bool> session::read_request() {
         if (parser_->is_header_done() && parser_->expects_continue() && !continue_sent_) {
             continue_sent_ = true;
             constexpr std::string_view continue_line = "HTTP/1.1 100 Continue\r\n\r\n";
-            co_await asio::async_write(socket_, asio::buffer(continue_line),
-                                       asio::redirect_error(asio::use_awaitable, ec));
-            if (ec) co_return false;
+            const bool sent = co_await stream_.write_all(asio::buffer(continue_line));
+            if (!sent) co_return false;
         }
-        if (buffer_.size() == 0 && !parser_->got_some()) {
+        if (buffer_.size() == 0 && !parser_->got_some() && !stream_.has_buffered_input()) {
             // An idle connection keeps no buffer.
-            co_await socket_.async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
+            co_await stream_.wait_readable(ec);
             if (ec) co_return false;
         }
         const std::size_t size_max = parser_->is_header_done() ? read_size_in_body : read_size;
         const auto space = buffer_.prepare(size_max);
-        const std::size_t count =
-            co_await socket_.async_read_some(space, asio::redirect_error(asio::use_awaitable, ec));
+        const std::size_t count = co_await stream_.read_some(space, ec);
         if (ec) co_return false;
         buffer_.commit(count);
         parsed = parse_buffered();
@@ -156,7 +172,7 @@ asio::awaitable<bool> session::answer_request() {
     response& answer = plan.answer;
     const auto ended = steady_clock::now();
     // The caller may have hung up before the event that ended the wait, even if the answer came quickly.
-    if (answer.undo_undelivered) peer_gone_ = peer_gone_ || peer_has_hung_up();
+    if (answer.undo_undelivered) peer_gone_ = peer_gone_ || stream_.peer_has_hung_up();
     keep_alive = keep_alive && !group_->closing();
     enter_phase(phase::writing, ended);
     count_answer(answer);
@@ -257,8 +273,10 @@ session::progress session::parse_buffered() {
 }
 
 dispatcher::plan session::plan_answer(steady_clock::time_point now) {
-    const dispatcher::sender sender{parser_->authorization, parser_->x_api_key, parser_->host, local_address_};
-    dispatcher::plan plan = group_->routes().prepare(parser_->message, sender, now);
+    const dispatcher::sender sender{parser_->authorization, parser_->x_api_key, parser_->host, local_address_,
+                                    stream_.certificate()};
+    routes_ = group_->routes();
+    dispatcher::plan plan = routes_->prepare(parser_->message, sender, now);
     request_id_ = parser_->message.request_id;
     trace_id_ = parser_->message.trace_id;
     return plan;
@@ -328,21 +346,15 @@ asio::awaitable<void> session::undo(response answer) {
 asio::awaitable<void> session::linger() {
     linger_since_ = steady_clock::now();
     boost::system::error_code ec;
-    socket_.shutdown(tcp_socket::shutdown_send, ec);
+    stream_.finish_sending(ec);
     drop_request();
     std::size_t dropped = 0;
     while (!ec && dropped < linger_bytes_max) {
         enter_phase(phase::lingering, steady_clock::now());
-        co_await socket_.async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
-        if (!ec) dropped += socket_.read_some(group_->scratch(), ec);
+        co_await stream_.socket().async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
+        if (!ec) dropped += stream_.drop_input(group_->scratch(), ec);
         if (ec == asio::error::would_block) ec = {};
     }
-}
-
-bool session::peer_has_hung_up() {
-    if (!socket_.is_open()) return true;
-    pollfd socket{socket_.native_handle(), POLLRDHUP, 0};
-    return ::poll(&socket, 1, 0) > 0 && socket.revents != 0;
 }
 
 void session::enter_phase(phase next, steady_clock::time_point now) {
@@ -352,12 +364,15 @@ void session::enter_phase(phase next, steady_clock::time_point now) {
 
 void session::close() {
     answer_memory_.reset();
-    boost::system::error_code ignored;
-    socket_.close(ignored);
+    stream_.close();
 }
 
 void session::close_if_stale(steady_clock::time_point now) {
     switch (phase_) {
+        case phase::handshaking:
+            if (now - phase_since_ > std::min<steady_clock::duration>(handshake_time, group_->config().idle_timeout))
+                close();
+            return;
         case phase::handling:
             return;  // bounded by the request's own deadline
         case phase::lingering:
@@ -372,10 +387,11 @@ void session::close_if_stale(steady_clock::time_point now) {
 }
 
 bool session::is_replaceable(steady_clock::time_point now) const {
-    if (!socket_.is_open()) return false;
+    if (!stream_.socket().is_open()) return false;
     const bool begun = buffer_.size() > 0 || (parser_ && parser_->got_some());
-    return phase_ == phase::lingering ||
-           (phase_ == phase::reading && (!begun || now - phase_since_ >= replaceable_after));
+    const bool slow = now - phase_since_ >= replaceable_after;
+    return phase_ == phase::lingering || (phase_ == phase::handshaking && slow) ||
+           (phase_ == phase::reading && (!begun || slow));
 }
 
 bool session::is_idle() const {
@@ -388,7 +404,7 @@ bool session::is_stalled(steady_clock::time_point now) const {
 
 void session::begin_shutdown() {
     if (streaming_) return cancel_handler_.emit(asio::cancellation_type::terminal);
-    if (is_idle()) close();
+    if (is_idle() || phase_ == phase::handshaking) close();
 }
 
 void session::cancel() {

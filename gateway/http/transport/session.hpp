@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/http/routing/dispatcher.hpp>
+#include <gateway/http/transport/connection_stream.hpp>
 #include <gateway/http/transport/request_observer.hpp>
 #include <gateway/http/transport/request_parser.hpp>
 #include <gateway/http/transport/session_group.hpp>
@@ -12,7 +13,6 @@
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -41,15 +41,17 @@ class session final : public group_member {
     void cancel() override;
     void close() override;
     void on_hang_up() override;
-    int native_handle() override { return socket_.native_handle(); }
+    int native_handle() override { return stream_.socket().native_handle(); }
 
   private:
-    enum class phase { reading, handling, writing, lingering };
+    enum class phase { handshaking, reading, handling, writing, lingering };
     class chunk_writer;
-    using message_parts = std::array<boost::asio::const_buffer, 3>;
+    using message_parts = connection_stream::message_parts;
     enum class progress { need_more, complete, refused };
 
     static boost::asio::awaitable<void> run(std::shared_ptr<session> self);
+    /// Performs the handshake of TLS. Out: false if it failed; the connection was closed then, after an answer that says why.
+    boost::asio::awaitable<bool> accept_tls();
     /// Reads until a request is complete. Out: false if the connection has ended, or was closed after a refusal.
     boost::asio::awaitable<bool> read_request();
     /// Calls the handler of the complete request and delivers its answer. Out: whether another request may follow; if
@@ -73,11 +75,10 @@ class session final : public group_member {
     boost::asio::awaitable<body_stream::outcome> send_expiring(const expiring_text& text,
                                                                std::function<void(const std::string&)> make_head,
                                                                std::string_view tail);
-    /// Sends what fits into the socket's buffer. Out: the bytes sent; empty if the connection is lost.
-    std::optional<std::size_t> try_write(const message_parts& parts);
-    /// Sends what follows the first `sent` bytes, and counts the memory of all parts meanwhile.
-    boost::asio::awaitable<bool> write_rest(message_parts parts, std::size_t sent);
-    boost::asio::awaitable<bool> wait_until_writable();
+    /// Returns whether the kernel has taken all of the parts, of which the stream has accepted `accepted` bytes.
+    bool is_sent(const message_parts& parts, std::size_t accepted) const;
+    /// Sends what follows the first `accepted` bytes, and counts the memory of all parts meanwhile.
+    boost::asio::awaitable<bool> write_rest(message_parts parts, std::size_t accepted);
     /// Counts what has arrived of a body. Out: false if it does not fit into http.bodies_max_bytes.
     bool reserve_body();
     /// Discards what was read of the request.
@@ -91,13 +92,14 @@ class session final : public group_member {
     boost::asio::awaitable<bool> stream(response answer);
     boost::asio::awaitable<void> undo(response answer);
     boost::asio::awaitable<void> linger();
-    bool peer_has_hung_up();
     /// Reports an answer that is about to be sent to the log and the observer.
     void report_answer(method verb, const dispatcher::plan& answered, std::chrono::steady_clock::duration time);
     void enter_phase(phase next, std::chrono::steady_clock::time_point now);
 
-    tcp_socket socket_;
+    connection_stream stream_;
     std::shared_ptr<session_group> group_;
+    /// What the current request began with; a reload may have replaced the group's.
+    std::shared_ptr<const dispatcher> routes_;
     boost::asio::cancellation_signal cancel_handler_;
     boost::beast::flat_buffer buffer_;
     std::unique_ptr<request_parser> parser_;  ///< For the request that is being read.

@@ -60,16 +60,22 @@ bool connection_count::wait_for_none(std::chrono::steady_clock::time_point until
 }
 
 session_group::session_group(boost::asio::io_context& io, http_config cfg, std::shared_ptr<const dispatcher> routes,
-                             std::shared_ptr<connection_count> connections, memory_budgets& memory,
-                             request_observer& observer)
+                             std::shared_ptr<const tls_context> tls, std::shared_ptr<connection_count> connections,
+                             memory_budgets& memory, request_observer& observer)
     : config_(std::move(cfg)),
       routes_(std::move(routes)),
+      tls_(std::move(tls)),
       connections_(std::move(connections)),
       memory_(memory),
       observer_(observer),
       executor_(io.get_executor()),
       sweep_timer_(executor_),
       hang_up_timer_(executor_) {}
+
+void session_group::use(std::shared_ptr<const dispatcher> routes, std::shared_ptr<const tls_context> tls) {
+    routes_ = std::move(routes);
+    tls_ = std::move(tls);
+}
 
 void session_group::start() {
     schedule_sweep();
@@ -108,6 +114,7 @@ void session_group::refuse(tcp_socket socket, connection_count::decision reason)
     boost::system::error_code unknown_peer;
     report.address = socket.remote_endpoint(unknown_peer).address();
     observer_.on_served(report);
+    if (tls_) return;
 
     head_additions add;
     add.request_id = request_id;

@@ -3,9 +3,10 @@
 #include <gateway/config/config.hpp>
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/http/routing/dispatcher.hpp>
+#include <gateway/http/transport/connection_stream.hpp>
 #include <gateway/http/transport/request_observer.hpp>
+#include <gateway/http/transport/tls_context.hpp>
 
-#include <boost/asio/basic_stream_socket.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -23,9 +24,6 @@
 #include <vector>
 
 namespace fencegate::http {
-
-/// A socket with a concrete executor type, which is cheaper than any_io_executor.
-using tcp_socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, boost::asio::io_context::executor_type>;
 
 /// Counts open connections, over all threads and for each address. An IPv4 address counts on its own, an IPv6 address
 /// with its /64 network, which one caller usually has.
@@ -108,7 +106,12 @@ class group_member {
 class session_group : public std::enable_shared_from_this<session_group> {
   public:
     session_group(boost::asio::io_context& io, http_config cfg, std::shared_ptr<const dispatcher> routes,
-                  std::shared_ptr<connection_count> connections, memory_budgets& memory, request_observer& observer);
+                  std::shared_ptr<const tls_context> tls, std::shared_ptr<connection_count> connections,
+                  memory_budgets& memory, request_observer& observer);
+
+    /// Uses `routes` for requests that begin from now on, and `tls` (null: none) for connections that are accepted
+    /// from now on.
+    void use(std::shared_ptr<const dispatcher> routes, std::shared_ptr<const tls_context> tls);
 
     /// Starts closing idle connections periodically.
     void start();
@@ -118,7 +121,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
     /// In:  `same_address_as`: only connections from that address; null: from any.
     /// Out: false if there is none on this thread.
     bool close_oldest_idle(const boost::asio::ip::address* same_address_as);
-    /// Sends a problem document to a connection that is not served, without waiting, and closes it.
+    /// Closes a connection that is not served; before, sends a problem document, without waiting, if there is no TLS.
     void refuse(tcp_socket socket, connection_count::decision reason);
     /// Closes connections that wait for a request; the others close after their answer.
     void close_idle();
@@ -128,7 +131,8 @@ class session_group : public std::enable_shared_from_this<session_group> {
     void close_all();
 
     const http_config& config() const { return config_; }
-    const dispatcher& routes() const { return *routes_; }
+    const std::shared_ptr<const dispatcher>& routes() const { return routes_; }
+    const tls_context* tls() const { return tls_.get(); }
     request_observer& observer() const { return observer_; }
     memory_budgets& memory() const { return memory_; }
     bool closing() const { return closing_; }
@@ -163,6 +167,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
 
     http_config config_;
     std::shared_ptr<const dispatcher> routes_;
+    std::shared_ptr<const tls_context> tls_;
     std::shared_ptr<connection_count> connections_;
     memory_budgets& memory_;
     std::array<char, 64 * 1024> scratch_;

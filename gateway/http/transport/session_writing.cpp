@@ -5,9 +5,7 @@
 
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
-#include <boost/asio/bind_cancellation_slot.hpp>
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/this_coro.hpp>
 
 #include <algorithm>
 
@@ -62,9 +60,9 @@ class session::chunk_writer final : public body_stream {
         s.enter_phase(phase::writing, steady_clock::now());
         begin_chunk(piece.size());
         const message_parts parts{asio::buffer(s.head_), asio::buffer(piece), asio::buffer(end_of_chunk())};
-        const auto sent = s.try_write(parts);
+        const auto sent = s.stream_.try_write(parts);
         bool delivered = sent.has_value();
-        if (delivered && *sent < asio::buffer_size(parts)) delivered = co_await s.write_rest(parts, *sent);
+        if (delivered && !s.is_sent(parts, *sent)) delivered = co_await s.write_rest(parts, *sent);
         finish_writing(delivered);
         co_return delivered;
     }
@@ -98,9 +96,9 @@ asio::awaitable<bool> session::respond(response& answer, bool keep_alive) {
     render_head_of(answer, keep_alive);
     const bool with_body = has_body(answer.status) && !head_only_;
     const message_parts parts{asio::buffer(head_), with_body ? asio::buffer(answer.body) : asio::const_buffer(), {}};
-    const auto sent = try_write(parts);
+    const auto sent = stream_.try_write(parts);
     if (!sent) co_return false;
-    if (*sent == asio::buffer_size(parts)) co_return true;
+    if (is_sent(parts, *sent)) co_return true;
     co_return co_await write_rest(parts, *sent);
 }
 
@@ -152,37 +150,34 @@ asio::awaitable<body_stream::outcome> session::send_expiring(const expiring_text
                                   asio::buffer(tail)};
         // The process may have been stopped since. After this check the bytes are sent without further work.
         if (lockcore::boot_clock::now() - rendered_at >= rendered_recently) continue;
-        const auto sent = try_write(parts);
+        const auto sent = stream_.try_write(parts);
         if (!sent) co_return outcome::caller_gone;
         if (*sent == 0) {
-            const bool writable = co_await wait_until_writable();
+            const bool writable = co_await stream_.wait_writable();
             if (!writable) co_return outcome::caller_gone;
             continue;
         }
-        if (*sent == asio::buffer_size(parts)) co_return outcome::sent;
+        if (is_sent(parts, *sent)) co_return outcome::sent;
         const bool whole = co_await write_rest(parts, *sent);
         co_return whole ? outcome::sent : outcome::caller_gone;
     }
 }
 
-std::optional<std::size_t> session::try_write(const message_parts& parts) {
-    boost::system::error_code ec;
-    const std::size_t sent = socket_.write_some(parts, ec);
-    if (ec == asio::error::would_block) return 0;
-    if (ec) return std::nullopt;
-    return sent;
+bool session::is_sent(const message_parts& parts, std::size_t accepted) const {
+    return accepted == asio::buffer_size(parts) && stream_.unsent() == 0;
 }
 
-asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t sent) {
+asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t accepted) {
     const std::size_t held = asio::buffer_size(parts);  // counted in full until all of it is sent
+    bool progressed = accepted > 0;
     for (;;) {
-        if (sent > 0) enter_phase(phase::writing, steady_clock::now());
+        if (progressed) enter_phase(phase::writing, steady_clock::now());
         for (asio::const_buffer& part : parts) {
-            const std::size_t taken = std::min(sent, part.size());
+            const std::size_t taken = std::min(accepted, part.size());
             part += taken;
-            sent -= taken;
+            accepted -= taken;
         }
-        if (asio::buffer_size(parts) == 0) co_return true;
+        if (is_sent(parts, 0)) co_return true;
         if (!answer_memory_ && !group_->reserve_answer(*this, held, !has_safe_method_ && !streaming_)) {
             spdlog::warn(
                 "http connection closed: http.answers_max_bytes is used up, and its caller has not read its whole "
@@ -190,26 +185,18 @@ asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t sent)
             close();
             co_return false;
         }
-        const bool writable = co_await wait_until_writable();
+        const bool writable = co_await stream_.wait_writable();
         if (!writable) co_return false;
-        const auto more = try_write(parts);
+        const std::size_t unsent = stream_.unsent();
+        const auto more = stream_.try_write(parts);
         if (!more) co_return false;
-        sent = *more;
+        accepted = *more;
+        progressed = accepted > 0 || stream_.unsent() < unsent;
     }
 }
 
-asio::awaitable<bool> session::wait_until_writable() {
-    boost::system::error_code ec;
-    // A cancelled stream may still send its last piece, so cancellation does not end this wait.
-    co_await socket_.async_wait(
-        tcp_socket::wait_write,
-        asio::bind_cancellation_slot(asio::cancellation_slot(), asio::redirect_error(asio::use_awaitable, ec)));
-    co_return !ec;
-}
-
 bool session::has_unread_input() {
-    boost::system::error_code ec;
-    return !group_->closing() && (buffer_.size() > 0 || socket_.available(ec) > 0);
+    return !group_->closing() && (buffer_.size() > 0 || stream_.has_unread_input());
 }
 
 }  // namespace fencegate::http

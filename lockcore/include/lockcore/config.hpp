@@ -24,6 +24,7 @@ struct node_address {
     std::string password;  ///< Empty: no AUTH is sent. Never logged.
     /// Empty: no TLS. The certificate of the node has to name `host`.
     std::optional<node_tls> tls;
+    friend bool operator==(const node_address&, const node_address&) = default;
 };
 
 /// The settings of the lease protocol. `validate` checks them.

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <gateway/config/reader.hpp>
+#include <gateway/config/tls_config.hpp>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fencegate {
+
+/// Returns a reader for the section http.tls, which reads the files that it names. Relative names start at `folder`.
+/// Faults: a file that cannot be read or parsed, a key that is encrypted or does not belong to the certificate, a key
+/// of less than 112 bits of security (RSA below 2,048 bits).
+config_reader::read_value tls_section(std::optional<tls_config>& target, const std::filesystem::path& folder);
+
+/// Returns what callers would refuse although TLS works: certificates that have expired or are not valid yet. Each is
+/// "path: what is wrong". Empty without http.tls.
+std::vector<std::string> find_expired_certificates(const std::optional<tls_config>& tls);
+
+}  // namespace fencegate

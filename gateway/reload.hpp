@@ -1,0 +1,49 @@
+#pragma once
+
+#include <gateway/config/config.hpp>
+#include <gateway/http/transport/server.hpp>
+#include <gateway/metrics/registry.hpp>
+
+#include <lockcore/hmac_sha256.hpp>
+
+#include <filesystem>
+#include <memory>
+
+namespace fencegate {
+
+/// Where a configuration comes from, and how it was checked.
+struct config_source {
+    std::filesystem::path file;
+    exposure_rule exposure = exposure_rule::refuse;
+};
+
+/// Makes a running gateway use its configuration file again. The file, and the files that it names, are read and checked
+/// first: if anything is at fault, nothing changes. Otherwise the keys of adopt_reloadable() take effect together, and
+/// changed keys that need a restart are named. The log has the result, and fencegate_config_reloads_total counts it.
+///
+/// Threads:  one.
+/// Lifetime: the server, the keys and the registry outlive it.
+class config_reload {
+  public:
+    /// In: `running` is in use; `tls` was made from it, null without http.tls.
+    config_reload(config_source source, config running, std::shared_ptr<const http::tls_context> tls,
+                  http::server& server, lockcore::hmac_sha256& lease_keys, metrics::registry& meter);
+
+    void run();
+
+  private:
+    config_source source_;
+    config running_;
+    std::shared_ptr<const http::tls_context> tls_;
+    http::server& server_;
+    lockcore::hmac_sha256& lease_keys_;
+    metrics::registry& meter_;
+};
+
+/// Makes the TLS of a configuration; null without http.tls. Errors: as tls_context::create.
+result<std::shared_ptr<const http::tls_context>> make_tls(const config& cfg);
+
+/// Logs a warning for each certificate of http.tls that callers would refuse because of its dates.
+void warn_of_expired_certificates(const config& cfg);
+
+}  // namespace fencegate

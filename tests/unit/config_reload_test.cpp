@@ -1,0 +1,193 @@
+// gateway/config: HTTPS, which keys a running gateway can change, and which need a restart.
+#include <gateway/config/config.hpp>
+#include <gateway/config/reload_rules.hpp>
+#include <gateway/config/tls_section.hpp>
+
+#include "self_signed.hpp"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <string>
+#include <vector>
+
+namespace fencegate {
+namespace {
+
+using paths = std::vector<std::string>;
+
+class config_reload : public testing::Test {
+  protected:
+    void SetUp() override {
+        std::string name = (std::filesystem::temp_directory_path() / "fencegate-reload-XXXXXX").string();
+        ASSERT_NE(mkdtemp(name.data()), nullptr);
+        folder_ = name;
+        write("signing.key", std::string(64, 'a'));
+        write("other.key", std::string(64, 'b'));
+        write("gateway.pem", pair_.certificate);
+        write("gateway.key", pair_.key);
+    }
+    void TearDown() override { std::filesystem::remove_all(folder_); }
+
+    void write(const std::string& name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
+    config load(const std::string& yaml, config_faults& faults) const {
+        write("gateway.yaml", yaml);
+        return load_config(folder_ / "gateway.yaml", faults);
+    }
+    config must_load(const std::string& yaml) const {
+        config_faults faults;
+        config cfg = load(yaml, faults);
+        EXPECT_EQ(faults, config_faults{}) << yaml;
+        return cfg;
+    }
+    config_faults faults_of(const std::string& tls) const {
+        config_faults faults;
+        load(least_ + "http: {tls: {" + tls + "}}\n", faults);
+        return faults;
+    }
+
+    const self_signed pair_;
+    const std::string least_ =
+        "redis: {nodes: [{name: a, host: h}]}\npostgres: {conninfo: host=/tmp}\n"
+        "lease: {signing_key_file: signing.key}\n";
+    std::filesystem::path folder_;
+};
+
+/// Returns the paths of all keys that the example explains: those of its sections, also where a comment has them.
+paths keys_of_example() {
+    std::ifstream in(std::filesystem::path(FENCEGATE_SOURCE_DIR) / "config/fencegate.yaml");
+    const std::regex section_line("^([a-z]+):.*"), key_line("^  (# )?([a-z_0-9]+):.*");
+    std::string line, section;
+    paths found;
+    for (std::smatch match; std::getline(in, line);) {
+        if (std::regex_match(line, match, section_line)) section = match[1];
+        if (std::regex_match(line, match, key_line)) found.push_back(section + "." + match[2].str());
+    }
+    return found;
+}
+
+TEST_F(config_reload, every_key_is_reloaded_or_needs_restart) {
+    config running = must_load(least_);
+    const config wanted = must_load(R"(
+http: {address: 127.0.0.2, port: 1, threads: 2, tls: {certificate_file: gateway.pem, key_file: gateway.key}, body_max_bytes: 2048, allowed_hosts: [shop.example], header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, bodies_max_bytes: 3145728, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700}
+auth: {api_keys: [{principal: p, key_sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, scopes: [leases]}]}
+lease: {default_ttl_ms: 5000, max_ttl_ms: 20000, answer_bound_ms: 700, max_wait_ms: 0, max_renewals: 3, max_hold_ms: 50000, handoff_max: 1, waiters_max: 11, leak_scan_interval_ms: 0, signing_key_file: other.key}
+redis: {nodes: [{name: a, host: other}], node_timeout_ms: 150, node_dead_after_ms: 900, node_queue_max: 120}
+postgres: {conninfo: host=db, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000, lock_timeout_ms: 1000}
+writes: {idempotency_ttl_ms: 60000}
+audit: {buffer_max: 5000, on_full: drop}
+history: {keep_days: 90}
+log: {level: debug, json: false}
+)");
+    const paths restart = find_restart_only_changes(running, wanted);
+    const paths reloaded = adopt_reloadable(running, wanted);
+    EXPECT_EQ(reloaded, (paths{"auth.api_keys", "http.tls", "http.allowed_hosts", "log.level"}));
+    paths all = restart;
+    all.insert(all.end(), reloaded.begin(), reloaded.end());
+    paths expected = keys_of_example();
+    std::ranges::sort(all);
+    std::ranges::sort(expected);
+    EXPECT_EQ(all, expected);
+    EXPECT_EQ(find_restart_only_changes(running, wanted), restart);
+    EXPECT_EQ(adopt_reloadable(running, wanted), paths{});
+}
+
+TEST_F(config_reload, content_of_secret_file_counts_not_its_name) {
+    const config running = must_load(least_);
+    write("same.key", std::string(64, 'a') + "\n");
+    std::string renamed = least_;
+    renamed.replace(renamed.find("signing.key"), 11, "same.key");
+    EXPECT_EQ(find_restart_only_changes(running, must_load(renamed)), paths{});
+    write("signing.key", std::string(64, 'c'));
+    EXPECT_EQ(find_restart_only_changes(running, must_load(least_)), paths{"lease.signing_key_file"});
+}
+
+TEST_F(config_reload, default_written_out_is_no_change) {
+    const config running = must_load(least_);
+    EXPECT_EQ(find_restart_only_changes(running, must_load(least_ + "http: {port: 8080}\n")), paths{});
+}
+
+TEST_F(config_reload, tls_keys_reach_their_fields) {
+    const config cfg = must_load(least_ +
+                                 "http: {tls: {certificate_file: gateway.pem, key_file: gateway.key, minimum_version: "
+                                 "\"1.3\", client_ca_file: gateway.pem, client_certificates: required}}\n");
+    ASSERT_TRUE(cfg.tls);
+    EXPECT_EQ(cfg.tls->certificates, pair_.certificate);
+    EXPECT_EQ(cfg.tls->key, pair_.key);
+    EXPECT_EQ(cfg.tls->minimum_version, tls_version::v1_3);
+    EXPECT_EQ(cfg.tls->client_authorities, pair_.certificate);
+    EXPECT_TRUE(cfg.tls->client_certificates_required);
+    EXPECT_EQ(find_expired_certificates(cfg.tls), paths{});
+}
+
+TEST_F(config_reload, tls_faults_name_the_file) {
+    const std::string certificate = "certificate_file: gateway.pem, ", key = "key_file: ";
+    write("weak.key", self_signed(EVP_RSA_gen(1024)).key);
+    write("stranger.key", self_signed().key);
+    write("long", std::string((64 << 10) + 1, 'x'));
+    write("damaged.pem", pair_.certificate + "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    EXPECT_EQ(faults_of(certificate + key + "stranger.key"),
+              config_faults{"http.tls.key_file: is not the key of the first certificate in certificate_file"});
+    EXPECT_EQ(faults_of(certificate + key + "weak.key"),
+              config_faults{"http.tls.key_file: is too weak: it needs 112 bits of security, such as RSA with 2048 bits "
+                            "or ECDSA P-256"});
+    EXPECT_EQ(faults_of(certificate + key + "gateway.pem"),
+              config_faults{"http.tls.key_file: has no readable private key in PEM"});
+    EXPECT_EQ(faults_of(key + "gateway.key, certificate_file: damaged.pem"),
+              config_faults{"http.tls.certificate_file: has no readable certificate in PEM, or a damaged one"});
+    EXPECT_EQ(
+        faults_of(key + "gateway.key, certificate_file: long"),
+        config_faults{"http.tls.certificate_file: " + (folder_ / "long").string() + " is longer than 65536 bytes"});
+}
+
+TEST_F(config_reload, tls_encrypted_key_is_refused) {
+    EVP_PKEY* const key = EVP_EC_gen("P-256");
+    BIO* const out = BIO_new_file((folder_ / "encrypted.key").c_str(), "w");
+    PEM_write_bio_PKCS8PrivateKey(out, key, EVP_aes_128_cbc(), "passphrase", 10, nullptr, nullptr);
+    BIO_free(out);
+    EVP_PKEY_free(key);
+    EXPECT_EQ(faults_of("certificate_file: gateway.pem, key_file: encrypted.key"),
+              config_faults{"http.tls.key_file: is encrypted; the gateway needs the key without a passphrase"});
+}
+
+TEST_F(config_reload, tls_expired_certificate_is_no_fault_but_named) {
+    const self_signed expired(EVP_EC_gen("P-256"), -3600);
+    write("gateway.pem", expired.certificate);
+    write("gateway.key", expired.key);
+    const config cfg = must_load(least_ + "http: {tls: {certificate_file: gateway.pem, key_file: gateway.key}}\n");
+    const auto named = find_expired_certificates(cfg.tls);
+    ASSERT_EQ(named.size(), 1U);
+    EXPECT_EQ(named[0].find("http.tls.certificate_file: a certificate expired on 20"), 0U) << named[0];
+}
+
+TEST_F(config_reload, exposure_needs_tls_and_keys_off_loopback) {
+    const std::string tls = ", tls: {certificate_file: gateway.pem, key_file: gateway.key}";
+    const std::string keys =
+        "auth: {api_keys: [{principal: p, scopes: [leases], key_sha256: "
+        "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}]}\n";
+    const auto missing = [&](const std::string& address, bool with_tls, bool with_keys) {
+        write("gateway.yaml",
+              least_ + "http: {address: \"" + address + "\"" + (with_tls ? tls : "") + "}\n" + (with_keys ? keys : ""));
+        config_faults faults;
+        const config cfg = load_config(folder_ / "gateway.yaml", faults, exposure_rule::allow);
+        EXPECT_EQ(faults, config_faults{});
+        return find_exposure_fault(cfg).value_or("");
+    };
+    const std::string start = " is not a loopback address, which it must be ";
+    EXPECT_EQ(missing("127.0.0.1", false, false), "");
+    EXPECT_EQ(missing("::1", false, false), "");
+    EXPECT_EQ(missing("0.0.0.0", true, true), "");
+    EXPECT_EQ(missing("0.0.0.0", true, false), "0.0.0.0" + start + "while auth.api_keys is empty");
+    EXPECT_EQ(missing("::", false, true), "::" + start + "without http.tls");
+    EXPECT_EQ(missing("10.0.0.1", false, false),
+              "10.0.0.1" + start + "while auth.api_keys is empty and without http.tls");
+}
+
+}  // namespace
+}  // namespace fencegate
