@@ -62,8 +62,8 @@ def open_settings(cluster: Cluster, pki: Certificates, tls: bool, keys: bool) ->
     return settings
 
 
-@pytest.mark.parametrize("tls, keys, missing", [(False, False, "while auth.api_keys is empty and without http.tls"), (False, True, "without http.tls"),
-                                                (True, False, "while auth.api_keys is empty")], ids=["both", "tls", "keys"])
+@pytest.mark.parametrize("tls, keys, missing", [(False, False, "without credentials in auth and without http.tls"), (False, True, "without http.tls"),
+                                                (True, False, "without credentials in auth")], ids=["both", "tls", "keys"])
 @pytest.mark.parametrize("command", ["serve", "check"])
 def test_open_address_without_tls_or_keys_is_refused(cluster: Cluster, pki: Certificates, command: str, tls: bool, keys: bool, missing: str) -> None:
     file = cluster.folder / "open.yaml"

@@ -202,11 +202,11 @@ INSTANTIATE_TEST_SUITE_P(
         faulty{with_http("port: 1, port: 2"), "http.port: is given more than once (line 4)"},
         faulty{with_http("address: localhost"), "http.address: \"localhost\" is not an IPv4 or IPv6 address"},
         faulty{with_http("address: 0.0.0.0"),
-               "http.address: 0.0.0.0 is not a loopback address, which it must be while auth.api_keys is empty and "
+               "http.address: 0.0.0.0 is not a loopback address, which it must be without credentials in auth and "
                "without http.tls; --insecure allows it behind a proxy"},
         faulty{with_http("address: \"::\""),
-               "http.address: :: is not a loopback address, which it must be while auth.api_keys is empty and without "
-               "http.tls; --insecure allows it behind a proxy"},
+               "http.address: :: is not a loopback address, which it must be without credentials in auth and "
+               "without http.tls; --insecure allows it behind a proxy"},
         faulty{least + "http: 8080\n", "http: must be a mapping of keys to values"},
         faulty{least + "htpp: {}\n", "htpp: unknown key; did you mean http?"},
         faulty{least + "quux: {}\n",

@@ -183,10 +183,10 @@ TEST_F(config_reload, exposure_needs_tls_and_keys_off_loopback) {
     EXPECT_EQ(missing("127.0.0.1", false, false), "");
     EXPECT_EQ(missing("::1", false, false), "");
     EXPECT_EQ(missing("0.0.0.0", true, true), "");
-    EXPECT_EQ(missing("0.0.0.0", true, false), "0.0.0.0" + start + "while auth.api_keys is empty");
+    EXPECT_EQ(missing("0.0.0.0", true, false), "0.0.0.0" + start + "without credentials in auth");
     EXPECT_EQ(missing("::", false, true), "::" + start + "without http.tls");
     EXPECT_EQ(missing("10.0.0.1", false, false),
-              "10.0.0.1" + start + "while auth.api_keys is empty and without http.tls");
+              "10.0.0.1" + start + "without credentials in auth and without http.tls");
 }
 
 }  // namespace

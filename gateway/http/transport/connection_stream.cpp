@@ -34,7 +34,7 @@ connection_stream::~connection_stream() {
 
 asio::awaitable<void> connection_stream::wait_for_socket(tcp_socket::wait_type event, error_code& ec) {
     // A cancelled stream may still send its last piece, so cancellation of a handler does not end this wait.
-    return socket_.async_wait(
+    co_await socket_.async_wait(
         event, asio::bind_cancellation_slot(asio::cancellation_slot(), asio::redirect_error(asio::use_awaitable, ec)));
 }
 
@@ -51,9 +51,9 @@ asio::awaitable<bool> connection_stream::is_plain_http() {
     error_code ec;
     co_await wait_for_socket(tcp_socket::wait_read, ec);
     char first = '\0';
-    const bool received = !ec && ::recv(socket_.native_handle(), &first, 1, MSG_PEEK) == 1;
+    if (ec || ::recv(socket_.native_handle(), &first, 1, MSG_PEEK) != 1) co_return false;
     // A record of TLS begins with a small number, a request with a method in capital letters.
-    co_return received&& first >= 'A' && first <= 'Z';
+    co_return first >= 'A' && first <= 'Z';
 }
 
 asio::awaitable<connection_stream::handshake_result> connection_stream::accept_tls() {
@@ -78,17 +78,18 @@ asio::awaitable<connection_stream::handshake_result> connection_stream::accept_t
     }
 }
 
-asio::awaitable<void> connection_stream::wait_readable(error_code& ec) {
-    return socket_.async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
-}
-
 bool connection_stream::has_buffered_input() const {
     return channel_ && channel_->has_buffered_input();
 }
 
 asio::awaitable<std::size_t> connection_stream::read_some(asio::mutable_buffer target, error_code& ec) {
-    if (channel_) return read_decrypted(target, ec);
-    return socket_.async_read_some(target, asio::redirect_error(asio::use_awaitable, ec));
+    std::size_t count = 0;
+    if (channel_) {
+        count = co_await read_decrypted(target, ec);
+    } else {
+        count = co_await socket_.async_read_some(target, asio::redirect_error(asio::use_awaitable, ec));
+    }
+    co_return count;
 }
 
 asio::awaitable<std::size_t> connection_stream::read_decrypted(asio::mutable_buffer target, error_code& ec) {

@@ -43,8 +43,6 @@ class connection_stream {
     /// Returns the verified certificate of the caller; null if there is none.
     const client_certificate* certificate() const { return certificate_ ? &*certificate_ : nullptr; }
 
-    /// Waits until read_some() has something to do, unless has_buffered_input(). Out: `ec` is set if the wait failed.
-    boost::asio::awaitable<void> wait_readable(boost::system::error_code& ec);
     /// Returns whether TLS has taken bytes from the socket that read_some() has not returned.
     bool has_buffered_input() const;
     /// Waits for bytes and reads them. Out: their number; `ec` is set if there are none, because the connection ended.

@@ -133,7 +133,7 @@ asio::awaitable<bool> session::read_request() {
         }
         if (buffer_.size() == 0 && !parser_->got_some() && !stream_.has_buffered_input()) {
             // An idle connection keeps no buffer.
-            co_await stream_.wait_readable(ec);
+            co_await stream_.socket().async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
             if (ec) co_return false;
         }
         const std::size_t size_max = parser_->is_header_done() ? read_size_in_body : read_size;
