@@ -11,6 +11,8 @@
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/http/transport/server.hpp>
+#include <gateway/limits/held_leases.hpp>
+#include <gateway/limits/limiter.hpp>
 #include <gateway/logging.hpp>
 #include <gateway/metrics/guard_watch.hpp>
 #include <gateway/metrics/leak_watch.hpp>
@@ -123,6 +125,16 @@ void forbid_core_dumps() {
     if (::prctl(PR_SET_DUMPABLE, 0) != 0) spdlog::warn("core dumps could not be forbidden: {}", std::strerror(errno));
 }
 
+/// Returns the share of one principal. Without credentials there is one principal, which has all places.
+limits::principal_shares shares_of(const config& cfg, std::size_t connections) {
+    const auto share_of = [&cfg](std::size_t all) { return cfg.auth.is_keyless() ? all : limits::share_of(all); };
+    limits::principal_shares out;
+    out.requests = share_of(connections);
+    out.waiters = share_of(cfg.locks.waiters_max);
+    out.history_streams = share_of(audit::history_feed::followers_max);
+    return out;
+}
+
 }  // namespace
 
 int serve(const config& cfg, const config_source& source) {
@@ -175,7 +187,9 @@ int serve(const config& cfg, const config_source& source) {
     audit::expiry_watch expiries(events, database.history(), first);
     audit::history_feed feed(database.history(), first);
     audit::history_keeper keeper(cfg.history, database.history(), first);
-    metrics::registry metric_registry(expiries);
+    limits::limiter limiter(cfg.limits, shares_of(cfg, limit.connections));
+    limits::held_leases held_leases(limiter, expiries);
+    metrics::registry metric_registry(held_leases);
     audit::denial_recorder denials(metric_registry.requests(), events, first);
     node_log node_changes(metric_registry.leases(), first);
     postgres_register epochs(database.nodes());
@@ -183,24 +197,15 @@ int serve(const config& cfg, const config_source& source) {
     lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(), {epochs, lease_keys, node_changes});
     metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
     metrics::guard_watch guard(database.history(), first);
-    metric_registry.add_readings({locks, leaks, database, events, guard, memory, FENCEGATE_VERSION});
+    metric_registry.add_readings({locks, leaks, database, events, guard, memory, limiter, FENCEGATE_VERSION});
     api::running_keys keys;
-    const api::gateway_services services{cfg,
-                                         locks,
-                                         database,
-                                         database.writes(),
-                                         database.reads(),
-                                         database.history(),
-                                         database.fences(),
-                                         events,
-                                         feed,
-                                         keys,
-                                         metric_registry,
-                                         leaks,
-                                         guard,
-                                         lease_keys};
-    http::server server(http_settings, cfg.auth, api::routes(services), threads.contexts(), memory, denials, *tls);
-    config_reload reload(source, cfg, *tls, server, lease_keys, metric_registry);
+    const api::gateway_services services{
+        cfg,    locks,     database, database.writes(), database.reads(), database.history(), database.fences(),
+        events, feed,      keys,     limiter,           held_leases,      metric_registry,    leaks,
+        guard,  lease_keys};
+    http::server server(http_settings, cfg.auth, api::routes(services), threads.contexts(), memory, limiter, denials,
+                        *tls);
+    config_reload reload(source, cfg, *tls, server, lease_keys, limiter, metric_registry);
 
     if (const auto listening = server.listen(); !listening) {
         spdlog::critical("{}", listening.error().detail);

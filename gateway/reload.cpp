@@ -33,12 +33,14 @@ void warn_of_expired_certificates(const config& cfg) {
 }
 
 config_reload::config_reload(config_source source, config running, std::shared_ptr<const http::tls_context> tls,
-                             http::server& server, lockcore::hmac_sha256& lease_keys, metrics::registry& meter)
+                             http::server& server, lockcore::hmac_sha256& lease_keys, limits::limiter& limiter,
+                             metrics::registry& meter)
     : source_(std::move(source)),
       running_(std::move(running)),
       tls_(std::move(tls)),
       server_(server),
       lease_keys_(lease_keys),
+      limiter_(limiter),
       meter_(meter) {}
 
 void config_reload::run() {
@@ -61,6 +63,7 @@ void config_reload::run() {
     if (!faults.empty()) return meter_.count_reload(false);
 
     server_.reload(next.auth, next.http, tls);
+    limiter_.set_limits(next.limits);
     lease_keys_.set_keys(next.lease.signing_key, next.lease.verification_keys);
     set_log_level(next.log.level);
     tls_ = std::move(tls);

@@ -2,6 +2,7 @@
 
 #include <gateway/config/config.hpp>
 #include <gateway/http/transport/server.hpp>
+#include <gateway/limits/limiter.hpp>
 #include <gateway/metrics/registry.hpp>
 
 #include <lockcore/hmac_sha256.hpp>
@@ -22,12 +23,13 @@ struct config_source {
 /// changed keys that need a restart are named. The log has the result, and fencegate_config_reloads_total counts it.
 ///
 /// Threads:  one.
-/// Lifetime: the server, the keys and the registry outlive it.
+/// Lifetime: the server, the keys, the limiter and the registry outlive it.
 class config_reload {
   public:
     /// In: `running` is in use; `tls` was made from it, null without http.tls.
     config_reload(config_source source, config running, std::shared_ptr<const http::tls_context> tls,
-                  http::server& server, lockcore::hmac_sha256& lease_keys, metrics::registry& meter);
+                  http::server& server, lockcore::hmac_sha256& lease_keys, limits::limiter& limiter,
+                  metrics::registry& meter);
 
     void run();
 
@@ -37,6 +39,7 @@ class config_reload {
     std::shared_ptr<const http::tls_context> tls_;
     http::server& server_;
     lockcore::hmac_sha256& lease_keys_;
+    limits::limiter& limiter_;
     metrics::registry& meter_;
 };
 

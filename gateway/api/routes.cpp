@@ -91,6 +91,7 @@ std::vector<http::route> routes(gateway_services services) {
     add_api(get, "/v1/history/stream", scope::history, stream, follow_history);
     out.push_back({get, "/v1/nodes", scope::operate, bind(services, show_nodes, as_json)});
     add(get, "/healthz", show_health);
+    out.back().is_probe = true;
     add(get, "/readyz", show_readiness);
     add(get, "/readyz/leases", show_lease_readiness);
     add(get, "/readyz/writes", show_write_readiness);

@@ -13,6 +13,10 @@ namespace audit {
 class event_sink;
 class history_feed;
 }  // namespace audit
+namespace limits {
+class held_leases;
+class limiter;
+}  // namespace limits
 namespace metrics {
 class guard_watch;
 class leak_watch;
@@ -45,6 +49,8 @@ struct gateway_services {
     audit::event_sink& events;
     audit::history_feed& feed;
     running_keys& keys;
+    limits::limiter& limiter;
+    limits::held_leases& held_leases;
     const metrics::registry& metric_registry;
     const metrics::leak_watch& leaks;
     const metrics::guard_watch& guard;

@@ -12,6 +12,9 @@ bool event_buffer::add(std::vector<history_item> items) {
         dropped_.fetch_add(items.size(), std::memory_order_relaxed);
         return false;
     }
+    for (const history_item& item : items) {
+        if (!item.initiator.principal.empty()) ++by_principal_[item.initiator.principal];
+    }
     std::move(items.begin(), items.end(), std::back_inserter(items_));
     size_.fetch_add(items.size(), std::memory_order_relaxed);
     return true;
@@ -33,6 +36,10 @@ history_batch event_buffer::take(std::size_t count_max) {
     out.first_sequence = next_sequence_;
     out.items.assign(std::make_move_iterator(items_.begin()), std::make_move_iterator(last));
     items_.erase(items_.begin(), last);
+    for (const history_item& item : out.items) {
+        const auto counted = by_principal_.find(item.initiator.principal);
+        if (counted != by_principal_.end() && --counted->second == 0) by_principal_.erase(counted);
+    }
     next_sequence_ += out.items.size();
     return out;
 }
@@ -46,8 +53,18 @@ bool event_buffer::is_nearly_full() const {
     return size() >= cfg_.buffer_max - cfg_.buffer_max / 8;
 }
 
-bool event_buffer::full() const {
-    return cfg_.when_full == on_full::refuse && is_nearly_full();
+std::size_t event_buffer::share_max() const {
+    const std::size_t usable = cfg_.buffer_max - cfg_.buffer_max / 8;
+    return usable - usable / 4;
+}
+
+bool event_buffer::full(const std::string& principal) const {
+    if (cfg_.when_full != on_full::refuse) return false;
+    if (is_nearly_full()) return true;
+    if (principal.empty() || size() < share_max()) return false;
+    const std::lock_guard lock(mutex_);
+    const auto found = by_principal_.find(principal);
+    return found != by_principal_.end() && found->second >= share_max();
 }
 
 }  // namespace fencegate::audit

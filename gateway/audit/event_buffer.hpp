@@ -8,6 +8,7 @@
 #include <deque>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace fencegate::audit {
@@ -17,7 +18,8 @@ namespace fencegate::audit {
 /// Threads: safe; one reader, which takes one batch at a time.
 /// Limits:  audit.buffer_max rows, including those that the reader has taken; further rows are dropped and counted.
 ///          With on_full::refuse the last eighth is reserved for events of leases that were granted already: full() is
-///          true when only that eighth is left, so that rows are lost only if those events alone fill it.
+///          true when only that eighth is left, so that rows are lost only if those events alone fill it. It is also
+///          true for a principal whose events use three quarters of the others.
 class event_buffer {
   public:
     event_buffer(audit_config cfg, std::string stream) : cfg_(cfg), stream_(std::move(stream)) {}
@@ -38,8 +40,9 @@ class event_buffer {
     void mark_written(std::size_t count) { size_.fetch_sub(count, std::memory_order_relaxed); }
     void mark_lost(std::size_t count);
 
-    /// Whether new leases have to be refused: on_full::refuse is set and less than an eighth is free.
-    bool full() const;
+    /// Whether new leases of the principal have to be refused: on_full::refuse is set, and less than an eighth is free or
+    /// the principal has used up its share. An empty principal has no share.
+    bool full(const std::string& principal) const;
     /// Whether less than an eighth is free.
     bool is_nearly_full() const;
     std::size_t size() const { return size_.load(std::memory_order_relaxed); }
@@ -48,10 +51,13 @@ class event_buffer {
   private:
     audit_config cfg_;
     std::string stream_;
-    std::mutex mutex_;
+    std::size_t share_max() const;
+
+    mutable std::mutex mutex_;
     std::deque<history_item> items_;
-    std::uint64_t next_sequence_ = 1;   ///< The number of the first row in items_.
-    std::atomic<std::size_t> size_{0};  ///< Rows in items_ and rows taken.
+    std::unordered_map<std::string, std::size_t> by_principal_;  ///< Rows in items_; only principals that have some.
+    std::uint64_t next_sequence_ = 1;                            ///< The number of the first row in items_.
+    std::atomic<std::size_t> size_{0};                           ///< Rows in items_ and rows taken.
     std::atomic<std::uint64_t> dropped_{0};
 };
 

@@ -194,8 +194,8 @@ bool event_sink::add_low_priority(history_item item) {
     return impl_->enqueue_low_priority(std::move(item));
 }
 
-bool event_sink::full() const {
-    return impl_->buffer.full();
+bool event_sink::full(const std::string& principal) const {
+    return impl_->buffer.full(principal);
 }
 
 bool event_sink::is_nearly_full() const {

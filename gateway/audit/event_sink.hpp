@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace fencegate::audit {
 
@@ -33,9 +34,10 @@ class event_sink final : public lockcore::event_observer {
     /// whether it was added; an event that was not does not count as dropped.
     bool add_low_priority(history_item item);
 
-    /// Whether new leases must be refused (audit.on_full: refuse). The last eighth of the buffer is reserved for events
-    /// of leases that were granted already; events are lost only if those fill it.
-    bool full() const;
+    /// Whether new leases of the principal must be refused (audit.on_full: refuse). The last eighth of the buffer is
+    /// reserved for events of leases that were granted already; events are lost only if those fill it. A principal has at
+    /// most three quarters of the rest; an empty one has no such share.
+    bool full(const std::string& principal) const;
     /// Whether less than an eighth of the buffer is free; with `audit.on_full: drop` events are dropped once it is
     /// full.
     bool is_nearly_full() const;

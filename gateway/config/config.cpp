@@ -2,6 +2,7 @@
 
 #include <gateway/config/auth_reader.hpp>
 #include <gateway/config/conninfo.hpp>
+#include <gateway/config/limits_reader.hpp>
 #include <gateway/config/reader.hpp>
 #include <gateway/config/secrets.hpp>
 #include <gateway/config/signing_keys.hpp>
@@ -156,6 +157,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
              {"on_full", choice<on_full>(cfg.audit.when_full, {{"refuse", on_full::refuse}, {"drop", on_full::drop}})},
          })},
         {"history", mapping({{"keep_days", integer(cfg.history.keep_days, 0, 36'500)}})},
+        {"limits", limits_section(cfg.limits)},
         {"log",
          mapping({
              {"level",

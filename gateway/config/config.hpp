@@ -2,6 +2,7 @@
 
 #include <gateway/config/auth.hpp>
 #include <gateway/config/authority.hpp>
+#include <gateway/config/limits.hpp>
 #include <gateway/config/tls_config.hpp>
 
 #include <lockcore/config.hpp>
@@ -110,6 +111,7 @@ struct config {
     writes_config writes;
     audit_config audit;
     history_config history;
+    limits_config limits;
     log_config log;
     auth_config auth;
     /// The section http.tls; empty: HTTP without TLS. Not in http_config, of which each thread has a copy.

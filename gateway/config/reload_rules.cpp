@@ -91,6 +91,7 @@ std::vector<std::string> adopt_reloadable(config& running, const config& wanted)
     adopt("http.allowed_hosts", running.http.allowed_hosts, wanted.http.allowed_hosts);
     adopt("lease.signing_key_file", running.lease.signing_key, wanted.lease.signing_key);
     adopt("lease.verification_key_files", running.lease.verification_keys, wanted.lease.verification_keys);
+    adopt("limits", running.limits, wanted.limits);
     adopt("log.level", running.log.level, wanted.log.level);
     return differing;
 }

@@ -18,6 +18,10 @@
 #include <utility>
 #include <vector>
 
+namespace fencegate::limits {
+class caller;
+}
+
 namespace fencegate::http {
 
 enum class method { get, post, patch, put, del, head, options, other };
@@ -47,6 +51,7 @@ struct request {
     std::string principal;
     /// What the caller may do; never null. No rights until it is authenticated. Stays valid when the keys are reloaded.
     std::shared_ptr<const http::rights> rights = no_rights();
+    std::shared_ptr<limits::caller> caller;  ///< The limits of the principal, and what it uses; null without one.
     std::size_t media_type = 0;  ///< Index of the media type that the caller prefers, among those of the route.
     std::chrono::steady_clock::time_point deadline;  ///< Set when the request arrives; never extended.
 

@@ -2,6 +2,7 @@
 
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/domain/memory_budget.hpp>
+#include <gateway/limits/limiter.hpp>
 #include <gateway/metrics/guard_watch.hpp>
 #include <gateway/metrics/leak_watch.hpp>
 #include <gateway/metrics/process_status.hpp>
@@ -127,6 +128,14 @@ void read_memory(families& out, const memory_budgets& memory) {
         families::add(most, static_cast<double>(budget->bytes_max()), {{"kind", kind}});
 }
 
+void read_limits(families& out, const limits::limiter& limiter) {
+    auto& refused =
+        out.begin("fencegate_limit_refusals_total",
+                  "Requests refused because of a limit of their address or principal, by limit.", MetricType::Counter);
+    for (const auto kind : limits::all_refusals)
+        families::add(refused, static_cast<double>(limiter.refused(kind)), {{"limit", std::string(to_string(kind))}});
+}
+
 void read_process(families& out) {
     const process_status now = read_process_status();
     out.counter("process_cpu_seconds_total", "Processor time used.", seconds(now.processor_time));
@@ -162,6 +171,7 @@ std::vector<MetricFamily> readings::Collect() const {
                   static_cast<double>(guard->faults.size()));
     }
     read_memory(out, sources_.memory);
+    read_limits(out, sources_.limiter);
     read_process(out);
     return out.take();
 }

@@ -16,6 +16,9 @@ struct memory_budgets;
 namespace audit {
 class event_sink;
 }
+namespace limits {
+class limiter;
+}
 namespace pg {
 class database;
 }
@@ -26,7 +29,8 @@ namespace fencegate::metrics {
 class guard_watch;
 class leak_watch;
 
-/// Metrics that are read when they are scraped: the nodes, the queues, the database, the event buffer, the process.
+/// Metrics that are read when they are scraped: the nodes, the queues, the database, the event buffer, refusals by
+/// limits, the process.
 ///
 /// Threads:  Collect() from any thread.
 /// Lifetime: everything in `sources` outlives it.
@@ -39,6 +43,7 @@ class readings final : public prometheus::Collectable {
         const audit::event_sink& events;
         const guard_watch& guard;
         const memory_budgets& memory;
+        const limits::limiter& limiter;
         std::string version;
     };
     explicit readings(sources read_sources) : sources_(std::move(read_sources)) {}

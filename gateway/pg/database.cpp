@@ -94,7 +94,7 @@ struct database::impl {
     postgres_config cfg;
     memory_budget& answers;
     catalog_store catalogs;
-    std::atomic<std::size_t> queued{0};
+    queued_jobs queued{cfg.queue_max};
     outcome_sweep sweep;
     commit_flush flush{cfg};
     write_executor writes{cfg, queued, catalogs, answers, flush};
@@ -189,8 +189,7 @@ executor_status database::status() const {
         if (member->is_disconnected()) ++out.disconnected;
         if (member->load() > 0) ++out.busy;
     }
-    out.queued =
-        impl_->queued.load(std::memory_order_relaxed) + impl_->reads.pool().waiting() + impl_->history.pool().waiting();
+    out.queued = impl_->queued.value() + impl_->reads.pool().waiting() + impl_->history.pool().waiting();
     out.queue_max = impl_->cfg.queue_max;
     return out;
 }

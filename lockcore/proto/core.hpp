@@ -64,7 +64,8 @@ class core final : private cluster_view {
         bool epoch_advanced = false;               ///< For this attempt.
 
         // From here on for a call that is in a queue.
-        wait_queue::ticket ticket = 0;  ///< 0: it is in no queue.
+        wait_queue::ticket ticket = 0;      ///< 0: it is in no queue.
+        std::shared_ptr<void> admission{};  ///< From acquire_request::admit_waiter.
         monotonic_time give_up_at{};
         monotonic_time until{};  ///< It sleeps until then, or until it is woken.
         bool woken = false;

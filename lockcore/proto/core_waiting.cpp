@@ -12,6 +12,8 @@ namespace lockcore {
 void core::join_queue(acquire_call& c) {
     if (waiting_.size() >= settings_.waiters_max)
         return finish(c, make_failure(errc::too_many_waiters, "As many callers wait as the configuration allows."));
+    if (c.request.admit_waiter && !(c.admission = c.request.admit_waiter()))
+        return finish(c, make_failure(errc::too_many_waiters, "As many calls of this caller wait as it may have."));
     c.give_up_at = ctx_.now.monotonic + c.request.wait;
     c.ticket = tickets_.draw(c.request, ctx_.now.monotonic);
     const wait_queue::limits limits{majority_of(links_.size()), settings_.handoff_max};
@@ -36,6 +38,7 @@ void core::leave_queue(acquire_call& c, bool granted) {
     waiting_.erase(c.ticket);
     ctx_.timers.cancel(c.timer);
     c.ticket = 0;
+    c.admission.reset();
     for (std::size_t i = 1; i < c.request.resources.size(); ++i) {
         const auto [first, last] = secondary_waits_.equal_range(c.request.resources[i].str());
         const auto wait = std::find_if(first, last, [&c](const auto& entry) { return entry.second == c.queue_key; });

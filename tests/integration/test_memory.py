@@ -39,7 +39,7 @@ def make(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
     def start(auth: bool = False, **sections: dict[str, Any]) -> Gateway:
         settings = cluster.settings()
         for section, keys in sections.items():
-            settings[section].update(keys)
+            settings.setdefault(section, {}).update(keys)
         if auth:
             settings["auth"] = {"api_keys": [{"principal": name, "key_sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": ["leases", "writes"]}
                                              for name, key in KEYS.items()]}
@@ -232,7 +232,7 @@ def test_body_with_many_values_counts_their_memory(make: Callable[..., Gateway])
 
 
 def test_refused_callers_still_sending_use_little_memory(make: Callable[..., Gateway]) -> None:
-    gateway = make(auth=True)
+    gateway = make(auth=True, limits={"address": {"failed_authentications_per_minute": 0}})
     before = resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:
         wires = [stack.enter_context(Wire("127.0.0.1", gateway.api.port, 30)) for _ in range(500)]

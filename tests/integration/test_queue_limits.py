@@ -9,7 +9,7 @@ from typing import Callable, Iterator
 import pytest
 from support.api import Answer, Api, Call, expect_problem
 from support.cluster import Cluster, Gateway
-from support.polling import eventually
+from support.polling import eventually, pause
 
 WAITERS_MAX, QUEUE_MAX = 2, 4
 PRINCIPALS = ("orders", "reports", "others")
@@ -92,21 +92,35 @@ def test_reads_above_half_of_queue_429_above_queue_503(cluster: Cluster, narrow:
     assert set(statuses) <= {200, 429, 503}, statuses  # as many as may wait for rows can exceed the half that may wait for the disk
 
 
-def test_writes_above_queue_503_and_have_no_effect(cluster: Cluster, narrow: Gateway) -> None:
-    api = narrow.api.with_key(key_of("orders"))
-    lease = api.must_acquire("stored/a", ttl_ms=2_000)
-    body = {"lease_id": lease["lease_id"], "operations": [{"update": "stored", "where": {"id": "a"}, "add": {"n": 1}, "expect_rows": 1}]}
-    eventually(lambda: api.call("POST", "/v1/writes", body).status == 200, 10, goal="the gateway knows the table")
+def test_writes_above_share_429_above_queue_503_no_effect(cluster: Cluster, narrow: Gateway) -> None:
+    """QUEUE_MAX writes wait, at most half of them of one principal."""
+    orders, reports = (narrow.api.with_key(key_of(name)) for name in PRINCIPALS[:2])
+    others = narrow.api.with_key(key_of("others"))
+    operation = {"update": "stored", "where": {"id": "a"}, "add": {"n": 1}, "expect_rows": 1}
+
+    def body_of(api: Api, resource: str) -> dict[str, object]:
+        return {"lease_id": api.must_acquire(resource, ttl_ms=2_000)["lease_id"], "operations": [operation]}
+
+    body = body_of(orders, "stored/a")
+    eventually(lambda: orders.call("POST", "/v1/writes", body).status == 200, 10, goal="the gateway knows the table")
     before = cluster.stack.query("select n from stored", dbname=cluster.database)[0][0]
+    foreign = body_of(reports, "stored/b"), body_of(others, "stored/c")
     with locked_table(cluster) as waiting:
-        calls = [api.begin("POST", "/v1/writes", body)]
+        calls = [orders.begin("POST", "/v1/writes", body)]
         eventually(lambda: waiting() >= 1, goal="the first write runs")
-        calls += [api.begin("POST", "/v1/writes", body) for _ in range(10 * QUEUE_MAX)]
+        calls += [orders.begin("POST", "/v1/writes", body) for _ in range(10 * QUEUE_MAX)]
         eventually(lambda: refused(calls), 5, goal="some are refused")
+        for answer in refused(calls):
+            expect_problem(answer, 429, "too-many-requests")
+            assert int(answer.headers["Retry-After"]) >= 1
+        more = [reports.begin("POST", "/v1/writes", foreign[0]) for _ in range(QUEUE_MAX // 2)]
+        pause(0.2, "they wait")
+        assert not refused(more), "another principal's writes have places"
+        last = [others.begin("POST", "/v1/writes", foreign[1]) for _ in range(QUEUE_MAX)]
+        eventually(lambda: refused(last), 5, goal="the whole queue is full")
     answers = [call.answer() for call in calls]
-    overloaded = [answer for answer in answers if answer.status != 200]
-    for answer in overloaded:
-        expect_problem(answer, 503, "overloaded")
-        assert int(answer.headers["Retry-After"]) >= 1
-    assert len(answers) - len(overloaded) > QUEUE_MAX, "those that waited were executed"
-    assert cluster.stack.query("select n from stored", dbname=cluster.database)[0][0] == before + len(answers) - len(overloaded)
+    executed = [answer for answer in answers if answer.status == 200]
+    assert executed and {answer.status for answer in answers} <= {200, 429, 503}
+    assert [answer for answer in refused(last) if answer.status == 503], "the queue was full before that principal had its share"
+    assert {call.answer().status for call in more} <= {403, 503}, "they have no lease of the row, or were refused when they had waited for a lock"
+    assert cluster.stack.query("select n from stored", dbname=cluster.database)[0][0] == before + len(executed)

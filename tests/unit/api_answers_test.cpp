@@ -275,6 +275,8 @@ std::vector<http::route> routes_without_services() {
                                     reinterpret_cast<audit::event_sink&>(unused),
                                     reinterpret_cast<audit::history_feed&>(unused),
                                     reinterpret_cast<running_keys&>(unused),
+                                    reinterpret_cast<limits::limiter&>(unused),
+                                    reinterpret_cast<limits::held_leases&>(unused),
                                     reinterpret_cast<metrics::registry&>(unused),
                                     reinterpret_cast<metrics::leak_watch&>(unused),
                                     reinterpret_cast<metrics::guard_watch&>(unused),

@@ -7,9 +7,11 @@ using namespace fencegate;
 
 namespace {
 
-std::vector<history_item> items(std::size_t count, const std::string& event = "lease_granted") {
+std::vector<history_item> items(std::size_t count, const std::string& event = "lease_granted",
+                                const std::string& principal = {}) {
     history_item item;
     item.event = event;
+    item.initiator.principal = principal;
     return std::vector<history_item>(count, item);
 }
 
@@ -27,11 +29,22 @@ audit_config config_of(std::size_t buffer_max, on_full policy) {
 TEST(event_buffer, refuse_full_at_seven_eighths_takes_the_rest) {
     audit::event_buffer buffer(config_of(1'000, on_full::refuse), stream);
     EXPECT_TRUE(buffer.add(items(874)));
-    EXPECT_FALSE(buffer.full());
+    EXPECT_FALSE(buffer.full("a"));
     EXPECT_TRUE(buffer.add(items(1)));
-    EXPECT_TRUE(buffer.full());
+    EXPECT_TRUE(buffer.full("a"));
     EXPECT_TRUE(buffer.add(items(125)));
     EXPECT_EQ(buffer.dropped(), 0u);
+}
+
+TEST(event_buffer, principal_with_three_quarters_full_for_it_alone) {
+    audit::event_buffer buffer(config_of(1'000, on_full::refuse), stream);
+    EXPECT_TRUE(buffer.add(items(656, "lease_granted", "flood")));
+    EXPECT_FALSE(buffer.full("flood"));
+    EXPECT_TRUE(buffer.add(items(1, "lease_granted", "flood")));
+    EXPECT_TRUE(buffer.full("flood"));
+    EXPECT_FALSE(buffer.full("good") || buffer.full(""));
+    buffer.take(1);
+    EXPECT_FALSE(buffer.full("flood"));
 }
 
 TEST(event_buffer, full_buffer_counts_new_rows_as_lost) {
@@ -41,7 +54,7 @@ TEST(event_buffer, full_buffer_counts_new_rows_as_lost) {
         EXPECT_FALSE(buffer.add(items(2)));
         EXPECT_EQ(buffer.size(), 999u);
         EXPECT_EQ(buffer.dropped(), 2u);
-        EXPECT_EQ(buffer.full(), policy == on_full::refuse);
+        EXPECT_EQ(buffer.full("a"), policy == on_full::refuse);
     }
 }
 
@@ -82,12 +95,12 @@ TEST(event_buffer, taken_rows_count_until_written_or_lost) {
     EXPECT_TRUE(buffer.add(items(1'000)));
     buffer.take(500);
     EXPECT_EQ(buffer.size(), 1'000u);
-    EXPECT_TRUE(buffer.full());
+    EXPECT_TRUE(buffer.full("a"));
     EXPECT_FALSE(buffer.add(items(1)));
     buffer.mark_written(499);
     buffer.mark_lost(1);
     EXPECT_EQ(buffer.size(), 500u);
-    EXPECT_FALSE(buffer.full());
+    EXPECT_FALSE(buffer.full("a"));
     EXPECT_EQ(buffer.dropped(), 2u);
     EXPECT_TRUE(buffer.add(items(500)));
 }

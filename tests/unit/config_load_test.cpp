@@ -96,6 +96,10 @@ postgres: {conninfo: host=db dbname=shop, connections: 2, queue_max: 13, rows_ma
 writes: {idempotency_ttl_ms: 60000}
 audit: {buffer_max: 5000, on_full: drop}
 history: {keep_days: 90}
+limits:
+  principals: [{principal: orders, leases_max: 5}, {principal: reports, requests_per_second: 9, requests_burst: 10, waiters_max: 2, streams_max: 1}]
+  address: {requests_per_second: 30, requests_burst: 40, failed_authentications_per_minute: 50}
+  principal: {requests_per_second: 1, requests_burst: 2, leases_max: 3, waiters_max: 4, streams_max: 6}
 log: {level: debug, json: false, core_dumps: true}
 )",
                                  faults, exposure_rule::allow);
@@ -142,6 +146,11 @@ log: {level: debug, json: false, core_dumps: true}
     EXPECT_EQ(cfg.audit.buffer_max, 5000U);
     EXPECT_EQ(cfg.audit.when_full, on_full::drop);
     EXPECT_EQ(cfg.history.keep_days, 90U);
+    EXPECT_EQ(cfg.limits.address, (address_limits{{30, 40}, 50}));
+    EXPECT_EQ(cfg.limits.principal, (principal_limits{{1, 2}, 3, 4, 6}));
+    ASSERT_EQ(cfg.limits.principals.size(), 2U);
+    EXPECT_EQ(cfg.limits.principals.at("orders"), (principal_limits{{1, 2}, 5, 4, 6})) << "the others of `principal`";
+    EXPECT_EQ(cfg.limits.principals.at("reports"), (principal_limits{{9, 10}, 3, 2, 1}));
     EXPECT_EQ(cfg.log.level, "debug");
     EXPECT_FALSE(cfg.log.json);
     EXPECT_TRUE(cfg.log.core_dumps);
@@ -210,10 +219,19 @@ INSTANTIATE_TEST_SUITE_P(
         faulty{least + "http: 8080\n", "http: must be a mapping of keys to values"},
         faulty{least + "htpp: {}\n", "htpp: unknown key; did you mean http?"},
         faulty{least + "quux: {}\n",
-               "quux: unknown key; known here: http, auth, lease, redis, postgres, writes, audit, history, log"},
+               "quux: unknown key; known here: http, auth, lease, redis, postgres, writes, audit, history, limits, log"},
         faulty{redis + lease, "postgres: is missing"},
         faulty{redis + lease + "postgres: {}\n", "postgres.conninfo: is missing"},
         faulty{postgres + lease + "redis: {nodes: a}\n", "redis.nodes: must be a list"},
+        faulty{least + "limits: {address: {requests_burst: 5}}\n",
+               "limits.address.requests_burst: has no effect while requests_per_second is 0"},
+        faulty{least + "limits: {principal: {leases_max: 1000001}}\n",
+               "limits.principal.leases_max: 1000001 is not between 0 and 1000000"},
+        faulty{least + "limits: {principals: [{leases_max: 1}]}\n", "limits.principals[0].principal: is missing"},
+        faulty{least + "limits: {principals: [{principal: a, waiters: 1}]}\n",
+               "limits.principals[0].waiters: unknown key; did you mean waiters_max?"},
+        faulty{least + "limits: {principals: [{principal: a}, {principal: a}]}\n",
+               "limits.principals[1].principal: an earlier entry has the limits of this principal"},
         faulty{with_node("port: 70000"), "redis.nodes[0].port: 70000 is not between 1 and 65535"},
         faulty{with_node("pasword_env: X"), "redis.nodes[0].pasword_env: unknown key; did you mean password_env?"},
         faulty{with_node("password_env: FENCEGATE_TEST_UNSET"),
@@ -410,6 +428,7 @@ TEST(config_load, example_file_has_every_default_and_is_valid) {
     EXPECT_EQ(cfg.log.level, defaults.log.level);
     EXPECT_EQ(cfg.log.json, defaults.log.json);
     EXPECT_EQ(cfg.log.core_dumps, defaults.log.core_dumps);
+    EXPECT_EQ(cfg.limits, defaults.limits);
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ class http_server : public testing::Test {
         cfg.body_max_bytes = 1024;
         threads_ = std::make_unique<runtime::io_threads>(threads);
         server_ = std::make_unique<server>(cfg, auth_config{}, std::move(routes), threads_->contexts(),
-                                           memory_, observer_);
+                                           memory_, limiter_, observer_);
         ASSERT_TRUE(server_->listen());
         threads_->start();
         server_->start();
@@ -177,6 +177,7 @@ class http_server : public testing::Test {
 
     handler_signals signals_;
     memory_budgets memory_{1 << 20, 1 << 20};
+    limits::limiter limiter_{{}, {1'000, 1'000, 100}};
     recording_observer observer_;
     asio::io_context client_;
     std::unique_ptr<runtime::io_threads> threads_;
@@ -333,7 +334,7 @@ TEST_F(http_server, port_taken_then_listen_fails_also_with_shared_ports) {
     http_config cfg;
     cfg.port = server_->port();
     runtime::io_threads others(2);
-    server second(cfg, {}, {}, others.contexts(), memory_, observer_);
+    server second(cfg, {}, {}, others.contexts(), memory_, limiter_, observer_);
     const auto listening = second.listen();
     ASSERT_FALSE(listening);
     EXPECT_NE(listening.error().detail.find(std::to_string(cfg.port)), std::string::npos);

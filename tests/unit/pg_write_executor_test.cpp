@@ -95,8 +95,8 @@ TEST(sort_by_resource, order_of_arrival_kept_per_resource) {
 
 TEST(isolated_write_executor, resource_isolated_until_last_write_ends) {
     postgres_config cfg;
-    cfg.connections = 2;
-    std::atomic<std::size_t> queued{0};
+    cfg.connections = 3;
+    queued_jobs queued(cfg.queue_max);
     catalog_store catalogs;
     isolated_write_executor executor(cfg, queued, catalogs, test::large_budget());
     const auto named = [](const char* name) { return std::vector{lockcore::resource_name::parse(name).value()}; };
@@ -112,6 +112,28 @@ TEST(isolated_write_executor, resource_isolated_until_last_write_ends) {
         worker->abandon();
     EXPECT_FALSE(executor.has_writes_on(named("a")) || executor.has_writes_on(named("b")) ||
                  executor.has_writes_on(named("c")));
+}
+
+TEST(isolated_write_executor, principal_leaves_a_worker_to_others) {
+    postgres_config cfg;
+    cfg.connections = 4;
+    queued_jobs queued(100);
+    catalog_store catalogs;
+    isolated_write_executor executor(cfg, queued, catalogs, test::large_budget());
+    const auto submit = [&executor](const std::string& principal, const std::string& resource) {
+        auto write = make_pending(resource, {resource});
+        write.request.initiator.principal = principal;
+        executor.submit(std::move(write));
+    };
+    for (int i = 0; i < 9; ++i)
+        submit("flood", "r" + std::to_string(i));
+    for (std::size_t i = 0; i < 3; ++i)
+        EXPECT_EQ(executor.workers()[i]->load(), 3U);
+    submit("good", "s");
+    EXPECT_EQ(executor.workers()[3]->load(), 1U);
+    for (const auto& worker : executor.workers())
+        worker->abandon();
+    submit("flood", "after");
 }
 
 // A batch and the callers that wait for it

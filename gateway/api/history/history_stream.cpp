@@ -2,6 +2,7 @@
 
 #include <gateway/api/history/history_render.hpp>
 #include <gateway/api/history/history_request.hpp>
+#include <gateway/api/leases/lease_access.hpp>
 #include <gateway/audit/history_feed.hpp>
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/pg/history/history_executor.hpp>
@@ -13,6 +14,8 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include <charconv>
+#include <memory>
+#include <vector>
 
 namespace fencegate::api {
 namespace {
@@ -35,6 +38,7 @@ struct stream_state {
     history_query query;
     std::int64_t position;             ///< Every event up to this id was sent or is filtered out.
     std::shared_ptr<void> membership;  ///< The place among the streams of history_feed; releases it when destroyed.
+    std::vector<std::shared_ptr<limits::place>> places;  ///< Those of the principal.
     std::string principal;
     http::rights::time_point rights_until;  ///< The stream ends with the token of its caller.
 };
@@ -99,7 +103,13 @@ awaitable<http::response> follow_history(gateway_services services, http::reques
             co_return http::problem_response(f, r.request_id);
         }
     }
-    stream_state state{std::move(*query), 0, services.feed.add_follower(), r.principal, r.rights->valid_until()};
+    stream_state state{std::move(*query), 0, nullptr, {}, r.principal, r.rights->valid_until()};
+    for (const auto kind : {limits::use::streams, limits::use::history_streams}) {
+        if (!r.caller) break;
+        state.places.push_back(std::make_shared<limits::place>(r.caller, kind));
+        if (!*state.places.back()) co_return http::problem_response(refuse_stream(services, kind), r.request_id);
+    }
+    state.membership = services.feed.add_follower();
     if (!state.membership) {
         failure f = make_failure(errc::too_many_requests, "Too many streams of the history are open at this gateway.");
         f.retry_after = 10s;

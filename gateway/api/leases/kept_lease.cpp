@@ -67,7 +67,7 @@ awaitable<void> keep(gateway_services services, lockcore::kept_lease kept, std::
 }  // namespace
 
 http::response kept_response(gateway_services services, lockcore::lease granted, std::chrono::milliseconds max_hold,
-                             std::string trace_id) {
+                             std::string trace_id, std::shared_ptr<limits::place> stream) {
     http::response out;
     out.content_type = "text/event-stream";
     out.headers.emplace_back("Location", location_of(granted.id));
@@ -78,9 +78,8 @@ http::response kept_response(gateway_services services, lockcore::lease granted,
     };
     lockcore::kept_lease kept(std::move(granted));
     kept.limit_hold(max_hold);
-    out.stream = [services, kept = std::move(kept), max_hold, trace_id](http::body_stream& body) {
-        return keep(services, kept, max_hold, trace_id, body);
-    };
+    out.stream = [services, kept = std::move(kept), max_hold, trace_id, stream = std::move(stream)](
+                     http::body_stream& body) { return keep(services, kept, max_hold, trace_id, body); };
     return out;
 }
 

@@ -2,9 +2,11 @@
 
 #include <gateway/api/services.hpp>
 #include <gateway/http/message.hpp>
+#include <gateway/limits/caller.hpp>
 
 #include <lockcore/lease.hpp>
 
+#include <memory>
 #include <string>
 
 namespace fencegate::api {
@@ -15,7 +17,9 @@ namespace fencegate::api {
 /// The first event is `granted`; `renewed` follows after every third of the ttl. The stream ends with `lost` as soon as
 /// that is known, or with `released` and a reason if the gateway releases the lease itself (the gateway stops, or the
 /// lease was held for `max_hold`). A caller that hangs up releases the lease.
+///
+/// In: `stream` is the principal's place for the stream, which is kept until that ends.
 http::response kept_response(gateway_services services, lockcore::lease granted, std::chrono::milliseconds max_hold,
-                             std::string trace_id);
+                             std::string trace_id, std::shared_ptr<limits::place> stream);
 
 }  // namespace fencegate::api

@@ -2,6 +2,7 @@
 
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/audit/event_sink.hpp>
+#include <gateway/limits/held_leases.hpp>
 #include <gateway/pg/write/fence_executor.hpp>
 
 #include <spdlog/spdlog.h>
@@ -24,11 +25,36 @@ result<lockcore::lease_claims> open_lease(gateway_services services, std::string
     return std::move(*claims);
 }
 
-result<void> check_event_capacity(gateway_services services) {
-    if (!services.events.full()) return {};
+result<void> check_event_capacity(gateway_services services, const std::string& principal) {
+    // Without API keys there is one principal, which then has no share but all of it.
+    const bool has_share = !services.settings.api_keys.empty();
+    if (!services.events.full(has_share ? principal : std::string())) return {};
     return make_failure(
         errc::storage_unavailable,
-        "No new leases: the buffer of lease events (audit.buffer_max) is full while they wait for PostgreSQL.");
+        services.events.is_nearly_full()
+            ? "No new leases: the buffer of lease events (audit.buffer_max) is full while they wait for "
+              "PostgreSQL."
+            : "No new leases for this principal: its lease events that wait for PostgreSQL use three "
+              "quarters of their buffer (audit.buffer_max).");
+}
+
+result<limits::place> admit_acquisition(gateway_services services, const std::shared_ptr<limits::caller>& caller,
+                                        lockcore::acquire_request& request) {
+    if (!caller) return limits::place();
+    request.admit_waiter = [caller, &limiter = services.limiter]() -> std::shared_ptr<void> {
+        limits::place taken(caller, limits::use::waiters);
+        if (taken) return std::make_shared<limits::place>(std::move(taken));
+        limiter.count_refusal(limits::refusal::waiters);
+        return nullptr;
+    };
+    return services.held_leases.admit(caller, request.resources, std::chrono::system_clock::now());
+}
+
+failure refuse_stream(gateway_services services, limits::use kind) {
+    services.limiter.count_refusal(limits::refusal::streams);
+    failure out = limits::no_place_failure(kind);
+    out.retry_after = std::chrono::seconds(10);
+    return out;
 }
 
 boost::asio::awaitable<void> release_abandoned_lease(gateway_services services, lockcore::lease_claims claims,

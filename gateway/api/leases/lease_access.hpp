@@ -4,11 +4,14 @@
 #include <gateway/domain/actor.hpp>
 #include <gateway/domain/failure.hpp>
 #include <gateway/http/message.hpp>
+#include <gateway/limits/caller.hpp>
 
 #include <lockcore/lease.hpp>
 #include <lockcore/lock_manager.hpp>
 
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace fencegate::api {
@@ -24,10 +27,21 @@ result<void> check_lease_use(const lockcore::lease_claims& claims, scope needed,
 result<lockcore::lease_claims> open_lease(gateway_services services, std::string_view lease_id, scope needed,
                                           const http::request& r);
 
-/// Checks whether the event buffer accepts the events of a new lease (audit.buffer_max).
+/// Checks whether the event buffer accepts the events of a new lease of the principal (audit.buffer_max); of an empty
+/// principal, whether it does of any.
 ///
 /// Errors: errc::storage_unavailable.
-result<void> check_event_capacity(gateway_services services);
+result<void> check_event_capacity(gateway_services services, const std::string& principal = {});
+
+/// Checks the limits of a principal that is about to acquire a lease, and lets the request check them before it waits.
+///
+/// Out:    a place that the caller keeps until the acquisition has ended.
+/// Errors: errc::too_many_requests (limits.principal.leases_max).
+result<limits::place> admit_acquisition(gateway_services services, const std::shared_ptr<limits::caller>& caller,
+                                        lockcore::acquire_request& request);
+
+/// Counts the refusal of a stream and returns its failure.
+failure refuse_stream(gateway_services services, limits::use kind = limits::use::streams);
 
 /// Releases a lease that its caller never received or no longer uses. If that fails, the lease expires.
 boost::asio::awaitable<void> release_abandoned_lease(gateway_services services, lockcore::lease_claims claims,

@@ -53,6 +53,8 @@ struct pending_acquire {
     /// The resources whose holder a refusal may show: those for which the caller has the scope `history`.
     std::vector<lockcore::resource_name> show_holder_of;
     pg::deadline until;
+    limits::place acquisition;                   ///< Until the acquisition has ended.
+    std::shared_ptr<limits::place> stream = {};  ///< Of a kept lease.
 };
 
 /// Returns whether to release a grant that its caller did not receive. A stream has a hold of its own. Otherwise a
@@ -79,7 +81,8 @@ awaitable<http::response> answer_grant(gateway_services services, pending_acquir
         const auto rights_left =
             std::chrono::floor<milliseconds>(pending.rights_until - http::rights::time_point::clock::now());
         const auto max_hold = std::clamp(rights_left, milliseconds{1}, pending.max_hold);
-        co_return kept_response(services, std::move(granted), max_hold, std::move(pending.trace_id));
+        co_return kept_response(services, std::move(granted), max_hold, std::move(pending.trace_id),
+                                std::move(pending.stream));
     }
     co_return granted_response(services, std::move(granted), std::move(pending.trace_id),
                                must_release_undelivered(pending));
@@ -134,6 +137,7 @@ awaitable<http::response> wait_for_grant(gateway_services services, pending_acqu
     // A grant has to be either answered or released, so a cancellation must not throw in between.
     co_await asio::this_coro::throw_if_cancelled(false);
     auto outcome = co_await std::move(acquiring);
+    pending.acquisition = limits::place();
     co_return co_await answer_outcome(services, std::move(pending), std::move(outcome));
 }
 
@@ -149,9 +153,16 @@ awaitable<http::response> acquire_lease(gateway_services services, http::request
     if (!wanted) return answer(http::problem_response(wanted.error(), r.request_id));
     const auto allowed = r.rights->require(scope::leases, wanted->acquire.resources);
     if (!allowed) return answer(http::problem_response(allowed.error(), r.request_id));
-    const auto capacity = check_event_capacity(services);
+    const auto capacity = check_event_capacity(services, r.principal);
     if (!capacity) return answer(http::problem_response(capacity.error(), r.request_id));
+    auto acquisition = admit_acquisition(services, r.caller, wanted->acquire);
+    if (!acquisition) return answer(http::problem_response(acquisition.error(), r.request_id));
     pending_acquire pending;
+    pending.acquisition = std::move(*acquisition);
+    if (wanted->acquire.kept && r.caller) {
+        pending.stream = std::make_shared<limits::place>(r.caller, limits::use::streams);
+        if (!*pending.stream) return answer(http::problem_response(refuse_stream(services), r.request_id));
+    }
     pending.request_id = std::move(r.request_id);
     pending.trace_id = std::move(r.trace_id);
     pending.principal = std::move(r.principal);

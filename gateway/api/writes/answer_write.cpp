@@ -21,7 +21,8 @@ using asio::awaitable;
 /// Connects the write service to the gateway's lock manager and database.
 class service_ports final : public write_ports {
   public:
-    explicit service_ports(gateway_services services) : services_(services) {}
+    service_ports(gateway_services services, std::shared_ptr<limits::caller> caller)
+        : services_(services), caller_(std::move(caller)) {}
 
     awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency_key key,
                                                   time_point until) override {
@@ -30,7 +31,9 @@ class service_ports final : public write_ports {
     awaitable<result<pg::committed_write>> write(write_request request, time_point until) override {
         return services_.writes.write(std::move(request), until);
     }
-    result<void> check_event_capacity() override { return api::check_event_capacity(services_); }
+    result<void> check_event_capacity() override {
+        return api::check_event_capacity(services_, caller_ ? caller_->principal() : std::string());
+    }
     awaitable<result<seal_decision>> prepare_seal(lockcore::lease_claims claims) override {
         return api::prepare_seal(services_, std::move(claims));
     }
@@ -44,6 +47,8 @@ class service_ports final : public write_ports {
         return api::release_abandoned_lease(services_, std::move(claims), std::move(trace_id));
     }
     awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) override {
+        const auto admitted = admit_acquisition(services_, caller_, request);
+        if (!admitted) co_return admitted.error();
         auto granted = co_await services_.locks.acquire(std::move(request));
         if (!granted) co_return to_failure(granted.error());
         co_return std::move(*granted);
@@ -67,6 +72,7 @@ class service_ports final : public write_ports {
 
   private:
     gateway_services services_;
+    std::shared_ptr<limits::caller> caller_;
 };
 
 /// Refuses the options that need a lease, for a write with a bare token.
@@ -136,11 +142,11 @@ awaitable<http::response> answer_write(gateway_services services, write_call cal
                                        write_renderer render) {
     const std::string request_id = r.request_id;
     const bool own_lease = call.own_lease.has_value();
+    service_ports ports(services, r.caller);
     const auto translate_failure = std::move(call.translate_failure);
     auto context = prepare_write(services, std::move(call), std::move(r));
     if (!context) co_return http::problem_response(context.error(), request_id);
     if (!own_lease) co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-    service_ports ports(services);
     const auto done = co_await execute_write(ports, std::move(*context));
     http::response out;
     bool replayed = false;

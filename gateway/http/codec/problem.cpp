@@ -97,9 +97,13 @@ constexpr std::array<problem_kind, 30> kinds{{
      "examine it.",
      no_retry},
     {errc::too_many_requests, "too-many-requests", 429, "Too many requests",
-     "Wait as long as Retry-After says, then repeat the call. Nothing was done.", soon},
+     "A limit of the address or of the principal is reached; detail says which, and the field RateLimit what is left. "
+     "Wait as long as Retry-After says, then repeat the call. Nothing was done.",
+     soon},
     {errc::too_many_waiters, "too-many-waiters", 429, "Too many callers wait",
-     "As many callers wait for a lease as lease.waiters_max allows. Nothing was done.", soon},
+     "As many callers wait for a lease as lease.waiters_max allows, or as many of this principal as its limit or its "
+     "share allows; detail says which. Nothing was done.",
+     soon},
     {errc::no_quorum, "no-quorum", 503, "Too few lock nodes answered",
      "No majority of the Redis nodes answered; nodes says what each of them did. No lease was granted. A lease that "
      "was "

@@ -27,11 +27,27 @@ std::string challenge_of(const authentication_failure& refused) {
 }  // namespace
 
 dispatcher::dispatcher(std::shared_ptr<const router> routes, const auth_config& auth, const http_config& cfg,
-                       const dispatcher* replaced)
+                       limits::limiter& limiter, const dispatcher* replaced)
     : router_(std::move(routes)),
       authenticator_(auth, replaced == nullptr ? nullptr : &replaced->authenticator_),
       origin_rules_(cfg, auth),
-      request_timeout_(cfg.request_timeout) {}
+      request_timeout_(cfg.request_timeout),
+      limiter_(limiter) {}
+
+authenticator::caller_result dispatcher::authenticate(const sender& source,
+                                                      std::chrono::steady_clock::time_point now) const {
+    const auto identify = [&] {
+        return authenticator_.identify(source.authorization, source.x_api_key, source.certificate,
+                                       std::chrono::system_clock::now());
+    };
+    const std::string_view credential = source.authorization.empty() ? source.x_api_key : source.authorization;
+    if (credential.empty() || source.counted) return identify();
+    const auto allowed = limiter_.admit_credential(source.peer, credential, now);
+    if (!allowed) return authentication_failure{allowed.error()};
+    auto found = identify();
+    limiter_.note_authentication(source.peer, credential, found.has_value(), now);
+    return found;
+}
 
 dispatcher::plan dispatcher::prepare(request& r, const sender& source,
                                      std::chrono::steady_clock::time_point now) const {
@@ -41,11 +57,19 @@ dispatcher::plan dispatcher::prepare(request& r, const sender& source,
 
     plan out;
     const auto refuse = [&](const failure& f) { out.answer = problem_response(f, r.request_id); };
+    router::match found = router_->find(r.verb, r.path);
+    const bool is_probe = found.kind == router::outcome::found && found.target->is_probe;
+    if (!is_probe && !source.counted) {
+        if (const auto admitted = limiter_.admit_address(source.peer, now, out.rate); !admitted) {
+            refuse(admitted.error());
+            out.address_refused = true;
+            return out;
+        }
+    }
     if (const auto origin_check = origin_rules_.check(r, source.host, source.local_address); !origin_check) {
         refuse(origin_check.error());
         return out;
     }
-    router::match found = router_->find(r.verb, r.path);
     switch (found.kind) {
         case router::outcome::found:
             break;
@@ -68,16 +92,23 @@ dispatcher::plan dispatcher::prepare(request& r, const sender& source,
     out.route_path = found.target->path;
     r.path_parameters = std::move(found.parameters);
     if (found.target->required_scope) {
-        auto caller = authenticator_.identify(source.authorization, source.x_api_key, source.certificate,
-                                              std::chrono::system_clock::now());
+        auto caller = authenticate(source, now);
         if (!caller) {
             refuse(caller.error().cause);
-            out.answer.headers.emplace_back("WWW-Authenticate", challenge_of(caller.error()));
+            out.address_refused = caller.error().cause.code == errc::too_many_requests;
+            if (!out.address_refused) out.answer.headers.emplace_back("WWW-Authenticate", challenge_of(caller.error()));
             return out;
         }
         out.caller = std::move(*caller);
         r.principal = out.caller->principal;
         r.rights = {out.caller, &out.caller->rights};
+        r.caller = limiter_.caller_of(r.principal);
+        if (!source.counted) {
+            if (const auto admitted = limiter_.admit_principal(*r.caller, now, out.rate); !admitted) {
+                refuse(admitted.error());
+                return out;
+            }
+        }
         const scope needed = *found.target->required_scope;
         const auto allowed =
             found.target->names_resources ? r.rights->require_for_some(needed) : r.rights->require(needed);

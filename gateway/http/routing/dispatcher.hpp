@@ -5,6 +5,9 @@
 #include <gateway/http/routing/client_certificate.hpp>
 #include <gateway/http/routing/origin_rules.hpp>
 #include <gateway/http/routing/router.hpp>
+#include <gateway/limits/limiter.hpp>
+
+#include <boost/asio/ip/address.hpp>
 
 #include <chrono>
 #include <memory>
@@ -17,12 +20,13 @@ namespace fencegate::http {
 /// Has all that a reload of the configuration changes about requests: a reload makes a new dispatcher with the same
 /// routes.
 ///
-/// Threads: any; immutable after construction.
+/// Threads:  any; immutable after construction.
+/// Lifetime: the limiter outlives it.
 class dispatcher {
   public:
     /// `replaced`: the dispatcher before a reload; null at the start.
     dispatcher(std::shared_ptr<const router> routes, const auth_config& auth, const http_config& cfg,
-               const dispatcher* replaced = nullptr);
+               limits::limiter& limiter, const dispatcher* replaced = nullptr);
 
     /// Where a request comes from and which host it names.
     struct sender {
@@ -31,25 +35,34 @@ class dispatcher {
         std::string_view host;                            ///< request_parser::host.
         std::string_view local_address;                   ///< The address at which the connection arrived.
         const client_certificate* certificate = nullptr;  ///< Verified by the transport; null: the caller sent none.
+        boost::asio::ip::address peer{};
+        bool counted = false;  ///< An earlier call for this request has counted it against the limits.
     };
     struct plan {
         const route* target = nullptr;  ///< The route whose handler to call; null: `answer` is final.
         response answer;
         std::string_view route_path = "-";       ///< The template, for the log: the path itself may contain a lease_id.
         std::shared_ptr<const identity> caller;  ///< Null: not authenticated.
+        limits::rate_fields rate;                ///< Of a request that this call has counted.
+        bool address_refused = false;            ///< `answer` refuses the address, and not only this request.
 
         std::string_view principal() const { return caller ? std::string_view(caller->principal) : "-"; }
     };
 
-    /// Sets request_id, trace_id, path_parameters, principal, rights and deadline of `r`, and returns what to do with
-    /// it.
+    /// Sets request_id, trace_id, path_parameters, principal, caller, rights and deadline of `r`, and returns what to do
+    /// with it. Counts the request against the limits of its address before it verifies a credential, and against those
+    /// of its principal after it.
     plan prepare(request& r, const sender& source, std::chrono::steady_clock::time_point now) const;
 
   private:
+    /// Finds the caller of a request, within the limits of its address.
+    authenticator::caller_result authenticate(const sender& source, std::chrono::steady_clock::time_point now) const;
+
     std::shared_ptr<const router> router_;
     authenticator authenticator_;
     origin_rules origin_rules_;
     std::chrono::milliseconds request_timeout_;
+    limits::limiter& limiter_;
 };
 
 /// Returns X-Request-Id as sent if it is 1 to 128 visible ASCII characters, otherwise a new one.

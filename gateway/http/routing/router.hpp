@@ -19,6 +19,7 @@ struct route {
     /// The request names resources, and the handler requires the scope for them. Otherwise the dispatcher requires it for
     /// all resources.
     bool names_resources = false;
+    bool is_probe = false;  ///< Says whether the gateway works; the limits of addresses do not apply.
 };
 
 /// Finds the route of a method and a path.

@@ -27,6 +27,7 @@ struct server::impl {
     http_config cfg;
     std::shared_ptr<const router> routes;
     std::shared_ptr<const dispatcher> current;
+    limits::limiter* limiter = nullptr;
     std::shared_ptr<connection_count> connections;
     std::vector<loop> loops;
     std::uint16_t port = 0;
@@ -35,20 +36,21 @@ struct server::impl {
 };
 
 server::server(http_config cfg, const auth_config& auth, std::vector<route> routes,
-               std::vector<asio::io_context*> loops, memory_budgets& memory, request_observer& observer,
-               std::shared_ptr<const tls_context> tls)
+               std::vector<asio::io_context*> loops, memory_budgets& memory, limits::limiter& limiter,
+               request_observer& observer, std::shared_ptr<const tls_context> tls)
     : impl_(std::make_unique<impl>()) {
     impl_->cfg = std::move(cfg);
     impl_->connections =
         std::make_shared<connection_count>(impl_->cfg.connections_max, impl_->cfg.connections_per_address_max);
+    impl_->limiter = &limiter;
     impl_->routes = std::make_shared<const router>(std::move(routes));
-    impl_->current = std::make_shared<const dispatcher>(impl_->routes, auth, impl_->cfg);
+    impl_->current = std::make_shared<const dispatcher>(impl_->routes, auth, impl_->cfg, limiter);
     const auto shared = impl_->current;
     for (asio::io_context* io : loops) {
         impl::loop l;
         l.io = io;
-        l.sessions =
-            std::make_shared<session_group>(*io, impl_->cfg, shared, tls, impl_->connections, memory, observer);
+        l.sessions = std::make_shared<session_group>(*io, impl_->cfg, shared, tls, impl_->connections, memory, limiter,
+                                                     observer);
         l.accepting = std::make_shared<listener>(*io, l.sessions, impl_->connections);
         impl_->loops.push_back(std::move(l));
     }
@@ -101,7 +103,8 @@ std::size_t server::connections() const {
 }
 
 void server::reload(const auth_config& auth, const http_config& cfg, const std::shared_ptr<const tls_context>& tls) {
-    const auto replacement = std::make_shared<const dispatcher>(impl_->routes, auth, cfg, impl_->current.get());
+    const auto replacement =
+        std::make_shared<const dispatcher>(impl_->routes, auth, cfg, *impl_->limiter, impl_->current.get());
     impl_->current = replacement;
     for (const impl::loop& l : impl_->loops) {
         asio::post(*l.io, [sessions = l.sessions, replacement, tls] { sessions->use(replacement, tls); });

@@ -6,6 +6,7 @@
 #include <gateway/http/routing/router.hpp>
 #include <gateway/http/transport/request_observer.hpp>
 #include <gateway/http/transport/tls_context.hpp>
+#include <gateway/limits/limiter.hpp>
 
 #include <boost/asio/io_context.hpp>
 
@@ -21,14 +22,14 @@ namespace fencegate::http {
 /// (SO_REUSEPORT).
 ///
 /// Threads:  all member functions from one thread that runs none of the loops.
-/// Lifetime: the observer outlives it. Destroyed before the io_contexts, and after they were stopped or after stop().
+/// Lifetime: the observer and the limiter outlive it. Destroyed before the io_contexts, and after they were stopped or after stop().
 class server {
   public:
     /// In:     one thread runs each of `loops`; `memory` outlives them; `tls`: null for HTTP without TLS.
     /// Errors: std::invalid_argument (a key's hash is malformed) · std::logic_error (two equal routes).
     server(http_config cfg, const auth_config& auth, std::vector<route> routes,
-           std::vector<boost::asio::io_context*> loops, memory_budgets& memory, request_observer& observer,
-           std::shared_ptr<const tls_context> tls = nullptr);
+           std::vector<boost::asio::io_context*> loops, memory_budgets& memory, limits::limiter& limiter,
+           request_observer& observer, std::shared_ptr<const tls_context> tls = nullptr);
     ~server();
     server(const server&) = delete;
     server& operator=(const server&) = delete;

@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -111,6 +112,8 @@ asio::awaitable<bool> session::accept_tls() {
 asio::awaitable<bool> session::read_request() {
     parser_ = std::make_unique<request_parser>(group_->config());
     continue_sent_ = false;
+    counted_ = false;
+    rate_ = {};
     progress parsed = parse_buffered();
     bool head_admitted = false;
     while (parsed == progress::need_more) {
@@ -161,6 +164,11 @@ asio::awaitable<bool> session::answer_request() {
     note_form_of_answer();
     dispatcher::plan plan = plan_answer(begun);
     principal_ = plan.principal();
+    limits::place under_way;
+    if (const auto& caller = parser_->message.caller; plan.target != nullptr && caller) {
+        under_way = limits::place(caller, limits::use::requests);
+        if (!under_way) refuse_request(plan);
+    }
     if (plan.target != nullptr) {
         // Many requests may wait for long. To save memory start_handler() releases the parser, and call_handler()
         // stores into this coroutine's answer.
@@ -168,6 +176,7 @@ asio::awaitable<bool> session::answer_request() {
         co_await call_handler(*plan.target, std::move(handled), plan.answer);
     }
     body_memory_.reset();
+    add_rate_fields(plan.answer);
 
     response& answer = plan.answer;
     const auto ended = steady_clock::now();
@@ -198,8 +207,13 @@ asio::awaitable<bool> session::answer_request() {
     if (!keep_alive) {
         if (has_unread_input()) co_await linger();
         close();
+    } else if (plan.address_refused) {
+        co_await delay_next_request();
+    } else if (buffer_.size() > 0) {
+        // Pipelined requests take turns with other connections.
+        co_await asio::post(socket_.get_executor(), asio::use_awaitable);
     }
-    co_return keep_alive;
+    co_return keep_alive&& socket_.is_open();
 }
 
 void session::report_answer(method verb, const dispatcher::plan& answered, steady_clock::duration time) {
@@ -273,10 +287,16 @@ session::progress session::parse_buffered() {
 }
 
 dispatcher::plan session::plan_answer(steady_clock::time_point now) {
-    const dispatcher::sender sender{parser_->authorization, parser_->x_api_key, parser_->host, local_address_,
-                                    stream_.certificate()};
+    const dispatcher::sender sender{parser_->authorization,
+                                    parser_->x_api_key,
+                                    parser_->host,
+                                    local_address_,
+                                    stream_.certificate(),
+                                    peer(),
+                                    counted_};
     routes_ = group_->routes();
     dispatcher::plan plan = routes_->prepare(parser_->message, sender, now);
+    if (!std::exchange(counted_, true)) rate_ = std::move(plan.rate);
     request_id_ = parser_->message.request_id;
     trace_id_ = parser_->message.trace_id;
     return plan;
@@ -293,6 +313,7 @@ asio::awaitable<void> session::answer_refused_input() {
 asio::awaitable<void> session::answer_refused_head(dispatcher::plan refused) {
     enter_phase(phase::writing, steady_clock::now());
     note_form_of_answer();
+    add_rate_fields(refused.answer);
     report_answer(parser_->message.verb, refused, {});
     drop_request();
     const bool delivered = co_await respond(refused.answer, false);

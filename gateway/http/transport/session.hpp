@@ -60,6 +60,12 @@ class session final : public group_member {
     progress parse_buffered();
     /// Chooses the route or the final answer from the request's head.
     dispatcher::plan plan_answer(std::chrono::steady_clock::time_point now);
+    /// Adds the fields RateLimit-Policy and RateLimit to an answer.
+    void add_rate_fields(response& answer) const;
+    /// Waits before the next request of an address whose request was refused, so that its answers cost little time.
+    boost::asio::awaitable<void> delay_next_request();
+    /// Refuses a request whose principal has too many requests under way.
+    void refuse_request(dispatcher::plan& plan);
     /// Sets what the request's line decides about its answer.
     void note_form_of_answer();
     boost::asio::awaitable<void> answer_refused_input();
@@ -111,6 +117,8 @@ class session final : public group_member {
     bool head_only_ = false;
     bool http_1_0_ = false;
     bool streaming_ = false;
+    bool counted_ = false;  ///< The current request was counted against the limits.
+    limits::rate_fields rate_;
     std::string head_;
     std::string request_id_;
     std::string trace_id_;

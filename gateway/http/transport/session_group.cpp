@@ -14,21 +14,12 @@
 
 namespace fencegate::http {
 
-connection_count::key connection_count::key_of(const address& peer) {
-    namespace ip = boost::asio::ip;
-    if (peer.is_v4()) return ip::make_address_v6(ip::v4_mapped, peer.to_v4()).to_bytes();
-    const ip::address_v6 v6 = peer.to_v6();
-    key out = v6.to_bytes();
-    if (!v6.is_v4_mapped()) std::fill(out.begin() + 8, out.end(), static_cast<unsigned char>(0));
-    return out;
-}
-
 connection_count::decision connection_count::try_add(const address& peer) {
     const std::lock_guard lock(mutex_);
-    std::size_t& of_address = by_address_[key_of(peer)];
+    std::size_t& of_address = by_address_[limits::key_of(peer)];
     if (highest_per_address_ > 0 && of_address >= highest_per_address_) return decision::address_full;
     if (value_ >= highest_) {
-        if (of_address == 0) by_address_.erase(key_of(peer));
+        if (of_address == 0) by_address_.erase(limits::key_of(peer));
         return decision::full;
     }
     ++of_address;
@@ -38,13 +29,13 @@ connection_count::decision connection_count::try_add(const address& peer) {
 
 void connection_count::add(const address& peer) {
     const std::lock_guard lock(mutex_);
-    ++by_address_[key_of(peer)];
+    ++by_address_[limits::key_of(peer)];
     ++value_;
 }
 
 void connection_count::remove(const address& peer) {
     const std::lock_guard lock(mutex_);
-    const auto of_address = by_address_.find(key_of(peer));
+    const auto of_address = by_address_.find(limits::key_of(peer));
     if (--of_address->second == 0) by_address_.erase(of_address);
     if (--value_ == 0) none_left_.notify_all();
 }
@@ -61,12 +52,13 @@ bool connection_count::wait_for_none(std::chrono::steady_clock::time_point until
 
 session_group::session_group(boost::asio::io_context& io, http_config cfg, std::shared_ptr<const dispatcher> routes,
                              std::shared_ptr<const tls_context> tls, std::shared_ptr<connection_count> connections,
-                             memory_budgets& memory, request_observer& observer)
+                             memory_budgets& memory, limits::limiter& limiter, request_observer& observer)
     : config_(std::move(cfg)),
       routes_(std::move(routes)),
       tls_(std::move(tls)),
       connections_(std::move(connections)),
       memory_(memory),
+      limiter_(limiter),
       observer_(observer),
       executor_(io.get_executor()),
       sweep_timer_(executor_),

@@ -42,19 +42,16 @@ class connection_count {
     /// Counts a connection that replaces one that is being closed, before remove() is called for that one.
     void add(const address& peer);
     void remove(const address& peer);
-    static bool counts_as_same(const address& a, const address& b) { return key_of(a) == key_of(b); }
+    static bool counts_as_same(const address& a, const address& b) { return limits::key_of(a) == limits::key_of(b); }
     std::size_t value() const;
     /// Blocks until no connection is left. Out: false if `until` came first.
     bool wait_for_none(std::chrono::steady_clock::time_point until);
 
   private:
-    using key = boost::asio::ip::address_v6::bytes_type;
-    static key key_of(const address& peer);
-
     mutable std::mutex mutex_;
     std::condition_variable none_left_;
     std::size_t value_ = 0;
-    std::map<key, std::size_t> by_address_;
+    std::map<limits::address_key, std::size_t> by_address_;
     const std::size_t highest_, highest_per_address_;
 };
 
@@ -107,7 +104,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
   public:
     session_group(boost::asio::io_context& io, http_config cfg, std::shared_ptr<const dispatcher> routes,
                   std::shared_ptr<const tls_context> tls, std::shared_ptr<connection_count> connections,
-                  memory_budgets& memory, request_observer& observer);
+                  memory_budgets& memory, limits::limiter& limiter, request_observer& observer);
 
     /// Uses `routes` for requests that begin from now on, and `tls` (null: none) for connections that are accepted
     /// from now on.
@@ -135,6 +132,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
     const tls_context* tls() const { return tls_.get(); }
     request_observer& observer() const { return observer_; }
     memory_budgets& memory() const { return memory_; }
+    limits::limiter& limiter() const { return limiter_; }
     bool closing() const { return closing_; }
     /// Counts an answer of `s` that its caller has not read yet. If it does not fit, closes connections whose callers
     /// are stalled. `required`: also closes connections that are not stalled, and counts the answer in any case.
@@ -170,6 +168,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
     std::shared_ptr<const tls_context> tls_;
     std::shared_ptr<connection_count> connections_;
     memory_budgets& memory_;
+    limits::limiter& limiter_;
     std::array<char, 64 * 1024> scratch_;
     request_observer& observer_;
     boost::asio::io_context::executor_type executor_;

@@ -12,7 +12,8 @@ namespace fencegate::pg {
 /// A worker that runs work of one kind in batches: everything that is queued when it becomes free, up to batch_max.
 /// Other jobs may be submitted to worker() in between, and keep their place in the queue.
 ///
-/// In:      `Work` has `until`, `caller` (a shared_ptr to the waiting caller, or empty) and refuse(failure) noexcept.
+/// In:      `Work` has `until`, `caller` (a shared_ptr to the waiting caller, or empty), refuse(failure) noexcept and,
+///          unless it is work of the gateway itself, principal().
 ///          `handler` answers all work of its batch; work whose deadline has passed is not in it.
 /// Threads: submit() from any thread; the handler runs on the worker's.
 template <class Work>
@@ -20,8 +21,7 @@ class batch_worker {
   public:
     using batch_handler = std::function<void(session_slot&, std::vector<Work>)>;
 
-    batch_worker(const postgres_config& cfg, std::atomic<std::size_t>& queued, batch_handler handler,
-                 worker_options options = {}) {
+    batch_worker(const postgres_config& cfg, queued_jobs& queued, batch_handler handler, worker_options options = {}) {
         options.finish_batch = [this, handler = std::move(handler)](session_slot& slot) {
             handler(slot, std::exchange(batch_, {}));
         };
@@ -40,6 +40,10 @@ class batch_worker {
         void run(session_slot&) noexcept override { batch_.push_back(std::move(work_)); }
         void refuse(failure why) noexcept override { work_.refuse(std::move(why)); }
         std::shared_ptr<waiting_caller> caller() const override { return work_.caller; }
+        const std::string& principal() const override {
+            if constexpr (requires { work_.principal(); }) return work_.principal();
+            return job::principal();
+        }
         bool joins_batch() const override { return true; }
 
       private:

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace fencegate::pg {
@@ -51,6 +52,9 @@ class job {
     /// Returns the caller, which is answered at the deadline even if the worker is blocked. Null: the caller waits
     /// until the worker is done.
     virtual std::shared_ptr<waiting_caller> caller() const { return nullptr; }
+
+    /// The principal whose request this is; empty: the gateway itself. Valid until run() or refuse().
+    virtual const std::string& principal() const;
 
     /// Whether the worker runs this job in one batch with other such jobs.
     virtual bool joins_batch() const { return false; }

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace fencegate::pg {
@@ -102,15 +103,22 @@ class session_job final : public job {
   public:
     using work = std::function<result<T>(session_slot&)>;
 
-    session_job(deadline until, bool changes, work run, std::shared_ptr<caller_awaiting<T>> caller)
-        : job(until), changes_(changes), run_(std::move(run)), caller_(std::move(caller)) {}
+    session_job(deadline until, bool changes, std::string principal, work run,
+                std::shared_ptr<caller_awaiting<T>> caller)
+        : job(until),
+          changes_(changes),
+          principal_(std::move(principal)),
+          run_(std::move(run)),
+          caller_(std::move(caller)) {}
 
     void run(session_slot& slot) noexcept override { caller_->answer(attempt<T>(slot, changes_, run_)); }
     void refuse(failure why) noexcept override { caller_->answer(std::move(why)); }
     std::shared_ptr<waiting_caller> caller() const override { return caller_; }
+    const std::string& principal() const override { return principal_; }
 
   private:
     bool changes_;
+    std::string principal_;
     work run_;
     std::shared_ptr<caller_awaiting<T>> caller_;
 };
@@ -118,14 +126,15 @@ class session_job final : public job {
 /// Whether work on a session may change something, so that a lost connection leaves its outcome unknown.
 enum class work_kind { reads, changes };
 
-/// Waits for the result of work that `submit` passes to a worker.
+/// Waits for the result of work that `submit` passes to a worker. `principal`: as job::principal.
 template <class T, class Submit>
 boost::asio::awaitable<result<T>> await_work(work_kind kind, deadline until, typename session_job<T>::work work,
-                                             Submit submit) {
+                                             Submit submit, std::string principal = {}) {
     const bool changes = kind == work_kind::changes;
-    auto submit_job = [until, changes, work = std::move(work),
+    auto submit_job = [until, changes, principal = std::move(principal), work = std::move(work),
                        submit = std::move(submit)](std::shared_ptr<caller_awaiting<T>> caller) mutable {
-        submit(std::make_unique<session_job<T>>(until, changes, std::move(work), std::move(caller)));
+        submit(
+            std::make_unique<session_job<T>>(until, changes, std::move(principal), std::move(work), std::move(caller)));
     };
     return await_reply<T>(changes ? effect::by_statement : effect::none, std::move(submit_job));
 }

@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <iterator>
 
 namespace fencegate::pg {
 namespace {
@@ -34,8 +33,8 @@ failure unresponsive_failure(bool unchanged) {
     return out;
 }
 
-worker::worker(const postgres_config& cfg, std::atomic<std::size_t>& queued, worker_options options)
-    : cfg_(cfg), queued_(queued), options_(std::move(options)), slot_(cfg) {}
+worker::worker(const postgres_config& cfg, queued_jobs& queued, worker_options options)
+    : queued_(queued), options_(std::move(options)), slot_(cfg) {}
 
 worker::~worker() {
     abandon();
@@ -53,16 +52,15 @@ void worker::submit(std::unique_ptr<job> work) {
         why = shutdown_failure();
     } else if (disconnected_ && !options_.queue_while_disconnected) {
         why = unavailable_because(cause_);
-    } else if (queued_.load(std::memory_order_relaxed) >= cfg_.queue_max) {
-        why = queue_full_failure();
+    } else {
+        why = queued_.try_add(work->principal());
     }
     if (why) {
         lock.unlock();
         return work->refuse(std::move(*why));
     }
-    queued_.fetch_add(1, std::memory_order_relaxed);
     load_.fetch_add(1, std::memory_order_relaxed);
-    queue_.push_back(std::move(work));
+    queue_.push(std::move(work));
     lock.unlock();
     wake_.notify_one();
 }
@@ -75,12 +73,11 @@ std::vector<std::unique_ptr<job>> worker::take_jobs() {
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [this] { return finishing_ || !queue_.empty(); });
     const auto count_max = options_.finish_batch ? batch_max : 1;
-    while (!queue_.empty() && work.size() < count_max && (work.empty() || queue_.front()->joins_batch())) {
-        work.push_back(std::move(queue_.front()));
-        queue_.pop_front();
+    while (!queue_.empty() && work.size() < count_max && (work.empty() || queue_.front().joins_batch())) {
+        work.push_back(queue_.pop());
+        queued_.remove(work.back()->principal());
         if (!work.back()->joins_batch()) break;
     }
-    queued_.fetch_sub(work.size(), std::memory_order_relaxed);
     for (const auto& taken : work) {
         auto caller = taken->caller();
         if (!caller) continue;
@@ -90,11 +87,13 @@ std::vector<std::unique_ptr<job>> worker::take_jobs() {
     return work;
 }
 
-std::deque<std::unique_ptr<job>> worker::take_queue() {
+std::vector<std::unique_ptr<job>> worker::take_queue() {
     const std::lock_guard lock(mutex_);
-    queued_.fetch_sub(queue_.size(), std::memory_order_relaxed);
-    load_.fetch_sub(queue_.size(), std::memory_order_relaxed);
-    return std::exchange(queue_, {});
+    auto out = queue_.take_all();
+    for (const auto& taken : out)
+        queued_.remove(taken->principal());
+    load_.fetch_sub(out.size(), std::memory_order_relaxed);
+    return out;
 }
 
 void worker::refuse_all(const failure& why) {
@@ -176,14 +175,12 @@ void worker::loop() {
 }
 
 void worker::enforce_deadlines(std::chrono::steady_clock::time_point now) {
-    std::deque<std::unique_ptr<job>> late;
+    std::vector<std::unique_ptr<job>> late;
     {
         const std::lock_guard lock(mutex_);
-        const auto first_late = std::stable_partition(queue_.begin(), queue_.end(),
-                                                      [now](const auto& work) { return work->until() > now; });
-        std::move(first_late, queue_.end(), std::back_inserter(late));
-        queue_.erase(first_late, queue_.end());
-        queued_.fetch_sub(late.size(), std::memory_order_relaxed);
+        late = queue_.take_late(now);
+        for (const auto& taken : late)
+            queued_.remove(taken->principal());
         load_.fetch_sub(late.size(), std::memory_order_relaxed);
     }
     for (auto& work : late)

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <gateway/pg/executor/job.hpp>
+#include <gateway/pg/executor/job_queue.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -27,24 +26,25 @@ struct worker_options {
     bool queue_while_disconnected = false;  ///< Queues jobs until their deadline while PostgreSQL is unreachable.
 };
 
-/// A thread with one connection and a queue, whose jobs it runs in order. Jobs that join a batch are taken as they
-/// wait, up to batch_max at a time; the worker does not wait for more to arrive.
+/// A thread with one connection and a queue, whose jobs it runs in order; principals take turns (job_queue). Jobs that
+/// join a batch are taken as they wait, up to batch_max at a time; the worker does not wait for more to arrive.
 ///
 /// While PostgreSQL is unreachable the queue stays empty, unless queue_while_disconnected is set: jobs are refused at
 /// once, and the thread tries to connect with growing pauses.
 ///
 /// Threads: member functions may be called from any thread.
-/// Limits:  `queued` counts the jobs waiting at all workers of a pool against the pool's queue_max.
+/// Limits:  `queued` counts the jobs waiting at all workers of a pool.
 class worker {
   public:
-    worker(const postgres_config& cfg, std::atomic<std::size_t>& queued, worker_options options);
+    worker(const postgres_config& cfg, queued_jobs& queued, worker_options options);
     ~worker();
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
 
     void start();
 
-    /// Queues the job, or refuses it: storage_unavailable while PostgreSQL is unreachable, overloaded, shutting_down.
+    /// Queues the job, or refuses it: storage_unavailable while PostgreSQL is unreachable, overloaded, too_many_requests
+    /// (queued_jobs), shutting_down.
     void submit(std::unique_ptr<job> work);
 
     std::size_t load() const { return load_.load(std::memory_order_relaxed); }
@@ -69,18 +69,17 @@ class worker {
     bool ensure_connected();
     void perform(std::vector<std::unique_ptr<job>> work);
     bool wait_for_work();
-    std::deque<std::unique_ptr<job>> take_queue();
+    std::vector<std::unique_ptr<job>> take_queue();
     void refuse_all(const failure& why);
     void give_up_unresponsive(std::chrono::steady_clock::time_point now);
 
-    const postgres_config& cfg_;
-    std::atomic<std::size_t>& queued_;
+    queued_jobs& queued_;
     worker_options options_;
     session_slot slot_;
 
     mutable std::mutex mutex_;
     std::condition_variable wake_;
-    std::deque<std::unique_ptr<job>> queue_;
+    job_queue queue_;
     struct under_way {
         deadline until;
         std::shared_ptr<waiting_caller> caller;

@@ -11,11 +11,6 @@ namespace {
 /// Maximum number of searches, summaries and exports of the history that wait for one principal.
 constexpr std::size_t expensive_waiting_max = 16;
 
-/// Returns how many workers one principal may occupy: three quarters, rounded up, but not all of several.
-std::size_t principal_share(std::size_t workers) {
-    return workers < 2 ? workers : workers - std::max<std::size_t>(workers / 4, 1);
-}
-
 bool is_expensive(read_cost cost) {
     return cost != read_cost::cheap;
 }
@@ -69,7 +64,8 @@ class read_pool::running_read final : public job {
     waiting_read read_;
 };
 
-read_pool::read_pool(const postgres_config& cfg, read_limits limits) : limits_(limits), busy_(limits.workers, false) {
+read_pool::read_pool(const postgres_config& cfg, read_limits limits)
+    : limits_(limits), queued_(cfg.queue_max), busy_(limits.workers, false) {
     for (std::size_t i = 0; i < limits.workers; ++i)
         workers_.push_back(std::make_unique<worker>(cfg, queued_, worker_options{{}, true, false}));
 }

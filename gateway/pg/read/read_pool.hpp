@@ -3,7 +3,6 @@
 #include <gateway/domain/read_cost.hpp>
 #include <gateway/pg/executor/worker.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <deque>
@@ -77,7 +76,7 @@ class read_pool {
     void finish_read(principal_reads& entry, read_cost cost, std::size_t worker_index);
 
     const read_limits limits_;
-    std::atomic<std::size_t> queued_{0};  ///< Reads queued at the workers themselves, at most one each.
+    queued_jobs queued_;  ///< Reads queued at the workers themselves, at most one each.
     mutable std::mutex mutex_;
     std::list<principal_reads> reads_by_principal_;  ///< Least recently served first; only principals with reads.
     std::vector<bool> busy_;                         ///< By worker.

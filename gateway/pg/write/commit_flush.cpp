@@ -124,6 +124,7 @@ void pending_durability::fail() {
 
 commit_flush::commit_flush(const postgres_config& cfg)
     : reads_max_(std::max<std::size_t>(cfg.queue_max / 2, 1)),
+      queued_(cfg.queue_max),
       flusher_(
           cfg, queued_,
           [this](session_slot& slot, std::vector<pending_durability> work) {

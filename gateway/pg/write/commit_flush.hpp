@@ -115,7 +115,7 @@ class commit_flush {
     std::uint64_t proven_end_ = 0;  ///< Every visible transaction below this id is durable, on the standbys too.
     std::chrono::steady_clock::time_point proven_at_{};  ///< When the commit that showed this was sent.
     /// Not shared with other workers, whose full queues must not refuse committed writes.
-    std::atomic<std::size_t> queued_{0};
+    queued_jobs queued_;
     batch_worker<pending_durability> flusher_;
 };
 

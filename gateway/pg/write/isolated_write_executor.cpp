@@ -3,6 +3,7 @@
 #include <gateway/pg/write/transaction_run.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace fencegate::pg {
@@ -20,6 +21,7 @@ class isolated_job final : public job {
     }
     void refuse(failure why) noexcept override { write_.refuse(std::move(why)); }
     std::shared_ptr<waiting_caller> caller() const override { return write_.caller; }
+    const std::string& principal() const override { return write_.principal(); }
 
   private:
     pending_write write_;
@@ -38,7 +40,7 @@ void run_and_answer(write_session& session, catalog_source& catalogs, memory_bud
     write.caller->answer(committed_write{std::move(*outcome)});
 }
 
-isolated_write_executor::isolated_write_executor(const postgres_config& cfg, std::atomic<std::size_t>& queued,
+isolated_write_executor::isolated_write_executor(const postgres_config& cfg, queued_jobs& queued,
                                                  catalog_store& catalogs, memory_budget& answers)
     : catalogs_(catalogs), answers_(answers) {
     for (unsigned i = 0; i < std::max(cfg.connections, 1U); ++i)
@@ -51,16 +53,27 @@ bool isolated_write_executor::has_writes_on(const std::vector<lockcore::resource
            std::ranges::any_of(resources, [this](const auto& resource) { return queues_.contains(resource.str()); });
 }
 
-std::size_t isolated_write_executor::choose_worker(const std::vector<lockcore::resource_name>& resources) const {
+std::size_t isolated_write_executor::choose_worker(const std::vector<lockcore::resource_name>& resources,
+                                                   const writes_by_worker& own_writes) const {
     for (const auto& resource : resources) {
         if (const auto found = queues_.find(resource.str()); found != queues_.end()) return found->second.worker;
     }
-    const auto least_loaded = std::ranges::min_element(workers_, {}, &worker::load);
-    return static_cast<std::size_t>(least_loaded - workers_.begin());
+    const auto used = workers_.size() - static_cast<std::size_t>(std::ranges::count(own_writes, std::size_t{0}));
+    const bool has_share = used >= principal_share(workers_.size());
+    std::optional<std::size_t> out;
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+        if (has_share && own_writes[i] == 0) continue;
+        if (!out || workers_[i]->load() < workers_[*out]->load()) out = i;
+    }
+    return *out;
 }
 
-void isolated_write_executor::finish_write(const std::vector<lockcore::resource_name>& resources) {
+void isolated_write_executor::finish_write(const std::vector<lockcore::resource_name>& resources,
+                                           const std::string& principal, std::size_t worker) {
     const std::lock_guard lock(mutex_);
+    const auto own = by_principal_.find(principal);
+    --own->second[worker];
+    if (std::ranges::all_of(own->second, [](std::size_t writes) { return writes == 0; })) by_principal_.erase(own);
     for (const auto& resource : resources) {
         const auto found = queues_.find(resource.str());
         if (--found->second.writes == 0) queues_.erase(found);
@@ -69,15 +82,20 @@ void isolated_write_executor::finish_write(const std::vector<lockcore::resource_
 
 void isolated_write_executor::submit(pending_write write) {
     auto resources = write.request.resources;
+    auto principal = write.principal();
     std::size_t chosen = 0;
     {
         const std::lock_guard lock(mutex_);
-        chosen = choose_worker(resources);
+        auto& own_writes = by_principal_.try_emplace(principal, workers_.size()).first->second;
+        chosen = choose_worker(resources, own_writes);
+        ++own_writes[chosen];
         for (const auto& resource : resources)
             ++queues_.try_emplace(resource.str(), resource_queue{chosen, 0}).first->second.writes;
     }
-    write.ticket =
-        std::shared_ptr<void>(nullptr, [this, resources = std::move(resources)](void*) { finish_write(resources); });
+    write.ticket = std::shared_ptr<void>(
+        nullptr, [this, chosen, resources = std::move(resources), principal = std::move(principal)](void*) {
+            finish_write(resources, principal, chosen);
+        });
     workers_[chosen]->submit(std::make_unique<isolated_job>(std::move(write), catalogs_, answers_));
 }
 

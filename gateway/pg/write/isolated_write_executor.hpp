@@ -21,13 +21,16 @@ void run_and_answer(write_session& session, catalog_source& catalogs, memory_bud
 /// Workers for writes that must not delay others: writes that call a function, which may take any time, and writes that
 /// waited for a lock in a batch. Each runs in a transaction of its own.
 ///
+/// The writes of one principal use at most three quarters of the workers at a time, so that its slow functions do not
+/// delay those of others; only a write whose resource has a queue joins that.
+///
 /// While such a write waits or runs, later writes on its resources join the same queue, so that they keep their order;
 /// they would wait for its guard row anyway.
 ///
 /// Threads: safe.
 class isolated_write_executor {
   public:
-    isolated_write_executor(const postgres_config& cfg, std::atomic<std::size_t>& queued, catalog_store& catalogs,
+    isolated_write_executor(const postgres_config& cfg, queued_jobs& queued, catalog_store& catalogs,
                             memory_budget& answers);
 
     /// Whether a write on one of the resources waits or runs here.
@@ -42,13 +45,18 @@ class isolated_write_executor {
         std::size_t writes = 0;
     };
 
-    std::size_t choose_worker(const std::vector<lockcore::resource_name>& resources) const;
-    void finish_write(const std::vector<lockcore::resource_name>& resources);
+    using writes_by_worker = std::vector<std::size_t>;
+
+    std::size_t choose_worker(const std::vector<lockcore::resource_name>& resources,
+                              const writes_by_worker& own_writes) const;
+    void finish_write(const std::vector<lockcore::resource_name>& resources, const std::string& principal,
+                      std::size_t worker);
 
     catalog_store& catalogs_;
     memory_budget& answers_;
     mutable std::mutex mutex_;
     std::map<std::string, resource_queue, std::less<>> queues_;  ///< By resource; only resources with writes.
+    std::map<std::string, writes_by_worker> by_principal_;       ///< Only principals with writes.
     std::vector<std::unique_ptr<worker>> workers_;               ///< Destroyed first, because their jobs hold tickets.
 };
 

@@ -17,6 +17,7 @@ struct pending_lookup {
     deadline until;
     std::shared_ptr<caller_awaiting<found_outcome>> caller;
 
+    const std::string& principal() const { return key.principal; }
     void refuse(failure why) noexcept { caller->answer(std::move(why)); }
 };
 

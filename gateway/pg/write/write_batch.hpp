@@ -19,6 +19,7 @@ struct pending_write {
     std::shared_ptr<void> ticket{};  ///< Counts it at the isolated_write_executor, while that has the write.
 
     void refuse(failure why) noexcept { caller->answer(std::move(why)); }
+    const std::string& principal() const { return request.initiator.principal; }
     const std::string& first_resource() const { return request.resources.front().str(); }
 };
 

@@ -114,7 +114,7 @@ void run_and_answer_batch(write_session& session, catalog_source& catalogs, memo
         run_after_batch(session, catalogs, answers, *write);
 }
 
-write_executor::write_executor(const postgres_config& cfg, std::atomic<std::size_t>& queued, catalog_store& catalogs,
+write_executor::write_executor(const postgres_config& cfg, queued_jobs& queued, catalog_store& catalogs,
                                memory_budget& answers, commit_flush& flush)
     : catalogs_(catalogs),
       answers_(answers),

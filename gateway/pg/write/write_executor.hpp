@@ -50,8 +50,8 @@ void run_and_answer_batch(write_session& session, catalog_source& catalogs, memo
 /// Cancel:  not supported; a queued write runs to its end.
 class write_executor {
   public:
-    write_executor(const postgres_config& cfg, std::atomic<std::size_t>& queued, catalog_store& catalogs,
-                   memory_budget& answers, commit_flush& flush);
+    write_executor(const postgres_config& cfg, queued_jobs& queued, catalog_store& catalogs, memory_budget& answers,
+                   commit_flush& flush);
 
     /// Runs one guarded write, all or nothing. It may share its transaction with others, which does not affect its
     /// answer.

@@ -3,6 +3,8 @@
 #include <lockcore/boot_clock.hpp>
 #include <lockcore/types.hpp>
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -67,6 +69,10 @@ struct acquire_request {
     bool kept = false;
     /// A new lease refuses further holds from the start, as after lock_manager::close_to_new_holds.
     bool closed = false;
+    /// Called when the call is about to wait in a queue; may be empty. The result lives as long as the call waits; null:
+    /// it may not wait, and fails with errc::too_many_waiters. Called on the thread of the shard; must neither block nor
+    /// throw.
+    std::function<std::shared_ptr<void>()> admit_waiter{};
 };
 
 /// A lease as an observer sees it, who has no right to it.

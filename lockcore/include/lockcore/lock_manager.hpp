@@ -85,8 +85,9 @@ class lock_manager {
     /// A known idempotency key gets the hold of the first request.
     ///
     /// Out:     a lease with validity > 0, granted by a majority under one token.
-    /// Errors:  errc::resource_locked · no_quorum · too_many_waiters · idempotency_mismatch · renewals_exhausted (the
-    ///          further hold would exceed max_hold or holds_max) · shutting_down · cancelled · invalid_argument.
+    /// Errors:  errc::resource_locked · no_quorum · too_many_waiters (config::waiters_max, or request.admit_waiter
+    ///          refused) · idempotency_mismatch · renewals_exhausted (the further hold would exceed max_hold or
+    ///          holds_max) · shutting_down · cancelled · invalid_argument.
     /// Cancel:  (terminal) leaves the queue and undoes what was acquired, but returns a grant with an idempotency key.
     /// Timeout: node_timeout for each round; `wait` in total.
     boost::asio::awaitable<result<lease>> acquire(acquire_request request);

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <gateway/config/limits.hpp>
+#include <gateway/domain/failure.hpp>
+#include <gateway/limits/request_bucket.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace fencegate::limits {
+
+/// What a principal has several of at a time.
+enum class use {
+    requests,         ///< Requests under way, with those that wait or stream.
+    waiters,          ///< Calls that wait for a lease.
+    streams,          ///< Streams of the history and kept leases.
+    history_streams,  ///< Streams of the history.
+    acquisitions,     ///< Calls that acquire a lease.
+};
+inline constexpr std::size_t uses = 5;
+
+/// The places of a principal whose limits do not say otherwise.
+struct principal_shares {
+    std::size_t requests = 0;
+    std::size_t waiters = 0;
+    std::size_t history_streams = 0;
+};
+
+/// Returns the share of one principal in the places of all: three quarters, rounded up.
+constexpr std::size_t share_of(std::size_t places) {
+    return places - places / 4;
+}
+
+/// One principal at this gateway: its limits, and what it uses of them.
+///
+/// Threads: safe.
+class caller {
+  public:
+    explicit caller(std::string principal) : principal_(std::move(principal)) {}
+    caller(const caller&) = delete;
+    caller& operator=(const caller&) = delete;
+
+    const std::string& principal() const { return principal_; }
+
+    void set_limits(const principal_limits& limits, const principal_shares& shares);
+
+    struct taken_request {
+        bucket_size limit;
+        bucket_level level;
+    };
+    /// Takes a request out of the token bucket; empty if the rate has no limit.
+    std::optional<taken_request> take_request(time_point now);
+
+    std::size_t count(use kind) const { return count_of(kind).load(std::memory_order_relaxed); }
+    std::size_t most(use kind) const { return most_of(kind).load(std::memory_order_relaxed); }
+    /// The leases that the principal may hold; 0: no limit.
+    std::size_t leases_max() const { return leases_max_.load(std::memory_order_relaxed); }
+
+  private:
+    friend class place;
+    using counter = std::atomic<std::size_t>;
+    const counter& count_of(use kind) const { return counts_[static_cast<std::size_t>(kind)]; }
+    counter& count_of(use kind) { return counts_[static_cast<std::size_t>(kind)]; }
+    const counter& most_of(use kind) const { return most_[static_cast<std::size_t>(kind)]; }
+
+    const std::string principal_;
+    std::array<counter, uses> counts_{};
+    std::array<counter, uses> most_{};
+    counter leases_max_{0};
+    std::mutex mutex_;  ///< Guards the members below.
+    bucket_size rate_;
+    request_bucket bucket_;
+};
+
+/// One of a principal's places, from when it is taken until the destructor.
+///
+/// Threads: not safe; another thread may destroy it.
+class place {
+  public:
+    place() = default;
+    /// Takes a place. It is empty if the principal has all that it may have.
+    place(std::shared_ptr<caller> of, use kind) : kind_(kind) {
+        if (of->count_of(kind).fetch_add(1, std::memory_order_relaxed) < of->most(kind)) {
+            caller_ = std::move(of);
+        } else {
+            of->count_of(kind).fetch_sub(1, std::memory_order_relaxed);
+        }
+    }
+    place(place&& other) noexcept : caller_(std::move(other.caller_)), kind_(other.kind_) {}
+    place& operator=(place&& other) noexcept {
+        std::swap(caller_, other.caller_);
+        std::swap(kind_, other.kind_);
+        return *this;
+    }
+    ~place() {
+        if (caller_) caller_->count_of(kind_).fetch_sub(1, std::memory_order_relaxed);
+    }
+
+    explicit operator bool() const { return caller_ != nullptr; }
+
+  private:
+    std::shared_ptr<caller> caller_;
+    use kind_ = use::requests;
+};
+
+/// Returns the failure of a principal that has all its places of a kind.
+failure no_place_failure(use kind);
+
+}  // namespace fencegate::limits

@@ -1,0 +1,186 @@
+#include <gateway/limits/limiter.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+namespace fencegate::limits {
+namespace {
+
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+/// Returns whole seconds, rounded up, at least one.
+long long seconds_of(nanoseconds time) {
+    return std::max<long long>(std::chrono::ceil<seconds>(time).count(), 1);
+}
+
+failure too_many(std::string detail, nanoseconds retry_after) {
+    failure out = make_failure(errc::too_many_requests, std::move(detail));
+    out.retry_after = std::chrono::ceil<std::chrono::milliseconds>(retry_after);
+    return out;
+}
+
+const principal_limits& limits_of(const limits_config& limits, const std::string& principal) {
+    const auto own = limits.principals.find(principal);
+    return own == limits.principals.end() ? limits.principal : own->second;
+}
+
+std::uint64_t hash_of(std::string_view credential) {
+    return std::hash<std::string_view>()(credential);
+}
+
+}  // namespace
+
+address_key key_of(const boost::asio::ip::address& peer) {
+    namespace ip = boost::asio::ip;
+    if (peer.is_v4()) return ip::make_address_v6(ip::v4_mapped, peer.to_v4()).to_bytes();
+    const ip::address_v6 v6 = peer.to_v6();
+    address_key out = v6.to_bytes();
+    if (!v6.is_v4_mapped()) std::fill(out.begin() + 8, out.end(), static_cast<unsigned char>(0));
+    return out;
+}
+
+void rate_fields::add(std::string_view name, const bucket_size& limit, const bucket_level& level) {
+    if (!policy.empty()) {
+        policy += ", ";
+        state += ", ";
+    }
+    policy += '"';
+    policy += name;
+    policy += "\";q=" + std::to_string(limit.size) + ";w=" + std::to_string(seconds_of(limit.time_to_fill()));
+    state += '"';
+    state += name;
+    state += "\";r=" + std::to_string(level.remaining) + ";t=" + std::to_string(seconds_of(level.until_full));
+}
+
+std::string_view to_string(refusal kind) {
+    switch (kind) {
+        case refusal::address_rate:
+            return "address_rate";
+        case refusal::failed_authentications:
+            return "failed_authentications";
+        case refusal::principal_rate:
+            return "principal_rate";
+        case refusal::requests:
+            return "requests";
+        case refusal::waiters:
+            return "waiters";
+        case refusal::streams:
+            return "streams";
+        case refusal::leases:
+            return "leases";
+    }
+    return "unknown";
+}
+
+std::size_t limiter::address_hash::operator()(const address_key& key) const {
+    return std::hash<std::string_view>()({reinterpret_cast<const char*>(key.data()), key.size()});
+}
+
+limiter::limiter(const limits_config& limits, const principal_shares& shares) : shares_(shares) {
+    set_limits(limits);
+}
+
+void limiter::set_limits(const limits_config& limits) {
+    const auto requests = make_bucket_size(limits.address.requests);
+    const auto failures = make_bucket_size_per_minute(limits.address.failed_authentications_per_minute);
+    for (shard& each : shards_) {
+        const std::lock_guard lock(each.mutex);
+        each.requests = requests;
+        each.failures = failures;
+    }
+    const auto limits_leases = [](const principal_limits& of) { return of.leases_max > 0; };
+    const std::lock_guard lock(mutex_);
+    limits_ = limits;
+    limits_requests_ = requests.is_limited();
+    limits_failures_ = failures.is_limited();
+    limits_leases_ = limits_leases(limits.principal) ||
+                     std::ranges::any_of(limits.principals, [&](const auto& own) { return limits_leases(own.second); });
+    callers_.for_each([this](const std::shared_ptr<caller>& known) {
+        known->set_limits(limits_of(limits_, known->principal()), shares_);
+    });
+}
+
+limiter::shard& limiter::shard_of(const address_key& key) {
+    return shards_[address_hash()(key) % shard_count];
+}
+
+result<void> limiter::admit_address(const boost::asio::ip::address& peer, time_point now, rate_fields& fields) {
+    if (!limits_requests_.load(std::memory_order_relaxed)) return {};
+    const address_key key = key_of(peer);
+    shard& own = shard_of(key);
+    bucket_size limit;
+    bucket_level level;
+    {
+        const std::lock_guard lock(own.mutex);
+        limit = own.requests;
+        level = own.addresses.find_or_add(key).requests.take(limit, now);
+    }
+    if (!limit.is_limited()) return {};
+    fields.add("address", limit, level);
+    if (level.admitted) return {};
+    count_refusal(refusal::address_rate);
+    return too_many("This address sends more requests than limits.address allows.", level.retry_after);
+}
+
+result<void> limiter::admit_credential(const boost::asio::ip::address& peer, std::string_view credential,
+                                       time_point now) {
+    if (!limits_failures_.load(std::memory_order_relaxed)) return {};
+    const address_key key = key_of(peer);
+    shard& own = shard_of(key);
+    bucket_level level;
+    {
+        const std::lock_guard lock(own.mutex);
+        const address_entry& entry = own.addresses.find_or_add(key);
+        level = entry.failures.level(own.failures, now);
+        if (level.admitted ||
+            std::ranges::find(entry.valid_credentials, hash_of(credential)) != entry.valid_credentials.end())
+            return {};
+    }
+    count_refusal(refusal::failed_authentications);
+    return too_many("Too many credentials from this address were not valid; this one was not checked.",
+                    level.retry_after);
+}
+
+void limiter::note_authentication(const boost::asio::ip::address& peer, std::string_view credential, bool valid,
+                                  time_point now) {
+    if (!limits_failures_.load(std::memory_order_relaxed)) return;
+    const address_key key = key_of(peer);
+    const std::uint64_t hash = hash_of(credential);
+    shard& own = shard_of(key);
+    const std::lock_guard lock(own.mutex);
+    address_entry& entry = own.addresses.find_or_add(key);
+    auto& known = entry.valid_credentials;
+    const auto found = std::ranges::find(known, hash);
+    if (!valid) {
+        // A key that was removed from the configuration is no longer exempt.
+        if (found != known.end()) known.erase(found);
+        entry.failures.take(own.failures, now);
+    } else if (found == known.end() && known.size() < credentials_max) {
+        known.push_back(hash);
+    } else if (found == known.end()) {
+        known[entry.next_replaced++ % credentials_max] = hash;
+    }
+}
+
+result<void> limiter::admit_principal(caller& principal, time_point now, rate_fields& fields) {
+    const auto taken = principal.take_request(now);
+    if (!taken) return {};
+    fields.add("principal", taken->limit, taken->level);
+    if (taken->level.admitted) return {};
+    count_refusal(refusal::principal_rate);
+    return too_many("This principal sends more requests than limits.principal allows.", taken->level.retry_after);
+}
+
+std::shared_ptr<caller> limiter::caller_of(const std::string& principal) {
+    const std::lock_guard lock(mutex_);
+    auto& known =
+        callers_.find_or_add(principal, [](const std::shared_ptr<caller>& entry) { return entry.use_count() > 1; });
+    if (!known) {
+        known = std::make_shared<caller>(principal);
+        known->set_limits(limits_of(limits_, principal), shares_);
+    }
+    return known;
+}
+
+}  // namespace fencegate::limits

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <gateway/config/limits.hpp>
+#include <gateway/domain/failure.hpp>
+#include <gateway/limits/caller.hpp>
+#include <gateway/limits/recent_map.hpp>
+#include <gateway/limits/request_bucket.hpp>
+
+#include <boost/asio/ip/address.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fencegate::limits {
+
+/// An IPv4 address, or the /64 network of an IPv6 address, which one caller usually has.
+using address_key = boost::asio::ip::address_v6::bytes_type;
+address_key key_of(const boost::asio::ip::address& peer);
+
+/// The values of the header fields RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers). Empty without
+/// a limit.
+struct rate_fields {
+    std::string policy, state;
+
+    bool empty() const { return policy.empty(); }
+    void add(std::string_view name, const bucket_size& limit, const bucket_level& level);
+};
+
+/// Why a request was refused.
+enum class refusal { address_rate, failed_authentications, principal_rate, requests, waiters, streams, leases };
+inline constexpr std::array all_refusals{refusal::address_rate,   refusal::failed_authentications,
+                                         refusal::principal_rate, refusal::requests,
+                                         refusal::waiters,        refusal::streams,
+                                         refusal::leases};
+std::string_view to_string(refusal kind);
+
+/// Decides whether an address or a principal may send a request, and counts what principals use. It outlives reloads of
+/// the configuration: set_limits() changes the limits and keeps the counts.
+///
+/// Threads: safe.
+/// Limits:  addresses_max addresses and callers_max principals are kept, the most recent ones; one that returns after
+///          it was left out begins with a full bucket.
+class limiter {
+  public:
+    static constexpr std::size_t addresses_max = 65'536;
+    static constexpr std::size_t callers_max = 65'536;
+
+    limiter(const limits_config& limits, const principal_shares& shares);
+    limiter(const limiter&) = delete;
+    limiter& operator=(const limiter&) = delete;
+
+    void set_limits(const limits_config& limits);
+
+    /// Counts a request of an address. Adds the fields of its answer.
+    ///
+    /// Errors: errc::too_many_requests.
+    result<void> admit_address(const boost::asio::ip::address& peer, time_point now, rate_fields& fields);
+    /// Returns whether a credential may be verified. It may not while too many credentials of the address were invalid,
+    /// unless this one was valid at this address before.
+    ///
+    /// Errors: errc::too_many_requests.
+    result<void> admit_credential(const boost::asio::ip::address& peer, std::string_view credential, time_point now);
+    /// Notes the result of a verification.
+    void note_authentication(const boost::asio::ip::address& peer, std::string_view credential, bool valid,
+                             time_point now);
+    /// Counts a request of an authenticated principal. Adds the fields of its answer.
+    ///
+    /// Errors: errc::too_many_requests.
+    result<void> admit_principal(caller& principal, time_point now, rate_fields& fields);
+
+    std::shared_ptr<caller> caller_of(const std::string& principal);
+
+    void count_refusal(refusal kind) {
+        refused_[static_cast<std::size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
+    }
+    std::uint64_t refused(refusal kind) const {
+        return refused_[static_cast<std::size_t>(kind)].load(std::memory_order_relaxed);
+    }
+    /// Returns whether any principal may hold only a limited number of leases.
+    bool limits_leases() const { return limits_leases_.load(std::memory_order_relaxed); }
+
+  private:
+    /// Credentials of one address that are remembered as valid.
+    static constexpr std::size_t credentials_max = 256;
+    static constexpr std::size_t shard_count = 16;
+
+    struct address_entry {
+        request_bucket requests, failures;
+        std::vector<std::uint64_t> valid_credentials;  ///< Hashes; the oldest is replaced.
+        std::size_t next_replaced = 0;
+    };
+    struct address_hash {
+        std::size_t operator()(const address_key& key) const;
+    };
+    struct shard {
+        std::mutex mutex;
+        bucket_size requests, failures;
+        recent_map<address_key, address_entry, address_hash> addresses{addresses_max / shard_count};
+    };
+    shard& shard_of(const address_key& key);
+
+    const principal_shares shares_;
+    std::array<shard, shard_count> shards_;
+    /// Without a limit, no map is used.
+    std::atomic<bool> limits_requests_{false}, limits_failures_{false}, limits_leases_{false};
+    std::mutex mutex_;  ///< Guards the limits and the principals.
+    limits_config limits_;
+    recent_map<std::string, std::shared_ptr<caller>> callers_{callers_max};
+    std::array<std::atomic<std::uint64_t>, all_refusals.size()> refused_{};
+};
+
+}  // namespace fencegate::limits

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <gateway/pg/executor/job.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace fencegate::pg {
+
+/// Returns how many of several workers one principal may occupy: three quarters, rounded up, but not all of them.
+inline std::size_t principal_share(std::size_t workers) {
+    return workers < 2 ? workers : workers - std::max<std::size_t>(workers / 4, 1);
+}
+
+/// Counts the jobs that wait at all workers of a pool. A principal has at most half of the places. The gateway itself,
+/// the empty principal, has own_places more.
+///
+/// Threads: safe.
+class queued_jobs {
+  public:
+    explicit queued_jobs(std::size_t most) : most_(most) {}
+
+    /// Counts a job. Out: why it has no place: overloaded, or too_many_requests where the principal has its share.
+    std::optional<failure> try_add(const std::string& principal);
+    void remove(const std::string& principal);
+    std::size_t value() const;
+
+  private:
+    static constexpr std::size_t own_places = 64;
+
+    const std::size_t most_;
+    mutable std::mutex mutex_;
+    std::size_t value_ = 0;
+    std::unordered_map<std::string, std::size_t> by_principal_;  ///< Only principals with jobs.
+};
+
+/// The jobs that wait at one worker. Principals take turns; the jobs of one principal keep their order.
+///
+/// Threads: not safe.
+class job_queue {
+  public:
+    using job_ptr = std::unique_ptr<job>;
+
+    void push(job_ptr work);
+    /// Returns the next job. The queue must not be empty.
+    const job& front() const { return *turns_.front().jobs.front(); }
+    /// Takes the next job; the turn goes to the next principal.
+    job_ptr pop();
+    std::vector<job_ptr> take_all();
+    /// Takes the jobs whose deadline has passed.
+    std::vector<job_ptr> take_late(deadline now);
+
+    bool empty() const { return size_ == 0; }
+    std::size_t size() const { return size_; }
+
+  private:
+    struct principal_jobs {
+        std::string principal;
+        std::deque<job_ptr> jobs;  ///< Never empty.
+    };
+    using turns = std::list<principal_jobs>;
+
+    turns turns_;
+    std::unordered_map<std::string, turns::iterator> by_principal_;
+    std::size_t size_ = 0;
+};
+
+}  // namespace fencegate::pg

@@ -1,0 +1,243 @@
+"""The limits of addresses and principals (the section `limits`), and the shares of a principal."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from typing import Any, Callable, Iterator
+
+import pytest
+from support.api import Answer, Api, Connection, expect_problem
+from support.cluster import Cluster, Gateway
+from support.events import EventStream
+from support.polling import eventually, pause
+from support.wire import Wire, request
+
+KEYS = {name: f"the key of {name}, which is long" for name in ("first", "second")}
+
+
+class SourceApi(Api):
+    """Calls from another loopback address."""
+
+    def __init__(self, api: Api, source: str, key: str | None = None) -> None:
+        super().__init__(api.url, key)
+        self.source = source
+
+    def connection(self) -> Connection:
+        made = super().connection()
+        made.wire.source_address = (self.source, 0)
+        return made
+
+
+@pytest.fixture
+def make(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
+    """Returns a function that starts a gateway with the principals `first` and `second`, and with these limits."""
+    made: list[Gateway] = []
+
+    def start(limits: dict[str, Any] | None = None, **sections: dict[str, Any]) -> Gateway:
+        settings = cluster.settings(max_ttl_ms=cluster.max_ttl_ms)
+        for section, keys in sections.items():
+            settings.setdefault(section, {}).update(keys)
+        settings["auth"] = {"api_keys": [{"principal": name, "key_sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": ["leases", "writes", "history"]}
+                                         for name, key in KEYS.items()]}
+        if limits is not None:
+            settings["limits"] = limits
+        made.append(cluster.gateway(settings))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for gateway in made:
+        gateway.kill()
+
+
+def apis(gateway: Gateway) -> tuple[Api, Api]:
+    return gateway.api.with_key(KEYS["first"]), gateway.api.with_key(KEYS["second"])
+
+
+def refusals(gateway: Gateway, limit: str) -> int:
+    found = re.search(rf'^fencegate_limit_refusals_total{{limit="{limit}"}} (\S+)$', gateway.api.get("/metrics").body.decode(), re.MULTILINE)
+    assert found
+    return int(float(found[1]))
+
+
+def fields(answer: Answer) -> tuple[str | None, str | None]:
+    return answer.headers["RateLimit-Policy"], answer.headers["RateLimit"]
+
+
+# Requests
+
+
+def test_principal_above_rate_429_and_others_unaffected(make: Callable[..., Gateway]) -> None:
+    gateway = make({"principal": {"requests_per_second": 1, "requests_burst": 3}})
+    first, second = apis(gateway)
+    with first.connection() as connection:
+        answers = [connection.call("GET", "/v1/history?limit=1") for _ in range(4)]
+    assert [answer.status for answer in answers] == [200, 200, 200, 429]
+    assert fields(answers[0]) == ('"principal";q=3;w=3', '"principal";r=2;t=1')
+    assert fields(answers[3]) == ('"principal";q=3;w=3', '"principal";r=0;t=3')
+    expect_problem(answers[3], 429, "too-many-requests")
+    assert answers[3].headers["Retry-After"] == "1"
+    assert second.get("/v1/history", limit=1).status == 200
+    assert refusals(gateway, "principal_rate") == 1
+    eventually(lambda: first.get("/v1/history", limit=1).status == 200, 5, interval=0.2, goal="a request after a second")
+
+
+def test_principal_with_own_entry_has_its_own_rate(make: Callable[..., Gateway]) -> None:
+    gateway = make({"principal": {"requests_per_second": 1, "requests_burst": 2}, "principals": [{"principal": "second", "requests_per_second": 1000}]})
+    first, second = apis(gateway)
+    assert [first.get("/v1/history", limit=1).status for _ in range(3)] == [200, 200, 429]
+    answers = [second.get("/v1/history", limit=1) for _ in range(10)]
+    assert {answer.status for answer in answers} == {200}
+    assert fields(answers[0])[0] == '"principal";q=2;w=1', "the burst is that of all principals"
+
+
+def test_limits_absent_then_no_fields(make: Callable[..., Gateway]) -> None:
+    answer = apis(make())[0].get("/v1/history", limit=1)
+    assert answer.status == 200 and fields(answer) == (None, None)
+
+
+def test_address_above_rate_429_before_authentication(make: Callable[..., Gateway]) -> None:
+    gateway = make({"address": {"requests_per_second": 1, "requests_burst": 2}})
+    stranger = SourceApi(gateway.api, "127.0.0.2", "a key of nobody")
+    assert [stranger.get("/v1/history").status for _ in range(3)] == [401, 401, 429]
+    refused = SourceApi(gateway.api, "127.0.0.2", KEYS["first"]).get("/metrics")
+    expect_problem(refused, 429, "too-many-requests")
+    assert fields(refused)[0] == '"address";q=2;w=2' and refused.headers["Retry-After"] == "1"
+    assert SourceApi(gateway.api, "127.0.0.2").get("/healthz").status == 200, "a probe"
+    assert SourceApi(gateway.api, "127.0.0.3", KEYS["first"]).get("/v1/history", limit=1).status == 200, "another address"
+    assert SourceApi(gateway.api, "127.0.0.4").get("/metrics").status == 200
+    eventually(lambda: refusals(gateway, "address_rate") >= 2, 5, interval=0.5, goal="the refusals are counted")
+
+
+def test_address_and_principal_limits_are_one_field(make: Callable[..., Gateway]) -> None:
+    gateway = make({"address": {"requests_per_second": 50, "requests_burst": 200}, "principal": {"requests_per_second": 100}})
+    answer = SourceApi(gateway.api, "127.0.0.2", KEYS["first"]).get("/v1/history", limit=1)
+    assert fields(answer) == ('"address";q=200;w=4, "principal";q=100;w=1', '"address";r=199;t=1, "principal";r=99;t=1')
+
+
+def test_connection_of_refused_address_is_delayed(make: Callable[..., Gateway]) -> None:
+    gateway = make({"address": {"requests_per_second": 1, "requests_burst": 1}})
+    with SourceApi(gateway.api, "127.0.0.2").connection() as connection:
+        statuses = [connection.call("GET", "/openapi.json").status for _ in range(2)]
+        late = connection.call("GET", "/healthz")
+    assert statuses == [200, 429] and late.status == 200 and late.seconds > 0.4
+
+
+def test_request_that_arrives_in_pieces_counts_once(make: Callable[..., Gateway], resource: str) -> None:
+    gateway = make({"principal": {"requests_per_second": 1, "requests_burst": 3}})
+    body = json.dumps({"resource": resource, "ttl_ms": 100}).encode()
+    whole = request("POST", "/v1/leases", body, f"X-Api-Key: {KEYS['first']}")
+    with Wire("127.0.0.1", gateway.api.port) as wire:
+        for end in (len(whole) - 20, len(whole) - 10, len(whole)):
+            wire.send(whole[max(0, end - 10) if end > len(whole) - 20 else 0:end])
+            pause(0.05, "the pieces arrive one by one")
+        answer = wire.receive()
+    assert answer.status == 201 and answer.headers["ratelimit"] == '"principal";r=2;t=1'
+
+
+# Failed authentications
+
+
+def test_guessing_keys_is_bounded_for_its_address(make: Callable[..., Gateway]) -> None:
+    gateway = make({"address": {"failed_authentications_per_minute": 3}})
+    known = SourceApi(gateway.api, "127.0.0.2", KEYS["first"])
+    assert known.get("/v1/history", limit=1).status == 200
+    guesses = [SourceApi(gateway.api, "127.0.0.2", f"guess {number}").get("/v1/history") for number in range(5)]
+    assert [answer.status for answer in guesses] == [401, 401, 401, 429, 429]
+    expect_problem(guesses[4], 429, "too-many-requests")
+    assert 10 <= int(guesses[4].headers["Retry-After"]) <= 20
+    assert SourceApi(gateway.api, "127.0.0.2", KEYS["second"]).get("/v1/history", limit=1).status == 429, "a right key is not checked"
+    assert known.get("/v1/history", limit=1).status == 200, "it was valid here before"
+    assert SourceApi(gateway.api, "127.0.0.3", KEYS["second"]).get("/v1/history", limit=1).status == 200, "another address"
+    assert refusals(gateway, "failed_authentications") == 3
+
+
+# What a principal has several of
+
+
+def test_leases_above_limit_429_until_one_ends(make: Callable[..., Gateway], resource: str) -> None:
+    gateway = make({"principal": {"leases_max": 2}})
+    first, second = apis(gateway)
+    lease = first.must_acquire(f"{resource}/1", ttl_ms=2_000, owner="x")
+    short = first.must_acquire(f"{resource}/2", ttl_ms=1_000)
+    refused = first.acquire(f"{resource}/3", ttl_ms=2_000)
+    expect_problem(refused, 429, "too-many-requests")
+    further = first.acquire(f"{resource}/1", ttl_ms=2_000, owner="x")
+    assert further.status == 200, "a further hold of a lease"
+    assert first.acquire(f"{resource}/2", ttl_ms=2_000).status == 423
+    second.must_release(second.must_acquire(f"{resource}/3", ttl_ms=2_000))
+    operation = {"update": "nothing", "where": {"id": 1}, "set": {"n": 1}}
+    expect_problem(first.call("POST", "/v1/writes", {"lease": {"resource": f"{resource}/4"}, "operations": [operation]}), 429, "too-many-requests")
+    eventually(lambda: first.acquire(f"{resource}/3", ttl_ms=100).status == 201, 5, interval=0.1, goal="the lease of a second has expired")
+    first.release(short)
+    for hold in (lease, further.json()):
+        first.release(hold)
+    assert first.acquire(f"{resource}/5", ttl_ms=100).status == 201
+    assert refusals(gateway, "leases") >= 2
+
+
+def test_waiters_above_limit_429_for_that_principal(make: Callable[..., Gateway], resource: str) -> None:
+    gateway = make({"principals": [{"principal": "first", "waiters_max": 1}]})
+    first, second = apis(gateway)
+    held = second.must_acquire(resource, ttl_ms=2_000)
+    waiting = first.begin_wait(resource, ttl_ms=100)
+    refused = first.acquire(resource, ttl_ms=100, wait_ms=5_000)
+    expect_problem(refused, 429, "too-many-waiters")
+    other = second.begin_wait(resource, ttl_ms=100)
+    second.must_release(held)
+    assert waiting.answer().status == 201 and other.answer().status == 201
+    assert refusals(gateway, "waiters") == 1
+    assert first.acquire(f"{resource}/free", ttl_ms=100, wait_ms=5_000).status == 201, "it does not wait"
+
+
+def test_waiters_without_limit_leave_a_quarter_to_others(make: Callable[..., Gateway], resource: str) -> None:
+    gateway = make(lease={"waiters_max": 4}, http={"threads": 1})
+    first, second = apis(gateway)
+    held = second.must_acquire(resource, ttl_ms=2_000)
+    waiting = [first.begin_wait(resource, ttl_ms=100) for _ in range(3)]
+    expect_problem(first.acquire(resource, ttl_ms=100, wait_ms=5_000), 429, "too-many-waiters")
+    waiting.append(second.begin_wait(resource, ttl_ms=100))
+    expect_problem(second.acquire(resource, ttl_ms=100, wait_ms=5_000), 429, "too-many-waiters")
+    second.must_release(held)
+    assert [call.answer().status for call in waiting] == [201] * 4
+
+
+def test_streams_above_limit_429_until_one_is_closed(make: Callable[..., Gateway], resource: str) -> None:
+    gateway = make({"principal": {"streams_max": 2}})
+    first, second = apis(gateway)
+    with contextlib.ExitStack() as stack:
+        kept = stack.enter_context(EventStream(first, {"resource": resource, "ttl_ms": 1_000}))
+        kept.wait_for_grant()
+        followed = stack.enter_context(EventStream(first, None, method="GET", path="/v1/history/stream"))
+        eventually(lambda: followed.head, 10, goal="the stream has begun")
+        expect_problem(first.get("/v1/history/stream", {"Accept": "text/event-stream"}), 429, "too-many-requests")
+        expect_problem(first.call("POST", "/v1/leases", {"resource": f"{resource}/2"}, {"Accept": "text/event-stream"}), 429, "too-many-requests")
+        with EventStream(second, {"resource": f"{resource}/3", "ttl_ms": 1_000}) as other:
+            other.wait_for_grant()
+        assert refusals(gateway, "streams") == 2
+        kept.disconnect()
+
+        def begin_another() -> bool:
+            with EventStream(first, {"resource": f"{resource}/4", "ttl_ms": 1_000}) as again:
+                eventually(lambda: again.head or again.refused, 10)
+                return again.refused is None
+
+        eventually(begin_another, 10, goal="the place of the closed stream is free")
+
+
+def test_requests_without_answer_leave_connections_to_others(make: Callable[..., Gateway], resource: str) -> None:
+    """Eight connections, of which six may wait for one principal; the seventh request is refused, and its connection can be used."""
+    gateway = make(http={"connections_max": 8})
+    first, second = apis(gateway)
+    held = second.must_acquire(resource, ttl_ms=2_000)
+    waiting = [first.begin_acquire(resource, ttl_ms=100, wait_ms=20_000) for _ in range(6)]
+    second.await_waiters(resource, 6)
+    expect_problem(first.get("/v1/history", limit=1), 429, "too-many-requests")
+    assert second.get("/v1/history", limit=1).status == 200
+    assert refusals(gateway, "requests") == 1
+    second.must_release(held)
+    assert [call.answer().status for call in waiting] == [201] * 6
+    assert first.get("/v1/history", limit=1).status == 200

@@ -1,0 +1,366 @@
+#include <gateway/limits/held_leases.hpp>
+#include <gateway/limits/limiter.hpp>
+#include <gateway/limits/recent_map.hpp>
+
+#include <gtest/gtest.h>
+#include <boost/asio/ip/address.hpp>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace fencegate::limits {
+namespace {
+
+using namespace std::chrono_literals;
+
+const time_point start = time_point() + 1'000'000s;
+
+boost::asio::ip::address peer(const char* text) {
+    return boost::asio::ip::make_address(text);
+}
+
+bucket_size bucket(std::size_t per_second, std::size_t burst) {
+    return make_bucket_size({per_second, burst});
+}
+
+// A bucket
+
+TEST(request_bucket, burst_at_once_then_one_for_each_interval) {
+    request_bucket level;
+    const auto limit = bucket(10, 3);
+    for (std::size_t left : {2U, 1U, 0U})
+        EXPECT_EQ(level.take(limit, start).remaining, left);
+    const auto refused = level.take(limit, start);
+    EXPECT_FALSE(refused.admitted);
+    EXPECT_EQ(refused.retry_after, 100ms);
+    EXPECT_FALSE(level.take(limit, start + 99ms).admitted);
+    EXPECT_TRUE(level.take(limit, start + 100ms).admitted);
+    EXPECT_FALSE(level.take(limit, start + 199ms).admitted);
+}
+
+TEST(request_bucket, refused_requests_take_nothing) {
+    request_bucket level;
+    const auto limit = bucket(1, 1);
+    EXPECT_TRUE(level.take(limit, start).admitted);
+    for (int i = 0; i < 1'000; ++i)
+        EXPECT_FALSE(level.take(limit, start + 999ms).admitted);
+    EXPECT_TRUE(level.take(limit, start + 1s).admitted);
+}
+
+TEST(request_bucket, long_pause_then_full_and_not_more) {
+    request_bucket level;
+    const auto limit = bucket(100, 5);
+    EXPECT_TRUE(level.take(limit, start).admitted);
+    std::size_t admitted = 0;
+    while (level.take(limit, start + 1h).admitted)
+        ++admitted;
+    EXPECT_EQ(admitted, 5U);
+}
+
+TEST(request_bucket, level_says_what_is_left_and_when_it_is_full) {
+    request_bucket level;
+    const auto limit = bucket(10, 10);
+    level.take(limit, start);
+    const auto after = level.take(limit, start);
+    EXPECT_EQ(after.remaining, 8U);
+    EXPECT_EQ(after.until_full, 200ms);
+    EXPECT_EQ(level.level(limit, start + 150ms).remaining, 9U);
+    EXPECT_EQ(level.level(limit, start + 200ms).until_full, 0ms);
+}
+
+TEST(request_bucket, limit_lowered_then_wait_is_that_of_an_empty_bucket) {
+    request_bucket level;
+    const auto large = bucket(1, 1'000);
+    for (int i = 0; i < 1'000; ++i)
+        level.take(large, start);
+    EXPECT_EQ(level.level(bucket(1, 2), start).retry_after, 1s);
+}
+
+TEST(bucket_size, burst_not_given_then_requests_of_a_second) {
+    EXPECT_EQ(bucket(20, 0).size, 20U);
+    EXPECT_FALSE(bucket(0, 0).is_limited());
+    EXPECT_EQ(make_bucket_size_per_minute(60).interval, 1s);
+}
+
+// The fields of an answer
+
+TEST(rate_fields, several_limits_are_one_list_in_order) {
+    rate_fields fields;
+    EXPECT_TRUE(fields.empty());
+    fields.add("address", bucket(50, 200), {true, 150, 1s, 0s});
+    fields.add("principal", bucket(100, 0), {false, 0, 950ms, 10ms});
+    EXPECT_EQ(fields.policy, "\"address\";q=200;w=4, \"principal\";q=100;w=1");
+    EXPECT_EQ(fields.state, "\"address\";r=150;t=1, \"principal\";r=0;t=1");
+}
+
+// Bounded maps
+
+TEST(recent_map, full_then_longest_unused_is_replaced) {
+    recent_map<int, int> map(2);
+    map.find_or_add(1) = 10;
+    map.find_or_add(2) = 20;
+    map.find_or_add(1);
+    map.find_or_add(3) = 30;
+    EXPECT_EQ(map.size(), 2U);
+    EXPECT_EQ(map.find_or_add(1), 10);
+    EXPECT_EQ(map.find_or_add(2), 0) << "it was replaced";
+}
+
+TEST(recent_map, entries_in_use_are_kept_above_the_limit) {
+    recent_map<int, int> map(2);
+    const auto is_in_use = [](int value) { return value > 0; };
+    map.find_or_add(1, is_in_use) = 1;
+    map.find_or_add(2, is_in_use) = 1;
+    map.find_or_add(3, is_in_use) = 0;
+    EXPECT_EQ(map.size(), 3U);
+    map.find_or_add(4, is_in_use);
+    EXPECT_EQ(map.size(), 3U) << "3 was replaced";
+}
+
+// Addresses
+
+limits_config config_of_address(std::size_t per_second, std::size_t failures) {
+    limits_config out;
+    out.address.requests.per_second = per_second;
+    out.address.failed_authentications_per_minute = failures;
+    return out;
+}
+
+TEST(limiter, address_above_rate_refused_alone) {
+    limiter l(config_of_address(2, 0), {});
+    rate_fields fields;
+    EXPECT_TRUE(l.admit_address(peer("10.0.0.1"), start, fields));
+    EXPECT_TRUE(l.admit_address(peer("::ffff:10.0.0.1"), start, fields)) << "the same address";
+    const auto refused = l.admit_address(peer("10.0.0.1"), start, fields);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, errc::too_many_requests);
+    EXPECT_EQ(refused.error().retry_after, 500ms);
+    EXPECT_TRUE(l.admit_address(peer("10.0.0.2"), start, fields));
+    EXPECT_EQ(l.refused(refusal::address_rate), 1U);
+    EXPECT_EQ(l.refused(refusal::principal_rate), 0U);
+}
+
+TEST(limiter, ipv6_addresses_of_one_network_count_together) {
+    limiter l(config_of_address(1, 0), {});
+    rate_fields fields;
+    EXPECT_TRUE(l.admit_address(peer("2001:db8:0:1::1"), start, fields));
+    EXPECT_FALSE(l.admit_address(peer("2001:db8:0:1:ffff::2"), start, fields));
+    EXPECT_TRUE(l.admit_address(peer("2001:db8:0:2::1"), start, fields));
+}
+
+TEST(limiter, no_limits_then_all_admitted_without_fields) {
+    limiter l(config_of_address(0, 0), {});
+    rate_fields fields;
+    const auto caller = l.caller_of("a");
+    for (int i = 0; i < 10'000; ++i) {
+        ASSERT_TRUE(l.admit_address(peer("10.0.0.1"), start, fields));
+        ASSERT_TRUE(l.admit_credential(peer("10.0.0.1"), "x", start));
+        ASSERT_TRUE(l.admit_principal(*caller, start, fields));
+        l.note_authentication(peer("10.0.0.1"), "x", false, start);
+    }
+    EXPECT_TRUE(fields.empty());
+}
+
+TEST(limiter, invalid_credentials_then_no_other_is_checked) {
+    limiter l(config_of_address(0, 3), {});
+    const auto address = peer("10.0.0.1");
+    const auto guess = [&](const std::string& key, bool valid) {
+        if (!l.admit_credential(address, key, start)) return false;
+        l.note_authentication(address, key, valid, start);
+        return true;
+    };
+    EXPECT_TRUE(guess("good", true));
+    for (const char* key : {"a", "b", "c"})
+        EXPECT_TRUE(guess(key, false));
+    EXPECT_FALSE(guess("d", false));
+    EXPECT_FALSE(guess("right at last", true)) << "it is not even checked";
+    EXPECT_TRUE(guess("good", true)) << "a credential that was valid here before";
+    EXPECT_TRUE(l.admit_credential(peer("10.0.0.2"), "d", start)) << "another address";
+    EXPECT_TRUE(l.admit_credential(address, "d", start + 20s));
+    EXPECT_EQ(l.refused(refusal::failed_authentications), 2U);
+}
+
+TEST(limiter, credential_no_longer_valid_then_not_exempt) {
+    limiter l(config_of_address(0, 1), {});
+    const auto address = peer("10.0.0.1");
+    l.note_authentication(address, "key", true, start);
+    l.note_authentication(address, "key", false, start);
+    EXPECT_FALSE(l.admit_credential(address, "key", start));
+}
+
+// Principals
+
+TEST(limiter, principal_has_its_own_limits_or_those_of_all) {
+    limits_config limits;
+    limits.principal.requests.per_second = 1;
+    limits.principals["large"].requests.per_second = 5;
+    limiter l(limits, {100, 40, 10});
+    const auto admitted = [&l](const char* name) {
+        rate_fields fields;
+        std::size_t count = 0;
+        while (l.admit_principal(*l.caller_of(name), start, fields))
+            ++count;
+        return count;
+    };
+    EXPECT_EQ(admitted("small"), 1U);
+    EXPECT_EQ(admitted("large"), 5U);
+    EXPECT_EQ(admitted("other"), 1U);
+    EXPECT_EQ(l.refused(refusal::principal_rate), 3U);
+}
+
+TEST(limiter, limits_reloaded_then_counts_remain) {
+    limits_config limits;
+    limits.principal.requests.per_second = 2;
+    limits.principal.waiters_max = 2;
+    limiter l(limits, {100, 40, 10});
+    const auto caller = l.caller_of("a");
+    const place first(caller, use::waiters), second(caller, use::waiters);
+    EXPECT_TRUE(second);
+    rate_fields fields;
+    EXPECT_TRUE(l.admit_principal(*caller, start, fields));
+    EXPECT_TRUE(l.admit_principal(*caller, start, fields));
+
+    limits.principal.waiters_max = 3;
+    l.set_limits(limits);
+    EXPECT_FALSE(l.admit_principal(*l.caller_of("a"), start, fields)) << "the bucket is still empty";
+    const place third(l.caller_of("a"), use::waiters), fourth(l.caller_of("a"), use::waiters);
+    EXPECT_TRUE(third);
+    EXPECT_FALSE(fourth);
+
+    limits.principal.requests.per_second = 0;
+    l.set_limits(limits);
+    EXPECT_TRUE(l.admit_principal(*caller, start, fields));
+}
+
+TEST(caller, without_limits_has_its_shares) {
+    limiter l({}, {100, 40, 10});
+    const auto caller = l.caller_of("a");
+    EXPECT_EQ(caller->most(use::requests), 100U);
+    EXPECT_EQ(caller->most(use::waiters), 40U);
+    EXPECT_EQ(caller->most(use::history_streams), 10U);
+}
+
+TEST(share_of, three_quarters_rounded_up) {
+    EXPECT_EQ(share_of(100), 75U);
+    EXPECT_EQ(share_of(10), 8U);
+    EXPECT_EQ(share_of(1), 1U);
+}
+
+TEST(place, taken_up_to_limit_and_returned_by_destructor) {
+    limits_config limits;
+    limits.principal.streams_max = 2;
+    limiter l(limits, {100, 40, 10});
+    const auto caller = l.caller_of("a");
+    {
+        place first(caller, use::streams);
+        const place moved = std::move(first);
+        const place second(caller, use::streams), third(caller, use::streams);
+        EXPECT_TRUE(moved && second);
+        EXPECT_FALSE(third);
+        EXPECT_EQ(caller->count(use::streams), 2U);
+        EXPECT_EQ(l.caller_of("b")->count(use::streams), 0U);
+    }
+    EXPECT_EQ(caller->count(use::streams), 0U);
+}
+
+// Leases held
+
+class ignoring_observer final : public lockcore::event_observer {
+  public:
+    void on_event(lockcore::event) override { ++events; }
+    int events = 0;
+};
+
+class held_leases_test : public testing::Test {
+  protected:
+    static limits_config config() {
+        limits_config out;
+        out.principal.leases_max = 2;
+        return out;
+    }
+    static std::vector<lockcore::resource_name> named(const std::vector<std::string>& names) {
+        std::vector<lockcore::resource_name> out;
+        for (const auto& name : names)
+            out.push_back(lockcore::resource_name::parse(name).value());
+        return out;
+    }
+    void report(lockcore::event_kind kind, const std::vector<std::string>& names, std::uint64_t token,
+                std::chrono::milliseconds at = 0ms, const std::string& principal = "a") {
+        lockcore::event e;
+        e.kind = kind;
+        e.at = now_ + at;
+        e.resources = named(names);
+        e.token = lockcore::fencing_token{token};
+        e.actor.principal = principal;
+        e.ttl = 1'000ms;
+        held_.on_event(std::move(e));
+    }
+    bool admits(const std::vector<std::string>& names, std::chrono::milliseconds at = 0ms) {
+        return held_.admit(limiter_.caller_of("a"), named(names), now_ + at).has_value();
+    }
+
+    const lockcore::wall_time now_{1'700'000'000s};
+    limiter limiter_{config(), {100, 40, 10}};
+    ignoring_observer next_;
+    held_leases held_{limiter_, next_};
+};
+
+using enum lockcore::event_kind;
+
+TEST_F(held_leases_test, limit_reached_then_refused_until_release) {
+    report(lease_granted, {"x"}, 1);
+    report(lease_granted, {"y"}, 2);
+    report(lease_granted, {"z"}, 3, 0ms, "b");
+    EXPECT_EQ(held_.count("a", now_), 2U);
+    EXPECT_FALSE(admits({"w"}));
+    EXPECT_EQ(limiter_.refused(refusal::leases), 1U);
+    report(lease_released, {"x"}, 1);
+    EXPECT_TRUE(admits({"w"}));
+    EXPECT_EQ(next_.events, 4);
+}
+
+TEST_F(held_leases_test, same_resources_again_do_not_count_twice) {
+    report(lease_granted, {"x", "y"}, 1);
+    report(lease_granted, {"z"}, 2);
+    EXPECT_TRUE(admits({"y", "x"})) << "in any order";
+    EXPECT_FALSE(admits({"x"})) << "another lease";
+    report(lease_granted, {"z"}, 5);
+    EXPECT_EQ(held_.count("a", now_), 2U) << "a later lease of the same resource";
+    report(lease_released, {"z"}, 2);
+    EXPECT_EQ(held_.count("a", now_), 2U) << "the release of the earlier one";
+}
+
+TEST_F(held_leases_test, expired_leases_count_no_longer_unless_renewed) {
+    report(lease_granted, {"x"}, 1);
+    report(lease_granted, {"y"}, 2);
+    report(lease_renewed, {"y"}, 2, 500ms);
+    EXPECT_EQ(held_.count("a", now_ + 999ms), 2U);
+    EXPECT_EQ(held_.count("a", now_ + 1'000ms), 1U);
+    EXPECT_EQ(held_.count("a", now_ + 1'500ms), 0U);
+}
+
+TEST_F(held_leases_test, acquisitions_under_way_count) {
+    auto first = held_.admit(limiter_.caller_of("a"), named({"x"}), now_);
+    auto second = held_.admit(limiter_.caller_of("a"), named({"y"}), now_);
+    EXPECT_TRUE(first && second);
+    EXPECT_FALSE(admits({"z"}));
+    *first = place();
+    EXPECT_TRUE(admits({"z"}));
+}
+
+TEST_F(held_leases_test, revoked_by_operator_then_counts_no_longer) {
+    report(lease_granted, {"x"}, 1);
+    report(lease_revoked, {"x"}, 1, 0ms, "operator");
+    EXPECT_EQ(held_.count("a", now_), 0U);
+}
+
+TEST_F(held_leases_test, no_principal_limited_then_nothing_is_kept) {
+    limiter_.set_limits({});
+    report(lease_granted, {"x"}, 1);
+    EXPECT_EQ(held_.count("a", now_), 0U);
+    EXPECT_EQ(next_.events, 1);
+}
+
+}  // namespace
+}  // namespace fencegate::limits
