@@ -1,5 +1,7 @@
 #include <proto/command.hpp>
 
+#include <proto/foreign_times.hpp>
+
 #include <charconv>
 
 namespace lockcore {
@@ -25,6 +27,7 @@ class number_reader {
         failed_ = failed_ || n < 0;
         return static_cast<std::uint64_t>(n);
     }
+    milliseconds time() { return limit_foreign_time(next()); }
     bool at_end() const { return left_.empty(); }
     bool failed() const { return failed_; }
     /// Requires that the text is used up.
@@ -55,15 +58,15 @@ bool parse_ok(node_reply& out, command_kind kind, number_reader& numbers) {
             return counts <= 1;
         }
         case command_kind::inspect:
-            out.remaining = milliseconds{numbers.next()};
+            out.remaining = numbers.time();
             out.value = numbers.count();
-            out.ttl = milliseconds{numbers.next()};
+            out.ttl = numbers.time();
             out.text = numbers.take_rest();
             break;
         case command_kind::renew:
         case command_kind::hold:
             out.value = numbers.count();
-            out.held = milliseconds{numbers.next()};
+            out.held = numbers.time();
             out.text = numbers.take_rest();
             break;
         case command_kind::release:
@@ -75,7 +78,7 @@ bool parse_ok(node_reply& out, command_kind kind, number_reader& numbers) {
             out.text = numbers.take_rest();
             break;
         case command_kind::look:
-            out.remaining = milliseconds{numbers.next()};
+            out.remaining = numbers.time();
             out.text = numbers.take_rest();
             break;
         case command_kind::list:
@@ -107,7 +110,7 @@ node_reply parse_reply(command_kind kind, std::string_view text) {
             break;
         case reply_status::held:
             if (numbers.at_end()) break;  // TOP-UP replies no more
-            out.remaining = milliseconds{numbers.next()};
+            out.remaining = numbers.time();
             out.value = numbers.count();
             break;
         case reply_status::lost:
@@ -120,7 +123,7 @@ node_reply parse_reply(command_kind kind, std::string_view text) {
             out.value = numbers.count();
             break;
         case reply_status::own:
-            out.remaining = milliseconds{numbers.next()};
+            out.remaining = numbers.time();
             out.text = numbers.take_rest();
             break;
         case reply_status::other_holds:

@@ -20,6 +20,7 @@ void add_ids(std::vector<hold_id>& ids, std::string_view line) {
 }  // namespace
 
 void hold_view::add(std::string_view text) {
+    text = text.substr(0, lease_bytes_max);
     const auto next_line = [&text] {
         const std::string_view line = text.substr(0, text.find('\n'));
         text.remove_prefix(std::min(line.size() + 1, text.size()));

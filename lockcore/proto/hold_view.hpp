@@ -8,6 +8,9 @@
 
 namespace lockcore {
 
+/// The largest value of a lease key; a longer one is another writer's (redis/lease.lua).
+inline constexpr std::size_t lease_bytes_max = 16'384;
+
 /// The holds of one lease, merged from the replies of several nodes.
 ///
 /// A hold that was granted and not released is live on some node of every majority; a hold whose release was answered
@@ -16,7 +19,7 @@ namespace lockcore {
 class hold_view {
   public:
     /// Adds the holds that one node reports. `text` has three lines: live ids, tombstones, and the CLOSE mark; commas
-    /// separate ids. Anything that is no id is ignored.
+    /// separate ids. Anything that is no id is ignored, and what is longer than a lease.
     void add(std::string_view text);
     void add(const hold_view& other);
     /// Returns the holds in the form that add() takes: the live ids that have no tombstone, the tombstones, and the CLOSE

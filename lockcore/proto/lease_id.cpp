@@ -1,6 +1,7 @@
 #include <proto/lease_id.hpp>
 
 #include <lockcore/encoding.hpp>
+#include <proto/foreign_times.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -102,7 +103,9 @@ result<lease_claims> verify_lease_id(std::string_view lease_id, const authentica
         return not_authentic();
     claims.attempt_id = *attempt;
     claims.token = fencing_token{token};
-    claims.granted_at = wall_time{milliseconds{granted_ms}};
+    const auto granted_at = to_wall_time(granted_ms);
+    if (!granted_at) return not_authentic();
+    claims.granted_at = *granted_at;
     std::string_view names = next_line(rest);
     while (!names.empty()) {
         const std::size_t end = names.find(' ');

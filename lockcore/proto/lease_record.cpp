@@ -1,6 +1,7 @@
 #include <proto/lease_record.hpp>
 
 #include <lockcore/encoding.hpp>
+#include <proto/foreign_times.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -8,8 +9,9 @@
 namespace lockcore {
 namespace {
 
-constexpr std::int64_t year_9999_ms = 253'402'300'799'999;
-constexpr std::size_t keys_max = 8;  // as in redis/lease.lua
+// As in redis/lease.lua: a lease with more keys than it can have is another writer's.
+constexpr std::size_t keys_max = 8;
+constexpr std::size_t keys_bytes_max = keys_max * (idempotency_digest::size + 1 + hold_id::size + 1) - 1;
 
 std::string_view cut(std::string_view& rest, char until) {
     const std::size_t end = rest.find(until);
@@ -81,6 +83,7 @@ std::string select_newest_keys(std::string_view keys) {
 }  // namespace
 
 std::optional<lease_record> lease_record::parse(std::string_view text) {
+    if (text.size() > lease_bytes_max) return std::nullopt;
     lease_record out;
     std::string_view head = cut(text, '\n');
     const auto attempt = nonce::parse(cut(head, ' '));
@@ -90,14 +93,17 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
     std::int64_t granted_ms = 0, ttl_ms = 0, held_ms = 0;
     if (!attempt || !read(cut(numbers, ':'), out.stamp) || (has_token && !read(numbers, token)) ||
         !read(cut(head, ' '), out.renewals) || !read(cut(head, ' '), ttl_ms) || !read(cut(head, ' '), held_ms) ||
-        !read(cut(head, ' '), granted_ms) || head.empty() || head.find(' ') != std::string_view::npos)
+        !read(cut(head, ' '), granted_ms) || head.empty() || head.size() > keys_bytes_max ||
+        head.find(' ') != std::string_view::npos)
         return std::nullopt;
-    if (granted_ms < 0 || granted_ms > year_9999_ms) return std::nullopt;  // wall_time could overflow
+    const auto granted_at = to_wall_time(granted_ms);
+    if (!granted_at || limit_foreign_time(ttl_ms).count() != ttl_ms || limit_foreign_time(held_ms).count() != held_ms)
+        return std::nullopt;
     out.attempt_id = *attempt;
     out.token = fencing_token{has_token ? token : out.stamp};
     out.ttl = milliseconds{ttl_ms};
     out.held = milliseconds{held_ms};
-    out.granted_at = wall_time{milliseconds{granted_ms}};
+    out.granted_at = *granted_at;
     out.keys = head;
     out.holder.principal = cut(text, '\n');
     out.holder.owner = cut(text, '\n');

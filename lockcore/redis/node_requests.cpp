@@ -1,5 +1,6 @@
 #include <redis/node_requests.hpp>
 
+#include <proto/foreign_times.hpp>
 #include <redis/node_info.hpp>
 #include <redis/resp_command.hpp>
 #include <redis/script_set.hpp>
@@ -127,7 +128,7 @@ node_response::lease_page parse_page(const reply& answer) {
     out.cursor = parts[1].text;
     out.leases.reserve(parts.size() / 3);
     for (std::size_t i = 2; i < parts.size(); i += 3)
-        out.leases.push_back({parts[i].text, milliseconds{parts[i + 1].number}, parts[i + 2].text});
+        out.leases.push_back({parts[i].text, limit_foreign_time(parts[i + 1].number), parts[i + 2].text});
     return out;
 }
 

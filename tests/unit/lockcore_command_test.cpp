@@ -1,5 +1,6 @@
 // Parsing of the scripts' answers: every form that a script's header documents, and texts that are none.
 #include <proto/command.hpp>
+#include <proto/foreign_times.hpp>
 
 #include <gtest/gtest.h>
 
@@ -28,6 +29,9 @@ TEST(parse_reply, reads_what_acquire_answers) {
     EXPECT_EQ(held.remaining, 4'900ms);
     EXPECT_EQ(held.value, 7U);
     EXPECT_LT(parse_reply(kind::acquire, "1 -1 7").remaining, 0ms) << "never";
+    // A hostile node may send a time that overflows when it is added to another.
+    EXPECT_EQ(parse_reply(kind::acquire, "1 9223372036854775807 7").remaining, foreign_time_max);
+    EXPECT_EQ(parse_reply(kind::acquire, "1 -9223372036854775808 7").remaining, -1ms);
 
     EXPECT_EQ(parse_reply(kind::acquire, "4").status, status::overflow);
 

@@ -196,6 +196,32 @@ TEST(lease_record, time_beyond_the_clock_is_no_lease) {
     EXPECT_TRUE(lease_record::parse(a_nonce + " 1 0 10 0 9223372 -\np\no\n\n\n\n"));
     EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 10 0 9223372036854775807 -\np\no\n\n\n\n"));
     EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 10 0 -9223372036854775807 -\np\no\n\n\n\n"));
+    // The clock counts nanoseconds and ends in 2262.
+    EXPECT_TRUE(lease_record::parse(a_nonce + " 1 0 10 0 9223372036854 -\np\no\n\n\n\n"));
+    EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 10 0 9223372036855 -\np\no\n\n\n\n"));
+    for (const char* times : {"-2 0", "0 -2", "9223372036854775807 0", "0 9223372036854775807"})
+        EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 " + times + " 5 -\np\no\n\n\n\n")) << times;
+}
+
+// A hostile node may send 16 MiB, and the time to merge leases grows with the square of what they contain.
+TEST(lease_record, text_longer_than_a_lease_is_no_lease) {
+    const auto with_keys = [](std::size_t bytes) {
+        return a_nonce + " 1 0 10 0 5 " + std::string(bytes, 'k') + "\np\no\n\n\n\n";
+    };
+    EXPECT_TRUE(lease_record::parse(with_keys(335)));
+    EXPECT_FALSE(lease_record::parse(with_keys(336)));
+    const std::string whole = a_nonce + " 1 0 10 0 5 -\np\no\n\n\n\n";
+    EXPECT_TRUE(lease_record::parse(whole + std::string(lease_bytes_max - whole.size(), 'w')));
+    EXPECT_FALSE(lease_record::parse(whole + std::string(lease_bytes_max - whole.size() + 1, 'w')));
+}
+
+TEST(hold_view, text_longer_than_a_lease_is_cut) {
+    std::string ids;
+    for (std::uint64_t bits = 0; bits < 100'000; ++bits)
+        ids.append(hold_id::from_bits(bits).str()).append(",");
+    hold_view holds;
+    holds.add(ids + "\n" + ids + "\n");
+    EXPECT_EQ(holds.count(), lease_bytes_max / (hold_id::size + 1));
 }
 
 acquire_request request(const std::string& key) {

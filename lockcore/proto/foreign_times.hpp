@@ -1,0 +1,28 @@
+#pragma once
+
+#include <lockcore/types.hpp>
+
+#include <algorithm>
+#include <optional>
+
+namespace lockcore {
+
+// Times in texts that another writer made: a node that is not what it should be may send any number.
+
+/// The longest time that is calculated with, far above every ttl and max_hold.
+inline constexpr milliseconds foreign_time_max = std::chrono::years{100};
+
+/// Returns a time that a node reports, at most foreign_time_max; -1 ms for every negative number, which means that a key
+/// has no ttl.
+constexpr milliseconds limit_foreign_time(std::int64_t ms) {
+    return milliseconds{std::clamp<std::int64_t>(ms, -1, foreign_time_max.count())};
+}
+
+/// Returns a time given as milliseconds since 1970; empty before 1970 and after 2261, which wall_time can't represent.
+constexpr std::optional<wall_time> to_wall_time(std::int64_t ms) {
+    constexpr auto last = std::chrono::floor<milliseconds>(wall_time::duration::max());
+    if (ms < 0 || milliseconds{ms} > last) return std::nullopt;
+    return wall_time{milliseconds{ms}};
+}
+
+}  // namespace lockcore
