@@ -1,7 +1,6 @@
 #include <gateway/pg/catalog/catalog.hpp>
+#include <gateway/pg/catalog/catalog_text.hpp>
 #include <gateway/pg/connection/session.hpp>
-
-#include <boost/json/parse.hpp>
 
 namespace fencegate::pg {
 namespace {
@@ -12,23 +11,6 @@ const std::string read_catalog =
     "coalesce(changes_nothing, false), coalesce(shared_resource_expression, '') "
     "from fencing.api_catalog order by kind, name";
 
-std::vector<catalog_field> fields_of(const char* text) {
-    std::vector<catalog_field> out;
-    const auto parsed = boost::json::parse(text);
-    for (const auto& item : parsed.as_array()) {
-        const auto& object = item.as_object();
-        catalog_field field;
-        field.name = object.at("name").as_string();
-        field.type = object.at("type").as_string();
-        if (const auto* base = object.if_contains("base")) field.base = base->as_string();
-        if (const auto* schema = object.if_contains("operators")) field.operators = schema->as_string();
-        const auto* has_default = object.if_contains("has_default");
-        field.has_default = has_default && has_default->is_bool() && has_default->as_bool();
-        out.push_back(std::move(field));
-    }
-    return out;
-}
-
 std::shared_ptr<catalog> parse(const pqxx::result& rows) {
     auto out = std::make_shared<catalog>();
     for (const auto& row : rows) {
@@ -38,16 +20,13 @@ std::shared_ptr<catalog> parse(const pqxx::result& rows) {
         if (std::string(row[1].c_str()) == "table") {
             auto& table = out->tables[name];
             table.target = row[2].c_str();
-            const auto operations = boost::json::parse(row[3].c_str());
-            for (const auto& operation : operations.as_array()) {
-                table.operations.emplace(operation.as_string());
-            }
-            table.columns = fields_of(row[4].c_str());
+            table.operations = parse_catalog_operations(row[3].c_str());
+            table.columns = parse_catalog_fields(row[4].c_str());
             table.shared_resource_expression = row[9].c_str();
         } else {
             auto& function = out->functions[name];
             function.target = row[2].c_str();
-            function.arguments = fields_of(row[5].c_str());
+            function.arguments = parse_catalog_fields(row[5].c_str());
             function.returns_set = row[6].as<bool>();
             function.returns_void = row[7].as<bool>();
             function.changes_nothing = row[8].as<bool>();
