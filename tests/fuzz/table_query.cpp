@@ -1,0 +1,75 @@
+// The grammar of tables, down to the SQL. The first line is the query string, the second the header Prefer, the rest the body.
+#include "fuzz.hpp"
+#include "sql_check.hpp"
+
+#include <gateway/api/tables/preferences.hpp>
+#include <gateway/api/tables/table_grammar.hpp>
+#include <gateway/api/tables/table_request.hpp>
+#include <gateway/pg/read/read_sql.hpp>
+#include <gateway/pg/write/write_sql.hpp>
+
+#include <string>
+
+namespace fencegate::fuzz {
+namespace {
+
+constexpr std::size_t rows_max = 100;
+
+void check_conditions(const std::vector<comparison>& conditions) {
+    std::size_t count = 0;
+    std::size_t pattern_bytes = 0;
+    for (const auto& condition : conditions) {
+        count += api::count_conditions(condition);
+        pattern_bytes += api::count_pattern_bytes(condition);
+    }
+    require(count <= api::conditions_max, "the number of conditions is bounded");
+    require(pattern_bytes <= api::pattern_bytes_max, "the size of patterns is bounded");
+}
+
+void check_read(const http::request& request, const api::preferences& preferred) {
+    const auto query = api::parse_table_query(request, preferred, rows_max);
+    if (!query) return require(query.error().errors.size() <= field_errors_max, "the number of faults is bounded");
+    require(query->limit >= 0 && query->limit <= static_cast<std::int64_t>(rows_max) && query->offset >= 0,
+            "limit and offset are within their bounds");
+    check_conditions(query->where);
+    const auto plan = pg::plan_read(shop_catalog(), {*query, std::nullopt});
+    if (plan.faults.empty()) check_statement(plan.sql);
+}
+
+void check_write(const http::request& request, const api::preferences& preferred) {
+    const auto call = api::parse_table_write(request, preferred, rows_max);
+    if (!call) return require(call.error().errors.size() <= field_errors_max, "the number of faults is bounded");
+    require(call->operations.size() == 1, "a request to a table is one operation");
+    if (const auto* change = std::get_if<update_operation>(&call->operations.front())) {
+        require(!change->where.empty(), "a change of every row is refused");
+        check_conditions(change->where);
+    }
+    if (const auto* removal = std::get_if<delete_operation>(&call->operations.front())) {
+        require(!removal->where.empty(), "a deletion of every row is refused");
+        check_conditions(removal->where);
+    }
+    const auto plan = pg::plan_write(shop_catalog(), call->operations, {call->return_rows, call->select});
+    if (!plan.faults.empty()) return;
+    for (const auto& operation : plan.operations)
+        check_statement(operation.sql);
+}
+
+}  // namespace
+
+void run_input(std::string_view input) {
+    http::request request;
+    request.path_parameters = {"inventory"};
+    request.query = take_line(input);
+    request.headers.emplace_back("prefer", std::string(take_line(input)));
+    request.headers.emplace_back("content-type", "application/json");
+    request.body = input;
+    const auto preferred = api::parse_preferences(request);
+    request.verb = http::method::get;
+    check_read(request, preferred);
+    for (const auto verb : {http::method::post, http::method::patch, http::method::del}) {
+        request.verb = verb;
+        check_write(request, preferred);
+    }
+}
+
+}  // namespace fencegate::fuzz
