@@ -211,9 +211,9 @@ asio::awaitable<bool> session::answer_request() {
         co_await delay_next_request();
     } else if (buffer_.size() > 0) {
         // Pipelined requests take turns with other connections.
-        co_await asio::post(socket_.get_executor(), asio::use_awaitable);
+        co_await asio::post(stream_.socket().get_executor(), asio::use_awaitable);
     }
-    co_return keep_alive&& socket_.is_open();
+    co_return keep_alive && stream_.socket().is_open();
 }
 
 void session::report_answer(method verb, const dispatcher::plan& answered, steady_clock::duration time) {

@@ -30,7 +30,7 @@ void session::add_rate_fields(response& answer) const {
 }
 
 asio::awaitable<void> session::delay_next_request() {
-    asio::steady_timer timer(socket_.get_executor(), refused_address_delay);
+    asio::steady_timer timer(stream_.socket().get_executor(), refused_address_delay);
     boost::system::error_code ignored;
     co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
 }

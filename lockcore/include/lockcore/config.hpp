@@ -13,6 +13,7 @@ struct node_tls {
     std::string ca_file;           ///< PEM: who may have signed the certificate of a node. Empty: those of the system.
     std::string certificate_file;  ///< PEM: the certificate that is shown to a node, with its chain. Empty: none.
     std::string key_file;          ///< PEM: the key of that certificate.
+    friend bool operator==(const node_tls&, const node_tls&) = default;
 };
 
 /// One independent Redis server: a process of its own, not a replica, not behind a proxy (docs/protocol.md R9).
