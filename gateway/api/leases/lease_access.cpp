@@ -27,7 +27,7 @@ result<lockcore::lease_claims> open_lease(gateway_services services, std::string
 
 result<void> check_event_capacity(gateway_services services, const std::string& principal) {
     // Without API keys there is one principal, which then has no share but all of it.
-    const bool has_share = !services.settings.api_keys.empty();
+    const bool has_share = !services.settings.auth.is_keyless();
     if (!services.events.full(has_share ? principal : std::string())) return {};
     return make_failure(
         errc::storage_unavailable,
