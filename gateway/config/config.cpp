@@ -287,6 +287,10 @@ config load_config(const std::filesystem::path& file, config_faults& faults, exp
             for (lockcore::node_address& node : cfg.locks.nodes)
                 node.tls = cfg.redis_tls;
             check_address(cfg, rule, found);
+            if (!cfg.auth.client_certificates.empty() && (!cfg.tls || cfg.tls->client_authorities.empty()) &&
+                !found.covers("http.tls"))
+                found.add("auth.client_certificates",
+                          "needs http.tls.client_ca_file, the authorities that are trusted");
             check_signing_keys(cfg.lease.signing_key, cfg.lease.verification_keys, found);
             check_locks(cfg.locks, found);
             check_bodies(cfg.http, found);

@@ -67,9 +67,9 @@ TEST(event_buffer, low_priority_rows_never_fill_it) {
         EXPECT_FALSE(buffer.add_low_priority(denial));
     EXPECT_EQ(buffer.size(), 100u);
     EXPECT_EQ(buffer.dropped(), 0u);
-    EXPECT_FALSE(buffer.full());
+    EXPECT_FALSE(buffer.full(""));
     EXPECT_TRUE(buffer.add(items(1'200)));
-    EXPECT_FALSE(buffer.full()) << "leases have the rest of it";
+    EXPECT_FALSE(buffer.full("")) << "leases have the rest of it";
     buffer.mark_written(buffer.take(1'300).items.size());
     EXPECT_TRUE(buffer.add_low_priority(denial));
 }

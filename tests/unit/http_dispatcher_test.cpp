@@ -16,10 +16,10 @@ auth_config credentials() {
     return out;
 }
 
-std::vector<route> two_routes() {
-    return {{method::get, "/all", scope::operate, {}},
-            {method::get, "/named", scope::leases, {}, false, true},
-            {method::get, "/leases", scope::leases, {}}};
+std::shared_ptr<const router> two_routes() {
+    return std::make_shared<const router>(std::vector<route>{{method::get, "/all", scope::operate, {}},
+                                                             {method::get, "/named", scope::leases, {}, false, true},
+                                                             {method::get, "/leases", scope::leases, {}}});
 }
 
 class http_dispatcher_rights : public ::testing::Test {
@@ -31,7 +31,8 @@ class http_dispatcher_rights : public ::testing::Test {
         return dispatcher_.prepare(request_, source, std::chrono::steady_clock::now());
     }
 
-    const dispatcher dispatcher_{two_routes(), credentials(), http_config{}};
+    limits::limiter limiter_{limits_config{}, {}};
+    const dispatcher dispatcher_{two_routes(), credentials(), http_config{}, limiter_};
     const client_certificate certificate_{"CN=operator", {}, {}};
     const dispatcher::sender with_key_{"Bearer secret", "", "localhost", "127.0.0.1", nullptr};
     const dispatcher::sender with_certificate_{"", "", "localhost", "127.0.0.1", &certificate_};
@@ -59,7 +60,7 @@ TEST_F(http_dispatcher_rights, no_credential_then_no_rights) {
 }
 
 TEST_F(http_dispatcher_rights, request_keeps_its_rights_alive) {
-    auto own = std::make_unique<dispatcher>(two_routes(), credentials(), http_config{});
+    auto own = std::make_unique<dispatcher>(two_routes(), credentials(), http_config{}, limiter_);
     request r;
     r.verb = method::get;
     r.path = "/all";
@@ -76,7 +77,7 @@ TEST_F(http_dispatcher_rights, foreign_page_then_refused_where_certificates_coun
     EXPECT_EQ(dispatcher_.prepare(request_, with_certificate_, std::chrono::steady_clock::now()).answer.status, 403U);
     auth_config keys_only = credentials();
     keys_only.client_certificates.clear();
-    const dispatcher without(two_routes(), keys_only, http_config{});
+    const dispatcher without(two_routes(), keys_only, http_config{}, limiter_);
     EXPECT_EQ(without.prepare(request_, with_certificate_, std::chrono::steady_clock::now()).answer.status, 401U);
 }
 

@@ -13,7 +13,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/ssl.hpp>
-#include <boost/asio/ssl/impl/src.hpp>  // Asio is compiled separately, and nothing else uses its TLS
 #include <boost/asio/write.hpp>
 
 #include <algorithm>
@@ -193,10 +192,17 @@ std::string ask(tls_client& client, const std::string& key) {
 }
 
 TEST(tls_server, reload_replaces_keys_and_certificate_of_new_connections) {
-    const auto key_of = [](const char* sha256) { return api_key{"p", sha256, {scope::leases}}; };
+    const auto auth_of = [](const char* sha256) {
+        auth_config out;
+        auto& key = out.api_keys.emplace_back();
+        key.principal = "p";
+        key.key_sha256 = sha256;
+        key.rights.scopes = {scope::leases};
+        return out;
+    };
     // SHA-256 of "first" and of "second".
-    const api_key first = key_of("a7937b64b8caa58f03721bb6bacf5c78cb235febe0e70b1b84cd99541461a08e");
-    const api_key second = key_of("16367aacb67a4a017c8da8ab95682ccb390863780f7114dda0a0e0c55644c7c4");
+    const auth_config first = auth_of("a7937b64b8caa58f03721bb6bacf5c78cb235febe0e70b1b84cd99541461a08e");
+    const auth_config second = auth_of("16367aacb67a4a017c8da8ab95682ccb390863780f7114dda0a0e0c55644c7c4");
     const self_signed old_pair, new_pair;
     memory_budgets memory(1 << 20, 1 << 20);
     silent_observer observer;
@@ -205,7 +211,10 @@ TEST(tls_server, reload_replaces_keys_and_certificate_of_new_connections) {
     runtime::io_threads threads(2);
     std::vector<route> routes;
     routes.push_back({method::get, "/secured", scope::leases, answer, false});
-    server served(cfg, {first}, std::move(routes), threads.contexts(), memory, observer,
+    limits_config any_number;
+    any_number.address.failed_authentications_per_minute = 0;
+    limits::limiter limiter(any_number, {});
+    server served(cfg, first, std::move(routes), threads.contexts(), memory, limiter, observer,
                   context_of(config_of(old_pair)));
     ASSERT_TRUE(served.listen());
     threads.start();
@@ -224,7 +233,7 @@ TEST(tls_server, reload_replaces_keys_and_certificate_of_new_connections) {
     ASSERT_FALSE(ec) << ec.message();
     EXPECT_EQ(ask(*open, "first"), "HTTP/1.1 200 OK");
     EXPECT_EQ(ask(*open, "second"), "HTTP/1.1 401 Unauthorized");
-    served.reload({second}, cfg, context_of(config_of(new_pair)));
+    served.reload(second, cfg, context_of(config_of(new_pair)));
     const auto until = std::chrono::steady_clock::now() + 10s;
     std::string status;
     while (status != "HTTP/1.1 200 OK" && std::chrono::steady_clock::now() < until)
