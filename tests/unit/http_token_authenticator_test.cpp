@@ -124,15 +124,15 @@ TEST(http_token_key_source, first_keys_are_awaited) {
 TEST(http_token_key_source, unknown_key_then_one_request_for_many) {
     key_server server;
     server.set(set_of(token_issuer(kind::ed25519, "a").jwk()));
-    token_key_source source(from_url(1h), 20s, server.fetch(), {});
+    token_key_source source(from_url(1h), 20s, server.fetch(), {10s, 1h});
     server.set(set_of(token_issuer(kind::ed25519, "b").jwk()));
-    for (int i = 0; i < 1'000; ++i)
-        source.request_for_unknown_key();
-    ASSERT_TRUE(server.await(2));
+    source.request_for_unknown_key();
     while (source.keys()->find("b") == nullptr)
         std::this_thread::yield();
-    for (int i = 0; i < 1'000; ++i)
+    for (int i = 0; i < 300; ++i) {
         source.request_for_unknown_key();
+        std::this_thread::yield();
+    }
     EXPECT_EQ(server.requests, 2);
 }
 
