@@ -28,6 +28,7 @@ CREDENTIALS: dict[str, dict[str, Any]] = {
     "own-leases": {"prefixes": [{"resource_prefix": "own/", "scopes": ["leases"]}]},
     "not-secret": {"scopes": ALL, "prefixes": [{"resource_prefix": "own/secret/", "scopes": []}]},
     "secret-again": {"scopes": ["history"], "prefixes": [{"resource_prefix": "own/", "scopes": ["leases", "writes"]}, {"resource_prefix": "own/secret/", "scopes": ALL}]},
+    "writes-elsewhere": {"scopes": ["leases", "bare_tokens"], "prefixes": [{"resource_prefix": "own/", "scopes": ["leases", "writes"]}]},
     "exposed": {"scopes": ALL, "exposed": ["listed", "listed_value"]},
     "exposed-none": {"scopes": ALL, "exposed": []},
 }

@@ -151,9 +151,9 @@ def test_key_server_that_fails_leaves_the_gateway_ready(start: Callable[..., Gat
 
 
 def test_streams_end_with_the_token(gateway: Gateway, keys: dict[str, SigningKey], resource: str) -> None:
-    token = keys["ES256"].token(exp=int(time.time()) - 27, scope="leases history")  # with the clock skew it lasts 3 s
+    token = keys["ES256"].token(exp=int(time.time()) - 22, scope="leases history")  # with the clock skew it lasts 8 s
     api = gateway.api.with_key(token)
-    with EventStream(api, None, method="GET", path="/v1/history/stream") as history, EventStream(api, {"resource": resource, "ttl_ms": 500}) as kept:
+    with EventStream(api, None, method="GET", path="/v1/history/stream") as history, EventStream(api, {"resource": resource, "ttl_ms": 2_000}) as kept:
         eventually(lambda: history.head and kept.head, goal="both streams")
         eventually(lambda: history.ended and kept.ended, 20, goal="both streams end")
         assert kept.events[-1].name == "released"
