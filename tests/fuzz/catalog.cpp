@@ -4,7 +4,7 @@
 #include "sql_check.hpp"
 
 #include <gateway/api/tables/table_request.hpp>
-#include <gateway/pg/catalog/catalog_text.hpp>
+#include <gateway/pg/catalog/catalog_field.hpp>
 #include <gateway/pg/read/read_sql.hpp>
 
 #include <exception>

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gateway/pg/catalog/catalog_field.hpp>
+
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -12,18 +14,6 @@
 namespace fencegate::pg {
 
 class session;
-
-/// A column or an argument. `type` is written as in a cast, with its schema unless that is pg_catalog.
-struct catalog_field {
-    std::string name;
-    std::string type;
-    bool has_default = false;  ///< Arguments only.
-    std::string base{};        ///< Columns only: the base type, where the type is a domain.
-    std::string operators{};   ///< Columns only: the quoted schema of the type's operators; empty: pg_catalog.
-
-    /// Returns the type that decides how values are read and added.
-    const std::string& value_type() const { return base.empty() ? type : base; }
-};
 
 struct exposed_table {
     std::string target;                ///< Identifier, quoted and with its schema.

@@ -1,4 +1,4 @@
-#include <gateway/pg/catalog/catalog_text.hpp>
+#include <gateway/pg/catalog/catalog_field.hpp>
 
 #include <boost/json/parse.hpp>
 
