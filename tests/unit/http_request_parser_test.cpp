@@ -89,6 +89,7 @@ TEST(http_request_parser, ambiguous_heads_then_refused) {
     expect_refused("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n");
     expect_refused("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
     expect_refused("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n");
+    expect_refused("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
     expect_refused("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx");
     expect_refused("GET / HTTP/1.1\r\nHost: a\r\nFencing-Lease: x\r\nFencing-Lease: y\r\n\r\n");
     expect_refused("GET / HTTP/1.1\r\nHost: a\r\nAuthorization: x\r\nAuthorization: y\r\n\r\n");

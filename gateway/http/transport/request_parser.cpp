@@ -86,6 +86,10 @@ void request_parser::on_field_impl(boost::beast::http::field, string_view name_t
         slot = view(value);
         return;
     }
+    if (name == "transfer-encoding" && http_1_0()) {
+        // A server of HTTP/1.0 in front of this one would have read the body as the next request (RFC 9112, 6.1).
+        return refuse("HTTP/1.0 has no Transfer-Encoding.", ec);
+    }
     if (name == "transfer-encoding" && lower_case(value) != "chunked") {
         return refuse("The Transfer-Encoding has to be 'chunked'; no other is supported.", ec);
     }
