@@ -140,6 +140,19 @@ std::optional<std::size_t> read_number(std::string_view digits, int base) {
     return value;
 }
 
+/// Reads Content-Length. Several values are allowed if they are the same number (RFC 9110, 8.6).
+std::optional<std::size_t> read_length(const std::vector<std::string>& fields) {
+    std::optional<std::size_t> length;
+    for (std::string_view rest : fields) {
+        do {
+            const auto value = read_number(trim(take_until(rest, ',')), 10);
+            if (!value || (length && *length != *value)) return std::nullopt;
+            length = value;
+        } while (!rest.empty());
+    }
+    return length;
+}
+
 message_frame read_chunks(std::string_view bytes, std::size_t at) {
     using kind = message_frame::kind;
     message_frame out;
@@ -187,15 +200,13 @@ message_frame read_frame(std::string_view bytes) {
     if (!fields) return {};
     if (!fields->transfer_encodings.empty()) {
         const bool is_chunked =
-            fields->transfer_encodings.size() == 1 && lower_case(fields->transfer_encodings.front()) == "chunked";
+            fields->transfer_encodings.size() == 1 && lower_case(trim(fields->transfer_encodings.front())) == "chunked";
         if (!is_chunked || !fields->content_lengths.empty() || fields->http_1_0) return {};
         return read_chunks(bytes, body_at);
     }
     if (fields->content_lengths.empty()) return {kind::complete, body_at, {}};
-    const auto size = read_number(fields->content_lengths.front(), 10);
-    const bool is_unique = std::ranges::count(fields->content_lengths, fields->content_lengths.front()) ==
-                           std::ssize(fields->content_lengths);
-    if (!size || !is_unique) return {};
+    const auto size = read_length(fields->content_lengths);
+    if (!size) return {};
     if (*size > bytes.size() - body_at) return {kind::incomplete, 0, {}};
     return {kind::complete, body_at + *size, std::string(bytes.substr(body_at, *size))};
 }
