@@ -65,19 +65,19 @@ void append_identity(std::string& out, const holder& holder, const std::vector<r
     out += '\n';
 }
 
-/// Returns each of the entries once, and at most as many as a lease keeps, the newest ones.
+/// Returns each of the entries once, and at most as many as a lease keeps, the newest ones; `-` if there are none.
 std::string select_newest_keys(std::string_view keys) {
     std::vector<std::string_view> entries;
     while (!keys.empty()) {
         const std::string_view entry = cut(keys, ',');
-        if (std::ranges::find(entries, entry) == entries.end()) entries.push_back(entry);
+        if (!entry.empty() && std::ranges::find(entries, entry) == entries.end()) entries.push_back(entry);
     }
     std::string out;
     for (std::size_t i = entries.size() - std::min(entries.size(), keys_max); i < entries.size(); ++i) {
         if (!out.empty()) out += ',';
         out += entries[i];
     }
-    return out;
+    return out.empty() ? "-" : out;
 }
 
 }  // namespace

@@ -203,6 +203,12 @@ TEST(lease_record, time_beyond_the_clock_is_no_lease) {
         EXPECT_FALSE(lease_record::parse(a_nonce + " 1 0 " + times + " 5 -\np\no\n\n\n\n")) << times;
 }
 
+TEST(lease_record, keys_without_any_are_written_as_none) {
+    const auto empty = lease_record::parse(a_nonce + " 1 0 10 0 5 ,,\np\no\n\n\n\n");
+    ASSERT_TRUE(empty);
+    EXPECT_EQ(empty->format(), a_nonce + " 1 0 10 0 5 -\np\no\n\n\n\n");
+}
+
 // A hostile node may send 16 MiB, and the time to merge leases grows with the square of what they contain.
 TEST(lease_record, text_longer_than_a_lease_is_no_lease) {
     const auto with_keys = [](std::size_t bytes) {
