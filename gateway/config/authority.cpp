@@ -65,7 +65,7 @@ std::optional<authority> parse_authority(std::string_view text) {
         out.host = canonical_address(out.host);
     } else {
         if (out.host.ends_with('.')) out.host.pop_back();
-        if (!std::ranges::all_of(out.host, is_name_character)) return std::nullopt;
+        if (out.host.ends_with('.') || !std::ranges::all_of(out.host, is_name_character)) return std::nullopt;
     }
     if (out.host.empty()) return std::nullopt;
     return out;

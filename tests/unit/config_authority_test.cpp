@@ -19,9 +19,9 @@ TEST(config_authority, host_and_port_then_canonical) {
 }
 
 TEST(config_authority, no_host_then_empty) {
-    for (const char* text : {"",       ":80", ".",        "a b",    "a:b",     "a:65536",     "a:-1",
-                             "a:1:2",  "::1", "[::1",     "[::1]x", "[::1]:x", "[localhost]", "[1.2.3.4]",
-                             "user@a", "a/b", "http://a", "a,b",    "%61",     "a\tb",        "[fe80::1%eth0]"})
+    for (const char* text : {"a..",   "",         ":80",  ".",      "a b",     "a:b",           "a:65536",   "a:-1",
+                             "a:1:2", "::1",      "[::1", "[::1]x", "[::1]:x", "[localhost]",   "[1.2.3.4]", "user@a",
+                             "a/b",   "http://a", "a,b",  "%61",    "a\tb",    "[fe80::1%eth0]"})
         EXPECT_FALSE(parse_authority(text)) << text;
     EXPECT_FALSE(parse_authority(std::string(256, 'a')));
 }
