@@ -11,7 +11,9 @@ void run_input(std::string_view input) {
     const auto milliseconds = std::chrono::floor<std::chrono::milliseconds>(*time);
     const std::string written = http::to_rfc3339(*time);
     require(written.size() == std::string_view("2026-11-21T10:00:09.894Z").size(), "a time has a fixed form");
-    require(http::parse_rfc3339(written) == milliseconds,
+    // The offset of a time in the first or last year that is accepted can move it into another year.
+    const bool is_accepted_year = written >= "1678" && written < "2262";
+    require(!is_accepted_year || http::parse_rfc3339(written) == milliseconds,
             "a time that was written is read as it was, to the millisecond");
     require(http::to_rfc3339(milliseconds) == written, "a time is truncated to milliseconds");
     require(http::to_http_date(*time).size() == std::string_view("Sat, 21 Nov 2026 10:00:09 GMT").size(),
