@@ -97,6 +97,22 @@ TEST(http_request_parser, ambiguous_heads_then_refused) {
     expect_refused("GET / HTTP/1.1\r\nHost : a\r\n\r\n");
 }
 
+TEST(http_request_parser, empty_chunked_body_byte_by_byte_then_done) {
+    http_config cfg;
+    request_parser p(cfg);
+    std::string buffered;
+    for (const char byte :
+         std::string_view("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")) {
+        ASSERT_FALSE(p.is_done());
+        buffered += byte;
+        boost::system::error_code ec;
+        buffered.erase(0, p.put(boost::asio::buffer(buffered), ec));
+        ASSERT_TRUE(!ec || ec == boost::beast::http::error::need_more) << ec.message();
+    }
+    EXPECT_TRUE(p.is_done());
+    EXPECT_EQ(buffered, "");
+}
+
 TEST(http_request_parser, repeated_header_then_named) {
     const auto got = parse("GET / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: x\r\nIdempotency-Key: x\r\n\r\n", 0);
     EXPECT_EQ(got.fault, "The header Idempotency-Key is given more than once.");

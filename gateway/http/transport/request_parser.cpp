@@ -37,6 +37,15 @@ request_parser::request_parser(const http_config& cfg)
     body_limit(static_cast<std::uint64_t>(cfg.body_max_bytes));
 }
 
+std::size_t request_parser::put(boost::asio::const_buffer bytes, error_code& ec) {
+    constexpr std::size_t last_chunk_bytes = 5;
+    if (is_header_done() && chunked() && bytes.size() < last_chunk_bytes) {
+        ec = boost::beast::http::error::need_more;
+        return 0;
+    }
+    return basic_parser::put(bytes, ec);
+}
+
 void request_parser::refuse(std::string_view detail, error_code& ec) {
     fault_ = detail;
     ec = boost::beast::http::error::bad_field;

@@ -3,6 +3,7 @@
 #include <gateway/config/config.hpp>
 #include <gateway/http/message.hpp>
 
+#include <boost/asio/buffer.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 
 #include <string>
@@ -21,6 +22,11 @@ namespace fencegate::http {
 class request_parser : public boost::beast::http::basic_parser<true> {
   public:
     explicit request_parser(const http_config& cfg);
+
+    /// Parses bytes as basic_parser::put does, but waits for the five bytes that every rest of a chunked body has: Beast
+    /// 1.81 ends the process by an assertion if an empty body's last chunk, `0 CR LF CR LF`, arrives without its last byte
+    /// after it arrived without its last two.
+    std::size_t put(boost::asio::const_buffer bytes, boost::beast::error_code& ec);
 
     request message;            ///< Valid once is_done(); the dispatcher sets further members.
     std::string authorization;  ///< Not among the message's headers.
