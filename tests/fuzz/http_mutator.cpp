@@ -15,7 +15,7 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 namespace fencegate::fuzz {
 namespace {
 
-using random = std::minstd_rand;
+using random_numbers = std::minstd_rand;
 
 constexpr std::array<std::string_view, 46> fields{"Content-Length: 0",
                                                   "Content-Length: 4",
@@ -77,7 +77,7 @@ constexpr std::array<std::string_view, 14> chunk_lines{"0",  "00", "4;a=b", "4;a
                                                        "4 ", " 4", "4\t",   "FFFFFFFFFFFFFFFF", "g",   "4\n", "4;"};
 
 template <std::size_t N>
-std::string_view choose(const std::array<std::string_view, N>& from, random& next) {
+std::string_view choose(const std::array<std::string_view, N>& from, random_numbers& next) {
     return from[next() % N];
 }
 
@@ -110,13 +110,13 @@ std::string hexadecimal(std::size_t value) {
     return out;
 }
 
-std::string make_body(random& next) {
+std::string make_body(random_numbers& next) {
     constexpr std::array<std::string_view, 6> bodies{"",         "{}",        "body",
                                                      "\r\n\r\n", "0\r\n\r\n", "GET /echo HTTP/1.1\r\nHost: a\r\n\r\n"};
     return std::string(choose(bodies, next));
 }
 
-std::string make_chunks(random& next) {
+std::string make_chunks(random_numbers& next) {
     std::string out;
     for (unsigned left = next() % 4; left > 0; --left) {
         const std::string body = make_body(next);
@@ -129,7 +129,7 @@ std::string make_chunks(random& next) {
 }
 
 /// Returns a whole request; mostly a well-formed one.
-std::string make_request(random& next) {
+std::string make_request(random_numbers& next) {
     std::string out(next() % 2 == 0 ? "POST /echo HTTP/1.1" : choose(first_lines, next));
     out += "\r\nHost: 127.0.0.1\r\n";
     if (next() % 3 == 0) out.append(choose(fields, next)).append("\r\n");
@@ -145,14 +145,14 @@ std::string make_request(random& next) {
     return out;
 }
 
-std::string assemble(random& next) {
+std::string assemble(random_numbers& next) {
     std::string out;
     for (unsigned left = 1 + next() % 4; left > 0; --left)
         out += make_request(next);
     return out;
 }
 
-void mutate_lines(std::vector<std::string>& lines, random& next) {
+void mutate_lines(std::vector<std::string>& lines, random_numbers& next) {
     if (lines.empty()) lines.push_back(make_request(next));
     const std::size_t at = next() % lines.size();
     const auto place = lines.begin() + static_cast<std::ptrdiff_t>(at);
@@ -204,7 +204,7 @@ using namespace fencegate::fuzz;
 
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t size_max,
                                                unsigned seed) {
-    random next(seed);
+    random_numbers next(seed);
     const unsigned choice = next() % 8;
     if (choice < 2) return LLVMFuzzerMutate(data, size, size_max);
     if (choice == 2) return store(assemble(next), data, size_max);
@@ -218,7 +218,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
 extern "C" std::size_t LLVMFuzzerCustomCrossOver(const std::uint8_t* data, std::size_t size, const std::uint8_t* other,
                                                  std::size_t other_size, std::uint8_t* out, std::size_t size_max,
                                                  unsigned seed) {
-    random next(seed);
+    random_numbers next(seed);
     auto lines = split_lines(view(data, size));
     const auto last = split_lines(view(other, other_size));
     if (!lines.empty()) lines.resize(next() % lines.size() + 1);

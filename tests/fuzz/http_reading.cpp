@@ -4,12 +4,12 @@
 
 #include <gateway/http/transport/request_parser.hpp>
 
+#include <boost/asio/buffer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/error.hpp>
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <memory>
 #include <optional>
 
@@ -64,8 +64,7 @@ class reader {
   public:
     /// Out: false once the connection is over.
     bool add(std::string_view piece) {
-        std::memcpy(buffer_.prepare(piece.size()).data(), piece.data(), piece.size());
-        buffer_.commit(piece.size());
+        buffer_.commit(boost::asio::buffer_copy(buffer_.prepare(piece.size()), boost::asio::buffer(piece)));
         arrived_ += piece.size();
         while (parse()) {
             out_.requests.push_back(describe(*parser_, arrived_ - buffer_.size()));
