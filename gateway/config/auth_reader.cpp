@@ -2,12 +2,12 @@
 
 #include <gateway/config/authority.hpp>
 #include <gateway/config/secrets.hpp>
+#include <gateway/config/tls_section.hpp>
 
 #include <lockcore/encoding.hpp>
 #include <lockcore/types.hpp>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <tuple>
@@ -160,29 +160,14 @@ read_value json_pointer(std::string& target) {
     };
 }
 
-/// Reads a file name; a relative one starts at `folder`. The file has to be readable.
-read_value readable_file(std::string& target, const std::filesystem::path& folder) {
-    return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        std::string name;
-        if (!read_scalar(node, path, faults, name)) return;
-        target = (folder / name).string();
-        if (!std::ifstream(target, std::ios::binary).good() || std::filesystem::is_directory(target))
-            faults.add(path, "cannot read " + target);
-    };
-}
-
 read_value token_keys_file(std::optional<token_key_set>& target, const std::filesystem::path& folder) {
     return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        std::string name;
-        readable_file(name, folder)(node, path, faults);
+        named_file json;
+        file(json, folder, token_key_set::text_bytes_max)(node, path, faults);
         if (faults.covers(path)) return;
-        std::string json(token_key_set::text_bytes_max + 1, '\0');
-        std::ifstream input(name, std::ios::binary);
-        input.read(json.data(), static_cast<std::streamsize>(json.size()));
-        json.resize(static_cast<std::size_t>(input.gcount()));
         std::vector<std::string> key_faults;
-        auto keys = token_key_set::parse(json, key_faults);
-        if (!key_faults.empty()) faults.add(path, name + " " + key_faults.front());
+        auto keys = token_key_set::parse(json.text, key_faults);
+        if (!key_faults.empty()) faults.add(path, json.name + " " + key_faults.front());
         target = std::move(keys);
     };
 }
@@ -214,7 +199,7 @@ void read_jwt(const YAML::Node& node, const std::string& path, fault_list& fault
              {"audience", text_or_list(read.audiences, audiences_max), true},
              {"jwks_file", token_keys_file(read.keys, folder)},
              {"jwks_url", text(read.jwks_url)},
-             {"jwks_ca_file", readable_file(read.jwks_ca_file, folder)},
+             {"jwks_ca_file", authorities_file(read.jwks_ca_file, folder)},
              {"refresh_ms", duration(read.refresh, 10s, 24h)},
              {"algorithms", list(read_algorithm)},
              {"clock_skew_ms", duration(read.clock_skew, 0s, 5min)},

@@ -12,9 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <optional>
 
 namespace fencegate {
@@ -66,30 +63,6 @@ void read_node(const YAML::Node& node, const std::string& path, fault_list& faul
     nodes.push_back(std::move(read));  // also a faulty one, so that the number of nodes is checked correctly
 }
 
-/// Reads the name of a file. Relative names start at the configuration's folder. Faults: the file can't be read.
-read_value file_name(std::string& target, const std::filesystem::path& folder) {
-    return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        std::string name;
-        if (!read_scalar(node, path, faults, name)) return;
-        target = folder / name;
-        errno = 0;
-        if (!std::ifstream(target).good() || std::filesystem::is_directory(target))
-            faults.add(path, target + " cannot be read: " + std::strerror(errno == 0 ? EISDIR : errno));
-    };
-}
-
-void read_node_tls(const YAML::Node& node, const std::string& path, fault_list& faults,
-                   const std::filesystem::path& folder, std::optional<lockcore::node_tls>& tls) {
-    lockcore::node_tls& read = tls.emplace();
-    mapping({
-        {"ca_file", file_name(read.ca_file, folder)},
-        {"certificate_file", file_name(read.certificate_file, folder)},
-        {"key_file", file_name(read.key_file, folder)},
-    })(node, path, faults);
-    if (read.certificate_file.empty() != read.key_file.empty() && !faults.covers(path))
-        faults.add(path, "certificate_file and key_file are given together or not at all");
-}
-
 /// Reads the whole file. The bounds are those of the docstrings in config.hpp and lockcore/config.hpp.
 read_value whole_file(config& cfg, const std::filesystem::path& folder) {
     const auto nodes = [&cfg, folder](std::size_t, const YAML::Node& node, const std::string& path,
@@ -133,8 +106,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
         {"redis",
          mapping({
              {"nodes", list(nodes), true},
-             {"tls", [&cfg, folder](const YAML::Node& node, const std::string& path,
-                                    fault_list& faults) { read_node_tls(node, path, faults, folder, cfg.redis_tls); }},
+             {"tls", node_tls_section(cfg.redis_tls, folder)},
              {"node_timeout_ms", duration(cfg.locks.node_timeout, 1ms, 10s)},
              {"node_dead_after_ms", duration(cfg.locks.node_dead_after, 1ms, 10min)},
              {"node_queue_max", integer(cfg.locks.node_queue_max, 16, 10'000'000)},
@@ -236,29 +208,6 @@ void check_postgres(const postgres_config& postgres, fault_list& faults) {
     }
 }
 
-/// Returns the file's text; empty after it added a fault with the file's name.
-std::optional<std::string> read_file(const std::filesystem::path& file, fault_list& faults) {
-    std::error_code ignored;
-    if (std::filesystem::is_directory(file, ignored)) {
-        faults.add(file.string(), "is a folder");
-        return std::nullopt;
-    }
-    errno = 0;
-    std::ifstream input(file, std::ios::binary);
-    if (!input) {
-        faults.add(file.string(), std::string("cannot be read: ") + std::strerror(errno == 0 ? EIO : errno));
-        return std::nullopt;
-    }
-    std::string text(file_max_bytes + 1, '\0');
-    input.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(input.gcount()));
-    if (text.size() > file_max_bytes) {
-        faults.add(file.string(), "is larger than 1 MiB");
-        return std::nullopt;
-    }
-    return text;
-}
-
 }  // namespace
 
 std::optional<std::string> find_exposure_fault(const config& cfg) {
@@ -272,33 +221,36 @@ std::optional<std::string> find_exposure_fault(const config& cfg) {
 
 config load_config(const std::filesystem::path& file, config_faults& faults, exposure_rule rule) {
     config cfg;
+    std::string fault;
+    const auto text = read_text_file(file, file_max_bytes, fault);
+    if (!text) {
+        faults = {fault};
+        return cfg;
+    }
     fault_list found;
-    if (const auto text = read_file(file, found)) {
-        try {
-            const auto documents = YAML::LoadAll(*text);
-            if (documents.size() > 1) found.add(file.string(), "holds more than one YAML document");
-            const YAML::Node root = documents.empty() ? YAML::Node(YAML::NodeType::Null) : documents.front();
-            cfg.locks.answer_bound = 0ms;
-            whole_file(cfg, file.parent_path())(root, "", found);
-            cfg.lease.answer_bound_is_given = cfg.locks.answer_bound != 0ms;
-            // The value for a new cluster: answers count for as long as a node is waited for.
-            if (!cfg.lease.answer_bound_is_given)
-                cfg.locks.answer_bound = std::max(lockcore::config{}.answer_bound, cfg.locks.node_timeout);
-            for (lockcore::node_address& node : cfg.locks.nodes)
-                node.tls = cfg.redis_tls;
-            check_address(cfg, rule, found);
-            if (!cfg.auth.client_certificates.empty() && (!cfg.tls || cfg.tls->client_authorities.empty()) &&
-                !found.covers("http.tls"))
-                found.add("auth.client_certificates",
-                          "needs http.tls.client_ca_file, the authorities that are trusted");
-            check_signing_keys(cfg.lease.signing_key, cfg.lease.verification_keys, found);
-            check_locks(cfg.locks, found);
-            check_bodies(cfg.http, found);
-            check_postgres(cfg.postgres, found);
-            check_history(cfg.history, found);
-        } catch (const YAML::Exception& e) {
-            found.add(file.string() + ":" + std::to_string(e.mark.line + 1), "is not valid YAML: " + e.msg);
-        }
+    try {
+        const auto documents = YAML::LoadAll(*text);
+        if (documents.size() > 1) found.add(file.string(), "holds more than one YAML document");
+        const YAML::Node root = documents.empty() ? YAML::Node(YAML::NodeType::Null) : documents.front();
+        cfg.locks.answer_bound = 0ms;
+        whole_file(cfg, file.parent_path())(root, "", found);
+        cfg.lease.answer_bound_is_given = cfg.locks.answer_bound != 0ms;
+        // The value for a new cluster: answers count for as long as a node is waited for.
+        if (!cfg.lease.answer_bound_is_given)
+            cfg.locks.answer_bound = std::max(lockcore::config{}.answer_bound, cfg.locks.node_timeout);
+        for (lockcore::node_address& node : cfg.locks.nodes)
+            node.tls = cfg.redis_tls;
+        check_address(cfg, rule, found);
+        if (!cfg.auth.client_certificates.empty() && (!cfg.tls || cfg.tls->client_authorities.empty()) &&
+            !found.covers("http.tls"))
+            found.add("auth.client_certificates", "needs http.tls.client_ca_file, the authorities that are trusted");
+        check_signing_keys(cfg.lease.signing_key, cfg.lease.verification_keys, found);
+        check_locks(cfg.locks, found);
+        check_bodies(cfg.http, found);
+        check_postgres(cfg.postgres, found);
+        check_history(cfg.history, found);
+    } catch (const YAML::Exception& e) {
+        found.add(file.string() + ":" + std::to_string(e.mark.line + 1), "is not valid YAML: " + e.msg);
     }
     faults = found.all();
     return cfg;

@@ -150,6 +150,18 @@ read_value secret_file(std::string& target, const std::filesystem::path& folder)
     };
 }
 
+read_value file(named_file& target, const std::filesystem::path& folder, std::size_t bytes_max) {
+    return [&target, folder, bytes_max](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        std::string name, fault;
+        if (!read_scalar(node, path, faults, name)) return;
+        if (auto text = read_text_file(folder / name, bytes_max, fault)) {
+            target = {folder / name, std::move(*text)};
+        } else {
+            faults.add(path, fault);
+        }
+    };
+}
+
 read_value boolean(bool& target) {
     return [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
         std::string value;

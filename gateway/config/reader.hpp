@@ -55,6 +55,15 @@ read_value text(std::string& target);
 /// that they do not depend on where the gateway is started.
 read_value secret_file(std::string& target, const std::filesystem::path& folder);
 
+/// A file that a value names. A relative name starts at the configuration's folder.
+struct named_file {
+    std::string name;
+    std::string text;
+};
+
+/// Returns a reader for the name of a file, which also reads the file.
+read_value file(named_file& target, const std::filesystem::path& folder, std::size_t bytes_max);
+
 read_value boolean(bool& target);
 
 /// Reads an integer from `least` to `most` into `value`. Out: false after it added a fault.

@@ -13,7 +13,7 @@ class comparison {
 
     template <class Get>
     void compare(const char* path, Get get) {
-        if (get(running_) != get(wanted_)) differing_.emplace_back(path);
+        if (std::invoke(get, running_) != std::invoke(get, wanted_)) differing_.emplace_back(path);
     }
     /// Compares a key of a section, `member` of the result of `section`.
     template <class Section, class Member>
@@ -58,7 +58,13 @@ std::vector<std::string> find_restart_only_changes(const config& running, const 
     keys.compare("lease.waiters_max", &config::locks, &lockcore::config::waiters_max);
     keys.compare("lease.leak_scan_interval_ms", &config::lease, &lease_config::leak_scan_interval);
 
-    keys.compare("redis.nodes", &config::locks, &lockcore::config::nodes);
+    keys.compare("redis.nodes", [](const config& c) {
+        auto nodes = c.locks.nodes;
+        for (lockcore::node_address& node : nodes)
+            node.tls = {};  // from redis.tls
+        return nodes;
+    });
+    keys.compare("redis.tls", &config::redis_tls);
     keys.compare("redis.node_timeout_ms", &config::locks, &lockcore::config::node_timeout);
     keys.compare("redis.node_dead_after_ms", &config::locks, &lockcore::config::node_dead_after);
     keys.compare("redis.node_queue_max", &config::locks, &lockcore::config::node_queue_max);

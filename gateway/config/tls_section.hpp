@@ -3,6 +3,8 @@
 #include <gateway/config/reader.hpp>
 #include <gateway/config/tls_config.hpp>
 
+#include <lockcore/config.hpp>
+
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -14,6 +16,14 @@ namespace fencegate {
 /// Faults: a file that cannot be read or parsed, a key that is encrypted or does not belong to the certificate, a key
 /// of less than 112 bits of security (RSA below 2,048 bits).
 config_reader::read_value tls_section(std::optional<tls_config>& target, const std::filesystem::path& folder);
+
+/// Returns a reader for the section redis.tls, which checks the files that it names as tls_section does, and keeps their
+/// names.
+config_reader::read_value node_tls_section(std::optional<lockcore::node_tls>& target,
+                                           const std::filesystem::path& folder);
+
+/// Returns a reader for the name of a file with the certificates of authorities that are trusted.
+config_reader::read_value authorities_file(std::string& target, const std::filesystem::path& folder);
 
 /// Returns what callers would refuse although TLS works: certificates that have expired or are not valid yet. Each is
 /// "path: what is wrong". Empty without http.tls.

@@ -110,6 +110,7 @@ def test_check_names_the_fault_of_each_node(cluster: TlsCluster) -> None:
 @pytest.mark.parametrize("tls, fault", [
     ({"ca_file": "no such file"}, "redis.tls.ca_file: "),
     ({"certificate_file": "gateway.pem"}, "redis.tls: certificate_file and key_file are given together or not at all"),
+    ({"ca_file": "/etc/passwd"}, "redis.tls.ca_file: has no readable certificate"),
     ({"ca": "ca.pem"}, "redis.tls.ca: "),
 ])
 def test_faults_of_the_section_are_named(cluster: TlsCluster, tls: dict[str, str], fault: str) -> None:

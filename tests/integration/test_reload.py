@@ -131,7 +131,7 @@ def test_reload_of_faulty_file_changes_nothing(keyed: Reloaded, path: str, chang
 
 def test_reload_of_missing_file_changes_nothing(keyed: Reloaded) -> None:
     keyed.gateway.config.unlink()
-    assert "gateway-" in (logged := keyed.signal("refused")) and "cannot be read" in logged
+    assert "gateway-" in (logged := keyed.signal("refused")) and "cannot read" in logged
     assert keyed.api("old").get("/v1/leases").status == 200
 
 

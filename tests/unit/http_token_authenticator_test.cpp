@@ -103,6 +103,16 @@ struct key_server {
     }
 };
 
+/// Waits until the source has a key with this `kid`. Out: false after 20 s.
+bool await_key(const token_key_source& source, const std::string& kid) {
+    const auto deadline = std::chrono::steady_clock::now() + 20s;
+    while (source.keys()->find(kid) == nullptr) {
+        if (std::chrono::steady_clock::now() > deadline) return false;
+        std::this_thread::sleep_for(1ms);
+    }
+    return true;
+}
+
 jwt_config from_url(std::chrono::milliseconds refresh) {
     jwt_config out;
     out.jwks_url = "https://issuer.example/keys";
@@ -127,8 +137,7 @@ TEST(http_token_key_source, unknown_key_then_one_request_for_many) {
     token_key_source source(from_url(1h), 20s, server.fetch(), {10s, 1h});
     server.set(set_of(token_issuer(kind::ed25519, "b").jwk()));
     source.request_for_unknown_key();
-    while (source.keys()->find("b") == nullptr)
-        std::this_thread::yield();
+    ASSERT_TRUE(await_key(source, "b"));
     for (int i = 0; i < 300; ++i) {
         source.request_for_unknown_key();
         std::this_thread::yield();
@@ -148,8 +157,7 @@ TEST(http_token_key_source, failed_request_keeps_the_keys) {
         EXPECT_EQ(source.keys(), before);
     }
     server.set(set_of(token_issuer(kind::ed25519, "b").jwk()));
-    while (source.keys()->find("b") == nullptr)
-        std::this_thread::yield();
+    ASSERT_TRUE(await_key(source, "b"));
 }
 
 TEST(http_token_key_source, same_answer_then_same_keys) {

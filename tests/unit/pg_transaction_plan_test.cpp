@@ -118,7 +118,7 @@ TEST_F(transaction_plan_test, operations_run_in_the_callers_role) {
 TEST_F(transaction_plan_test, each_caller_has_its_own_role_and_claims) {
     requests[0].identity = identity_of("shop", R"({"sub":"a"})");
     requests[1].identity = identity_of("shop", R"({"sub":"b"})");
-    EXPECT_EQ(steps(), "begin limits guards select take operation leave select take operation |");
+    EXPECT_EQ(steps(), "begin limits guards select take operation select leave take operation |");
     requests[1].identity = identity_of("shop", R"({"sub":"a"})");
     EXPECT_EQ(steps(), "begin limits guards select take operation select operation |");
 }

@@ -21,8 +21,7 @@ token_key_source::token_key_source(jwt_config cfg, std::chrono::milliseconds fir
       fetch_(std::move(fetch)),
       pauses_(times),
       keys_(std::make_shared<const token_key_set>(cfg_.keys.value_or(token_key_set{}))) {
-    if (keys_) return;
-    keys_ = std::make_shared<const token_key_set>();
+    if (cfg_.keys) return;
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, first_timeout, [this] { return asked_once_; });
