@@ -5,7 +5,7 @@
 namespace lockcore {
 class hmac_sha256;
 class lock_manager;
-}
+}  // namespace lockcore
 
 namespace fencegate {
 

@@ -194,7 +194,8 @@ TEST(config_auth, faulty_jwt_is_named_by_its_path) {
     for (const row& each :
          {row{"", "auth.jwt: needs either jwks_file or jwks_url"},
           row{url + "jwks_file: x", "auth.jwt: needs either jwks_file or jwks_url"},
-          row{"jwks_file: absent.json", "auth.jwt.jwks_file: cannot read " + folder + "absent.json: No such file or directory"},
+          row{"jwks_file: absent.json",
+              "auth.jwt.jwks_file: cannot read " + folder + "absent.json: No such file or directory"},
           row{"jwks_file: weak.json", "auth.jwt.jwks_file: " + folder +
                                           "weak.json keys[0] is an RSA key of 1024 bits; it has to have 2048 to 8192"},
           row{"jwks_file: empty.json",
@@ -206,7 +207,8 @@ TEST(config_auth, faulty_jwt_is_named_by_its_path) {
           row{"jwks_url: \"http://localhost.evil.example\"", no_url},
           row{"jwks_url: \"https://a b\"", no_url},
           row{"jwks_url: \"http://127.0.0.1@evil.example/\"", no_url},
-          row{url + "jwks_ca_file: absent.pem", "auth.jwt.jwks_ca_file: cannot read " + folder + "absent.pem: No such file or directory"},
+          row{url + "jwks_ca_file: absent.pem",
+              "auth.jwt.jwks_ca_file: cannot read " + folder + "absent.pem: No such file or directory"},
           row{"jwks_file: empty.json, jwks_ca_file: empty.json",
               "auth.jwt.jwks_ca_file: has no readable certificate in PEM, or a damaged one"},
           row{url + "refresh_ms: 9999", "auth.jwt.refresh_ms: 9999 is not between 10000 and 86400000"},

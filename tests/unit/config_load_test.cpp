@@ -314,7 +314,8 @@ TEST(config_load, unreadable_file_is_a_fault) {
     folder here;
     config_faults faults;
     load_config(here.file("absent.yaml"), faults);
-    EXPECT_EQ(faults, config_faults{"cannot read " + here.file("absent.yaml").string() + ": No such file or directory"});
+    EXPECT_EQ(faults,
+              config_faults{"cannot read " + here.file("absent.yaml").string() + ": No such file or directory"});
     faults.clear();
     load_config(here.file(""), faults);
     EXPECT_EQ(faults.size(), 1U);

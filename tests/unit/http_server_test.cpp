@@ -107,8 +107,8 @@ class http_server : public testing::Test {
         cfg.port = 0;
         cfg.body_max_bytes = 1024;
         threads_ = std::make_unique<runtime::io_threads>(threads);
-        server_ = std::make_unique<server>(cfg, auth_config{}, std::move(routes), threads_->contexts(),
-                                           memory_, limiter_, observer_);
+        server_ = std::make_unique<server>(cfg, auth_config{}, std::move(routes), threads_->contexts(), memory_,
+                                           limiter_, observer_);
         ASSERT_TRUE(server_->listen());
         threads_->start();
         server_->start();

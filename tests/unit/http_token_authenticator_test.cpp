@@ -108,7 +108,7 @@ bool await_key(const token_key_source& source, const std::string& kid) {
     const auto deadline = std::chrono::steady_clock::now() + 20s;
     while (source.keys()->find(kid) == nullptr) {
         if (std::chrono::steady_clock::now() > deadline) return false;
-        std::this_thread::sleep_for(1ms);
+        std::this_thread::yield();
     }
     return true;
 }

@@ -213,7 +213,7 @@ asio::awaitable<bool> session::answer_request() {
         // Pipelined requests take turns with other connections.
         co_await asio::post(stream_.socket().get_executor(), asio::use_awaitable);
     }
-    co_return keep_alive && stream_.socket().is_open();
+    co_return keep_alive&& stream_.socket().is_open();
 }
 
 void session::report_answer(method verb, const dispatcher::plan& answered, steady_clock::duration time) {
