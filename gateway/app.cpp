@@ -125,16 +125,6 @@ void forbid_core_dumps() {
     if (::prctl(PR_SET_DUMPABLE, 0) != 0) spdlog::warn("core dumps could not be forbidden: {}", std::strerror(errno));
 }
 
-/// Returns the share of one principal. Without credentials there is one principal, which has all places.
-limits::principal_shares shares_of(const config& cfg, std::size_t connections) {
-    const auto share_of = [&cfg](std::size_t all) { return cfg.auth.is_keyless() ? all : limits::share_of(all); };
-    limits::principal_shares out;
-    out.requests = share_of(connections);
-    out.waiters = share_of(cfg.locks.waiters_max);
-    out.history_streams = share_of(audit::history_feed::followers_max);
-    return out;
-}
-
 }  // namespace
 
 int serve(const config& cfg, const config_source& source) {
@@ -187,7 +177,8 @@ int serve(const config& cfg, const config_source& source) {
     audit::expiry_watch expiries(events, database.history(), first);
     audit::history_feed feed(database.history(), first);
     audit::history_keeper keeper(cfg.history, database.history(), first);
-    limits::limiter limiter(cfg.limits, shares_of(cfg, limit.connections));
+    const limits::principal_shares places{limit.connections, cfg.locks.waiters_max, audit::history_feed::followers_max};
+    limits::limiter limiter(cfg.limits, places, cfg.auth.is_keyless());
     limits::held_leases held_leases(limiter, expiries);
     metrics::registry metric_registry(held_leases);
     audit::denial_recorder denials(metric_registry.requests(), events, first);

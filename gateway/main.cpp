@@ -138,7 +138,7 @@ int run(int argc, char** argv) {
     add_config(*serve_command, given, true);
     add_insecure(*serve_command, given);
     serve_command->footer(
-        "SIGTERM stops it, SIGHUP reloads the keys and certificates of its configuration.\n"
+        "SIGTERM stops it, SIGHUP reloads credentials, certificates, keys and limits of its configuration.\n"
         "Example:\n  fencegate serve --config fencegate.yaml");
 
     CLI::App* dev_command =

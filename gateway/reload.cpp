@@ -44,6 +44,15 @@ config_reload::config_reload(config_source source, config running, std::shared_p
       meter_(meter) {}
 
 void config_reload::run() {
+    try {
+        apply();
+    } catch (const std::exception& e) {
+        spdlog::error("configuration not reloaded: {}", e.what());
+        meter_.count_reload(false);
+    }
+}
+
+void config_reload::apply() {
     config_faults faults;
     const config wanted = load_config(source_.file, faults, source_.exposure);
     config next = running_;
@@ -63,7 +72,7 @@ void config_reload::run() {
     if (!faults.empty()) return meter_.count_reload(false);
 
     server_.reload(next.auth, next.http, tls);
-    limiter_.set_limits(next.limits);
+    limiter_.set_limits(next.limits, next.auth.is_keyless());
     lease_keys_.set_keys(next.lease.signing_key, next.lease.verification_keys);
     set_log_level(next.log.level);
     tls_ = std::move(tls);

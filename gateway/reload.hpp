@@ -34,6 +34,9 @@ class config_reload {
     void run();
 
   private:
+    /// Errors: std::exception; nothing has changed then.
+    void apply();
+
     config_source source_;
     config running_;
     std::shared_ptr<const http::tls_context> tls_;

@@ -23,6 +23,7 @@ bool event_buffer::add(std::vector<history_item> items) {
 bool event_buffer::add_low_priority(history_item item) {
     const std::lock_guard lock(mutex_);
     if (size_.load(std::memory_order_relaxed) >= cfg_.buffer_max / 16) return false;
+    if (!item.initiator.principal.empty()) ++by_principal_[item.initiator.principal];
     items_.push_back(std::move(item));
     size_.fetch_add(1, std::memory_order_relaxed);
     return true;

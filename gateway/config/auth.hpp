@@ -44,9 +44,9 @@ struct rights_config {
     std::set<scope> scopes;
     /// For a resource, the scopes of the longest matching prefix replace `scopes`. At most 100, each once.
     std::vector<prefix_scopes> prefixes;
-    /// The tables and functions that may be used, 1 to 1,000; absent: all that the database exposes.
+    /// The tables and functions that may be used, up to 1,000; absent: all that the database exposes.
     std::optional<std::set<std::string, std::less<>>> exposed;
-    /// The database role of writes, up to 63 bytes; empty: the gateway's own.
+    /// The database role of writes and reads, up to 63 bytes; empty: the gateway's own.
     std::string database_role;
     friend bool operator==(const rights_config&, const rights_config&) = default;
 };

@@ -33,7 +33,8 @@ void read_principal(const YAML::Node& node, const std::string& path, fault_list&
     auto fields = principal_fields(limits);
     fields.push_back({"principal", text(name), true});
     mapping(std::move(fields))(node, path, faults);
-    check_rate(limits.requests, path, faults);
+    // The burst that an entry takes from `principal` is no fault of the entry.
+    if (node.IsMap() && node["requests_burst"]) check_rate(limits.requests, path, faults);
     if (name.empty()) return;
     if (!target.principals.emplace(name, limits).second)
         faults.add(path + ".principal", "an earlier entry has the limits of this principal");

@@ -61,6 +61,12 @@ std::optional<std::string> find_validity_fault(const X509& certificate) {
     return std::nullopt;
 }
 
+std::chrono::system_clock::time_point end_of_validity(const X509& certificate) {
+    std::tm last{};
+    if (ASN1_TIME_to_tm(X509_get0_notAfter(&certificate), &last) != 1) return {};
+    return std::chrono::system_clock::from_time_t(::timegm(&last));
+}
+
 std::string expiry_of(const X509& certificate) {
     return to_text(*X509_get0_notAfter(&certificate));
 }

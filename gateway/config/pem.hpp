@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 #include <openssl/x509.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,7 +34,10 @@ pkey_handle read_private_key(const std::string& pem, bool* encrypted = nullptr);
 /// Returns why a certificate is not valid at this time: `expired on 2026-11-01T00:00:00Z`; empty if it is.
 std::optional<std::string> find_validity_fault(const X509& certificate);
 
-/// Returns the time until which a certificate is valid: `2026-11-01T00:00:00Z`.
+/// Returns the time until which a certificate is valid.
+std::chrono::system_clock::time_point end_of_validity(const X509& certificate);
+
+/// Returns the same as text: `2026-11-01T00:00:00Z`.
 std::string expiry_of(const X509& certificate);
 
 }  // namespace fencegate

@@ -134,8 +134,9 @@ key_ptr read_public_key(const json::object& key, token_algorithm algorithm) {
 
 /// Returns what is wrong with a key; empty if it can be used.
 std::string fault_of(const json::object& given, const token_key& key) {
-    if (key.id.empty() || key.id.size() > token_key_set::id_bytes_max)
-        return "has no kid of 1 to " + std::to_string(token_key_set::id_bytes_max) + " bytes";
+    if (!token_key_set::is_key_id(key.id))
+        return "has no kid of 1 to " + std::to_string(token_key_set::id_bytes_max) +
+               " visible ASCII characters, without backslashes and successive dots";
     if (given.contains("d")) return "is a private key; give only the public one";
     if (!key.public_key) return "is not a valid " + std::string(text_of(given, "kty")) + " key";
     const int bits = EVP_PKEY_get_bits(key.public_key.get());
@@ -189,6 +190,11 @@ std::optional<token_key_set> token_key_set::parse(std::string_view text, std::ve
     }
     if (out.keys_.empty()) return refuse("has no key for RS256, ES256 or EdDSA that can be used");
     return out;
+}
+
+bool token_key_set::is_key_id(std::string_view id) {
+    return !id.empty() && id.size() <= id_bytes_max && id.find("..") == std::string_view::npos &&
+           std::ranges::all_of(id, [](char c) { return c > ' ' && c <= '~' && c != '\\'; });
 }
 
 const token_key* token_key_set::find(std::string_view id) const {

@@ -46,6 +46,9 @@ class token_key_set {
     ///         key that can be used; `faults` says so.
     static std::optional<token_key_set> parse(std::string_view json, std::vector<std::string>& faults);
 
+    /// Returns whether a text can be the `kid` of a key: 1 to id_bytes_max visible ASCII characters, and no part of a path to
+    /// another place.
+    static bool is_key_id(std::string_view id);
     /// Returns the key with this `kid`; null if there is none.
     const token_key* find(std::string_view id) const;
     const std::vector<token_key>& keys() const { return keys_; }

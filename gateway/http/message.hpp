@@ -51,6 +51,7 @@ struct request {
     std::string principal;
     /// What the caller may do; never null. No rights until it is authenticated. Stays valid when the keys are reloaded.
     std::shared_ptr<const http::rights> rights = no_rights();
+    std::chrono::system_clock::time_point rights_until;  ///< When the token or client certificate ends.
     std::shared_ptr<limits::caller> caller;  ///< The limits of the principal, and what it uses; null without one.
     std::size_t media_type = 0;  ///< Index of the media type that the caller prefers, among those of the route.
     std::chrono::steady_clock::time_point deadline;  ///< Set when the request arrives; never extended.

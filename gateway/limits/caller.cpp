@@ -34,7 +34,7 @@ failure no_place_failure(use kind) {
     switch (kind) {
         case use::requests:
             out.detail =
-                "Requests of this principal that have no answer yet use three quarters of the gateway's connections.";
+                "Requests of this principal that have no answer yet use its share of the gateway's connections.";
             break;
         case use::waiters:
             out.code = errc::too_many_waiters;

@@ -77,11 +77,11 @@ std::size_t limiter::address_hash::operator()(const address_key& key) const {
     return std::hash<std::string_view>()({reinterpret_cast<const char*>(key.data()), key.size()});
 }
 
-limiter::limiter(const limits_config& limits, const principal_shares& shares) : shares_(shares) {
-    set_limits(limits);
+limiter::limiter(const limits_config& limits, const principal_shares& places, bool one_principal) : places_(places) {
+    set_limits(limits, one_principal);
 }
 
-void limiter::set_limits(const limits_config& limits) {
+void limiter::set_limits(const limits_config& limits, bool one_principal) {
     const auto requests = make_bucket_size(limits.address.requests);
     const auto failures = make_bucket_size_per_minute(limits.address.failed_authentications_per_minute);
     for (shard& each : shards_) {
@@ -92,6 +92,10 @@ void limiter::set_limits(const limits_config& limits) {
     const auto limits_leases = [](const principal_limits& of) { return of.leases_max > 0; };
     const std::lock_guard lock(mutex_);
     limits_ = limits;
+    one_principal_ = one_principal;
+    shares_ = one_principal ? places_
+                            : principal_shares{share_of(places_.requests), share_of(places_.waiters),
+                                               share_of(places_.history_streams)};
     limits_requests_ = requests.is_limited();
     limits_failures_ = failures.is_limited();
     limits_leases_ = limits_leases(limits.principal) ||

@@ -53,11 +53,13 @@ class limiter {
     static constexpr std::size_t addresses_max = 65'536;
     static constexpr std::size_t callers_max = 65'536;
 
-    limiter(const limits_config& limits, const principal_shares& shares);
+    /// `places`: what all principals share. `one_principal`: there is no other, so that it may have all of them instead
+    /// of its share.
+    limiter(const limits_config& limits, const principal_shares& places, bool one_principal);
     limiter(const limiter&) = delete;
     limiter& operator=(const limiter&) = delete;
 
-    void set_limits(const limits_config& limits);
+    void set_limits(const limits_config& limits, bool one_principal);
 
     /// Counts a request of an address. Adds the fields of its answer.
     ///
@@ -86,6 +88,7 @@ class limiter {
     }
     /// Returns whether any principal may hold only a limited number of leases.
     bool limits_leases() const { return limits_leases_.load(std::memory_order_relaxed); }
+    bool has_one_principal() const { return one_principal_.load(std::memory_order_relaxed); }
 
   private:
     /// Credentials of one address that are remembered as valid.
@@ -107,12 +110,14 @@ class limiter {
     };
     shard& shard_of(const address_key& key);
 
-    const principal_shares shares_;
+    const principal_shares places_;
     std::array<shard, shard_count> shards_;
     /// Without a limit, no map is used.
     std::atomic<bool> limits_requests_{false}, limits_failures_{false}, limits_leases_{false};
+    std::atomic<bool> one_principal_{false};
     std::mutex mutex_;  ///< Guards the limits and the principals.
     limits_config limits_;
+    principal_shares shares_;
     recent_map<std::string, std::shared_ptr<caller>> callers_{callers_max};
     std::array<std::atomic<std::uint64_t>, all_refusals.size()> refused_{};
 };

@@ -104,7 +104,7 @@ class gateway {
     asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
     std::shared_ptr<http::connection_count> connections_ = std::make_shared<http::connection_count>(10, 0);
     memory_budgets memory_{1 << 20, 1 << 20};
-    limits::limiter limiter_{limits_config{}, {.requests = 10, .waiters = 10, .history_streams = 10}};
+    limits::limiter limiter_{limits_config{}, {.requests = 10, .waiters = 10, .history_streams = 10}, true};
     silent_observer observer_;
     std::shared_ptr<http::session_group> group_;
     served_connection result_;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ import pytest
 from support.api import Api, expect_problem
 from support.certificates import Authority, Certificate
 from support.cluster import Cluster, Gateway
-from support.events import open_kept_lease
+from support.events import EventStream, open_kept_lease
 from support.polling import eventually
 from support.processes import resident_bytes
 
@@ -98,18 +99,33 @@ def test_reload_reads_key_file_again(keyed: Reloaded, tmp_path: Path) -> None:
 
 
 def test_reload_lets_requests_under_way_end(keyed: Reloaded, resource: str) -> None:
-    """A waiting call and a kept lease continue with the key with which they began."""
+    """A waiting call continues with the key with which it began."""
     with open_kept_lease(keyed.api("admin"), resource) as held, open_kept_lease(keyed.api("old"), f"{resource}-kept", ttl_ms=900) as kept:
         held.wait_for_grant()
         kept.wait_for_grant()
         waiting = keyed.api("old").begin_acquire(resource, wait_ms=20_000, ttl_ms=1_000)
         keyed.api("admin").await_waiters(resource, 1)
-        keyed.settings["auth"]["api_keys"][0] = key_entry("new")
+        keyed.settings["auth"]["api_keys"].append(key_entry("new"))
         keyed.reload()
         renewals = kept.names().count("renewed")
-        eventually(lambda: kept.names().count("renewed") > renewals + 1, goal="the kept lease is renewed after the reload")
+        eventually(lambda: kept.names().count("renewed") > renewals + 1, goal="the kept lease is renewed after a reload that leaves its key")
+        del keyed.settings["auth"]["api_keys"][0]
+        keyed.reload()
+        eventually(lambda: kept.ended, goal="the kept lease of the removed key ends")
         held.disconnect()
         assert waiting.answer().status == 201
+
+
+def test_reload_ends_history_streams_of_removed_keys(keyed: Reloaded) -> None:
+    keyed.settings["auth"]["api_keys"].append(key_entry("new"))
+    keyed.reload()
+    old, new = (EventStream(keyed.api(name), None, {}, "GET", "/v1/history/stream") for name in ("old", "new"))
+    with old, new:
+        eventually(lambda: old.head and new.head, goal="the streams begin")
+        del keyed.settings["auth"]["api_keys"][0]
+        keyed.reload()
+        eventually(lambda: old.ended, goal="the stream of the removed key ends")
+        assert not new.ended
     assert not keyed.is_known("old") and keyed.is_known("new")
 
 
@@ -248,6 +264,22 @@ def test_reload_begins_to_require_client_certificates(rotation: Rotation) -> Non
         assert before.call("GET", "/healthz").status == 200  # an open connection keeps what it began with
 
 
+def test_reload_of_authorities_closes_their_connections(rotation: Rotation) -> None:
+    reloaded = rotation.reloaded
+    reloaded.settings["http"]["tls"]["client_ca_file"] = str(rotation.second.file)
+    reloaded.reload()
+    caller = rotation.second.issue("caller")
+    identified = ssl.create_default_context(cafile=str(rotation.first.file))
+    identified.load_cert_chain(caller.file, caller.key)
+    with Api(reloaded.gateway.api.url, tls=identified).connection() as with_certificate, reloaded.gateway.api.connection() as without:
+        assert with_certificate.call("GET", "/healthz").status == without.call("GET", "/healthz").status == 200
+        reloaded.settings["http"]["tls"]["client_ca_file"] = str(rotation.first.file)
+        reloaded.reload()
+        assert without.call("GET", "/healthz").status == 200
+        with pytest.raises((OSError, http.client.HTTPException)):
+            with_certificate.call("GET", "/healthz")
+
+
 # The address in use
 
 
@@ -293,6 +325,7 @@ def test_reload_that_would_expose_address_in_use_is_refused(cluster: Cluster, tm
 
 def test_reload_hundred_times_under_load_loses_no_request(keyed: Reloaded, resource: str) -> None:
     """Requests run on kept and on new connections, with a key that every file has, while one that alternates comes and goes."""
+    keyed.settings["limits"] = {"address": {"failed_authentications_per_minute": 0}}
     stop = threading.Event()
     failed: list[object] = []
     done = [0, 0, 0]

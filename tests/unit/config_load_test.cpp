@@ -224,6 +224,8 @@ INSTANTIATE_TEST_SUITE_P(
         faulty{redis + lease, "postgres: is missing"},
         faulty{redis + lease + "postgres: {}\n", "postgres.conninfo: is missing"},
         faulty{postgres + lease + "redis: {nodes: a}\n", "redis.nodes: must be a list"},
+        faulty{least + "limits: {principals: [{principal: a, requests_burst: 5}]}\n",
+               "limits.principals[0].requests_burst: has no effect while requests_per_second is 0"},
         faulty{least + "limits: {address: {requests_burst: 5}}\n",
                "limits.address.requests_burst: has no effect while requests_per_second is 0"},
         faulty{least + "limits: {principal: {leases_max: 1000001}}\n",

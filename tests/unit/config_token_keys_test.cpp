@@ -62,9 +62,10 @@ TEST(config_token_keys, faulty_keys_are_named_and_left_out) {
     for (const auto& [key, fault] : std::vector<std::pair<std::string, std::string>>{
              {token_issuer(kind::rsa_1024, "x").jwk(), "is an RSA key of 1024 bits; it has to have 2048 to 8192"},
              {token_issuer(kind::p256, "good").jwk(), "has the kid of another key"},
-             {replaced(p256, "\"kid\":\"x\",", ""), "has no kid of 1 to 256 bytes"},
+             {replaced(p256, "\"kid\":\"x\",", ""),
+              "has no kid of 1 to 256 visible ASCII characters, without backslashes and successive dots"},
              {replaced(p256, "\"kid\":\"x\"", "\"kid\":\"" + std::string(257, 'k') + '"'),
-              "has no kid of 1 to 256 bytes"},
+              "has no kid of 1 to 256 visible ASCII characters, without backslashes and successive dots"},
              {token_issuer(kind::p256, "x").jwk(R"(,"d":"c2VjcmV0")"), "is a private key; give only the public one"},
              {replaced(p256, point, std::string(43, 'A')), "is not a valid EC key"},
              {replaced(p256, point, "AAAA"), "is not a valid EC key"},

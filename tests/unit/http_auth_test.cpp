@@ -79,6 +79,49 @@ TEST(http_auth, caller_outlives_the_authenticator) {
     EXPECT_TRUE(caller->rights.require(scope::leases));
 }
 
+client_certificate certificate_of(std::string subject) {
+    client_certificate out;
+    out.subject = std::move(subject);
+    return out;
+}
+
+TEST(http_auth, expired_certificate_then_unauthenticated) {
+    auth_config cfg;
+    cfg.client_certificates.emplace_back().value = "CN=orders";
+    cfg.client_certificates.back().principal = "orders";
+    const authenticator a(cfg);
+    client_certificate certificate = certificate_of("CN=orders");
+    certificate.valid_until = std::chrono::system_clock::now() + std::chrono::hours(1);
+    EXPECT_TRUE(identify(a, "", "", &certificate));
+    certificate.valid_until = std::chrono::system_clock::now();
+    const auto caller = identify(a, "", "", &certificate);
+    ASSERT_FALSE(caller);
+    EXPECT_EQ(caller.error().cause.code, errc::unauthenticated);
+}
+
+TEST(http_auth, reload_then_only_callers_with_a_credential_are_accepted) {
+    auth_config before = keys;
+    before.client_certificates.emplace_back().value = "CN=shop";
+    before.client_certificates.back().principal = "shop";
+    const authenticator replaced(before);
+    const client_certificate certificate = certificate_of("CN=shop");
+    const auto orders = *identify(replaced, "", "secret"), auditor = *identify(replaced, "", "other"),
+               shop = *identify(replaced, "", "", &certificate);
+    auth_config after = before;
+    after.api_keys.front().principal = "another";
+    after.api_keys.back().rights.scopes = {scope::leases};
+    const authenticator changed(after);
+    EXPECT_FALSE(changed.accepts(*orders)) << "the key is another principal's now";
+    EXPECT_TRUE(changed.accepts(*auditor));
+    EXPECT_TRUE(changed.accepts(*shop));
+    after.api_keys.clear();
+    after.client_certificates.front().value = "CN=other";
+    const authenticator without(after);
+    EXPECT_FALSE(without.accepts(*auditor));
+    EXPECT_FALSE(without.accepts(*shop));
+    EXPECT_FALSE(without.accepts(**identify(authenticator(auth_config{}), "", ""))) << "dev";
+}
+
 TEST(http_auth, malformed_hash_then_invalid_argument) {
     EXPECT_THROW(authenticator({{make_key("x", "abc", {})}, {}, {}}), std::invalid_argument);
     EXPECT_THROW(authenticator({{make_key("x", std::string(64, 'g'), {})}, {}, {}}), std::invalid_argument);

@@ -31,7 +31,7 @@ class http_dispatcher_rights : public ::testing::Test {
         return dispatcher_.prepare(request_, source, std::chrono::steady_clock::now());
     }
 
-    limits::limiter limiter_{limits_config{}, {}};
+    limits::limiter limiter_{limits_config{}, {}, true};
     const dispatcher dispatcher_{two_routes(), credentials(), http_config{}, limiter_};
     const client_certificate certificate_{"CN=operator", {}, {}};
     const dispatcher::sender with_key_{"Bearer secret", "", "localhost", "127.0.0.1", nullptr};

@@ -177,7 +177,7 @@ class http_server : public testing::Test {
 
     handler_signals signals_;
     memory_budgets memory_{1 << 20, 1 << 20};
-    limits::limiter limiter_{{}, {1'000, 1'000, 100}};
+    limits::limiter limiter_{{}, {1'000, 1'000, 100}, true};
     recording_observer observer_;
     asio::io_context client_;
     std::unique_ptr<runtime::io_threads> threads_;

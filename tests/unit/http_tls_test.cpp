@@ -213,7 +213,7 @@ TEST(tls_server, reload_replaces_keys_and_certificate_of_new_connections) {
     routes.push_back({method::get, "/secured", scope::leases, answer, false});
     limits_config any_number;
     any_number.address.failed_authentications_per_minute = 0;
-    limits::limiter limiter(any_number, {100, 100, 100});
+    limits::limiter limiter(any_number, {100, 100, 100}, true);
     server served(cfg, first, std::move(routes), threads.contexts(), memory, limiter, observer,
                   context_of(config_of(old_pair)));
     ASSERT_TRUE(served.listen());

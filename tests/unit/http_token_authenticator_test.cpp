@@ -160,6 +160,17 @@ TEST(http_token_key_source, failed_request_keeps_the_keys) {
     ASSERT_TRUE(await_key(source, "b"));
 }
 
+TEST(http_token_key_source, same_keys_in_another_text_are_the_same) {
+    key_server server;
+    const std::string key = token_issuer(kind::ed25519, "a").jwk();
+    server.set(set_of(key));
+    const token_key_source source(from_url(1ms), 20s, server.fetch(), {1ms, 60s});
+    const auto before = source.keys();
+    server.set(set_of(" " + key));
+    ASSERT_TRUE(server.await(server.requests + 3));
+    EXPECT_EQ(source.keys(), before);
+}
+
 TEST(http_token_key_source, same_answer_then_same_keys) {
     key_server server;
     server.set(set_of(token_issuer(kind::ed25519, "a").jwk()));

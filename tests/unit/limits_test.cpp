@@ -128,7 +128,7 @@ limits_config config_of_address(std::size_t per_second, std::size_t failures) {
 }
 
 TEST(limiter, address_above_rate_refused_alone) {
-    limiter l(config_of_address(2, 0), {});
+    limiter l(config_of_address(2, 0), {}, true);
     rate_fields fields;
     EXPECT_TRUE(l.admit_address(peer("10.0.0.1"), start, fields));
     EXPECT_TRUE(l.admit_address(peer("::ffff:10.0.0.1"), start, fields)) << "the same address";
@@ -142,7 +142,7 @@ TEST(limiter, address_above_rate_refused_alone) {
 }
 
 TEST(limiter, ipv6_addresses_of_one_network_count_together) {
-    limiter l(config_of_address(1, 0), {});
+    limiter l(config_of_address(1, 0), {}, true);
     rate_fields fields;
     EXPECT_TRUE(l.admit_address(peer("2001:db8:0:1::1"), start, fields));
     EXPECT_FALSE(l.admit_address(peer("2001:db8:0:1:ffff::2"), start, fields));
@@ -150,7 +150,7 @@ TEST(limiter, ipv6_addresses_of_one_network_count_together) {
 }
 
 TEST(limiter, no_limits_then_all_admitted_without_fields) {
-    limiter l(config_of_address(0, 0), {});
+    limiter l(config_of_address(0, 0), {}, true);
     rate_fields fields;
     const auto caller = l.caller_of("a");
     for (int i = 0; i < 10'000; ++i) {
@@ -163,7 +163,7 @@ TEST(limiter, no_limits_then_all_admitted_without_fields) {
 }
 
 TEST(limiter, invalid_credentials_then_no_other_is_checked) {
-    limiter l(config_of_address(0, 3), {});
+    limiter l(config_of_address(0, 3), {}, true);
     const auto address = peer("10.0.0.1");
     const auto guess = [&](const std::string& key, bool valid) {
         if (!l.admit_credential(address, key, start)) return false;
@@ -182,7 +182,7 @@ TEST(limiter, invalid_credentials_then_no_other_is_checked) {
 }
 
 TEST(limiter, credential_no_longer_valid_then_not_exempt) {
-    limiter l(config_of_address(0, 1), {});
+    limiter l(config_of_address(0, 1), {}, true);
     const auto address = peer("10.0.0.1");
     l.note_authentication(address, "key", true, start);
     l.note_authentication(address, "key", false, start);
@@ -195,7 +195,7 @@ TEST(limiter, principal_has_its_own_limits_or_those_of_all) {
     limits_config limits;
     limits.principal.requests.per_second = 1;
     limits.principals["large"].requests.per_second = 5;
-    limiter l(limits, {100, 40, 10});
+    limiter l(limits, {100, 40, 10}, true);
     const auto admitted = [&l](const char* name) {
         rate_fields fields;
         std::size_t count = 0;
@@ -213,7 +213,7 @@ TEST(limiter, limits_reloaded_then_counts_remain) {
     limits_config limits;
     limits.principal.requests.per_second = 2;
     limits.principal.waiters_max = 2;
-    limiter l(limits, {100, 40, 10});
+    limiter l(limits, {100, 40, 10}, true);
     const auto caller = l.caller_of("a");
     const place first(caller, use::waiters), second(caller, use::waiters);
     EXPECT_TRUE(second);
@@ -222,19 +222,19 @@ TEST(limiter, limits_reloaded_then_counts_remain) {
     EXPECT_TRUE(l.admit_principal(*caller, start, fields));
 
     limits.principal.waiters_max = 3;
-    l.set_limits(limits);
+    l.set_limits(limits, true);
     EXPECT_FALSE(l.admit_principal(*l.caller_of("a"), start, fields)) << "the bucket is still empty";
     const place third(l.caller_of("a"), use::waiters), fourth(l.caller_of("a"), use::waiters);
     EXPECT_TRUE(third);
     EXPECT_FALSE(fourth);
 
     limits.principal.requests.per_second = 0;
-    l.set_limits(limits);
+    l.set_limits(limits, true);
     EXPECT_TRUE(l.admit_principal(*caller, start, fields));
 }
 
 TEST(caller, without_limits_has_its_shares) {
-    limiter l({}, {100, 40, 10});
+    limiter l({}, {100, 40, 10}, true);
     const auto caller = l.caller_of("a");
     EXPECT_EQ(caller->most(use::requests), 100U);
     EXPECT_EQ(caller->most(use::waiters), 40U);
@@ -250,7 +250,7 @@ TEST(share_of, three_quarters_rounded_up) {
 TEST(place, taken_up_to_limit_and_returned_by_destructor) {
     limits_config limits;
     limits.principal.streams_max = 2;
-    limiter l(limits, {100, 40, 10});
+    limiter l(limits, {100, 40, 10}, true);
     const auto caller = l.caller_of("a");
     {
         place first(caller, use::streams);
@@ -301,7 +301,7 @@ class held_leases_test : public testing::Test {
     }
 
     const lockcore::wall_time now_{1'700'000'000s};
-    limiter limiter_{config(), {100, 40, 10}};
+    limiter limiter_{config(), {100, 40, 10}, true};
     ignoring_observer next_;
     held_leases held_{limiter_, next_};
 };
@@ -356,7 +356,7 @@ TEST_F(held_leases_test, revoked_by_operator_then_counts_no_longer) {
 }
 
 TEST_F(held_leases_test, no_principal_limited_then_nothing_is_kept) {
-    limiter_.set_limits({});
+    limiter_.set_limits({}, true);
     report(lease_granted, {"x"}, 1);
     EXPECT_EQ(held_.count("a", now_), 0U);
     EXPECT_EQ(next_.events, 1);

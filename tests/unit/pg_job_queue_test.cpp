@@ -85,6 +85,15 @@ TEST(queued_jobs, principal_has_half_and_the_gateway_some_more) {
     EXPECT_EQ(queued.value(), 4U);
 }
 
+TEST(queued_jobs, jobs_of_the_gateway_take_no_place_of_principals) {
+    queued_jobs queued(2);
+    for (int i = 0; i < 10; ++i)
+        EXPECT_FALSE(queued.try_add(""));
+    EXPECT_FALSE(queued.try_add("a"));
+    EXPECT_FALSE(queued.try_add("b"));
+    EXPECT_TRUE(queued.try_add("c"));
+}
+
 TEST(queued_jobs, one_place_then_any_principal_may_have_it) {
     queued_jobs queued(1);
     EXPECT_FALSE(queued.try_add("a"));

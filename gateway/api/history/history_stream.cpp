@@ -40,7 +40,7 @@ struct stream_state {
     std::shared_ptr<void> membership;  ///< The place among the streams of history_feed; releases it when destroyed.
     std::vector<std::shared_ptr<limits::place>> places;  ///< Those of the principal.
     std::string principal;
-    http::rights::time_point rights_until;  ///< The stream ends with the token of its caller.
+    http::rights::time_point rights_until;  ///< The stream ends then.
 };
 
 /// Returns an event with an id and no data. It moves a browser's Last-Event-ID without an event for the page, so that
@@ -103,7 +103,7 @@ awaitable<http::response> follow_history(gateway_services services, http::reques
             co_return http::problem_response(f, r.request_id);
         }
     }
-    stream_state state{std::move(*query), 0, nullptr, {}, r.principal, r.rights->valid_until()};
+    stream_state state{std::move(*query), 0, nullptr, {}, r.principal, r.rights_until};
     for (const auto kind : {limits::use::streams, limits::use::history_streams}) {
         if (!r.caller) break;
         state.places.push_back(std::make_shared<limits::place>(r.caller, kind));

@@ -26,9 +26,7 @@ result<lockcore::lease_claims> open_lease(gateway_services services, std::string
 }
 
 result<void> check_event_capacity(gateway_services services, const std::string& principal) {
-    // Without API keys there is one principal, which then has no share but all of it.
-    const bool has_share = !services.settings.auth.is_keyless();
-    if (!services.events.full(has_share ? principal : std::string())) return {};
+    if (!services.events.full(services.limiter.has_one_principal() ? std::string() : principal)) return {};
     return make_failure(
         errc::storage_unavailable,
         services.events.is_nearly_full()

@@ -49,7 +49,7 @@ struct pending_acquire {
     std::string request_id, trace_id, principal;
     bool fence_on_grant = false, kept = false, has_idempotency_key = false;
     std::chrono::milliseconds max_hold{};
-    http::rights::time_point rights_until;  ///< A kept lease ends with the token of its caller.
+    http::rights::time_point rights_until;  ///< A kept lease ends then.
     /// The resources whose holder a refusal may show: those for which the caller has the scope `history`.
     std::vector<lockcore::resource_name> show_holder_of;
     pg::deadline until;
@@ -169,7 +169,7 @@ awaitable<http::response> acquire_lease(gateway_services services, http::request
     pending.fence_on_grant = wanted->fence_on_grant;
     pending.kept = wanted->acquire.kept;
     pending.max_hold = wanted->max_hold;
-    pending.rights_until = r.rights->valid_until();
+    pending.rights_until = r.rights_until;
     for (const auto& resource : wanted->acquire.resources) {
         if (r.rights->require(scope::history, resource.str())) pending.show_holder_of.push_back(resource);
     }

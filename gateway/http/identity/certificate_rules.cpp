@@ -7,8 +7,15 @@ namespace fencegate::http {
 certificate_rules::certificate_rules(const std::vector<certificate_config>& rules) {
     for (const auto& rule : rules) {
         entries_.emplace(std::pair(rule.compared, rule.value), callers_.size());
-        callers_.push_back(std::make_shared<const identity>(make_identity(rule.principal, rule.rights)));
+        const std::string credential = std::to_string(static_cast<int>(rule.compared)) + ':' + rule.value;
+        callers_.push_back(std::make_shared<const identity>(make_identity(rule.principal, rule.rights, credential)));
     }
+}
+
+bool certificate_rules::has(const identity& caller) const {
+    return std::ranges::any_of(callers_, [&caller](const auto& known) {
+        return known->credential == caller.credential && known->principal == caller.principal;
+    });
 }
 
 std::shared_ptr<const identity> certificate_rules::find(const client_certificate& certificate) const {

@@ -23,6 +23,10 @@ class certificate_rules {
     /// Returns the caller of the first entry of auth.client_certificates that matches; null if none does.
     std::shared_ptr<const identity> find(const client_certificate& certificate) const;
 
+    /// Returns whether an entry still gives its certificates to the principal of `caller`, which find() returned before
+    /// a reload.
+    bool has(const identity& caller) const;
+
   private:
     std::vector<std::shared_ptr<const identity>> callers_;  ///< In the order of the configuration.
     /// Each value that a certificate may have, and the first entry with it.

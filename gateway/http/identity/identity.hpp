@@ -10,9 +10,12 @@ namespace fencegate::http {
 struct identity {
     std::string principal;
     http::rights rights;
+    /// Names the API key (its hash) or the entry of the certificate in the configuration; empty for a token, and where no
+    /// credential is needed.
+    std::string credential = {};
 };
 
 /// Returns the caller of an API key or a certificate. Its claims for the database are `{"sub": principal, "role": role}`.
-identity make_identity(const std::string& principal, const rights_config& given);
+identity make_identity(const std::string& principal, const rights_config& given, std::string credential);
 
 }  // namespace fencegate::http

@@ -69,11 +69,6 @@ bool equals_ignoring_case(std::string_view a, std::string_view b) {
     return std::ranges::equal(a, b, {}, lower, lower);
 }
 
-bool is_key_id(std::string_view id) {
-    return !id.empty() && id.size() <= token_key_set::id_bytes_max && id.find("..") == std::string_view::npos &&
-           std::ranges::all_of(id, [](char c) { return c > ' ' && c <= '~' && c != '\\'; });
-}
-
 /// Returns the key of a token, by its header. Members that name or carry a key, and extensions that the verifier would have
 /// to understand, are refused; so are tokens of another kind (RFC 8725, 3.11).
 token_result<const token_key*> find_key(const json::object& header, const jwt_config& cfg, const token_key_set& keys) {
@@ -91,7 +86,7 @@ token_result<const token_key*> find_key(const json::object& header, const jwt_co
         std::ranges::find_if(cfg.algorithms, [&](token_algorithm each) { return to_string(each) == algorithm; });
     if (allowed == cfg.algorithms.end()) return token_fault{"The token's algorithm is not allowed."};
     const auto id = text_of(header.if_contains("kid"));
-    if (!id || !is_key_id(*id)) return token_fault{"The token's header has no valid kid."};
+    if (!id || !token_key_set::is_key_id(*id)) return token_fault{"The token's header has no valid kid."};
     const token_key* key = keys.find(*id);
     if (key == nullptr) return token_fault{"The token is signed with a key that the gateway does not know.", true};
     if (key->algorithm != *allowed) return token_fault{"The token's algorithm is not that of its key."};

@@ -41,6 +41,8 @@ std::optional<std::string> fetch_key_set(const jwt_config& cfg, const std::stop_
     const auto set = [&](CURLoption option, auto value) { curl_easy_setopt(curl.get(), option, value); };
     set(CURLOPT_URL, cfg.jwks_url.c_str());
     set(CURLOPT_PROTOCOLS_STR, cfg.jwks_url.starts_with("https:") ? "https" : "http");
+    // Without TLS nobody between here and the issuer may change the answer: the configuration allows loopback only.
+    if (cfg.jwks_url.starts_with("http:")) set(CURLOPT_PROXY, "");
     set(CURLOPT_FOLLOWLOCATION, 0L);
     set(CURLOPT_TIMEOUT_MS, total_timeout_ms);
     set(CURLOPT_CONNECTTIMEOUT_MS, connect_timeout_ms);

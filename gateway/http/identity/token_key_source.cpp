@@ -76,10 +76,11 @@ bool token_key_source::refresh(const std::stop_token& stop) {
     }
     for (const auto& left_out : key_faults)
         spdlog::warn("keys of tokens: {}: {}; it is left out", cfg_.jwks_url, left_out);
-    spdlog::info("keys of tokens: {} has {}", cfg_.jwks_url, parsed->keys().size());
     text_ = *fetched;
     last_fault_.clear();
+    if (*parsed == *this->keys()) return true;
     auto keys = std::make_shared<const token_key_set>(std::move(*parsed));
+    spdlog::info("keys of tokens: {} has {}", cfg_.jwks_url, keys->keys().size());
     const std::lock_guard lock(mutex_);
     keys_ = std::move(keys);
     return true;

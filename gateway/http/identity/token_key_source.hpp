@@ -57,7 +57,7 @@ class token_key_source {
     bool asked_once_ = false;
     bool requested_ = false;
     std::optional<std::chrono::steady_clock::time_point> last_request_;
-    std::string text_;        ///< Of keys_, used by the thread only, as is last_fault_.
+    std::string text_;        ///< The latest valid answer, used by the thread only, as is last_fault_.
     std::string last_fault_;  ///< So that the same failure is logged once.
     std::jthread thread_;     ///< Last, so that it ends first.
 };

@@ -63,12 +63,22 @@ authenticator::authenticator(const auth_config& cfg, const authenticator* replac
         tokens_ = std::make_shared<token_authenticator>(*jwt_);
     }
     for (const api_key& key : cfg.api_keys) {
-        auto caller = std::make_shared<const identity>(make_identity(key.principal, key.rights));
+        auto caller = std::make_shared<const identity>(make_identity(key.principal, key.rights, key.key_sha256));
         entries_.push_back({decode_hash(key), std::move(caller)});
     }
 }
 
 authenticator::~authenticator() = default;
+
+bool authenticator::accepts(const identity& caller) const {
+    if (keyless_caller_) return true;
+    if (caller.credential.empty())
+        return tokens_ != nullptr && caller.rights.valid_until() != rights::time_point::max();
+    const auto gives_caller = [&caller](const entry& e) {
+        return e.caller->credential == caller.credential && e.caller->principal == caller.principal;
+    };
+    return std::ranges::any_of(entries_, gives_caller) || certificates_.has(caller);
+}
 
 authenticator::caller_result authenticator::identify(std::string_view authorization, std::string_view x_api_key,
                                                      const client_certificate* certificate,
@@ -76,6 +86,7 @@ authenticator::caller_result authenticator::identify(std::string_view authorizat
     if (keyless_caller_) return keyless_caller_;
     if (authorization.empty() && x_api_key.empty()) {
         if (certificate == nullptr) return refused(missing_credential);
+        if (now >= certificate->valid_until) return refused("The client certificate has expired.");
         auto caller = certificates_.find(*certificate);
         if (!caller) return refused("The client certificate belongs to no principal (auth.client_certificates).");
         return caller;
@@ -96,6 +107,7 @@ authenticator::caller_result authenticator::identify_bearer(std::string_view bea
     if (!caller) {
         authentication_failure out = refused(std::string(caller.error().detail));
         out.invalid_token = true;
+        out.unknown_key = caller.error().unknown_key;
         return out;
     }
     return std::move(*caller);

@@ -22,8 +22,9 @@ class token_authenticator;
 
 /// Why a request has no caller.
 struct authentication_failure {
-    failure cause;               ///< errc::unauthenticated.
+    failure cause;  ///< errc::unauthenticated; too_many_requests where the dispatcher checks no credential.
     bool invalid_token = false;  ///< The request has a token, which `cause.detail` refuses.
+    bool unknown_key = false;    ///< The token names a key that is not known (yet), so that nothing was verified.
 };
 
 /// Finds the caller of a request by its credential: an API key, a JSON Web Token, or the certificate of its connection
@@ -50,6 +51,10 @@ class authenticator {
     /// Errors: errc::unauthenticated.
     caller_result identify(std::string_view authorization, std::string_view x_api_key,
                            const client_certificate* certificate, std::chrono::system_clock::time_point now) const;
+
+    /// Returns whether the credential of `caller`, whom the authenticator before a reload returned, would still be
+    /// accepted for its principal. A token is, as long as tokens are accepted at all: it ends by itself.
+    bool accepts(const identity& caller) const;
 
   private:
     using digest = std::array<unsigned char, 32>;

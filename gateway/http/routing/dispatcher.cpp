@@ -45,7 +45,9 @@ authenticator::caller_result dispatcher::authenticate(const sender& source,
     const auto allowed = limiter_.admit_credential(source.peer, credential, now);
     if (!allowed) return authentication_failure{allowed.error()};
     auto found = identify();
-    limiter_.note_authentication(source.peer, credential, found.has_value(), now);
+    // While an issuer's new keys are not known here, honest callers fail with their tokens.
+    if (found || !found.error().unknown_key)
+        limiter_.note_authentication(source.peer, credential, found.has_value(), now);
     return found;
 }
 
@@ -102,6 +104,9 @@ dispatcher::plan dispatcher::prepare(request& r, const sender& source,
         out.caller = std::move(*caller);
         r.principal = out.caller->principal;
         r.rights = {out.caller, &out.caller->rights};
+        r.rights_until = out.caller->rights.valid_until();
+        if (source.certificate != nullptr && source.authorization.empty() && source.x_api_key.empty())
+            r.rights_until = source.certificate->valid_until;
         r.caller = limiter_.caller_of(r.principal);
         if (!source.counted) {
             if (const auto admitted = limiter_.admit_principal(*r.caller, now, out.rate); !admitted) {

@@ -54,6 +54,9 @@ class dispatcher {
     /// of its principal after it.
     plan prepare(request& r, const sender& source, std::chrono::steady_clock::time_point now) const;
 
+    /// As authenticator::accepts.
+    bool accepts(const identity& caller) const { return authenticator_.accepts(caller); }
+
   private:
     /// Finds the caller of a request, within the limits of its address.
     authenticator::caller_result authenticate(const sender& source, std::chrono::steady_clock::time_point now) const;

@@ -8,6 +8,9 @@
 #include <boost/asio/post.hpp>
 #include <boost/system/system_error.hpp>
 
+#include <latch>
+#include <utility>
+
 namespace fencegate::http {
 namespace {
 
@@ -27,6 +30,7 @@ struct server::impl {
     http_config cfg;
     std::shared_ptr<const router> routes;
     std::shared_ptr<const dispatcher> current;
+    std::vector<std::shared_ptr<const dispatcher>> replaced;  ///< Earlier ones that requests may still use.
     limits::limiter* limiter = nullptr;
     std::shared_ptr<connection_count> connections;
     std::vector<loop> loops;
@@ -105,10 +109,17 @@ std::size_t server::connections() const {
 void server::reload(const auth_config& auth, const http_config& cfg, const std::shared_ptr<const tls_context>& tls) {
     const auto replacement =
         std::make_shared<const dispatcher>(impl_->routes, auth, cfg, *impl_->limiter, impl_->current.get());
-    impl_->current = replacement;
+    // A dispatcher may wait for a thread of its own when it is destroyed, which no thread that serves should do.
+    std::erase_if(impl_->replaced, [](const auto& earlier) { return earlier.use_count() == 1; });
+    impl_->replaced.push_back(std::exchange(impl_->current, replacement));
+    const auto pending = std::make_shared<std::latch>(static_cast<std::ptrdiff_t>(impl_->loops.size()));
     for (const impl::loop& l : impl_->loops) {
-        asio::post(*l.io, [sessions = l.sessions, replacement, tls] { sessions->use(replacement, tls); });
+        asio::post(*l.io, [sessions = l.sessions, replacement, tls, pending] {
+            sessions->use(replacement, tls);
+            pending->count_down();
+        });
     }
+    pending->wait();
 }
 
 void server::stop_accepting() {

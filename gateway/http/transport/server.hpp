@@ -44,11 +44,13 @@ class server {
     std::size_t connections() const;
 
     /// Replaces what can change without a restart: `auth` and the allowed hosts of `cfg` for requests that begin from now
-    /// on, `tls` for new connections. Requests under way and open connections keep what they began with.
+    /// on, `tls` for new connections. Requests under way go on with the rights with which they began, but streamed
+    /// answers whose credential is no longer accepted end, and so do connections with a client certificate if its
+    /// authorities have changed. Returns when every thread uses all of it.
     ///
     /// Errors:  std::invalid_argument (a key's hash is malformed); nothing has changed then.
     /// Timeout: that of authenticator's constructor.
-    /// Threads: one at a time.
+    /// Threads: one at a time, none of those that serve; they have to run.
     void reload(const auth_config& auth, const http_config& cfg, const std::shared_ptr<const tls_context>& tls);
 
     /// Stops accepting and closes idle connections; connections with a request under way close after its answer.

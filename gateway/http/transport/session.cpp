@@ -164,6 +164,7 @@ asio::awaitable<bool> session::answer_request() {
     note_form_of_answer();
     dispatcher::plan plan = plan_answer(begun);
     principal_ = plan.principal();
+    caller_ = plan.caller;
     limits::place under_way;
     if (const auto& caller = parser_->message.caller; plan.target != nullptr && caller) {
         under_way = limits::place(caller, limits::use::requests);
@@ -182,7 +183,7 @@ asio::awaitable<bool> session::answer_request() {
     const auto ended = steady_clock::now();
     // The caller may have hung up before the event that ended the wait, even if the answer came quickly.
     if (answer.undo_undelivered) peer_gone_ = peer_gone_ || stream_.peer_has_hung_up();
-    keep_alive = keep_alive && !group_->closing();
+    keep_alive = keep_alive && !group_->closing() && !closes_after_answer_;
     enter_phase(phase::writing, ended);
     count_answer(answer);
     // Whether an answer has expired is known only after it was sent.
@@ -201,7 +202,7 @@ asio::awaitable<bool> session::answer_request() {
     }
     if (answer.stream && !head_only_) {
         const bool ended_well = co_await stream(std::move(answer));
-        keep_alive = keep_alive && ended_well && !group_->closing();
+        keep_alive = keep_alive && ended_well && !group_->closing() && !closes_after_answer_;
     }
     enter_phase(phase::reading, steady_clock::now());
     if (!keep_alive) {
@@ -300,25 +301,6 @@ dispatcher::plan session::plan_answer(steady_clock::time_point now) {
     request_id_ = parser_->message.request_id;
     trace_id_ = parser_->message.trace_id;
     return plan;
-}
-
-asio::awaitable<void> session::answer_refused_input() {
-    request_id_ = request_id_of(parser_->message);
-    trace_id_ = trace_id_of(parser_->message.header("traceparent"));
-    dispatcher::plan refused;
-    refused.answer = problem_response(refusal_, request_id_);
-    co_await answer_refused_head(std::move(refused));
-}
-
-asio::awaitable<void> session::answer_refused_head(dispatcher::plan refused) {
-    enter_phase(phase::writing, steady_clock::now());
-    note_form_of_answer();
-    add_rate_fields(refused.answer);
-    report_answer(parser_->message.verb, refused, {});
-    drop_request();
-    const bool delivered = co_await respond(refused.answer, false);
-    if (delivered) co_await linger();
-    close();
 }
 
 response session::answer_handler_failure(const route& target, const std::exception& e) {
@@ -426,6 +408,12 @@ bool session::is_stalled(steady_clock::time_point now) const {
 void session::begin_shutdown() {
     if (streaming_) return cancel_handler_.emit(asio::cancellation_type::terminal);
     if (is_idle() || phase_ == phase::handshaking) close();
+}
+
+void session::on_reload(const dispatcher& routes, bool authorities_changed) {
+    const bool withdrawn = authorities_changed && stream_.certificate() != nullptr;
+    if (withdrawn) closes_after_answer_ = true;
+    if (withdrawn || (streaming_ && caller_ && !routes.accepts(*caller_))) begin_shutdown();
 }
 
 void session::cancel() {

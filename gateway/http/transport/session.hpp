@@ -38,6 +38,7 @@ class session final : public group_member {
     bool is_stalled(std::chrono::steady_clock::time_point now) const override;
     bool is_idle() const override;
     void begin_shutdown() override;
+    void on_reload(const dispatcher& routes, bool authorities_changed) override;
     void cancel() override;
     void close() override;
     void on_hang_up() override;
@@ -104,7 +105,7 @@ class session final : public group_member {
 
     connection_stream stream_;
     std::shared_ptr<session_group> group_;
-    /// What the current request began with; a reload may have replaced the group's.
+    /// What answers the current request; a reload may have replaced the group's.
     std::shared_ptr<const dispatcher> routes_;
     boost::asio::cancellation_signal cancel_handler_;
     boost::beast::flat_buffer buffer_;
@@ -117,7 +118,9 @@ class session final : public group_member {
     bool head_only_ = false;
     bool http_1_0_ = false;
     bool streaming_ = false;
-    bool counted_ = false;  ///< The current request was counted against the limits.
+    bool closes_after_answer_ = false;
+    std::shared_ptr<const identity> caller_;  ///< Of the current request; null: not authenticated.
+    bool counted_ = false;                    ///< The current request was counted against the limits.
     limits::rate_fields rate_;
     std::string head_;
     std::string request_id_;

@@ -65,8 +65,14 @@ session_group::session_group(boost::asio::io_context& io, http_config cfg, std::
       hang_up_timer_(executor_) {}
 
 void session_group::use(std::shared_ptr<const dispatcher> routes, std::shared_ptr<const tls_context> tls) {
+    const bool authorities_changed = tls_ && (!tls || tls->client_authorities() != tls_->client_authorities());
     routes_ = std::move(routes);
     tls_ = std::move(tls);
+    // Ending a stream may destroy its session and change the list.
+    const std::vector<group_member*> snapshot = sessions_;
+    for (group_member* s : snapshot) {
+        if (std::ranges::find(sessions_, s) != sessions_.end()) s->on_reload(*routes_, authorities_changed);
+    }
 }
 
 void session_group::start() {

@@ -75,6 +75,9 @@ class group_member {
     virtual bool is_idle() const = 0;
     /// Closes the connection if it is idle; ends a streamed answer.
     virtual void begin_shutdown() = 0;
+    /// Ends a streamed answer whose caller `routes` no longer accepts. If `authorities_changed`, a connection with a
+    /// client certificate is closed, after the answer of a request under way.
+    virtual void on_reload(const dispatcher& routes, bool authorities_changed) = 0;
     /// Cancels the request under way, whose answer is still sent; closes the connection if there is none.
     virtual void cancel() = 0;
     virtual void close() = 0;
@@ -107,7 +110,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
                   memory_budgets& memory, limits::limiter& limiter, request_observer& observer);
 
     /// Uses `routes` for requests that begin from now on, and `tls` (null: none) for connections that are accepted
-    /// from now on.
+    /// from now on. What no longer counts ends (group_member::on_reload).
     void use(std::shared_ptr<const dispatcher> routes, std::shared_ptr<const tls_context> tls);
 
     /// Starts closing idle connections periodically.

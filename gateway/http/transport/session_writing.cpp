@@ -199,4 +199,23 @@ bool session::has_unread_input() {
     return !group_->closing() && (buffer_.size() > 0 || stream_.has_unread_input());
 }
 
+asio::awaitable<void> session::answer_refused_input() {
+    request_id_ = request_id_of(parser_->message);
+    trace_id_ = trace_id_of(parser_->message.header("traceparent"));
+    dispatcher::plan refused;
+    refused.answer = problem_response(refusal_, request_id_);
+    co_await answer_refused_head(std::move(refused));
+}
+
+asio::awaitable<void> session::answer_refused_head(dispatcher::plan refused) {
+    enter_phase(phase::writing, steady_clock::now());
+    note_form_of_answer();
+    add_rate_fields(refused.answer);
+    report_answer(parser_->message.verb, refused, {});
+    drop_request();
+    const bool delivered = co_await respond(refused.answer, false);
+    if (delivered) co_await linger();
+    close();
+}
+
 }  // namespace fencegate::http

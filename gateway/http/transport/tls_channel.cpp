@@ -1,5 +1,7 @@
 #include <gateway/http/transport/tls_channel.hpp>
 
+#include <gateway/config/pem.hpp>
+
 #include <spdlog/spdlog.h>
 
 #include <openssl/bio.h>
@@ -152,6 +154,7 @@ std::optional<client_certificate> tls_channel::peer_certificate() const {
     if (peer == nullptr || SSL_get_verify_result(ssl_.get()) != X509_V_OK) return std::nullopt;
     client_certificate out;
     out.subject = subject_of(*peer);
+    out.valid_until = end_of_validity(*peer);
     const std::unique_ptr<GENERAL_NAMES, names_deleter> names(
         static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(peer, NID_subject_alt_name, nullptr, nullptr)));
     for (int i = 0; names && i < sk_GENERAL_NAME_num(names.get()); ++i) {

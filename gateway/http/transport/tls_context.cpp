@@ -80,7 +80,7 @@ result<std::shared_ptr<const tls_context>> tls_context::create(const tls_config&
     if (!cfg.client_authorities.empty() &&
         !verify_callers(c, read_certificates(cfg.client_authorities), cfg.client_certificates_required))
         return openssl_failure("http.tls.client_ca_file");
-    return std::shared_ptr<const tls_context>(new tls_context(std::move(context)));
+    return std::shared_ptr<const tls_context>(new tls_context(std::move(context), cfg.client_authorities));
 }
 
 }  // namespace fencegate::http

@@ -6,6 +6,8 @@
 #include <openssl/ssl.h>
 
 #include <memory>
+#include <string>
+#include <utility>
 
 namespace fencegate::http {
 
@@ -26,15 +28,19 @@ class tls_context {
 
     /// Returns the state of a new connection on the server's side; null if memory is short. It outlives this object.
     ssl_handle make_ssl() const { return ssl_handle(SSL_new(context_.get())); }
+    /// Returns the certificates in PEM of those whose client certificates are accepted.
+    const std::string& client_authorities() const { return client_authorities_; }
 
   private:
     struct context_deleter {
         void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
     };
     using context_handle = std::unique_ptr<SSL_CTX, context_deleter>;
-    explicit tls_context(context_handle context) : context_(std::move(context)) {}
+    tls_context(context_handle context, std::string client_authorities)
+        : context_(std::move(context)), client_authorities_(std::move(client_authorities)) {}
 
     context_handle context_;
+    std::string client_authorities_;
 };
 
 }  // namespace fencegate::http

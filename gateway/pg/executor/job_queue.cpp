@@ -14,11 +14,13 @@ const std::string& job::principal() const {
 
 std::optional<failure> queued_jobs::try_add(const std::string& principal) {
     const std::lock_guard lock(mutex_);
-    if (value_ >= (principal.empty() ? most_ + own_places : most_)) return queue_full_failure();
     if (principal.empty()) {
+        if (value_ >= most_ + own_places) return queue_full_failure();
         ++value_;
+        ++of_gateway_;
         return std::nullopt;
     }
+    if (value_ - of_gateway_ >= most_) return queue_full_failure();
     std::size_t& own = by_principal_[principal];
     if (own >= std::max<std::size_t>(most_ / 2, 1)) {
         failure out = make_failure(errc::too_many_requests, "Too many calls of this principal wait for PostgreSQL.");
@@ -33,7 +35,10 @@ std::optional<failure> queued_jobs::try_add(const std::string& principal) {
 void queued_jobs::remove(const std::string& principal) {
     const std::lock_guard lock(mutex_);
     --value_;
-    if (principal.empty()) return;
+    if (principal.empty()) {
+        --of_gateway_;
+        return;
+    }
     const auto own = by_principal_.find(principal);
     if (--own->second == 0) by_principal_.erase(own);
 }

@@ -20,8 +20,8 @@ inline std::size_t principal_share(std::size_t workers) {
     return workers < 2 ? workers : workers - std::max<std::size_t>(workers / 4, 1);
 }
 
-/// Counts the jobs that wait at all workers of a pool. A principal has at most half of the places. The gateway itself,
-/// the empty principal, has own_places more.
+/// Counts the jobs that wait at all workers of a pool. A principal has at most half of the places. The jobs of the
+/// gateway itself, the empty principal, take no place of a principal, and have own_places more.
 ///
 /// Threads: safe.
 class queued_jobs {
@@ -39,6 +39,7 @@ class queued_jobs {
     const std::size_t most_;
     mutable std::mutex mutex_;
     std::size_t value_ = 0;
+    std::size_t of_gateway_ = 0;  ///< Those of the gateway itself, counted in value_ too.
     std::unordered_map<std::string, std::size_t> by_principal_;  ///< Only principals with jobs.
 };
 

@@ -69,7 +69,9 @@ class read_run {
             if (failed_sqlstate_ == "25006") {
                 return make_failure(errc::unprocessable, "A read may not change anything; nothing was changed.");
             }
-            if (request_.identity && trip.answers.size() <= read_at_) {
+            // Taking the role failed, or the read in it; earlier steps ran in the gateway's own.
+            const bool in_callers_role = trip.answers.size() == read_at_ || trip.answers.size() + 1 == read_at_;
+            if (request_.identity && in_callers_role) {
                 if (auto refused = refusal_of_role(*trip.error)) return std::move(*refused);
             }
             return trip.answers.size() == read_at_ ? to_failure(*trip.error, plan_.sql) : to_failure(*trip.error);

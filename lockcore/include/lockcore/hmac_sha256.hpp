@@ -15,7 +15,7 @@ namespace lockcore {
 class hmac_sha256 final : public authenticator {
   public:
     static constexpr std::size_t key_bytes_min = 32;
-    /// In:     the keys are secrets: kept in memory until they are replaced, then overwritten, and never shown.
+    /// In:     the keys are secrets, never shown. These copies of them are overwritten when they are replaced.
     /// Errors: std::invalid_argument if a key is shorter than key_bytes_min.
     explicit hmac_sha256(std::string signing_key, std::vector<std::string> verification_keys = {});
     ~hmac_sha256() override;
