@@ -1,5 +1,7 @@
 #include <gateway/logging.hpp>
 
+#include <gateway/runtime/printable.hpp>
+
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -23,6 +25,16 @@ class json_message final : public spdlog::custom_flag_formatter {
     std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<json_message>(); }
 };
 
+/// Formats the message as plain text that can't control a terminal: it may have what a node or a caller sent.
+class plain_message final : public spdlog::custom_flag_formatter {
+  public:
+    void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+        const std::string text = runtime::make_printable({message.payload.data(), message.payload.size()});
+        out.append(text.data(), text.data() + text.size());
+    }
+    std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<plain_message>(); }
+};
+
 }  // namespace
 
 void start_logging(const log_config& cfg) {
@@ -33,7 +45,7 @@ void start_logging(const log_config& cfg) {
         formatter->add_flag<json_message>('*').set_pattern(
             R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l","thread":%t,"message":%*})");
     } else {
-        formatter->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
+        formatter->add_flag<plain_message>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e %l %*");
     }
     logger->set_formatter(std::move(formatter));
     spdlog::set_default_logger(std::move(logger));

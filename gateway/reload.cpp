@@ -76,10 +76,14 @@ void config_reload::apply() {
     lease_keys_.set_keys(next.lease.signing_key, next.lease.verification_keys);
     set_log_level(next.log.level);
     tls_ = std::move(tls);
+    const bool had_credentials = !running_.auth.is_keyless();
     running_ = std::move(next);
     spdlog::info("configuration reloaded; changed: {}", changed.empty() ? "nothing" : join(changed));
     const std::vector<std::string> waiting = find_restart_only_changes(running_, wanted);
     if (!waiting.empty()) spdlog::warn("configuration: a restart is needed for: {}", join(waiting));
+    if (running_.auth.is_keyless() && had_credentials)
+        spdlog::warn(
+            "configuration: auth has no credentials any more: every caller is the principal dev and may do all");
     warn_of_expired_certificates(running_);
     meter_.count_reload(true);
 }

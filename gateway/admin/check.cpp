@@ -7,6 +7,7 @@
 #include <gateway/http/transport/tls_context.hpp>
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/schema/cluster.hpp>
+#include <gateway/runtime/printable.hpp>
 
 #include <lockcore/hmac_sha256.hpp>
 #include <lockcore/probe.hpp>
@@ -21,7 +22,7 @@ namespace {
 class check_report {
   public:
     void add(bool good, const std::string& subject, const std::string& detail) {
-        std::cout << (good ? "ok    " : "FAULT ") << subject << ": " << detail << "\n";
+        std::cout << (good ? "ok    " : "FAULT ") << subject << ": " << runtime::make_printable(detail) << "\n";
         all_good_ = all_good_ && good;
     }
     bool all_good() const { return all_good_; }

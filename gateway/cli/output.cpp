@@ -1,19 +1,22 @@
 #include <gateway/cli/output.hpp>
 
+#include <gateway/runtime/printable.hpp>
+
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <clocale>
 #include <cstdlib>
-#include <cwchar>
-#include <cwctype>
 #include <numeric>
 #include <ostream>
 #include <utility>
 
 namespace fencegate::cli {
 namespace {
+
+using runtime::character;
+using runtime::read_character;
+using runtime::utf8_scope;
 
 std::string_view escape_code(colour which) {
     switch (which) {
@@ -29,47 +32,6 @@ std::string_view escape_code(colour which) {
             return "";
     }
     return "";
-}
-
-/// Sets the locale of this thread to UTF-8 for its lifetime, whatever the environment says. glibc always has the
-/// locale.
-class utf8_scope {
-  public:
-    utf8_scope() : previous_(uselocale(utf8_locale())) {}
-    ~utf8_scope() { uselocale(previous_); }
-    utf8_scope(const utf8_scope&) = delete;
-    utf8_scope& operator=(const utf8_scope&) = delete;
-
-  private:
-    static locale_t utf8_locale() {
-        static const locale_t created = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
-        return created;
-    }
-
-    locale_t previous_;
-};
-
-struct character {
-    std::size_t bytes = 1;
-    wchar_t code = 0;  ///< 0: not a valid character.
-
-    /// Returns the columns that the character takes on a terminal: 2 for an ideograph, 0 for a combining accent.
-    std::size_t width() const { return static_cast<std::size_t>(std::max(0, wcwidth(code))); }
-
-    /// Returns whether the character is invalid, a control character or changes the direction of writing.
-    bool is_unsafe() const {
-        return code == 0 || iswcntrl(static_cast<wint_t>(code)) != 0 || code == 0x061C || code == 0x200E ||
-               code == 0x200F || (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
-    }
-};
-
-/// Reads the first character of a text that is not empty.
-character read_character(std::string_view text) {
-    std::mbstate_t state{};
-    wchar_t code = 0;
-    const std::size_t bytes = std::mbrtowc(&code, text.data(), text.size(), &state);
-    if (bytes == 0 || bytes > text.size()) return {};
-    return {bytes, code};
 }
 
 std::size_t display_width(std::string_view text) {
@@ -110,14 +72,8 @@ output_style detect_output_style(bool json) {
     return {table, table && !plain, sized ? size.ws_col : std::size_t{0}};
 }
 
-cell::cell(std::string content, colour content_colour) : text_colour(content_colour) {
-    const utf8_scope utf8;
-    for (std::string_view rest = content; !rest.empty();) {
-        const character next = read_character(rest);
-        text += next.is_unsafe() ? "?" : rest.substr(0, next.bytes);
-        rest.remove_prefix(next.bytes);
-    }
-}
+cell::cell(std::string content, colour content_colour)
+    : text(runtime::make_printable(content)), text_colour(content_colour) {}
 
 std::string colourize(std::string_view text, colour text_colour, bool colours) {
     if (!colours || text_colour == colour::none) return std::string(text);

@@ -21,6 +21,8 @@ inline constexpr std::size_t exposed_max = 1'000;
 inline constexpr std::size_t exposed_name_bytes_max = 128;
 /// As long as a name in PostgreSQL can be.
 inline constexpr std::size_t database_role_bytes_max = 63;
+/// No role of PostgreSQL has this name: as a role to take, it means to take none.
+inline constexpr std::string_view no_database_role = "none";
 
 /// What a caller may do.
 enum class scope {

@@ -90,12 +90,19 @@ read_value exposed_list(std::optional<std::set<std::string, std::less<>>>& targe
     };
 }
 
+read_value database_role(std::string& target) {
+    return [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        plain_name(target, database_role_bytes_max)(node, path, faults);
+        if (target == no_database_role) faults.add(path, "\"none\" is no role of PostgreSQL");
+    };
+}
+
 /// Returns the fields of an entry that say what its credential may do.
 std::vector<field> rights_fields(rights_config& target) {
     return {{"scopes", scope_list(target.scopes)},
             {"prefixes", prefix_list(target.prefixes)},
             {"exposed", exposed_list(target.exposed)},
-            {"database_role", plain_name(target.database_role, database_role_bytes_max)}};
+            {"database_role", database_role(target.database_role)}};
 }
 
 /// Checks that an entry says for what it has rights.

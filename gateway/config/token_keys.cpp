@@ -188,7 +188,7 @@ std::optional<token_key_set> token_key_set::parse(std::string_view text, std::ve
             faults.push_back(at + fault);
         }
     }
-    if (out.keys_.empty()) return refuse("has no key for RS256, ES256 or EdDSA that can be used");
+    if (out.keys_.empty()) faults.emplace_back("has no key for RS256, ES256 or EdDSA that can be used");
     return out;
 }
 

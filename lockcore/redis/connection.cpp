@@ -95,17 +95,25 @@ class connection::link : public std::enable_shared_from_this<link> {
             tls_.emplace(socket_, context);
             const std::string& host = owner_->address_.host;
             tls_->set_verify_mode(asio::ssl::verify_peer);
-            tls_->set_verify_callback(asio::ssl::host_name_verification(host));
+            SSL* const ssl = tls_->native_handle();
             error_code is_name;
             asio::ip::make_address(host, is_name);
+            const bool is_expected = is_name ? SSL_set1_host(ssl, host.c_str()) == 1
+                                             : X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1;
+            if (!is_expected) return fail_to_connect("TLS: the host can't be compared with a certificate");
+            SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
             // RFC 6066, 3: an address is not sent as a server name.
-            if (is_name) SSL_set_tlsext_host_name(tls_->native_handle(), host.c_str());
+            if (is_name) SSL_set_tlsext_host_name(ssl, host.c_str());
         } catch (const boost::system::system_error& e) {
             return fail_to_connect(std::string("TLS: ") + e.what());
         }
         tls_->async_handshake(asio::ssl::stream_base::client, [self = shared_from_this()](error_code e) {
             if (!self->owner_) return;
-            if (e) return self->fail_to_connect("TLS: " + e.message());
+            if (e) {
+                const long verified = SSL_get_verify_result(self->tls_->native_handle());
+                const char* const why = verified == X509_V_OK ? nullptr : X509_verify_cert_error_string(verified);
+                return self->fail_to_connect("TLS: " + e.message() + (why ? std::string(": ") + why : ""));
+            }
             self->begin();
         });
     }

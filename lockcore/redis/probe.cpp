@@ -45,6 +45,11 @@ class node_client {
             done_ = true;
         });
         if (!sent || !wait()) connection_->close();
+        if (!answer && error_.empty()) {
+            io_.restart();
+            io_.poll();  // the reason of a lost connection
+            if (error_.empty()) error_ = "the connection was closed";
+        }
         return answer;
     }
     const std::string& error() const { return error_; }

@@ -60,7 +60,8 @@ def cluster(stack: Stack) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def gateway(cluster: Cluster) -> Iterator[Api]:
     settings = cluster.settings()
-    settings["auth"] = {"api_keys": [entry_of(name) for name in ROLES]}
+    without_role = {**entry_of("owner"), "principal": "ben", "key_sha256": hashlib.sha256(key_of("ben without role").encode()).hexdigest()}
+    settings["auth"] = {"api_keys": [*(entry_of(name) for name in ROLES), without_role]}
     settings["postgres"]["conninfo"] = re.sub("user=\\S+", "user=roles_gateway", settings["postgres"]["conninfo"])
     made = cluster.gateway(settings)
     made.start()
@@ -143,6 +144,14 @@ def test_keys_and_seals_work_in_a_role(cluster: Cluster, callers: dict[str, Api]
     expect_problem(refused, 403, "forbidden")
     called = callers["ben"].call("POST", "/v1/writes", one_shot("ben", 2, {"call": "whoami", "args": {}}))
     assert called.status == 200 and called.json()["results"][0]["value"] == "shop_clerk ben", called
+
+
+def test_kept_outcome_is_that_of_the_role(cluster: Cluster, gateway: Api, callers: dict[str, Api]) -> None:
+    """Two keys of one principal with different roles."""
+    key = {"Idempotency-Key": uuid.uuid4().hex}
+    assert callers["ben"].call("POST", "/v1/writes", one_shot("ben", 4), key).status == 200
+    other = gateway.with_key(key_of("ben without role")).call("POST", "/v1/writes", one_shot("ben", 4), key)
+    expect_problem(other, 422, "idempotency-mismatch")
 
 
 @pytest.mark.parametrize("name, text", [("ghost", "no_such_role"), ("stranger", "permission denied to set role")])

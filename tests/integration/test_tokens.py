@@ -160,6 +160,20 @@ def test_streams_end_with_the_token(gateway: Gateway, keys: dict[str, SigningKey
     expect_invalid_token(api.get("/v1/history"), "The token has expired.")
 
 
+def test_streams_end_with_the_key_of_their_token(start: Callable[..., Gateway], keys: dict[str, SigningKey], resource: str) -> None:
+    with KeyServer(key_set(keys["EdDSA"], keys["ES256"])) as server:
+        gateway = start(jwks_url=server.url, refresh_ms=3_600_000)
+        withdrawn, stays = (gateway.api.with_key(keys[name].token(scope="leases history")) for name in ("ES256", "EdDSA"))
+        path = "/v1/history/stream"
+        with EventStream(withdrawn, None, method="GET", path=path) as history, EventStream(withdrawn, {"resource": resource, "ttl_ms": 2_000}) as kept, \
+                EventStream(stays, None, method="GET", path=path) as other:
+            eventually(lambda: history.head and kept.head and other.head, goal="the streams begin")
+            server.answer = key_set(keys["EdDSA"])
+            expect_problem(gateway.api.with_key(keys["RS256"].token()).get("/v1/leases/x"), 401, "unauthenticated")  # has the keys requested
+            eventually(lambda: history.ended and kept.ended, 10, goal="the streams of the withdrawn key end")
+            assert kept.events[-1].name == "released" and not other.ended
+
+
 def test_faulty_key_set_is_named(cluster: Cluster, tmp_path: Path) -> None:
     settings = cluster.settings()
     (tmp_path / "jwks.json").write_text("{}")

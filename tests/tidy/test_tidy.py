@@ -151,7 +151,7 @@ GATEWAY = {
     "audit": {"domain", "config", "http", "limits", "pg", "runtime"},
     "metrics": {"domain", "config", "http", "limits", "pg", "audit", "runtime"},
     "api": {"domain", "config", "http", "limits", "pg", "audit", "runtime", "metrics"},
-    "admin": {"domain", "config", "http", "pg"},
+    "admin": {"domain", "config", "http", "pg", "runtime"},
     "devstack": {"admin", "config", "domain", "pg", "runtime"},
     "cli": {"config", "domain", "runtime"},
 }

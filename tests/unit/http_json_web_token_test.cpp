@@ -285,9 +285,11 @@ TEST(http_json_web_token, malformed_claims_of_rights_are_refused) {
         EXPECT_EQ(fault(member), "The token's claim of prefixes is malformed.") << member;
     for (const char* member : {R"("exposed":null)", R"("exposed":[1])", R"("exposed":[""])", R"("exposed":{})"})
         EXPECT_EQ(fault(member), "The token's claim of exposed names is malformed.") << member;
-    for (const char* member : {R"("role":null)", R"("role":1)", R"("role":"")", R"("role":["a"])"})
+    for (const char* member : {R"("role":null)", R"("role":1)", R"("role":"")", R"("role":["a"])", R"("role":"none")"})
         EXPECT_EQ(fault(member), "The token's claim of the database role is malformed.") << member;
     EXPECT_EQ(fault(R"("prefixes":[],"exposed":[])"), "");
+    for (const char* parent : {R"(,"fencegate":"orders")", R"(,"fencegate":["orders"])", R"(,"fencegate":null)"})
+        EXPECT_EQ(fault_of(issuer, issuer.token(claims(parent))), "A claim of the token that has others is no object.");
 }
 
 }  // namespace

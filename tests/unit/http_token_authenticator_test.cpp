@@ -151,13 +151,23 @@ TEST(http_token_key_source, failed_request_keeps_the_keys) {
     const token_key_source source(from_url(1ms), 20s, server.fetch(), {1ms, 60s});
     const auto before = source.keys();
     for (const std::optional<std::string>& answer :
-         {std::optional<std::string>(), std::optional<std::string>("<html>"), std::optional<std::string>(set_of(""))}) {
+         {std::optional<std::string>(), std::optional<std::string>("<html>")}) {
         server.set(answer);
         ASSERT_TRUE(server.await(server.requests + 3));
         EXPECT_EQ(source.keys(), before);
     }
     server.set(set_of(token_issuer(kind::ed25519, "b").jwk()));
     ASSERT_TRUE(await_key(source, "b"));
+}
+
+TEST(http_token_key_source, set_without_keys_withdraws_all) {
+    key_server server;
+    server.set(set_of(token_issuer(kind::ed25519, "a").jwk()));
+    const token_key_source source(from_url(1ms), 20s, server.fetch(), {1ms, 60s});
+    ASSERT_NE(source.keys()->find("a"), nullptr);
+    server.set(set_of(""));
+    ASSERT_TRUE(server.await(server.requests + 3));
+    EXPECT_TRUE(source.keys()->keys().empty());
 }
 
 TEST(http_token_key_source, same_keys_in_another_text_are_the_same) {

@@ -44,7 +44,8 @@ awaitable<void> keep(gateway_services services, lockcore::kept_lease kept, std::
         }
         auto step = co_await services.locks.keep(kept, trace_id);
         if (!step) {
-            end_reason = "The gateway is stopping.";  // not read if the caller hung up
+            end_reason =
+                "The gateway is stopping, or no longer accepts the credential.";  // not read if the caller hung up
             break;
         }
         kept = std::move(step->kept);

@@ -24,7 +24,10 @@ std::string read_idempotency_key(const http::request& r, http::fault_list& fault
 
 idempotency_key make_idempotency_key(std::string key, const http::request& r, std::string_view body,
                                      std::chrono::milliseconds keep_for) {
-    std::string text(http::to_string(r.verb));
+    // What a role may see is not shown to another one of the same principal.
+    const auto& database = r.rights->database();
+    std::string text = database ? database->role + '\n' : std::string();
+    text += http::to_string(r.verb);
     const auto preferences = r.header_list("prefer");
     for (const std::string_view part :
          {std::string_view(" "), std::string_view(r.path), std::string_view("?"), std::string_view(r.query),

@@ -191,8 +191,18 @@ const json::value* find_claim(const json::value& claims, const std::string& poin
     return pointer.empty() ? nullptr : claims.find_pointer({pointer.data(), pointer.size()}, ec);
 }
 
+/// Returns whether a claim lies inside a value that is no object, so that whether it narrows the rights is not known.
+bool is_unreachable(const json::value& claims, const std::string& pointer) {
+    json::error_code ec;
+    return !pointer.empty() && claims.find_pointer({pointer.data(), pointer.size()}, ec) == nullptr &&
+           ec != json::error::not_found;
+}
+
 token_result<rights_config> rights_of(const json::value& claims, const jwt_config& cfg) {
     rights_config out;
+    for (const auto* pointer : {&cfg.scopes_claim, &cfg.prefixes_claim, &cfg.exposed_claim, &cfg.database_role_claim}) {
+        if (is_unreachable(claims, *pointer)) return token_fault{"A claim of the token that has others is no object."};
+    }
     if (const auto* scopes = find_claim(claims, cfg.scopes_claim)) {
         const auto names = names_of(*scopes);
         if (!names) return token_fault{"The token's claim of scopes is malformed."};
@@ -217,7 +227,7 @@ token_result<rights_config> rights_of(const json::value& claims, const jwt_confi
     }
     if (const auto* role = find_claim(claims, cfg.database_role_claim)) {
         const auto name = text_of(role);
-        if (!name || !is_plain_name(*name, database_role_bytes_max))
+        if (!name || !is_plain_name(*name, database_role_bytes_max) || *name == no_database_role)
             return token_fault{"The token's claim of the database role is malformed."};
         out.database_role = *name;
     }
@@ -250,7 +260,8 @@ token_result<identity> verify_token(std::string_view token, const jwt_config& cf
         return token_fault{"The token names no valid principal."};
     const auto granted = rights_of(*claims, cfg);
     if (!granted) return granted.error();
-    return identity{std::string(*principal), rights(*granted, *valid_until, std::move(*text))};
+    return identity{std::string(*principal), rights(*granted, *valid_until, std::move(*text)),
+                    token_credential((*key)->id)};
 }
 
 }  // namespace fencegate::http

@@ -23,6 +23,9 @@ class token_authenticator {
     boost::system::result<std::shared_ptr<const identity>, token_fault> identify(
         std::string_view token, std::chrono::system_clock::time_point now);
 
+    /// As token_key_source::keys.
+    token_key_source::keys_ptr keys() const { return source_.keys(); }
+
   private:
     const jwt_config cfg_;
     token_key_source source_;

@@ -75,7 +75,7 @@ bool token_key_source::refresh(const std::stop_token& stop) {
         return false;
     }
     for (const auto& left_out : key_faults)
-        spdlog::warn("keys of tokens: {}: {}; it is left out", cfg_.jwks_url, left_out);
+        spdlog::warn("keys of tokens: {}: the answer {}", cfg_.jwks_url, left_out);
     text_ = *fetched;
     last_fault_.clear();
     if (*parsed == *this->keys()) return true;

@@ -61,6 +61,7 @@ authenticator::authenticator(const auth_config& cfg, const authenticator* replac
         tokens_ = replaced->tokens_;
     } else if (jwt_) {
         tokens_ = std::make_shared<token_authenticator>(*jwt_);
+        tokens_are_kept_ = replaced == nullptr;
     }
     for (const api_key& key : cfg.api_keys) {
         auto caller = std::make_shared<const identity>(make_identity(key.principal, key.rights, key.key_sha256));
@@ -72,12 +73,21 @@ authenticator::~authenticator() = default;
 
 bool authenticator::accepts(const identity& caller) const {
     if (keyless_caller_) return true;
-    if (caller.credential.empty())
-        return tokens_ != nullptr && caller.rights.valid_until() != rights::time_point::max();
+    if (tokens_ && tokens_are_kept_) {
+        const auto has_signed = [&caller](const token_key& key) {
+            return token_credential(key.id) == caller.credential;
+        };
+        const auto keys = tokens_->keys();
+        if (std::ranges::any_of(keys->keys(), has_signed)) return true;
+    }
     const auto gives_caller = [&caller](const entry& e) {
         return e.caller->credential == caller.credential && e.caller->principal == caller.principal;
     };
     return std::ranges::any_of(entries_, gives_caller) || certificates_.has(caller);
+}
+
+std::shared_ptr<const token_key_set> authenticator::token_keys() const {
+    return tokens_ ? tokens_->keys() : nullptr;
 }
 
 authenticator::caller_result authenticator::identify(std::string_view authorization, std::string_view x_api_key,

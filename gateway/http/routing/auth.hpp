@@ -52,9 +52,13 @@ class authenticator {
     caller_result identify(std::string_view authorization, std::string_view x_api_key,
                            const client_certificate* certificate, std::chrono::system_clock::time_point now) const;
 
-    /// Returns whether the credential of `caller`, whom the authenticator before a reload returned, would still be
-    /// accepted for its principal. A token is, as long as tokens are accepted at all: it ends by itself.
+    /// Returns whether the credential of `caller`, whom this authenticator or the one before a reload returned, is still
+    /// accepted for its principal: the key or entry is there, or `auth.jwt` is the same and the issuer has the token's
+    /// key. That the credential may have ended is not checked.
     bool accepts(const identity& caller) const;
+
+    /// Returns the keys of tokens; null if none are accepted. The pointer changes if and only if the keys change.
+    std::shared_ptr<const token_key_set> token_keys() const;
 
   private:
     using digest = std::array<unsigned char, 32>;
@@ -68,6 +72,7 @@ class authenticator {
     std::vector<entry> entries_;
     std::optional<jwt_config> jwt_;
     std::shared_ptr<token_authenticator> tokens_;  ///< Null: no tokens are accepted.
+    bool tokens_are_kept_ = true;                  ///< Those that the authenticator before a reload accepted.
     certificate_rules certificates_;
     std::shared_ptr<const identity> keyless_caller_;  ///< Null if there are credentials.
 };

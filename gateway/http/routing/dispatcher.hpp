@@ -56,6 +56,8 @@ class dispatcher {
 
     /// As authenticator::accepts.
     bool accepts(const identity& caller) const { return authenticator_.accepts(caller); }
+    /// As authenticator::token_keys.
+    std::shared_ptr<const token_key_set> token_keys() const { return authenticator_.token_keys(); }
 
   private:
     /// Finds the caller of a request, within the limits of its address.

@@ -410,7 +410,7 @@ void session::begin_shutdown() {
     if (is_idle() || phase_ == phase::handshaking) close();
 }
 
-void session::on_reload(const dispatcher& routes, bool authorities_changed) {
+void session::end_unaccepted(const dispatcher& routes, bool authorities_changed) {
     const bool withdrawn = authorities_changed && stream_.certificate() != nullptr;
     if (withdrawn) closes_after_answer_ = true;
     if (withdrawn || (streaming_ && caller_ && !routes.accepts(*caller_))) begin_shutdown();

@@ -38,7 +38,7 @@ class session final : public group_member {
     bool is_stalled(std::chrono::steady_clock::time_point now) const override;
     bool is_idle() const override;
     void begin_shutdown() override;
-    void on_reload(const dispatcher& routes, bool authorities_changed) override;
+    void end_unaccepted(const dispatcher& routes, bool authorities_changed) override;
     void cancel() override;
     void close() override;
     void on_hang_up() override;

@@ -68,10 +68,15 @@ void session_group::use(std::shared_ptr<const dispatcher> routes, std::shared_pt
     const bool authorities_changed = tls_ && (!tls || tls->client_authorities() != tls_->client_authorities());
     routes_ = std::move(routes);
     tls_ = std::move(tls);
+    end_unaccepted(authorities_changed);
+}
+
+void session_group::end_unaccepted(bool authorities_changed) {
+    token_keys_ = routes_->token_keys();
     // Ending a stream may destroy its session and change the list.
     const std::vector<group_member*> snapshot = sessions_;
     for (group_member* s : snapshot) {
-        if (std::ranges::find(sessions_, s) != sessions_.end()) s->on_reload(*routes_, authorities_changed);
+        if (std::ranges::find(sessions_, s) != sessions_.end()) s->end_unaccepted(*routes_, authorities_changed);
     }
 }
 
@@ -241,6 +246,7 @@ void session_group::sweep() {
     // A read that was refused memory is made without a session. Its caller retries and finds free memory then.
     if (const auto refused = memory_.answers.latest_refusal(now))
         close_stalled_members(refused->owner, refused->bytes, false, nullptr);
+    if (routes_->token_keys() != token_keys_) end_unaccepted(false);
 }
 
 void session_group::schedule_hang_up_check() {

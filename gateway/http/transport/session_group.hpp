@@ -77,7 +77,7 @@ class group_member {
     virtual void begin_shutdown() = 0;
     /// Ends a streamed answer whose caller `routes` no longer accepts. If `authorities_changed`, a connection with a
     /// client certificate is closed, after the answer of a request under way.
-    virtual void on_reload(const dispatcher& routes, bool authorities_changed) = 0;
+    virtual void end_unaccepted(const dispatcher& routes, bool authorities_changed) = 0;
     /// Cancels the request under way, whose answer is still sent; closes the connection if there is none.
     virtual void cancel() = 0;
     virtual void close() = 0;
@@ -110,7 +110,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
                   memory_budgets& memory, limits::limiter& limiter, request_observer& observer);
 
     /// Uses `routes` for requests that begin from now on, and `tls` (null: none) for connections that are accepted
-    /// from now on. What no longer counts ends (group_member::on_reload).
+    /// from now on. What no longer counts ends (group_member::end_unaccepted).
     void use(std::shared_ptr<const dispatcher> routes, std::shared_ptr<const tls_context> tls);
 
     /// Starts closing idle connections periodically.
@@ -161,6 +161,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
     /// `include_fast`: also those that are not stalled. Does not close `excluded`.
     void close_stalled_members(const std::string& owner, std::size_t bytes, bool include_fast,
                                const group_member* excluded);
+    void end_unaccepted(bool authorities_changed);
     void schedule_sweep();
     void sweep();
     void schedule_hang_up_check();
@@ -169,6 +170,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
     http_config config_;
     std::shared_ptr<const dispatcher> routes_;
     std::shared_ptr<const tls_context> tls_;
+    std::shared_ptr<const token_key_set> token_keys_;  ///< At the latest check of the streams' callers.
     std::shared_ptr<connection_count> connections_;
     memory_budgets& memory_;
     limits::limiter& limiter_;

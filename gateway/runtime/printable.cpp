@@ -1,0 +1,51 @@
+#include <gateway/runtime/printable.hpp>
+
+#include <algorithm>
+#include <cwchar>
+#include <cwctype>
+
+namespace fencegate::runtime {
+namespace {
+
+locale_t utf8_locale() {
+    static const locale_t created = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+    return created;
+}
+
+}  // namespace
+
+utf8_scope::utf8_scope() : previous_(uselocale(utf8_locale())) {}
+
+utf8_scope::~utf8_scope() {
+    uselocale(previous_);
+}
+
+std::size_t character::width() const {
+    return static_cast<std::size_t>(std::max(0, wcwidth(code)));
+}
+
+bool character::is_unsafe() const {
+    return code == 0 || iswcntrl(static_cast<wint_t>(code)) != 0 || code == 0x061C || code == 0x200E ||
+           code == 0x200F || (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+}
+
+character read_character(std::string_view text) {
+    std::mbstate_t state{};
+    wchar_t code = 0;
+    const std::size_t bytes = std::mbrtowc(&code, text.data(), text.size(), &state);
+    if (bytes == 0 || bytes > text.size()) return {};
+    return {bytes, code};
+}
+
+std::string make_printable(std::string_view text) {
+    const utf8_scope utf8;
+    std::string out;
+    while (!text.empty()) {
+        const character next = read_character(text);
+        out += next.is_unsafe() ? "?" : text.substr(0, next.bytes);
+        text.remove_prefix(next.bytes);
+    }
+    return out;
+}
+
+}  // namespace fencegate::runtime

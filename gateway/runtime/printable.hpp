@@ -1,0 +1,40 @@
+#pragma once
+
+#include <clocale>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace fencegate::runtime {
+
+/// Sets the locale of this thread to UTF-8 for its lifetime, whatever the environment says. glibc always has the
+/// locale.
+class utf8_scope {
+  public:
+    utf8_scope();
+    ~utf8_scope();
+    utf8_scope(const utf8_scope&) = delete;
+    utf8_scope& operator=(const utf8_scope&) = delete;
+
+  private:
+    locale_t previous_;
+};
+
+struct character {
+    std::size_t bytes = 1;
+    wchar_t code = 0;  ///< 0: not a valid character.
+
+    /// Returns the columns that the character takes on a terminal: 2 for an ideograph, 0 for a combining accent.
+    std::size_t width() const;
+
+    /// Returns whether the character is invalid, a control character or changes the direction of writing.
+    bool is_unsafe() const;
+};
+
+/// Reads the first character of a text that is not empty, within a utf8_scope.
+character read_character(std::string_view text);
+
+/// Returns the text with `?` for each unsafe character, so that a text from elsewhere can't control the terminal.
+std::string make_printable(std::string_view text);
+
+}  // namespace fencegate::runtime
