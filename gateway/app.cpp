@@ -7,6 +7,7 @@
 #include <gateway/audit/expiry_watch.hpp>
 #include <gateway/audit/history_feed.hpp>
 #include <gateway/audit/history_keeper.hpp>
+#include <gateway/audit/storage_watch.hpp>
 #include <gateway/config/file_limit.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/domain/memory_budget.hpp>
@@ -28,6 +29,7 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/ip/host_name.hpp>
 #include <boost/asio/use_future.hpp>
 
 #include <malloc.h>
@@ -52,7 +54,8 @@ constexpr int returned_memory_min = 256 * 1024;
 /// Keeps the register of epochs in PostgreSQL.
 class postgres_register final : public lockcore::epoch_register {
   public:
-    explicit postgres_register(pg::node_register& nodes) : nodes_(nodes) {}
+    postgres_register(pg::node_register& nodes, const audit::storage_watch& storage)
+        : nodes_(nodes), storage_(storage) {}
 
     boost::asio::awaitable<lockcore::result<lockcore::node_record>> find(std::string node_name) override {
         auto found = co_await nodes_.find_node(std::move(node_name), deadline());
@@ -61,6 +64,7 @@ class postgres_register final : public lockcore::epoch_register {
     }
 
     boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(lockcore::epoch_request request) override {
+        if (const auto newest = storage_.check_newest(); !newest) co_return unreachable(newest.error());
         auto drawn = co_await nodes_.draw_epoch(std::move(request), deadline());
         if (drawn) co_return *drawn;
         co_return unreachable(drawn.error());
@@ -82,6 +86,7 @@ class postgres_register final : public lockcore::epoch_register {
     }
 
     pg::node_register& nodes_;
+    const audit::storage_watch& storage_;
 };
 
 /// Blocks the signals that end a process by default, in every thread, and waits for them in one. SIGTERM and SIGINT
@@ -119,6 +124,12 @@ class process_signals {
   private:
     sigset_t set_{};
 };
+
+/// Returns HOST:PORT, the name of this gateway in the history.
+std::string name_of_gateway(const config& cfg) {
+    boost::system::error_code ignored;
+    return boost::asio::ip::host_name(ignored) + ":" + std::to_string(cfg.http.port);
+}
 
 /// Keeps the secrets in memory from core dumps, and from debuggers and /proc for all users but root.
 void forbid_core_dumps() {
@@ -183,17 +194,31 @@ int serve(const config& cfg, const config_source& source) {
     metrics::registry metric_registry(held_leases);
     audit::denial_recorder denials(metric_registry.requests(), events, first);
     node_log node_changes(metric_registry.leases(), first);
-    postgres_register epochs(database.nodes());
+    audit::storage_watch storage(database.storage(), events, first, name_of_gateway(cfg));
+    postgres_register epochs(database.nodes(), storage);
     lockcore::hmac_sha256 lease_keys(cfg.lease.signing_key, cfg.lease.verification_keys);
     lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(), {epochs, lease_keys, node_changes});
     metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
     metrics::guard_watch guard(database.history(), first);
-    metric_registry.add_readings({locks, leaks, database, events, guard, memory, limiter, FENCEGATE_VERSION});
+    metric_registry.add_readings({locks, leaks, database, events, guard, storage, memory, limiter, FENCEGATE_VERSION});
     api::running_keys keys;
-    const api::gateway_services services{
-        cfg,    locks,     database, database.writes(), database.reads(), database.history(), database.fences(),
-        events, feed,      keys,     limiter,           held_leases,      metric_registry,    leaks,
-        guard,  lease_keys};
+    const api::gateway_services services{cfg,
+                                         locks,
+                                         database,
+                                         database.writes(),
+                                         database.reads(),
+                                         database.history(),
+                                         database.fences(),
+                                         events,
+                                         feed,
+                                         storage,
+                                         keys,
+                                         limiter,
+                                         held_leases,
+                                         metric_registry,
+                                         leaks,
+                                         guard,
+                                         lease_keys};
     http::server server(http_settings, cfg.auth, api::routes(services), threads.contexts(), memory, limiter, denials,
                         *tls);
     config_reload reload(source, cfg, *tls, server, lease_keys, limiter, metric_registry);
@@ -209,6 +234,7 @@ int serve(const config& cfg, const config_source& source) {
     feed.start();
     keeper.start();
     locks.start();
+    storage.start(locks);
     expiries.start(locks);
     leaks.start();
     guard.start();

@@ -12,6 +12,7 @@ namespace fencegate {
 namespace audit {
 class event_sink;
 class history_feed;
+class storage_watch;
 }  // namespace audit
 namespace limits {
 class held_leases;
@@ -48,6 +49,7 @@ struct gateway_services {
     pg::fence_executor& fences;
     audit::event_sink& events;
     audit::history_feed& feed;
+    audit::storage_watch& storage;
     running_keys& keys;
     limits::limiter& limiter;
     limits::held_leases& held_leases;

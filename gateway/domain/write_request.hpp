@@ -127,6 +127,9 @@ struct operation_result {
 struct fence_state {
     std::string resource;
     std::uint64_t last_fencing_token = 0;  ///< The fence after the write.
+
+    /// Whether this is the floor that a change of the storage generation has set. No token is a multiple of 2^32.
+    bool is_floor() const { return last_fencing_token > 0 && last_fencing_token % lockcore::tokens_per_epoch == 0; }
 };
 
 struct write_outcome {

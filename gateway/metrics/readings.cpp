@@ -1,6 +1,7 @@
 #include <gateway/metrics/readings.hpp>
 
 #include <gateway/audit/event_sink.hpp>
+#include <gateway/audit/storage_watch.hpp>
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/limits/limiter.hpp>
 #include <gateway/metrics/guard_watch.hpp>
@@ -115,6 +116,19 @@ void read_database(families& out, const pg::database& database) {
     histogram.sample_sum = static_cast<double>(sizes.writes());
 }
 
+void read_storage(families& out, const audit::storage_watch& storage) {
+    const auto now = storage.counts();
+    out.gauge("fencegate_storage_generation_current",
+              "1 while PostgreSQL is of the storage generation that the fences were set in; 0: nothing is let in.",
+              now.current ? 1 : 0);
+    out.counter("fencegate_storage_generation_changes_total",
+                "Promotions, restores and replacements of PostgreSQL after which the floor was raised.",
+                static_cast<double>(now.changes));
+    out.counter("fencegate_lost_writes_total",
+                "Writes that this gateway acknowledged and that were gone after a failover of PostgreSQL.",
+                static_cast<double>(now.lost_writes));
+}
+
 void read_memory(families& out, const memory_budgets& memory) {
     const std::array<std::pair<const char*, const memory_budget*>, 2> kinds{
         {{"bodies", &memory.bodies}, {"answers", &memory.answers}}};
@@ -157,6 +171,7 @@ std::vector<MetricFamily> readings::Collect() const {
               static_cast<double>(sources_.locks.waiters()));
     read_leaks(out, sources_.leaks);
     read_database(out, sources_.database);
+    read_storage(out, sources_.storage);
     out.gauge("fencegate_history_buffer_rows", "Lease events that wait to be written to the history.",
               static_cast<double>(sources_.events.size()));
     out.gauge("fencegate_history_buffer_full",

@@ -15,7 +15,8 @@ namespace fencegate {
 struct memory_budgets;
 namespace audit {
 class event_sink;
-}
+class storage_watch;
+}  // namespace audit
 namespace limits {
 class limiter;
 }
@@ -42,6 +43,7 @@ class readings final : public prometheus::Collectable {
         const pg::database& database;
         const audit::event_sink& events;
         const guard_watch& guard;
+        const audit::storage_watch& storage;
         const memory_budgets& memory;
         const limits::limiter& limiter;
         std::string version;

@@ -102,6 +102,7 @@ struct database::impl {
     history_executor history{cfg, writes, flush};
     fence_executor fences{writes};
     node_register nodes{writes};
+    storage_register storage{writes};
     std::vector<std::vector<worker*>> groups;  ///< In the order in which they end.
     catalog_listener listener{cfg, catalogs};
     std::mutex mutex;
@@ -165,6 +166,9 @@ fence_executor& database::fences() {
 }
 node_register& database::nodes() {
     return impl_->nodes;
+}
+storage_register& database::storage() {
+    return impl_->storage;
 }
 
 asio::awaitable<result<void>> database::ping(deadline until) {

@@ -53,6 +53,7 @@ class database {
     history_executor& history();
     fence_executor& fences();
     node_register& nodes();
+    storage_register& storage();
 
     /// Makes a round trip to the server and checks that it accepts writes; for readiness.
     boost::asio::awaitable<result<void>> ping(deadline until);

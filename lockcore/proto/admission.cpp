@@ -251,6 +251,8 @@ node_status admission::status() const {
     out.detail = supervisor_.detail();
     out.run_id = supervisor_.facts().run_id;
     out.admitted_epoch = supervisor_.admitted_epoch();
+    out.observed_epoch = observed_epoch();
+    out.floor_epoch = supervisor_.facts().floor_epoch;
     out.latency = latency_;
     out.quarantine_left = supervisor_.quarantine_left(ctx_.now.monotonic);
     return out;

@@ -4,6 +4,7 @@
 #include <proto/fast_readmission.hpp>
 #include <proto/node_supervisor.hpp>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 
@@ -62,8 +63,10 @@ class admission {
 
     bool is_voting() const { return supervisor_.state() == node_state::voting && transport_.is_open(); }
     const std::string& run_id() const { return supervisor_.facts().run_id; }
-    /// Returns the epoch in fg:node, whether the node is admitted or not.
-    epoch observed_epoch() const { return supervisor_.facts().admitted_epoch; }
+    /// Returns the highest epoch in fg:node, whether the node is admitted or not.
+    epoch observed_epoch() const {
+        return std::max(supervisor_.facts().admitted_epoch, supervisor_.facts().floor_epoch);
+    }
     const std::string& name() const { return address().name; }
     node_status status() const;
 

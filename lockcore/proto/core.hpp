@@ -17,7 +17,7 @@ namespace lockcore {
 /// performs what a step returns. runtime/shard drives it in the gateway, tests/sim in the simulation.
 ///
 /// Files: core.cpp (steps, renewals, reading), core_acquiring.cpp (grants and further holds), core_waiting.cpp (queues),
-///        core_releasing.cpp, core_keeping.cpp.
+///        core_releasing.cpp, core_keeping.cpp, core_floor.cpp.
 /// Threads: not safe.
 /// Source:  docs/protocol.md.
 class core final : private cluster_view {
@@ -107,6 +107,8 @@ class core final : private cluster_view {
     void on(input::reopen what);
     void on(input::keep what);
     void on(input::find_lease what);
+    void on(input::announce_floor what);
+    void on(const input::raise_hints& what);
     void on(input::list what);
     void on(const input::cancel& what);
     void on(const input::refuse_new_leases& what);
@@ -155,6 +157,10 @@ class core final : private cluster_view {
                      milliseconds ttl) const;
     void record(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
                 milliseconds ttl);
+
+    // core_floor.cpp
+    struct announcement;
+    void end_announcement(announcement& a);
 
     // core_acquiring.cpp
     /// `previous`: the lease that is handed over; null: none.
@@ -235,6 +241,7 @@ class core final : private cluster_view {
     std::vector<std::unique_ptr<node_link>> links_;
     round_repeater repeater_;
     token_memory observed_tokens_;
+    epoch floor_{};  ///< The highest floor known to this core.
     std::unordered_map<call_id, std::unique_ptr<acquire_call>> acquiring_;
     std::unordered_map<call_id, std::unique_ptr<keep_call>> keeping_;
 

@@ -8,7 +8,7 @@
 #include <lockcore/result.hpp>
 #include <proto/command.hpp>
 #include <proto/lease_call.hpp>
-#include <proto/node_supervisor.hpp>
+#include <proto/node_request.hpp>
 
 #include <memory>
 #include <optional>
@@ -32,82 +32,6 @@ enum class call_id : std::uint64_t {};
 enum class connection_number : std::uint64_t {};
 /// Identifies a script call on a connection, or a request to the register, until it is answered.
 enum class request_number : std::uint64_t {};
-
-/// A lease key as one node has it.
-struct lease_copy {
-    std::string resource;
-    milliseconds remaining{};  ///< The ttl on that node; negative: the key has no ttl.
-    std::string value;
-};
-
-/// What a core asks of a node beside the commands about leases.
-namespace node_request {
-/// Reads node_facts. `first`: on a new connection, which is authenticated first.
-struct identify {
-    bool first = false;
-};
-/// Writes a claim into fg:node if there is none, and reads it.
-struct write_claim {
-    std::string claim;
-};
-/// Loads the scripts of these commands, which a server keeps over connections.
-struct load_scripts {
-    std::vector<command_kind> commands;
-};
-struct delete_admission {};
-struct readmit {
-    std::string run_id;
-    epoch drawn{};
-    std::string claim;  ///< Empty: the node is admitted, and only gets new marks.
-    std::string marks;
-    bool syncs_every_write = false;
-    std::string mark;  ///< The mark for which leases were installed; empty: none were.
-};
-struct ping {};
-/// Marks this life of the node for FAST READMISSION, with these digits unless it has a mark.
-struct mark {
-    std::string digits;
-};
-/// Reads a page of all leases of a voting node.
-struct read_leases {
-    std::string run_id;
-    std::string base;    ///< That of the first page; empty: this is the first.
-    std::string cursor;  ///< "0": from the start.
-    std::size_t page_size = 0;
-};
-/// Writes leases to a node that does not vote.
-struct install {
-    std::string run_id, mark;
-    std::vector<lease_copy> leases;
-};
-using any =
-    std::variant<identify, write_claim, load_scripts, delete_admission, readmit, ping, mark, read_leases, install>;
-}  // namespace node_request
-
-/// What a node answered to a node_request.
-namespace node_response {
-struct identified {
-    node_facts facts;
-    bool has_record = false;     ///< IDENTIFY answered with the fields of fg:node.
-    std::string refusal;         ///< The error with which AUTH or INFO was refused; empty if neither was.
-    std::string record_refusal;  ///< The error with which IDENTIFY was refused; empty if it was not.
-    std::vector<command_kind> missing_scripts;  ///< The commands whose script the server does not have.
-    std::string info_begin;  ///< The first bytes of the answer to INFO, for a server that is no Redis.
-};
-/// The answer to any other request: its text, or the error with which it was refused.
-struct text {
-    std::string value;
-    std::string refusal;  ///< Empty: it was not refused.
-};
-/// The answer to read_leases.
-struct lease_page {
-    std::string base;
-    std::string cursor;  ///< "0": this is the last page.
-    std::vector<lease_copy> leases;
-    std::string refusal;  ///< Empty: it was not refused.
-};
-using any = std::variant<identified, text, lease_page>;
-}  // namespace node_response
 
 /// What a core asks of the register of epochs.
 namespace register_request {
@@ -181,6 +105,15 @@ struct find_lease {  ///< result<std::optional<live_lease>>
     resource_name resource;
     std::optional<node_index> only;  ///< Looks on this node alone.
 };
+/// See docs/protocol.md, STORAGE GENERATION. The hints of ACQUIRE are above the floor from now on.
+struct announce_floor {  ///< result<floor_announcement>
+    call_id call{};
+    storage_floor floor;
+};
+/// The hints of ACQUIRE are above this epoch from now on. Not answered.
+struct raise_hints {
+    epoch floor{};
+};
 struct list {  ///< result<list_part>
     call_id call{};
     node_index node{};
@@ -238,14 +171,15 @@ struct timer {};
 struct flush {};
 }  // namespace input
 
-using core_input = std::variant<input::acquire, input::renew, input::inspect, input::release, input::revoke,
-                                input::close_to_new_holds, input::reopen, input::keep, input::find_lease, input::list,
-                                input::cancel, input::refuse_new_leases, input::connected, input::disconnected,
-                                input::batch_answered, input::node_answered, input::register_answered,
-                                input::lease_ended, input::start, input::stop, input::tick, input::timer, input::flush>;
+using core_input =
+    std::variant<input::acquire, input::renew, input::inspect, input::release, input::revoke, input::close_to_new_holds,
+                 input::reopen, input::keep, input::find_lease, input::announce_floor, input::raise_hints, input::list,
+                 input::cancel, input::refuse_new_leases, input::connected, input::disconnected, input::batch_answered,
+                 input::node_answered, input::register_answered, input::lease_ended, input::start, input::stop,
+                 input::tick, input::timer, input::flush>;
 
 using call_result = std::variant<result<lease>, result<release_outcome>, result<close_outcome>, result<keep_step>,
-                                 result<std::optional<live_lease>>, result<list_part>>;
+                                 result<std::optional<live_lease>>, result<floor_announcement>, result<list_part>>;
 
 /// What a driver has to do after a step, in this order.
 namespace action {

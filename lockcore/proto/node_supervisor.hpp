@@ -33,6 +33,7 @@ struct node_facts {
     /// fg:node.claim: written by the first gateway that read these data; removed with the data or the admission.
     std::string claim;
     epoch admitted_epoch{};    ///< fg:node.base / 2^32
+    epoch floor_epoch{};       ///< That of fg:node.floor (STORAGE GENERATION); 0: none was announced.
     std::string duplicate_of;  ///< The name of another configured node with the same run id; empty if there is none.
 
     bool is_admitted() const { return !run_id.empty() && admitted_run_id == run_id; }

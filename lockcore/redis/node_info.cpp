@@ -65,6 +65,7 @@ node_facts parse_node_facts(const raw_node_facts& raw) {
         f.claim = raw.record[3];
         f.admitted_marks = marks_from(raw.record[4], raw.record[5]);
         f.kept_unsynced = raw.record[6] == "no";
+        f.floor_epoch = epoch{parse_number(raw.record[7])};
     }
     f.syncs_every_write = syncs_every_write(raw, f.marks);
     return f;

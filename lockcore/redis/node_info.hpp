@@ -20,7 +20,7 @@ struct raw_node_facts {
 };
 
 /// The number of fields in the reply to IDENTIFY.
-inline constexpr std::size_t record_fields = 7;
+inline constexpr std::size_t record_fields = 8;
 
 /// The settings that decide whether a node syncs every write.
 inline constexpr std::array<std::string_view, 3> sync_settings = {"appendonly", "appendfsync",

@@ -141,6 +141,11 @@ const script& readmit_script() {
     return readmit;
 }
 
+const script& announce_script() {
+    static const script announce = make_node_script("announce.lua");
+    return announce;
+}
+
 const script& mark_script() {
     static const script mark = make_node_script("mark.lua");
     return mark;

@@ -20,6 +20,7 @@ struct script {
 const script& script_for(command_kind kind);
 const script& identify_script();
 const script& readmit_script();
+const script& announce_script();
 /// The scripts of FAST READMISSION.
 const script& mark_script();
 const script& read_leases_script();

@@ -226,6 +226,17 @@ asio::awaitable<result<leak_report>> lock_manager::find_leaks() {
     return run_on_shard(s, s.find_leaks());
 }
 
+asio::awaitable<result<floor_announcement>> lock_manager::announce_floor(storage_floor floor) {
+    raise_hints(floor.value);
+    shard& s = *impl_->shards.front();
+    return run_on_shard(s, s.call<result<floor_announcement>>(input::announce_floor{{}, std::move(floor)}));
+}
+
+void lock_manager::raise_hints(epoch floor) {
+    for (const auto& s : impl_->shards)
+        asio::post(s->io(), [shard = s.get(), floor] { shard->raise_hints(floor); });
+}
+
 asio::awaitable<waiting_overview> lock_manager::list_waiters(std::string prefix, std::size_t limit) {
     waiting_overview out;
     for (const auto& s : impl_->shards) {

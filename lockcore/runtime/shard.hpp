@@ -44,6 +44,7 @@ class shard {
     void open();
     void close();
     void refuse_new_leases() { deliver(input::refuse_new_leases{}); }
+    void raise_hints(epoch floor) { deliver(input::raise_hints{floor}); }
     void reopen(lease_claims claims, const close_outcome& closed) { deliver(input::reopen{std::move(claims), closed}); }
 
     /// Passes a call to the core and waits for its answer, of the type that core_io.hpp names for the input. A

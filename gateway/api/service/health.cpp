@@ -2,6 +2,7 @@
 
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/service/nodes.hpp>
+#include <gateway/audit/storage_watch.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/pg/database.hpp>
@@ -35,7 +36,7 @@ boost::asio::awaitable<result<void>> check_writes(gateway_services services,
     const auto until = std::min(deadline, std::chrono::steady_clock::now() + ping_timeout);
     const auto answered = co_await services.database.ping(until);
     if (!answered) co_return answered.error();
-    co_return result<void>{};
+    co_return services.storage.check();
 }
 
 http::response render_readiness(const result<void>& checked, const http::request& r) {

@@ -4,6 +4,7 @@
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/api/writes/fencing.hpp>
 #include <gateway/api/writes/idempotency.hpp>
+#include <gateway/audit/storage_watch.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/pg/write/write_executor.hpp>
@@ -144,6 +145,8 @@ awaitable<http::response> answer_write(gateway_services services, write_call cal
     const bool own_lease = call.own_lease.has_value();
     service_ports ports(services, r.caller);
     const auto translate_failure = std::move(call.translate_failure);
+    const auto storage = services.storage.check();
+    if (!storage) co_return http::problem_response(storage.error(), request_id);
     auto context = prepare_write(services, std::move(call), std::move(r));
     if (!context) co_return http::problem_response(context.error(), request_id);
     if (!own_lease) co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
@@ -153,6 +156,7 @@ awaitable<http::response> answer_write(gateway_services services, write_call cal
     if (done) {
         out = render(*done);
         replayed = done->outcome.replayed;
+        if (!replayed) services.storage.acknowledged().add(done->outcome.write_id, std::chrono::steady_clock::now());
     } else {
         failure error = done.error();
         if (translate_failure) translate_failure(error);

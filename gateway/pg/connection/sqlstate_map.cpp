@@ -16,7 +16,7 @@ namespace {
 // 57014 is storage_unavailable and not write_conflict: a statement that exceeded statement_timeout did not wait for
 // another writer (that ends with 55P03, because lock_timeout is shorter than statement_timeout), and repeating it at
 // once would not help.
-constexpr std::array<sqlstate_rule, 25> rules{{
+constexpr std::array<sqlstate_rule, 26> rules{{
     {"08", errc::storage_unavailable, false, true},  // connection exceptions
     {"22", errc::unprocessable, true, false},        // a value that does not fit its type
     {"23", errc::constraint_violation, true, false},
@@ -42,6 +42,7 @@ constexpr std::array<sqlstate_rule, 25> rules{{
     {"FG403", errc::resource_not_covered, false, false},
     {"FG412", errc::stale_fencing_token, false, false},
     {"FG428", errc::fencing_required, false, false},
+    {"FG503", errc::storage_unavailable, false, false},  // the storage generation has changed
 }};
 
 const char* default_detail_of(errc code) {
@@ -83,7 +84,7 @@ void add_guard_facts(const std::string& detail, boost::json::object& facts) {
     boost::system::error_code error;
     const auto parsed = boost::json::parse(detail, error);
     if (error || !parsed.is_object()) return;
-    for (const auto name : {"resource", "fencing_token", "last_fencing_token"}) {
+    for (const auto name : {"resource", "fencing_token", "last_fencing_token", "cause"}) {
         const auto* value = parsed.as_object().if_contains(name);
         if (value && (value->is_string() || value->is_number())) facts[name] = *value;
     }
@@ -149,11 +150,23 @@ std::optional<failure> refusal_of_role(const server_error& error) {
     return out;
 }
 
+failure stale_token(lockcore::fencing_token token, const fence_state& fence, std::string_view outcome) {
+    std::string detail = "The fencing token is older than the resource's fence; ";
+    if (fence.is_floor()) detail = "The fencing token was given before PostgreSQL was promoted or restored; ";
+    failure out = make_failure(errc::stale_fencing_token, detail.append(outcome).append("."));
+    out.facts["fencing_token"] = lockcore::value_of(token);
+    if (fence.resource.empty()) return out;
+    out.facts["resource"] = fence.resource;
+    out.facts["last_fencing_token"] = fence.last_fencing_token;
+    if (fence.is_floor()) out.facts["cause"] = generation_changed;
+    return out;
+}
+
 std::string cause_of(std::string_view sqlstate) {
     struct known {
         std::string_view code, cause;
     };
-    constexpr std::array<known, 13> known_causes{{
+    constexpr std::array<known, 14> known_causes{{
         {"25006", "PostgreSQL is read-only (a standby, or default_transaction_read_only is on)"},
         {"25P03", "the transaction was idle for too long"},
         {"42501",
@@ -168,6 +181,7 @@ std::string cause_of(std::string_view sqlstate) {
         {"57P03", "PostgreSQL is starting up or shutting down"},
         {"58", "PostgreSQL reports an error of its files or operating system"},
         {"08", "the connection to PostgreSQL broke"},
+        {"FG503", "PostgreSQL was promoted or restored, and the fences are being set above all older tokens"},
     }};
     for (const auto& entry : known_causes) {
         if (sqlstate.starts_with(entry.code)) return std::string(entry.cause);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/write_request.hpp>
 #include <gateway/pg/connection/server_error.hpp>
 #include <gateway/pg/connection/sql_value.hpp>
 
@@ -45,6 +46,13 @@ failure to_failure(const server_error& error, const statement& failed);
 /// Returns errc::forbidden for an error that says that the role of the caller may not do it, or may not be taken; else
 /// empty.
 std::optional<failure> refusal_of_role(const server_error& error);
+
+/// Returns errc::stale_fencing_token for a token that a fence refuses; an empty fence is not named. `outcome`: "nothing
+/// was changed", for example.
+failure stale_token(lockcore::fencing_token token, const fence_state& fence, std::string_view outcome);
+
+/// The fact `cause` of every failure that a change of the storage generation has caused.
+inline constexpr std::string_view generation_changed = "storage-generation-changed";
 
 /// Returns why PostgreSQL did not do the work, as a clause for callers that their operator understands.
 std::string cause_of(std::string_view sqlstate);

@@ -151,12 +151,7 @@ class read_run {
         const auto newer =
             std::ranges::find_if(fences, [token](const auto& f) { return f.last_fencing_token > token; });
         if (newer == fences.end()) return std::nullopt;
-        failure out = make_failure(errc::stale_fencing_token,
-                                   "The fencing token is older than the resource's fence; nothing was read.");
-        out.facts["fencing_token"] = token;
-        out.facts["resource"] = newer->resource;
-        out.facts["last_fencing_token"] = newer->last_fencing_token;
-        return out;
+        return stale_token(request_.fence->token, *newer, "nothing was read");
     }
 
     /// Adds the refusal to the history, as refusals of writes are.

@@ -74,4 +74,31 @@ asio::awaitable<result<void>> node_register::note_unsynced(std::string node_name
     });
 }
 
+asio::awaitable<result<storage_state>> storage_register::find_state(deadline until) {
+    return run_on<storage_state>(writes_.least_loaded_worker(), until,
+                                 [](session& session) { return find_storage_state(session); });
+}
+
+asio::awaitable<result<std::optional<lockcore::storage_floor>>> storage_register::begin_change(lockcore::epoch seen,
+                                                                                               deadline until) {
+    return run_on<std::optional<lockcore::storage_floor>>(
+        writes_.least_loaded_worker(), until,
+        [seen](session& session) { return begin_generation_change(session, seen); });
+}
+
+asio::awaitable<result<bool>> storage_register::finish_change(std::string change_id, change_report report,
+                                                              deadline until) {
+    return run_on<bool>(writes_.least_loaded_worker(), until,
+                        [change_id = std::move(change_id), report = std::move(report)](session& session) {
+                            return finish_generation_change(session, change_id, report);
+                        });
+}
+
+asio::awaitable<result<std::vector<std::string>>> storage_register::find_lost_writes(std::vector<std::string> write_ids,
+                                                                                     deadline until) {
+    return run_on<std::vector<std::string>>(
+        writes_.least_loaded_worker(), until,
+        [write_ids = std::move(write_ids)](session& session) { return pg::find_lost_writes(session, write_ids); });
+}
+
 }  // namespace fencegate::pg

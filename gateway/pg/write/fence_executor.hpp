@@ -2,6 +2,7 @@
 
 #include <gateway/domain/actor.hpp>
 #include <gateway/domain/failure.hpp>
+#include <gateway/pg/schema/storage_generation.hpp>
 #include <gateway/pg/write/write_executor.hpp>
 
 #include <lockcore/ports.hpp>
@@ -50,6 +51,25 @@ class node_register {
     boost::asio::awaitable<result<lockcore::node_record>> find_node(std::string node_name, deadline until);
     /// Records that the node did not sync every write in its present life.
     boost::asio::awaitable<result<void>> note_unsynced(std::string node_name, deadline until);
+
+  private:
+    write_executor& writes_;
+};
+
+/// The storage generation in PostgreSQL; see schema/storage_generation.hpp for each call.
+///
+/// Threads: as write_executor.
+/// Errors:  as fence_executor.
+class storage_register {
+  public:
+    explicit storage_register(write_executor& writes) : writes_(writes) {}
+
+    boost::asio::awaitable<result<storage_state>> find_state(deadline until);
+    boost::asio::awaitable<result<std::optional<lockcore::storage_floor>>> begin_change(lockcore::epoch seen,
+                                                                                        deadline until);
+    boost::asio::awaitable<result<bool>> finish_change(std::string change_id, change_report report, deadline until);
+    boost::asio::awaitable<result<std::vector<std::string>>> find_lost_writes(std::vector<std::string> write_ids,
+                                                                              deadline until);
 
   private:
     write_executor& writes_;

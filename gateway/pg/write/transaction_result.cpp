@@ -26,16 +26,9 @@ bool is_timeout_or_deadlock(std::string_view sqlstate) {
 }
 
 failure stale_token(const write_request& request, const std::vector<fence_state>& fences) {
-    failure out = make_failure(errc::stale_fencing_token,
-                               "The fencing token is older than the resource's fence; nothing was changed.");
-    out.facts["fencing_token"] = lockcore::value_of(request.token);
-    for (const auto& fence : fences) {
-        if (fence.last_fencing_token <= lockcore::value_of(request.token)) continue;
-        out.facts["resource"] = fence.resource;
-        out.facts["last_fencing_token"] = fence.last_fencing_token;
-        break;
-    }
-    return out;
+    const auto newer = std::ranges::find_if(
+        fences, [&](const fence_state& f) { return f.last_fencing_token > lockcore::value_of(request.token); });
+    return pg::stale_token(request.token, newer == fences.end() ? fence_state{} : *newer, "nothing was changed");
 }
 
 failure unexpected_rows(std::int64_t expected, std::int64_t affected) {

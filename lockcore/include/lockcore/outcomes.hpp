@@ -20,6 +20,18 @@ struct close_outcome {
     hold_id mark;         ///< The CLOSE mark; lock_manager::reopen removes it.
 };
 
+/// The floor that a change of the storage generation sets (docs/protocol.md, STORAGE GENERATION).
+struct storage_floor {
+    epoch value{};          ///< Tokens below value × 2^32 are refused by PostgreSQL.
+    std::string change_id;  ///< Identifies the change.
+};
+
+/// The result of lock_manager::announce_floor.
+struct floor_announcement {
+    bool by_majority = false;  ///< A majority of the nodes has the floor.
+    epoch higher{};            ///< An epoch on a node that is not below the floor; 0: no node has one.
+};
+
 /// A lease that its manager renews (lock_manager::keep).
 struct kept_lease {
     lease current;

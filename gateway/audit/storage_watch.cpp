@@ -1,0 +1,246 @@
+#include <gateway/audit/storage_watch.hpp>
+
+#include <gateway/audit/event_sink.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/pg/write/fence_executor.hpp>
+#include <gateway/runtime/rethrow.hpp>
+
+#include <lockcore/lock_manager.hpp>
+
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace fencegate::audit {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+constexpr steady_clock::duration interval = 1s;
+constexpr steady_clock::duration interval_during_change = 200ms;
+constexpr auto call_timeout = 5s;
+/// Write ids in one query.
+constexpr std::size_t looked_up_at_once = 10'000;
+/// Write ids that the history's row and the log name; the others are counted.
+constexpr std::size_t named_max = 1'000;
+
+std::string name_some(const std::vector<std::string>& write_ids) {
+    constexpr std::size_t most = 20;
+    const std::span some(write_ids.data(), std::min(write_ids.size(), most));
+    return fmt::format("{}{}", fmt::join(some, ", "), write_ids.size() > most ? ", …" : "");
+}
+
+failure changed_failure() {
+    failure out = pg::unavailable_because(pg::cause_of("FG503"));
+    out.facts["cause"] = pg::generation_changed;
+    return out;
+}
+
+}  // namespace
+
+struct storage_watch::impl {
+    impl(pg::storage_register& s, event_sink& e, asio::io_context& i, std::string name)
+        : storage(s), events(e), io(i), gateway(std::move(name)) {}
+
+    static steady_clock::time_point deadline() { return steady_clock::now() + call_timeout; }
+
+    static asio::awaitable<void> run(std::shared_ptr<impl> self) {
+        asio::steady_timer timer(self->io);
+        for (;;) {
+            const bool settled = co_await self->look();
+            if (self->stopping) co_return;
+            timer.expires_after(settled ? interval : interval_during_change);
+            co_await timer.async_wait(asio::use_awaitable);
+            if (self->stopping) co_return;
+        }
+    }
+
+    /// Compares the generation, and makes a change where one is needed. Out: false if it is to be repeated soon.
+    asio::awaitable<bool> look() {
+        auto state = co_await storage.find_state(deadline());
+        if (!state) co_return true;  // readiness and the log report that PostgreSQL does not answer
+        if (!state->current) {
+            if (current.exchange(false)) {
+                spdlog::error(
+                    "PostgreSQL was promoted, restored or replaced (it was {}, it is {}): nothing is let in until the "
+                    "floor of all fences is above every older token",
+                    state->stored.empty() ? "unknown" : state->stored, state->live);
+            }
+            co_return co_await make_change();
+        }
+        if (state->live != live && !live.empty() && !changing) changing = true;  // another gateway made the change
+        live = state->live;
+        if (state->floor > floor) locks->raise_hints(state->floor);
+        if (state->floor > floor && floor_known) changing = true;
+        floor = std::max(floor, state->floor);
+        floor_known = true;
+        current = true;
+        find_replaced();
+        if (changing && !co_await settle()) co_return false;
+        co_return true;
+    }
+
+    /// Whether the nodes know of a change that this PostgreSQL does not.
+    void find_replaced() {
+        lockcore::epoch announced{};
+        for (const auto& node : locks->nodes())
+            announced = std::max(announced, node.floor_epoch);
+        const bool found = announced > floor;
+        if (found && !replaced.exchange(true)) {
+            spdlog::error(
+                "the Redis nodes know of a newer storage generation than this PostgreSQL: it was replaced and still "
+                "answers, or an old state of it was put back (then run fencegate fence-all); nothing is let in");
+        }
+        if (!found && replaced.exchange(false)) spdlog::info("PostgreSQL has the newest storage generation again");
+    }
+
+    asio::awaitable<bool> make_change() {
+        changing = true;
+        lockcore::epoch seen{};
+        for (const auto& node : locks->nodes())
+            seen = std::max(seen, node.observed_epoch);
+        for (;;) {
+            const auto begun = co_await storage.begin_change(seen, deadline());
+            if (!begun) {
+                spdlog::warn("the change of the storage generation could not begin: {}", begun.error().detail);
+                co_return false;
+            }
+            if (!*begun) co_return false;  // another gateway has made it meanwhile
+            const auto announced = co_await locks->announce_floor(**begun);
+            if (!announced) co_return false;
+            if (announced->higher > lockcore::epoch{}) {
+                seen = std::max(seen, announced->higher);
+                continue;
+            }
+            if (!announced->by_majority) {
+                if (!std::exchange(waits_for_nodes, true))
+                    spdlog::warn("the change of the storage generation waits until a majority of the nodes votes");
+                co_return false;
+            }
+            waits_for_nodes = false;
+            co_return co_await finish_change((*begun)->change_id);
+        }
+    }
+
+    asio::awaitable<bool> finish_change(std::string change_id) {
+        if (!co_await find_lost()) co_return false;
+        pg::change_report report;
+        report.gateway = gateway;
+        report.lost_writes = lost;
+        const auto finished = co_await storage.finish_change(std::move(change_id), std::move(report), deadline());
+        if (!finished)
+            spdlog::warn("the change of the storage generation could not be finished: {}", finished.error().detail);
+        if (!finished || !*finished) co_return false;
+        spdlog::warn("the storage generation has changed: all tokens given before are refused from now on");
+        report_lost(false);
+        co_return false;  // look() reads the new floor
+    }
+
+    /// After a change, by whichever gateway: reports the acknowledged writes that are gone. Out: whether that succeeded.
+    asio::awaitable<bool> settle() {
+        if (!co_await find_lost()) co_return false;
+        report_lost(true);
+        changing = false;
+        ++changes;
+        co_return true;
+    }
+
+    /// Adds to `lost` those of the acknowledged writes that are gone. Out: false if PostgreSQL could not be asked.
+    asio::awaitable<bool> find_lost() {
+        std::ranges::move(acknowledged.take(), std::back_inserter(suspects));
+        while (!suspects.empty()) {
+            const std::size_t count = std::min(suspects.size(), looked_up_at_once);
+            const auto first = suspects.end() - static_cast<std::ptrdiff_t>(count);
+            const auto gone =
+                co_await storage.find_lost_writes(std::vector<std::string>(first, suspects.end()), deadline());
+            if (!gone) co_return false;
+            suspects.erase(first, suspects.end());
+            lost.insert(lost.end(), gone->begin(), gone->end());
+        }
+        co_return true;
+    }
+
+    /// `record`: whether the history is to name them; the row of a change that this gateway made does already.
+    void report_lost(bool record) {
+        if (lost.empty()) return;
+        lost_writes += lost.size();
+        spdlog::error("{} writes that this gateway acknowledged are lost: {}", lost.size(), name_some(lost));
+        if (record) {
+            history_item item;
+            item.event = "storage_generation_changed";
+            item.at = std::chrono::system_clock::now();
+            const auto named_end = lost.begin() + static_cast<std::ptrdiff_t>(std::min(lost.size(), named_max));
+            item.detail =
+                boost::json::serialize(boost::json::object{{"gateway", gateway},
+                                                           {"lost_writes", boost::json::array(lost.begin(), named_end)},
+                                                           {"lost_write_count", lost.size()}});
+            events.add(std::move(item));
+        }
+        lost.clear();
+    }
+
+    pg::storage_register& storage;
+    event_sink& events;
+    asio::io_context& io;
+    const std::string gateway;
+    lockcore::lock_manager* locks = nullptr;
+    acknowledged_writes acknowledged;
+    std::atomic<bool> stopping{false}, current{true}, replaced{false};
+    std::atomic<std::uint64_t> changes{0}, lost_writes{0};
+
+    // From here on of the coroutine.
+    std::string live;  ///< The latest pair of system identifier and timeline; empty: none yet.
+    lockcore::epoch floor{};
+    bool floor_known = false;
+    bool changing = false;  ///< A change was seen whose lost writes have not been reported yet.
+    bool waits_for_nodes = false;
+    std::vector<std::string> suspects;  ///< Acknowledged writes that may be lost.
+    std::vector<std::string> lost;
+};
+
+storage_watch::storage_watch(pg::storage_register& storage, event_sink& events, asio::io_context& io,
+                             std::string gateway)
+    : impl_(std::make_shared<impl>(storage, events, io, std::move(gateway))) {}
+
+storage_watch::~storage_watch() {
+    impl_->stopping = true;
+}
+
+void storage_watch::start(lockcore::lock_manager& locks) {
+    impl_->locks = &locks;
+    asio::co_spawn(impl_->io, impl::run(impl_), runtime::rethrow);
+}
+
+result<void> storage_watch::check() const {
+    if (!impl_->current) return changed_failure();
+    return check_newest();
+}
+
+result<void> storage_watch::check_newest() const {
+    if (!impl_->replaced) return {};
+    return changed_failure();
+}
+
+storage_watch::readings storage_watch::counts() const {
+    return {impl_->current && !impl_->replaced, impl_->changes, impl_->lost_writes};
+}
+
+acknowledged_writes& storage_watch::acknowledged() {
+    return impl_->acknowledged;
+}
+
+}  // namespace fencegate::audit

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <gateway/audit/acknowledged_writes.hpp>
+#include <gateway/domain/failure.hpp>
+
+#include <boost/asio/io_context.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace lockcore {
+class lock_manager;
+}
+namespace fencegate::pg {
+class storage_register;
+}
+
+namespace fencegate::audit {
+
+class event_sink;
+
+/// Notices that PostgreSQL was promoted, restored or replaced, and makes the change of the storage generation: draws a
+/// floor above every token, announces it to the nodes, and sets it in PostgreSQL, which lets nothing in before that.
+/// Several gateways may do it at once. Afterwards it looks which of the writes that this gateway acknowledged are gone.
+///
+/// Threads:  check(), counts() and acknowledged() from any thread.
+/// Lifetime: the register and the lock manager outlive the run of `io`.
+/// Limits:   one query a second; while the generation is changing five.
+/// Source:   docs/protocol.md, STORAGE GENERATION.
+class storage_watch {
+  public:
+    struct readings {
+        bool current = true;            ///< PostgreSQL lets writes in, as far as is known.
+        std::uint64_t changes = 0;      ///< Changes of the generation that this gateway has seen.
+        std::uint64_t lost_writes = 0;  ///< Acknowledged writes that were gone after them.
+    };
+
+    /// `gateway`: the name of this gateway in the history.
+    storage_watch(pg::storage_register& storage, event_sink& events, boost::asio::io_context& io, std::string gateway);
+    ~storage_watch();
+
+    /// Begins, on `io`.
+    void start(lockcore::lock_manager& locks);
+
+    /// Fails with storage_unavailable if nothing may be written now: the generation is changing, or check_newest() fails.
+    result<void> check() const;
+    /// Fails with storage_unavailable if the nodes know of a change that this PostgreSQL does not: it was replaced and
+    /// still answers.
+    result<void> check_newest() const;
+    readings counts() const;
+    /// Where the write service notes each write that its caller is told of.
+    acknowledged_writes& acknowledged();
+
+  private:
+    struct impl;
+    std::shared_ptr<impl> impl_;  ///< Shared with the coroutine.
+};
+
+}  // namespace fencegate::audit
