@@ -1,5 +1,6 @@
 // The command line of fencegate: reads arguments and configuration, runs a command, and returns its exit code.
 #include <gateway/admin/check.hpp>
+#include <gateway/admin/fence_all.hpp>
 #include <gateway/admin/migrate.hpp>
 #include <gateway/admin/verify.hpp>
 #include <gateway/app.hpp>
@@ -41,6 +42,7 @@ std::optional<config> read_config(const std::filesystem::path& file, exposure_ru
 struct arguments {
     std::string config_file;
     std::string conninfo;
+    std::string reason;
     bool insecure = false;
     bool with_example = false;
     bool require_proof = false;
@@ -167,6 +169,17 @@ int run(int argc, char** argv) {
     CLI::App* verify_command = app.add_subcommand(
         "verify", "Replay the history: prove the promises of the guard, or name the row that breaks one");
     describe_verify(*verify_command, given);
+
+    CLI::App* fence_all_command = app.add_subcommand(
+        "fence-all",
+        "Refuse every fencing token given so far, after a restore or in doubt about the data in PostgreSQL");
+    add_config(*fence_all_command, given, false);
+    add_conninfo(*fence_all_command, given, "libpq connection string of the role that owns the schema fencing");
+    fence_all_command->add_option("--reason", given.reason, "Why, for the history")->required();
+    fence_all_command->footer(
+        "Running gateways set a floor above every token. Leases stay; their holders need a new one to write.\n"
+        "Example:\n  fencegate fence-all --conninfo 'dbname=shop user=postgres' --reason 'snapshot of 09:00 put back'\n"
+        "--config takes postgres.conninfo of that file; --conninfo overrides it.");
     cli::commands client_commands(app);
 
     const auto is_named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
@@ -201,12 +214,18 @@ int run(int argc, char** argv) {
         database.conninfo = given.conninfo;
         return admin::verify(database, given.verify);
     }
+    if (fence_all_command->parsed() && (!given.conninfo.empty() || given.config_file.empty())) {
+        if (!given.conninfo.empty()) return admin::fence_all(given.conninfo, given.reason);
+        std::cerr << "fencegate fence-all: needs --config or --conninfo\n";
+        return exit_usage;
+    }
     const bool listens = serve_command->parsed() || check_command->parsed();
     const auto rule = listens && !given.insecure ? exposure_rule::refuse : exposure_rule::allow;
     const auto cfg = read_config(given.config_file, rule);
     if (!cfg) return exit_bad_config;
     if (serve_command->parsed()) return serve(*cfg, {given.config_file, rule});
     if (check_command->parsed()) return admin::check(*cfg);
+    if (fence_all_command->parsed()) return admin::fence_all(cfg->postgres.conninfo, given.reason);
     if (verify_command->parsed()) return admin::verify(cfg->postgres, given.verify);
     std::vector<std::string> proof_keys;
     if (given.require_proof) {

@@ -7,6 +7,7 @@
 #include <gateway/http/transport/tls_context.hpp>
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/schema/cluster.hpp>
+#include <gateway/pg/schema/storage_generation.hpp>
 #include <gateway/runtime/printable.hpp>
 
 #include <lockcore/hmac_sha256.hpp>
@@ -114,6 +115,28 @@ void check_proof_keys(pg::session& database, const config& cfg, check_report& re
                                   (known ? "" : "; it refuses proofs that this gateway signs with " + signing));
 }
 
+/// Warns if a failover can lose writes that were answered.
+void check_standby(pg::session& database, check_report& report) {
+    const auto found = database.exec(
+        "select current_setting('synchronous_standby_names') <> '', current_setting('synchronous_commit') in "
+        "('off', 'local')",
+        {});
+    const bool synchronous = found[0][0].as<bool>() && !found[0][1].as<bool>();
+    report.add(true, "standby",
+               synchronous ? "commits wait for a synchronous standby"
+                           : "WARNING: no synchronous standby: a failover of PostgreSQL can lose writes that were "
+                             "answered (docs/operations.md, Fail over PostgreSQL)");
+}
+
+void check_storage(pg::session& database, check_report& report) {
+    const pg::storage_state state = pg::find_storage_state(database);
+    report.add(state.current, "storage generation",
+               state.current ? state.live
+                             : "PostgreSQL is " + state.live + ", the fences were set in " +
+                                   (state.stored.empty() ? "an unknown one" : state.stored) +
+                                   ": nothing is let in until a gateway has set the floor");
+}
+
 void check_postgres(const config& cfg, check_report& report) {
     try {
         pg::session database(cfg.postgres);
@@ -131,6 +154,8 @@ void check_postgres(const config& cfg, check_report& report) {
         report.add(true, "schema", std::string("version ") + version[0][0].c_str());
         check_cluster(database, cfg, report);
         check_guard(database, report);
+        check_storage(database, report);
+        check_standby(database, report);
         check_recorder(database, report);
         check_proof_keys(database, cfg, report);
     } catch (const pg::session_lost& e) {

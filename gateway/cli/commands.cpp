@@ -148,10 +148,10 @@ void commands::add_history() {
     text("--resource", history_.resource, "Only events of this resource");
     text("--prefix", history_.prefix, "Only events of resources whose names begin with TEXT");
     text("--event", history_.event, "Only events of this type")
-        ->check(
-            CLI::IsMember({"lease_granted", "lease_renewed", "lease_released", "lease_expired", "lease_refused",
-                           "lease_revoked", "fence_raised", "write_applied", "write_rejected", "write_failed",
-                           "node_quarantined", "node_readmitted", "epoch_raised", "request_denied", "guard_changed"}));
+        ->check(CLI::IsMember({"lease_granted", "lease_renewed", "lease_released", "lease_expired", "lease_refused",
+                               "lease_revoked", "fence_raised", "write_applied", "write_rejected", "write_failed",
+                               "node_quarantined", "node_readmitted", "epoch_raised", "request_denied", "guard_changed",
+                               "storage_generation_changed"}));
     text("--owner", history_.owner, "Only events of this owner");
     text("--principal", history_.principal, "Only events of this principal");
     text("--token-min", history_.token_min, "Only events with this token or a higher one", "TOKEN");

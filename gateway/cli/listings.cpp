@@ -33,7 +33,8 @@ colour event_colour(std::string_view event) {
     if (event == "write_applied") return colour::green;
     if (event == "write_rejected" || event == "write_failed" || event == "lease_revoked" || event == "request_denied")
         return colour::red;
-    if (event == "lease_expired" || event == "lease_refused" || event == "node_quarantined" || event == "guard_changed")
+    if (event == "lease_expired" || event == "lease_refused" || event == "node_quarantined" ||
+        event == "guard_changed" || event == "storage_generation_changed")
         return colour::yellow;
     return colour::none;
 }

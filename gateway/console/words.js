@@ -70,6 +70,7 @@ export const EVENTS = {
   epoch_raised: {label: 'Epoch raised', style: 'plain', mark: '◆'},
   request_denied: {label: 'Request denied', style: 'bad', mark: '⊘'},
   guard_changed: {label: 'Guard changed', style: 'warn', mark: '◆'},
+  storage_generation_changed: {label: 'PostgreSQL replaced', style: 'warn', mark: '◆'},
 };
 
 /** Whether a write was refused because its token is lower than the fence. */

@@ -121,6 +121,10 @@ std::string node_client::readmit_marked(std::uint64_t epoch, const std::string& 
                     std::to_string(epoch * tokens_per_epoch), claim(), marks(), "no", mark});
 }
 
+std::string node_client::announce_as(const std::string& run_id, std::uint64_t epoch, const std::string& change_id) {
+    return command({"EVAL", redis::announce_script().text, "1", "fg:node", run_id, std::to_string(epoch), change_id});
+}
+
 std::string node_client::marks() {
     const std::string record = command({"EVAL", redis::identify_script().text, "1", "fg:node"});
     std::size_t at = 0;

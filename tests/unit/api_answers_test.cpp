@@ -274,6 +274,7 @@ std::vector<http::route> routes_without_services() {
                                     reinterpret_cast<pg::fence_executor&>(unused),
                                     reinterpret_cast<audit::event_sink&>(unused),
                                     reinterpret_cast<audit::history_feed&>(unused),
+                                    reinterpret_cast<audit::storage_watch&>(unused),
                                     reinterpret_cast<running_keys&>(unused),
                                     reinterpret_cast<limits::limiter&>(unused),
                                     reinterpret_cast<limits::held_leases&>(unused),

@@ -21,10 +21,11 @@ constexpr std::int64_t bucket_ms_max = 366LL * 24 * 3'600 * 1'000;
 /// A resource's name has at most 200 bytes.
 constexpr std::size_t prefix_bytes_max = 200;
 
-constexpr std::array<std::string_view, 15> events{
-    "lease_granted",    "lease_renewed",   "lease_released", "lease_expired",  "lease_refused",
-    "lease_revoked",    "fence_raised",    "write_applied",  "write_rejected", "write_failed",
-    "node_quarantined", "node_readmitted", "epoch_raised",   "request_denied", "guard_changed"};
+constexpr std::array<std::string_view, 16> events{
+    "lease_granted",  "lease_renewed",  "lease_released",   "lease_expired",
+    "lease_refused",  "lease_revoked",  "fence_raised",     "write_applied",
+    "write_rejected", "write_failed",   "node_quarantined", "node_readmitted",
+    "epoch_raised",   "request_denied", "guard_changed",    "storage_generation_changed"};
 
 bool is_uuid(std::string_view text) {
     if (text.size() != 36) return false;

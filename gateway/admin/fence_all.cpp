@@ -1,0 +1,49 @@
+#include <gateway/admin/fence_all.hpp>
+
+#include <gateway/domain/exit_code.hpp>
+#include <gateway/pg/connection/session.hpp>
+#include <gateway/pg/schema/storage_generation.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <iostream>
+#include <thread>
+
+namespace fencegate::admin {
+namespace {
+
+constexpr std::chrono::seconds wait_longest{30};
+constexpr std::chrono::milliseconds poll_interval{100};
+
+}  // namespace
+
+int fence_all(const std::string& conninfo, const std::string& reason) {
+    spdlog::set_level(spdlog::level::warn);
+    postgres_config cfg;
+    cfg.conninfo = conninfo;
+    try {
+        pg::session database(cfg);
+        database.exec("select fencing.fence_all($1::text)", {reason});
+        const auto until = std::chrono::steady_clock::now() + wait_longest;
+        while (std::chrono::steady_clock::now() < until) {
+            const pg::storage_state state = pg::find_storage_state(database);
+            if (state.current) {
+                std::cout << "All tokens below " << lockcore::value_of(state.floor) * lockcore::tokens_per_epoch
+                          << " are refused.\n";
+                return exit_ok;
+            }
+            std::this_thread::sleep_for(poll_interval);
+        }
+        std::cerr << "fencegate fence-all: no gateway has set the floor yet; nothing is let in until one has.\n";
+        return exit_unavailable;
+    } catch (const pg::session_lost& e) {
+        std::cerr << "fencegate fence-all: " << e.what() << "\n";
+        return exit_unavailable;
+    } catch (const pg::statement_failed& e) {
+        std::cerr << "fencegate fence-all: " << e.what() << "\n";
+        return exit_failed;
+    }
+}
+
+}  // namespace fencegate::admin
