@@ -9,12 +9,15 @@ begin;
 set local client_min_messages = warning;
 \ir migrations/0003_version_3.sql
 \ir migrations/0004_version_4.sql
+\ir migrations/0006_version_6.sql
 \ir schema/010_roles.sql
 \ir schema/020_schema.sql
+\ir schema/025_storage_generation.sql
 \ir schema/030_guard.sql
 \ir schema/040_history.sql
 \ir schema/050_rotation.sql
 \ir schema/060_cluster.sql
+\ir schema/065_generation_change.sql
 \ir schema/070_refusal.sql
 \ir schema/075_proof.sql
 \ir schema/080_enter.sql

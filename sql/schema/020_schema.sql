@@ -20,7 +20,7 @@ comment on table fencing.schema_version is 'The versions of this schema that wer
 comment on column fencing.schema_version.version is 'From 1 on; a migration''s file name begins with it.';
 comment on column fencing.schema_version.applied_at is 'When it was applied.';
 lock table fencing.schema_version in share update exclusive mode;  -- one installation at a time, also of a new database
-insert into fencing.schema_version (version) values (1), (2), (3), (4), (5) on conflict do nothing;
+insert into fencing.schema_version (version) values (1), (2), (3), (4), (5), (6) on conflict do nothing;
 
 create or replace function fencing.schema_version() returns integer
 language sql stable security definer
@@ -96,13 +96,13 @@ begin
   if to_regtype('fencing.event_type') is null then
     create domain fencing.event_type as text;
   end if;
-  if not exists (select from pg_catalog.pg_constraint k where k.contypid = 'fencing.event_type'::regtype and pg_catalog.strpos(pg_catalog.pg_get_constraintdef(k.oid), 'guard_changed') > 0) then
+  if not exists (select from pg_catalog.pg_constraint k where k.contypid = 'fencing.event_type'::regtype and pg_catalog.strpos(pg_catalog.pg_get_constraintdef(k.oid), 'storage_generation_changed') > 0) then
     -- Not valid: the check counts for new rows, and the history is not read and locked for it.
     alter domain fencing.event_type drop constraint if exists event_type;
     alter domain fencing.event_type add constraint event_type check (value in (
       'lease_granted', 'lease_renewed', 'lease_released', 'lease_expired', 'lease_refused', 'lease_revoked', 'fence_raised',
       'write_applied', 'write_rejected', 'write_failed', 'node_quarantined', 'node_readmitted', 'epoch_raised',
-      'request_denied', 'guard_changed')) not valid;
+      'request_denied', 'guard_changed', 'storage_generation_changed')) not valid;
   end if;
 end
 $$;

@@ -15,7 +15,7 @@ comment on table fencing.guard is
   'It has no second index, so that raising a fence is a heap-only update.';
 comment on column fencing.guard.resource is 'The name of the thing protected, inventory/sku-1; compared by bytes.';
 comment on column fencing.guard.last_fencing_token is
-  'The fence: the highest token seen; 0 where none was seen. At 2^53 it refuses every token. Only repair_fence lowers it.';
+  'The highest token seen; 0 where none was seen. The fence is this or the floor (storage_generation), whichever is higher. At 2^53 it refuses every token. Only repair_fence lowers it.';
 comment on column fencing.guard.found_fencing_token is 'The fence before the resource was last entered.';
 comment on column fencing.guard.entered_xid is
   'The transaction that entered last. The resource is open for that transaction alone; a rollback to a savepoint restores the value before.';
@@ -28,8 +28,8 @@ create or replace function fencing.fence(resource text) returns bigint
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select coalesce((select g.last_fencing_token from fencing.guard g where g.resource = $1), 0);
+  select greatest((select g.last_fencing_token from fencing.guard g where g.resource = $1), (select s.floor from fencing.storage_generation s), 0);
 $$;
 comment on function fencing.fence(text) is
-  'The fence of a resource: the highest token that this database has seen for it; 0 where none was seen. It does not wait for other transactions, so the fence may '
+  'The fence of a resource: the highest token that this database has seen for it, or the floor (storage_generation) if that is higher; 0 where there is neither. A multiple of 2^32 is the floor. It does not wait for other transactions, so the fence may '
   'be higher by the time the result is used: only enter() locks it. Locks: none.';

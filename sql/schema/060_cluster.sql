@@ -79,11 +79,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   drawn bigint;
+  lowest bigint;
 begin
   if seen_epoch < 0 then
     raise exception using errcode = '22023', message = 'no epoch seen is negative';
   end if;
-  select greatest(c.epoch, coalesce(seen_epoch, 0)) + 1 into drawn from fencing.cluster c for update;
+  lowest := fencing.storage_floor();
+  select greatest(c.epoch, coalesce(seen_epoch, 0), lowest >> 32) + 1 into drawn from fencing.cluster c for update;
   if drawn is null then
     raise exception using errcode = 'FG500', message = 'no gateway has joined the cluster yet: fencing.join_cluster comes before fencing.draw_epoch';
   end if;
@@ -95,7 +97,7 @@ begin
   return drawn;
 end
 $$;
-comment on function fencing.next_epoch(bigint) is 'Draws the next epoch: one more than the highest epoch drawn before and than seen_epoch. For draw_epoch alone. Locks until the end of the transaction: the cluster row.';
+comment on function fencing.next_epoch(bigint) is 'Draws the next epoch: one more than the highest epoch drawn before, than that of the floor and than seen_epoch. For draw_epoch alone. SQLSTATEs as draw_epoch. Locks until the end of the transaction: as storage_floor, then the cluster row.';
 
 create or replace function fencing.draw_epoch(node_name text, node_life text, syncs boolean, seen_epoch bigint)
   returns table (epoch bigint, repeated boolean)
@@ -113,6 +115,7 @@ begin
   if (octet_length(node_name) between 1 and 200 and octet_length(node_life) <= 200) is not true or syncs is null or seen_epoch < 0 then
     raise exception using errcode = '22023', message = 'an epoch is drawn for a node by name, of 1 to 200 bytes, in a life of at most 200, which syncs or does not, and no epoch seen is negative';
   end if;
+  perform fencing.storage_floor();  -- no node is admitted by a register that may have gone back
   perform from fencing.cluster for update;  -- always locked before the node's row
   update fencing.node n set synced = n.synced and syncs
   where n.name = node_name and n.life = node_life returning n.epoch into drawn;
@@ -130,7 +133,7 @@ $$;
 comment on function fencing.draw_epoch(text, text, boolean, bigint) is
   'The epoch of one life of a node. The first call draws it: one more than the highest epoch drawn before and than seen_epoch. Later calls for the life that drew last return the same epoch (repeated). '
   'Records whether the node syncs every write in that life; once false it stays false. Without a life: draws the next epoch, for no node. The caller commits before it uses the epoch. '
-  'SQLSTATE FG500: no cluster joined, or 2^21 reached; 22023: bad argument. Locks until the end of the transaction: the cluster row, then the node''s row.';
+  'SQLSTATE FG503: the storage generation changed; FG500: no cluster joined, or 2^21 reached; 22023: bad argument. Locks until the end of the transaction: as storage_floor, then the cluster row, then the node''s row.';
 
 create or replace function fencing.note_unsynced(node_name text) returns void
 language sql security definer
@@ -163,5 +166,5 @@ end
 $$;
 comment on function fencing.draw_epoch(text, bigint) is
   'For gateways of version 3: draws the next epoch at every call; the node counts as not synced. '
-  'first_admission: no committed call drew an epoch for this node before. SQLSTATE FG500: no cluster joined, or 2^21 reached; 22023: bad argument. '
-  'Locks until the end of the transaction: the cluster row, then the node''s row.';
+  'first_admission: no committed call drew an epoch for this node before. SQLSTATE FG503: the storage generation changed; FG500: no cluster joined, or 2^21 reached; 22023: bad argument. '
+  'Locks until the end of the transaction: as storage_floor, then the cluster row, then the node''s row.';

@@ -9,10 +9,14 @@ declare
   found_token bigint;
   fence bigint;
   fault text;
+  lowest bigint;
+  below_floor boolean;
+  cause jsonb;
 begin
   if (enter.fencing_token between 1 and 9007199254740991 and fencing.is_resource(enter.resource)) is not true then
     perform fencing.validate_fence_arguments(array[enter.resource], enter.fencing_token);
   end if;
+  lowest := fencing.storage_floor(enter.resource, enter.fencing_token);
   if proof is not null or exists (select from fencing.settings s where s.key = 'require_proof' and s.value = 'on') then
     fault := fencing.proof_fault(enter.resource, enter.fencing_token, proof);
     if fault is not null then
@@ -20,42 +24,47 @@ begin
     end if;
   end if;
 
-  with mine as (  -- no row unless this transaction has entered the resource before
-    select from fencing.guard g
-     where g.resource = enter.resource and g.entered_xid = pg_current_xact_id() and g.entered_at = transaction_timestamp()
-  ), entered as (
-    insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
-    values (enter.resource, enter.fencing_token, pg_current_xact_id(), transaction_timestamp(), left(coalesce(current_setting('fencing.write_id', true), ''), 64))
-    on conflict on constraint guard_pkey do update
-      set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
-          entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
-      where g.last_fencing_token <= excluded.last_fencing_token
-    returning g.found_fencing_token
-  ), recorded as (
-    insert into fencing.history (event, resource, fencing_token, last_fencing_token, principal, detail)
-    select 'write_applied', enter.resource, enter.fencing_token, enter.fencing_token, session_user,
-           jsonb_build_object('direct', true, 'application', left(current_setting('application_name', true), 64))
-      from entered e where e.found_fencing_token < enter.fencing_token or not exists (select from mine)
-  )
-  select e.found_fencing_token into found_token from entered e;
-  if found then
-    perform set_config('fencing.entered', pg_current_xact_id()::text, true);  -- only selects the error message of a later refusal
-    return found_token;
+  if enter.fencing_token >= lowest then
+    with mine as (  -- no row unless this transaction has entered the resource before
+      select from fencing.guard g
+       where g.resource = enter.resource and g.entered_xid = pg_current_xact_id() and g.entered_at = transaction_timestamp()
+    ), entered as (
+      insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
+      values (enter.resource, enter.fencing_token, pg_current_xact_id(), transaction_timestamp(), left(coalesce(current_setting('fencing.write_id', true), ''), 64))
+      on conflict on constraint guard_pkey do update
+        set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
+            entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
+        where g.last_fencing_token <= excluded.last_fencing_token
+      returning g.found_fencing_token
+    ), recorded as (
+      insert into fencing.history (event, resource, fencing_token, last_fencing_token, principal, detail)
+      select 'write_applied', enter.resource, enter.fencing_token, enter.fencing_token, session_user,
+             jsonb_build_object('direct', true, 'application', left(current_setting('application_name', true), 64))
+        from entered e where e.found_fencing_token < enter.fencing_token or not exists (select from mine)
+    )
+    select e.found_fencing_token into found_token from entered e;
+    if found then
+      perform set_config('fencing.entered', pg_current_xact_id()::text, true);  -- only selects the error message of a later refusal
+      return greatest(found_token, lowest);
+    end if;
   end if;
 
-  select g.last_fencing_token into fence from fencing.guard g where g.resource = enter.resource;
+  select greatest(max(g.last_fencing_token), lowest), lowest > coalesce(max(g.last_fencing_token), 0) into fence, below_floor from fencing.guard g where g.resource = enter.resource;
+  cause := case when below_floor then '{"cause": "storage-generation-changed"}' else '{}' end;
   perform fencing.record_refusal(jsonb_build_object(
     'resource', enter.resource, 'fencing_token', enter.fencing_token, 'last_fencing_token', fence,
-    'detail', jsonb_build_object('sqlstate', 'FG412', 'application_name', current_setting('application_name', true))));
+    'detail', jsonb_build_object('sqlstate', 'FG412', 'application_name', current_setting('application_name', true)) || cause));
   raise exception using errcode = 'FG412',
     message = format('stale fencing token: %s for %s, whose fence is %s', enter.fencing_token, enter.resource, fence),
-    detail = jsonb_build_object('resource', enter.resource, 'fencing_token', enter.fencing_token, 'last_fencing_token', fence)::text,
-    hint = 'A newer lease has written or read since. Nothing was changed; take a new lease.';
+    detail = (jsonb_build_object('resource', enter.resource, 'fencing_token', enter.fencing_token, 'last_fencing_token', fence) || cause)::text,
+    hint = case when below_floor then 'The token is older than the last change of the storage generation (promotion or restore). Nothing was changed; take a new lease.'
+                else 'A newer lease has written or read since. Nothing was changed; take a new lease.' end;
 end
 $$;
 comment on function fencing.enter(text, bigint, text) is
-  'Raises the fence of the resource to the token, opens the resource for this transaction, and returns the fence before the call (0: none). '
+  'Raises the fence of the resource to the token, opens the resource for this transaction, and returns the fence before the call (0: none; at least the floor). '
   'An equal token is accepted. Adds a write_applied row with detail.direct = true, which commits with the caller''s changes: one in each transaction, and one more if it enters again with a higher token. The resource is open until the transaction ends or the savepoint in which enter was called is rolled back. May be called for several resources, in the order of their names. '
-  'SQLSTATE FG412: the token is stale, DETAIL is JSON with resource, fencing_token, last_fencing_token; 22023: not a resource or a token from 1 to 2^53 - 1; '
-  'FG401: the proof (the lease_id) is required and missing (require_proof), or not valid; 40001 above read committed where another transaction raised the fence; 55P03: lock_timeout. '
-  'Locks until the end of the transaction: the guard row.';
+  'SQLSTATE FG412: the token is stale, DETAIL is JSON with resource, fencing_token, last_fencing_token, and cause = storage-generation-changed where the floor refused it; '
+  'FG503: the storage generation changed, and no gateway has finished the change yet: repeat; 22023: not a resource or a token from 1 to 2^53 - 1; '
+  'FG401: the proof (the lease_id) is required and missing (require_proof), or not valid; 40001 above read committed where another transaction raised the fence, or the storage generation changed; 55P03: lock_timeout. '
+  'Locks until the end of the transaction: as storage_floor, then the guard row.';

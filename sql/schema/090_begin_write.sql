@@ -12,7 +12,7 @@ comment on function fencing.lock_guards(text[]) is
   'Locks the guard rows in the order of their names by bytes, and adds missing ones with the fence 0. Also waits for a transaction that is adding one. '
   'Locks until the end of the transaction: those rows.';
 
-create or replace function fencing.begin_write_on_many(resources text[], fencing_token bigint, write_id uuid, owner text, principal text, trace_id text, detail jsonb)
+create or replace function fencing.begin_write_on_many(resources text[], fencing_token bigint, write_id uuid, owner text, principal text, trace_id text, detail jsonb, lowest bigint)
 returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -23,13 +23,14 @@ declare
   token constant bigint := begin_write_on_many.fencing_token;
 begin
   perform fencing.lock_guards(names);
-  if exists (select from fencing.guard g where g.resource = any (names) and g.last_fencing_token > token) then
+  if token < lowest or exists (select from fencing.guard g where g.resource = any (names) and g.last_fencing_token > token) then
     insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
-    select 'write_rejected', g.resource, token, g.last_fencing_token, fencing.bound_text(begin_write_on_many.owner, 200), fencing.bound_text(begin_write_on_many.principal, 200),
-           fencing.bound_text(begin_write_on_many.trace_id, 200), begin_write_on_many.write_id, fencing.bound_detail(begin_write_on_many.detail)
-      from fencing.guard g where g.resource = any (names) and g.last_fencing_token > token order by g.resource;
+    select 'write_rejected', g.resource, token, greatest(g.last_fencing_token, lowest), fencing.bound_text(begin_write_on_many.owner, 200), fencing.bound_text(begin_write_on_many.principal, 200),
+           fencing.bound_text(begin_write_on_many.trace_id, 200), begin_write_on_many.write_id,
+           case when g.last_fencing_token < lowest then coalesce(fencing.bound_detail(begin_write_on_many.detail), '{}') || '{"cause": "storage-generation-changed"}' else fencing.bound_detail(begin_write_on_many.detail) end
+      from fencing.guard g where g.resource = any (names) and greatest(g.last_fencing_token, lowest) > token order by g.resource;
     return query
-      select g.resource::text, g.last_fencing_token, g.last_fencing_token, false from fencing.guard g where g.resource = any (names) order by g.resource;
+      select g.resource::text, greatest(g.last_fencing_token, lowest), greatest(g.last_fencing_token, lowest), false from fencing.guard g where g.resource = any (names) order by g.resource;
     return;
   end if;
   return query
@@ -45,11 +46,11 @@ begin
              fencing.bound_text(begin_write_on_many.trace_id, 200), begin_write_on_many.write_id, fencing.bound_detail(begin_write_on_many.detail)
         from entered e
     )
-    select e.resource, e.found_fencing_token, e.last_fencing_token, true from entered e order by e.resource;
+    select e.resource, greatest(e.found_fencing_token, lowest), e.last_fencing_token, true from entered e order by e.resource;
 end
 $$;
-comment on function fencing.begin_write_on_many(text[], bigint, uuid, text, text, text, jsonb) is
-  'The part of begin_write that needs several statements: several resources, or a refusal. Locks: the guard rows in the order of their names.';
+comment on function fencing.begin_write_on_many(text[], bigint, uuid, text, text, text, jsonb, bigint) is
+  'The part of begin_write that needs several statements: several resources, or a refusal. lowest: the floor. Locks: the guard rows in the order of their names.';
 
 create or replace function fencing.begin_write(resources text[], fencing_token bigint, write_id uuid, owner text, principal text, trace_id text, detail jsonb)
 returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
@@ -57,6 +58,8 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
+declare
+  lowest bigint;
 begin
   if begin_write.write_id is null then
     raise exception using errcode = '22004', message = 'a write has a write_id';
@@ -66,8 +69,9 @@ begin
   else
     perform fencing.validate_fence_arguments(resources, begin_write.fencing_token);
   end if;
+  lowest := fencing.storage_floor();
   perform set_config('fencing.write_id', begin_write.write_id::text, true);  -- selects among the open resources, opens none
-  if cardinality(resources) = 1 then
+  if cardinality(resources) = 1 and begin_write.fencing_token >= lowest then
     return query
       with entered as (
         insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
@@ -83,22 +87,22 @@ begin
                fencing.bound_text(begin_write.trace_id, 200), begin_write.write_id, fencing.bound_detail(begin_write.detail)
           from entered e
       )
-      select e.resource, e.found_fencing_token, e.last_fencing_token, true from entered e;
+      select e.resource, greatest(e.found_fencing_token, lowest), e.last_fencing_token, true from entered e;
     if found then
       return;
     end if;
   end if;
   return query select * from fencing.begin_write_on_many(resources, begin_write.fencing_token, begin_write.write_id, begin_write.owner,
-                                                         begin_write.principal, begin_write.trace_id, begin_write.detail);
+                                                         begin_write.principal, begin_write.trace_id, begin_write.detail, lowest);
 end
 $$;
 comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb) is
-  'For gateways. Locks the guard rows. If the token is lower than any fence, opens no resource, adds a write_rejected row for each stale resource and returns accepted = false '
-  'in all rows (the caller commits, so that the refusal is kept). Else raises the fences, opens the resources for this write, and adds a write_applied row for each. '
+  'For gateways. Locks the guard rows. If the token is lower than any fence (at least the floor), opens no resource, adds a write_rejected row for each stale resource and returns accepted = false '
+  'in all rows (the caller commits, so that the refusal is kept; where the floor refused it, the row''s detail has cause = storage-generation-changed). Else raises the fences, opens the resources for this write, and adds a write_applied row for each. '
   'One row for each resource, in the order of the names: found_token is the fence before, last_fencing_token the fence now. From now on the transaction''s changes are checked against '
   'the resources of this write alone, no longer against those of an earlier write of the batch. To undo the write, the caller rolls back to a savepoint taken before this call. '
-  'SQLSTATE 22023: not a resource or not a token; 22004: no write_id; 55P03: lock_timeout. '
-  'Locks until the end of the transaction: the guard rows in the order of their names by bytes.';
+  'SQLSTATE FG503: the storage generation changed; 22023: not a resource or not a token; 22004: no write_id; 55P03: lock_timeout. '
+  'Locks until the end of the transaction: as storage_floor, then the guard rows in the order of their names by bytes.';
 
 create or replace function fencing.begin_writes(
   resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[], details jsonb[],
@@ -111,6 +115,7 @@ as $$
 declare
   count constant integer := cardinality(resources);
   open_for constant uuid[] := coalesce(begin_writes.turns, begin_writes.write_ids);
+  lowest bigint;
 begin
   if (cardinality(fencing_tokens) = count and cardinality(write_ids) = count and cardinality(owners) = count and cardinality(principals) = count
       and cardinality(trace_ids) = count and cardinality(details) = count and cardinality(open_for) = count) is not true
@@ -118,6 +123,7 @@ begin
                  where (t.token between 1 and 9007199254740991 and fencing.is_resource(t.r) and t.write_id is not null and t.opened_write is not null) is not true) then
     raise exception using errcode = '22023', message = 'begin_writes takes lists of one length, with a resource, a token and a write_id each';
   end if;
+  lowest := fencing.storage_floor();
   perform set_config('fencing.write_id', '', true);  -- none of the resources is open before the caller selects a write_id
   return query
     with given as (
@@ -125,7 +131,7 @@ begin
                       as t (resource, token, write_id, owner, principal, trace_id, detail, opened_write, place)
     ), entered as (
       insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
-      select n.resource, n.token, pg_current_xact_id(), transaction_timestamp(), n.opened_write::text from given n order by n.resource collate "C"
+      select n.resource, n.token, pg_current_xact_id(), transaction_timestamp(), n.opened_write::text from given n where n.token >= lowest order by n.resource collate "C"
       on conflict on constraint guard_pkey do update
         set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
             entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
@@ -137,14 +143,14 @@ begin
              fencing.bound_detail(n.detail)
         from given n join entered e on e.resource = n.resource collate "C" order by n.place
     )
-    select n.resource, e.found_fencing_token, e.last_fencing_token, e.resource is not null
+    select n.resource, greatest(e.found_fencing_token, case when e.resource is not null then lowest end), e.last_fencing_token, e.resource is not null
       from given n left join entered e on e.resource = n.resource collate "C" order by n.place;
 end
 $$;
 comment on function fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[], uuid[]) is
   'begin_write for many writes at once, each on one resource, no resource twice: the n-th items of the lists are one write. Raises the fences, opens the resources and adds a write_applied row '
   'for each. A resource can be changed only after set_config(''fencing.write_id'', <write_id>, true) has selected the write_id for which it is open: that of its own write (turns not given), or that of one write for '
-  'several; the guard then does not separate those, and the caller has to make sure that each changes only its own resource. One row for each write, in the order of the lists. A stale write has accepted = false '
+  'several; the guard then does not separate those, and the caller has to make sure that each changes only its own resource. One row for each write, in the order of the lists. A stale write (its token is lower than the fence or the floor) has accepted = false '
   'and no row in the history: the caller rolls back, leaves it out, and passes it to begin_write, which records it. '
-  'SQLSTATE 22023: not a resource, not a token, no write_id, or lists of different lengths; 21000: a resource twice; 55P03: lock_timeout. '
-  'Locks until the end of the transaction: the guard rows in the order of their names by bytes.';
+  'SQLSTATE FG503: the storage generation changed; 22023: not a resource, not a token, no write_id, or lists of different lengths; 21000: a resource twice; 55P03: lock_timeout. '
+  'Locks until the end of the transaction: as storage_floor, then the guard rows in the order of their names by bytes.';

@@ -6,19 +6,22 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
+declare
+  lowest bigint;
 begin
   if to_token is null or to_token not between 1 and 9007199254740992 then
     raise exception using errcode = '22023',
       message = format('a fence is raised to an integer from 1 to 2^53, the seal of the last token, not to %s', coalesce(to_token::text, 'null'));
   end if;
   perform fencing.validate_fence_arguments(resources, 1);
+  lowest := fencing.storage_floor();
   perform fencing.lock_guards(resources);
   return query
     with found as (
       select g.resource::text, g.last_fencing_token from fencing.guard g where g.resource = any (resources)
     ), raised as (
       update fencing.guard g set last_fencing_token = to_token
-       where g.resource = any (resources) and g.last_fencing_token < to_token
+       where g.resource = any (resources) and greatest(g.last_fencing_token, lowest) < to_token
       returning g.resource
     ), recorded as (
       insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, detail)
@@ -26,13 +29,13 @@ begin
              fencing.bound_text(raise_fences.trace_id, 200), jsonb_build_object('found_token', f.last_fencing_token, 'reason', fencing.bound_text(reason, 2000))
         from found f join raised using (resource)
     )
-    select f.resource, f.last_fencing_token, greatest(f.last_fencing_token, to_token) from found f order by f.resource;
+    select f.resource, greatest(f.last_fencing_token, lowest), greatest(f.last_fencing_token, to_token, lowest) from found f order by f.resource;
 end
 $$;
 comment on function fencing.raise_fences(text[], bigint, text, text, text, text) is
   'For gateways. Raises each fence to to_token (for a seal: token + 1) and adds fence_raised for each that it raised; never lowers a fence and opens no resource. '
-  'One row for each resource, in the order of the names: the fence before and now. SQLSTATE 22023: not a resource, or to_token not from 1 to 2^53; 55P03: lock_timeout. '
-  'Locks until the end of the transaction: the guard rows in the order of their names by bytes.';
+  'One row for each resource, in the order of the names: the fence before and now, at least the floor. SQLSTATE FG503: the storage generation changed; 22023: not a resource, or to_token not from 1 to 2^53; 55P03: lock_timeout. '
+  'Locks until the end of the transaction: as storage_floor, then the guard rows in the order of their names by bytes.';
 
 create or replace function fencing.repair_fence(resource text, to_token bigint, principal text, trace_id text, reason text)
 returns table (found_token bigint, last_fencing_token bigint)
@@ -42,6 +45,7 @@ as $$
 #variable_conflict use_column
 declare
   found_fence bigint;
+  lowest constant bigint := (select s.floor from fencing.storage_generation s);
 begin
   if to_token is null or to_token not between 0 and 9007199254740992 or coalesce(btrim(reason), '') = '' then
     raise exception using errcode = '22023', message = 'a fence is repaired for a reason, and to an integer from 0 to 2^53';
@@ -53,12 +57,12 @@ begin
   insert into fencing.history (event, resource, fencing_token, last_fencing_token, principal, trace_id, detail)
   values ('fence_raised', repair_fence.resource, to_token, to_token, fencing.bound_text(repair_fence.principal, 200), fencing.bound_text(repair_fence.trace_id, 200),
           jsonb_build_object('repair', true, 'found_token', found_fence, 'reason', fencing.bound_text(reason, 2000)));
-  return query select found_fence, to_token;
+  return query select greatest(found_fence, lowest), greatest(to_token, lowest);
 end
 $$;
 comment on function fencing.repair_fence(text, bigint, text, text, text) is
   'For gateways, on behalf of an operator: sets the fence to any value; nothing else can lower a fence. Adds fence_raised with detail.repair = true, the fence before and the reason. '
-  'A lower fence lets older holders write again. SQLSTATE 22023: no reason, not a resource, not a token. Locks until the end of the transaction: the guard row.';
+  'A lower fence lets older holders write again, down to the floor, which no repair lowers. Returns the fence before and now. SQLSTATE 22023: no reason, not a resource, not a token. Locks until the end of the transaction: the guard row.';
 
 create or replace function fencing.write_landed(write_id uuid, resource text) returns boolean
 language plpgsql security definer

@@ -14,6 +14,6 @@ select nextval('fencing.history_id_seq');
 select * from fencing.settings;
 select fencing.enter('a', 1);
 select fencing.protect('inventory', 'sku');
-select fencing.begin_write_on_many('{a}', 1, '00000000-0000-0000-0000-000000000001', null, null, null, null);
+select fencing.begin_write_on_many('{a}', 1, '00000000-0000-0000-0000-000000000001', null, null, null, null, 0);
 select fencing.lock_guards('{a}');
 insert into fencing.exposed (name, function) values ('x', 'pg_catalog.pg_ls_dir(text)');
