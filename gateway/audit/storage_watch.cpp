@@ -94,12 +94,13 @@ struct storage_watch::impl {
         co_return true;
     }
 
-    /// Whether the nodes know of a change that this PostgreSQL does not.
+    /// Finds out whether a majority of the nodes knows of a change that this PostgreSQL does not. A minority may know of
+    /// one that was never finished.
     void find_replaced() {
-        lockcore::epoch announced{};
-        for (const auto& node : locks->nodes())
-            announced = std::max(announced, node.floor_epoch);
-        const bool found = announced > floor;
+        const auto nodes = locks->nodes();
+        const auto knows_newer = [this](const lockcore::node_status& node) { return node.floor_epoch > floor; };
+        const auto knowing = static_cast<std::size_t>(std::ranges::count_if(nodes, knows_newer));
+        const bool found = knowing >= lockcore::majority_of(nodes.size());
         if (found && !replaced.exchange(true)) {
             spdlog::error(
                 "the Redis nodes know of a newer storage generation than this PostgreSQL: it was replaced and still "
@@ -123,10 +124,11 @@ struct storage_watch::impl {
             const auto announced = co_await locks->announce_floor(**begun);
             if (!announced) co_return false;
             if (announced->higher > lockcore::epoch{}) {
-                seen = std::max(seen, announced->higher);
+                // One more, for the epoch that was drawn last is returned again if no higher one was seen.
+                seen = std::max(seen, lockcore::epoch{lockcore::value_of(announced->higher) + 1});
                 continue;
             }
-            if (!announced->by_majority) {
+            if (!announced->accepted) {
                 if (!std::exchange(waits_for_nodes, true))
                     spdlog::warn("the change of the storage generation waits until a majority of the nodes votes");
                 co_return false;

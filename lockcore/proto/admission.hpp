@@ -62,8 +62,14 @@ class admission {
     void on_script_error(const std::string& error);
 
     bool is_voting() const { return supervisor_.state() == node_state::voting && transport_.is_open(); }
+    /// Returns whether the node is connected, and a server that can be a node.
+    bool is_identified() const {
+        return transport_.is_open() && !run_id().empty() && supervisor_.state() != node_state::misconfigured;
+    }
     const std::string& run_id() const { return supervisor_.facts().run_id; }
-    /// Returns the highest epoch in fg:node, whether the node is admitted or not.
+    /// Returns the epoch of the base in fg:node, whether the node is admitted or not.
+    epoch base_epoch() const { return supervisor_.facts().admitted_epoch; }
+    /// Returns the highest epoch in fg:node, of the base and of an announced floor.
     epoch observed_epoch() const {
         return std::max(supervisor_.facts().admitted_epoch, supervisor_.facts().floor_epoch);
     }

@@ -329,7 +329,7 @@ std::string core::find_duplicate(node_index node, const std::string& run_id) con
 }
 
 epoch core::highest_epoch() const {
-    epoch highest = floor_;
+    epoch highest{};
     for (const auto& link : links_)
         highest = std::max(highest, link->observed_epoch());
     return highest;

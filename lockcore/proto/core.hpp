@@ -241,7 +241,7 @@ class core final : private cluster_view {
     std::vector<std::unique_ptr<node_link>> links_;
     round_repeater repeater_;
     token_memory observed_tokens_;
-    epoch floor_{};  ///< The highest floor known to this core.
+    epoch floor_{};  ///< The floor of the latest finished change of the storage generation that is known to this core.
     std::unordered_map<call_id, std::unique_ptr<acquire_call>> acquiring_;
     std::unordered_map<call_id, std::unique_ptr<keep_call>> keeping_;
 

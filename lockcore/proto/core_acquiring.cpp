@@ -65,8 +65,11 @@ std::shared_ptr<acquire_attempt> core::start_attempt(const acquire_request& requ
                                     marked ? std::string_view(wake_mark_) : std::string_view{}, close_mark});
     if (request.wait > milliseconds{0}) call.wake_mark = wake_mark_;
     // No counter is below the base of its node. With a hint above the highest base the counters of all nodes are equal.
-    call.hint =
-        observed_tokens_.hint_for(request.resources, fencing_token{value_of(highest_epoch()) * tokens_per_epoch});
+    // A floor that was only announced to nodes is no reason for higher tokens: its change may never be finished.
+    epoch lowest = floor_;
+    for (const auto& link : links_)
+        lowest = std::max(lowest, link->base_epoch());
+    call.hint = observed_tokens_.hint_for(request.resources, fencing_token{value_of(lowest) * tokens_per_epoch});
     std::shared_ptr<round_attempt> release_previous;
     if (previous) {
         call.previous = previous->attempt_id;

@@ -12,19 +12,18 @@ namespace lockcore {
 struct core::announcement {
     call_id call{};
     std::size_t unanswered = 0;
-    std::size_t accepted = 0;
+    std::size_t accepted = 0, admitted = 0;  ///< Nodes that have the floor; those of them that are admitted.
     floor_announcement outcome;
     bool answered = false;
 };
 
 void core::end_announcement(announcement& a) {
     if (std::exchange(a.answered, true)) return;
-    a.outcome.by_majority = a.accepted >= majority_of(links_.size());
+    a.outcome.accepted = a.admitted >= majority_of(links_.size()) || a.accepted == links_.size();
     answer(a.call, result<floor_announcement>(a.outcome));
 }
 
 void core::on(input::announce_floor what) {
-    floor_ = std::max(floor_, what.floor.value);
     const auto a = std::make_shared<announcement>();
     a->call = what.call;
     a->unanswered = 1;  // until all requests are sent
@@ -32,11 +31,13 @@ void core::on(input::announce_floor what) {
         if (--a->unanswered == 0) end_announcement(*a);
     };
     for (const auto& link : links_) {
-        if (!link->is_voting()) continue;
+        if (!link->is_identified()) continue;
         ++a->unanswered;
         link->ask(node_request::announce{link->run_id(), what.floor}, [a, one_answered](node_response::any response) {
             const auto& reply = std::get<node_response::text>(response);
-            if (reply.value == "OK") ++a->accepted;
+            const bool is_admitted = reply.value == "ADMITTED";
+            if (is_admitted) ++a->admitted;
+            if (is_admitted || reply.value == "OK") ++a->accepted;
             std::uint64_t seen = 0;
             if (reply.refusal.empty())
                 std::from_chars(reply.value.data(), reply.value.data() + reply.value.size(), seen);

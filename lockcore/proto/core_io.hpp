@@ -105,7 +105,7 @@ struct find_lease {  ///< result<std::optional<live_lease>>
     resource_name resource;
     std::optional<node_index> only;  ///< Looks on this node alone.
 };
-/// See docs/protocol.md, STORAGE GENERATION. The hints of ACQUIRE are above the floor from now on.
+/// See docs/protocol.md, STORAGE GENERATION.
 struct announce_floor {  ///< result<floor_announcement>
     call_id call{};
     storage_floor floor;

@@ -43,6 +43,8 @@ class node_link final : private node_transport {
 
     bool is_voting() const { return admission_.is_voting(); }
     const std::string& run_id() const { return admission_.run_id(); }
+    bool is_identified() const { return admission_.is_identified(); }
+    epoch base_epoch() const { return admission_.base_epoch(); }
     epoch observed_epoch() const { return admission_.observed_epoch(); }
     const std::string& name() const { return admission_.name(); }
     node_status status() const { return admission_.status(); }

@@ -41,7 +41,7 @@ struct readmit {
     bool syncs_every_write = false;
     std::string mark;  ///< The mark for which leases were installed; empty: none were.
 };
-/// Writes the floor of a change of the storage generation to a voting node.
+/// Writes the floor of a change of the storage generation to a node, voting or not.
 struct announce {
     std::string run_id;
     storage_floor floor;

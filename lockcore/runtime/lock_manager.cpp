@@ -227,7 +227,6 @@ asio::awaitable<result<leak_report>> lock_manager::find_leaks() {
 }
 
 asio::awaitable<result<floor_announcement>> lock_manager::announce_floor(storage_floor floor) {
-    raise_hints(floor.value);
     shard& s = *impl_->shards.front();
     return run_on_shard(s, s.call<result<floor_announcement>>(input::announce_floor{{}, std::move(floor)}));
 }

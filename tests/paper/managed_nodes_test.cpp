@@ -66,6 +66,9 @@ class managed_nodes : public ::testing::Test {
         }
         return true;
     }
+    floor_announcement announce(std::uint64_t floor, char change) {
+        return *run(manager_->announce_floor({epoch{floor}, std::string(1, change)}));
+    }
     node_state state(std::size_t node) const { return manager_->nodes()[node].state; }
     std::size_t voting_count() const {
         const auto all = manager_->nodes();
@@ -401,36 +404,41 @@ TEST_F(managed_nodes, list_finds_every_lease_on_a_majority_whichever_node_lacks_
     EXPECT_TRUE(page->leases.empty()) << "one node is no majority";
 }
 
-// STORAGE GENERATION: after the announcement all tokens are above the floor, and a lease lives on under its token.
+// STORAGE GENERATION: when the change is finished all tokens are above the floor, not before, and a lease lives on.
 TEST_F(managed_nodes, announced_floor_is_below_all_later_tokens) {
-    const storage_floor floor{epoch{1'024}, "0b5e3c1e-0000-4000-8000-000000000001"};
     const auto held = acquire(2s);
     ASSERT_TRUE(held);
-    const auto announced = run(manager_->announce_floor(floor));
-    ASSERT_TRUE(announced);
-    EXPECT_TRUE(announced->by_majority);
-    EXPECT_EQ(announced->higher, epoch{});
+    const floor_announcement announced = announce(1'024, 'a');
+    EXPECT_TRUE(announced.accepted);
+    EXPECT_EQ(announced.higher, epoch{});
     const auto renewed = run(manager_->renew(held->claims, 2s, {}));
     ASSERT_TRUE(renewed);
     EXPECT_EQ(renewed->claims.token, held->claims.token);
     ASSERT_TRUE(run(manager_->release(held->claims, {})));
-    const auto next = acquire(1s);
-    ASSERT_TRUE(next);
-    EXPECT_GT(value_of(next->claims.token), 1'024 * tokens_per_epoch);
+    const auto before = acquire(1s);
+    EXPECT_LT(value_of(before->claims.token), 1'024 * tokens_per_epoch);
+    ASSERT_TRUE(run(manager_->release(before->claims, {})));
+    manager_->raise_hints(epoch{1'024});
+    EXPECT_GT(value_of(acquire(1s)->claims.token), 1'024 * tokens_per_epoch);
+}
+
+TEST_F(managed_nodes, announced_floor_is_taken_if_every_node_has_it) {
+    for (std::size_t n = 0; n < 3; ++n) {
+        servers_.kill(n);
+        servers_.start(n);
+    }
+    ASSERT_TRUE(eventually([&] { return state(0) == state(1) && state(1) == state(2) && voting_count() == 0; }));
+    ASSERT_TRUE(eventually([&] { return announce(1'024, 'a').accepted; })) << "without an admission";
 }
 
 TEST_F(managed_nodes, announced_floor_needs_a_majority_and_no_higher_epoch) {
-    ASSERT_EQ(connect_to(0).announce(2'000, "0b5e3c1e-0000-4000-8000-000000000002"), "OK");
-    const auto behind = run(manager_->announce_floor({epoch{1'024}, "0b5e3c1e-0000-4000-8000-000000000001"}));
-    ASSERT_TRUE(behind);
-    EXPECT_EQ(behind->higher, epoch{2'000});
+    ASSERT_EQ(connect_to(0).announce(2'000, "b"), "ADMITTED");
+    EXPECT_EQ(announce(1'024, 'a').higher, epoch{2'000});
     for (const std::size_t n : {0U, 1U})
         servers_.pause(n);
-    const auto few = run(manager_->announce_floor({epoch{3'024}, "0b5e3c1e-0000-4000-8000-000000000003"}));
+    EXPECT_FALSE(announce(3'024, 'c').accepted);
     for (const std::size_t n : {0U, 1U})
         servers_.resume(n);
-    ASSERT_TRUE(few);
-    EXPECT_FALSE(few->by_majority);
 }
 
 }  // namespace

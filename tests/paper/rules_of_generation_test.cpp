@@ -14,23 +14,23 @@ const std::string change_1 = "0b5e3c1e-0000-4000-8000-000000000001", change_2 = 
 TEST_F(rules, announce_writes_the_floor_and_changes_no_lease) {
     ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).status, status::ok);
     const std::string before = n0().all_keys();
-    EXPECT_EQ(n0().announce(1'024, change_1), "OK");
+    EXPECT_EQ(n0().announce(1'024, change_1), "ADMITTED");
     EXPECT_EQ(n0().command({"HGET", "fg:node", "floor"}), "1024 " + change_1);
     EXPECT_EQ(n0().all_keys(), before);
     EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}), 1).status, status::ok) << "the lease lives on under its token";
 }
 
 TEST_F(rules, announce_is_repeated_by_any_gateway_of_the_same_change) {
-    EXPECT_EQ(n0().announce(1'024, change_1), "OK");
-    EXPECT_EQ(n0().announce(1'024, change_1), "OK");
+    EXPECT_EQ(n0().announce(1'024, change_1), "ADMITTED");
+    EXPECT_EQ(n0().announce(1'024, change_1), "ADMITTED");
 }
 
 TEST_F(rules, announce_is_refused_for_another_change_with_the_same_epoch) {
-    EXPECT_EQ(n0().announce(1'024, change_1), "OK");
+    EXPECT_EQ(n0().announce(1'024, change_1), "ADMITTED");
     EXPECT_EQ(n0().announce(1'024, change_2), "1024") << "drawn from a register that lacks the first change";
     EXPECT_EQ(n0().announce(1'023, change_2), "1024");
     EXPECT_EQ(n0().command({"HGET", "fg:node", "floor"}), "1024 " + change_1);
-    EXPECT_EQ(n0().announce(2'048, change_2), "OK") << "above the floor that was announced";
+    EXPECT_EQ(n0().announce(2'048, change_2), "ADMITTED") << "above the floor that was announced";
 }
 
 TEST_F(rules, announce_is_refused_where_the_base_is_not_below) {
@@ -39,17 +39,24 @@ TEST_F(rules, announce_is_refused_where_the_base_is_not_below) {
     EXPECT_EQ(n0().announce(1'030, change_1), "1030");
     EXPECT_EQ(n0().announce(1'024, change_1), "1030");
     EXPECT_EQ(n0().command({"HGET", "fg:node", "floor"}), "");
-    EXPECT_EQ(n0().announce(1'031, change_1), "OK");
+    EXPECT_EQ(n0().announce(1'031, change_1), "ADMITTED");
 }
 
-TEST_F(rules, announce_has_no_effect_on_a_node_that_is_not_admitted) {
+TEST_F(rules, announce_to_a_node_that_is_not_admitted_says_so) {
+    restart(0);
+    EXPECT_EQ(n0().announce(1'024, change_1), "OK");
+    EXPECT_EQ(n0().announce(1'024, change_2), "1024");
+    EXPECT_EQ(n0().announce(1'023, change_1), "1024");
+    ASSERT_EQ(n0().admit(1'025), "OK");
+    EXPECT_EQ(n0().announce(1'024, change_1), "ADMITTED") << "READMIT keeps the floor";
+    n0().command({"SWAPDB", "1", "2"});
+    EXPECT_EQ(n0().announce(1'024, change_1), "OK") << "it may have forgotten in one life";
+}
+
+TEST_F(rules, announce_has_no_effect_on_another_process) {
     const std::string old_run = n0().run_id();
     restart(0);
-    EXPECT_TRUE(n0().announce(1'024, change_1).starts_with("UNINIT"));
-    ASSERT_EQ(n0().admit(5), "OK");
-    EXPECT_TRUE(n0().announce_as(old_run, 1'024, change_1).starts_with("UNINIT"));
-    n0().command({"SWAPDB", "1", "2"});
-    EXPECT_TRUE(n0().announce(1'024, change_1).starts_with("UNINIT")) << "it may have forgotten in one life";
+    EXPECT_EQ(n0().announce_as(old_run, 1'024, change_1), "GONE");
     EXPECT_EQ(n0().command({"HGET", "fg:node", "floor"}), "");
 }
 

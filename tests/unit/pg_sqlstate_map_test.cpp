@@ -57,6 +57,7 @@ const row rows[] = {
     {"FG403", errc::resource_not_covered, false, false, false},
     {"FG412", errc::stale_fencing_token, false, false, false},
     {"FG428", errc::fencing_required, false, false, false},
+    {"FG503", errc::storage_unavailable, false, true, false},
     {"P0002", errc::unprocessable, true, false, false},
     {"0A000", errc::unprocessable, true, false, false},
     {"SH001", errc::unprocessable, true, false, false},

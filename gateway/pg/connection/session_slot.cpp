@@ -1,4 +1,5 @@
 #include <gateway/pg/connection/session_slot.hpp>
+#include <gateway/pg/schema/storage_generation.hpp>
 
 #include <spdlog/spdlog.h>
 
@@ -34,6 +35,7 @@ session& session_slot::make(bool idle) {
         }
         if (idle) expect_answer_by(std::chrono::steady_clock::now() + connect_timeout);
         session_->configure(cfg_);
+        note_server(*session_);
         connected_since_ = std::chrono::steady_clock::now();
     } catch (const std::exception& e) {
         drop();

@@ -18,6 +18,14 @@ storage_state find_storage_state(session& session) {
     return out;
 }
 
+void note_server(session& session) {
+    try {
+        session.exec_once("select from fencing.begin_generation_change(0)", {});
+    } catch (const statement_failed&) {
+        // The start-up, readiness and each statement report why this server can't be used.
+    }
+}
+
 std::optional<lockcore::storage_floor> begin_generation_change(session& session, lockcore::epoch seen) {
     const auto rows = session.exec("select change_id, epoch from fencing.begin_generation_change($1::bigint)",
                                    {std::to_string(lockcore::value_of(seen))});

@@ -22,10 +22,16 @@ struct storage_state {
 /// Compares the stored pair with the live one. Throws as session::exec does.
 storage_state find_storage_state(session& session);
 
+/// To be called on a new connection: if this is another server than that of the stored pair, PostgreSQL lets nothing in
+/// from now on. The guard itself compares only the timeline, which may be the same. Does nothing if the schema is missing
+/// or the server is read-only. Throws session_lost.
+void note_server(session& session);
+
 /// Begins a change of the storage generation, or continues the one that another gateway began. It is committed when the
 /// call returns.
 ///
-/// In:  `seen`: the highest epoch on any node; the floor is above it.
+/// In:  `seen`: the highest epoch on any node; one more if a node refused that one as a floor. A floor that is not lower
+///      is announced again, a new one is higher.
 /// Out: the floor to be announced to the nodes; empty if the pair is current. Throws as session::exec does.
 std::optional<lockcore::storage_floor> begin_generation_change(session& session, lockcore::epoch seen);
 

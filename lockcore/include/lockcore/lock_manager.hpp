@@ -144,14 +144,15 @@ class lock_manager {
     /// Errors:  errc::no_quorum · resource_locked (the resource is occupied: its key has a value that is no lease).
     boost::asio::awaitable<result<std::optional<live_lease>>> find_lease(resource_name resource);
 
-    /// Announces the floor of a change of the storage generation to all nodes that vote. All tokens granted here from now
-    /// on are above it; leases stay as they are. May be repeated.
+    /// Announces the floor of a change of the storage generation to all nodes, those that do not vote too. Leases stay as
+    /// they are. May be repeated.
     ///
-    /// Out:     whether a majority has it, and whether a node has seen an epoch that is not below it: then the floor has
-    ///          to be drawn again, above that epoch.
+    /// Out:     whether enough nodes have it, and whether a node has seen an epoch that is not below it: then the floor
+    ///          has to be drawn again, above that epoch.
     /// Timeout: config::node_dead_after.
     boost::asio::awaitable<result<floor_announcement>> announce_floor(storage_floor floor);
-    /// Makes all tokens granted here from now on higher than floor × 2^32. Returns at once.
+    /// Makes all tokens granted here from now on higher than floor × 2^32. Returns at once. Only for the floor of a change
+    /// that is finished.
     void raise_hints(epoch floor);
 
     /// Lists the live leases. Scans the keys of so many nodes that every majority includes one of them; that takes

@@ -28,7 +28,7 @@ struct storage_floor {
 
 /// The result of lock_manager::announce_floor.
 struct floor_announcement {
-    bool by_majority = false;  ///< A majority of the nodes has the floor.
+    bool accepted = false;  ///< A majority of the nodes has the floor and is admitted, or every node has it.
     epoch higher{};            ///< An epoch on a node that is not below the floor; 0: no node has one.
 };
 

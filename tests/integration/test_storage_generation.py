@@ -1,0 +1,221 @@
+"""After a promotion, a restore or a replacement of PostgreSQL every token given before is refused (docs/guard.md, Storage generation)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from typing import Any, Callable, Iterator
+
+import psycopg2
+import psycopg2.errors
+import pytest
+
+from support import processes
+from support.api import Api, Json, expect_problem
+from support.cluster import Cluster, Gateway
+from support.polling import eventually
+from support.postgres import GATEWAY_ROLE, PostgresServer, Site, running_site
+from support.shop import Sku
+
+CAUSE = "storage-generation-changed"
+EPOCH = 2**32
+
+
+class Failover:
+    """A site whose gateway finds the server that accepts writes among `servers`, of which all but the first are asynchronous standbys."""
+
+    def __init__(self, site: Site, standbys: int) -> None:
+        self.site, self.servers = site, [site.server]
+        for name in ["two", "three"][:standbys]:
+            made = PostgresServer(site.folder, name)
+            made.copy_from(site.server)
+            made.start()
+            self.servers.append(made)
+        eventually(lambda: len(site.server.query("select pid from pg_stat_replication where state = 'streaming'")) == standbys, 10, goal="the standbys follow")
+
+    def gateway(self, *servers: PostgresServer) -> Gateway:
+        used = servers or tuple(self.servers)
+        hosts, ports = ",".join("127.0.0.1" for _ in used), ",".join(str(s.port) for s in used)
+        return self.site.gateway(f"host={hosts} port={ports} dbname={self.site.server.database} user={GATEWAY_ROLE} target_session_attrs=read-write")
+
+    def wait_for_replay(self, standby: PostgresServer) -> None:
+        end = self.site.server.query("select pg_current_wal_lsn()")[0][0]
+        eventually(lambda: standby.query("select pg_last_wal_replay_lsn() >= %s", (end,)) == [(True,)], 10, goal="the standby has replayed everything")
+
+    @staticmethod
+    def promote(server: PostgresServer) -> None:
+        assert server.query("select pg_promote()") == [(True,)]
+
+
+@pytest.fixture
+def failover() -> Iterator[Callable[..., Failover]]:
+    with running_site() as site:
+        yield lambda standbys=1: Failover(site, standbys)
+
+
+def enter(connection: Any, resource: str, token: int) -> str:
+    """Returns the SQLSTATE and the cause with which the guard refuses the token; empty if it lets it in."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("select fencing.enter(%s, %s)", (resource, token))
+        return ""
+    except psycopg2.Error as refused:
+        return f"{refused.pgcode} {json.loads(refused.diag.message_detail)['cause']}"
+
+
+def write_when_let_in(api: Api, lease: Json, operation: Json) -> Json:
+    """Returns the answer to the first write that is neither refused because of the change nor because PostgreSQL is away."""
+    answer = eventually(lambda: (a := api.write(lease, operation)).status != 503 and a, 20, goal="the gateway lets writes in again")
+    return expect_problem(answer, 412, "stale-fencing-token") if answer.status == 412 else answer.json()
+
+
+def test_promotion_refuses_older_tokens_and_leases_live_on(failover: Callable[..., Failover]) -> None:
+    made = failover()
+    one, two = made.servers
+    gateway = made.gateway()
+    sku = made.site.create_sku("a", 100)
+    lease = gateway.api.must_acquire(sku.resource)
+    gateway.api.must_write(lease, sku.sell())
+    made.wait_for_replay(two)
+    opened_on_standby = two.sql()
+    opened_on_standby.cursor().execute("select 1")
+    one.stop(signal.SIGKILL)
+    gateway.process.send_signal(signal.SIGSTOP)  # nobody makes the change yet
+    made.promote(two)
+    token = lease["fencing_token"]
+    for connection in (opened_on_standby, two.sql()):
+        assert enter(connection, sku.resource, token) == f"FG503 {CAUSE}"
+        assert enter(connection, sku.resource, token + EPOCH) == f"FG503 {CAUSE}"
+    gateway.process.send_signal(signal.SIGCONT)
+    refused = write_when_let_in(gateway.api, lease, sku.sell())
+    assert refused["cause"] == CAUSE and refused["last_fencing_token"] % EPOCH == 0, refused
+    for connection in (opened_on_standby, two.sql()):
+        assert enter(connection, sku.resource, token) == f"FG412 {CAUSE}"
+    renewed = gateway.api.renew(lease)
+    assert renewed.status == 200 and renewed.json()["fencing_token"] == token, renewed
+    gateway.api.must_release(lease)
+    newer = gateway.api.must_acquire(sku.resource)
+    assert newer["fencing_token"] > refused["last_fencing_token"]
+    gateway.api.must_write(newer, sku.sell())
+    changes = gateway.api.history(event="storage_generation_changed")
+    assert [c["detail"]["floor"] for c in changes] == [refused["last_fencing_token"]], changes
+    assert two.query("select stock from inventory where sku = %s", (sku.name,)) == [(98,)]
+
+
+def test_lost_writes_are_named(failover: Callable[..., Failover]) -> None:
+    made = failover()
+    one, two = made.servers
+    gateway = made.gateway()
+    sku = made.site.create_sku("a", 100)
+    lease = gateway.api.must_acquire(sku.resource)
+    kept = gateway.api.must_write(lease, sku.sell())["write_id"]
+    made.wait_for_replay(two)
+    with two.frozen("walreceiver"):
+        lost = [gateway.api.must_write(lease, sku.sell())["write_id"] for _ in range(3)]
+        one.stop(signal.SIGKILL)
+    made.promote(two)
+    assert write_when_let_in(gateway.api, lease, sku.sell())["cause"] == CAUSE
+    change = eventually(lambda: gateway.api.history(event="storage_generation_changed"), 10, goal="the history has the change")[0]["detail"]
+    assert sorted(change["lost_writes"]) == sorted(lost) and change["lost_write_count"] == 3 and kept not in change["lost_writes"]
+    assert b"\nfencegate_lost_writes_total 3\n" in gateway.api.get("/metrics").body
+    log = gateway.log.read_text()
+    assert all(write_id in log for write_id in lost) and kept not in log
+    assert two.query("select stock from inventory where sku = %s", (sku.name,)) == [(99,)]
+
+
+def test_revocation_that_was_lost_still_holds(failover: Callable[..., Failover]) -> None:
+    made = failover()
+    one, two = made.servers
+    gateway = made.gateway()
+    sku = made.site.create_sku("a", 100)
+    lease = gateway.api.must_acquire(sku.resource)
+    made.wait_for_replay(two)
+    with two.frozen("walreceiver"):
+        assert gateway.api.call("DELETE", f"/v1/resources/{sku.resource.replace('/', '%2F')}/lease", {"reason": "paused"}).status == 204
+        one.stop(signal.SIGKILL)
+    made.promote(two)
+    assert two.query("select fencing.fence(%s)", (sku.resource,)) == [(0,)], "the seal is lost"
+    assert write_when_let_in(gateway.api, lease, sku.sell())["cause"] == CAUSE
+
+
+def test_second_promotion_of_a_standby_that_missed_the_first(failover: Callable[..., Failover]) -> None:
+    """The second floor is above every token given after the first, although the second database never had the first change."""
+    made = failover(2)
+    one, two, three = made.servers
+    gateway = made.gateway()
+    sku = made.site.create_sku("a", 100)
+    made.wait_for_replay(two)
+    made.wait_for_replay(three)
+    three.stop(signal.SIGINT)
+    one.stop(signal.SIGKILL)
+    made.promote(two)
+    between = eventually(lambda: (a := gateway.api.acquire(sku.resource, ttl_ms=20_000)).status == 201 and a.json()["fencing_token"] > EPOCH * 1_024 and a.json()
+                         or (a.status == 201 and gateway.api.must_release(a.json())), 20, goal="a token above the first floor")
+    gateway.api.must_write(between, sku.sell())
+    two.stop(signal.SIGKILL)
+    three.start()
+    made.promote(three)
+    refused = write_when_let_in(gateway.api, between, sku.sell())
+    assert refused["cause"] == CAUSE and refused["last_fencing_token"] > between["fencing_token"]
+
+
+def test_gateway_on_a_replaced_primary_lets_nothing_in(failover: Callable[..., Failover]) -> None:
+    made = failover()
+    one, two = made.servers
+    old = made.gateway(one)
+    sku = made.site.create_sku("a", 100)
+    made.wait_for_replay(two)
+    made.promote(two)
+    new = made.gateway(two)
+    eventually(lambda: new.api.call("GET", "/readyz").status == 200, 20, goal="the change is made")
+    problem = eventually(lambda: (a := old.api.call("GET", "/readyz/writes")).status == 503 and a, 20, goal="the old one notices").json()
+    assert problem["cause"] == CAUSE
+    lease = new.api.must_acquire(sku.resource)
+    assert expect_problem(old.api.write(lease, sku.sell()), 503, "storage-unavailable")["cause"] == CAUSE
+    new.api.must_write(lease, sku.sell())
+
+
+def test_fence_all_refuses_all_tokens(failover: Callable[..., Failover]) -> None:
+    made = failover(0)
+    gateway = made.gateway()
+    sku = made.site.create_sku("a", 100)
+    lease = gateway.api.must_acquire(sku.resource)
+    gateway.api.must_write(lease, sku.sell())
+    done = Cluster.call("fence-all", "--conninfo", made.site.server.conninfo(), "--reason", "snapshot of 09:00 put back")
+    assert done.returncode == 0, done.stderr
+    refused = write_when_let_in(gateway.api, lease, sku.sell())
+    assert refused["cause"] == CAUSE and str(refused["last_fencing_token"]) in done.stdout
+    change = gateway.api.history(event="storage_generation_changed")[0]["detail"]
+    assert change["reason"] == "snapshot of 09:00 put back" and change["lost_writes"] == []
+    assert gateway.api.renew(lease).status == 200
+    gateway.api.must_release(lease)
+    gateway.api.must_write(gateway.api.must_acquire(sku.resource), sku.sell())
+
+
+def test_fence_all_without_gateway_lets_nothing_in(failover: Callable[..., Failover]) -> None:
+    made = failover(0)
+    sku = made.site.create_sku("a", 100)
+    with subprocess.Popen([str(processes.fencegate_binary()), "fence-all", "--conninfo", made.site.server.conninfo(), "--reason", "in doubt"], stdout=subprocess.PIPE) as waiting:
+        eventually(lambda: enter(made.site.server.sql(), sku.resource, 1) == f"FG503 {CAUSE}", 10, goal="nothing is let in")
+        gateway = made.gateway()
+        assert waiting.wait(20) == 0
+    eventually(lambda: enter(made.site.server.sql(), sku.resource, 1) == f"FG412 {CAUSE}", 10, goal="the floor is set")
+    gateway.api.must_write(gateway.api.must_acquire(sku.resource), sku.sell())
+
+
+def test_change_waits_for_a_majority_of_the_nodes(failover: Callable[..., Failover]) -> None:
+    made = failover()
+    one, two = made.servers
+    gateway = made.gateway()
+    sku = made.site.create_sku("a", 100)
+    made.wait_for_replay(two)
+    for node in made.site.cluster.nodes[:3]:
+        node.process.send_signal(signal.SIGSTOP)
+    one.stop(signal.SIGKILL)
+    made.promote(two)
+    eventually(lambda: "waits until a majority of the nodes votes" in gateway.log.read_text(), 20, goal="the gateway waits")
+    assert enter(two.sql(), sku.resource, 2**52) == f"FG503 {CAUSE}"
+    for node in made.site.cluster.nodes[:3]:
+        node.process.send_signal(signal.SIGCONT)
+    eventually(lambda: enter(two.sql(), sku.resource, 1) == f"FG412 {CAUSE}", 20, goal="the floor is set")
