@@ -80,7 +80,8 @@ struct storage_watch::impl {
                     "floor of all fences is above every older token",
                     state->stored.empty() ? "unknown" : state->stored, state->live);
             }
-            co_return co_await make_change();
+            const bool changed = co_await make_change();
+            co_return changed;
         }
         if (state->live != live && !live.empty() && !changing) changing = true;  // another gateway made the change
         live = state->live;
@@ -90,8 +91,9 @@ struct storage_watch::impl {
         floor_known = true;
         current = true;
         find_replaced();
-        if (changing && !co_await settle()) co_return false;
-        co_return true;
+        if (!changing) co_return true;
+        const bool settled = co_await settle();
+        co_return settled;
     }
 
     /// Finds out whether a majority of the nodes knows of a change that this PostgreSQL does not. A minority may know of
@@ -134,12 +136,14 @@ struct storage_watch::impl {
                 co_return false;
             }
             waits_for_nodes = false;
-            co_return co_await finish_change((*begun)->change_id);
+            const bool finished = co_await finish_change((*begun)->change_id);
+            co_return finished;
         }
     }
 
     asio::awaitable<bool> finish_change(std::string change_id) {
-        if (!co_await find_lost()) co_return false;
+        const bool looked_up = co_await find_lost();
+        if (!looked_up) co_return false;
         pg::change_report report;
         report.gateway = gateway;
         report.lost_writes = lost;
@@ -154,7 +158,8 @@ struct storage_watch::impl {
 
     /// After a change, by whichever gateway: reports the acknowledged writes that are gone. Out: whether that succeeded.
     asio::awaitable<bool> settle() {
-        if (!co_await find_lost()) co_return false;
+        const bool looked_up = co_await find_lost();
+        if (!looked_up) co_return false;
         report_lost(true);
         changing = false;
         ++changes;
@@ -167,8 +172,8 @@ struct storage_watch::impl {
         while (!suspects.empty()) {
             const std::size_t count = std::min(suspects.size(), looked_up_at_once);
             const auto first = suspects.end() - static_cast<std::ptrdiff_t>(count);
-            const auto gone =
-                co_await storage.find_lost_writes(std::vector<std::string>(first, suspects.end()), deadline());
+            std::vector<std::string> some(first, suspects.end());
+            const auto gone = co_await storage.find_lost_writes(std::move(some), deadline());
             if (!gone) co_return false;
             suspects.erase(first, suspects.end());
             lost.insert(lost.end(), gone->begin(), gone->end());
