@@ -25,10 +25,12 @@ comment on column fencing.guard.entered_for is
   'The write for which it was entered; empty for a caller of enter(). Keeps the writes of one batch from changing each other''s resources.';
 
 create or replace function fencing.fence(resource text) returns bigint
-language sql stable security definer
+language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select greatest((select g.last_fencing_token from fencing.guard g where g.resource = $1), (select s.floor from fencing.storage_generation s), 0);
+begin
+  return greatest((select g.last_fencing_token from fencing.guard g where g.resource = fence.resource), (select s.floor from fencing.storage_generation s), 0);
+end
 $$;
 comment on function fencing.fence(text) is
   'The fence of a resource: the highest token that this database has seen for it, or the floor (storage_generation) if that is higher; 0 where there is neither. A multiple of 2^32 is the floor. It does not wait for other transactions, so the fence may '

@@ -49,7 +49,8 @@ def server_bin():
 
 
 class Server:
-    def __init__(self):
+    def __init__(self, primary=None):
+        """Makes a new cluster, or a streaming standby of `primary`."""
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="fg-sql-"))
         self.folder.chmod(0o711)
         self.bin = server_bin()
@@ -60,10 +61,13 @@ class Server:
             self.as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
         self.databases = 0
         data = self.folder / "data"
-        subprocess.run([*self.as_user, self.bin / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
-                        "--locale=C", "--no-sync"], check=True, stdout=subprocess.DEVNULL, cwd=self.folder)
-        rules = data / "pg_hba.conf"  # only recorders need a password, so each test of a refusal also tests it
-        rules.write_text("local all +fencing_recorder scram-sha-256\n" + rules.read_text())
+        if primary:
+            subprocess.run([*self.as_user, self.bin / "pg_basebackup", "-D", data, "-h", primary.folder, "-U", "postgres", "-R", "-c", "fast", "--no-sync"], check=True, cwd=self.folder)
+        else:
+            subprocess.run([*self.as_user, self.bin / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
+                            "--locale=C", "--no-sync"], check=True, stdout=subprocess.DEVNULL, cwd=self.folder)
+            rules = data / "pg_hba.conf"  # only recorders need a password, so each test of a refusal also tests it
+            rules.write_text("local all +fencing_recorder scram-sha-256\n" + rules.read_text())
         options = {"listen_addresses": "", "unix_socket_directories": self.folder, "fsync": "off", "max_prepared_transactions": 4, "wal_level": "logical",
                    "timezone": "UTC", "log_min_messages": "log", "shared_buffers": "32MB"}
         arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]

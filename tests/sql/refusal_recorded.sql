@@ -31,3 +31,14 @@ grant update on inventory to fencing_gateway;
 \connect - test_gateway
 update inventory set stock = 0 where sku = 'sku-1';
 select count(*) from fencing.history where event = 'write_rejected';
+-- refused because the storage generation changed, and by the floor
+\connect - postgres
+select fencing.fence_all('a test');
+\connect - test_app
+select fencing.enter('inventory/sku-1', 6);
+\connect - postgres
+do $$begin perform fencing.finish_generation_change(c.change_id, 'g1', null) from fencing.begin_generation_change(0) c; end$$;
+\connect - test_app
+select fencing.enter('inventory/sku-1', 6);
+\connect - test_auditor
+select event, resource, fencing_token, last_fencing_token, principal, detail from fencing.history where event = 'write_rejected' order by id offset 4;
