@@ -178,7 +178,7 @@ def test_begin_that_rolls_back_leaves_nothing(sessions):
     assert change_generation(gateway) == 1024 << 32
 
 
-def test_finish_waits_for_transactions_let_in_before_the_pair_was_unknown(sessions):
+def test_finish_waits_for_transactions_let_in_under_another_system(sessions):
     """After a load of a dump the timeline can be equal, so transactions are let in until a gateway compares the system identifier."""
     owner, writer, late, gateway = sessions(user="postgres"), sessions(), sessions(), sessions(user="test_gateway")
     owner.run("update fencing.storage_generation set system_identifier = 12")
@@ -299,7 +299,7 @@ def test_promotion_is_noticed_in_sessions_opened_before(server, database, standb
     admin.close()
 
 
-def test_dump_loaded_elsewhere_is_let_in_until_a_gateway_compares(server, database):
+def test_dump_loaded_elsewhere_is_refused_after_fence_all(server, database):
     """The timeline is equal there; fence_all right after the load refuses everything at once."""
     other = Server()
     try:

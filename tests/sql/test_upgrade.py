@@ -72,6 +72,7 @@ def test_upgrade_equals_new_install_and_keeps_history(server, old, new, upgrade)
         assert rows(server, old, "select * from fencing.settings") == [], "the setting with the recorder's password is deleted"
         assert rows(server, old, "select fencing.recorder_fault()") == [(None,)]
         assert rows(server, old, "select fencing.guard_faults()") == []
+        assert rows(server, old, "select current, floor from fencing.storage_generation_state()") == [(True, 0)]
     run(server, old, "select fencing.add_proof_key(sha256('a key')), fencing.require_proof(true); select fencing.require_proof(false)")
     run(server, old, """
         select fencing.append_events('00000000-0000-0000-0000-00000000000a', 1, null, '{lease_granted}', null, null, null, null, null, null, null, null)""", ACTIVITY)
