@@ -125,9 +125,9 @@ struct storage_watch::impl {
             if (!*begun) co_return false;  // another gateway has made it meanwhile
             const auto announced = co_await locks->announce_floor(**begun);
             if (!announced) co_return false;
-            if (announced->higher > lockcore::epoch{}) {
-                // One more, for the epoch that was drawn last is returned again if no higher one was seen.
-                seen = std::max(seen, lockcore::epoch{lockcore::value_of(announced->higher) + 1});
+            if (const auto close = lockcore::value_of(announced->too_close); close > 0) {
+                // The floor that was drawn last is returned again unless it is below this.
+                seen = std::max(seen, lockcore::epoch{close + lockcore::floor_distance});
                 continue;
             }
             if (!announced->accepted) {

@@ -41,7 +41,7 @@ void core::on(input::announce_floor what) {
             std::uint64_t seen = 0;
             if (reply.refusal.empty())
                 std::from_chars(reply.value.data(), reply.value.data() + reply.value.size(), seen);
-            a->outcome.higher = std::max(a->outcome.higher, epoch{seen});
+            a->outcome.too_close = std::max(a->outcome.too_close, epoch{seen});
             one_answered();
         });
     }

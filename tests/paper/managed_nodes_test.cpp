@@ -408,18 +408,18 @@ TEST_F(managed_nodes, list_finds_every_lease_on_a_majority_whichever_node_lacks_
 TEST_F(managed_nodes, announced_floor_is_below_all_later_tokens) {
     const auto held = acquire(2s);
     ASSERT_TRUE(held);
-    const floor_announcement announced = announce(1'024, 'a');
+    const floor_announcement announced = announce(2'048, 'a');
     EXPECT_TRUE(announced.accepted);
-    EXPECT_EQ(announced.higher, epoch{});
+    EXPECT_EQ(announced.too_close, epoch{});
     const auto renewed = run(manager_->renew(held->claims, 2s, {}));
     ASSERT_TRUE(renewed);
     EXPECT_EQ(renewed->claims.token, held->claims.token);
     ASSERT_TRUE(run(manager_->release(held->claims, {})));
     const auto before = acquire(1s);
-    EXPECT_LT(value_of(before->claims.token), 1'024 * tokens_per_epoch);
+    EXPECT_LT(value_of(before->claims.token), 2'048 * tokens_per_epoch);
     ASSERT_TRUE(run(manager_->release(before->claims, {})));
-    manager_->raise_hints(epoch{1'024});
-    EXPECT_GT(value_of(acquire(1s)->claims.token), 1'024 * tokens_per_epoch);
+    manager_->raise_hints(epoch{2'048});
+    EXPECT_GT(value_of(acquire(1s)->claims.token), 2'048 * tokens_per_epoch);
 }
 
 TEST_F(managed_nodes, announced_floor_is_taken_if_every_node_has_it) {
@@ -433,7 +433,7 @@ TEST_F(managed_nodes, announced_floor_is_taken_if_every_node_has_it) {
 
 TEST_F(managed_nodes, announced_floor_needs_a_majority_and_no_higher_epoch) {
     ASSERT_EQ(connect_to(0).announce(2'000, "b"), "ADMITTED");
-    EXPECT_EQ(announce(1'024, 'a').higher, epoch{2'000});
+    EXPECT_EQ(announce(1'024, 'a').too_close, epoch{2'000});
     for (const std::size_t n : {0U, 1U})
         servers_.pause(n);
     EXPECT_FALSE(announce(3'024, 'c').accepted);

@@ -122,7 +122,8 @@ std::string node_client::readmit_marked(std::uint64_t epoch, const std::string& 
 }
 
 std::string node_client::announce_as(const std::string& run_id, std::uint64_t epoch, const std::string& change_id) {
-    return command({"EVAL", redis::announce_script().text, "1", "fg:node", run_id, std::to_string(epoch), change_id});
+    return command(
+        {"EVAL", redis::announce_script().text, "1", "fg:node", run_id, std::to_string(epoch), change_id, "1024"});
 }
 
 std::string node_client::marks() {

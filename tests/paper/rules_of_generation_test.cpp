@@ -30,16 +30,25 @@ TEST_F(rules, announce_is_refused_for_another_change_with_the_same_epoch) {
     EXPECT_EQ(n0().announce(1'024, change_2), "1024") << "drawn from a register that lacks the first change";
     EXPECT_EQ(n0().announce(1'023, change_2), "1024");
     EXPECT_EQ(n0().command({"HGET", "fg:node", "floor"}), "1024 " + change_1);
-    EXPECT_EQ(n0().announce(2'048, change_2), "ADMITTED") << "above the floor that was announced";
+    EXPECT_EQ(n0().announce(2'047, change_2), "1024") << "epochs between may have been drawn unseen";
+    EXPECT_EQ(n0().announce(2'048, change_2), "ADMITTED");
 }
 
-TEST_F(rules, announce_is_refused_where_the_base_is_not_below) {
+TEST_F(rules, announce_is_refused_where_the_base_is_too_close) {
     restart(0);
     ASSERT_EQ(n0().admit(1'030), "OK");
     EXPECT_EQ(n0().announce(1'030, change_1), "1030");
-    EXPECT_EQ(n0().announce(1'024, change_1), "1030");
+    EXPECT_EQ(n0().announce(2'053, change_1), "1030");
     EXPECT_EQ(n0().command({"HGET", "fg:node", "floor"}), "");
-    EXPECT_EQ(n0().announce(1'031, change_1), "ADMITTED");
+    EXPECT_EQ(n0().announce(2'054, change_1), "ADMITTED");
+}
+
+TEST_F(rules, announce_is_not_repeated_on_a_node_admitted_above_it) {
+    EXPECT_EQ(n0().announce(1'024, change_1), "ADMITTED");
+    restart(0);
+    EXPECT_EQ(n0().announce(1'024, change_1), "OK");
+    ASSERT_EQ(n0().admit(1'025), "OK");
+    EXPECT_EQ(n0().announce(1'024, change_1), "1025");
 }
 
 TEST_F(rules, announce_to_a_node_that_is_not_admitted_says_so) {
@@ -47,7 +56,7 @@ TEST_F(rules, announce_to_a_node_that_is_not_admitted_says_so) {
     EXPECT_EQ(n0().announce(1'024, change_1), "OK");
     EXPECT_EQ(n0().announce(1'024, change_2), "1024");
     EXPECT_EQ(n0().announce(1'023, change_1), "1024");
-    ASSERT_EQ(n0().admit(1'025), "OK");
+    ASSERT_EQ(n0().admit(5), "OK");
     EXPECT_EQ(n0().announce(1'024, change_1), "ADMITTED") << "READMIT keeps the floor";
     n0().command({"SWAPDB", "1", "2"});
     EXPECT_EQ(n0().announce(1'024, change_1), "OK") << "it may have forgotten in one life";

@@ -30,8 +30,8 @@ void note_server(session& session);
 /// Begins a change of the storage generation, or continues the one that another gateway began. It is committed when the
 /// call returns.
 ///
-/// In:  `seen`: the highest epoch on any node; one more if a node refused that one as a floor. A floor that is not lower
-///      is announced again, a new one is higher.
+/// In:  `seen`: the highest epoch on any node; floor_distance more if a node refused a floor because of that epoch. A floor
+///      that is not lower is announced again, a new one is higher by floor_distance.
 /// Out: the floor to be announced to the nodes; empty if the pair is current. Throws as session::exec does.
 std::optional<lockcore::storage_floor> begin_generation_change(session& session, lockcore::epoch seen);
 

@@ -147,8 +147,8 @@ class lock_manager {
     /// Announces the floor of a change of the storage generation to all nodes, those that do not vote too. Leases stay as
     /// they are. May be repeated.
     ///
-    /// Out:     whether enough nodes have it, and whether a node has seen an epoch that is not below it: then the floor
-    ///          has to be drawn again, above that epoch.
+    /// Out:     whether enough nodes have it, and whether it is too close to an epoch that a node has seen: then the floor
+    ///          has to be drawn again.
     /// Timeout: config::node_dead_after.
     boost::asio::awaitable<result<floor_announcement>> announce_floor(storage_floor floor);
     /// Makes all tokens granted here from now on higher than floor × 2^32. Returns at once. Only for the floor of a change

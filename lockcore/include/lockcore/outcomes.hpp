@@ -26,10 +26,14 @@ struct storage_floor {
     std::string change_id;  ///< Identifies the change.
 };
 
+/// By how much a floor is above every epoch that was drawn before it, as far as is known: more than can have been drawn in
+/// what a database has lost. That of fencing.begin_generation_change.
+inline constexpr std::uint64_t floor_distance = 1'024;
+
 /// The result of lock_manager::announce_floor.
 struct floor_announcement {
     bool accepted = false;  ///< A majority of the nodes has the floor and is admitted, or every node has it.
-    epoch higher{};            ///< An epoch on a node that is not below the floor; 0: no node has one.
+    epoch too_close{};      ///< The highest epoch on a node that the floor is too close to; 0: there is none.
 };
 
 /// A lease that its manager renews (lock_manager::keep).
