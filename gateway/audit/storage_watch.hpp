@@ -49,7 +49,7 @@ class storage_watch {
     /// still answers.
     result<void> check_newest() const;
     readings counts() const;
-    /// Where the write service notes each write that its caller is told of.
+    /// The write service adds each write that it acknowledges.
     acknowledged_writes& acknowledged();
 
   private:

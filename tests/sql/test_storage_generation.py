@@ -178,7 +178,7 @@ def test_begin_that_rolls_back_leaves_nothing(sessions):
     assert change_generation(gateway) == 1024 << 32
 
 
-def test_finish_waits_for_transactions_let_in_under_another_system(sessions):
+def test_finish_waits_for_transactions_under_another_system(sessions):
     """After a load of a dump the timeline can be equal, so transactions are let in until a gateway compares the system identifier."""
     owner, writer, late, gateway = sessions(user="postgres"), sessions(), sessions(), sessions(user="test_gateway")
     owner.run("update fencing.storage_generation set system_identifier = 12")

@@ -27,7 +27,7 @@ struct storage_floor {
 };
 
 /// By how much a floor is above every epoch that was drawn before it, as far as is known: more than can have been drawn in
-/// what a database has lost. That of fencing.begin_generation_change.
+/// what a register has lost. The register adds as much.
 inline constexpr std::uint64_t floor_distance = 1'024;
 
 /// The result of lock_manager::announce_floor.
