@@ -21,8 +21,9 @@ class ConfiguredServer(RedisServer):
 
     def start(self) -> None:
         text = re.sub(r"(?m)^port .*", f"port {self.port}", FILE.read_text())
+        text = re.sub(r"(?m)^dir .*", f"dir {self.folder}", text)
         text = text.replace(">CHANGE-ME-TOO", ">of-people").replace(">CHANGE-ME", ">of-gateways")
-        (self.folder / "redis.conf").write_text(f"{text}\ndir {self.folder}\n")
+        (self.folder / "redis.conf").write_text(text)
         self.process = processes.start(["redis-server", str(self.folder / "redis.conf")], self.folder / "log")
         eventually(self._has_loaded, 15, goal=f"{self.name} answers")
 
@@ -121,13 +122,14 @@ def test_operator_command_that_only_reads_is_answered(configured: Cluster, comma
 
 
 def test_operator_shutdown_keeps_data_of_node(configured: Cluster) -> None:
+    """Also what one script has written in several commands, which the append-only file has as a transaction."""
     node = configured.nodes[4]
-    node.client("gateway", "of-gateways").set("fg:token:65535", "7")
+    node.client("gateway", "of-gateways").eval("redis.call('set', 'fg:token:65535', '7'); redis.call('set', 'fg:token:65534', '8')", 0)
     assert node.process is not None
     node.client().shutdown(nosave=True)
     node.process.wait(10)
     node.start()
-    assert node.client().get("fg:token:65535") == "7"
+    assert node.client().mget("fg:token:65535", "fg:token:65534") == ["7", "8"]
 
 
 @pytest.mark.parametrize("command", ["FLUSHALL", "CONFIG SET maxmemory 1", "REPLICAOF NO ONE", "DEBUG RELOAD", "RENAME fg:token:1 x", "KEYS *", "SET other 1", "GET other", "SHUTDOWN", "ACL WHOAMI", "MIGRATE 127.0.0.1 1 fg:token:1 0 1"])
@@ -138,5 +140,7 @@ def test_gateway_user_is_refused_commands_it_does_not_need(configured: Cluster, 
 
 
 def test_default_user_is_refused_every_command(configured: Cluster) -> None:
-    with pytest.raises(redis.exceptions.AuthenticationError):
-        redis.Redis("127.0.0.1", configured.nodes[0].port).ping()
+    for password in (None, "", "of-people"):
+        for user in (None, "default"):
+            with pytest.raises((redis.exceptions.AuthenticationError, redis.exceptions.ResponseError), match="Authentication required|WRONGPASS|user is disabled"):
+                redis.Redis("127.0.0.1", configured.nodes[0].port, username=user, password=password).ping()
