@@ -44,8 +44,8 @@ struct arguments {
     std::string conninfo;
     std::string reason;
     bool insecure = false;
-    bool with_example = false;
     bool require_proof = false;
+    admin::migrate_options migrate;
     devstack::options dev;
     admin::verify_options verify;
 };
@@ -126,6 +126,12 @@ void describe_verify(CLI::App& command, arguments& given) {
         "If old partitions were dropped, set --from to a day (lease.max_hold_ms) after the oldest row.");
 }
 
+int migrate(const arguments& given, const std::string& conninfo) {
+    admin::migrate_options options = given.migrate;
+    options.conninfo = conninfo;
+    return admin::migrate(options);
+}
+
 int run(int argc, char** argv) {
     CLI::App app{"fencegate: leases with fencing tokens over Redis, and PostgreSQL writes that refuse a stale holder."};
     app.set_version_flag("--version", "fencegate " FENCEGATE_VERSION);
@@ -150,15 +156,20 @@ int run(int argc, char** argv) {
     CLI::App* migrate_command = app.add_subcommand("migrate", "Install or update the schema fencing in PostgreSQL");
     add_config(*migrate_command, given, false);
     add_conninfo(*migrate_command, given, "libpq connection string of a role that may create schemas and roles");
-    migrate_command->add_flag("--with-example", given.with_example,
+    migrate_command
+        ->add_option("--gateway-role", given.migrate.extras.gateway_role,
+                     "Role as which gateways log in (user of postgres.conninfo): created if missing, made a member of "
+                     "fencing_gateway")
+        ->type_name("NAME");
+    migrate_command->add_flag("--with-example", given.migrate.with_example,
                               "Also install the shop example into the schema public");
     migrate_command->add_flag(
         "--require-proof", given.require_proof,
         "From now on callers of fencing.enter have to give a lease_id, which the database verifies with the "
         "signing key and the verification keys of --config");
     migrate_command->footer(
-        "Example:\n  fencegate migrate --conninfo 'host=/run/postgresql dbname=shop user=postgres'\n"
-        "--config takes postgres.conninfo of that file; --conninfo overrides it.");
+        "Example:\n  fencegate migrate --conninfo 'host=/run/postgresql dbname=shop user=postgres' --gateway-role "
+        "fencegate\n--config takes postgres.conninfo of that file; --conninfo overrides it.");
 
     CLI::App* check_command =
         app.add_subcommand("check", "Check a configuration, PostgreSQL and the Redis nodes without changing anything");
@@ -198,7 +209,7 @@ int run(int argc, char** argv) {
         return devstack::run(given.dev);
     }
     if (migrate_command->parsed() && !given.conninfo.empty() && !given.require_proof)
-        return admin::migrate(given.conninfo, given.with_example, {});
+        return migrate(given, given.conninfo);
     if (migrate_command->parsed() && given.config_file.empty()) {
         std::cerr << (given.require_proof
                           ? "fencegate migrate: --require-proof needs --config, which has the signing key\n"
@@ -227,13 +238,12 @@ int run(int argc, char** argv) {
     if (check_command->parsed()) return admin::check(*cfg);
     if (fence_all_command->parsed()) return admin::fence_all(cfg->postgres.conninfo, given.reason);
     if (verify_command->parsed()) return admin::verify(cfg->postgres, given.verify);
-    std::vector<std::string> proof_keys;
     if (given.require_proof) {
+        std::vector<std::string>& proof_keys = given.migrate.extras.proof_keys;
         proof_keys = cfg->lease.verification_keys;
         proof_keys.insert(proof_keys.begin(), cfg->lease.signing_key);
     }
-    return admin::migrate(given.conninfo.empty() ? cfg->postgres.conninfo : given.conninfo, given.with_example,
-                          proof_keys);
+    return migrate(given, given.conninfo.empty() ? cfg->postgres.conninfo : given.conninfo);
 }
 
 }  // namespace

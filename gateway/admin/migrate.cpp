@@ -12,16 +12,19 @@
 
 namespace fencegate::admin {
 
-int migrate(const std::string& conninfo, bool with_example, const std::vector<std::string>& proof_keys) {
+int migrate(const migrate_options& options) {
     spdlog::set_level(spdlog::level::warn);
     auto scripts = schema_scripts();
-    if (with_example) scripts.push_back(shop_script());
-    const auto done = pg::migrate(conninfo, scripts, proof_keys);
+    if (options.with_example) scripts.push_back(shop_script());
+    const pg::migration_extras& extras = options.extras;
+    const auto done = pg::migrate(options.conninfo, scripts, extras);
     if (done) {
         std::cout << "The schema fencing has version " << done->version
-                  << (with_example ? "; the shop example is installed" : "")
-                  << (proof_keys.empty() ? ".\n" : "; callers of fencing.enter need a proof.\n");
-        for (const std::string& key : proof_keys)
+                  << (options.with_example ? "; the shop example is installed" : "")
+                  << (extras.proof_keys.empty() ? ".\n" : "; callers of fencing.enter need a proof.\n");
+        if (!extras.gateway_role.empty())
+            std::cout << "The role " << extras.gateway_role << " is a member of fencing_gateway.\n";
+        for (const std::string& key : extras.proof_keys)
             std::cout << "Lease ids signed with " << lockcore::hmac_sha256::id_of(key) << " are proofs.\n";
         if (!done->recorder_fault.empty())
             std::cerr << "fencegate migrate: refusals of direct SQL are not recorded: " << done->recorder_fault << "\n";

@@ -1,15 +1,22 @@
 #pragma once
 
+#include <gateway/pg/schema/migrate.hpp>
+
 #include <string>
-#include <vector>
 
 namespace fencegate::admin {
 
+struct migrate_options {
+    /// Of a role that may create schemas and roles.
+    std::string conninfo;
+    /// Adds the shop example.
+    bool with_example = false;
+    pg::migration_extras extras;
+};
+
 /// Installs or updates the schema fencing in one transaction and prints its new version. Blocks until the end.
 ///
-/// In:  `conninfo` of a role that may create schemas and roles. `with_example` adds the shop example. `proof_keys`
-///      become keys with which the database checks the lease_id of callers of fencing.enter; none: it stays as it is.
 /// Out: an exit code of gateway/domain/exit_code.hpp.
-int migrate(const std::string& conninfo, bool with_example, const std::vector<std::string>& proof_keys);
+int migrate(const migrate_options& options);
 
 }  // namespace fencegate::admin

@@ -98,7 +98,6 @@ def prepare_guard(page: Page) -> None:
 
 def prepare_operations(page: Page) -> None:
     page.configure()
-    (page.home / "signing.key").unlink()  # the page creates it
 
 
 PREPARE: dict[str, Callable[[Page], None]] = {

@@ -6,6 +6,7 @@ An HTML comment directly before a block says how the block is used:
     <!-- output of: COMMAND -->          the block shows, shortened, what the command prints
     <!-- sent to: METHOD PATH [under RESOURCE…] -->   the JSON is sent, with a new lease on these resources; the next JSON block shows the answer
     <!-- run: COMMANDS -->               commands that prepare what follows and that no reader sees
+    <!-- recipe: NAME -->                the block is a part of a recipe for operators, which tests/integration/test_recipes.py runs on servers of its own
 A comment after a command gives its result: `# => TEXT` has words of the HTTP status and the output in their order; without it every HTTP status must be
 2xx. A command with `until Ctrl-C` is ended by Ctrl-C once it has printed TEXT, or anything where there is no TEXT.
 """
@@ -26,7 +27,7 @@ from support.cli import Terminal
 from support.polling import NotInTime, eventually
 
 TIMEOUT = 60.0
-PARTS = re.compile(r"^ *<!-- (?P<directive>not run|file|output of|sent to|run): (?P<words>.*?)\s*-->\n|^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+PARTS = re.compile(r"^ *<!-- (?P<directive>not run|recipe|file|output of|sent to|run): (?P<words>.*?)\s*-->\n|^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,14 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        return self.directive != "not run" and bool(self.language in ("sh", "sql") or self.directive)
+        """Whether the block is run with the other blocks of its page."""
+        return self.directive not in ("not run", "recipe") and bool(self.language in ("sh", "sql") or self.directive)
 
 
 def faults_of(blocks: list[Block]) -> list[str]:
     """Returns an error for each block that is neither run nor marked as not run. A drawing has no commands."""
     return [f"{block.where}: a block of {block.language or 'no language'} is neither run nor marked" for block in blocks
-            if not block.is_run and block.directive != "not run" and block.language != "mermaid"]
+            if not block.is_run and block.directive not in ("not run", "recipe") and block.language != "mermaid"]
 
 
 def blocks_of(document: Path, root: Path) -> list[Block]:

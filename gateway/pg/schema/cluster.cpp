@@ -42,7 +42,8 @@ result<void> check_schema(session& session, const std::string& role) {
         }
         if (code == "42501") {
             return unavailable("The login role may not use the schema `fencing` (" + e.error.message +
-                               "): grant it the role " + role + ".");
+                               "): grant it the role " + role +
+                               (role == "fencing_gateway" ? ", as `fencegate migrate --gateway-role` does." : "."));
         }
         return unavailable("The schema `fencing` can't be read: " + e.error.message);
     }

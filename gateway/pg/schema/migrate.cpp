@@ -27,10 +27,23 @@ std::string find_recorder_fault(pqxx::nontransaction& channel) {
     }
 }
 
+/// Lets the role log in as a gateway. An existing role keeps its attributes and its password.
+void grant_gateway_role(pqxx::nontransaction& channel, const std::string& role) {
+    const std::string name = channel.quote_name(role);
+    const std::string text = channel.quote(role);
+    if (channel.exec("select from pg_catalog.pg_roles where rolname = " + text).empty())
+        channel.exec("create role " + name + " login");
+    channel.exec("grant fencing_gateway to " + name);
+    const auto connects = channel.exec("select current_database(), has_database_privilege(" + text +
+                                       ", current_database(), 'connect')")[0];
+    if (!connects[1].as<bool>())
+        channel.exec("grant connect on database " + channel.quote_name(connects[0].c_str()) + " to " + name);
+}
+
 }  // namespace
 
 result<migration> migrate(const std::string& conninfo, const std::vector<std::pair<std::string, std::string>>& scripts,
-                          const std::vector<std::string>& proof_keys) {
+                          const migration_extras& extras) {
     std::unique_ptr<compat::connection> connection;
     try {
         connection = std::make_unique<compat::connection>(add_connect_timeout(conninfo));
@@ -48,10 +61,14 @@ result<migration> migrate(const std::string& conninfo, const std::vector<std::pa
             channel.exec(sql);
             spdlog::info("migrate: {} ran", name);
         }
-        if (!proof_keys.empty()) {
+        if (!extras.gateway_role.empty()) {
+            current = "the role of the gateways";
+            grant_gateway_role(channel, extras.gateway_role);
+        }
+        if (!extras.proof_keys.empty()) {
             current = "the proof keys";
             compat::prepare(*connection, "add_proof_key", "select fencing.add_proof_key(decode($1::text, 'hex'))");
-            for (const std::string& key : proof_keys)
+            for (const std::string& key : extras.proof_keys)
                 compat::exec_prepared(channel, "add_proof_key", {lockcore::to_hex(std::as_bytes(std::span(key)))});
             channel.exec("select fencing.require_proof(true)");
         }
@@ -69,7 +86,13 @@ result<migration> migrate(const std::string& conninfo, const std::vector<std::pa
         return lost;
     } catch (const pqxx::failure& e) {
         const auto error = parse_server_error(e.what());
-        failure refused = make_failure(errc::unprocessable, current + ": " + error.message + "; nothing was changed");
+        std::string text = current + ": " + error.message + "; nothing was changed.";
+        if (error.sqlstate == "42501") {
+            text += " The role " + std::string(connection->username()) +
+                    " may not install the schema: give --conninfo of a superuser, or of the role that installed it "
+                    "before, and the gateways' role by --gateway-role.";
+        }
+        failure refused = make_failure(errc::unprocessable, text);
         refused.facts["sqlstate"] = error.sqlstate;
         return refused;
     }
