@@ -1,5 +1,6 @@
 #include <gateway/logging.hpp>
 
+#include <gateway/runtime/log.hpp>
 #include <gateway/runtime/printable.hpp>
 
 #include <spdlog/pattern_formatter.h>
@@ -8,28 +9,58 @@
 #include <boost/json/serialize.hpp>
 #include <boost/json/string.hpp>
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <variant>
 
 namespace fencegate {
 namespace {
 
-/// Formats the message as a JSON string with its quotes; spdlog's %v escapes nothing.
+std::string quote_json(std::string_view text) {
+    return boost::json::serialize(boost::json::string(text));
+}
+
+/// Returns a value as the text format has it: quoted where a reader could not see its end.
+std::string render_plain(std::string_view text) {
+    return text.find_first_of(" \"=") == std::string_view::npos ? std::string(text) : quote_json(text);
+}
+
+/// Calls `append(name, value)` for each field of the line; `quote` renders a text.
+void for_each_field(const std::function<std::string(std::string_view)>& quote,
+                    const std::function<void(std::string_view, const std::string&)>& append) {
+    for (const runtime::log_field& field : runtime::current_log_fields()) {
+        if (const auto* number = std::get_if<std::int64_t>(&field.value)) {
+            append(field.name, std::to_string(*number));
+        } else if (const auto text = std::get<std::string_view>(field.value); !text.empty()) {
+            append(field.name, quote(text));
+        }
+    }
+}
+
+/// Formats the message as a JSON string with its quotes, and the fields as members; spdlog's %v escapes nothing.
 class json_message final : public spdlog::custom_flag_formatter {
   public:
     void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
-        const std::string text = boost::json::serialize(
-            boost::json::string(std::string_view(message.payload.data(), message.payload.size())));
+        std::string text = quote_json({message.payload.data(), message.payload.size()});
+        for_each_field(quote_json, [&](std::string_view name, const std::string& value) {
+            text += "," + quote_json(name) + ":" + value;
+        });
         out.append(text.data(), text.data() + text.size());
     }
     std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<json_message>(); }
 };
 
-/// Formats the message as plain text that can't control a terminal: it may have what a node or a caller sent.
+/// Formats message and fields as plain text that can't control a terminal: it may have what a node or a caller sent.
 class plain_message final : public spdlog::custom_flag_formatter {
   public:
     void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
-        const std::string text = runtime::make_printable({message.payload.data(), message.payload.size()});
+        std::string text(message.payload.data(), message.payload.size());
+        for_each_field(render_plain, [&](std::string_view name, const std::string& value) {
+            text.append(" ").append(name).append("=").append(value);
+        });
+        text = runtime::make_printable(text);
         out.append(text.data(), text.data() + text.size());
     }
     std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<plain_message>(); }

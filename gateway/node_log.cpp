@@ -1,6 +1,6 @@
 #include <gateway/node_log.hpp>
 
-#include <spdlog/spdlog.h>
+#include <gateway/runtime/log.hpp>
 
 namespace fencegate {
 namespace {
@@ -8,10 +8,6 @@ namespace {
 spdlog::level::level_enum level_of(lockcore::node_state state) {
     using lockcore::node_state;
     return state == node_state::voting || state == node_state::identifying ? spdlog::level::info : spdlog::level::warn;
-}
-
-std::string reason(const lockcore::node_change& change) {
-    return change.detail.empty() ? std::string() : ": " + change.detail;
 }
 
 }  // namespace
@@ -32,15 +28,22 @@ void node_log::on_node_change(const lockcore::node_change& change) {
         return;
     }
     ++lines->written;
-    spdlog::log(level_of(change.new_state), "node {}: {} -> {}{}", change.name, lockcore::to_string(change.old_state),
-                lockcore::to_string(change.new_state), reason(change));
+    runtime::log(level_of(change.new_state), "node changed its state",
+                 {{"node", change.name},
+                  {"old_state", lockcore::to_string(change.old_state)},
+                  {"new_state", lockcore::to_string(change.new_state)},
+                  {"detail", change.detail}});
 }
 
 void node_log::end_window(node_lines& lines) {
     const std::lock_guard hold(mutex_);
     if (lines.left_out > 0) {
-        spdlog::warn("node {}: {} more changes within {} s, now {}{}", lines.latest.name, lines.left_out,
-                     window.count(), lockcore::to_string(lines.latest.new_state), reason(lines.latest));
+        runtime::log(spdlog::level::warn, "node changed its state more often",
+                     {{"node", lines.latest.name},
+                      {"left_out", lines.left_out},
+                      {"within_s", window.count()},
+                      {"new_state", lockcore::to_string(lines.latest.new_state)},
+                      {"detail", lines.latest.detail}});
     }
     lines.written = lines.left_out = 0;
 }

@@ -92,9 +92,13 @@ std::vector<http::route> routes(gateway_services services) {
     out.push_back({get, "/v1/nodes", scope::operate, bind(services, show_nodes, as_json)});
     add(get, "/healthz", show_health);
     out.back().is_probe = true;
-    add(get, "/readyz", show_readiness);
-    add(get, "/readyz/leases", show_lease_readiness);
-    add(get, "/readyz/writes", show_write_readiness);
+    const auto add_readiness = [&](const char* path, auto handler) {
+        add(get, path, handler);
+        out.back().is_readiness = true;
+    };
+    add_readiness("/readyz", show_readiness);
+    add_readiness("/readyz/leases", show_lease_readiness);
+    add_readiness("/readyz/writes", show_write_readiness);
     add(get, "/metrics", show_metrics);
     add(get, "/openapi.json", show_openapi);
     add(get, "/console", show_console);

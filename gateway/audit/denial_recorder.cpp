@@ -3,6 +3,7 @@
 #include <gateway/audit/denial_sampler.hpp>
 #include <gateway/config/authority.hpp>
 #include <gateway/http/codec/rfc3339.hpp>
+#include <gateway/runtime/log.hpp>
 #include <gateway/runtime/rethrow.hpp>
 
 #include <spdlog/spdlog.h>
@@ -25,7 +26,8 @@ namespace {
 namespace asio = boost::asio;
 using std::chrono::system_clock;
 
-constexpr std::array<unsigned, 4> denial_statuses{401, 403, 412, 429};
+constexpr unsigned status_unauthorized = 401;
+constexpr std::array<unsigned, 4> denial_statuses{status_unauthorized, 403, 412, 429};
 constexpr std::chrono::seconds sweep_interval{1};
 constexpr std::size_t reason_bytes_max = 1'000;
 constexpr std::string_view no_principal = "-";
@@ -80,6 +82,24 @@ history_item make_item(const denial_sampler::left_out& rest, system_clock::time_
 
 }  // namespace
 
+/// Logs a refused credential, of which the sampler has admitted only the first ones of an address in a minute.
+void log_refused_credential(const http::served_request& request, const std::string& address) {
+    if (request.status != status_unauthorized) return;
+    runtime::log(spdlog::level::warn, "authentication refused",
+                 {{"client", address},
+                  {"method", http::to_string(request.verb)},
+                  {"route", request.route_path},
+                  {"reason", request.reason},
+                  {"request_id", request.request_id},
+                  {"trace_id", request.trace_id}});
+}
+
+void log_left_out_credentials(const denial_sampler::left_out& rest) {
+    if (rest.source.status != status_unauthorized) return;
+    runtime::log(spdlog::level::warn, "authentication refused more often",
+                 {{"client", rest.source.address}, {"left_out", rest.count}});
+}
+
 /// Shared with the coroutine, which may end after the recorder.
 struct denial_recorder::impl {
     impl(event_sink& s, asio::io_context& i) : sink(s), io(i) {}
@@ -93,15 +113,18 @@ struct denial_recorder::impl {
         source.problem = request.problem;
         source.status = request.status;
         const std::lock_guard hold(mutex);
-        if (sampler.admit(source, now) && !sink.add_low_priority(make_item(request, source, address, now)))
-            sampler.leave_out(source, now);
+        if (!sampler.admit(source, now)) return;
+        log_refused_credential(request, address);
+        if (!sink.add_low_priority(make_item(request, source, address, now))) sampler.leave_out(source, now);
     }
 
     void end_windows_that_are_over() {
         const auto now = system_clock::now();
         const std::lock_guard hold(mutex);
         sampler.end_windows(now, false, [&](const denial_sampler::left_out& rest) {
-            return sink.add_low_priority(make_item(rest, now));
+            if (!sink.add_low_priority(make_item(rest, now))) return false;
+            log_left_out_credentials(rest);
+            return true;
         });
     }
 
@@ -110,6 +133,7 @@ struct denial_recorder::impl {
         const std::lock_guard hold(mutex);
         sampler.end_windows(now, true, [&](const denial_sampler::left_out& rest) {
             sink.add(make_item(rest, now));
+            log_left_out_credentials(rest);
             return true;
         });
     }

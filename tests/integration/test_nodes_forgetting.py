@@ -356,7 +356,7 @@ def test_log_of_lost_node_has_one_line_for_each_change(cluster: Cluster) -> None
     finally:
         gateway.kill()
     changes = [line.split(": ")[1] for line in lines]
-    assert all(line.startswith("node node-2: ") for line in lines), lines
+    assert all(line.startswith("node-2: ") for line in lines), lines
     assert changes[0] == "voting -> unreachable", lines
     # Each change begins with the state in which the one before ended: one line for the gateway, not one for each thread.
     assert all(before.split(" -> ")[1] == after.split(" -> ")[0] for before, after in zip(changes, changes[1:])), lines
@@ -375,10 +375,10 @@ def test_log_of_flapping_node_is_limited(cluster: Cluster, ready_gateway: Gatewa
 
 
 def node_messages(gateway: Gateway, after: int) -> list[str]:
-    """Returns the messages about nodes in the log."""
+    """Returns the changes of nodes' states in the log: `node-1: voting -> unreachable: detail`."""
     found = []
     for line in gateway.log.read_text()[after:].splitlines():
-        message = json.loads(line)["message"] if line.startswith("{") else line
-        if "node node-" in message:
-            found.append(message[message.index("node node-"):])
+        fields = json.loads(line) if line.startswith("{") else {}
+        if fields.get("message") == "node changed its state":
+            found.append(f"{fields['node']}: {fields['old_state']} -> {fields['new_state']}: {fields.get('detail', '')}")
     return found

@@ -219,57 +219,6 @@ def test_log_json_has_only_json_lines_and_no_secret(cluster: Cluster, gateway: G
     assert lease["lease_id"] not in text
 
 
-@pytest.fixture
-def logging_gateway(cluster: Cluster) -> Iterator[Gateway]:
-    """A gateway that logs every request."""
-    settings = cluster.settings()
-    settings["log"] = {"level": "debug"}
-    made = cluster.gateway(settings)
-    made.start()
-    yield made
-    made.kill()
-
-
-def access_line(gateway: Gateway, request_id: str) -> dict[str, str]:
-    """Waits for the line of this request in the access log, and returns its fields."""
-
-    def find() -> dict[str, str]:
-        messages = [json.loads(line)["message"] for line in gateway.log.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        (line,) = [message for message in messages if message.startswith("http ") and f" request_id={request_id} " in message]
-        return dict(field.partition("=")[::2] for field in line.split(" ")[1:])
-
-    return eventually(find, goal=f"the access log has {request_id}")
-
-
-def test_access_log_has_trace_id_of_its_own_request(logging_gateway: Gateway) -> None:
-    """Also one that is refused while its head or body is read; never that of the connection's previous request."""
-    api, trace = logging_gateway.api, f"{0xabc:032x}"
-    traceparent = f"traceparent: 00-{trace}-{1:016x}-01"
-    send = lambda wire, name, *headers: wire.send(request("GET", "/v1/nodes", b"", f"X-Request-Id: {name}", *headers))  # noqa: E731
-    with Wire(api.host, api.port) as wire:
-        send(wire, "traced", traceparent)
-        assert wire.receive().status == 200
-        send(wire, "untraced")
-        assert wire.receive().status == 200
-        send(wire, "traced-again", traceparent)
-        assert wire.receive().status == 200
-        send(wire, "refused", "Content-Length: none")
-        refused = wire.receive()
-    assert refused.status == 400
-    with Wire(api.host, api.port) as wire:
-        send(wire, "head-refused", traceparent, "Content-Length: none")
-        assert wire.receive().status == 400
-    with Wire(api.host, api.port) as wire:
-        wire.send(request("POST", "/v1/leases", b"", "X-Request-Id: body-refused", traceparent, "Transfer-Encoding: chunked", "Expect: 100-continue"))
-        assert wire.receive().status == 100, "its head was admitted"
-        wire.send(b"no size\r\n")
-        assert wire.receive().status == 400
-    names = ("traced", "untraced", "traced-again", refused.headers["x-request-id"], "head-refused", "body-refused")
-    lines = {name: access_line(logging_gateway, name) for name in names}
-    assert [(line["status"], line["trace_id"]) for line in lines.values()] == [
-        ("200", trace), ("200", ""), ("200", trace), ("400", ""), ("400", trace), ("400", trace)], lines
-
-
 def test_migrate_run_again_loses_nothing(cluster: Cluster, gateway: Gateway, resource: str) -> None:
     gateway.api.must_release(gateway.api.must_acquire(resource, ttl_ms=1_000))
     eventually(lambda: len(gateway.api.history(resource=resource)) == 2, goal="two events")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from typing import Any, Callable, Iterator
 
@@ -145,7 +146,7 @@ def test_nodes_refusing_getrange_are_named_and_answer_503(cluster: Cluster) -> N
         # A refused node is asked again, and votes until the next command.
         eventually(lambda: gateway.api.acquire("test/getrange").status == 503 and [is_named(node) for node in gateway.nodes()] == [True] * 3 + [False] * 2, goal="the nodes are named")
         for node in cluster.nodes[:3]:
-            assert f"node {node.name}: voting -> misconfigured: refuses commands: " in gateway.log.read_text()
+            assert re.search(f'"node":"{node.name}","old_state":"voting","new_state":"misconfigured","detail":"refuses commands: ', gateway.log.read_text())
         for node in nodes:
             node.execute_command("ACL", "SETUSER", "foo", "+getrange")
         eventually(lambda: gateway.api.acquire("test/getrange").status == 201, goal="the nodes grant")

@@ -19,7 +19,8 @@ struct route {
     /// The request names resources, and the handler requires the scope for them. Otherwise the dispatcher requires it for
     /// all resources.
     bool names_resources = false;
-    bool is_probe = false;  ///< Says whether the gateway works; the limits of addresses do not apply.
+    bool is_probe = false;      ///< Says whether the gateway works; the limits of addresses do not apply.
+    bool is_readiness = false;  ///< Says whether the gateway can serve: its answers of 503 are logged at debug only.
 };
 
 /// Finds the route of a method and a path.

@@ -1,9 +1,9 @@
 #include <gateway/http/transport/listener.hpp>
 
 #include <gateway/http/transport/session.hpp>
+#include <gateway/runtime/log.hpp>
 #include <gateway/runtime/rethrow.hpp>
 
-#include <spdlog/spdlog.h>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -11,6 +11,8 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include <sys/socket.h>
+
+#include <atomic>
 
 namespace fencegate::http {
 namespace {
@@ -20,7 +22,22 @@ using reuse_port = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT
 
 /// Pause after an error such as "too many open files", which an immediate retry would meet again.
 constexpr std::chrono::milliseconds pause_after_error{100};
-constexpr std::chrono::seconds pause_between_warnings{10};
+constexpr std::chrono::minutes pause_between_warnings{1};
+
+/// Logs that a connection could not be accepted, once in a minute for all threads.
+void warn_of_failure(const boost::system::error_code& error) {
+    using std::chrono::steady_clock;
+    static std::atomic<steady_clock::duration> next_warning{steady_clock::duration::min()};
+    const auto now = steady_clock::now().time_since_epoch();
+    auto earliest = next_warning.load();
+    if (now < earliest || !next_warning.compare_exchange_strong(earliest, now + pause_between_warnings)) return;
+    const bool no_files = error == boost::system::errc::too_many_files_open ||
+                          error == boost::system::errc::too_many_files_open_in_system;
+    runtime::log(spdlog::level::warn,
+                 no_files ? "no connection can be accepted: the limit of open files is reached; raise it (ulimit -Hn)"
+                          : "a connection could not be accepted; it is tried again",
+                 {{"error", error.message()}});
+}
 
 }  // namespace
 
@@ -49,7 +66,6 @@ void listener::stop() {
 asio::awaitable<void> listener::accept_all(std::shared_ptr<listener> self) {
     listener& l = *self;
     asio::steady_timer pause(co_await asio::this_coro::executor);
-    std::chrono::steady_clock::time_point next_warning{};
     while (l.acceptor_.is_open()) {
         tcp_socket socket(l.acceptor_.get_executor());
         boost::system::error_code ec;
@@ -57,11 +73,7 @@ asio::awaitable<void> listener::accept_all(std::shared_ptr<listener> self) {
         if (!l.acceptor_.is_open()) co_return;
         if (ec == asio::error::connection_aborted) continue;
         if (ec) {
-            const auto now = std::chrono::steady_clock::now();
-            if (now >= next_warning) {
-                spdlog::warn("http accept failed; it is tried again: {}", ec.message());
-                next_warning = now + pause_between_warnings;
-            }
+            warn_of_failure(ec);
             pause.expires_after(pause_after_error);
             co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));
             continue;

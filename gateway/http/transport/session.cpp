@@ -1,6 +1,7 @@
 #include <gateway/http/transport/session.hpp>
 
 #include <gateway/http/codec/problem.hpp>
+#include <gateway/runtime/log.hpp>
 
 #include <spdlog/spdlog.h>
 #include <boost/asio/bind_cancellation_slot.hpp>
@@ -37,13 +38,19 @@ constexpr std::chrono::seconds stalled_after{1};
 constexpr std::chrono::seconds replaceable_after{1};
 
 /// Logs one line for a request.
-void log_access(const served_request& s) {
-    const auto level = s.status >= 500 ? spdlog::level::info : spdlog::level::debug;
-    spdlog::logger& log = *spdlog::default_logger_raw();
-    if (!log.should_log(level)) return;
-    const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(s.time).count();
-    log.log(level, "http method={} route={} status={} us={} request_id={} trace_id={} principal={}", to_string(s.verb),
-            s.route_path, s.status, microseconds, s.request_id, s.trace_id, s.principal);
+void log_access(const served_request& s, bool is_readiness) {
+    const auto level = s.status >= 500 && !is_readiness ? spdlog::level::info : spdlog::level::debug;
+    if (!spdlog::default_logger_raw()->should_log(level)) return;
+    runtime::log(level, "request",
+                 {{"client", canonical_address(s.address.to_string())},
+                  {"method", to_string(s.verb)},
+                  {"route", s.route_path},
+                  {"status", s.status},
+                  {"problem", s.problem},
+                  {"duration_us", std::chrono::duration_cast<std::chrono::microseconds>(s.time).count()},
+                  {"request_id", s.request_id},
+                  {"trace_id", s.trace_id},
+                  {"principal", s.principal}});
 }
 
 asio::awaitable<response> return_response(response answer) {
@@ -231,7 +238,7 @@ void session::report_answer(method verb, const dispatcher::plan& answered, stead
     report.in_history = answered.answer.problem_in_history;
     report.address = peer();
     report.time = time;
-    log_access(report);
+    log_access(report, answered.target != nullptr && answered.target->is_readiness);
     group_->observer().on_served(report);
 }
 
@@ -304,7 +311,8 @@ dispatcher::plan session::plan_answer(steady_clock::time_point now) {
 }
 
 response session::answer_handler_failure(const route& target, const std::exception& e) {
-    spdlog::error("http handler of {} failed: {} request_id={}", target.path, e.what(), request_id_);
+    runtime::log(spdlog::level::err, "request failed",
+                 {{"client", client()}, {"route", target.path}, {"error", e.what()}, {"request_id", request_id_}});
     return problem_response(
         make_failure(errc::internal_error, "The gateway failed; the log has the details under this request_id."),
         request_id_);
@@ -342,7 +350,8 @@ asio::awaitable<void> session::undo(response answer) {
     try {
         co_await answer.undo_undelivered();
     } catch (const std::exception& e) {
-        spdlog::error("http answer was not delivered and could not be undone: {} request_id={}", e.what(), request_id_);
+        runtime::log(spdlog::level::err, "an answer was not delivered and could not be undone",
+                     {{"client", client()}, {"error", e.what()}, {"request_id", request_id_}});
     }
 }
 

@@ -3,9 +3,8 @@
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/http/codec/rfc3339.hpp>
 #include <gateway/http/transport/response_head.hpp>
+#include <gateway/runtime/log.hpp>
 #include <gateway/runtime/random.hpp>
-
-#include <spdlog/spdlog.h>
 
 #include <poll.h>
 
@@ -160,8 +159,10 @@ void session_group::close_stalled_members(const std::string& owner, std::size_t 
     for (group_member* member : slow) {
         if (memory_.answers.fits(owner, bytes)) return;
         if (member->principal_ != owner && memory_.answers.exceeds_share(owner, bytes)) continue;
-        spdlog::warn(
-            "http connection closed: http.answers_max_bytes is used up, and its caller has not read its whole answer");
+        runtime::log(
+            spdlog::level::warn,
+            "connection closed: http.answers_max_bytes is used up, and its caller has not read its whole answer",
+            {{"client", member->client()}});
         member->close();
     }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/config/authority.hpp>
 #include <gateway/config/config.hpp>
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/http/routing/dispatcher.hpp>
@@ -85,6 +86,8 @@ class group_member {
     virtual void on_hang_up() = 0;
     virtual int native_handle() = 0;
     const boost::asio::ip::address& peer() const { return peer_; }
+    /// Returns the address of the other end as the log has it.
+    std::string client() const { return canonical_address(peer_.to_string()); }
 
   protected:
     const boost::asio::ip::address peer_;

@@ -2,9 +2,9 @@
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/http/transport/response_head.hpp>
 #include <gateway/http/transport/session.hpp>
+#include <gateway/runtime/log.hpp>
 
 #include <spdlog/fmt/fmt.h>
-#include <spdlog/spdlog.h>
 #include <boost/asio/this_coro.hpp>
 
 #include <algorithm>
@@ -114,7 +114,10 @@ asio::awaitable<bool> session::stream(response answer) {
     try {
         co_await answer.stream(out);
     } catch (const std::exception& e) {
-        if (!peer_gone_) spdlog::error("http stream failed: {} request_id={}", e.what(), request_id_);
+        if (!peer_gone_) {
+            runtime::log(spdlog::level::err, "stream failed",
+                         {{"client", client()}, {"error", e.what()}, {"request_id", request_id_}});
+        }
         whole = false;  // no last chunk, so that the caller sees that the answer is incomplete
     }
     group_->end_waiting(*this);
@@ -179,9 +182,10 @@ asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t accep
         }
         if (is_sent(parts, 0)) co_return true;
         if (!answer_memory_ && !group_->reserve_answer(*this, held, !has_safe_method_ && !streaming_)) {
-            spdlog::warn(
-                "http connection closed: http.answers_max_bytes is used up, and its caller has not read its whole "
-                "answer");
+            runtime::log(spdlog::level::warn,
+                         "connection closed: http.answers_max_bytes is used up, and its caller has not read its whole "
+                         "answer",
+                         {{"client", client()}, {"request_id", request_id_}});
             close();
             co_return false;
         }

@@ -1,8 +1,8 @@
 #include <gateway/http/transport/tls_channel.hpp>
 
+#include <gateway/config/authority.hpp>
 #include <gateway/config/pem.hpp>
-
-#include <spdlog/spdlog.h>
+#include <gateway/runtime/log.hpp>
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
@@ -119,8 +119,9 @@ tls_channel::progress tls_channel::classify(int returned) {
 void tls_channel::log_failure() const {
     const char* const reason = ERR_peek_error() == 0 ? nullptr : ERR_reason_error_string(ERR_peek_error());
     boost::system::error_code ignored;
-    spdlog::debug("http TLS of {} failed: {}", socket_.remote_endpoint(ignored).address().to_string(),
-                  reason == nullptr ? "the connection ended" : reason);
+    runtime::log(spdlog::level::debug, "TLS handshake or connection failed",
+                 {{"client", canonical_address(socket_.remote_endpoint(ignored).address().to_string())},
+                  {"error", reason == nullptr ? "the connection ended" : reason}});
     ERR_clear_error();
 }
 
