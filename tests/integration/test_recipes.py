@@ -136,6 +136,7 @@ def test_recipes_of_page_are_those_that_are_run() -> None:
 
 def test_recipe_deploy_serves_leases_and_writes(trial: Trial) -> None:
     assert trial.sell()["fencing_token"] >= 2**32
+    assert all((trial.home / f"node-{number}" / "appendonlydir").is_dir() for number in range(1, 6))
     assert trial.old.query("select rolsuper, rolcanlogin from pg_roles where rolname = 'fencegate'") == [(False, True)]
     assert trial.old.query("select member::regrole::text from pg_auth_members where roleid = 'fencing_gateway'::regrole") == [("fencegate",)]
 
