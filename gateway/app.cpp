@@ -35,6 +35,7 @@
 #include <malloc.h>
 #include <sys/prctl.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -121,6 +122,20 @@ class process_signals {
         }
     }
 
+    /// Waits until `end`, or until a further signal that stops the gateway. Other signals change nothing any more.
+    static void wait_for_second_stop(std::chrono::steady_clock::time_point end) {
+        sigset_t stops;
+        sigemptyset(&stops);
+        sigaddset(&stops, SIGTERM);
+        sigaddset(&stops, SIGINT);
+        for (auto now = std::chrono::steady_clock::now(); now < end; now = std::chrono::steady_clock::now()) {
+            const auto left = std::chrono::ceil<std::chrono::nanoseconds>(end - now);
+            const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
+            const timespec wait{seconds.count(), (left - seconds).count()};
+            if (sigtimedwait(&stops, nullptr, &wait) > 0) return;
+        }
+    }
+
   private:
     sigset_t set_{};
 };
@@ -202,6 +217,7 @@ int serve(const config& cfg, const config_source& source) {
     metrics::guard_watch guard(database.history(), first);
     metric_registry.add_readings({locks, leaks, database, events, guard, storage, memory, limiter, FENCEGATE_VERSION});
     api::running_keys keys;
+    std::atomic<bool> stopping = false;
     const api::gateway_services services{cfg,
                                          locks,
                                          database,
@@ -218,7 +234,8 @@ int serve(const config& cfg, const config_source& source) {
                                          metric_registry,
                                          leaks,
                                          guard,
-                                         lease_keys};
+                                         lease_keys,
+                                         stopping};
     http::server server(http_settings, cfg.auth, api::routes(services), threads.contexts(), memory, limiter, denials,
                         *tls);
     config_reload reload(source, cfg, *tls, server, lease_keys, limiter, metric_registry);
@@ -249,7 +266,15 @@ int serve(const config& cfg, const config_source& source) {
     spdlog::info("lease ids are signed with {}{}{}", key_ids.front(), key_ids.size() > 1 ? "; accepted too: " : "",
                  fmt::join(key_ids.begin() + 1, key_ids.end(), ", "));
 
-    spdlog::info("signal {}: stopping", signals.wait_for_stop(reload));
+    const int signal = signals.wait_for_stop(reload);
+    stopping = true;
+    if (signal == SIGTERM && cfg.http.shutdown_grace > 0ms) {
+        spdlog::info("signal {}: not ready any more, stopping in {} ms (http.shutdown_grace_ms) or at another signal",
+                     signal, cfg.http.shutdown_grace.count());
+        server.close_after_answers();
+        process_signals::wait_for_second_stop(std::chrono::steady_clock::now() + cfg.http.shutdown_grace);
+    }
+    spdlog::info("signal {}: stopping", signal);
     server.stop_accepting();
     locks.refuse_new_leases();  // so that callers that wait for a lease get an answer before the server stops
     server.stop(std::chrono::steady_clock::now() + finish_within);

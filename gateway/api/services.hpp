@@ -2,6 +2,8 @@
 
 #include <gateway/config/config.hpp>
 
+#include <atomic>
+
 namespace lockcore {
 class hmac_sha256;
 class lock_manager;
@@ -57,6 +59,7 @@ struct gateway_services {
     const metrics::leak_watch& leaks;
     const metrics::guard_watch& guard;
     const lockcore::hmac_sha256& lease_keys;
+    const std::atomic<bool>& stopping;  ///< The gateway will stop: it serves, but is not ready.
 };
 
 }  // namespace fencegate::api

@@ -88,6 +88,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
                      {"answers_max_bytes", integer(cfg.http.answers_max_bytes, 1 << 20, std::int64_t{64} << 30)},
                      {"idle_timeout_ms", duration(cfg.http.idle_timeout, 1s, 1h)},
                      {"request_timeout_ms", duration(cfg.http.request_timeout, 100ms, 10min)},
+                     {"shutdown_grace_ms", duration(cfg.http.shutdown_grace, 0ms, 5min)},
                  })},
         {"auth", auth_section(cfg.auth, folder)},
         {"lease", mapping({

@@ -43,6 +43,9 @@ struct http_config {
     std::chrono::milliseconds idle_timeout{60'000};
     /// Deadline of a request, in addition to its wait for a lease. 100 ms to 10 min.
     std::chrono::milliseconds request_timeout{10'000};
+    /// How long a gateway continues to serve after SIGTERM while it reports that it is not ready. 0: not at all. Up to
+    /// 5 min.
+    std::chrono::milliseconds shutdown_grace{2'000};
 };
 
 struct postgres_config {

@@ -44,6 +44,7 @@ std::vector<std::string> find_restart_only_changes(const config& running, const 
     keys.compare("http.answers_max_bytes", &config::http, &http_config::answers_max_bytes);
     keys.compare("http.idle_timeout_ms", &config::http, &http_config::idle_timeout);
     keys.compare("http.request_timeout_ms", &config::http, &http_config::request_timeout);
+    keys.compare("http.shutdown_grace_ms", &config::http, &http_config::shutdown_grace);
 
     keys.compare("lease.default_ttl_ms", &config::locks, &lockcore::config::default_ttl);
     keys.compare("lease.max_ttl_ms", &config::locks, &lockcore::config::max_ttl);

@@ -141,7 +141,7 @@ std::string stack::gateway_config(std::size_t index) const {
         "# Made by fencegate dev at each start.\n"
         "http: {address: " +
         quote_yaml(endpoints_[index].address) + ", port: " + std::to_string(endpoints_[index].port) +
-        "}\n"
+        ", shutdown_grace_ms: 0}\n"
         "lease: {signing_key_file: signing.key}\n"
         "redis:\n"
         "  node_timeout_ms: 1000  # everything runs on one machine, which may be busy with other work\n"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
+from support import processes
 from support.api import Api, expect_problem
-from support.cluster import Gateway
+from support.cluster import Cluster, Gateway
 from support.polling import eventually, remains
 from support.stack import Stack
 
@@ -39,6 +41,40 @@ def test_gateway_on_user_signal_logs_and_keeps_serving(gateway: Gateway, resourc
     eventually(lambda: f"({number.name[3:]}): ignored" in gateway.log.read_text(), goal="the log has the signal")
     assert gateway.api.renew(lease, ttl_ms=2_000).status == 200
     assert gateway.stop() == 0
+
+
+def with_grace(cluster: Cluster, milliseconds: int) -> Gateway:
+    settings = cluster.settings()
+    settings["http"]["shutdown_grace_ms"] = milliseconds
+    gateway = cluster.gateway(settings)
+    gateway.start()
+    return gateway
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_grace_serves_while_not_ready_until_second_signal(cluster: Cluster, resource: str, second: signal.Signals) -> None:
+    gateway = with_grace(cluster, 60_000)
+    with gateway.api.connection() as connection:
+        assert connection.call("GET", "/healthz").headers["Connection"] is None
+        os.kill(gateway.pid, signal.SIGTERM)
+        eventually(lambda: readiness(gateway.api) == {"": 503, "/leases": 503, "/writes": 503}, 5, goal="nothing is ready")
+        expect_problem(gateway.api.get("/readyz/writes"), 503, "shutting-down")
+        lease = connection.call("POST", "/v1/leases", {"resource": resource, "ttl_ms": 2_000})
+        assert (lease.status, lease.headers["Connection"]) == (201, "close")
+    for number in (signal.SIGHUP, signal.SIGUSR1):
+        os.kill(gateway.pid, number)
+    gateway.api.must_release(lease.json())
+    assert gateway.process is not None and processes.stop(gateway.process, 10, second) == 0
+
+
+def test_grace_ends_by_itself_and_interrupt_has_none(cluster: Cluster) -> None:
+    gateway = with_grace(cluster, 1_500)
+    began = time.monotonic()
+    assert gateway.stop() == 0 and time.monotonic() - began >= 1.5
+    gateway.start()
+    began = time.monotonic()
+    assert gateway.process is not None and processes.stop(gateway.process, 10, signal.SIGINT) == 0
+    assert time.monotonic() - began < 1.5
 
 
 ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL}

@@ -228,7 +228,7 @@ def test_headers_begin_with_pragma_once() -> None:
 
 
 def test_file_names_are_snake_case() -> None:
-    known = {"CMakeLists.txt", "README.md", "CMakePresets.json", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile"}
+    known = {"CMakeLists.txt", "README.md", "CMakePresets.json", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "Dockerfile.dockerignore"}
     forbidden = re.compile(r"[^a-z0-9_.-]")
     assert not [name(path) for path in FILES if path.name not in known and forbidden.search(path.name)]
 

@@ -265,6 +265,7 @@ TEST(api_nodes_render, leaks_then_counted_a_node_and_named_once) {
 std::vector<http::route> routes_without_services() {
     static const config settings;
     alignas(std::max_align_t) static std::byte unused[8192];
+    static const std::atomic<bool> stopping = false;
     const gateway_services services{settings,
                                     reinterpret_cast<lockcore::lock_manager&>(unused),
                                     reinterpret_cast<pg::database&>(unused),
@@ -281,7 +282,8 @@ std::vector<http::route> routes_without_services() {
                                     reinterpret_cast<metrics::registry&>(unused),
                                     reinterpret_cast<metrics::leak_watch&>(unused),
                                     reinterpret_cast<metrics::guard_watch&>(unused),
-                                    reinterpret_cast<const lockcore::hmac_sha256&>(unused)};
+                                    reinterpret_cast<const lockcore::hmac_sha256&>(unused),
+                                    stopping};
     return routes(services);
 }
 

@@ -76,7 +76,7 @@ TEST(config_load, every_key_reaches_its_field) {
     setenv("FENCEGATE_TEST_PASSWORD", "from-environment", 1);
     config_faults faults;
     const config cfg = here.load(R"(
-http: {address: 0.0.0.0, port: 0, threads: 3, body_max_bytes: 2048, allowed_hosts: [Shop.example, "[::1]:8080"], header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, bodies_max_bytes: 3145728, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700}
+http: {address: 0.0.0.0, port: 0, threads: 3, body_max_bytes: 2048, allowed_hosts: [Shop.example, "[::1]:8080"], header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, bodies_max_bytes: 3145728, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700, shutdown_grace_ms: 800}
 auth:
   api_keys:
     - {principal: orders, key_file: orders.key, scopes: [leases, writes]}
@@ -118,6 +118,7 @@ log: {level: debug, json: false, core_dumps: true}
     EXPECT_EQ(cfg.http.connections_max, 7U);
     EXPECT_EQ(cfg.http.idle_timeout, 1500ms);
     EXPECT_EQ(cfg.http.request_timeout, 700ms);
+    EXPECT_EQ(cfg.http.shutdown_grace, 800ms);
     ASSERT_EQ(cfg.auth.api_keys.size(), 2U);
     EXPECT_EQ(cfg.auth.api_keys[0].key_sha256, sha256_hex("a-long-random-key-of-orders"));
     EXPECT_EQ(cfg.auth.api_keys[0].rights.scopes, (std::set<scope>{scope::leases, scope::writes}));
@@ -205,6 +206,8 @@ INSTANTIATE_TEST_SUITE_P(
             "http.bodies_max_bytes: has to be at least twice http.body_max_bytes: one caller's share of it has to hold "
             "the largest body"},
         faulty{with_http("idle_timeout_ms: 999"), "http.idle_timeout_ms: 999 is not between 1000 and 3600000"},
+        faulty{with_http("shutdown_grace_ms: -1"), "http.shutdown_grace_ms: -1 is not between 0 and 300000"},
+        faulty{with_http("shutdown_grace_ms: 300001"), "http.shutdown_grace_ms: 300001 is not between 0 and 300000"},
         faulty{with_http("idle_timeout_ms: 5s"), "http.idle_timeout_ms: \"5s\" is not an integer"},
         faulty{with_http("prot: 80"), "http.prot: unknown key; did you mean port?"},
         faulty{with_http("idle_timeout: 5000"), "http.idle_timeout: unknown key; did you mean idle_timeout_ms?"},
@@ -412,6 +415,7 @@ TEST(config_load, example_file_has_every_default_and_is_valid) {
     EXPECT_EQ(cfg.http.connections_max, defaults.http.connections_max);
     EXPECT_EQ(cfg.http.idle_timeout, defaults.http.idle_timeout);
     EXPECT_EQ(cfg.http.request_timeout, defaults.http.request_timeout);
+    EXPECT_EQ(cfg.http.shutdown_grace, defaults.http.shutdown_grace);
     EXPECT_EQ(cfg.locks.default_ttl, defaults.locks.default_ttl);
     EXPECT_EQ(cfg.locks.max_ttl, defaults.locks.max_ttl);
     EXPECT_EQ(cfg.locks.max_wait, defaults.locks.max_wait);

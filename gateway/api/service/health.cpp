@@ -26,13 +26,21 @@ failure make_no_quorum_failure(const std::vector<lockcore::node_status>& nodes) 
     return f;
 }
 
+result<void> check_running(gateway_services services) {
+    if (!services.stopping) return {};
+    return make_failure(errc::shutting_down, "This gateway is about to stop; send requests to another one.");
+}
+
 result<void> check_leases(gateway_services services) {
+    if (const auto running = check_running(services); !running) return running;
     if (!services.locks.has_quorum()) return make_no_quorum_failure(services.locks.nodes());
     return check_event_capacity(services);
 }
 
 boost::asio::awaitable<result<void>> check_writes(gateway_services services,
                                                   std::chrono::steady_clock::time_point deadline) {
+    const auto running = check_running(services);
+    if (!running) co_return running;
     const auto until = std::min(deadline, std::chrono::steady_clock::now() + ping_timeout);
     const auto answered = co_await services.database.ping(until);
     if (!answered) co_return answered.error();

@@ -122,6 +122,12 @@ void server::reload(const auth_config& auth, const http_config& cfg, const std::
     pending->wait();
 }
 
+void server::close_after_answers() {
+    for (const impl::loop& l : impl_->loops) {
+        asio::post(*l.io, [sessions = l.sessions] { sessions->close_after_answers(); });
+    }
+}
+
 void server::stop_accepting() {
     for (const impl::loop& l : impl_->loops) {
         asio::post(*l.io, [l] {

@@ -53,6 +53,9 @@ class server {
     /// Threads: one at a time, none of those that serve; they have to run.
     void reload(const auth_config& auth, const http_config& cfg, const std::shared_ptr<const tls_context>& tls);
 
+    /// From now on closes each connection after its next answer, which says so (`Connection: close`), so that callers
+    /// connect anew. Returns at once.
+    void close_after_answers();
     /// Stops accepting and closes idle connections; connections with a request under way close after its answer.
     /// Returns at once.
     void stop_accepting();

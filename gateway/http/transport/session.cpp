@@ -190,7 +190,7 @@ asio::awaitable<bool> session::answer_request() {
     const auto ended = steady_clock::now();
     // The caller may have hung up before the event that ended the wait, even if the answer came quickly.
     if (answer.undo_undelivered) peer_gone_ = peer_gone_ || stream_.peer_has_hung_up();
-    keep_alive = keep_alive && !group_->closing() && !closes_after_answer_;
+    keep_alive = keep_alive && group_->keeps_alive() && !closes_after_answer_;
     enter_phase(phase::writing, ended);
     count_answer(answer);
     // Whether an answer has expired is known only after it was sent.
@@ -209,7 +209,7 @@ asio::awaitable<bool> session::answer_request() {
     }
     if (answer.stream && !head_only_) {
         const bool ended_well = co_await stream(std::move(answer));
-        keep_alive = keep_alive && ended_well && !group_->closing() && !closes_after_answer_;
+        keep_alive = keep_alive && ended_well && group_->keeps_alive() && !closes_after_answer_;
     }
     enter_phase(phase::reading, steady_clock::now());
     if (!keep_alive) {

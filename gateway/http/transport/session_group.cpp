@@ -169,6 +169,7 @@ void session_group::close_stalled_members(const std::string& owner, std::size_t 
 
 void session_group::close_idle() {
     closing_ = true;
+    keeps_alive_ = false;
     // Ending a stream may destroy its session and change the list.
     const std::vector<group_member*> snapshot = sessions_;
     for (group_member* s : snapshot) {
@@ -178,6 +179,7 @@ void session_group::close_idle() {
 
 void session_group::cancel_all() {
     closing_ = true;
+    keeps_alive_ = false;
     // Cancelling may destroy a session at once and change the list.
     const std::vector<group_member*> snapshot = sessions_;
     for (group_member* s : snapshot) {

@@ -126,6 +126,8 @@ class session_group : public std::enable_shared_from_this<session_group> {
     bool close_oldest_idle(const boost::asio::ip::address* same_address_as);
     /// Closes a connection that is not served; before, sends a problem document, without waiting, if there is no TLS.
     void refuse(tcp_socket socket, connection_count::decision reason);
+    /// Closes each connection after its next answer, which says so.
+    void close_after_answers() { keeps_alive_ = false; }
     /// Closes connections that wait for a request; the others close after their answer.
     void close_idle();
     /// Cancels the requests under way; closes the connections without one.
@@ -140,6 +142,8 @@ class session_group : public std::enable_shared_from_this<session_group> {
     memory_budgets& memory() const { return memory_; }
     limits::limiter& limiter() const { return limiter_; }
     bool closing() const { return closing_; }
+    /// Returns whether connections stay open after an answer.
+    bool keeps_alive() const { return keeps_alive_; }
     /// Counts an answer of `s` that its caller has not read yet. If it does not fit, closes connections whose callers
     /// are stalled. `required`: also closes connections that are not stalled, and counts the answer in any case.
     ///
@@ -186,6 +190,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
     std::vector<group_member*> sessions_;
     std::vector<group_member*> waiting_;  ///< Those whose route is marked long_waiting, or that stream.
     bool hang_up_check_scheduled_ = false;
+    bool keeps_alive_ = true;
     bool closing_ = false;
     std::string date_;
     std::chrono::steady_clock::time_point date_made_;

@@ -1,0 +1,231 @@
+"""config/haproxy/haproxy.cfg before two gateways under load: gateways that restart or are killed, and no call that fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import threading
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Callable, Iterator
+from urllib.request import urlopen
+
+import pytest
+from support import processes
+from support.api import Api, Connection, lease_path
+from support.cluster import Cluster, Gateway
+from support.cluster import running as running_cluster
+from support.events import open_kept_lease
+from support.polling import eventually
+from support.stack import Stack
+
+FILE = processes.repository() / "config" / "haproxy" / "haproxy.cfg"
+SKUS = [f"sku-{number}" for number in range(1, 9)]
+
+
+class Proxy:
+    """HAProxy by the file of the repository, on ports of its own."""
+
+    def __init__(self, folder: Path, gateways: list[Gateway]) -> None:
+        self.port, self.metrics, self.log = processes.free_port(), processes.free_port(), folder / "haproxy.log"
+        environment = {"FENCEGATE_BIND": f"127.0.0.1:{self.port}", "METRICS_BIND": f"127.0.0.1:{self.metrics}",
+                       **{f"GATEWAY_{number}": f"127.0.0.1:{gateway.api.port}" for number, gateway in enumerate(gateways, 1)}}
+        self.process = processes.start(["haproxy", "-db", "-f", str(FILE)], self.log, env={**os.environ, **environment})
+        self.api = Api(f"http://127.0.0.1:{self.port}", timeout=30)
+
+    def ready(self) -> dict[tuple[str, str], bool]:
+        """Returns for each backend and server whether calls are sent there."""
+        with urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=5) as answer:
+            states = re.findall(r'^haproxy_server_status\{proxy="(\w+)",server="([\w-]+)",state="UP"\} (\d)', answer.read().decode(), re.MULTILINE)
+        return {(backend, server): value == "1" for backend, server, value in states}
+
+    def await_ready(self, count: int = 4) -> None:
+        eventually(lambda: sum(self.ready().values()) == count, 20, goal=f"{count} servers are ready")
+
+
+class Load:
+    """Callers in threads, each with its own connection, until `stop`; what failed is in `failures`."""
+
+    def __init__(self, api: Api, jobs: list[Callable[[Connection, str], None]]) -> None:
+        self.api, self.stopping, self.failures, self.done = api, threading.Event(), [], Counter()
+        self.threads = [threading.Thread(target=self._run, args=(job, SKUS[index % len(SKUS)]), daemon=True) for index, job in enumerate(jobs)]
+        for thread in self.threads:
+            thread.start()
+
+    def _run(self, job: Callable[[Connection, str], None], sku: str) -> None:
+        connection = self.api.connection()
+        while not self.stopping.is_set():
+            try:
+                job(connection, sku)
+                self.done[job.__name__] += 1
+            except Exception as failure:
+                self.failures.append(f"{job.__name__}: {failure!r}")
+                connection.close()
+                connection = self.api.connection()
+        connection.close()
+
+    def total(self) -> int:
+        return sum(self.done.values())
+
+    def await_more(self, count: int = 150) -> None:
+        """Waits until so many further jobs are done."""
+        wanted = self.total() + count
+        eventually(lambda: self.total() >= wanted or self.failures, 60, goal=f"{wanted} jobs are done")
+
+    def stop(self) -> None:
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join(40)
+        print(f"{sum(self.done.values())} jobs done {dict(self.done)}, {len(self.failures)} failed")
+        assert not self.failures and all(self.done[name] for name in self.done), (len(self.failures), self.failures[:5])
+
+
+def call(connection: Connection, status: int, method: str, path: str, body: object = None, **headers: str) -> dict:
+    answer = connection.call(method, path, body, headers)
+    assert answer.status == status, f"{method} {path}: {answer}"
+    return answer.json() if answer.body else {}
+
+
+def sale(sku: str) -> list[dict]:
+    return [{"update": "inventory", "where": {"sku": sku}, "add": {"stock": -1}, "expect_rows": 1}]
+
+
+def lease_and_write(connection: Connection, sku: str) -> None:
+    lease = call(connection, 201, "POST", "/v1/leases", {"resource": f"inventory/{sku}", "ttl_ms": 5_000, "wait_ms": 15_000})
+    call(connection, 200, "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": sale(sku)})
+    call(connection, 200, "POST", f"{lease_path(lease)}/renew", {"ttl_ms": 5_000})
+    call(connection, 204, "DELETE", lease_path(lease))
+
+
+def one_shot_write(connection: Connection, sku: str) -> None:
+    call(connection, 200, "POST", "/v1/writes", {"lease": {"resources": [f"inventory/{sku}"], "ttl_ms": 2_000, "wait_ms": 15_000}, "operations": sale(sku)})
+
+
+def keyed_write(connection: Connection, sku: str) -> None:
+    call(connection, 200, "POST", "/v1/writes", {"lease": {"resources": [f"inventory/{sku}"], "ttl_ms": 2_000, "wait_ms": 15_000}, "operations": sale(sku)},
+         **{"Idempotency-Key": uuid.uuid4().hex})
+
+
+def read(connection: Connection, sku: str) -> None:
+    call(connection, 200, "GET", f"/v1/tables/inventory?sku=eq.{sku}")
+
+
+@pytest.fixture(scope="module")
+def shop(stack: Stack) -> Iterator[Cluster]:
+    with running_cluster(stack, "haproxy", max_ttl_ms=10_000) as made:
+        file = made.folder / "migrate.yaml"
+        assert made.run("migrate", file, "--with-example").returncode == 0
+        yield made
+
+
+@pytest.fixture(scope="module")
+def gateways(shop: Cluster) -> Iterator[list[Gateway]]:
+    made = []
+    for _ in range(2):
+        settings = shop.settings()
+        del settings["http"]["shutdown_grace_ms"]  # the default
+        settings["http"]["connections_per_address_max"] = 0
+        made.append(shop.gateway(settings))
+    for gateway in made:
+        gateway.start()
+        gateway.wait_until_all_vote()
+    yield made
+    for gateway in made:
+        gateway.kill()
+
+
+@pytest.fixture
+def proxy(shop: Cluster, gateways: list[Gateway]) -> Iterator[Proxy]:
+    made = Proxy(shop.folder, gateways)
+    try:
+        made.await_ready()
+        yield made
+    finally:
+        assert processes.stop(made.process) in (0, 143, -15), made.log.read_text()
+
+
+@pytest.fixture
+def sales(shop: Cluster) -> Callable[[], int]:
+    """Returns a function that counts the pieces that were sold since."""
+
+    def stock() -> int:
+        return int(shop.stack.query("select sum(stock) from inventory", dbname=shop.database)[0][0])
+
+    shop.stack.query("begin; select fencing.enter('inventory/' || sku, greatest(fencing.fence('inventory/' || sku), 1)) from inventory;"
+                     "update inventory set stock = 1000000, initial_stock = 1000000; commit", dbname=shop.database)
+    before = stock()
+    return lambda: before - stock()
+
+
+def test_proxy_file_is_valid() -> None:
+    done = subprocess.run(["haproxy", "-c", "-f", str(FILE)], capture_output=True, text=True)
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+
+
+def test_rolling_restarts_fail_no_call(gateways: list[Gateway], proxy: Proxy, sales: Callable[[], int]) -> None:
+    """Also calls without an Idempotency-Key, which are never repeated once a gateway has them."""
+    load = Load(proxy.api, [lease_and_write, lease_and_write, one_shot_write, keyed_write, read])
+    for gateway in gateways * 2:
+        load.await_more()
+        assert gateway.stop() == 0
+        load.await_more()
+        gateway.start()
+        gateway.wait_until_all_vote()
+        proxy.await_ready()
+    load.stop()
+    assert sales() == sum(load.done[job.__name__] for job in (lease_and_write, one_shot_write, keyed_write))
+
+
+def test_killed_gateways_fail_no_repeatable_call(gateways: list[Gateway], proxy: Proxy, sales: Callable[[], int]) -> None:
+    load = Load(proxy.api, [keyed_write, keyed_write, keyed_write, read, read])
+    for gateway in gateways:
+        load.await_more()
+        gateway.kill()
+        load.await_more()
+        gateway.start()
+        gateway.wait_until_all_vote()
+        proxy.await_ready()
+    load.stop()
+    assert sales() == load.done["keyed_write"]
+
+
+def test_waiting_call_goes_on_at_the_other_gateway(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
+    lease = gateways[0].api.must_acquire(resource, ttl_ms=10_000)
+    waiting = proxy.api.begin_acquire(resource, wait_ms=25_000)
+    stopped = eventually(lambda: next((gateway for gateway in gateways if gateway.api.waiters(resource)), None), goal="the call waits")
+    other = next(gateway for gateway in gateways if gateway is not stopped)
+    assert stopped.stop() == 0
+    other.api.await_waiters(resource, 1)
+    other.api.must_release(lease)
+    assert waiting.answer(10).status == 201
+    stopped.start()
+
+
+def test_kept_lease_stream_passes_and_ends_with_gateway(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
+    with open_kept_lease(proxy.api, resource, ttl_ms=1_000) as kept:
+        kept.wait_for("renewed")
+        for gateway in gateways:
+            assert gateway.stop() == 0
+            gateway.start()
+            proxy.await_ready()
+        kept.wait_for("released")
+        assert set(kept.names()) == {"granted", "renewed", "released"}
+
+
+def test_backends_follow_their_own_readiness(shop: Cluster, gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
+    """Without a majority of the nodes, writes and reads go on; what no gateway is ready for is answered by a problem document."""
+    for node in shop.nodes[:3]:
+        node.kill()
+    eventually(lambda: proxy.ready() == {("leases", "gateway-1"): False, ("leases", "gateway-2"): False, ("writes", "gateway-1"): True, ("writes", "gateway-2"): True},
+               20, goal="only writes are ready")
+    with proxy.api.connection() as connection:
+        read(connection, "sku-1")
+        connection.wire.request("POST", "/v1/leases", json.dumps({"resource": resource}), {"Content-Type": "application/json"})
+        answer = connection.wire.getresponse()
+        assert (answer.status, answer.headers["Content-Type"], json.load(answer)["status"]) == (503, "application/problem+json", 503)
+    for node in shop.nodes[:3]:
+        node.start()
+    proxy.await_ready()
