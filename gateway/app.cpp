@@ -22,6 +22,7 @@
 #include <gateway/pg/database.hpp>
 #include <gateway/reload.hpp>
 #include <gateway/runtime/io_threads.hpp>
+#include <gateway/service_notifier.hpp>
 
 #include <lockcore/hmac_sha256.hpp>
 #include <lockcore/lock_manager.hpp>
@@ -39,6 +40,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <functional>
+#include <string>
 
 namespace fencegate {
 namespace {
@@ -109,13 +112,13 @@ class process_signals {
     }
 
     /// Waits for a signal that stops the gateway, and calls `reload` at each SIGHUP until then. Out: that signal.
-    int wait_for_stop(config_reload& reload) const {
+    int wait_for_stop(const std::function<void()>& reload) const {
         for (;;) {
             int number = 0;
             sigwait(&set_, &number);
             if (number == SIGTERM || number == SIGINT) return number;
             if (number == SIGHUP) {
-                reload.run();
+                reload();
             } else {
                 spdlog::info("signal {} ({}): ignored; SIGHUP reloads the configuration", number, sigabbrev_np(number));
             }
@@ -161,6 +164,7 @@ int serve(const config& cfg, const config_source& source) {
         spdlog::warn("--insecure: {}; only a proxy that does what is missing may reach this port", *exposed);
     ::mallopt(M_MMAP_THRESHOLD, returned_memory_min);
     const process_signals signals;  // before any thread, so that all of them inherit the mask
+    service_notifier notifier;
 
     const auto tls = make_tls(cfg);
     if (!tls) {
@@ -256,8 +260,9 @@ int serve(const config& cfg, const config_source& source) {
     leaks.start();
     guard.start();
     server.start();
-    spdlog::info("fencegate {} listens on {}://{}:{}", FENCEGATE_VERSION, cfg.tls ? "https" : "http", cfg.http.address,
-                 server.port());
+    const std::string status =
+        fmt::format("listens on {}://{}:{}", cfg.tls ? "https" : "http", cfg.http.address, server.port());
+    spdlog::info("fencegate {} {}", FENCEGATE_VERSION, status);
 
     spdlog::log(limit.connections < cfg.http.connections_max ? spdlog::level::warn : spdlog::level::info, "{}",
                 limit.describe(cfg));
@@ -266,7 +271,14 @@ int serve(const config& cfg, const config_source& source) {
     spdlog::info("lease ids are signed with {}{}{}", key_ids.front(), key_ids.size() > 1 ? "; accepted too: " : "",
                  fmt::join(key_ids.begin() + 1, key_ids.end(), ", "));
 
-    const int signal = signals.wait_for_stop(reload);
+    notifier.report_ready(status);
+    notifier.start_watchdog(threads.contexts());
+    const int signal = signals.wait_for_stop([&] {
+        notifier.report_reloading();
+        const bool applied = reload.run();
+        notifier.report_ready(applied ? status : status + "; the last reload was refused, for the reason in the log");
+    });
+    notifier.report_stopping();
     stopping = true;
     if (signal == SIGTERM && cfg.http.shutdown_grace > 0ms) {
         spdlog::info("signal {}: not ready any more, stopping in {} ms (http.shutdown_grace_ms) or at another signal",

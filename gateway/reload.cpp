@@ -43,16 +43,18 @@ config_reload::config_reload(config_source source, config running, std::shared_p
       limiter_(limiter),
       meter_(meter) {}
 
-void config_reload::run() {
+bool config_reload::run() {
+    bool applied = false;
     try {
-        apply();
+        applied = apply();
     } catch (const std::exception& e) {
         spdlog::error("configuration not reloaded: {}", e.what());
-        meter_.count_reload(false);
     }
+    meter_.count_reload(applied);
+    return applied;
 }
 
-void config_reload::apply() {
+bool config_reload::apply() {
     config_faults faults;
     const config wanted = load_config(source_.file, faults, source_.exposure);
     config next = running_;
@@ -69,7 +71,7 @@ void config_reload::apply() {
     }
     for (const auto& fault : faults)
         spdlog::error("configuration not reloaded, nothing has changed: {}", fault);
-    if (!faults.empty()) return meter_.count_reload(false);
+    if (!faults.empty()) return false;
 
     server_.reload(next.auth, next.http, tls);
     limiter_.set_limits(next.limits, next.auth.is_keyless());
@@ -85,7 +87,7 @@ void config_reload::apply() {
         spdlog::warn(
             "configuration: auth has no credentials any more: every caller is the principal dev and may do all");
     warn_of_expired_certificates(running_);
-    meter_.count_reload(true);
+    return true;
 }
 
 }  // namespace fencegate

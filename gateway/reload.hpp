@@ -31,11 +31,13 @@ class config_reload {
                   http::server& server, lockcore::hmac_sha256& lease_keys, limits::limiter& limiter,
                   metrics::registry& meter);
 
-    void run();
+    /// Out: whether it took effect.
+    bool run();
 
   private:
+    /// Out:    false if a fault was found.
     /// Errors: std::exception; nothing has changed then.
-    void apply();
+    bool apply();
 
     config_source source_;
     config running_;
