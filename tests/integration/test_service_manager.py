@@ -21,7 +21,7 @@ WALL = 0x40000000  # __WALL of waitpid: also threads
 
 
 class Manager:
-    """The socket of a service manager. `name` is what NOTIFY_SOCKET has; @ stands for an abstract socket."""
+    """The socket of a service manager. `name` is what NOTIFY_SOCKET has, with @ in front of an abstract socket."""
 
     def __init__(self, name: str) -> None:
         self.name = name
