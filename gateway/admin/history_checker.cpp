@@ -147,6 +147,10 @@ void history_checker::check_write(const history_evidence& row) {
         report(
             'b', row.id,
             "a write was accepted with token " + text(token) + " before row " + text(held->second.id) + " granted it");
+    if (const auto* change = find_change_before(row.id); change && token < change->floor)
+        report('b', row.id,
+               "a write was accepted with token " + text(token) + " below the floor " + text(change->floor) +
+                   " that row " + text(change->id) + " had set");
     if (fence_ && token < *fence_) {
         const auto overlap = overlapped_.find(token);
         const bool leases_overlap = overlap != overlapped_.end() && overlap->second <= *fence_;
@@ -166,6 +170,8 @@ void history_checker::check_refusal(const history_evidence& row) {
             'd', row.id,
             "a write with token " + text(*row.token) + " was refused, although " +
                 (row.last_token ? "the fence " + text(*row.last_token) + " is not higher" : "the row names no fence"));
+    // The floor refuses tokens of every resource, and is the fence of none.
+    if (const auto* change = find_change_before(row.id); change && *row.last_token == change->floor) return;
     if (fence_ && *row.last_token < *fence_)
         return report('e', row.id,
                       "the fence that refused was " + text(*row.last_token) + ", although row " + text(fence_id_) +
@@ -188,6 +194,11 @@ void history_checker::check_fence(const history_evidence& row) {
         return;
     }
     set_fence(*row.last_token, row.id);
+}
+
+const generation_change* history_checker::find_change_before(std::int64_t id) const {
+    const auto next = std::ranges::lower_bound(changes_, id, {}, &generation_change::id);
+    return next == changes_.begin() ? nullptr : &*std::prev(next);
 }
 
 void history_checker::set_fence(std::int64_t token, std::int64_t id) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/domain/generation_change.hpp>
 #include <gateway/domain/history_evidence.hpp>
 
 #include <cstdint>
@@ -47,7 +48,8 @@ struct last_fence {
 
 /// Replays the history, one resource after the other, and reports the rows that violate a promise:
 ///   a  tokens grow from grant to grant;
-///   b  a write was accepted with a token that was granted, and not lower than any accepted before it;
+///   b  a write was accepted with a token that was granted, and not lower than any accepted before it, nor than the
+///      floor of the storage generation;
 ///   c  where two leases overlapped, nothing of the older one was accepted after the newer one had written;
 ///   d  a write was refused as stale only with a token lower than the fence;
 ///   e  the fence fell only by an operator's repair with a reason.
@@ -60,8 +62,10 @@ struct last_fence {
 ///         newest grants; reports a write with an older token as ungranted_write.
 class history_checker {
   public:
-    /// `skew_us`: how far the clocks of two gateways may be apart.
-    explicit history_checker(std::int64_t skew_us) : skew_us_(skew_us) {}
+    /// `skew_us`: how far the clocks of two gateways may be apart. `changes`: of the storage generation, in the order of
+    /// their ids.
+    history_checker(std::int64_t skew_us, std::vector<generation_change> changes)
+        : skew_us_(skew_us), changes_(std::move(changes)) {}
 
     /// Adds the next row; rows are ordered by resource, then time, then id.
     void add(const history_evidence& row);
@@ -95,8 +99,11 @@ class history_checker {
     void check_refusal(const history_evidence& row);
     void check_fence(const history_evidence& row);
     void set_fence(std::int64_t token, std::int64_t id);
+    /// Returns the latest change before a row; null if there is none.
+    const generation_change* find_change_before(std::int64_t id) const;
 
     std::int64_t skew_us_;
+    std::vector<generation_change> changes_;
     history_counts counts_;
     std::vector<finding> findings_;
     std::vector<ungranted_write> ungranted_writes_;

@@ -92,6 +92,9 @@ std::string render_text(const verification_result& found) {
     if (found.missing_grants > 0)
         out << "  missing        " << found.missing_grants
             << " tokens of writes without a recorded grant: a gateway that was killed may have had it in its buffer\n";
+    if (found.generation_changes > 0)
+        out << "  failovers      " << found.generation_changes << " changes of the storage generation, which lost "
+            << found.lost_grants << " recorded grants of writes\n";
     append_protection(out, found.protection);
     out << "\n";
     for (const auto& [letter, text] : promises)
@@ -165,6 +168,8 @@ std::string render_json(const verification_result& found) {
         {"overlaps", c.overlaps},
         {"raised_by_direct_sql", c.unrecorded_raises},
         {"missing_grants", found.missing_grants},
+        {"generation_changes", found.generation_changes},
+        {"lost_grants", found.lost_grants},
         {"protection_recorded_since", time(found.protection.recorded_since_us())},
         {"tables", std::move(tables)},
         {"unprotected", std::move(unprotected)},

@@ -24,8 +24,10 @@ struct verification_result {
     std::int64_t to_us = 0;
     std::int64_t broken = 0;  ///< Rows that violate a promise.
     std::map<char, std::int64_t> broken_by_promise;
-    std::vector<finding> findings;    ///< The first findings_max of each promise.
-    std::int64_t missing_grants = 0;  ///< Tokens of writes without a grant in the history.
+    std::vector<finding> findings;        ///< The first findings_max of each promise.
+    std::int64_t missing_grants = 0;      ///< Tokens of writes without a grant in the history.
+    std::int64_t generation_changes = 0;  ///< Promotions, restores and replacements of PostgreSQL.
+    std::int64_t lost_grants = 0;         ///< Such tokens whose grant was probably lost with one of them; not missing.
     protection_spans protection{std::nullopt};
     std::chrono::milliseconds took{};
 };

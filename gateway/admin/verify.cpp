@@ -3,6 +3,7 @@
 #include <gateway/admin/history_checker.hpp>
 #include <gateway/admin/protection_spans.hpp>
 #include <gateway/admin/report.hpp>
+#include <gateway/pg/history/generation_changes.hpp>
 #include <gateway/pg/history/guard_changes.hpp>
 #include <gateway/pg/history/history_walk.hpp>
 #include <gateway/pg/schema/cluster.hpp>
@@ -63,7 +64,11 @@ class progress_bar {
 class verification {
   public:
     verification(pg::session& session, const verify_options& options, const pg::walk_bounds& bounds)
-        : session_(session), options_(options), bounds_(bounds), checker_(options.skew_ms * 1'000) {}
+        : session_(session),
+          options_(options),
+          bounds_(bounds),
+          changes_(pg::find_generation_changes(session)),
+          checker_(options.skew_ms * 1'000, changes_) {}
 
     verification_result run() {
         pg::history_walk walk(session_, range());
@@ -82,6 +87,7 @@ class verification {
         recheck_late_writes();
         result_.protection = find_protection();
         result_.counts = checker_.counts();
+        result_.generation_changes = static_cast<std::int64_t>(changes_.size());
         result_.from_us = bounds_.from_us;
         result_.to_us = bounds_.to_us;
         return std::move(result_);
@@ -138,7 +144,19 @@ class verification {
             report_missing_grant(write);
     }
 
+    /// Whether the grant may have been lost: the failover after the write lost what was recorded last, and a grant may
+    /// reach the history after the writes under it.
+    bool may_be_lost(const ungranted_write& write) const {
+        const auto change = std::ranges::upper_bound(changes_, write.id, {}, &generation_change::id);
+        return change != changes_.end() && write.token < change->floor &&
+               write.at_us > change->last_at_us - std::chrono::microseconds(late_events_timeout).count();
+    }
+
     void report_missing_grant(const ungranted_write& write) {
+        if (may_be_lost(write)) {
+            ++result_.lost_grants;
+            return;
+        }
         ++result_.missing_grants;
         if (options_.allow_missing_grants) return;
         add({'b', write.id, write.resource,
@@ -193,6 +211,7 @@ class verification {
     pg::session& session_;
     const verify_options& options_;
     pg::walk_bounds bounds_;
+    std::vector<generation_change> changes_;
     history_checker checker_;
     verification_result result_;
     std::vector<ungranted_write> ungranted_writes_;

@@ -88,6 +88,11 @@ def write_when_let_in(api: Api, lease: Json, operation: Json) -> Json:
     return expect_problem(answer, 412, "stale-fencing-token") if answer.status == 412 else answer.json()
 
 
+def verify(site: Site) -> Json:
+    done = Cluster.call("verify", "--json", "--conninfo", site.server.conninfo())
+    return json.loads(done.stdout)
+
+
 def test_promotion_refuses_older_tokens_and_leases_live_on(failover: Callable[..., Failover]) -> None:
     made = failover()
     one, two = made.servers
@@ -207,6 +212,12 @@ def test_fence_all_refuses_all_tokens(failover: Callable[..., Failover]) -> None
     assert gateway.api.renew(lease).status == 200
     gateway.api.must_release(lease)
     gateway.api.must_write(gateway.api.must_acquire(sku.resource), sku.sell())
+    report = verify(made.site)
+    assert (report["verdict"], report["generation_changes"], report["lost_grants"]) == ("proved", 1, 0), report
+    row = made.site.server.query("insert into fencing.history (event, resource, fencing_token, last_fencing_token) values ('write_applied', 'inventory/b', %s, %s) returning id",
+                                 (lease["fencing_token"], lease["fencing_token"]))[0][0]
+    report = verify(made.site)
+    assert any(f["id"] == row and "below the floor" in f["detail"] for f in report["findings"]), report
 
 
 def test_fence_all_without_gateway_lets_nothing_in(failover: Callable[..., Failover]) -> None:
