@@ -95,7 +95,7 @@ def states_of(gateway: Gateway) -> dict[str, str]:
 
 def count_changes_to(state: str, gateway: Gateway, node: RedisServer) -> int:
     """Returns how often the gateway's log has a change of the node to this state; a state may be too short to be polled."""
-    return sum(line.startswith(f"node {node.name}: ") and f"-> {state}" in line for line in node_messages(gateway, 0))
+    return sum(line.startswith(f"{node.name}: ") and f"-> {state}" in line for line in node_messages(gateway, 0))
 
 
 def epochs_of(gateway: Gateway) -> dict[str, int]:
