@@ -1,4 +1,4 @@
--- Which of the writes that a gateway had reported as committed are missing. Only the last hour is read; a refused write is not there.
+-- Which of the writes that a gateway had reported as committed are missing. A refused write is not there.
 \connect - test_gateway
 select accepted from fencing.begin_write('{a/1,a/2}', 5, '00000000-0000-0000-0000-000000000001', 'o', 'p', 't', null);
 select accepted from fencing.begin_write('{a/1}', 4, '00000000-0000-0000-0000-000000000002', 'o', 'p', 't', null);
