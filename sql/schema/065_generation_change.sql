@@ -27,6 +27,9 @@ begin
   if seen_epoch < 0 then
     raise exception using errcode = '22023', message = 'no epoch seen is negative';
   end if;
+  if exists (select from fencing.storage_generation s where s.system_identifier = live_system and s.timeline = live_timeline) then
+    return;  -- the common case, in every new connection of a gateway, locks and writes nothing
+  end if;
   insert into fencing.storage_generation (system_identifier, timeline) values (null, null) on conflict do nothing;  -- a lost row: unknown
   select * into stored from fencing.storage_generation s for update;
   if stored.system_identifier = live_system and stored.timeline = live_timeline then
@@ -57,7 +60,7 @@ comment on function fencing.begin_generation_change(bigint) is
   'For gateways: begins the change to this server''s system identifier and timeline, or returns the one that is under way for them, if its epoch is not lower than seen_epoch. No row: the generation is current. '
   'seen_epoch: the highest epoch that the caller saw on any node; one more than e after a node''s BEHIND e. A new epoch is 1,024 higher than it and than every epoch drawn here, so that it is also higher than those drawn in what was lost. '
   'The caller commits before it announces the epoch to the nodes. If the system identifier differs, everything is refused from the commit on. '
-  'SQLSTATE 22023: seen_epoch is negative; FG500: 2^21 reached. Locks until the end of the transaction: the row of storage_generation, then the cluster row.';
+  'SQLSTATE 22023: seen_epoch is negative; FG500: 2^21 reached. Locks until the end of the transaction: the row of storage_generation, then the cluster row; none if the generation is current.';
 
 create or replace function fencing.finish_generation_change(change_id uuid, gateway text, lost_writes jsonb) returns table (finished boolean, floor bigint)
 language plpgsql security definer

@@ -166,6 +166,15 @@ def test_two_gateways_make_one_change(sessions):
     assert owner.run("select count(*) from fencing.history where event = 'storage_generation_changed'") == [(1,)]
 
 
+def test_begin_waits_for_nobody_while_the_generation_is_current(sessions):
+    """Gateways call it in each new connection; a transaction above read committed locks the row."""
+    writer, gateway = sessions(isolation="REPEATABLE READ"), sessions(user="test_gateway")
+    writer.enter("inventory/sku-1", 5)
+    gateway.run("set lock_timeout = '1s'")
+    gateway.run("set transaction read only")
+    assert gateway.run("select * from fencing.begin_generation_change(0)") == []
+
+
 def test_begin_that_rolls_back_leaves_nothing(sessions):
     owner, gateway = sessions(user="postgres"), sessions(user="test_gateway")
     join(owner)
