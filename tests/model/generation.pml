@@ -1,25 +1,23 @@
 /* The storage generation (docs/protocol.md, STORAGE GENERATION) as a Promela model. checks.tsv says with which macros it is searched.
  *
- * What is modelled. Three nodes, a majority is two. Database 0 is the first primary. PROMOTIONS times a further database becomes live from any state that any
- *   older database had (its standby, backup or dump); the older ones stay live, so gateways and writers may be connected to any of them. Changes of generation
- *   are run by any number of gateways: each has a number k, an epoch and an id, and its steps may be taken at any later moment, on any database, or never.
- *   Every step is one script on one node or one transaction; so each is a d_step. A writer's transaction is three steps: its snapshot, its check, its commit.
+ * What is modelled. Three nodes, a majority is two. Database 0 is the first primary. Each of PROMOTIONS further databases begins from any state that an older one had
+ *   at any time (an asynchronous standby, a backup, a dump); the older ones stay live, and gateways and writers may be connected to any of them. Changes of generation
+ *   are run by any number of gateways, dead or paused at any step: each step of a change may be taken at any later moment, also on another database, or never.
+ *   Every step is one script on one node or one transaction, so each is a d_step. A writer's transaction is three steps: its snapshot, its check, its commit.
  *
- * What is abstracted, and why no violation is lost by it.
- * - Tokens. A token is its epoch. That tokens within one epoch are unique and grow is R1 to R8 (lease.pml), which need that a node is admitted with an epoch above
- *   each that was ever stamped on it (I4); this is checked here.
- * - Gateways. They have no state of their own: whatever a node once replied to a change counts for each gateway that runs this change. What a gateway has seen is
- *   nothing, or what one node has now: less than it could be is no gain for the rule.
- * - A node that replies BEHIND changes nothing. ANNOUNCE may be executed at any later moment, any number of times.
- * - Timelines are numbers, one more than that of the state from which a database begins; so two databases may have the same one.
- * - MARGIN represents 1024; DRAWS is less than it.
+ * What is abstracted.
+ * - Tokens. A token is its epoch. lease.pml has the rest, and needs that a node is admitted with an epoch above every token that was stamped on it (I4): checked here.
+ * - Gateways have no state. A reply to a change counts for every gateway that runs it. A gateway has seen nothing, or what one node has now; older replies lie between.
+ * - Messages. ANNOUNCE and READMIT are executed at any later moment, ANNOUNCE any number of times, also by a later process of the node. BEHIND changes nothing on it.
+ * - Timelines are numbers, one more than that of the state from which a database begins, so two databases may have the same one.
+ * - MARGIN represents 1024, and fewer epochs than that are drawn.
  *
- * What is checked. G1 and G4: at step 3 the epoch is above every token that was complete anywhere when step 1 was committed. A token that was sealed (or revoked, or made stale) is not let in
- *   later by a newer database. A write that passed does not commit below a newer floor. G3: nothing is let in by a database before its step 3. G2: I4.
- *   M: a change in progress is replaced only if a node has a higher or another announcement.
- * Sizes and parts (macros): PROMOTIONS; DRAWS; CHANGES; FORGETS: nodes that lose everything, one at a time until they are admitted; RESTARTS: nodes that keep their data;
- *   FENCES: fence_all; PUT_BACK: the last database is an older state of the one before it, in place of it, on its timeline, with fence_all; DUMP: the first promotion is
- *   a loaded dump: another system identifier, the same timeline; WRITES: the tracked token is sealed and written with; NONE_ADMITTED: all nodes were restarted.
+ * What is checked. G1, G4: at step 3 the floor is above every token that was complete anywhere when the database became live, at its last fence_all and at its last step 1.
+ *   A token that was sealed (revoked, made stale) before a newer database's step 1 is not let in by the newest one. No write commits below the floor. G3: a database lets
+ *   nothing in before its step 3. G2: I4. M: a pending change is replaced only if a node has another announcement or a higher base.
+ * Sizes and parts (macros): PROMOTIONS; DRAWS; CHANGES; FORGETS: nodes that lose everything, one at a time until it is admitted; RESTARTS: nodes that keep their data;
+ *   FENCES: fence_all; PUT_BACK: the last database is an older state of the one before it on the same timeline, in its place, with fence_all; DUMP: database 1 has another
+ *   system identifier and the same timeline; WRITES: one token is sealed and written with; NONE_ADMITTED: at first no node is.
  * Weakened rules: every macro WITHOUT_* and those with a comment. REACH_* asserts that a state is never reached.
  */
 #ifndef PROMOTIONS
@@ -56,15 +54,15 @@ byte dbs = 1;                   /* databases that are or were live */
 byte highest[5];                /* the register: the highest epoch drawn */
 byte live[5], stored[5];        /* pair: timeline of the database, and the one under which its fences are whole; 0 unknown */
 byte floor[5];                  /* as an epoch */
-byte pending[5], pending_pair[5];   /* the change in progress, 0 none */
+byte pending[5], pending_pair[5];   /* the change that is begun and not finished, 0 none */
 bit sealed[5];                  /* the tracked token */
 bit foreign[3];                 /* another system identifier than the stored one, not noticed yet */
 bit gone[3], begun[3], finished[3];
-bit whole[3] = 0;
+bit whole[3];
+byte before[3];                 /* the newest token when it became live, at its last fence_all and its last step 1 */
 /* ---- State: changes ---- */
 byte changes;
 byte epoch[6], ok[6], ok_admitted[6];
-byte before[6];                 /* the newest token when step 1 was committed */
 /* ---- State: nodes ---- */
 byte base[N] = 1, top[N] = 1;   /* epochs; top: of the highest counter */
 byte announced[N], announced_by[N];
@@ -103,7 +101,7 @@ hidden byte e, least, hint;
 #endif
 
 /* ---- A change of generation ---- */
-#ifdef PENDING_OF_ANY_PAIR      /* a change in progress is continued, whichever pair it is for */
+#ifdef PENDING_OF_ANY_PAIR      /* a pending change is continued, whichever pair it is for */
 #define IS_PENDING(d) (pending[d] != 0)
 #else
 #define IS_PENDING(d) (pending[d] != 0 && pending_pair[d] == live[d])
@@ -120,7 +118,7 @@ hidden byte e, least, hint;
 #define DISTANCE MARGIN
 #endif
 #define IS_BEHIND(n, k) (base[n] >= epoch[k] || (OTHER(n, k) && SEEN(n) + DISTANCE > epoch[k]))
-#ifdef REPLACED_BY_EQUAL        /* a change in progress is returned again only if its epoch is above what the gateway has seen */
+#ifdef REPLACED_BY_EQUAL        /* a pending change is returned again only if its epoch is above what the gateway has seen */
 #define IS_TOO_LOW(n, d) (SEEN(n) >= epoch[pending[d]])
 #else
 #define IS_TOO_LOW(n, d) (SEEN(n) > epoch[pending[d]] || IS_BEHIND(n, pending[d]))
@@ -135,12 +133,12 @@ hidden byte e, least, hint;
 inline begin(d) {
     changes++;
     e = MAX(MAX(highest[d], floor[d]), least) + MARGIN;
-    epoch[changes] = e; before[changes] = newest; highest[d] = e; pending[d] = changes; pending_pair[d] = live[d]; begun[d] = 1;
+    epoch[changes] = e; before[d] = newest; highest[d] = e; pending[d] = changes; pending_pair[d] = live[d]; begun[d] = 1;
     if :: foreign[d] -> foreign[d] = 0; stored[d] = 0 :: else -> skip fi;
     CHANGE_ROW(d);
     printf("database %d begins change %d, epoch %d\n", d, changes, e)
 }
-/* The gateway has seen nothing, or what node n has; or n has replied BEHIND to the change in progress. */
+/* The gateway has seen nothing, or what node n has; or n has replied BEHIND to the pending change. */
 #define BEGIN(d) \
   :: d_step { LIVE(d) && !CURRENT_PAIR(d) && REPLACED_MAY_CHANGE(d) && MAY_MARK(d) && changes < CHANGES && (!IS_PENDING(d) || foreign[d]) -> least = 0; begin(d) }
 #define BEGIN_SEEN(d, n) \
@@ -167,29 +165,29 @@ inline begin(d) {
 #else
 #define ENOUGH(k) (COUNT(ok_admitted[k]) >= 2 || ok[k] == ALL)
 #endif
-#if defined(WITHOUT_PENDING)    /* step 3 does not ask whether the change is the one in progress */
-#define IS_IN_PROGRESS(k, d) (!CURRENT_PAIR(d))
+#if defined(WITHOUT_PENDING)    /* step 3 does not test that the change is the pending one */
+#define MAY_FINISH(k, d) (!CURRENT_PAIR(d))
 #elif defined(WITHOUT_ID)
-#define IS_IN_PROGRESS(k, d) (IS_PENDING(d) && epoch[pending[d]] == epoch[k])
+#define MAY_FINISH(k, d) (IS_PENDING(d) && epoch[pending[d]] == epoch[k])
 #else
-#define IS_IN_PROGRESS(k, d) (pending[d] == (k) && IS_PENDING(d))
+#define MAY_FINISH(k, d) (pending[d] == (k) && IS_PENDING(d))
 #endif
 #define FINISH(k, d) \
-  :: d_step { (k) <= changes && LIVE(d) && !foreign[d] && IS_IN_PROGRESS(k, d) && ENOUGH(k) -> \
+  :: d_step { (k) <= changes && LIVE(d) && !foreign[d] && MAY_FINISH(k, d) && ENOUGH(k) -> \
      stored[d] = live[d]; floor[d] = epoch[k]; pending[d] = 0; pending_pair[d] = 0; whole[d] = 1; finished[d] = 1; CHANGE_ROW(d); \
      printf("=> database %d finishes change %d: the floor is epoch %d, the newest token %d\n", d, k, epoch[k], newest); \
-     REACHED_FINISH \
-     assert(epoch[k] > before[k]) /* G1, G4 */ }
+     REACHED_FINISH(d) \
+     assert(epoch[k] > before[d]) /* G1, G4 */ }
 #if defined(REACH_FINISH)
-#define REACHED_FINISH assert(false);
+#define REACHED_FINISH(d) assert(false);
 #elif defined(REACH_SECOND)     /* a second change after two draws, one of them above the first floor */
-#define REACHED_FINISH assert(!(d == PROMOTIONS && finished[1] && draws == DRAWS && newest > floor[1]));
+#define REACHED_FINISH(d) assert(!(d == PROMOTIONS && finished[1] && draws == DRAWS && newest > floor[1]));
 #else
-#define REACHED_FINISH
+#define REACHED_FINISH(d)
 #endif
 
 /* ---- fence_all, promotions, what is put back ---- */
-#ifdef PENDING_STAYS            /* fence_all leaves the change in progress */
+#ifdef PENDING_STAYS            /* fence_all leaves the pending change */
 #define CLEAR_PENDING(d) skip
 #else
 #define CLEAR_PENDING(d) pending[d] = 0; pending_pair[d] = 0
@@ -199,7 +197,7 @@ inline begin(d) {
 #else
 #define MAY_FENCE(d) (!PASSED_ON(d))
 #endif
-#define FENCE_ALL(d) stored[d] = 0; CLEAR_PENDING(d); whole[d] = 0; CHANGE_ROW(d)
+#define FENCE_ALL(d) stored[d] = 0; CLEAR_PENDING(d); whole[d] = 0; before[d] = newest; CHANGE_ROW(d)
 #define FENCE(d) :: d_step { fences < FENCES && CURRENT(d) && MAY_FENCE(d) -> fences++; FENCE_ALL(d); printf("fence_all on database %d\n", d) }
 inline copy(to, source) {
     highest[to] = highest[source]; live[to] = live[source]; stored[to] = stored[source]; floor[to] = floor[source];
@@ -214,13 +212,13 @@ inline clear(s) { highest[s] = 0; live[s] = 0; stored[s] = 0; floor[s] = 0; pend
 #define TIMELINE(p) live[p] = live[p] + 1
 #endif
 #define PROMOTE(p, from) \
-  :: d_step { IS_PROMOTED(p) && p <= PROMOTIONS && dbs == p -> copy(p, from); TIMELINE(p); clear(from); dbs++; \
-     printf("database %d is live, timeline %d, fences whole under %d, epoch %d, floor %d, in progress %d\n", p, live[p], stored[p], highest[p], floor[p], pending[p]) }
+  :: d_step { IS_PROMOTED(p) && p <= PROMOTIONS && dbs == p -> copy(p, from); TIMELINE(p); clear(from); dbs++; before[p] = newest; \
+     printf("database %d is live, timeline %d, fences whole under %d, epoch %d, floor %d, pending %d\n", p, live[p], stored[p], highest[p], floor[p], pending[p]) }
 #ifdef PUT_BACK
 #define IS_PROMOTED(p) (p < PROMOTIONS)
 #define RESTORE(p, from, old) \
-  :: d_step { p == PROMOTIONS && dbs == p && live[from] == live[old] && writer != PASSED -> copy(p, from); clear(from); dbs++; \
-     gone[old] = 1; clear(old); writer = IDLE; FENCE_ALL(p); printf("database %d is an older state of database %d, put back; fence_all\n", p, old) }
+  :: d_step { p == PROMOTIONS && dbs == p && live[from] == live[old] && writer != PASSED -> copy(p, from); clear(from); dbs++; before[p] = newest; \
+     gone[old] = 1; least = floor[old]; clear(old); floor[old] = least; writer = IDLE; writer_on = 0; FENCE_ALL(p); printf("database %d is an older state of database %d, put back; fence_all\n", p, old) }
 #else
 #define IS_PROMOTED(p) true
 #define RESTORE(p, from, old)
@@ -231,14 +229,21 @@ inline clear(s) { highest[s] = 0; live[s] = 0; stored[s] = 0; floor[s] = 0; pend
 #define MAY_DRAW(d) LIVE(d)
 #elif defined(DRAWS_WHILE_PENDING)  /* while the pair differs, once step 1 is committed */
 #define MAY_DRAW(d) (LIVE(d) && (CURRENT_PAIR(d) || IS_PENDING(d)))
+#elif defined(DRAWS_BY_TIMELINE)    /* a gateway draws before it has compared the system identifier */
+#define MAY_DRAW(d) CURRENT(d)
 #else
 #define MAY_DRAW(d) CURRENT_PAIR(d)
 #endif
 #define DRAW(d, n) \
   :: d_step { !admitted[n] && draws < DRAWS && MAY_DRAW(d) && REPLACED_MAY_DRAW(d) -> draws++; highest[d] = highest[d] + 1; drawn[n] = highest[d]; \
      printf("database %d draws epoch %d for node %d\n", d, drawn[n], n) }
+#ifdef READMIT_DELETES          /* the announcement */
+#define KEEP_ANNOUNCED(n) announced[n] = 0; announced_by[n] = 0
+#else
+#define KEEP_ANNOUNCED(n) skip
+#endif
 #define READMIT(n) \
-  :: d_step { !admitted[n] && drawn[n] != 0 -> base[n] = drawn[n]; top[n] = MAX(top[n], base[n]); admitted[n] = 1; forgot[n] = 0; drawn[n] = 0; \
+  :: d_step { !admitted[n] && drawn[n] != 0 -> base[n] = drawn[n]; top[n] = MAX(top[n], base[n]); admitted[n] = 1; forgot[n] = 0; drawn[n] = 0; KEEP_ANNOUNCED(n); \
      printf("node %d: READMIT, base %d, stamped %d before\n", n, base[n], stamped[n]); \
      assert(base[n] > stamped[n]);  /* I4 */ stamped[n] = 0 }
 #ifdef MANY_FORGET              /* not promised: several nodes have forgotten at a time */
@@ -269,8 +274,7 @@ inline grant(a, b) {
 #ifdef HINT_BY_ANNOUNCED        /* the hint is above what the gateway has seen on nodes */
 #define GRANTS(a, b) GRANT(a, b, 0) GRANT(a, b, announced[0]) GRANT(a, b, announced[1]) GRANT(a, b, announced[2])
 #else
-#define FLOOR(d) (CURRENT_PAIR(d) -> floor[d] : 0)
-#define GRANTS(a, b) GRANT(a, b, 0) GRANT(a, b, FLOOR(0)) GRANT(a, b, FLOOR(1)) GRANT(a, b, FLOOR(2))
+#define GRANTS(a, b) GRANT(a, b, 0) GRANT(a, b, floor[0]) GRANT(a, b, floor[1]) GRANT(a, b, floor[2])
 #endif
 #ifdef WITHOUT_FLOOR
 #define IS_BELOW(d) false
@@ -293,7 +297,7 @@ inline grant(a, b) {
      if :: !NEWER(begun, d) -> sealed_somewhere = 1 :: else -> skip fi } \
   :: d_step { token != 0 && writer == IDLE && COMPARED(d) && !IS_BELOW(d) && !sealed[d] -> writer = SNAPSHOT; writer_on = d; changed = 0; printf("database %d: snapshot of a write with token %d\n", d, token) } \
   :: d_step { writer == SNAPSHOT && writer_on == d && LIVE(d) && !sealed[d] && IS_SAME_ROW -> writer = PASSED; changed = 0; printf("database %d: the write passes\n", d); \
-     assert(whole[d] || foreign[d] || changed);                             /* G3 */ \
+     assert(whole[d] || foreign[d]);    /* G3 */ \
      assert(!sealed_somewhere || d + 1 != dbs || foreign[d]) } \
   :: d_step { writer == PASSED && writer_on == d -> writer = IDLE; writer_on = 0; printf("database %d: the write commits\n", d); \
      assert(token >= floor[d] || gone[d]) }
