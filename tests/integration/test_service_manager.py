@@ -1,8 +1,7 @@
-"""What a gateway tells systemd: that it listens, reloads and stops, and, for the watchdog, that its I/O threads make turns."""
+"""What a gateway reports to systemd: that it listens, reloads and stops, and, for the watchdog, that its I/O threads make turns."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -12,16 +11,15 @@ from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
+from support import processes
 from support.cluster import Cluster, Gateway
 from support.polling import eventually
 
 WATCHDOG_USEC = 900_000
-PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH = 0x4206, 0x4207, 17
-WALL = 0x40000000  # __WALL of waitpid: also threads
 
 
 class Manager:
-    """The socket of a service manager. `name` is what NOTIFY_SOCKET has, with @ in front of an abstract socket."""
+    """The socket of a service manager. `name` is what NOTIFY_SOCKET has: @ begins the name of an abstract socket."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -68,7 +66,7 @@ def managed(cluster: Cluster, manager: Manager, settings: dict[str, Any] | None 
         gateway.kill()
 
 
-def test_manager_is_told_ready_reload_and_stop(cluster: Cluster, manager: Manager) -> None:
+def test_manager_gets_ready_reload_and_stop(cluster: Cluster, manager: Manager) -> None:
     settings = cluster.settings()
     with managed(cluster, manager, settings) as gateway:
         listens = {"READY": "1", "STATUS": f"listens on http://127.0.0.1:{settings['http']['port']}"}
@@ -89,7 +87,7 @@ def test_manager_is_told_ready_reload_and_stop(cluster: Cluster, manager: Manage
         assert manager.is_silent(0.1), "without WATCHDOG_USEC there are no reports to a watchdog"
 
 
-def test_manager_is_not_told_ready_if_start_fails(cluster: Cluster, manager: Manager) -> None:
+def test_manager_gets_nothing_if_the_start_fails(cluster: Cluster, manager: Manager) -> None:
     with socket.socket() as occupied:
         occupied.bind(("127.0.0.1", 0))
         occupied.listen()
@@ -101,7 +99,7 @@ def test_manager_is_not_told_ready_if_start_fails(cluster: Cluster, manager: Man
             gateway.process = None
 
 
-def test_manager_with_abstract_socket_is_told(cluster: Cluster) -> None:
+def test_manager_with_abstract_socket_gets_ready(cluster: Cluster) -> None:
     manager = Manager(f"@fencegate-test-{os.getpid()}")
     with managed(cluster, manager):
         assert manager.receive()["READY"] == "1"
@@ -121,26 +119,8 @@ def test_watchdog_of_another_process_gets_no_report(cluster: Cluster, manager: M
         assert manager.is_silent(WATCHDOG_USEC / 1e6)
 
 
-def thread_id(gateway: Gateway, name: str) -> int:
-    [found] = [task for task in Path(f"/proc/{gateway.pid}/task").iterdir() if (task / "comm").read_text().strip() == name]
-    return int(found.name)
-
-
-@contextmanager
-def stopped_thread(thread: int) -> Iterator[None]:
-    """Stops one thread of another process, as a thread that never returns from a function would be, and continues it."""
-    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
-    for request in (PTRACE_SEIZE, PTRACE_INTERRUPT):
-        assert ptrace(request, thread, None, None) == 0, os.strerror(ctypes.get_errno())
-    os.waitpid(thread, WALL)
-    try:
-        yield
-    finally:
-        ptrace(PTRACE_DETACH, thread, None, None)
-
-
 @pytest.mark.parametrize("thread", ["io-0", "io-1"])
-def test_watchdog_gets_no_report_while_io_thread_stands(cluster: Cluster, manager: Manager, thread: str) -> None:
+def test_watchdog_gets_no_report_while_an_io_thread_hangs(cluster: Cluster, manager: Manager, thread: str) -> None:
     """Whichever it is. Reports come three times in WATCHDOG_USEC, and again when the thread goes on."""
     settings = cluster.settings()
     settings["http"]["threads"] = 2
@@ -152,7 +132,7 @@ def test_watchdog_gets_no_report_while_io_thread_stands(cluster: Cluster, manage
         started_at = time.monotonic()
         assert [manager.receive() for _ in range(4)] == [{"WATCHDOG": "1"}] * 4
         assert time.monotonic() - started_at > WATCHDOG_USEC / 1e6 * 0.9, "not more often than three times in the interval"
-        with stopped_thread(thread_id(gateway, thread)):
+        with processes.stopped_thread(gateway.pid, thread):
             manager.empty()
             assert manager.is_silent(WATCHDOG_USEC / 1e6)
         assert eventually(lambda: manager.receive() == {"WATCHDOG": "1"}, goal="reports come again")

@@ -9,12 +9,15 @@ import re
 import signal
 import socket
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterable
+from typing import Iterable, Iterator
 
 from support.polling import eventually
 
 PR_SET_PDEATHSIG = 1
+PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH = 0x4206, 0x4207, 17
+WAIT_FOR_THREADS = 0x40000000  # __WALL
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -132,6 +135,20 @@ def signal_all(pids: Iterable[int], number: int) -> None:
             pass
     if number == signal.SIGSTOP:
         eventually(lambda: all(_is_stopped(pid) for pid in pids), interval=0.001, goal=f"{pids} have stopped")
+
+
+@contextmanager
+def stopped_thread(pid: int, name: str) -> Iterator[None]:
+    """Stops one thread of a process, as if a function that it called did not return, and continues it. Needs the right to debug the process."""
+    [task] = [task for task in Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text().strip() == name]
+    thread = int(task.name)
+    for request in (PTRACE_SEIZE, PTRACE_INTERRUPT):
+        assert LIBC.ptrace(request, thread, None, None) == 0, os.strerror(ctypes.get_errno())
+    os.waitpid(thread, WAIT_FOR_THREADS)
+    try:
+        yield
+    finally:
+        LIBC.ptrace(PTRACE_DETACH, thread, None, None)  # fails if the process has ended
 
 
 def _is_stopped(pid: int) -> bool:
