@@ -1,4 +1,4 @@
-"""Fixtures of the package tests: lockcore installed in a temporary prefix, as a user installs it."""
+"""Fixtures of the package tests: lockcore installed in a temporary prefix, as a user installs it, and the Debian package of the program."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from support import processes  # noqa: E402
 from support.cluster import RedisServer  # noqa: E402
 from support.package import EXAMPLE, build_folder, built_against, run  # noqa: E402
 from support.stack import make_folder  # noqa: E402
@@ -29,6 +30,14 @@ def prefix(folder: Path) -> Path:
     """A prefix with only the library installed."""
     run("cmake", "--install", build_folder(), "--prefix", folder / "prefix", "--component", "lockcore")
     return folder / "prefix"
+
+
+@pytest.fixture(scope="session")
+def package(folder: Path) -> Path:
+    """The Debian package of the program under test; its debug package is beside it."""
+    run(processes.repository() / "config" / "make-package", "--build", build_folder(), folder / "debian")
+    [made] = (folder / "debian").glob("fencegate_*.deb")
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -283,7 +283,9 @@ LEFTOVERS = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b|not " r"imple
 # A skip that says what the machine lacks is allowed: the guard supports PostgreSQL 13, and MERGE and GRANT SET came with 15.
 ALLOWED_LEFTOVERS = {"tests/sql/test_cases.py": "MERGE came with PostgreSQL 15", "tests/sql/test_settings_and_subscriptions.py": "GRANT SET came with PostgreSQL 15",
                      "tests/integration/test_hardening.py": "a program with sanitizers is not hardened", "tests/integration/test_secrets.py": "this machine leaves no core dumps",
-                     "tests/package/test_containers.py": "it needs root and namespaces of its own"}
+                     "tests/package/test_containers.py": "it needs root and namespaces of its own",
+
+                     "tests/package/test_debian_root.py": "only root makes a Debian and runs systemd in it"}
 
 
 def test_co_await_has_no_temporary_that_gcc_destroys_twice() -> None:
