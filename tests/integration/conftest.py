@@ -21,7 +21,7 @@ from support.stack import running as running_stack  # noqa: E402
 
 
 # Where several processes share the files, the longest ones begin first, so that none of them runs alone at the end.
-LONGEST = ["test_rolling_restarts", "test_write_batches", "test_http_limits", "test_metrics", "test_nodes_forgetting", "test_storage_exactly_once", "test_dev", "test_commit_flush", "test_history_delivery",
+LONGEST = ["test_rolling_restarts", "test_haproxy", "test_write_batches", "test_http_limits", "test_metrics", "test_nodes_forgetting", "test_storage_exactly_once", "test_dev", "test_commit_flush", "test_history_delivery",
            "test_faults_network", "test_failing_nodes", "test_verify", "test_snapshot_durability", "test_cli_lock_time", "test_faults_process", "test_lease_answers"]
 
 

@@ -100,3 +100,4 @@ def test_dev_under_nohup_survives_hangup(own_stack: Stack) -> None:
         own_stack.process.send_signal(number)
     remains(lambda: own_stack.process.poll() is None and own_stack.api().get("/readyz").status == 200, 1.0)
     own_stack.stop()
+    assert "shutdown_grace_ms" not in (own_stack.data / "logs" / "gateway-1.log").read_text(), "an interactive stack stops at once"
