@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -9,6 +10,8 @@ import subprocess
 import threading
 import uuid
 from collections import Counter
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Callable, Iterator
 from urllib.request import urlopen
@@ -29,10 +32,10 @@ SKUS = [f"sku-{number}" for number in range(1, 9)]
 class Proxy:
     """HAProxy by the file of the repository, on ports of its own."""
 
-    def __init__(self, folder: Path, gateways: list[Gateway]) -> None:
+    def __init__(self, folder: Path, ports: list[int]) -> None:
         self.port, self.metrics, self.log = processes.free_port(), processes.free_port(), folder / "haproxy.log"
         environment = {"FENCEGATE_BIND": f"127.0.0.1:{self.port}", "METRICS_BIND": f"127.0.0.1:{self.metrics}",
-                       **{f"GATEWAY_{number}": f"127.0.0.1:{gateway.api.port}" for number, gateway in enumerate(gateways, 1)}}
+                       **{f"GATEWAY_{number}": f"127.0.0.1:{port}" for number, port in enumerate(ports, 1)}}
         self.process = processes.start(["haproxy", "-db", "-f", str(FILE)], self.log, env={**os.environ, **environment})
         self.api = Api(f"http://127.0.0.1:{self.port}", timeout=30)
 
@@ -139,7 +142,7 @@ def gateways(shop: Cluster) -> Iterator[list[Gateway]]:
 
 @pytest.fixture
 def proxy(shop: Cluster, gateways: list[Gateway]) -> Iterator[Proxy]:
-    made = Proxy(shop.folder, gateways)
+    made = Proxy(shop.folder, [gateway.api.port for gateway in gateways])
     try:
         made.await_ready()
         yield made
@@ -163,6 +166,49 @@ def sales(shop: Cluster) -> Callable[[], int]:
 def test_proxy_file_is_valid() -> None:
     done = subprocess.run(["haproxy", "-c", "-f", str(FILE)], capture_output=True, text=True)
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+
+
+class DyingGateway(ThreadingHTTPServer):
+    """Is ready, and closes the connection of every call without an answer, as a gateway that is killed after it has the request."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        super().__init__(("127.0.0.1", 0), self.Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.startswith("/readyz"):
+                self.send_response(200)
+                self.end_headers()
+            else:
+                self.server.calls += 1  # type: ignore[attr-defined]
+
+        do_POST = do_DELETE = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+
+def test_proxy_repeats_only_what_may_be_repeated(tmp_path: Path) -> None:
+    gateways = [DyingGateway(), DyingGateway()]
+    proxy = Proxy(tmp_path, [gateway.server_port for gateway in gateways])
+    key = {"Idempotency-Key": "a"}
+    try:
+        proxy.await_ready()
+        for method, path, headers, attempts in (("POST", "/v1/writes", {}, 1), ("POST", "/v1/rpc/place_order", {}, 1), ("DELETE", "/v1/tables/inventory", {}, 1),
+                                                ("POST", "/v1/writes", key, 3), ("GET", "/v1/tables/inventory", {}, 3), ("POST", "/v1/leases", {}, 3), ("DELETE", "/v1/leases/a", {}, 3)):
+            before = sum(gateway.calls for gateway in gateways)
+            with closing(http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)) as connection:
+                connection.request(method, path, b"{}" if method == "POST" else None, headers)
+                answer = connection.getresponse()
+                assert (answer.status, json.load(answer)["status"]) == (502, 502)
+            assert sum(gateway.calls for gateway in gateways) - before == attempts, (method, path, headers)
+    finally:
+        processes.stop(proxy.process)
+        for gateway in gateways:
+            gateway.shutdown()
+            gateway.server_close()
 
 
 def test_rolling_restarts_fail_no_call(gateways: list[Gateway], proxy: Proxy, sales: Callable[[], int]) -> None:
