@@ -22,15 +22,17 @@ class acknowledged_writes {
     using time_point = std::chrono::steady_clock::time_point;
 
     void add(const std::string& write_id, time_point now);
-    /// Returns the write ids, the oldest first, and forgets them.
-    std::vector<std::string> take();
+    /// Returns the write ids, the oldest first.
+    std::vector<std::string> list() const;
+    /// Forgets these write ids.
+    void forget(const std::vector<std::string>& write_ids);
 
   private:
     struct entry {
         time_point at;
         boost::uuids::uuid write_id;
     };
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::deque<entry> entries_;
 };
 

@@ -123,14 +123,17 @@ struct storage_watch::impl {
                 co_return false;
             }
             if (!*begun) co_return false;  // another gateway has made it meanwhile
-            const auto announced = co_await locks->announce_floor(**begun);
+            auto announced = co_await locks->announce_floor(**begun);
+            // A node may forget and be readmitted while the others answer: a second announcement shows it.
+            const bool once_more = announced && announced->by_all && !announced->by_majority;
+            if (once_more) announced = co_await locks->announce_floor(**begun);
             if (!announced) co_return false;
             if (const auto close = lockcore::value_of(announced->too_close); close > 0) {
                 // The floor that was drawn last is returned again unless it is below this.
                 seen = std::max(seen, lockcore::epoch{close + lockcore::floor_distance});
                 continue;
             }
-            if (!announced->accepted) {
+            if (!announced->by_majority && !(once_more && announced->by_all)) {
                 if (!std::exchange(waits_for_nodes, true))
                     spdlog::warn("the change of the storage generation waits until a majority of the nodes votes");
                 co_return false;
@@ -168,16 +171,18 @@ struct storage_watch::impl {
 
     /// Adds to `lost` those of the acknowledged writes that are gone. Out: false if PostgreSQL could not be asked.
     asio::awaitable<bool> find_lost() {
-        std::ranges::move(acknowledged.take(), std::back_inserter(suspects));
-        while (!suspects.empty()) {
-            const std::size_t count = std::min(suspects.size(), looked_up_at_once);
-            const auto first = suspects.end() - static_cast<std::ptrdiff_t>(count);
-            std::vector<std::string> some(first, suspects.end());
+        const std::vector<std::string> suspects = acknowledged.list();
+        std::vector<std::string> found;
+        for (std::size_t begin = 0; begin < suspects.size(); begin += looked_up_at_once) {
+            const std::size_t end = std::min(suspects.size(), begin + looked_up_at_once);
+            std::vector<std::string> some(suspects.begin() + static_cast<std::ptrdiff_t>(begin),
+                                          suspects.begin() + static_cast<std::ptrdiff_t>(end));
             const auto gone = co_await storage.find_lost_writes(std::move(some), deadline());
             if (!gone) co_return false;
-            suspects.erase(first, suspects.end());
-            lost.insert(lost.end(), gone->begin(), gone->end());
+            found.insert(found.end(), gone->begin(), gone->end());
         }
+        acknowledged.forget(found);
+        std::ranges::move(found, std::back_inserter(lost));
         co_return true;
     }
 
@@ -215,8 +220,7 @@ struct storage_watch::impl {
     bool floor_known = false;
     bool changing = false;  ///< A change was seen whose lost writes have not been reported yet.
     bool waits_for_nodes = false;
-    std::vector<std::string> suspects;  ///< Acknowledged writes that may be lost.
-    std::vector<std::string> lost;
+    std::vector<std::string> lost;  ///< Acknowledged writes that are gone, and not reported yet.
 };
 
 storage_watch::storage_watch(pg::storage_register& storage, event_sink& events, asio::io_context& io,

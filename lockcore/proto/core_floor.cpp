@@ -19,7 +19,8 @@ struct core::announcement {
 
 void core::end_announcement(announcement& a) {
     if (std::exchange(a.answered, true)) return;
-    a.outcome.accepted = a.admitted >= majority_of(links_.size()) || a.accepted == links_.size();
+    a.outcome.by_majority = a.admitted >= majority_of(links_.size());
+    a.outcome.by_all = a.accepted == links_.size();
     answer(a.call, result<floor_announcement>(a.outcome));
 }
 

@@ -63,6 +63,7 @@ byte before[3];                 /* the newest token when it became live, at its 
 /* ---- State: changes ---- */
 byte changes;
 byte epoch[6], ok[6], ok_admitted[6];
+bit second[6];                  /* the round in which all nodes have to reply OK once more */
 /* ---- State: nodes ---- */
 byte base[N] = 1, top[N] = 1;   /* epochs; top: of the highest counter */
 byte announced[N], announced_by[N];
@@ -155,6 +156,7 @@ inline begin(d) {
   :: d_step { (k) <= changes && MAY_ANNOUNCE(n) && !IS_BEHIND(n, k) && (!(ok[k] & BIT(n)) || announced[n] != epoch[k] || (admitted[n] && !(ok_admitted[k] & BIT(n)))) -> \
      announced[n] = epoch[k]; announced_by[n] = k; ok[k] = ok[k] | BIT(n); \
      if :: admitted[n] -> ok_admitted[k] = ok_admitted[k] | BIT(n) :: else -> skip fi; \
+     if :: COUNT(ok_admitted[k]) >= 2 -> ok_admitted[k] = ALL; ok[k] = ALL; second[k] = 1 :: else -> skip fi;       /* enough: fewer states */ \
      printf("node %d: ANNOUNCE of change %d, epoch %d, OK %d\n", n, k, epoch[k], admitted[n]) }
 #if defined(WITHOUT_ANNOUNCE)
 #define ENOUGH(k) true
@@ -163,7 +165,14 @@ inline begin(d) {
 #elif defined(UNADMITTED_COUNT) /* a majority of nodes, admitted or not */
 #define ENOUGH(k) (COUNT(ok[k]) >= 2)
 #else
-#define ENOUGH(k) (COUNT(ok_admitted[k]) >= 2 || ok[k] == ALL)
+#define ENOUGH(k) (COUNT(ok_admitted[k]) >= 2 || (ok[k] == ALL && IS_LAST_ROUND(k)))
+#endif
+#ifdef ONE_ROUND                /* all nodes have replied OK, each at some time */
+#define IS_LAST_ROUND(k) true
+#define ROUND(k)
+#else
+#define IS_LAST_ROUND(k) second[k]
+#define ROUND(k) :: d_step { ok[k] == ALL && !second[k] -> second[k] = 1; ok[k] = 0; printf("all nodes have replied OK to change %d: the second round\n", k) }
 #endif
 #if defined(WITHOUT_PENDING)    /* step 3 does not test that the change is the pending one */
 #define MAY_FINISH(k, d) (!CURRENT_PAIR(d))
@@ -198,7 +207,7 @@ inline begin(d) {
 #define MAY_FENCE(d) (!PASSED_ON(d))
 #endif
 #define FENCE_ALL(d) stored[d] = 0; CLEAR_PENDING(d); whole[d] = 0; before[d] = newest; CHANGE_ROW(d)
-#define FENCE(d) :: d_step { fences < FENCES && CURRENT(d) && MAY_FENCE(d) -> fences++; FENCE_ALL(d); printf("fence_all on database %d\n", d) }
+#define FENCE(d) :: d_step { fences < FENCES && LIVE(d) && MAY_FENCE(d) -> fences++; FENCE_ALL(d); printf("fence_all on database %d\n", d) }
 inline copy(to, source) {
     highest[to] = highest[source]; live[to] = live[source]; stored[to] = stored[source]; floor[to] = floor[source];
     pending[to] = pending[source]; pending_pair[to] = pending_pair[source]; sealed[to] = sealed[source]
@@ -307,7 +316,7 @@ inline grant(a, b) {
 #define ABORT
 #endif
 
-#define CHANGE(k) ANNOUNCE(k, 0) ANNOUNCE(k, 1) ANNOUNCE(k, 2) FINISH(k, 0) FINISH(k, 1) FINISH(k, 2)
+#define CHANGE(k) ROUND(k) ANNOUNCE(k, 0) ANNOUNCE(k, 1) ANNOUNCE(k, 2) FINISH(k, 0) FINISH(k, 1) FINISH(k, 2)
 #define DATABASE(d) BEGIN(d) BEGIN_SEEN(d, 0) BEGIN_SEEN(d, 1) BEGIN_SEEN(d, 2) FENCE(d) DRAW(d, 0) DRAW(d, 1) DRAW(d, 2) WRITER(d)
 #define NODE(n) READMIT(n) FORGET(n) RESTART(n)
 active proctype cluster() {

@@ -409,7 +409,7 @@ TEST_F(managed_nodes, announced_floor_is_below_all_later_tokens) {
     const auto held = acquire(2s);
     ASSERT_TRUE(held);
     const floor_announcement announced = announce(2'048, 'a');
-    EXPECT_TRUE(announced.accepted);
+    EXPECT_TRUE(announced.by_majority);
     EXPECT_EQ(announced.too_close, epoch{});
     const auto renewed = run(manager_->renew(held->claims, 2s, {}));
     ASSERT_TRUE(renewed);
@@ -428,7 +428,7 @@ TEST_F(managed_nodes, announced_floor_is_taken_if_every_node_has_it) {
         servers_.start(n);
     }
     ASSERT_TRUE(eventually([&] { return state(0) == state(1) && state(1) == state(2) && voting_count() == 0; }));
-    ASSERT_TRUE(eventually([&] { return announce(1'024, 'a').accepted; })) << "without an admission";
+    ASSERT_TRUE(eventually([&] { return announce(1'024, 'a').by_all; })) << "without an admission";
 }
 
 TEST_F(managed_nodes, announced_floor_needs_a_majority_and_no_higher_epoch) {
@@ -436,7 +436,7 @@ TEST_F(managed_nodes, announced_floor_needs_a_majority_and_no_higher_epoch) {
     EXPECT_EQ(announce(1'024, 'a').too_close, epoch{2'000});
     for (const std::size_t n : {0U, 1U})
         servers_.pause(n);
-    EXPECT_FALSE(announce(3'024, 'c').accepted);
+    EXPECT_FALSE(announce(3'024, 'c').by_majority);
     for (const std::size_t n : {0U, 1U})
         servers_.resume(n);
 }

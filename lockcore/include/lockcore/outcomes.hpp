@@ -32,7 +32,8 @@ inline constexpr std::uint64_t floor_distance = 1'024;
 
 /// The result of lock_manager::announce_floor.
 struct floor_announcement {
-    bool accepted = false;  ///< A majority of the nodes has the floor and is admitted, or every node has it.
+    bool by_majority = false;  ///< A majority of the nodes has the floor and is admitted.
+    bool by_all = false;       ///< Every node has it. If only that, it has to be so again at a second announcement.
     epoch too_close{};      ///< The highest epoch on a node that the floor is too close to; 0: there is none.
 };
 
