@@ -23,11 +23,12 @@ from support.postgres import DATABASE, GATEWAY_ROLE, PostgresServer, programs, u
 from support.sales import SALES_TABLE
 from support.shop import Sku, create_sku
 from support.stack import make_folder
-from support.tcp_gate import Gates
+from support.tcp_gate import Gate, Gates
 
 SCOPE = "shop"
 TTL = 8  # seconds that a leader key lives without an update; at least loop_wait + 2 × retry_timeout
 LONG = 90.0  # seconds for anything that takes a second or ten, because the machine may be busy
+NO_POSTGRESQL = 69  # exit code of a gateway that cannot reach PostgreSQL when it starts
 
 
 class Etcd:
@@ -96,10 +97,10 @@ class Member(PostgresServer):
         processes.wait_until_gone(pids, LONG)
 
     def is_primary(self) -> bool:
-        """Returns whether Patroni says that this member has the leader key and its server accepts writes."""
+        """Returns whether this member has the leader key, by its Patroni, and its server accepts writes."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.rest_port}/primary", timeout=5) as answer:
-                return answer.status == 200
+                return answer.status == 200 and self.in_recovery() is False
         except (OSError, urllib.error.URLError):
             return False
 
@@ -179,6 +180,10 @@ class PatroniSite:
         return (f"host={','.join('127.0.0.1' for _ in ports)} port={','.join(map(str, ports))} dbname={database or DATABASE} user={user} "
                 "target_session_attrs=read-write")
 
+    def gate_of(self, member: Member) -> Gate:
+        """Returns the gate through which only this member's Patroni reaches etcd."""
+        return self.gates[:][self.members.index(member)]
+
     def create_skus(self, *names: str, stock: int = 100_000) -> list[Sku]:
         return [create_sku(self, name, stock) for name in names]  # type: ignore[arg-type]
 
@@ -245,7 +250,7 @@ listen gateways
             node.kill()
 
     def restart_everything(self) -> None:
-        """Starts everything that kill_everything ended, and waits for none but etcd and the Redis servers."""
+        """Starts everything that kill_everything ended, all at once, and waits until both gateways are ready."""
         self.etcd.start()
         for node in self.cluster.nodes:
             node.start()
@@ -253,6 +258,14 @@ listen gateways
             member.start()
         for gateway in self.gateways:
             gateway.start(wait=False)
+
+        def all_ready() -> bool:
+            for gateway in self.gateways:
+                if gateway.process and gateway.process.poll() == NO_POSTGRESQL:  # a service manager starts it again
+                    gateway.start(wait=False)
+            return all(gateway.api.get("/readyz").status == 200 for gateway in self.gateways)
+
+        eventually(all_ready, LONG, interval=0.2, goal=f"the gateways are ready; see {self.folder}/*.log")
 
     def remove(self) -> None:
         kill(self.balancer)
@@ -264,7 +277,8 @@ listen gateways
     def print_logs(self) -> None:
         for log in [*self.folder.glob("*.log"), *(gateway.log for gateway in self.gateways)]:
             if log.stem != "etcd":
-                print(f"--- the end of {log}\n{log.read_text(errors='replace')[-6000:]}")
+                lines = [line for line in log.read_text(errors="replace").splitlines() if '"message":"http' not in line]
+                print("\n".join([f"--- the end of {log}", *lines[-60:]]))
 
 
 @contextmanager

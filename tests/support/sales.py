@@ -68,7 +68,7 @@ class Seller(threading.Thread):
 
     def __init__(self, name: str, api: Api, sku: Sku) -> None:
         super().__init__(daemon=True)
-        self.label, self.sku = name, sku
+        self.label, self.api, self.sku = name, api, sku
         self.connection = BalancedConnection(api.host, api.port, api.headers, 20.0)
         self.sales: list[Sale] = []
         self.failed: Exception | None = None
