@@ -33,7 +33,7 @@ using std::chrono::steady_clock;
 constexpr steady_clock::duration interval = 1s;
 constexpr steady_clock::duration interval_during_change = 200ms;
 constexpr auto call_timeout = 5s;
-/// Write ids in one query.
+/// Write ids in one query. Where so many in the order of their answers are all there, the older ones are too.
 constexpr std::size_t looked_up_at_once = 10'000;
 /// Write ids that the history's row and the log name; the others are counted.
 constexpr std::size_t named_max = 1'000;
@@ -169,16 +169,18 @@ struct storage_watch::impl {
         co_return true;
     }
 
-    /// Adds to `lost` those of the acknowledged writes that are gone. Out: false if PostgreSQL could not be asked.
+    /// Adds to `lost` those of the acknowledged writes that are gone: the newest. Out: false if PostgreSQL could not be
+    /// asked.
     asio::awaitable<bool> find_lost() {
         const std::vector<std::string> suspects = acknowledged.list();
         std::vector<std::string> found;
-        for (std::size_t begin = 0; begin < suspects.size(); begin += looked_up_at_once) {
-            const std::size_t end = std::min(suspects.size(), begin + looked_up_at_once);
+        for (std::size_t end = suspects.size(), begin = 0; end > 0; end = begin) {
+            begin = end - std::min(end, looked_up_at_once);
             std::vector<std::string> some(suspects.begin() + static_cast<std::ptrdiff_t>(begin),
                                           suspects.begin() + static_cast<std::ptrdiff_t>(end));
             const auto gone = co_await storage.find_lost_writes(std::move(some), deadline());
             if (!gone) co_return false;
+            if (gone->empty()) break;
             found.insert(found.end(), gone->begin(), gone->end());
         }
         acknowledged.forget(found);
