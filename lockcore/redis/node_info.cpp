@@ -37,7 +37,8 @@ command_marks marks_from(const std::string& text, std::string_view evicted) {
 bool syncs_every_write(const raw_node_facts& raw, const command_marks& marks) {
     // INFO is checked too, for it shows whether the configuration is in effect.
     if (raw.persistence != "appendonly yes appendfsync always no-appendfsync-on-rewrite no " ||
-        find_info_field(raw.info, "aof_enabled") != "1" || find_info_field(raw.info, "aof_last_write_status") != "ok")
+        !raw.replays_transactions || find_info_field(raw.info, "aof_enabled") != "1" ||
+        find_info_field(raw.info, "aof_last_write_status") != "ok")
         return false;
     // After a change of settings, a rewrite may be the one that begins a new append-only file: a crash before its end
     // restores the old file.

@@ -42,6 +42,10 @@ struct formatter {
         out.push_back(resp_command().arg("INFO").finish());
         for (const std::string_view setting : sync_settings)
             out.push_back(resp_command().arg("CONFIG").arg("GET").arg(setting).finish());
+        resp_command question;
+        for (const std::string_view word : replay_question)
+            question.arg(word);
+        out.push_back(question.finish());
         return out;
     }
     std::vector<std::string> operator()(const node_request::write_claim& request) const {
@@ -113,6 +117,7 @@ node_response::identified parse_identification(const node_request::identify& req
         if (setting.elements.size() == 2)
             raw.persistence += std::string(sync_settings[i]) + ' ' + setting.elements[1].text + ' ';
     }
+    raw.replays_transactions = replies[2 + sync_settings.size()].text == "OK";
     out.facts = parse_node_facts(raw);
     out.has_record = raw.record.size() == record_fields;
     out.info_begin = raw.info.substr(0, 100);

@@ -112,6 +112,8 @@ node_report probe(const node_address& address, std::chrono::milliseconds timeout
         if (value && value->elements.size() == 2)
             raw.persistence += std::string(setting) + ' ' + value->elements[1].text + ' ';
     }
+    const auto replay = node.ask(command_of({redis::replay_question.begin(), redis::replay_question.end()}));
+    raw.replays_transactions = replay && replay->text == "OK";
     const node_facts facts = redis::parse_node_facts(raw);
     const auto [first_node, is_new] = run_ids.emplace(facts.run_id, address.name);
     report.detail = "Redis " + std::string(redis::find_info_field(raw.info, "redis_version")) + ", " + facts.role +
@@ -126,6 +128,10 @@ node_report probe(const node_address& address, std::chrono::milliseconds timeout
         report.detail += "; does not run the script that reads fg:node: " + (record ? record->text : node.error());
     } else {
         report.ok = true;
+        if (!raw.replays_transactions)
+            report.detail +=
+                "; its user default may not write, or this is not known (ACL DRYRUN), so that a restart "
+                "may lose leases: see config/redis-node.conf";
         if (!facts.syncs_every_write) report.detail += " (after a restart it does not vote for lease.max_ttl_ms)";
     }
     return report;

@@ -218,6 +218,10 @@ void two_servers::identify() {
             << field;
     for (const std::string_view setting : lockcore::redis::sync_settings)
         ask(resp_command().arg("CONFIG").arg("GET").arg(setting).finish());
+    resp_command question;
+    for (const std::string_view word : lockcore::redis::replay_question)
+        question.arg(word);
+    ask(question.finish());
 }
 
 void two_servers::read_page(const std::string& resp) {

@@ -17,12 +17,17 @@ FILE = Path(__file__).resolve().parents[2] / "config" / "redis-node.conf"
 
 
 class ConfiguredServer(RedisServer):
-    """A server started with the file; the test changes only port, folder and passwords."""
+    """A server started with the file; the test changes only port, folder and passwords, and `changes` of lines."""
+
+    changes: dict[str, str] = {}
 
     def start(self) -> None:
         text = re.sub(r"(?m)^port .*", f"port {self.port}", FILE.read_text())
         text = re.sub(r"(?m)^dir .*", f"dir {self.folder}", text)
         text = text.replace(">CHANGE-ME-TOO", ">of-people").replace(">CHANGE-ME", ">of-gateways")
+        for line, other in self.changes.items():
+            assert f"\n{line}\n" in text
+            text = text.replace(f"\n{line}\n", f"\n{other}\n")
         (self.folder / "redis.conf").write_text(text)
         self.process = processes.start(["redis-server", str(self.folder / "redis.conf")], self.folder / "log")
         eventually(self._has_loaded, 15, goal=f"{self.name} answers")
@@ -137,6 +142,34 @@ def test_gateway_user_is_refused_commands_it_does_not_need(configured: Cluster, 
     with pytest.raises(redis.exceptions.ResponseError) as refused:
         configured.nodes[0].client("gateway", "of-gateways").execute_command(*command.split())
     assert "no permissions" in str(refused.value) or "not allowed" in str(refused.value), refused.value
+
+
+def test_node_dropping_transactions_is_quarantined_at_restart(configured: Cluster) -> None:
+    """It drops the transactions of its append-only file, so that it forgets leases."""
+    gateway, node = configured.gateway(settings(configured)), configured.nodes[1]
+    quarantined = "select count(*) from fencing.history where event = 'node_quarantined'"
+    count = lambda: configured.stack.query(quarantined, dbname=configured.database)[0][0]  # noqa: E731
+    gateway.start()
+    gateway.wait_until_all_vote()
+    try:
+        before = count()
+        node.kill()
+        node.start()
+        gateway.wait_until_all_vote()
+        assert count() == before, "by the file as it is printed it votes at once"
+        node.changes = {"user default off ~* &* +@all": "user default off"}
+        node.kill()
+        node.start()
+        eventually(lambda: count() > before, 10, goal="the restarted node is quarantined")
+        checked = configured.run("check", gateway.config)
+        assert "its user default may not write" in checked.stdout, checked.stdout
+        assert len(re.findall("may not write", checked.stdout)) == 1, checked.stdout
+    finally:
+        node.changes = {}
+        node.kill()
+        node.start()
+        gateway.wait_until_all_vote()
+        gateway.kill()
 
 
 def test_default_user_is_refused_every_command(configured: Cluster) -> None:

@@ -31,5 +31,30 @@ TEST(node_requests, page_limits_the_times_that_a_node_reports) {
     EXPECT_EQ(leases[1].remaining, milliseconds{-1});
 }
 
+reply list(std::vector<reply> elements) {
+    return {reply::kind::array, {}, 0, std::move(elements)};
+}
+
+TEST(node_requests, node_syncs_only_if_its_user_default_may_write) {
+    const std::string info =
+        "redis_version:7.0.15\r\naof_enabled:1\r\naof_rewrite_in_progress:0\r\naof_rewrite_scheduled:0\r\n"
+        "aof_last_bgrewrite_status:ok\r\naof_last_write_status:ok\r\n";
+    const auto syncs = [&](reply replay) {
+        const std::vector<reply> replies{list({}),
+                                         list({}),
+                                         text(info),
+                                         list({text("appendonly"), text("yes")}),
+                                         list({text("appendfsync"), text("always")}),
+                                         list({text("no-appendfsync-on-rewrite"), text("no")}),
+                                         std::move(replay)};
+        const auto response = parse_response(node_request::identify{}, {}, replies);
+        return std::get<node_response::identified>(response).facts.syncs_every_write;
+    };
+    EXPECT_TRUE(syncs(text("OK")));
+    EXPECT_FALSE(syncs(text("User default has no permissions to run the 'set' command")));
+    EXPECT_FALSE(
+        syncs({reply::kind::error, "NOPERM this user has no permissions to run the 'acl|dryrun' command", 0, {}}));
+}
+
 }  // namespace
 }  // namespace lockcore::redis

@@ -82,6 +82,7 @@ class redis_server {
     void publish(const redis_arguments& a, redis_reply& out);
     void time(const redis_arguments& a, redis_reply& out);
     void info(const redis_arguments& a, redis_reply& out);
+    void acl(const redis_arguments& a, redis_reply& out);
     void config_command(const redis_arguments& a, redis_reply& out);
     void script(const redis_arguments& a, redis_reply& out);
     void eval(const redis_arguments& a, redis_reply& out);
