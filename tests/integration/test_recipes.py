@@ -193,6 +193,8 @@ def test_recipe_restore_keeps_guard_and_raises_register(trial: Trial) -> None:
     assert after == before
     assert trial.new.query("select fencing.guard_faults()", dbname="shop") == []
     assert trial.new.query("select epoch > %s from fencing.cluster", (epoch,), dbname="shop") == [(True,)]
+    late = trial.api.write(stale, {"update": "inventory", "where": {"sku": "sku-2"}, "add": {"stock": -1}})
+    assert late.status == 412 and late.json()["cause"] == "storage-generation-changed", late
     assert trial.sell()["fencing_token"] > max(lost["fencing_token"], stale["fencing_token"])
     with pytest.raises(Exception, match="fencing required"):
         trial.new.query("update inventory set stock = 0", dbname="shop")
