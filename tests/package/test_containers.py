@@ -66,6 +66,8 @@ def image(folder: Path) -> Path:
     made.mkdir()
     run("tar", "--extract", "--file", bare, "--directory", made, "--numeric-owner")
     shutil.copy("/etc/resolv.conf", made / "etc" / "resolv.conf")
+    [built] = re.findall(r"^RUN docker/collect-program (\S+) /program$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
+    assert f"FENCEGATE_BINARY=$PWD/{built} " in (ROOT / "CONTRIBUTING.md").read_text(), "the Dockerfile takes what the preset builds"
     run(DOCKER / "collect-program", processes.fencegate_binary(), folder / "program")
     volumes = " ".join(f'mkdir .{target}; mount --bind "{source}" .{target};' for source, target in ((DOCKER, "/docker"), (folder / "program", "/program")))
     [step] = re.findall(r"^ +(/docker/build-image-root .*)$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)

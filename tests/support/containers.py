@@ -186,7 +186,10 @@ class Containers:
         """Calls an address from inside a container's network."""
         done = subprocess.run(["nsenter", f"--target={self.processes[name].pid}", "--net", "curl", "-sS", *options, url], capture_output=True, text=True, timeout=30)
         assert done.returncode == 0, done.stderr + self.log_of(name).read_text()[-2000:]
-        return json.loads(done.stdout)
+        try:
+            return json.loads(done.stdout)
+        except ValueError:  # a server that has just started may say so in another form
+            raise AssertionError(done.stdout) from None
 
     def remove(self) -> None:
         for process in [*reversed(self.processes.values()), self.hub]:
