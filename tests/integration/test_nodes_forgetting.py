@@ -13,7 +13,7 @@ import redis
 from support.api import Api
 from support.cluster import MAX_TTL_MS, Cluster, Gateway, RedisServer
 from support.cluster import running as running_cluster
-from support.polling import eventually
+from support.polling import eventually, pause
 from support.stack import Stack
 
 
@@ -157,6 +157,7 @@ def test_lease_and_tokens_survive_evicted_keys(
         assert node.info("stats")["evicted_keys"] > 0 and not node.keys(keys)
         node.config_set("maxmemory-policy", "noeviction")
         node.config_set("maxmemory", 0)
+    pause(0.02, "a node compares its settings once in 10 ms")
     with cluster.stack.frozen([node.pid for node in cluster.nodes[3:]]):
         expect_exclusive_until(other_gateway.api, held, lease, asked_at)
         assert wait_for_token(other_gateway.api, resource) > before["fencing_token"]
