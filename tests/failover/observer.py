@@ -69,6 +69,7 @@ class Observer:
 
     def check(self, sellers: Sellers, loses_writes: bool = False, names_all: bool = True) -> None:
         """Call it when the sellers have stopped. `names_all` is false where the gateways no longer remember all acknowledged writes."""
+        self.floor = max(self.floors())
         sales = sellers.sales()
         tally, gone = check_sales(self.site.query, sellers.skus, sales)
         print({kind: tally[kind] for kind in sorted(tally)})

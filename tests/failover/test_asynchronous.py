@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import Iterator
 
 import pytest
 
-from support import processes
 from support.api import expect_problem
 from support.patroni import LONG, PatroniSite, running_patroni_site
-from support.polling import eventually
+from support.polling import eventually, pause
 from support.postgres import GATEWAY_ROLE
 from support.sales import CAUSE, running_sellers
 from support.tcp_gate import open_gates
 
 from observer import Observer
+
+LEAVES_WITHIN = 20.0  # the five seconds of docs/operations.md, on a busy machine
 
 
 @pytest.fixture
@@ -59,8 +59,7 @@ def test_primary_that_still_answers_is_refused_by_gateways(site: PatroniSite) ->
                 of_before = [member for member in sellers.members if member.api is before.api]
                 of_after = [member for member in sellers.members if member.api is after.api]
                 began = time.monotonic()
-                assert old.process
-                processes.signal_all([old.process.pid], signal.SIGSTOP)
+                old.suspend()
                 gates.members[0].refuse()
                 gates.members[0].cut()
                 site.wait_for_primary(old)
@@ -75,10 +74,45 @@ def test_primary_that_still_answers_is_refused_by_gateways(site: PatroniSite) ->
                 assert sum(member.acknowledged() for member in of_before) <= count + len(of_before), "only writes that had begun"
                 assert old.in_recovery() is False, "the old primary still accepts writes"
                 expect_problem(before.api.write(observer.lease, observer.sku.sell()), 503, "storage-unavailable")
-                processes.signal_all([old.process.pid], signal.SIGCONT)
+                old.resume()
                 eventually(lambda: old.in_recovery(), LONG, goal="the old primary is a standby")
                 sellers.wait_for_more(5)
             print(f"\nthe gateway at the old primary refuses writes {max(0.0, last - changed_at):.1f} s after the change")
             observer.report("Patroni of the primary hangs", sellers, began)
             observer.check_lease_lives_on()
             observer.check(sellers, loses_writes=True)
+
+
+def test_gateway_with_connections_to_both_leaves_the_old_one(site: PatroniSite) -> None:
+    """Patroni hangs and its server goes on. All connections of the gateway end but one that writes, and those that replace them reach the new primary."""
+    old = site.primary
+    new = next(member for member in site.members if member is not old)
+    gateway = site.start_gateways(site.conninfo(user=GATEWAY_ROLE, ports=[new.port, old.port]))[0]
+    with Observer(site) as observer:
+        with running_sellers([gateway.api], observer.skus) as sellers:
+            sellers.wait_for_more(10)
+            began = time.monotonic()
+            old.suspend()
+            site.wait_for_primary(old)
+            writing = [pid for (pid,) in old.query("select pid from pg_stat_activity where usename = %s and query = 'commit'", (GATEWAY_ROLE,))]
+            old.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s and pid <> %s", (GATEWAY_ROLE, writing[0]))
+            observer.wait_for_change()
+            changed_at = time.monotonic()
+
+            def count() -> int:
+                return old.query("select count(*) from sales")[0][0]
+
+            def unchanged_for_a_second() -> bool:
+                before = count()
+                pause(1.0, "sellers write several times a second")
+                return count() == before
+
+            eventually(unchanged_for_a_second, LEAVES_WITHIN, goal=f"the gateway writes no more to the old primary; {count()} sales there")
+            print(f"\nthe gateway has left the old primary {time.monotonic() - changed_at:.1f} s after the change")
+            sellers.wait_for_more(10)
+            old.resume()
+            eventually(lambda: old.in_recovery(), LONG, goal="the old primary is a standby")
+            sellers.wait_for_more(5)
+        observer.report("connections to two primaries", sellers, began)
+        observer.check_lease_lives_on()
+        observer.check(sellers, loses_writes=True)

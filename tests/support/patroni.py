@@ -26,7 +26,7 @@ from support.stack import make_folder
 from support.tcp_gate import Gate, Gates
 
 SCOPE = "shop"
-TTL = 8  # seconds that a leader key lives without an update; at least loop_wait + 2 × retry_timeout
+TTL = 10  # seconds that a leader key lives without an update; at least loop_wait + 2 × retry_timeout
 LONG = 90.0  # seconds for anything that takes a second or ten, because the machine may be busy
 NO_POSTGRESQL = 69  # exit code of a gateway that cannot reach PostgreSQL when it starts
 
@@ -61,10 +61,11 @@ class Member(PostgresServer):
         self.database = DATABASE
         self.rest_port = processes.free_port()
         self.config = self.folder / "patroni.yaml"
+        self.suspended = False
         trusted = ["host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"]
         bootstrap = {
-            "dcs": {"ttl": TTL, "loop_wait": 1, "retry_timeout": 3, "maximum_lag_on_failover": 100_000_000, "synchronous_mode": synchronous,
-                    "postgresql": {"use_pg_rewind": True, "parameters": {"max_connections": 60, "shared_buffers": "32MB"}}},
+            "dcs": {"ttl": TTL, "loop_wait": 1, "retry_timeout": 4, "maximum_lag_on_failover": 100_000_000, "synchronous_mode": synchronous,
+                    "postgresql": {"use_pg_rewind": True, "parameters": {"max_connections": 60, "shared_buffers": "32MB", "dynamic_shared_memory_type": "mmap"}}},
             "initdb": [{"encoding": "UTF8"}, {"locale": "C.UTF-8"}, {"auth": "trust"}, "no-sync"]}
         self.config.write_text(json.dumps({
             "scope": SCOPE, "name": name, "restapi": {"listen": f"127.0.0.1:{self.rest_port}", "connect_address": f"127.0.0.1:{self.rest_port}"},
@@ -95,6 +96,17 @@ class Member(PostgresServer):
         pids = self.server_pids()
         processes.signal_all(pids, signal.SIGKILL)
         processes.wait_until_gone(pids, LONG)
+
+    def suspend(self) -> None:
+        """Stops Patroni with SIGSTOP. Its server goes on, although the leader key expires."""
+        assert self.process
+        processes.signal_all([self.process.pid], signal.SIGSTOP)
+        self.suspended = True
+
+    def resume(self) -> None:
+        assert self.process
+        processes.signal_all([self.process.pid], signal.SIGCONT)
+        self.suspended = False
 
     def is_primary(self) -> bool:
         """Returns whether this member has the leader key, by its Patroni, and its server accepts writes."""
@@ -146,7 +158,8 @@ class PatroniSite:
         self.wait_for_standbys(len(self.members) - 1)
 
     def running(self) -> list[Member]:
-        return [member for member in self.members if member.process]
+        """Returns the members whose Patroni runs."""
+        return [member for member in self.members if member.process and not member.suspended]
 
     @property
     def primary(self) -> Member:
