@@ -1,6 +1,7 @@
 #include <gateway/audit/storage_watch.hpp>
 
 #include <gateway/audit/event_sink.hpp>
+#include <gateway/pg/connection/session_slot.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/write/fence_executor.hpp>
 #include <gateway/runtime/rethrow.hpp>
@@ -19,6 +20,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -33,6 +35,8 @@ using std::chrono::steady_clock;
 constexpr steady_clock::duration interval = 1s;
 constexpr steady_clock::duration interval_during_change = 200ms;
 constexpr auto call_timeout = 5s;
+/// The second one finds the writes that a connection to the replaced server acknowledged until it ended.
+constexpr int lookups_after_change = 2;
 /// Write ids in one query. Where so many in the order of their answers are all there, the older ones are too.
 constexpr std::size_t looked_up_at_once = 10'000;
 /// Write ids that the history's row and the log name; the others are counted.
@@ -72,7 +76,10 @@ struct storage_watch::impl {
     /// Compares the generation, and makes a change where one is needed. Out: false if it is to be repeated soon.
     asio::awaitable<bool> look() {
         auto state = co_await storage.find_state(deadline());
-        if (!state) co_return true;  // readiness and the log report that PostgreSQL does not answer
+        if (!state) {  // readiness and the log report that PostgreSQL does not answer
+            if (floor_known) find_replaced();
+            co_return true;
+        }
         if (!state->current) {
             if (current.exchange(false)) {
                 spdlog::error(
@@ -83,15 +90,16 @@ struct storage_watch::impl {
             const bool changed = co_await make_change();
             co_return changed;
         }
-        if (state->live != live && !live.empty() && !changing) changing = true;  // another gateway made the change
-        live = state->live;
-        if (state->floor > floor) locks->raise_hints(state->floor);
-        if (state->floor > floor && floor_known) changing = true;
-        floor = std::max(floor, state->floor);
+        if (state->floor < floor) co_return false;  // a connection to a server that was replaced, which ends now
+        if (state->floor > floor) {
+            locks->raise_hints(state->floor);
+            if (floor_known) lookups_left = lookups_after_change;
+            floor = state->floor;
+        }
         floor_known = true;
         current = true;
         find_replaced();
-        if (!changing) co_return true;
+        if (lookups_left == 0) co_return true;
         const bool settled = co_await settle();
         co_return settled;
     }
@@ -99,20 +107,23 @@ struct storage_watch::impl {
     /// Finds out whether a majority of the nodes knows of a change that this PostgreSQL does not. A minority may know of
     /// one that was never finished.
     void find_replaced() {
-        const auto nodes = locks->nodes();
-        const auto knows_newer = [this](const lockcore::node_status& node) { return node.floor_epoch > floor; };
-        const auto knowing = static_cast<std::size_t>(std::ranges::count_if(nodes, knows_newer));
-        const bool found = knowing >= lockcore::majority_of(nodes.size());
+        std::vector<lockcore::epoch> floors;
+        for (const auto& node : locks->nodes())
+            floors.push_back(node.floor_epoch);
+        const auto quorum = static_cast<std::ptrdiff_t>(lockcore::majority_of(floors.size()));
+        std::ranges::nth_element(floors, floors.begin() + quorum - 1, std::greater{});
+        const lockcore::epoch known_by_majority = floors[static_cast<std::size_t>(quorum - 1)];
+        const bool found = known_by_majority > floor;
         if (found && !replaced.exchange(true)) {
             spdlog::error(
                 "the Redis nodes know of a newer storage generation than this PostgreSQL: it was replaced and still "
                 "answers, or an old state of it was put back (then run fencegate fence-all); nothing is let in");
         }
         if (!found && replaced.exchange(false)) spdlog::info("PostgreSQL has the newest storage generation again");
+        pg::session_slot::require_floor(std::max(floor, known_by_majority));
     }
 
     asio::awaitable<bool> make_change() {
-        changing = true;
         lockcore::epoch seen{};
         for (const auto& node : locks->nodes())
             seen = std::max(seen, node.observed_epoch);
@@ -164,8 +175,7 @@ struct storage_watch::impl {
         const bool looked_up = co_await find_lost();
         if (!looked_up) co_return false;
         report_lost(true);
-        changing = false;
-        ++changes;
+        if (--lookups_left == 0) ++changes;
         co_return true;
     }
 
@@ -217,10 +227,9 @@ struct storage_watch::impl {
     std::atomic<std::uint64_t> changes{0}, lost_writes{0};
 
     // From here on of the coroutine.
-    std::string live;  ///< The latest pair of system identifier and timeline; empty: none yet.
     lockcore::epoch floor{};
     bool floor_known = false;
-    bool changing = false;  ///< A change was seen whose lost writes have not been reported yet.
+    int lookups_left = 0;  ///< How often the acknowledged writes are still to be looked up after a change.
     bool waits_for_nodes = false;
     std::vector<std::string> lost;  ///< Acknowledged writes that are gone, and not reported yet.
 };

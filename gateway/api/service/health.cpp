@@ -41,10 +41,12 @@ boost::asio::awaitable<result<void>> check_writes(gateway_services services,
                                                   std::chrono::steady_clock::time_point deadline) {
     const auto running = check_running(services);
     if (!running) co_return running;
+    const auto storage = services.storage.check();
+    if (!storage) co_return storage.error();
     const auto until = std::min(deadline, std::chrono::steady_clock::now() + ping_timeout);
     const auto answered = co_await services.database.ping(until);
     if (!answered) co_return answered.error();
-    co_return services.storage.check();
+    co_return result<void>{};
 }
 
 http::response render_readiness(const result<void>& checked, const http::request& r) {

@@ -55,6 +55,7 @@ void catalog_listener::listen() {
     expect_soon();
     session.command("listen fencing_catalog");
     while (!ending_) {
+        if (slot_.is_outdated()) throw session_lost("PostgreSQL may have been replaced");
         expect_soon();
         catalogs_.reload(session);
         slot_.expect_nothing();

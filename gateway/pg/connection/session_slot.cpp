@@ -8,12 +8,37 @@
 #include <algorithm>
 
 namespace fencegate::pg {
+namespace {
+
+constexpr const char* replaced_cause = "this PostgreSQL was replaced by another server, which is not reached";
+
+}  // namespace
 
 session& session_slot::get() {
-    if (session_ && !session_->is_unusable()) return *session_;
+    if (session_ && !session_->is_unusable() && !is_outdated()) return *session_;
     if (!session_ && std::chrono::steady_clock::now() < retry_at_)
         throw session_lost("PostgreSQL was unreachable a moment ago", cause_);
     return connect();
+}
+
+std::atomic<std::uint64_t> session_slot::newest_floor_{0};
+
+void session_slot::require_floor(lockcore::epoch floor) {
+    std::uint64_t newest = newest_floor_;
+    while (newest < value_of(floor) && !newest_floor_.compare_exchange_weak(newest, value_of(floor))) {
+    }
+}
+
+bool session_slot::is_outdated() const {
+    return session_ && floor_ < newest_floor_;
+}
+
+/// A server that lets nothing in may be used: the change of its generation goes on there.
+void session_slot::check_server() {
+    floor_ = newest_floor_;
+    const auto found = pg::check_server(*session_);
+    if (found && value_of(*found) < floor_)
+        throw session_lost("the server was replaced by another: its floor is not the newest", replaced_cause);
 }
 
 session& session_slot::connect() {
@@ -35,7 +60,7 @@ session& session_slot::make(bool idle) {
         }
         if (idle) expect_answer_by(std::chrono::steady_clock::now() + connect_timeout);
         session_->configure(cfg_);
-        note_server(*session_);
+        check_server();
         connected_since_ = std::chrono::steady_clock::now();
     } catch (const std::exception& e) {
         drop();

@@ -3,8 +3,11 @@
 #include <gateway/config/config.hpp>
 #include <gateway/pg/connection/session.hpp>
 
+#include <lockcore/types.hpp>
+
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -31,9 +34,16 @@ class session_slot {
   public:
     explicit session_slot(const postgres_config& cfg) : cfg_(cfg) {}
 
-    /// Returns the session, a new one if there is none. Throws session_lost where none can be made; then no attempt to
-    /// connect follows before retry_at().
+    /// Makes every slot of this process connect anew, and refuse servers whose floor is lower: they were replaced
+    /// (docs/protocol.md, STORAGE GENERATION). A process has one database. Threads: any.
+    static void require_floor(lockcore::epoch floor);
+
+    /// Returns the session, a new one if there is none or the old one is outdated. Throws session_lost where none can be
+    /// made; then no attempt to connect follows before retry_at().
     session& get();
+
+    /// Whether the session was made before the newest floor was set: its server may be one that was replaced.
+    bool is_outdated() const;
 
     /// Makes a new session even before retry_at(). Throws as get() does.
     session& connect();
@@ -87,9 +97,13 @@ class session_slot {
 
   private:
     session& make(bool idle);
+    void check_server();
+
+    static std::atomic<std::uint64_t> newest_floor_;
 
     const postgres_config& cfg_;
     std::unique_ptr<session> session_;
+    std::uint64_t floor_ = 0;  ///< The newest floor when the session was made.
     std::chrono::steady_clock::time_point retry_at_{};
     std::chrono::steady_clock::time_point connected_since_{};
     std::chrono::milliseconds backoff_{reconnect_backoff_min};

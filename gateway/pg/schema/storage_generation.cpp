@@ -18,12 +18,15 @@ storage_state find_storage_state(session& session) {
     return out;
 }
 
-void note_server(session& session) {
+std::optional<lockcore::epoch> check_server(session& session) {
     try {
+        const storage_state state = find_storage_state(session);
+        if (state.current) return state.floor;
         session.exec_once("select from fencing.begin_generation_change(0)", {});
     } catch (const statement_failed&) {
         // The start-up, readiness and each statement report why this server can't be used.
     }
+    return std::nullopt;
 }
 
 std::optional<lockcore::storage_floor> begin_generation_change(session& session, lockcore::epoch seen) {

@@ -23,9 +23,11 @@ struct storage_state {
 storage_state find_storage_state(session& session);
 
 /// To be called on a new connection: if this is another server than that of the stored pair, PostgreSQL lets nothing in
-/// from now on. The guard itself compares only the timeline, which may be the same. Does nothing if the schema is missing
-/// or the server is read-only. Throws session_lost.
-void note_server(session& session);
+/// from now on. The guard itself compares only the timeline, which may be the same.
+///
+/// Out: the floor of this server; empty if its generation is not current, the schema is missing or the server is
+///      read-only. Throws session_lost.
+std::optional<lockcore::epoch> check_server(session& session);
 
 /// Begins a change of the storage generation, or continues the one that another gateway began. It is committed when the
 /// call returns.
