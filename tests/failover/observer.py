@@ -75,7 +75,12 @@ class Observer:
         print({kind: tally[kind] for kind in sorted(tally)})
         assert bool(gone) == loses_writes
         if names_all:
-            eventually(lambda: self.named_lost_writes() == gone, LONG, goal=f"the history names exactly {len(gone)} lost writes")
+            def all_named() -> bool:
+                named = self.named_lost_writes()
+                assert named == gone, f"{len(named - gone)} are named and not lost, {len(gone - named)} are lost and not named"
+                return True
+
+            eventually(all_named, 40, goal=f"the history names exactly the {len(gone)} lost writes")
             assert self.site.lost_writes_total() - self.counted_before == len(gone)
         else:
             assert self.named_lost_writes() <= gone
