@@ -86,6 +86,7 @@ struct storage_watch::impl {
                     "PostgreSQL was promoted, restored or replaced (it was {}, it is {}): nothing is let in until the "
                     "floor of all fences is above every older token",
                     state->stored.empty() ? "unknown" : state->stored, state->live);
+                pg::session_slot::renew_all();  // the others may still be connected to the server before
             }
             const bool changed = co_await make_change();
             co_return changed;

@@ -21,23 +21,28 @@ session& session_slot::get() {
     return connect();
 }
 
-std::atomic<std::uint64_t> session_slot::newest_floor_{0};
+std::atomic<std::uint64_t> session_slot::newest_floor_{0}, session_slot::renewals_{0};
 
 void session_slot::require_floor(lockcore::epoch floor) {
     std::uint64_t newest = newest_floor_;
-    while (newest < value_of(floor) && !newest_floor_.compare_exchange_weak(newest, value_of(floor))) {
+    while (newest < value_of(floor)) {
+        if (newest_floor_.compare_exchange_weak(newest, value_of(floor))) return renew_all();
     }
 }
 
+void session_slot::renew_all() {
+    ++renewals_;
+}
+
 bool session_slot::is_outdated() const {
-    return session_ && floor_ < newest_floor_;
+    return session_ && made_at_ != renewals_;
 }
 
 /// A server that lets nothing in may be used: the change of its generation goes on there.
 void session_slot::check_server() {
-    floor_ = newest_floor_;
+    made_at_ = renewals_;
     const auto found = pg::check_server(*session_);
-    if (found && value_of(*found) < floor_)
+    if (found && value_of(*found) < newest_floor_)
         throw session_lost("the server was replaced by another: its floor is not the newest", replaced_cause);
 }
 

@@ -37,12 +37,14 @@ class session_slot {
     /// Makes every slot of this process connect anew, and refuse servers whose floor is lower: they were replaced
     /// (docs/protocol.md, STORAGE GENERATION). A process has one database. Threads: any.
     static void require_floor(lockcore::epoch floor);
+    /// Makes every slot of this process connect anew: another server may have become the one that accepts writes.
+    static void renew_all();
 
     /// Returns the session, a new one if there is none or the old one is outdated. Throws session_lost where none can be
     /// made; then no attempt to connect follows before retry_at().
     session& get();
 
-    /// Whether the session was made before the newest floor was set: its server may be one that was replaced.
+    /// Whether the session was made before the last renew_all() or the newest floor: its server may have been replaced.
     bool is_outdated() const;
 
     /// Makes a new session even before retry_at(). Throws as get() does.
@@ -99,11 +101,11 @@ class session_slot {
     session& make(bool idle);
     void check_server();
 
-    static std::atomic<std::uint64_t> newest_floor_;
+    static std::atomic<std::uint64_t> newest_floor_, renewals_;
 
     const postgres_config& cfg_;
     std::unique_ptr<session> session_;
-    std::uint64_t floor_ = 0;  ///< The newest floor when the session was made.
+    std::uint64_t made_at_ = 0;  ///< renewals_ when the session was made.
     std::chrono::steady_clock::time_point retry_at_{};
     std::chrono::steady_clock::time_point connected_since_{};
     std::chrono::milliseconds backoff_{reconnect_backoff_min};
