@@ -74,7 +74,7 @@ def test_primary_that_still_answers_is_refused_by_gateways(site: PatroniSite) ->
                 assert sum(member.acknowledged() for member in of_before) <= count + len(of_before), "only writes that had begun"
                 assert old.in_recovery() is False, "the old primary still accepts writes"
                 expect_problem(before.api.write(observer.lease, observer.sku.sell()), 503, "storage-unavailable")
-                old.resume()
+                old.restart_patroni()
                 eventually(lambda: old.in_recovery(), LONG, goal="the old primary is a standby")
                 sellers.wait_for_more(5)
             print(f"\nthe gateway at the old primary refuses writes {max(0.0, last - changed_at):.1f} s after the change")
@@ -110,7 +110,7 @@ def test_gateway_with_connections_to_both_leaves_the_old_one(site: PatroniSite) 
             eventually(unchanged_for_a_second, LEAVES_WITHIN, goal=f"the gateway writes no more to the old primary; {count()} sales there")
             print(f"\nthe gateway has left the old primary {time.monotonic() - changed_at:.1f} s after the change")
             sellers.wait_for_more(10)
-            old.resume()
+            old.restart_patroni()
             eventually(lambda: old.in_recovery(), LONG, goal="the old primary is a standby")
             sellers.wait_for_more(5)
         observer.report("connections to two primaries", sellers, began)

@@ -103,9 +103,13 @@ class Member(PostgresServer):
         processes.signal_all([self.process.pid], signal.SIGSTOP)
         self.suspended = True
 
-    def resume(self) -> None:
-        assert self.process
-        processes.signal_all([self.process.pid], signal.SIGCONT)
+    def restart_patroni(self) -> None:
+        """Replaces a suspended Patroni, which demotes the server if there is another primary.
+
+        A Patroni 3.0 that continues after SIGCONT may overwrite the leader key of the new primary in etcd.
+        """
+        kill(self.process)
+        self.start()
         self.suspended = False
 
     def is_primary(self) -> bool:
