@@ -37,15 +37,32 @@ class Entry:
 
     @property
     def write_id(self) -> str:
-        return self.answer.json()["write_id"]
+        """Empty if the gateway refused the write before it was made."""
+        return self.answer.json().get("write_id", "")
+
+
+class PlaceLease:
+    """The lease under which the writers of a place write. Its token is refused after a promotion; the first writer to see that takes a new lease."""
+
+    def __init__(self, api: Api, place: str) -> None:
+        self.api, self.place, self.lock = api, place, threading.Lock()
+        self.lease = self.acquire()
+
+    def acquire(self) -> Json:
+        return self.api.must_acquire(f"ledger/{self.place}", ttl_ms=2_000, wait_ms=3_000)
+
+    def replace(self, refused: Json) -> None:
+        with self.lock:
+            if self.lease is refused:
+                self.lease = self.acquire()
 
 
 class Writer(threading.Thread):
-    """Writes entry after entry under one lease."""
+    """Writes entry after entry under the lease of its place."""
 
-    def __init__(self, name: str, api: Api, place: str, lease: Json) -> None:
+    def __init__(self, name: str, api: Api, place: PlaceLease) -> None:
         super().__init__(daemon=True)
-        self.label, self.api, self.place, self.lease = name, api, place, lease
+        self.label, self.api, self.place = name, api, place
         self.entries: list[Entry] = []
         self.failed: Exception | None = None
         self.stop_requested = threading.Event()
@@ -54,10 +71,12 @@ class Writer(threading.Thread):
         try:
             with self.api.connection() as connection:
                 while not self.stop_requested.is_set():
-                    name = f"{self.label}-{len(self.entries)}"
-                    body = {"lease_id": self.lease["lease_id"], "operations": [{"insert": "ledger", "values": {"place": self.place, "entry": name}}]}
-                    self.entries.append(Entry(self.place, name, connection.call("POST", "/v1/writes", body)))
-                    if self.entries[-1].answer.status != 200:
+                    name, lease = f"{self.label}-{len(self.entries)}", self.place.lease
+                    body = {"lease_id": lease["lease_id"], "operations": [{"insert": "ledger", "values": {"place": self.place.place, "entry": name}}]}
+                    self.entries.append(Entry(self.place.place, name, connection.call("POST", "/v1/writes", body)))
+                    if self.entries[-1].answer.status == 412:
+                        self.place.replace(lease)
+                    elif self.entries[-1].answer.status != 200:
                         self.stop_requested.wait(0.02)
         except Exception as problem:  # raised again by Writers.stop()
             self.failed = problem
@@ -72,8 +91,8 @@ class Writers:
     def __init__(self, apis: list[Api], places: list[str]) -> None:
         self.apis, self.members = apis, []
         for place in places:
-            lease = apis[0].must_acquire(f"ledger/{place}", ttl_ms=2_000, wait_ms=3_000)
-            self.members += [Writer(f"{place}-{number}", api, place, lease) for number, api in enumerate(apis)]
+            shared = PlaceLease(apis[0], place)
+            self.members += [Writer(f"{place}-{number}", api, shared) for number, api in enumerate(apis)]
 
     def entries(self) -> list[Entry]:
         return [entry for writer in self.members for entry in list(writer.entries)]
@@ -135,7 +154,7 @@ def check_outcomes(server: PostgresServer, apis: list[Api], entries: list[Entry]
             correct = found in ((0, 0), (1, 1)) and len(recorded) == found[0]
         else:
             tally["refused"] += 1
-            expect_problem(entry.answer, entry.answer.status, {503: "storage-unavailable", 409: "write-conflict"}[entry.answer.status])
+            expect_problem(entry.answer, entry.answer.status, {503: "storage-unavailable", 409: "write-conflict", 412: "stale-fencing-token"}[entry.answer.status])
             correct = found == (0, 0)
         if not correct:
             failures.append((entry.name, str(entry.answer), found))
