@@ -111,6 +111,13 @@ TEST_F(rules, renew_says_exhausted_when_hold_time_reaches_its_limit) {
     }
 }
 
+// A late ACQUIRE of a lease that TOP-UP has put here and RENEW has extended, which others count on.
+TEST_F(rules, r1_late_acquire_never_shortens_the_own_lease) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r}, 30s)).status, status::ok);
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r}, 1s)).status, status::ok);
+    EXPECT_GT(n0().time_left(r), 20'000);
+}
+
 TEST_F(rules, renew_never_shortens_the_remaining_time) {
     ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r}, 20s)).value, 1U);
     EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}, 1s), 1).status, status::ok);

@@ -83,8 +83,10 @@ while a <= #ARGV do
         wake_marks = leases[i].wake_marks
         if own then wake_marks = string.gsub(wake_marks, own, '') end
       end
+      -- A late request may find the lease here already, extended by TOP-UP.
+      local left = leases[i] and leases[i].nonce == nonce and redis.call('PTTL', KEYS[i]) or 0
       redis.call('SET', KEYS[i + n], text)
-      redis.call('SET', KEYS[i], nonce .. ' ' .. text .. ' ' .. tail .. wake_marks, 'PX', ttl)
+      redis.call('SET', KEYS[i], nonce .. ' ' .. text .. ' ' .. tail .. wake_marks, 'PX', math.max(tonumber(ttl), left))
     end
     answer = '0 ' .. text
     if previous_found == n then answer = answer .. ' 1' end
