@@ -1,16 +1,16 @@
 -- A change of the storage generation: a gateway begins it, announces its epoch to a majority of the nodes, and finishes it. Until then nothing is let in. Any gateway continues what another began.
 
 create or replace function fencing.storage_generation_state()
-  returns table (current boolean, system_identifier bigint, timeline bigint, live_system_identifier bigint, live_timeline bigint, floor bigint, highest_epoch bigint)
+  returns table (current boolean, system_identifier bigint, timeline bigint, live_system_identifier bigint, live_timeline bigint, floor bigint)
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select coalesce(s.system_identifier = c.system_identifier and s.timeline = c.timeline, false), s.system_identifier, s.timeline, c.system_identifier, c.timeline,
-         coalesce(s.floor, 0), greatest((select k.epoch from fencing.cluster k), 0)
+         coalesce(s.floor, 0)
     from (select p.system_identifier, fencing.live_timeline() as timeline from pg_control_system() p) c left join fencing.storage_generation s on true;
 $$;
 comment on function fencing.storage_generation_state() is
-  'For gateways: whether this server is the primary under which the fences were last known to be whole (system identifier and timeline), and the floor. highest_epoch: the highest epoch drawn (0: no cluster joined). '
+  'For gateways: whether this server is the primary under which the fences were last known to be whole (system identifier and timeline), and the floor. '
   'On a standby live_timeline is null and current is false. Locks: none.';
 
 create or replace function fencing.begin_generation_change(seen_epoch bigint) returns table (change_id uuid, epoch bigint)

@@ -2,7 +2,6 @@
 
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/audit/event_sink.hpp>
-#include <gateway/audit/storage_watch.hpp>
 #include <gateway/limits/held_leases.hpp>
 #include <gateway/pg/write/fence_executor.hpp>
 
@@ -62,18 +61,6 @@ boost::asio::awaitable<void> release_abandoned_lease(gateway_services services, 
     if (!released) spdlog::debug("an abandoned lease was not released and will expire: {}", released.error().detail);
 }
 
-boost::asio::awaitable<result<void>> raise_fences(gateway_services services,
-                                                  std::vector<lockcore::resource_name> resources,
-                                                  lockcore::fencing_token new_fence, actor initiator,
-                                                  std::string reason, std::chrono::steady_clock::time_point until) {
-    const auto storage = services.storage.check();
-    if (!storage) co_return storage.error();
-    const auto raised =
-        co_await services.fences.raise(std::move(resources), new_fence, std::move(initiator), std::move(reason), until);
-    if (!raised) co_return raised.error();
-    co_return result<void>{};
-}
-
 boost::asio::awaitable<result<seal_decision>> prepare_seal(gateway_services services, lockcore::lease_claims claims) {
     seal_decision out;
     out.seal = true;
@@ -93,7 +80,10 @@ void abandon_seal(gateway_services services, const lockcore::lease_claims& claim
 boost::asio::awaitable<result<void>> seal_token(gateway_services services, lockcore::lease_claims claims,
                                                 actor initiator, std::chrono::steady_clock::time_point until) {
     const lockcore::fencing_token past{lockcore::value_of(claims.token) + 1};
-    co_return co_await raise_fences(services, std::move(claims.resources), past, std::move(initiator), "seal", until);
+    const auto raised =
+        co_await services.fences.raise(std::move(claims.resources), past, std::move(initiator), "seal", until);
+    if (!raised) co_return raised.error();
+    co_return result<void>{};
 }
 
 boost::asio::awaitable<bool> seal_released_token(gateway_services services, lockcore::lease_claims claims,

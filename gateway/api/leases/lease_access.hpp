@@ -43,12 +43,6 @@ result<limits::place> admit_acquisition(gateway_services services, const std::sh
 /// Counts the refusal of a stream and returns its failure.
 failure refuse_stream(gateway_services services, limits::use kind = limits::use::streams);
 
-/// Raises fences, as fence_executor::raise does, unless this PostgreSQL was replaced (audit::storage_watch::check).
-boost::asio::awaitable<result<void>> raise_fences(gateway_services services,
-                                                  std::vector<lockcore::resource_name> resources,
-                                                  lockcore::fencing_token new_fence, actor initiator,
-                                                  std::string reason, std::chrono::steady_clock::time_point until);
-
 /// Releases a lease that its caller never received or no longer uses. If that fails, the lease expires.
 boost::asio::awaitable<void> release_abandoned_lease(gateway_services services, lockcore::lease_claims claims,
                                                      std::string trace_id);

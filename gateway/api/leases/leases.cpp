@@ -37,8 +37,8 @@ http::response granted_response(gateway_services services, lockcore::lease grant
 /// Raises the fence to the token of a grant, which takes part of its validity (docs/protocol.md R6).
 awaitable<result<void>> raise_fence(gateway_services services, const lockcore::lease& granted, actor initiator,
                                     pg::deadline until) {
-    const auto raised = co_await raise_fences(services, granted.claims.resources, granted.claims.token,
-                                              std::move(initiator), "fence_on_grant", until);
+    auto raised = co_await services.fences.raise(granted.claims.resources, granted.claims.token, std::move(initiator),
+                                                 "fence_on_grant", until);
     if (!raised) co_return raised.error();
     if (lockcore::boot_clock::now() < granted.valid_until) co_return result<void>{};
     co_return make_failure(errc::storage_unavailable, "Raising the fence took longer than the lease's validity.");

@@ -1,6 +1,5 @@
 #include <gateway/api/leases/live_leases.hpp>
 
-#include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/http/codec/fields.hpp>
@@ -116,8 +115,8 @@ awaitable<http::response> revoke_lease(gateway_services services, http::request 
         mismatch.facts["fencing_token"] = token;
         co_return http::problem_response(mismatch, r.request_id);
     }
-    const auto sealed = co_await raise_fences(services, lease.claims.resources, lockcore::fencing_token{token + 1},
-                                              make_operator(r), "revoked: " + order->reason, r.deadline);
+    const auto sealed = co_await services.fences.raise(lease.claims.resources, lockcore::fencing_token{token + 1},
+                                                       make_operator(r), "revoked: " + order->reason, r.deadline);
     if (!sealed) co_return http::problem_response(sealed.error(), r.request_id);
     lockcore::lock_manager::revocation revocation_details;
     revocation_details.actor.principal = r.principal;
