@@ -88,6 +88,11 @@ def write_when_let_in(api: Api, lease: Json, operation: Json) -> Json:
     return expect_problem(answer, 412, "stale-fencing-token") if answer.status == 412 else answer.json()
 
 
+def checked(made: Failover, gateway: Gateway) -> str:
+    """Returns the output of `fencegate check`."""
+    return made.site.cluster.run("check", gateway.config).stdout
+
+
 def verify(site: Site) -> Json:
     done = Cluster.call("verify", "--json", "--conninfo", site.server.conninfo())
     return json.loads(done.stdout)
@@ -243,6 +248,14 @@ def test_change_waits_for_a_majority_of_the_nodes(failover: Callable[..., Failov
     made.promote(two)
     eventually(lambda: "waits until a majority of the nodes votes" in gateway.log.read_text(), 20, goal="the gateway waits")
     assert enter(two.sql(), sku.resource, 2**52) == f"FG503 {CAUSE}"
+    assert b"\nfencegate_storage_generation_current 0\n" in gateway.api.get("/metrics").body
+    assert "FAULT storage generation: PostgreSQL is " in checked(made, gateway)
     for node in made.site.cluster.nodes[:3]:
         node.process.send_signal(signal.SIGCONT)
     eventually(lambda: enter(two.sql(), sku.resource, 1) == f"FG412 {CAUSE}", 20, goal="the floor is set")
+    counted = b"\nfencegate_storage_generation_changes_total 1\n"
+    eventually(lambda: counted in (text := gateway.api.get("/metrics").body) and b"\nfencegate_storage_generation_current 1\n" in text, 10, goal="the metrics have the change")
+    output = checked(made, gateway)
+    assert "ok    storage generation: " in output and "WARNING: no synchronous standby" in output
+    two.configure("set synchronous_standby_names = 'three'")
+    eventually(lambda: "commits wait for a synchronous standby" in checked(made, gateway), 10, goal="check sees the setting")
