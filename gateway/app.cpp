@@ -58,8 +58,7 @@ constexpr int returned_memory_min = 256 * 1024;
 /// Keeps the register of epochs in PostgreSQL.
 class postgres_register final : public lockcore::epoch_register {
   public:
-    postgres_register(pg::node_register& nodes, const audit::storage_watch& storage)
-        : nodes_(nodes), storage_(storage) {}
+    explicit postgres_register(pg::node_register& nodes) : nodes_(nodes) {}
 
     boost::asio::awaitable<lockcore::result<lockcore::node_record>> find(std::string node_name) override {
         auto found = co_await nodes_.find_node(std::move(node_name), deadline());
@@ -68,7 +67,6 @@ class postgres_register final : public lockcore::epoch_register {
     }
 
     boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(lockcore::epoch_request request) override {
-        if (const auto newest = storage_.check_newest(); !newest) co_return unreachable(newest.error());
         auto drawn = co_await nodes_.draw_epoch(std::move(request), deadline());
         if (drawn) co_return *drawn;
         co_return unreachable(drawn.error());
@@ -90,7 +88,6 @@ class postgres_register final : public lockcore::epoch_register {
     }
 
     pg::node_register& nodes_;
-    const audit::storage_watch& storage_;
 };
 
 /// Blocks the signals that end a process by default, in every thread, and waits for them in one. SIGTERM and SIGINT
@@ -214,7 +211,7 @@ int serve(const config& cfg, const config_source& source) {
     audit::denial_recorder denials(metric_registry.requests(), events, first);
     node_log node_changes(metric_registry.leases(), first);
     audit::storage_watch storage(database.storage(), events, first, name_of_gateway(cfg));
-    postgres_register epochs(database.nodes(), storage);
+    postgres_register epochs(database.nodes());
     lockcore::hmac_sha256 lease_keys(cfg.lease.signing_key, cfg.lease.verification_keys);
     lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(), {epochs, lease_keys, node_changes});
     metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);

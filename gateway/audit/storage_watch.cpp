@@ -48,12 +48,6 @@ std::string name_some(const std::vector<std::string>& write_ids) {
     return fmt::format("{}{}", fmt::join(some, ", "), write_ids.size() > most ? ", …" : "");
 }
 
-failure changed_failure() {
-    failure out = pg::unavailable_because(pg::cause_of("FG503"));
-    out.facts["cause"] = pg::generation_changed;
-    return out;
-}
-
 }  // namespace
 
 struct storage_watch::impl {
@@ -249,13 +243,10 @@ void storage_watch::start(lockcore::lock_manager& locks) {
 }
 
 result<void> storage_watch::check() const {
-    if (!impl_->current) return changed_failure();
-    return check_newest();
-}
-
-result<void> storage_watch::check_newest() const {
-    if (!impl_->replaced) return {};
-    return changed_failure();
+    if (impl_->current && !impl_->replaced) return {};
+    failure out = pg::unavailable_because(pg::cause_of("FG503"));
+    out.facts["cause"] = pg::generation_changed;
+    return out;
 }
 
 storage_watch::readings storage_watch::counts() const {

@@ -43,11 +43,10 @@ class storage_watch {
     /// Begins, on `io`.
     void start(lockcore::lock_manager& locks);
 
-    /// Fails with storage_unavailable if nothing may be written now: the generation is changing, or check_newest() fails.
+    /// Fails with storage_unavailable if nothing is let in now: the generation is changing, or the nodes know of a change
+    /// that this PostgreSQL does not: it was replaced and still answers. So a call can end before it takes a lease;
+    /// PostgreSQL and pg::session_slot refuse it in any case.
     result<void> check() const;
-    /// Fails with storage_unavailable if the nodes know of a change that this PostgreSQL does not: it was replaced and
-    /// still answers.
-    result<void> check_newest() const;
     readings counts() const;
     /// The write service adds each write that it acknowledges.
     acknowledged_writes& acknowledged();

@@ -8,8 +8,8 @@ namespace fencegate {
 struct generation_change {
     std::int64_t id = 0;
     std::int64_t floor = 0;
-    std::int64_t last_at_us =
-        0;  ///< The time of the row before it: what came later may be lost. Microseconds since 1970.
+    /// The time of the row before it, in microseconds since 1970: what came later may be lost.
+    std::int64_t last_at_us = 0;
 };
 
 }  // namespace fencegate
