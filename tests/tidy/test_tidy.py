@@ -379,6 +379,13 @@ def test_names_of_tests_have_at_most_60_characters() -> None:
     assert not found
 
 
+def test_patches_of_mutations_apply() -> None:
+    """A patch that no longer applies would be noticed only by the long part `mutations`."""
+    for path in files("tests/sim/mutations", suffixes={".patch"}):
+        done = subprocess.run(["patch", "-p1", "--dry-run", "-F0", "-i", str(path)], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, f"{name(path)}: {done.stdout}"
+
+
 # Words that were private language here, and have a standard term in docs/glossary.md or in the field.
 # Figures of speech, each of which stood for a standard term (CONTRIBUTING.md).
 BANNED = ("whoever", "story", "stories", "told", "heard", "hear", "judge", "judged", "police", "warden", "patience", "patient", "manner", "let go", "let_go", "given_back", "give_back",
