@@ -84,5 +84,5 @@ def test_package_needs_for_its_build_what_the_build_needs() -> None:
     """config/debian/control has every package of config/debian-packages.txt that CMake or config/install.cmake uses."""
     control = set(re.findall(r"^ ([a-z0-9.+-]+),$", (ROOT / "config/debian/control").read_text().split("\n\n")[0], re.MULTILINE))
     packages = {line.strip() for line in (ROOT / "config/debian-packages.txt").read_text().splitlines() if line and " " not in line}
-    only_to_run_or_develop = {"ccache", "curl", "g++", "libgtest-dev", "postgresql", "postgresql-contrib", "redis-server"}
+    only_to_run_or_develop = {"ccache", "curl", "g++", "postgresql", "postgresql-contrib", "redis-server"}
     assert packages - only_to_run_or_develop <= control and control - packages == {"dh-sequence-installsysusers", "systemd"}
