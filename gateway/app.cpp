@@ -33,7 +33,6 @@
 #include <boost/asio/ip/host_name.hpp>
 #include <boost/asio/use_future.hpp>
 
-#include <malloc.h>
 #include <sys/prctl.h>
 
 #include <atomic>
@@ -51,9 +50,6 @@ using namespace std::chrono_literals;
 /// How long requests under way may take after SIGTERM, and how long writing the event buffer to the history may take.
 constexpr auto finish_within = 5s;
 constexpr auto flush_within = 5s;
-/// Allocations of at least this size return to the system when they are freed. A fixed value stops glibc from raising
-/// the threshold after the first large answer and keeping such memory in each thread for ever.
-constexpr int returned_memory_min = 256 * 1024;
 
 /// Keeps the register of epochs in PostgreSQL.
 class postgres_register final : public lockcore::epoch_register {
@@ -159,7 +155,6 @@ int serve(const config& cfg, const config_source& source) {
     warn_of_expired_certificates(cfg);
     if (const auto exposed = find_exposure_fault(cfg))
         spdlog::warn("--insecure: {}; only a proxy that does what is missing may reach this port", *exposed);
-    ::mallopt(M_MMAP_THRESHOLD, returned_memory_min);
     const process_signals signals;  // before any thread, so that all of them inherit the mask
     service_notifier notifier;
 
