@@ -24,8 +24,8 @@ int fence_all(const std::string& conninfo, const std::string& reason) {
     cfg.conninfo = conninfo;
     try {
         pg::session database(cfg);
-        database.configure(
-            cfg);  // lock_timeout: writers wait behind the call while it waits for transactions under way
+        // Sets lock_timeout: the call waits for transactions under way, and writers wait behind it.
+        database.configure(cfg);
         database.exec("select fencing.fence_all($1::text)", {reason});
         const auto until = std::chrono::steady_clock::now() + wait_longest;
         while (std::chrono::steady_clock::now() < until) {

@@ -8,8 +8,8 @@ namespace fencegate::admin {
 /// set a floor above all of them. Waits up to half a minute until one has done so, and prints the floor.
 ///
 /// In:  `conninfo` of the role that owns the schema fencing. `reason` is for the history.
-/// Out: an exit code of gateway/domain/exit_code.hpp; exit_unavailable if no gateway has set the floor yet. PostgreSQL
-///      lets nothing in until one does.
+/// Out: an exit code of gateway/domain/exit_code.hpp; exit_unavailable if no gateway has set the floor yet: PostgreSQL
+///      lets nothing in until one does. exit_failed if PostgreSQL refused the call, as after lock_timeout.
 int fence_all(const std::string& conninfo, const std::string& reason);
 
 }  // namespace fencegate::admin

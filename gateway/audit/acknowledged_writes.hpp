@@ -14,7 +14,7 @@ namespace fencegate::audit {
 /// The writes that this gateway acknowledged last, so that it can name those that a failover of PostgreSQL has lost.
 ///
 /// Threads: safe.
-/// Limits:  those of the minute before the latest one, and 524,288 of them (16 MiB).
+/// Limits:  those of the minute before the latest write, and 524,288 of them (13 MiB).
 class acknowledged_writes {
   public:
     static constexpr std::chrono::minutes kept_for{1};

@@ -35,9 +35,10 @@ using std::chrono::steady_clock;
 constexpr steady_clock::duration interval = 1s;
 constexpr steady_clock::duration interval_during_change = 200ms;
 constexpr auto call_timeout = 5s;
-/// The second one finds the writes that a connection to the replaced server acknowledged until it ended.
+/// At once, and again after `interval`: meanwhile a connection to the replaced server may acknowledge writes that are
+/// under way there.
 constexpr int lookups_after_change = 2;
-/// Write ids in one query. Where so many in the order of their answers are all there, the older ones are too.
+/// Write ids in one query. If none of so many consecutively acknowledged writes is lost, no older one is looked up.
 constexpr std::size_t looked_up_at_once = 10'000;
 /// Write ids that the history's row and the log name; the others are counted.
 constexpr std::size_t named_max = 1'000;

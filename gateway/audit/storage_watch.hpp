@@ -22,7 +22,7 @@ class event_sink;
 
 /// Notices that PostgreSQL was promoted, restored or replaced, and makes the change of the storage generation: draws a
 /// floor above every token, announces it to the nodes, and sets it in PostgreSQL, which lets nothing in before that.
-/// Several gateways may do it at once. Afterwards it looks which of the writes that this gateway acknowledged are gone.
+/// Several gateways may do it at once. Afterwards it finds out which writes that this gateway acknowledged are gone.
 ///
 /// Threads:  check(), counts() and acknowledged() from any thread.
 /// Lifetime: the register and the lock manager outlive the run of `io`.
@@ -31,7 +31,7 @@ class event_sink;
 class storage_watch {
   public:
     struct readings {
-        bool current = true;            ///< PostgreSQL lets writes in, as far as is known.
+        bool current = true;            ///< Whether PostgreSQL lets writes in, when it last answered.
         std::uint64_t changes = 0;      ///< Changes of the generation that this gateway has seen.
         std::uint64_t lost_writes = 0;  ///< Acknowledged writes that were gone after them.
     };

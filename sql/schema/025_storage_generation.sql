@@ -1,4 +1,4 @@
--- The storage generation: the system identifier and the timeline of the primary under which the fences were last known to be whole, and the floor, below which every token is refused.
+-- The storage generation: the system identifier and the timeline of the primary under which the fences were last known to be whole (none lower than it had been), and the floor, below which every token is refused.
 -- After a promotion, a restore or the load of a dump the last moments may be lost: the fences may be lower than they were. 065_generation_change.sql has what gateways do then.
 
 create table if not exists fencing.storage_generation (
