@@ -1,0 +1,103 @@
+#include <gateway/audit/generation_steps.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace fencegate::audit {
+namespace {
+
+/// The second one finds the writes that a connection to the replaced server acknowledged until it ended.
+constexpr int lookups_after_change = 2;
+
+}  // namespace
+
+namespace step = generation_step;
+using notice = generation_steps::ports::notice;
+
+step::any generation_steps::on_state(const std::optional<state>& found) {
+    if (!found) {  // readiness and the log report that PostgreSQL does not answer
+        if (floor_known_) find_replaced();
+        return step::wait{};
+    }
+    if (!found->current) {
+        if (std::exchange(current_, false)) {
+            ports_.report(notice::generation_changed);
+            ports_.renew_connections();  // the others may still be connected to the server before
+        }
+        seen_ = {};
+        for (const auto& node : ports_.nodes())
+            seen_ = std::max(seen_, node.observed_epoch);
+        return step::begin_change{seen_};
+    }
+    if (found->floor < floor_) return step::wait{true};  // a connection to a server that was replaced, which ends now
+    if (found->floor > floor_) {
+        ports_.raise_hints(found->floor);
+        if (floor_known_) lookups_left_ = lookups_after_change;
+        floor_ = found->floor;
+    }
+    floor_known_ = true;
+    current_ = true;
+    find_replaced();
+    if (lookups_left_ == 0) return step::wait{};
+    finishing_ = false;
+    return step::find_lost_writes{};
+}
+
+void generation_steps::find_replaced() {
+    std::vector<lockcore::epoch> floors;
+    for (const auto& node : ports_.nodes())
+        floors.push_back(node.floor_epoch);
+    const auto quorum = static_cast<std::ptrdiff_t>(lockcore::majority_of(floors.size()));
+    std::ranges::nth_element(floors, floors.begin() + quorum - 1, std::greater{});
+    const lockcore::epoch known_by_majority = floors[static_cast<std::size_t>(quorum - 1)];
+    const bool found = known_by_majority > floor_;
+    if (std::exchange(replaced_, found) != found) ports_.report(found ? notice::replaced : notice::no_longer_replaced);
+    ports_.require_floor(std::max(floor_, known_by_majority));
+}
+
+step::any generation_steps::on_begun(std::optional<lockcore::storage_floor> begun) {
+    if (!begun) return step::wait{true};
+    floor_to_set_ = std::move(*begun);
+    second_round_ = false;
+    return step::announce{floor_to_set_};
+}
+
+step::any generation_steps::on_announced(const std::optional<lockcore::floor_announcement>& announced) {
+    if (!announced) return step::wait{true};
+    // A node may forget and be readmitted while the others answer: a second announcement shows it.
+    if (!second_round_ && announced->by_all && !announced->by_majority) {
+        second_round_ = true;
+        return step::announce{floor_to_set_};
+    }
+    if (const auto close = lockcore::value_of(announced->too_close); close > 0) {
+        // The floor that was drawn last is returned again unless it is below this.
+        seen_ = std::max(seen_, lockcore::epoch{close + lockcore::floor_distance});
+        return step::begin_change{seen_};
+    }
+    if (!announced->by_majority && !(second_round_ && announced->by_all)) {
+        if (!std::exchange(waits_for_nodes_, true)) ports_.report(notice::waits_for_nodes);
+        return step::wait{true};
+    }
+    waits_for_nodes_ = false;
+    finishing_ = true;
+    return step::find_lost_writes{};
+}
+
+step::any generation_steps::on_lost_writes(bool found_out) {
+    if (!found_out) return step::wait{true};
+    if (finishing_) return step::finish_change{floor_to_set_.change_id};
+    ports_.report_lost(true);
+    if (--lookups_left_ == 0) ++changes_;
+    return step::wait{};
+}
+
+step::any generation_steps::on_finished(bool finished) {
+    if (finished) {
+        ports_.report(notice::change_finished);
+        ports_.report_lost(false);
+    }
+    return step::wait{true};  // look() reads the new floor
+}
+
+}  // namespace fencegate::audit

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <lockcore/node_status.hpp>
+#include <lockcore/outcomes.hpp>
+#include <lockcore/types.hpp>
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace fencegate::audit {
+
+/// What generation_steps asks of its driver; the input that answers it is named beside.
+namespace generation_step {
+struct find_state {};  ///< on_state
+struct begin_change {  ///< on_begun
+    lockcore::epoch seen{};
+};
+struct announce {  ///< on_announced
+    lockcore::storage_floor floor;
+};
+/// Looks which of the writes that this gateway acknowledged are gone, and keeps them until report_lost.
+struct find_lost_writes {};  ///< on_lost_writes
+struct finish_change {       ///< on_finished
+    std::string change_id;
+};
+struct wait {  ///< look
+    bool briefly = false;
+};
+using any = std::variant<find_state, begin_change, announce, find_lost_writes, finish_change, wait>;
+}  // namespace generation_step
+
+/// What a gateway does about the storage generation, in which order, without clock, PostgreSQL or nodes of its own:
+/// storage_watch drives it in a gateway, and tests/sim in its simulated clusters.
+///
+/// Threads: one.
+/// Source:  docs/protocol.md, STORAGE GENERATION.
+class generation_steps {
+  public:
+    /// What the steps need at once.
+    class ports {
+      public:
+        virtual ~ports() = default;
+        virtual std::vector<lockcore::node_status> nodes() const = 0;
+        /// As lock_manager::raise_hints.
+        virtual void raise_hints(lockcore::epoch floor) = 0;
+        /// Replaces every connection to PostgreSQL before its next use.
+        virtual void renew_connections() = 0;
+        /// Refuses connections to a server with a lower floor, and those to any server that were made before.
+        virtual void require_floor(lockcore::epoch floor) = 0;
+        /// Reports the lost writes that were found. `record`: the history is to name them; the row of a change that this
+        /// gateway made does already.
+        virtual void report_lost(bool record) = 0;
+        enum class notice {
+            generation_changed,  ///< Nothing is let in from now on.
+            waits_for_nodes,     ///< A majority of the nodes does not vote.
+            change_finished,     ///< By this gateway.
+            replaced,            ///< The nodes know of a newer generation than PostgreSQL.
+            no_longer_replaced,
+        };
+        virtual void report(notice what) = 0;
+    };
+    /// What PostgreSQL answered about its generation.
+    struct state {
+        bool current = false;
+        lockcore::epoch floor{};
+    };
+
+    explicit generation_steps(ports& p) : ports_(p) {}
+
+    generation_step::any look() const { return generation_step::find_state{}; }
+    /// Compares the generation. `found`: empty if PostgreSQL did not answer.
+    generation_step::any on_state(const std::optional<state>& found);
+    /// `begun`: empty if the change could not begin, or another gateway has made it meanwhile.
+    generation_step::any on_begun(std::optional<lockcore::storage_floor> begun);
+    /// `announced`: empty if there was no answer.
+    generation_step::any on_announced(const std::optional<lockcore::floor_announcement>& announced);
+    generation_step::any on_lost_writes(bool found_out);
+    generation_step::any on_finished(bool finished);
+
+    /// PostgreSQL lets writes in, as far as is known.
+    bool is_current() const { return current_ && !replaced_; }
+    /// Changes that were seen, after which lost writes were looked for.
+    std::uint64_t changes() const { return changes_; }
+    /// Returns whether nothing is left to do but to look again.
+    bool is_settled() const { return is_current() && floor_known_ && lookups_left_ == 0; }
+
+  private:
+    /// Finds out whether a majority of the nodes knows of a change that this PostgreSQL does not. A minority may know of
+    /// one that was never finished.
+    void find_replaced();
+
+    ports& ports_;
+    bool current_ = true, replaced_ = false;
+    lockcore::epoch floor_{};
+    bool floor_known_ = false;
+    int lookups_left_ = 0;  ///< How often the acknowledged writes are still to be looked up after a change.
+    std::uint64_t changes_ = 0;
+
+    // Of the change that is under way.
+    lockcore::epoch seen_{};
+    lockcore::storage_floor floor_to_set_;
+    bool second_round_ = false, finishing_ = false;
+    bool waits_for_nodes_ = false;
+};
+
+}  // namespace fencegate::audit
