@@ -39,10 +39,11 @@ class Simulation:
         self.program = build / "sim"
 
     def patch_copy(self, name, folder):
-        """Copies lockcore, applies the patch, and returns the names of the files that it changes."""
+        """Copies what the simulation has of the product, applies the patch, and returns the names of the files that it changes."""
         patch = FOLDER / "mutations" / f"{name}.patch"
         changed = [line.split("\t")[0].split()[1].removeprefix("b/") for line in patch.read_text().splitlines() if line.startswith("+++ ")]
         shutil.copytree(ROOT / "lockcore", folder / "lockcore")
+        shutil.copytree(ROOT / "gateway" / "audit", folder / "gateway" / "audit")
         applied = run(["patch", "-p1", "--no-backup-if-mismatch", "-F0", "-i", str(patch)], cwd=folder)
         if applied.returncode != 0:
             raise RuntimeError(f"the patch does not apply:\n{applied.stdout}")
@@ -54,7 +55,8 @@ class Simulation:
         objects = []
         for number, source in enumerate(sources):
             output = folder / f"{number}.o"
-            words = commands[str(ROOT / source)].replace(f"{ROOT}/lockcore", f"{folder}/lockcore").split()
+            copied = {f"{ROOT}/lockcore": f"{folder}/lockcore", f"{ROOT}/gateway/audit": f"{folder}/gateway/audit"}
+            words = re.sub("|".join(copied), lambda found: copied[found[0]], commands[str(ROOT / source)]).split()
             words[words.index("-o") + 1] = str(output)
             compiled = run(" ".join(words), shell=True, cwd=self.build)
             if compiled.returncode != 0:

@@ -71,12 +71,43 @@ void checkers::lease_reported_lost(std::uint32_t client, sim_nonce nonce, std::u
                              " is lost, although it is valid, has an unreleased hold, and no node lost it");
 }
 
-void checkers::guard_accepted(std::uint32_t resource, std::uint64_t token) {
-    if (token < accepted_[resource]) {
-        fail(checker::guard, "the guard of resource " + number(resource) + " accepted " + token_text(token) +
-                                 " after " + token_text(accepted_[resource]));
+void checkers::guard_accepted(std::uint32_t server, std::uint32_t resource, std::uint64_t token) {
+    guarded_database& database = databases_[server];
+    if (!database.lets_in) {
+        fail(checker::generation, "database " + number(server) + " let in " + token_text(token) + " for resource " +
+                                      number(resource) + " before its change of generation was finished");
+    } else if (token <= database.before[resource]) {
+        fail(checker::generation, "database " + number(server) + " let in " + token_text(token) + " for resource " +
+                                      number(resource) + ", and " + token_text(database.before[resource]) +
+                                      " was complete before its change of generation began");
     }
-    accepted_[resource] = std::max(accepted_[resource], token);
+    std::uint64_t& accepted = database.accepted[resource];
+    if (token < accepted) {
+        fail(checker::guard, "the guard of resource " + number(resource) + " accepted " + token_text(token) +
+                                 " after " + token_text(accepted));
+    }
+    accepted = std::max(accepted, token);
+}
+
+void checkers::generation_finished(std::uint32_t server, std::uint64_t floor) {
+    guarded_database& database = databases_[server];
+    database.lets_in = true;
+    for (std::uint32_t r = 0; r < ctx_.config.resources; ++r) {
+        if (database.before[r] < floor) continue;
+        fail(checker::generation, "database " + number(server) + " has the floor " + token_text(floor) + ", and " +
+                                      token_text(database.before[r]) + " of resource " + number(r) +
+                                      " was complete before its change of generation began");
+    }
+}
+
+void checkers::lost_write_not_reported(std::uint32_t gateway) {
+    fail(checker::lost_writes,
+         "gateway " + number(gateway) + " acknowledged a write that is not in the database, and does not report it");
+}
+
+void checkers::generation_not_settled(std::uint32_t gateway) {
+    fail(checker::liveness,
+         "gateway " + number(gateway) + " still changes the storage generation after the faults ended");
 }
 
 void checkers::stock_counted(std::uint32_t resource, std::uint64_t sold, std::uint64_t gone) {

@@ -41,7 +41,7 @@ class checkers {
     void granted(resource_set set, sim_nonce nonce, std::uint64_t token);
 
     // C2, C3: the tokens that the guard accepts never fall; as many units were sold as are missing.
-    void guard_accepted(std::uint32_t resource, std::uint64_t token);
+    void guard_accepted(std::uint32_t server, std::uint32_t resource, std::uint64_t token);
     void stock_counted(std::uint32_t resource, std::uint64_t sold, std::uint64_t gone);
 
     // C4: no two leases are valid at the same time. `until` is in real time, computed from the holder's clock.
@@ -96,6 +96,17 @@ class checkers {
     /// An operator revoked the lease: its holder's validity is not respected any more (C4, C9).
     void revoked(sim_nonce nonce);
 
+    // C11: a PostgreSQL server that replaced another lets nothing in before its change of generation is finished, and then
+    // no token that was complete before the change began.
+    void server_live(std::uint32_t server) { databases_[server] = {false, highest_complete_, {}}; }
+    void generation_begun(std::uint32_t server) { databases_[server].before = highest_complete_; }
+    void generation_finished(std::uint32_t server, std::uint64_t floor);
+
+    // C12: a write that a gateway acknowledged is in the newest database, or the gateway reports that it is lost.
+    void lost_write_not_reported(std::uint32_t gateway);
+    /// C5 for changes of the generation: after the faults end each gateway finishes them.
+    void generation_not_settled(std::uint32_t gateway);
+
   private:
     struct valid_lease {
         sim_nonce nonce;
@@ -124,7 +135,12 @@ class checkers {
     std::set<sim_nonce> revoked_, upgraded_, end_requested_;
     token_floors highest_complete_{};
     std::array<std::map<std::uint64_t, sim_nonce>, sim_resources_max> tokens_;
-    std::array<std::uint64_t, sim_resources_max> accepted_{};
+    struct guarded_database {
+        bool lets_in = true;
+        token_floors before{};    ///< The highest complete tokens when its change of generation began.
+        token_floors accepted{};  ///< The highest tokens that its guard accepted.
+    };
+    std::map<std::uint32_t, guarded_database> databases_;  ///< By PostgreSQL server.
     std::array<std::vector<valid_lease>, sim_resources_max> valid_;
     std::array<std::array<stamp, sim_resources_max>, sim_nodes_max> stamps_{};
 };

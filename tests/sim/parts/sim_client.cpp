@@ -9,10 +9,11 @@ using lockcore::errc;
 using lockcore::lease;
 using lockcore::result;
 
-sim_client::sim_client(context& ctx, checkers& check, gateway_interface& gateways, shop& stock_shop,
-                       std::uint32_t index, drifting_clock clock)
-    : ctx_(ctx), check_(check), gateways_(gateways), shop_(stock_shop), index_(index), clock_(clock) {
+sim_client::sim_client(context& ctx, checkers& check, gateway_interface& gateways, std::uint32_t index,
+                       drifting_clock clock)
+    : ctx_(ctx), check_(check), gateways_(gateways), index_(index), clock_(clock) {
     holder_.principal = "clients";
+    if (ctx.config.database_fails()) is_direct_ = ctx.rng.chance(ctx.config.direct_per_thousand);
 }
 
 void sim_client::start() {
@@ -70,8 +71,13 @@ void sim_client::on_timer(std::uint32_t generation) {
             return choose_op();
         case state::shopping: {  // the pause between read and write is over
             writing_ = true;
-            shop_.ask({index_, generation_, shop_resource_, lease_.token, true, units_seen_ - 1, false});
-            if (ctx_.rng.chance(50)) {
+            shop::visit sale = read_;
+            sale.generation = generation_;
+            sale.statement.token = lease_.token;
+            sale.statement.writes = true;
+            --sale.statement.units;
+            gateways_.visit_shop(std::move(sale));
+            if (!must_be_granted_ && ctx_.rng.chance(50)) {
                 ctx_.hit(probe::write_outcome_unknown);
                 lease_.write_under_way = true;
                 unknown_outcome_token_ = lease_.token;
@@ -85,6 +91,7 @@ void sim_client::on_timer(std::uint32_t generation) {
 }
 
 void sim_client::choose_op() {
+    if (must_be_granted_ && !was_granted_ && !lease_.release_requested) return work();
     if (stopping_ || must_be_granted_ || ops_left_ == 0) return lease_.release_requested ? forget_lease() : release();
     --ops_left_;
     if (ctx_.now() > lease_.until) {
@@ -198,7 +205,7 @@ void sim_client::take_lease(const lease& granted) {
     check_.lease_valid(lease_.resources, lease_.nonce, until);
     refusals_ = 0;
     ops_left_ = 1 + ctx_.rng.below(7);
-    was_granted_ = was_granted_ || must_be_granted_;
+    was_granted_ = was_granted_ || (must_be_granted_ && !ctx_.config.database_fails());
     sleep(state::holding, must_be_granted_ ? microseconds{0} : pause());
 }
 

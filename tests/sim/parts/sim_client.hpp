@@ -15,6 +15,8 @@ class gateway_interface {
     virtual void ask(std::uint32_t gateway, call c) = 0;
     /// The client no longer waits for its last call.
     virtual void cancel_call(std::uint32_t client) = 0;
+    /// Sends a statement to the shop, over the client's own connection or (`gateway`) that of a gateway.
+    virtual void visit_shop(shop::visit v) = 0;
 };
 
 /// A client that acquires leases and sells units under them. It misbehaves on purpose: it sleeps past the end of its
@@ -23,13 +25,13 @@ class gateway_interface {
 /// sim_client.cpp has its loop and acquires; sim_client_ops.cpp has what it does with a lease.
 class sim_client {
   public:
-    sim_client(context& ctx, checkers& check, gateway_interface& gateways, shop& stock_shop, std::uint32_t index,
-               drifting_clock clock);
+    sim_client(context& ctx, checkers& check, gateway_interface& gateways, std::uint32_t index, drifting_clock clock);
 
     void start();
     /// Acquires no more leases and releases the current one.
     void stop() { stopping_ = true; }
-    /// Only acquires this resource once, and repeats the call until it is granted.
+    /// Only acquires this resource once, and repeats the call until it is granted; where PostgreSQL was replaced, also
+    /// until the guard has let in a write.
     void require_grant(std::uint32_t resource);
     bool was_granted() const { return was_granted_; }
 
@@ -108,7 +110,6 @@ class sim_client {
     context& ctx_;
     checkers& check_;
     gateway_interface& gateways_;
-    shop& shop_;
     std::uint32_t index_;
     drifting_clock clock_;
 
@@ -126,8 +127,9 @@ class sim_client {
     held lease_, past_;
     std::uint32_t ops_left_ = 0, refusals_ = 0;
     bool writing_ = false;
-    std::uint32_t shop_resource_ = 0;
-    std::uint64_t units_seen_ = 0, unknown_outcome_token_ = 0;
+    shop::visit read_;  ///< The row as it was read last.
+    std::uint64_t unknown_outcome_token_ = 0;
+    bool is_direct_ = true;  ///< It has a connection of its own to PostgreSQL.
     bool stopping_ = false, must_be_granted_ = false, was_granted_ = false;
     std::uint32_t required_resource_ = 0;
 };

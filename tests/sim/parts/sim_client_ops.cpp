@@ -239,15 +239,24 @@ void sim_client::work() {
     std::uint32_t sold_here[sim_resources_max];
     std::uint32_t count = 0;
     for_each_resource(lease_.resources, [&](std::uint32_t r) { sold_here[count++] = r; });
-    shop_resource_ = sold_here[ctx_.rng.below(count)];
-    shop_.ask({index_, generation_, shop_resource_, lease_.token, false, 0, false});
+    read_ = {};
+    read_.client = index_;
+    read_.generation = generation_;
+    read_.statement.resource = sold_here[ctx_.rng.below(count)];
+    read_.statement.token = lease_.token;
+    if (!is_direct_) read_.gateway = ctx_.rng.below(ctx_.config.gateways);
+    gateways_.visit_shop(read_);
 }
 
 void sim_client::shop_answered(const shop::visit& v) {
     if (state_ != state::shopping || v.generation != generation_) return;
-    if (!v.accepted) return forget_lease();  // another holds a higher token
-    if (writing_) return sleep_holding();
-    units_seen_ = v.units;
+    if (v.unknown && v.statement.writes) unknown_outcome_token_ = v.statement.token;
+    if (!v.accepted) return forget_lease();  // another holds a higher token, or PostgreSQL lets nothing in
+    if (writing_) {
+        was_granted_ = must_be_granted_;
+        return sleep_holding();
+    }
+    read_ = v;
     sleep(state::shopping, pause());
 }
 

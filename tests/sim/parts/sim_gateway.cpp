@@ -58,11 +58,13 @@ std::array<std::byte, lockcore::authenticator::size> sim_gateway::checksum::sign
     return out;
 }
 
-sim_gateway::sim_gateway(context& ctx, network& net, epoch_register& epochs, checkers& check, client_interface& clients,
-                         std::uint32_t index, drifting_clock clock)
+sim_gateway::sim_gateway(context& ctx, network& net, database& db, epoch_register& epochs, gateway_sessions& sessions,
+                         checkers& check, client_interface& clients, std::uint32_t index, drifting_clock clock)
     : ctx_(ctx),
       net_(net),
+      db_(db),
       epochs_(epochs),
+      sessions_(sessions),
       check_(check),
       clients_(clients),
       index_(index),
@@ -77,12 +79,24 @@ void sim_gateway::start() {
     net_.subscribe(index_, core_->wake_mark());
     schedule(event_kind::gateway_tick, lockcore::core::tick_length(settings_));
     step(input::start{});
+    if (ctx_.config.database_fails()) watch_storage();
+}
+
+void sim_gateway::watch_storage() {
+    storage_ = std::make_unique<sim_storage_watch>(
+        ctx_, db_, epochs_, sessions_,
+        sim_storage_watch::owner{index_, incarnation_, [this]() -> const lockcore::core& { return *core_; },
+                                 [this](lockcore::core_input what) { step(std::move(what)); },
+                                 [this](microseconds span) { return clock_.real(span); }});
+    storage_->start();
 }
 
 void sim_gateway::crash() {
     if (!calls_.empty()) ctx_.hit(probe::gateway_crashed_with_calls);
     if (core_->waiters() > 0) ctx_.hit(probe::gateway_crashed_with_waiters);
     core_.reset();
+    storage_.reset();
+    sessions_.gateway_crashed();
     net_.subscribe(index_, {});
     net_.gateway_crashed(index_);
     links_ = {};
@@ -143,6 +157,14 @@ void sim_gateway::on_flush(std::uint32_t incarnation) {
     step(input::flush{});
 }
 
+void sim_gateway::on_storage_asked(std::uint32_t incarnation, std::uint32_t serial) {
+    if (incarnation == incarnation_ && storage_) storage_->asked(serial);
+}
+
+void sim_gateway::on_storage_answered(std::uint32_t incarnation, std::uint32_t serial) {
+    if (incarnation == incarnation_ && storage_) storage_->answered(serial);
+}
+
 // --- calls
 
 void sim_gateway::on_call(const call& c) {
@@ -166,6 +188,8 @@ void sim_gateway::on_client_gone(const call& c) {
 }
 
 void sim_gateway::perform(action::answer& a) {
+    if (a.call == sim_storage_watch::announcement)
+        return storage_->on_announced(std::get<lockcore::result<lockcore::floor_announcement>>(a.result));
     const auto found = calls_.extract(a.call);
     if (!found) return;
     observe_answer(found.mapped(), a.result);

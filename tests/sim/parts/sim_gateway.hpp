@@ -4,6 +4,7 @@
 #include <sim/parts/calls.hpp>
 #include <sim/parts/epoch_register.hpp>
 #include <sim/parts/network.hpp>
+#include <sim/parts/sim_storage_watch.hpp>
 
 #include <array>
 #include <map>
@@ -19,8 +20,8 @@ namespace sim {
 /// the actions. It may crash at any time, which ends the core, and restart with a new one.
 class sim_gateway {
   public:
-    sim_gateway(context& ctx, network& net, epoch_register& epochs, checkers& check, client_interface& clients,
-                std::uint32_t index, drifting_clock clock);
+    sim_gateway(context& ctx, network& net, database& db, epoch_register& epochs, gateway_sessions& sessions,
+                checkers& check, client_interface& clients, std::uint32_t index, drifting_clock clock);
     sim_gateway(const sim_gateway&) = delete;
 
     void start();
@@ -30,6 +31,10 @@ class sim_gateway {
 
     bool runs() const { return core_ != nullptr; }
     sim_time paused_until() const { return paused_until_; }
+    std::uint32_t index() const { return index_; }
+    std::uint32_t incarnation() const { return incarnation_; }
+    /// Empty where PostgreSQL is never replaced, and while the gateway does not run.
+    sim_storage_watch* storage() { return storage_.get(); }
 
     // Events.
     void on_call(const call& c);
@@ -43,6 +48,8 @@ class sim_gateway {
     void on_tick(std::uint32_t incarnation);
     void on_timer(std::uint32_t incarnation, std::uint32_t serial);
     void on_flush(std::uint32_t incarnation);
+    void on_storage_asked(std::uint32_t incarnation, std::uint32_t serial);
+    void on_storage_answered(std::uint32_t incarnation, std::uint32_t serial);
 
   private:
     struct sent_batch {
@@ -78,6 +85,7 @@ class sim_gateway {
 
     microseconds local_time() const { return clock_.of(ctx_.now()) + std::chrono::hours{1}; }
     void step(lockcore::core_input what);
+    void watch_storage();
     void schedule(event_kind kind, microseconds local_delay, std::uint32_t serial = 0);
 
     void perform(const lockcore::action::open_connection& a);
@@ -97,7 +105,9 @@ class sim_gateway {
 
     context& ctx_;
     network& net_;
+    database& db_;
     epoch_register& epochs_;
+    gateway_sessions& sessions_;
     checkers& check_;
     client_interface& clients_;
     std::uint32_t index_;
@@ -106,6 +116,7 @@ class sim_gateway {
     random_bits random_;
     checksum mac_;
     std::unique_ptr<lockcore::core> core_;
+    std::unique_ptr<sim_storage_watch> storage_;
     std::uint32_t incarnation_ = 0;
     sim_time paused_until_{0}, resumed_at_{0};
     std::array<link, sim_nodes_max> links_;

@@ -66,6 +66,7 @@ void sim_node::start(run_number run) {
 void sim_node::crash(restart kind) {
     run_ = 0;
     syncs_every_write_ = configured_to_sync_;
+    has_forgotten_ = has_forgotten_ || kind != restart::keeping;
     switch (kind) {
         case restart::keeping:
             ctx_.hit(probe::node_kept_data);
@@ -97,6 +98,7 @@ void sim_node::crash(restart kind) {
 void sim_node::flush() {
     save_copy();
     ++losses_;
+    has_forgotten_ = true;
     server_.execute({"FLUSHALL"});
     ctx_.hit(probe::node_flushed);
 }
@@ -232,7 +234,7 @@ reply sim_node::execute(const request& q) {
         if (is_script) report_stamps();
         touched_.clear();
         if (may_admit && admitted != server_.run_id && field_of_node("run") == server_.run_id) {  // READMIT
-            has_older_file_ = false;
+            has_older_file_ = has_forgotten_ = false;
             if (ctx_.rng.chance(500)) save_copy();
             for (std::uint32_t r = 0; r < ctx_.config.resources; ++r) {
                 if (holder_of(r) != 0) ctx_.hit(probe::old_lease_survived_readmission);

@@ -31,6 +31,8 @@ class sim_node {
     bool has_unnoticed_loss();
     /// Returns true if the node loaded an older file and was not admitted since.
     bool has_older_file() const { return has_older_file_; }
+    /// Returns true if the node lost data and was not admitted since.
+    bool has_forgotten() const { return has_forgotten_; }
     void pause_until(sim_time until) { paused_until_ = std::max(paused_until_, until); }
     void resume() { paused_until_ = sim_time{0}; }
     void jump_clock(microseconds span) { jumped_ += span; }
@@ -69,7 +71,7 @@ class sim_node {
     std::uint32_t index_;
     bool configured_to_sync_, syncs_every_write_;
     bool sets_at_start_ = false;  ///< The next process is given a setting before it is identified.
-    bool has_older_file_ = false;
+    bool has_older_file_ = false, has_forgotten_ = false;
     std::uint32_t losses_ = 0;  ///< Of this process: commands that lose data.
     drifting_clock clock_;
     microseconds jumped_{0};

@@ -32,6 +32,10 @@ enum class event_kind : std::uint8_t {
     node_flushed,             ///< actor: node, a second time
     gateway_starts,           ///< actor: gateway
     gateway_resumes,          ///< actor: gateway
+    storage_asked,            ///< actor: gateway, a: incarnation, b: serial; at PostgreSQL
+    storage_answered,         ///< actor: gateway, a: incarnation, b: serial
+    route_changes,            ///< a: gateway, or after them client; its new connections reach the newest PostgreSQL
+    server_stops,             ///< a: PostgreSQL server
     world_heals,
     world_ends,  ///< a: 1 for a check during healing, 0 for the last one
 };

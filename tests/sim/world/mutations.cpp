@@ -15,6 +15,19 @@ constexpr std::array rows = {
                  "the client's duty: it uses a lease after it called for its release"},
     mutation_row{m::one_epoch_per_process, "one_epoch_per_process", c::tokens,
                  "the register's life of a node: a process has one epoch, whatever data it loses"},
+    mutation_row{m::guard_ignores_generation, "guard_ignores_generation", c::generation,
+                 "the guard lets nothing in while the generation differs"},
+    mutation_row{m::guard_ignores_floor, "guard_ignores_floor", c::generation, "the guard's token >= floor"},
+    mutation_row{m::draws_in_any_generation, "draws_in_any_generation", c::stamps,
+                 "the register draws no epoch while the generation differs"},
+    mutation_row{m::connection_not_compared, "connection_not_compared", c::generation,
+                 "a gateway compares the pair and the floor on a new connection"},
+    mutation_row{m::change_keeps_pair, "change_keeps_pair", c::generation,
+                 "the beginning of a change forgets a pair with another system identifier"},
+    mutation_row{m::pending_of_any_pair, "pending_of_any_pair", c::generation,
+                 "a pending change is continued on its own server only"},
+    mutation_row{m::fence_all_keeps_pending, "fence_all_keeps_pending", c::generation,
+                 "fence_all clears the pending change"},
 };
 static_assert(rows.size() + 1 == static_cast<std::size_t>(m::count_));
 
@@ -32,7 +45,7 @@ const mutation_row* find_mutation(std::string_view name) {
 }
 
 std::optional<checker> find_checker(std::string_view name) {
-    for (std::size_t c = 0; c <= static_cast<std::size_t>(checker::seal); ++c) {
+    for (std::size_t c = 0; c <= static_cast<std::size_t>(checker::lost_writes); ++c) {
         const std::string_view full = to_string(static_cast<checker>(c));
         if (name == full || name == full.substr(0, full.find(' '))) return static_cast<checker>(c);
     }
@@ -61,6 +74,10 @@ const char* to_string(checker value) {
             return "C9 holds";
         case c::seal:
             return "C10 seal";
+        case c::generation:
+            return "C11 generation";
+        case c::lost_writes:
+            return "C12 lost writes";
     }
     return "unknown";
 }

@@ -9,16 +9,18 @@ namespace sim {
 
 /// The checkers. README.md says what each one checks.
 enum class checker : std::uint8_t {
-    tokens,     ///< C1
-    guard,      ///< C2
-    stock,      ///< C3
-    exclusion,  ///< C4
-    liveness,   ///< C5
-    leftovers,  ///< C6
-    staleness,  ///< C7
-    stamps,     ///< C8
-    holds,      ///< C9
-    seal,       ///< C10
+    tokens,       ///< C1
+    guard,        ///< C2
+    stock,        ///< C3
+    exclusion,    ///< C4
+    liveness,     ///< C5
+    leftovers,    ///< C6
+    staleness,    ///< C7
+    stamps,       ///< C8
+    holds,        ///< C9
+    seal,         ///< C10
+    generation,   ///< C11
+    lost_writes,  ///< C12
 };
 const char* to_string(checker c);
 /// In: C1, or its whole name.
@@ -32,6 +34,13 @@ enum class mutation : std::uint8_t {
     guard_read_keeps_fence,
     released_lease_used,
     one_epoch_per_process,
+    guard_ignores_generation,
+    guard_ignores_floor,
+    draws_in_any_generation,
+    connection_not_compared,
+    change_keeps_pair,
+    pending_of_any_pair,
+    fence_all_keeps_pending,
     count_,
 };
 struct mutation_row {

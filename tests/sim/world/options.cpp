@@ -124,6 +124,28 @@ void set_recovering(random& r, options& o) {
     o.outage = r.between(microseconds{500}, microseconds{10'000});
 }
 
+/// Sets up runs in which PostgreSQL is replaced by an earlier state of it several times, and little else goes wrong.
+void set_failovers(random& r, options& o) {
+    o.faults_end = r.between(sim_time{500'000}, sim_time{4'000'000});
+    o.watch_interval = r.between(milliseconds{50}, milliseconds{500});
+    auto& replaced = o.mean_interval[static_cast<std::size_t>(fault::replace_database)];
+    replaced = r.between(microseconds{100'000}, microseconds{1'500'000});
+    // Not promised: a loss that no database knows of any more, so nodes do not sync every write (docs/protocol.md).
+    o.mean_interval[static_cast<std::size_t>(fault::replace_data)] = sim_time{0};
+    o.mean_interval[static_cast<std::size_t>(fault::end_sync)] = sim_time{0};
+    o.always_synced = 0;
+    o.outage = r.between(microseconds{1'000}, microseconds{300'000});
+    if (r.chance(700)) o.nodes = 3;
+    // A change meets some of the nodes, and the next change others.
+    o.mean_interval[static_cast<std::size_t>(fault::block_path)] = r.between(sim_time{20'000}, sim_time{300'000});
+    o.block = r.between(microseconds{50'000}, microseconds{800'000});
+    o.mean_interval[static_cast<std::size_t>(fault::flush_node)] = r.between(sim_time{100'000}, sim_time{2'000'000});
+    o.quarantined = r.chance(500);
+    // A write to a server that was replaced is answered while the gateway looks for lost writes.
+    o.slow_per_thousand = r.chance(500) ? 5 + r.below(60) : 0;
+    o.slow = microseconds(o.watch_interval) * r.between(1, 30) / 10;
+}
+
 void draw_faults(random& r, options& o) {
     const bool is_short = o.kind == profile::short_leases;
     o.clocks_jump = o.kind == profile::jumping_clocks;
@@ -172,7 +194,9 @@ void draw_faults(random& r, options& o) {
     }
     if (o.kind == profile::ends_of_sync) set_ends_of_sync(r, o);
     if (o.kind == profile::recovering) set_recovering(r, o);
+    if (o.kind == profile::failovers) set_failovers(r, o);
     o.fsync_switched_per_thousand = r.chance(500) ? r.below(800) : 0;
+    if (o.database_fails()) o.fsync_switched_per_thousand = 0;
     o.drift_ppm = r.chance(700) ? r.between(100, 4'000) : 0;
     if (o.kind == profile::drifting) {
         o.mean_interval = {};
@@ -208,6 +232,10 @@ void draw_clients(random& r, options& o) {
         o.op_weight[4] += 10;
         o.op_weight[5] += 20;
     }
+    if (o.database_fails()) {
+        o.direct_per_thousand = r.below(1'001);
+        o.op_weight[0] += 100;
+    }
     o.op_weight[0] += 1;  // at least one operation has a weight
     o.answer_bound = r.between(o.node_timeout, std::max(o.node_timeout, o.max_ttl / (r.chance(500) ? 2 : 6)));
     if (o.kind == profile::recovering) o.answer_bound = std::min(o.answer_bound, o.max_ttl / 12);
@@ -233,7 +261,7 @@ options draw_options(std::uint64_t seed, const overrides& wanted) {
 const char* to_string(profile p) {
     constexpr std::array<const char*, profile_count> names = {
         "everyday",       "quiet",        "short_leases", "forgetful", "shared_counters",
-        "jumping_clocks", "ends_of_sync", "recovering",   "drifting",
+        "jumping_clocks", "ends_of_sync", "recovering",   "drifting",  "failovers",
     };
     return names[static_cast<std::size_t>(p)];
 }
@@ -248,7 +276,7 @@ std::optional<profile> find_profile(std::string_view name) {
 const char* to_string(fault f) {
     constexpr std::array<const char*, fault_count> names = {
         "cut",        "block",         "crash node",    "flush",    "replace data", "end sync",
-        "pause node", "pause gateway", "crash gateway", "register", "clock",
+        "pause node", "pause gateway", "crash gateway", "register", "clock",        "replace database",
     };
     return names[static_cast<std::size_t>(f)];
 }

@@ -27,6 +27,7 @@ enum class fault : std::uint8_t {
     crash_gateway,
     close_register,
     jump_clock,
+    replace_database,  ///< A promotion, a loaded dump or a snapshot that was put back.
     count_,
 };
 inline constexpr std::size_t fault_count = static_cast<std::size_t>(fault::count_);
@@ -44,6 +45,7 @@ enum class profile : std::uint8_t {
     ends_of_sync,  ///< Nodes sync every write until a command ends that, and then crash, or load an older file.
     recovering,    ///< Nodes that lose data one after the other and get the leases of the others, with late requests.
     drifting,      ///< Clocks as far apart as is allowed, and callers that use a lease to its end.
+    failovers,     ///< PostgreSQL is replaced by earlier states of it, again and again.
     count_,
 };
 inline constexpr std::size_t profile_count = static_cast<std::size_t>(profile::count_);
@@ -88,6 +90,8 @@ struct options {
 
     /// Returns whether exclusion is promised in this run; tokens always are.
     bool exclusion_promised() const { return !clocks_jump && quarantined; }
+    /// Returns whether PostgreSQL is replaced in this run.
+    bool database_fails() const { return kind == profile::failovers; }
 
     microseconds think_time{10'000}, freeze_time{0};
     std::uint32_t freeze_per_thousand = 0;
@@ -97,6 +101,8 @@ struct options {
     std::uint32_t other_ttl_per_thousand = 0;  ///< Renewals with another ttl than that of the lease.
     std::uint32_t several_per_thousand = 0;    ///< Leases on more than one resource.
     std::array<std::uint32_t, op_count> op_weight{};
+    std::uint32_t direct_per_thousand = 1'000;  ///< Clients with a connection of their own to PostgreSQL.
+    milliseconds watch_interval{1'000};         ///< Between two comparisons of the storage generation.
     std::uint32_t past_lease_per_thousand = 0;  ///< Clients that use an earlier lease again.
     sim_time faults_end{4'000'000};
 };

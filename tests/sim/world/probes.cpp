@@ -95,6 +95,21 @@ const char* to_string(probe p) {
         "release_message_received",
         "release_message_lost",
         "clock_jumped",
+        "database_promoted",
+        "dump_loaded",
+        "snapshot_put_back",
+        "replaced_during_change",
+        "change_continued",
+        "change_finished",
+        "announcement_behind",
+        "announced_to_unadmitted",
+        "refused_by_generation",
+        "refused_by_floor",
+        "draw_refused",
+        "replaced_server_reached",
+        "replaced_server_refused",
+        "replaced_server_found",
+        "lost_write_reported",
     };
     return names[static_cast<std::size_t>(p)];
 }

@@ -25,15 +25,18 @@ world::world(options config, bool prints, std::optional<checker> only)
       check_(ctx_),
       nodes_(make_nodes(ctx_, check_)),
       net_(ctx_, nodes_),
-      epochs_(ctx_),
-      shop_(ctx_, check_) {
+      db_(ctx_, check_),
+      sessions_(ctx_.config.gateways, gateway_sessions(ctx_, db_)),
+      epochs_(ctx_, db_, sessions_),
+      shop_(ctx_, db_, epochs_) {
     if (only) check_.report_only(*only);
     for (std::uint32_t g = 0; g < ctx_.config.gateways; ++g) {
-        gateways_.push_back(std::make_unique<sim_gateway>(ctx_, net_, epochs_, check_, *this, g, draw_clock(ctx_)));
+        gateways_.push_back(
+            std::make_unique<sim_gateway>(ctx_, net_, db_, epochs_, sessions_[g], check_, *this, g, draw_clock(ctx_)));
     }
     clients_.reserve(ctx_.config.clients + ctx_.config.resources);
     for (std::uint32_t c = 0; c < ctx_.config.clients; ++c)
-        clients_.emplace_back(ctx_, check_, *this, shop_, c, draw_clock(ctx_));
+        clients_.emplace_back(ctx_, check_, *this, c, draw_clock(ctx_));
 }
 
 outcome world::run() {
@@ -157,11 +160,19 @@ void world::dispatch_event(const event& e) {
         case event_kind::client_timer:
             return clients_[e.actor].on_timer(e.a);
         case event_kind::shop_asked:
-            return shop_.asked(e.a);
-        case event_kind::shop_answered: {
-            const shop::visit& v = shop_.answered(e.a);
-            return clients_[v.client].shop_answered(v);
-        }
+            return ask_shop(e);
+        case event_kind::shop_answered:
+            return answer_shop(e);
+        case event_kind::storage_asked:
+            return gateways_[e.actor]->on_storage_asked(e.a, e.b);
+        case event_kind::storage_answered:
+            if (!defer_event(e, e.actor)) gateways_[e.actor]->on_storage_answered(e.a, e.b);
+            return;
+        case event_kind::route_changes:
+            return change_route(e.a);
+        case event_kind::server_stops:
+            if (e.a != db_.newest()) db_.stop(e.a);
+            return;
         case event_kind::fault_due:
             if (healed_) return;
             inject_fault(static_cast<fault>(e.a));
@@ -174,7 +185,7 @@ void world::dispatch_event(const event& e) {
             return;
         case event_kind::node_flushed:
             check_.node_fault_injected();
-            if (!healed_ && nodes_[e.actor]->runs()) nodes_[e.actor]->flush();
+            if (!healed_ && nodes_[e.actor]->runs() && may_forget(e.actor)) nodes_[e.actor]->flush();
             return;
         case event_kind::gateway_resumes:
             return resume(e.actor);
@@ -210,6 +221,7 @@ void world::inject_fault(fault f) {
             return crash_node();
         case fault::flush_node: {
             const std::uint32_t flushed = ctx_.config.flushed_node.value_or(n);
+            if (!may_forget(flushed)) return;
             check_.node_fault_injected();
             if (nodes_[flushed]->runs()) nodes_[flushed]->flush();
             // Some nodes are flushed a second time.
@@ -255,6 +267,8 @@ void world::inject_fault(fault f) {
             nodes_[n]->jump_clock(offset);
             return ctx_.hit(probe::clock_jumped);
         }
+        case fault::replace_database:
+            return replace_database();
         case fault::count_:
             return;
     }
@@ -275,14 +289,20 @@ void world::crash_node() {
     auto kind = unseen || drawn < o.restart_loses      ? sim_node::restart::losing
                 : drawn < o.restart_loses + rolls_back ? sim_node::restart::rolled_back
                                                        : sim_node::restart::keeping;
+    if (!may_forget(n)) kind = sim_node::restart::keeping;
     const bool syncs = kind == sim_node::restart::keeping && node.syncs_every_write();
     if (syncs && o.older_file_per_thousand != 0 && ctx_.rng.chance(o.older_file_per_thousand))
         kind = sim_node::restart::older_file;
+    crash_node(n, kind);
+}
+
+void world::crash_node(std::uint32_t n, sim_node::restart kind) {
+    if (!nodes_[n]->runs()) return;
     check_.node_fault_injected();
-    node.crash(kind);
+    nodes_[n]->crash(kind);
     net_.node_crashed(n);
     ctx_.note("node crashes", n, static_cast<std::uint64_t>(kind));
-    ctx_.events.schedule_in(ctx_.rng.draw_around(o.outage),
+    ctx_.events.schedule_in(ctx_.rng.draw_around(ctx_.config.outage),
                             {.kind = event_kind::node_starts, .actor = static_cast<std::uint8_t>(n)});
 }
 
@@ -297,7 +317,10 @@ sim_time world::healing_bound() const {
     const sim_time noticed = 3 * sim_time(o.node_dead_after) + std::chrono::seconds{2};
     const sim_time admitted = 3 * sim_time(lockcore::node_supervisor::recheck_delay) + sim_time(o.max_ttl);
     const sim_time free_again = 2 * sim_time(o.max_ttl) + jumps_;
-    return messages + noticed + admitted + free_again + std::chrono::seconds{3};
+    // Until every gateway has seen the last change of the storage generation, and holders have newer tokens.
+    const sim_time changed =
+        o.database_fails() ? 40 * sim_time(o.watch_interval) + std::chrono::seconds{15} : sim_time{0};
+    return messages + noticed + admitted + free_again + changed + std::chrono::seconds{3};
 }
 
 void world::heal() {
@@ -305,6 +328,11 @@ void world::heal() {
     ctx_.note("faults end");
     net_.heal();
     epochs_.heal();
+    for (database::server s = 0; s < db_.newest(); ++s)
+        db_.stop(s);
+    for (std::uint32_t caller = 0; caller < ctx_.config.gateways + ctx_.config.clients + ctx_.config.resources;
+         ++caller)
+        change_route(caller);
     for (std::uint32_t n = 0; n < ctx_.config.nodes; ++n) {
         nodes_[n]->resume();
         if (!nodes_[n]->runs())
@@ -321,7 +349,7 @@ void world::heal() {
     for (sim_client& client : clients_)
         client.stop();
     for (std::uint32_t r = 0; r < ctx_.config.resources; ++r) {
-        clients_.emplace_back(ctx_, check_, *this, shop_, ctx_.config.clients + r, draw_clock(ctx_));
+        clients_.emplace_back(ctx_, check_, *this, ctx_.config.clients + r, draw_clock(ctx_));
         clients_.back().require_grant(r);
     }
     ctx_.events.schedule_in(healing_bound(), {.kind = event_kind::world_ends});
@@ -337,7 +365,16 @@ void world::check_healed(bool may_wait) {
         all_granted = false;
         if (!may_wait) check_.not_granted_after_healing(r);
     }
+    for (const auto& gateway : gateways_) {
+        if (!ctx_.config.database_fails() || (gateway->runs() && gateway->storage()->is_settled())) continue;
+        all_granted = false;
+        if (!may_wait) check_.generation_not_settled(gateway->index());
+    }
     ended_ = all_granted || !may_wait;
+    for (const auto& gateway : gateways_) {
+        if (ended_ && gateway->storage() && !gateway->storage()->knows_all_lost_writes())
+            check_.lost_write_not_reported(gateway->index());
+    }
     if (!ended_ || ctx_.config.clocks_jump) return;
     for (std::uint32_t n = 0; n < ctx_.config.nodes; ++n) {
         for (std::uint32_t r = 0; r < ctx_.config.resources; ++r) {

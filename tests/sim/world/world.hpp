@@ -33,6 +33,7 @@ class world final : public client_interface, public gateway_interface {
     void answer(const call& c, lockcore::call_result result) override;
     void ask(std::uint32_t gateway, call c) override;
     void cancel_call(std::uint32_t client) override;
+    void visit_shop(shop::visit v) override;
 
   private:
     void dispatch_event(const event& e);
@@ -44,6 +45,16 @@ class world final : public client_interface, public gateway_interface {
     void inject_fault(fault f);
     void schedule_fault(fault f);
     void crash_node();
+    void crash_node(std::uint32_t n, sim_node::restart kind);
+    void replace_database();
+    /// Returns whether so many nodes have lost their data and are not admitted again that no other one may: a majority that
+    /// forgets the floor of a change is not promised (docs/protocol.md, "Not promised").
+    bool may_forget(std::uint32_t node) const;
+    void ask_shop(const event& e);
+    void answer_shop(const event& e);
+    /// New connections of this gateway, or client after the gateways, reach the newest server, or during the faults also
+    /// an older one.
+    void change_route(std::uint32_t caller);
     void heal();
     /// Reports resources that nobody was granted, unless another check follows (`may_wait`).
     void check_healed(bool may_wait);
@@ -53,6 +64,8 @@ class world final : public client_interface, public gateway_interface {
     checkers check_;
     network::node_list nodes_;
     network net_;
+    database db_;
+    std::vector<gateway_sessions> sessions_;
     epoch_register epochs_;
     shop shop_;
     std::vector<std::unique_ptr<sim_gateway>> gateways_;
