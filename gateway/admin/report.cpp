@@ -1,6 +1,6 @@
 #include <gateway/admin/report.hpp>
 
-#include <gateway/http/codec/rfc3339.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -29,7 +29,7 @@ constexpr std::array<promise, 5> promises{{
 }};
 
 std::string time_of(std::int64_t us) {
-    return http::to_rfc3339(std::chrono::system_clock::time_point(std::chrono::microseconds(us)));
+    return runtime::to_rfc3339(std::chrono::system_clock::time_point(std::chrono::microseconds(us)));
 }
 
 /// Returns when and why changes of a table were not checked, as one line.

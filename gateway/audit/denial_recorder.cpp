@@ -2,9 +2,9 @@
 
 #include <gateway/audit/denial_sampler.hpp>
 #include <gateway/config/authority.hpp>
-#include <gateway/http/codec/rfc3339.hpp>
 #include <gateway/runtime/log.hpp>
 #include <gateway/runtime/rethrow.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <spdlog/spdlog.h>
 #include <boost/asio/awaitable.hpp>
@@ -72,8 +72,8 @@ history_item make_item(const denial_sampler::left_out& rest, system_clock::time_
     boost::json::object detail{{"status", rest.source.status},
                                {"problem", rest.source.problem},
                                {"left_out", rest.count},
-                               {"from", http::to_rfc3339(rest.from)},
-                               {"to", http::to_rfc3339(rest.to)}};
+                               {"from", runtime::to_rfc3339(rest.from)},
+                               {"to", runtime::to_rfc3339(rest.to)}};
     if (!rest.source.address.empty()) detail["address"] = rest.source.address;
     if (rest.source.address.empty() && rest.source.principal.empty()) detail["others"] = true;
     item.detail = boost::json::serialize(detail);

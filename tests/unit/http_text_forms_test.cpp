@@ -1,9 +1,9 @@
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/query.hpp>
-#include <gateway/http/codec/rfc3339.hpp>
 #include <gateway/http/routing/dispatcher.hpp>
 #include <gateway/http/transport/response_head.hpp>
 #include <gateway/runtime/random.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <gtest/gtest.h>
 
@@ -36,24 +36,25 @@ TEST(http_query, text_not_utf8_then_fault_with_printable_name) {
 }
 
 TEST(http_rfc3339, render_then_utc_with_milliseconds) {
-    EXPECT_EQ(to_rfc3339(system_clock::time_point{}), "1970-01-01T00:00:00.000Z");
-    EXPECT_EQ(to_rfc3339(system_clock::time_point(milliseconds(1'795'255'209'894))), "2026-11-21T10:00:09.894Z");
-    EXPECT_EQ(to_rfc3339(system_clock::time_point(milliseconds(-1))), "1969-12-31T23:59:59.999Z");
+    EXPECT_EQ(runtime::to_rfc3339(system_clock::time_point{}), "1970-01-01T00:00:00.000Z");
+    EXPECT_EQ(runtime::to_rfc3339(system_clock::time_point(milliseconds(1'795'255'209'894))),
+              "2026-11-21T10:00:09.894Z");
+    EXPECT_EQ(runtime::to_rfc3339(system_clock::time_point(milliseconds(-1))), "1969-12-31T23:59:59.999Z");
 }
 
 TEST(http_rfc3339, parse_rendered_then_same_time) {
     for (const std::int64_t ms : {0LL, 1'795'255'209'894LL, 951'782'400'000LL, -86'400'001LL}) {
         const system_clock::time_point at{milliseconds(ms)};
-        EXPECT_EQ(parse_rfc3339(to_rfc3339(at)), at);
+        EXPECT_EQ(runtime::parse_rfc3339(runtime::to_rfc3339(at)), at);
     }
 }
 
 TEST(http_rfc3339, parse_offsets_and_fractions_then_utc) {
-    const auto at = parse_rfc3339("2026-11-21T10:00:09Z");
+    const auto at = runtime::parse_rfc3339("2026-11-21T10:00:09Z");
     ASSERT_TRUE(at);
-    EXPECT_EQ(parse_rfc3339("2026-11-21T12:30:09+02:30"), at);
-    EXPECT_EQ(parse_rfc3339("2026-11-21t09:00:09.000000000-01:00"), at);
-    EXPECT_EQ(parse_rfc3339("2026-11-21T10:00:09.000001Z"), *at + std::chrono::microseconds(1));
+    EXPECT_EQ(runtime::parse_rfc3339("2026-11-21T12:30:09+02:30"), at);
+    EXPECT_EQ(runtime::parse_rfc3339("2026-11-21t09:00:09.000000000-01:00"), at);
+    EXPECT_EQ(runtime::parse_rfc3339("2026-11-21T10:00:09.000001Z"), *at + std::chrono::microseconds(1));
 }
 
 TEST(http_rfc3339, parse_not_a_time_then_empty) {
@@ -61,12 +62,12 @@ TEST(http_rfc3339, parse_not_a_time_then_empty) {
                              "2026-02-29T00:00:00Z", "2026-11-21T24:00:00Z", "2026-11-21T10:60:00Z",
                              "2026-11-21T10:00:60Z", "2026-11-21T10:00:09.Z", "2026-11-21T10:00:09.1234567890Z",
                              "2026-11-21T10:00:09+2:00", "2026-11-21T10:00:09Zx", "1600-01-01T00:00:00Z"}) {
-        EXPECT_FALSE(parse_rfc3339(text)) << text;
+        EXPECT_FALSE(runtime::parse_rfc3339(text)) << text;
     }
 }
 
 TEST(http_rfc3339, http_date_then_form_of_rfc9110) {
-    EXPECT_EQ(to_http_date(system_clock::time_point(std::chrono::seconds(784'111'777))),
+    EXPECT_EQ(runtime::to_http_date(system_clock::time_point(std::chrono::seconds(784'111'777))),
               "Sun, 06 Nov 1994 08:49:37 GMT");
 }
 

@@ -5,8 +5,8 @@
 #include <gateway/api/history/history_request.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/problem.hpp>
-#include <gateway/http/codec/rfc3339.hpp>
 #include <gateway/pg/history/history_executor.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <map>
 
@@ -18,7 +18,7 @@ using boost::asio::awaitable;
 std::string render_summary(const history_summary_query& query, const std::vector<history_count>& counts) {
     std::string text;
     http::object_writer out(text);
-    out.text("from", http::to_rfc3339(query.from)).text("to", http::to_rfc3339(query.to));
+    out.text("from", runtime::to_rfc3339(query.from)).text("to", runtime::to_rfc3339(query.to));
     out.number("bucket_ms", query.bucket.count());
     std::map<std::string, std::int64_t> totals;
     out.key("buckets");
@@ -27,7 +27,7 @@ std::string render_summary(const history_summary_query& query, const std::vector
         const auto at = counts[i].bucket;
         if (i > 0) text += ',';
         http::object_writer bucket(text);
-        bucket.text("at", http::to_rfc3339(at)).key("counts");
+        bucket.text("at", runtime::to_rfc3339(at)).key("counts");
         http::object_writer of_events(text);
         for (; i < counts.size() && counts[i].bucket == at; ++i) {
             of_events.number(counts[i].event, counts[i].count);

@@ -2,7 +2,7 @@
 
 #include <gateway/api/history/history_cursor.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/rfc3339.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <algorithm>
 #include <array>
@@ -56,7 +56,7 @@ void append_field(std::string& text, std::string_view value, char end = ',') {
 void append_history_item(std::string& text, const history_item& item) {
     http::object_writer out(text);
     out.number("id", item.id)
-        .text("at", http::to_rfc3339(item.at))
+        .text("at", runtime::to_rfc3339(item.at))
         .text("event", item.event)
         .text_or_null("resource", item.resource);
     const auto token = [&](std::string_view name, const std::optional<std::uint64_t>& value) {
@@ -106,7 +106,7 @@ std::string_view history_csv_head() {
 
 void append_history_csv(std::string& text, const history_item& item) {
     append_field(text, std::to_string(item.id));
-    append_field(text, http::to_rfc3339(item.at));
+    append_field(text, runtime::to_rfc3339(item.at));
     append_field(text, item.event);
     append_field(text, item.resource);
     append_field(text, text_of(item.fencing_token));

@@ -2,7 +2,7 @@
 
 #include <gateway/api/history/history_cursor.hpp>
 #include <gateway/http/codec/query.hpp>
-#include <gateway/http/codec/rfc3339.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <lockcore/encoding.hpp>
 #include <lockcore/types.hpp>
@@ -40,7 +40,7 @@ std::optional<std::chrono::system_clock::time_point> read_time(const http::query
                                                                http::fault_list& faults) {
     const auto text = query.text(name);
     if (!text) return std::nullopt;
-    auto at = http::parse_rfc3339(*text);
+    auto at = runtime::parse_rfc3339(*text);
     if (!at)
         faults.add(std::string(name),
                    "has to be a time of RFC 3339 from 1678 to 2261, like 2026-11-21T10:00:09.894Z (send the + of an "

@@ -2,7 +2,7 @@
 
 #include <gateway/api/history/history_render.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/rfc3339.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>
@@ -68,7 +68,7 @@ std::string lease_timeline::render(std::string_view resource, std::uint64_t toke
             .text_or_null("owner", initiator.owner)
             .text_or_null("trace_id", initiator.trace_id)
             .end();
-        out.text("granted_at", http::to_rfc3339(granted_->at));
+        out.text("granted_at", runtime::to_rfc3339(granted_->at));
     } else {
         out.null("held_by").null("granted_at");
     }
@@ -76,7 +76,7 @@ std::string lease_timeline::render(std::string_view resource, std::uint64_t toke
     out.text("end", end_state);
     const auto ended_at = ended_ ? std::optional(ended_->at) : end_state == "ran_out" ? runs_until_ : std::nullopt;
     if (ended_at) {
-        out.text("ended_at", http::to_rfc3339(*ended_at));
+        out.text("ended_at", runtime::to_rfc3339(*ended_at));
     } else {
         out.null("ended_at");
     }

@@ -1,8 +1,8 @@
 #include <gateway/api/leases/lease_render.hpp>
 
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/rfc3339.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -46,7 +46,7 @@ std::string render_lease_object(const lockcore::lease& l, const lease_times& tim
     out.text_or_null("owner", l.claims.holder.owner).number("hold_count", l.hold_count);
     out.number("ttl_ms", l.ttl.count()).number("validity_ms", times.left.count());
     out.number("served_ms", times.served.count());
-    out.text("expires_at", http::to_rfc3339(l.expires_at)).number("renewals_left", l.renewals_left);
+    out.text("expires_at", runtime::to_rfc3339(l.expires_at)).number("renewals_left", l.renewals_left);
     out.key("quorum");
     http::object_writer(text).number("granted", l.nodes_granted).number("nodes", l.nodes).end();
     if (extras.max_hold) out.number("max_hold_ms", extras.max_hold->count());
@@ -97,7 +97,7 @@ std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes) 
     item.number("fencing_token", lockcore::value_of(l.claims.token));
     item.text_or_null("owner", l.claims.holder.owner).text_or_null("principal", l.claims.holder.principal);
     item.number("hold_count", l.hold_count).number("renewals", l.renewals);
-    item.text("granted_at", http::to_rfc3339(l.claims.granted_at)).number("remaining_ms", l.remaining.count());
+    item.text("granted_at", runtime::to_rfc3339(l.claims.granted_at)).number("remaining_ms", l.remaining.count());
     item.key("quorum");
     http::object_writer(text).number("granted", l.nodes_granted).number("nodes", nodes).end();
     item.end();

@@ -1,7 +1,7 @@
 #include <gateway/api/service/nodes.hpp>
 
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/rfc3339.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <lockcore/hmac_sha256.hpp>
 #include <lockcore/lock_manager.hpp>
@@ -50,7 +50,7 @@ void render_leaks(std::string& out, const std::optional<metrics::leak_watch::fin
         }
     }
     http::object_writer item(out);
-    item.text("at", http::to_rfc3339(leaks->at)).number("held_by_minority", leaks->report.held_by_minority);
+    item.text("at", runtime::to_rfc3339(leaks->at)).number("held_by_minority", leaks->report.held_by_minority);
     item.raw("without_ttl_examples", boost::json::serialize(boost::json::value_from(without_ttl)));
     item.raw("minority_examples", boost::json::serialize(boost::json::value_from(leaks->report.minority_examples)));
     item.end();
@@ -66,7 +66,7 @@ void render_guard(std::string& out, const std::optional<metrics::guard_watch::fi
     const std::vector<std::string> named(
         faults.begin(), faults.begin() + static_cast<std::ptrdiff_t>(std::min(faults.size(), faults_max)));
     http::object_writer item(out);
-    item.text("at", http::to_rfc3339(guard->at)).number("fault_count", faults.size());
+    item.text("at", runtime::to_rfc3339(guard->at)).number("fault_count", faults.size());
     item.raw("faults", boost::json::serialize(boost::json::value_from(named)));
     item.end();
 }

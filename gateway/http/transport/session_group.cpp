@@ -1,10 +1,10 @@
 #include <gateway/http/transport/session_group.hpp>
 
 #include <gateway/http/codec/problem.hpp>
-#include <gateway/http/codec/rfc3339.hpp>
 #include <gateway/http/transport/response_head.hpp>
 #include <gateway/runtime/log.hpp>
 #include <gateway/runtime/random.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <poll.h>
 
@@ -195,7 +195,7 @@ void session_group::close_all() {
 
 std::string_view session_group::date(std::chrono::steady_clock::time_point now) {
     if (date_.empty() || now - date_made_ >= std::chrono::seconds(1)) {
-        date_ = to_http_date(std::chrono::system_clock::now());
+        date_ = runtime::to_http_date(std::chrono::system_clock::now());
         date_made_ = now;
     }
     return date_;

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace fencegate::http {
+namespace fencegate::runtime {
 
 /// Returns `2026-11-21T10:00:09.894Z`: UTC, truncated to milliseconds.
 std::string to_rfc3339(std::chrono::system_clock::time_point at);
@@ -18,4 +18,4 @@ std::optional<std::chrono::system_clock::time_point> parse_rfc3339(std::string_v
 /// Returns `Sat, 21 Nov 2026 10:00:09 GMT`, for the header Date (RFC 9110, 5.6.7).
 std::string to_http_date(std::chrono::system_clock::time_point at);
 
-}  // namespace fencegate::http
+}  // namespace fencegate::runtime

@@ -1,9 +1,9 @@
-#include <gateway/http/codec/rfc3339.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <array>
 #include <cstdio>
 
-namespace fencegate::http {
+namespace fencegate::runtime {
 namespace {
 
 using std::chrono::system_clock;
@@ -130,4 +130,4 @@ std::string to_http_date(system_clock::time_point at) {
     return {out.data(), static_cast<std::size_t>(size)};
 }
 
-}  // namespace fencegate::http
+}  // namespace fencegate::runtime
