@@ -29,8 +29,9 @@ const char* const exit_codes =
 const char* const lock_help =
     R"(The gateway renews the lease while the command runs. It is released when the command ends, and expires after
 its ttl if this program or the gateway is killed. The command has FENCING_TOKEN, FENCING_LEASE (the lease_id)
-and FENCING_RESOURCE (several are separated by commas) in its environment, and receives INT, TERM and HUP sent
-to this program. The command never starts under a lease that has expired by this machine's clock, even after
+and FENCING_RESOURCE (several are separated by commas) in its environment, and receives the signals sent to this
+program. Without a command the lease is held until INT, TERM, HUP or QUIT, and the variables are printed.
+The command never starts under a lease that has expired by this machine's clock, even after
 the gateway, the network or this machine was suspended.
 The command may run for --max-hold. A minute before that time is over a warning is printed; SIGTERM is sent
 --kill-after before it is over, and SIGKILL when it is over. Neither the minute nor --kill-after is more than a
@@ -47,15 +48,20 @@ where sell.sql is
   select fencing.enter('inventory/sku-1', :token);
   update inventory set stock = stock - 3 where sku = 'sku-1';
   commit;
+--at-least and --every are for commands that several machines start by a schedule; neither uses the clock of a
+machine. --at-least keeps the lease for that time from the start, even if this program is killed; at most the
+gateway's lease.max_ttl_ms. --every TIME runs the command once a tick of a schedule with this period: not within
+half of TIME after its last start, which RESOURCE@tick has in the history, by the clock of PostgreSQL. It needs the
+scope history for both names. A tick whose start was recorded is not run again, also if the machine died then.
 Exit codes: the command's own (128 and the signal's number if a signal killed it; 127 not found, 126 not
 executable); 65 the lease was lost and the command was ended; 124 the lease was held for --max-hold and the
-command was ended; 75 not granted in time; 69 no gateway answers, or it can't grant; 77 the API key is missing,
+command was ended; 75 (or that of -E) not granted in time, or the tick was started already; 69 no gateway answers, or it can't grant; 77 the API key is missing,
 unknown or lacks the scope leases; 64 wrong arguments. The API key comes from FENCEGATE_API_KEY or
 --api-key-file, never from an argument. A gateway on another machine is called through the proxy of
 http_proxy, https_proxy or all_proxy, unless no_proxy names it.
 Examples:
   fencegate lock --wait 10s jobs/nightly -- ./nightly --all
-  fencegate lock --no-wait --max-hold 2h jobs/nightly -- ./nightly --all
+  fencegate lock -n -E 0 --every 5m jobs/report -- ./report
   fencegate lock --seal orders/1001 inventory/sku-1 -- ./ship 1001)";
 
 /// Adds an option that is a duration, of at least `shortest`, and stores it in `target`.
@@ -74,12 +80,33 @@ CLI::Option* add_duration(CLI::App& command, const std::string& name, Duration& 
     return command.add_option_function<std::string>(name, parse, help)->type_name("TIME");
 }
 
+const char* const elect_help =
+    R"(Waits until this process is the leader, the only holder of the lease on NAME, and runs the command for as long as it
+is. The term is the fencing token, which grows with every leader: the command has it as FENCING_TOKEN, and
+FENCING_LEASE and FENCING_RESOURCE as with fencegate lock. The gateway renews the lease; its holder is named
+HOST/PID/ID in `fencegate leases --prefix NAME`.
+When the leadership is lost, or the term has lasted for --max-hold, the command and its process group get SIGTERM,
+and SIGKILL after --kill-after; then this program competes again, also while no gateway answers. With --exit-on-loss
+it exits instead. When the command ends by itself, the leadership is given up. Signals sent to this program are
+forwarded to the command; after INT, TERM or QUIT it does not compete again. Without a command the leadership is
+held until INT, TERM, HUP or QUIT, and the variables are printed in each term.
+Exit codes: the command's own (128 and the signal's number if a signal killed it; 127 not found, 126 not
+executable); with --exit-on-loss 65 the leadership was lost, 124 the term lasted for --max-hold; 69 no gateway
+answers the first request, or it can't grant; 77 the API key is missing, unknown or lacks the scope leases;
+64 wrong arguments. The API key comes from FENCEGATE_API_KEY or --api-key-file, never from an argument.
+Example:
+  fencegate elect services/mailer -- ./mailer --send)";
+
 /// Prints a usage line with the program after `--`, which the parser never sees.
 class lock_formatter : public CLI::Formatter {
   public:
+    explicit lock_formatter(std::string words) : words_(std::move(words)) {}
     std::string make_usage(const CLI::App*, std::string) const override {
-        return "Usage: fencegate lock [OPTIONS] RESOURCE... -- COMMAND [ARGUMENT...]\n";
+        return "Usage: fencegate " + words_ + " [-- COMMAND [ARGUMENT...]]\n";
     }
+
+  private:
+    std::string words_;
 };
 
 }  // namespace
@@ -90,8 +117,10 @@ commands::commands(CLI::App& app) : app_(app) {
     if (const char* url = std::getenv("FENCEGATE_URL"); url != nullptr && *url != '\0') gateway_.url = url;
     add_status();
     add_leases();
+    add_resources();
     add_history();
     add_lock();
+    add_elect();
     add_completion();
 }
 
@@ -112,7 +141,8 @@ CLI::App& commands::add(const std::string& name, const std::string& help, const 
     command.add_option("--api-key-file", gateway_.api_key_file, "File with the API key; overrides FENCEGATE_API_KEY")
         ->type_name("FILE");
     add_duration(command, "--timeout", gateway_.timeout, "How long to wait for each answer [10s]", milliseconds{1});
-    if (name != "lock") command.add_flag("--json", json_, "Print JSON lines on a terminal too");
+    if (name != "lock" && name != "elect" && name != "resources")
+        command.add_flag("--json", json_, "Print JSON lines on a terminal too");
     return command;
 }
 
@@ -132,6 +162,15 @@ void commands::add_leases() {
     command.add_option("--limit", leases_.limit, "Maximum number of rows")
         ->check(CLI::Range(std::size_t{1}, limit_max))
         ->capture_default_str();
+}
+
+void commands::add_resources() {
+    CLI::App& command =
+        add("resources", "List names of resources: those with a live lease, and those of the newest events",
+            std::string(exit_codes) +
+                "One name in a line. Needs the scope `history`. The completion of a shell uses it.\nExample:\n"
+                "  fencegate resources --prefix jobs/");
+    command.add_option("--prefix", resource_prefix_, "Only resources whose names begin with TEXT")->type_name("TEXT");
 }
 
 void commands::add_history() {
@@ -173,25 +212,48 @@ void commands::add_history() {
 
 void commands::add_lock() {
     CLI::App& command = add("lock", "Run a command while a lease is held", lock_help);
-    command.formatter(std::make_shared<lock_formatter>());
+    command.formatter(std::make_shared<lock_formatter>("lock [OPTIONS] RESOURCE..."));
     command.add_option("RESOURCE", lock_.resources, "The resources to lock: all or none, under one token")->required();
     auto* wait = add_duration(command, "--wait", lock_.wait, "Maximum time to wait for the lease [without limit]");
     command
         .add_flag_callback(
-            "--no-wait", [this] { lock_.wait = milliseconds{0}; }, "As --wait 0: try once, without waiting")
+            "-n,--no-wait", [this] { lock_.wait = milliseconds{0}; }, "As --wait 0: try once, without waiting")
         ->excludes(wait);
-    add_duration(command, "--max-hold", lock_.max_hold,
-                 "Maximum time to hold the lease [the gateway's lease.max_hold_ms: 24h]", milliseconds{1});
-    add_duration(command, "--ttl", lock_.ttl, "Time after which an unrenewed lease expires [the gateway's default]",
-                 milliseconds{1});
-    add_duration(command, "--kill-after", lock_.kill_after,
-                 "Time from SIGTERM to SIGKILL when the lease is lost or --max-hold ends [5s]");
+    command
+        .add_option("-E,--conflict-exit-code", lock_.conflict_exit_code,
+                    "Exit code when the lease is not granted in time or the tick was started; 0 prints no message")
+        ->check(CLI::Range(0, 255))
+        ->capture_default_str();
+    add_holding_options(command);
     auto* owner = command.add_option("--owner", lock_.owner,
                                      "Name of the holder, which may hold the same resource several times");
     command
         .add_flag("--seal", lock_.seal,
                   "At the end, raise the fence above the token, so that no process the command left can write with it")
         ->excludes(owner);
+    auto* at_least = add_duration(command, "--at-least", lock_.at_least,
+                                  "Minimum time to hold the lease, also after a command that ends early or is killed",
+                                  milliseconds{100});
+    at_least->excludes(owner)->excludes(command.get_option("--seal"));
+    add_duration(command, "--every", lock_.every, "Period of a schedule: run the command once in each tick", every_min)
+        ->excludes(owner);
+}
+
+void commands::add_elect() {
+    CLI::App& command = add("elect", "Run a command while this process is the leader", elect_help);
+    command.formatter(std::make_shared<lock_formatter>("elect [OPTIONS] NAME"));
+    command.add_option("NAME", lock_.resources, "The resource that the leader holds")->required()->expected(1);
+    add_holding_options(command);
+    command.add_flag("--exit-on-loss", lock_.exit_on_loss, "Exit when the leadership is lost, instead of competing");
+}
+
+void commands::add_holding_options(CLI::App& command) {
+    add_duration(command, "--max-hold", lock_.max_hold,
+                 "Maximum time to hold the lease [the gateway's lease.max_hold_ms: 24h]", milliseconds{1});
+    add_duration(command, "--ttl", lock_.ttl, "Time after which an unrenewed lease expires [the gateway's default]",
+                 milliseconds{1});
+    add_duration(command, "--kill-after", lock_.kill_after,
+                 "Time from SIGTERM to SIGKILL when the lease is lost or --max-hold ends [5s]");
 }
 
 void commands::add_completion() {
@@ -203,11 +265,12 @@ void commands::add_completion() {
 }
 
 int commands::extract_program(int argc, char** argv) {
-    if (argc < 2 || std::string_view(argv[1]) != "lock") return argc;
+    if (argc < 2 || (std::string_view(argv[1]) != "lock" && std::string_view(argv[1]) != "elect")) return argc;
     char** const end = argv + argc;
     char** const mark = std::find_if(argv, end, [](const char* word) { return std::string_view(word) == "--"; });
     if (mark == end) return argc;
     lock_.command.assign(mark + 1, end);
+    has_empty_program_ = lock_.command.empty();
     return static_cast<int>(mark - argv);
 }
 
@@ -233,8 +296,12 @@ std::optional<int> commands::run() {
 int commands::run(const std::string& name) {
     if (name == "completion") {
         std::cout << completion_script(app_, shell_);
-    } else if (name == "lock") {
+    } else if (name == "lock" || name == "elect") {
+        if (has_empty_program_) throw usage_error("no command after --");
+        lock_.elect = name == "elect";
         return run_locked(gateway_, lock_);
+    } else if (name == "resources") {
+        list_resources(client(gateway_), resource_prefix_);
     } else if (name == "status") {
         return show_status(client(gateway_), json_);
     } else if (name == "leases") {

@@ -14,7 +14,8 @@ class App;
 
 namespace fencegate::cli {
 
-/// The subcommands that call a running gateway, for people and scripts: status, leases, history, lock; and completion.
+/// The subcommands that call a running gateway, for people and scripts: status, leases, resources, history, lock and
+/// elect; and completion.
 class commands {
   public:
     /// Adds the subcommands to `app`, which outlives this object.
@@ -22,7 +23,7 @@ class commands {
     commands(const commands&) = delete;
     commands& operator=(const commands&) = delete;
 
-    /// Keeps the program of `fencegate lock ... -- PROGRAM...` and hides it from the parser, because it has options of
+    /// Keeps the program of `fencegate lock ... -- PROGRAM...`, or elect, and hides it from the parser, because it has options of
     /// its own.
     ///
     /// Out: the number of arguments to parse.
@@ -36,8 +37,11 @@ class commands {
   private:
     void add_status();
     void add_leases();
+    void add_resources();
     void add_history();
     void add_lock();
+    void add_elect();
+    void add_holding_options(CLI::App& command);
     void add_completion();
     CLI::App& add(const std::string& name, const std::string& help, const std::string& footer);
     int run(const std::string& name);
@@ -49,7 +53,9 @@ class commands {
     lease_filter leases_;
     history_filter history_;
     bool follow_ = false;
+    std::string resource_prefix_;
     lock_options lock_;
+    bool has_empty_program_ = false;  ///< `--` is the last argument.
     std::string shell_;
 };
 

@@ -14,6 +14,7 @@ struct option {
     std::string help;
     bool takes_value = false;
     bool takes_file = false;
+    bool takes_resource = false;
     std::vector<std::string> choices;
 };
 
@@ -22,7 +23,11 @@ struct subcommand {
     std::string help;
     std::vector<option> options;
     std::vector<std::string> words;  ///< Values of a positional argument.
+    bool takes_resource = false;     ///< A positional argument is a resource; the command has a program after `--`.
 };
+
+/// Lists the resources that begin with the text that follows; silent and quick when no gateway answers.
+const std::string list_command = "fencegate resources --timeout 2s --prefix ";
 
 /// Returns the values of a CLI11 type name: a and b of `TEXT:{a,b}`.
 std::vector<std::string> parse_choices(const std::string& type) {
@@ -43,6 +48,7 @@ option describe(const CLI::Option& source) {
     out.takes_value = source.get_items_expected_max() > 0;
     const std::string type = source.get_type_name();
     out.takes_file = type.find("FILE") != std::string::npos || type.find("DIR") != std::string::npos;
+    out.takes_resource = out.names.back() == "--resource" || out.names.back() == "--prefix";
     out.choices = parse_choices(type);
     return out;
 }
@@ -50,11 +56,12 @@ option describe(const CLI::Option& source) {
 std::vector<subcommand> describe(const CLI::App& app) {
     std::vector<subcommand> out;
     for (const CLI::App* source : app.get_subcommands([](const CLI::App*) { return true; })) {
-        subcommand described{source->get_name(), source->get_description(), {}, {}};
+        subcommand described{source->get_name(), source->get_description(), {}, {}, {}};
         for (const CLI::Option* option : source->get_options()) {
             if (option->get_positional()) {
                 const auto words = parse_choices(option->get_type_name());
                 described.words.insert(described.words.end(), words.begin(), words.end());
+                described.takes_resource = source->get_name() == "lock" || source->get_name() == "elect";
             } else {
                 described.options.push_back(describe(*option));
             }
@@ -96,6 +103,7 @@ std::string bash_script(const std::vector<subcommand>& subcommands) {
             for (const auto& name : option.names) {
                 values += "    '" + command.name + " " + name + "') ";
                 if (option.takes_file) values += "compopt -o default; ";
+                if (option.takes_resource) values += "_fencegate_resources; ";
                 if (!option.choices.empty())
                     values += "COMPREPLY=($(compgen -W " + quote(join(option.choices)) + " -- \"$cur\")); ";
                 values += "return ;;\n";
@@ -103,18 +111,26 @@ std::string bash_script(const std::vector<subcommand>& subcommands) {
         }
         names += (names.empty() ? "" : " ") + command.name;
         words += "    " + command.name + ") words=" + quote(join(offered)) + "; plain=" + quote(join(command.words)) +
-                 " ;;\n";
+                 (command.takes_resource ? "; resources=1" : "") + " ;;\n";
     }
     return R"(# bash completion of fencegate: source it, or save it in a directory that bash-completion reads.
+# Bash splits words at : and @ too, so the whole word is taken from the line, and only its last part is replaced.
+_fencegate_resources() {
+  local word=${COMP_LINE:0:COMP_POINT}
+  word=${word##* }
+  mapfile -t COMPREPLY < <()" +
+           list_command + R"("$word" 2> /dev/null)
+  COMPREPLY=("${COMPREPLY[@]#"${word%"$cur"}"}")
+}
 _fencegate() {
-  local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} words plain i
+  local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} words plain resources i
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     COMPREPLY=($(compgen -W ')" +
            names + R"( --help --version' -- "$cur"))
     return
   fi
-  if [[ $command == lock ]]; then
+  if [[ $command == lock || $command == elect ]]; then
     for ((i = 2; i < COMP_CWORD; i++)); do
       if [[ ${COMP_WORDS[i]} == -- ]]; then
         if ((i + 1 == COMP_CWORD)); then COMPREPLY=($(compgen -c -- "$cur")); else compopt -o default; fi
@@ -128,7 +144,7 @@ _fencegate() {
   case "$command" in
 )" + words +
            R"(  esac
-  if [[ $cur == -* ]]; then plain=$words; fi
+  if [[ $cur == -* ]]; then plain=$words; elif [[ $resources ]]; then _fencegate_resources; return; fi
   COMPREPLY=($(compgen -W "$plain" -- "$cur"))
 }
 complete -F _fencegate fencegate
@@ -141,7 +157,7 @@ std::string zsh_script(const std::vector<subcommand>& subcommands) {
         names += "    " + quote(command.name + ":" + command.help) + "\n";
         cases += "    " + command.name + ")";
         // The words after -- are a command line of their own.
-        if (command.name == "lock")
+        if (command.takes_resource)
             cases +=
                 " local mark=${words[(i)--]}\n      if ((mark < CURRENT)); then\n        shift $mark words\n        "
                 "((CURRENT -= mark))\n        _normal\n        return\n      fi\n     ";
@@ -150,18 +166,22 @@ std::string zsh_script(const std::vector<subcommand>& subcommands) {
             for (const auto& name : option.names) {
                 std::string value;
                 if (option.takes_value)
-                    value = option.takes_file ? ":file:_files" : ":value:(" + join(option.choices) + ")";
+                    value = option.takes_file       ? ":file:_files"
+                            : option.takes_resource ? ":resource:_fencegate_resources"
+                                                    : ":value:(" + join(option.choices) + ")";
                 // An unescaped bracket in the help text would end it.
                 cases += " \\\n      " + quote(name + "[") + quote(option.help, "[]:\\") + quote("]" + value);
             }
         }
         if (!command.words.empty()) cases += " \\\n      ':word:(" + join(command.words) + ")'";
-        if (command.name == "lock") cases += " \\\n      '*:resource:()'";
+        if (command.takes_resource) cases += " \\\n      '*:resource:_fencegate_resources'";
         cases += " ;;\n";
     }
     // Not named `commands`: zsh has a parameter of that name, which lists all executables.
     return "#compdef fencegate\n# zsh completion of fencegate: save it as _fencegate in a directory of "
-           "$fpath.\n_fencegate() {\n"
+           "$fpath.\n_fencegate_resources() {\n  local -a names\n  names=(${(f)\"$(" +
+           list_command +
+           "\"$PREFIX\" 2> /dev/null)\"})\n  compadd -a names\n}\n_fencegate() {\n"
            "  local -a subcommands=(\n" +
            names +
            "  )\n  if ((CURRENT == 2)); then\n    _describe subcommand subcommands\n    return\n  fi\n  local "
@@ -183,8 +203,13 @@ std::string fish_script(const std::vector<subcommand>& subcommands) {
         "  complete -C (string join ' ' -- $words (commandline -ct))\n"
         "end\n"
         "complete -c fencegate -f\n"
-        "complete -c fencegate -n '__fish_seen_subcommand_from lock; and contains -- -- (commandline -opc)' -a "
-        "'(__fencegate_command)'\n";
+        "function __fencegate_resources\n  " +
+        list_command +
+        "(commandline -ct) 2> /dev/null\nend\n"
+        "complete -c fencegate -n '__fish_seen_subcommand_from lock elect; and contains -- -- (commandline -opc)' -a "
+        "'(__fencegate_command)'\n"
+        "complete -c fencegate -n '__fish_seen_subcommand_from lock elect; and not contains -- -- (commandline -opc)' "
+        "-a '(__fencegate_resources)'\n";
     for (const auto& command : subcommands) {
         out += "complete -c fencegate -n __fish_use_subcommand -a " + command.name + " -d " +
                quote(command.help, "\\") + "\n";
@@ -196,6 +221,7 @@ std::string fish_script(const std::vector<subcommand>& subcommands) {
                 out += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
             if (option.takes_file) out += " -F";
             if (option.takes_value) out += " -r";
+            if (option.takes_resource) out += " -a '(__fencegate_resources)'";
             if (!option.choices.empty()) out += " -a " + quote(join(option.choices));
             out += " -d " + quote(option.help, "\\") + "\n";
         }

@@ -1,10 +1,18 @@
 #include <gateway/cli/fields.hpp>
 
+#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
 namespace fencegate::cli {
 
 namespace json = boost::json;
+
+json::object parse_object(std::string_view text) {
+    boost::system::error_code ec;
+    const json::value parsed = json::parse({text.data(), text.size()}, ec);
+    const json::object* found = ec ? nullptr : parsed.if_object();
+    return found == nullptr ? json::object() : *found;
+}
 
 std::string get_text(const json::object& object, std::string_view name) {
     const json::value* found = object.if_contains({name.data(), name.size()});

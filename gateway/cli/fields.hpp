@@ -9,6 +9,11 @@
 
 namespace fencegate::cli {
 
+/// Parses a text in JSON.
+///
+/// Out: an empty object if it is no object.
+boost::json::object parse_object(std::string_view text);
+
 /// Returns a member that is a string; empty if it is not.
 std::string get_text(const boost::json::object& object, std::string_view name);
 

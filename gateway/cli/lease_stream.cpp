@@ -28,20 +28,6 @@ constexpr milliseconds poll_pause{1'000};
 constexpr milliseconds retry_pause_first{500};
 constexpr milliseconds retry_pause_max{15'000};
 
-int refusal_exit_code(unsigned status) {
-    if (status == 410 || status == 423 || status == 429) return exit_not_granted;
-    if (status == 401 || status == 403) return exit_not_allowed;
-    if (status >= 500) return exit_unavailable;
-    return status == 400 ? exit_usage : exit_failed;
-}
-
-json::object parse_object(const std::string& text) {
-    boost::system::error_code ec;
-    const json::value parsed = json::parse(text, ec);
-    const json::object* found = ec ? nullptr : parsed.if_object();
-    return found == nullptr ? json::object() : *found;
-}
-
 /// Describes who holds the lease, as far as the gateway discloses it; empty if it does not.
 std::string describe_holder(const json::object& refusal) {
     std::string out;
@@ -83,8 +69,14 @@ lease_stream::confirmation read_confirmation(const http_response& response, boot
 
 }  // namespace
 
-void print_message(const std::string& message) {
-    std::cerr << "fencegate lock: " << message << "\n" << std::flush;
+void print_message(const lock_options& options, const std::string& message) {
+    std::cerr << (options.elect ? "fencegate elect: " : "fencegate lock: ") << message << "\n" << std::flush;
+}
+
+std::string make_holder_name() {
+    char host[65] = {};
+    gethostname(host, sizeof host - 1);
+    return std::string(host) + "/" + std::to_string(getpid()) + "/" + runtime::random_hex128();
 }
 
 std::string join_names(const std::vector<std::string>& names) {
@@ -95,7 +87,11 @@ std::string join_names(const std::vector<std::string>& names) {
 }
 
 lease_stream::lease_stream(asio::io_context& io, const client& gateway, const lock_options& options)
-    : io_(io), gateway_(gateway), options_(options), idempotency_key_("lock-" + runtime::random_hex128()) {}
+    : io_(io),
+      gateway_(gateway),
+      options_(options),
+      idempotency_key_("lock-" + runtime::random_hex128()),
+      waiting_(options.persistent) {}
 
 milliseconds lease_stream::time_left() const {
     if (!options_.wait) return milliseconds::max();
@@ -103,17 +99,23 @@ milliseconds lease_stream::time_left() const {
     return std::max(left, milliseconds{0});
 }
 
-http_request lease_stream::make_request(milliseconds wait) const {
+json::object lease_stream::make_body() const {
     json::object body;
     if (options_.resources.size() == 1) {
         body["resource"] = options_.resources.front();
     } else {
         body["resources"] = json::value_from(options_.resources);
     }
+    if (!options_.owner.empty()) body["owner"] = options_.owner;
+    return body;
+}
+
+http_request lease_stream::make_request(milliseconds wait) const {
+    json::object body = make_body();
     body["wait_ms"] = wait.count();
+    if (options_.every) body["fence_on_grant"] = true;
     if (options_.ttl) body["ttl_ms"] = options_.ttl->count();
     if (options_.max_hold) body["max_hold_ms"] = options_.max_hold->count();
-    if (!options_.owner.empty()) body["owner"] = options_.owner;
     http_request out;
     out.method = "POST";
     out.target = "/v1/leases";
@@ -125,7 +127,7 @@ http_request lease_stream::make_request(milliseconds wait) const {
 }
 
 void lease_stream::report_once(const std::string& message) {
-    if (!std::exchange(reported_, true)) print_message(message);
+    if (!std::exchange(reported_, true)) print_message(options_, message);
 }
 
 asio::awaitable<std::optional<lock_refusal>> lease_stream::open() {
@@ -146,6 +148,7 @@ asio::awaitable<std::optional<lock_refusal>> lease_stream::open() {
         if (response.is_event_stream()) co_return std::nullopt;
 
         const bool held = response.status == 423;
+        refusal.conflict = held;
         // 410: granted, but expired before the gateway could respond.
         const bool temporary = response.status == 410 ||
                                (waiting_ && (response.status == 0 || response.status == 429 || response.status >= 500));
@@ -159,7 +162,8 @@ asio::awaitable<std::optional<lock_refusal>> lease_stream::open() {
             const std::string holder = describe_holder(problem);
             if (!holder.empty()) refusal.text += "\n  " + holder;
             if (!std::exchange(waiting_, true) && may_wait() && isatty(STDERR_FILENO) == 1)
-                print_message("waiting for " + join_names(options_.resources) + (holder.empty() ? "" : ", " + holder));
+                print_message(options_,
+                              "waiting for " + join_names(options_.resources) + (holder.empty() ? "" : ", " + holder));
             // A request that was answered early must not be repeated without a pause.
             const bool waited = boot_clock::now() - sent_at_ >= wait / 2;
             wait = std::min(milliseconds(get_integer(problem, "max_wait_ms").value_or(0)), time_left());
@@ -181,6 +185,27 @@ asio::awaitable<std::optional<lock_refusal>> lease_stream::open() {
 
 boot_clock::time_point lease_stream::valid_until(const json::object& lease) const {
     return compute_valid_until(lease, sent_at_);
+}
+
+asio::awaitable<http_response> lease_stream::call(http_request request) const {
+    http_exchange connection(io_, gateway_.address(), gateway_.identity());
+    request.api_key = gateway_.api_key();
+    co_return co_await connection.send(std::move(request), gateway_.timeout());
+}
+
+asio::awaitable<std::string> lease_stream::keep(milliseconds length, std::optional<lock_refusal>& refusal) const {
+    json::object body = make_body();
+    body["ttl_ms"] = length.count();
+    http_request request;
+    request.method = "POST";
+    request.target = "/v1/leases";
+    request.body = json::serialize(body);
+    const http_response response = co_await call(std::move(request));
+    if (response.is_success()) co_return get_text(parse_object(response.body), "lease_id");
+    std::string text = describe(response);
+    if (const auto found = text.find("--ttl"); found != std::string::npos) text.replace(found, 5, "--at-least");
+    refusal = lock_refusal{refusal_exit_code(response.status), "--at-least can't be kept: " + text};
+    co_return std::string();
 }
 
 asio::awaitable<lease_stream::confirmation> lease_stream::confirm(std::string lease_id, milliseconds timeout) const {

@@ -3,6 +3,7 @@
 #include <gateway/cli/boot_timer.hpp>
 #include <gateway/cli/client.hpp>
 #include <gateway/cli/lock_options.hpp>
+#include <gateway/cli/lock_refusal.hpp>
 
 #include <boost/json/object.hpp>
 
@@ -13,12 +14,6 @@
 
 namespace fencegate::cli {
 
-/// Why no lease was granted.
-struct lock_refusal {
-    int exit_code;
-    std::string text;  ///< For the user.
-};
-
 /// Acquires a lease and reads its events; the gateway renews the lease for as long as the connection is open.
 class lease_stream {
   public:
@@ -26,10 +21,11 @@ class lease_stream {
 
     /// Requests the lease until it is granted, refused for another reason than that another caller holds it, or the
     /// time to wait is over. Sends several requests, because the gateway limits how long one request waits; the first
-    /// one does not wait. Later ones are repeated after temporary failures, such as a restart of the gateway.
+    /// one does not wait. Later ones, and with `persistent` the first one too, are repeated after temporary failures,
+    /// such as a restart of the gateway.
     ///
     /// Out:    empty when the lease was granted and its events can be read.
-    /// Errors: throws gateway_unreachable when the first request got no response.
+    /// Errors: throws gateway_unreachable when the first request got no response, unless `persistent` is set.
     boost::asio::awaitable<std::optional<lock_refusal>> open();
 
     /// Waits for the next event; empty when the stream ended or the connection broke.
@@ -44,6 +40,17 @@ class lease_stream {
     };
     /// Asks a majority of the nodes for the remaining validity of a lease.
     boost::asio::awaitable<confirmation> confirm(std::string lease_id, std::chrono::milliseconds timeout) const;
+    /// Sends a request with the API key. Throws gateway_unreachable.
+    boost::asio::awaitable<http_response> call(http_request request) const;
+
+    /// Takes a further hold of the lease, which nobody renews: it keeps the lease for `length` after the end of this
+    /// stream, even if this process is killed.
+    ///
+    /// Out:    the lease_id of the hold.
+    /// Errors: the refusal is in `refusal`. Throws gateway_unreachable.
+    boost::asio::awaitable<std::string> keep(std::chrono::milliseconds length,
+                                             std::optional<lock_refusal>& refusal) const;
+
     /// As confirm, but blocks the thread until the answer or the timeout.
     confirmation confirm_now(const std::string& lease_id) const;
 
@@ -57,6 +64,7 @@ class lease_stream {
 
   private:
     std::chrono::milliseconds time_left() const;
+    boost::json::object make_body() const;
     http_request make_request(std::chrono::milliseconds wait) const;
     void report_once(const std::string& message);
 
@@ -67,12 +75,15 @@ class lease_stream {
     const boot_clock::time_point started_at_ = boot_clock::now();
     std::unique_ptr<http_exchange> connection_;
     boot_clock::time_point sent_at_;
-    bool waiting_ = false;  ///< A response said that another caller holds the lease.
+    bool waiting_;  ///< A response said that another caller holds the lease; failures are temporary from then on.
     bool reported_ = false;
 };
 
 /// Prints a line for the user on standard error.
-void print_message(const std::string& message);
+void print_message(const lock_options& options, const std::string& message);
+
+/// Returns a name for this process as the holder of a lease, which no other process has: `backup-3/4711/5f0c…`.
+std::string make_holder_name();
 
 /// Joins names of resources with commas.
 std::string join_names(const std::vector<std::string>& names);

@@ -45,7 +45,7 @@ std::set<int> open_files() {
     sigprocmask(SIG_SETMASK, &mask, nullptr);
     execvp(argv[0], argv.data());
     const int code = errno == ENOENT ? 127 : 126;
-    const std::string text = std::string("fencegate lock: ") + argv[0] + ": " + std::strerror(errno) + "\n";
+    const std::string text = std::string("fencegate: ") + argv[0] + ": " + std::strerror(errno) + "\n";
     [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
     _exit(code);
 }
@@ -104,11 +104,18 @@ void leased_command::terminate() const {
     send_signal(SIGCONT);
 }
 
-std::optional<int> leased_command::check_status(const std::function<void()>& before_resuming) {
+std::optional<int> leased_command::check_status() {
     int status = 0;
     while (running_ && waitpid(process_, &status, WNOHANG | WUNTRACED) == process_) {
         if (WIFSTOPPED(status)) {
-            if (has_terminal_) suspend_with_command(before_resuming);
+            // A program in the background that used the terminal waits until the shell puts this job into the
+            // foreground.
+            const bool waits_for_terminal = WSTOPSIG(status) == SIGTTIN || WSTOPSIG(status) == SIGTTOU;
+            if (has_terminal_ || suspending_ || waits_for_terminal) {
+                if (has_terminal_) give_terminal(getpgrp());
+                has_terminal_ = false;
+                raise(SIGSTOP);
+            }
             continue;
         }
         running_ = false;
@@ -119,11 +126,17 @@ std::optional<int> leased_command::check_status(const std::function<void()>& bef
     return std::nullopt;
 }
 
-void leased_command::suspend_with_command(const std::function<void()>& before_resuming) {
-    give_terminal(getpgrp());
-    raise(SIGSTOP);
-    before_resuming();
-    if (tcgetpgrp(STDIN_FILENO) == getpgrp()) give_terminal(process_);
+void leased_command::suspend() {
+    suspending_ = true;
+    send_signal(SIGTSTP);
+}
+
+void leased_command::resume() {
+    suspending_ = false;
+    if (running_ && !has_terminal_ && owns_terminal()) {
+        give_terminal(process_);
+        has_terminal_ = true;
+    }
     send_signal(SIGCONT);
 }
 

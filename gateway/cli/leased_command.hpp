@@ -4,7 +4,6 @@
 
 #include <sys/types.h>
 
-#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -39,11 +38,18 @@ class leased_command {
     /// Sends SIGTERM to the process group of the program.
     void terminate() const;
 
-    /// Handles a SIGCHLD; to be called on each. If the terminal stopped the program (Ctrl-Z), stops this process too;
-    /// when this process is continued, calls `before_resuming` and continues the program.
+    /// Stops the program as the terminal does by Ctrl-Z. Once it has stopped, check_status stops this process too.
+    void suspend();
+
+    /// Continues the program after this process was continued, and gives it the terminal if this process is in the
+    /// foreground of one.
+    void resume();
+
+    /// Handles a SIGCHLD; to be called on each. If the terminal or suspend() stopped the program, stops this process
+    /// too, as a shell expects of a job; the caller calls resume() on SIGCONT.
     ///
     /// Out: the wait status of waitpid(2) once the program has ended, else empty.
-    std::optional<int> check_status(const std::function<void()>& before_resuming);
+    std::optional<int> check_status();
 
     /// Returns whether the program has ended and other processes of its process group still run.
     bool has_remaining_processes() const;
@@ -52,7 +58,6 @@ class leased_command {
     void kill_remaining_processes() const;
 
   private:
-    void suspend_with_command(const std::function<void()>& before_resuming);
     bool owns_terminal() const;
 
     orphan_watchdog watchdog_;
@@ -60,6 +65,7 @@ class leased_command {
     pid_t process_ = -1;
     bool running_ = false;
     bool has_terminal_ = false;
+    bool suspending_ = false;  ///< After suspend(), until resume().
 };
 
 /// Returns the exit code that a shell reports: the program's own, or 128 plus the number of the signal that killed it.

@@ -4,14 +4,19 @@
 #include <gateway/cli/fields.hpp>
 #include <gateway/cli/output.hpp>
 
+#include <lockcore/types.hpp>
+
 #include <boost/json.hpp>
 
 #include <iostream>
+#include <set>
 
 namespace fencegate::cli {
 namespace {
 
 namespace json = boost::json;
+/// How many leases and events list_resources reads.
+constexpr std::size_t names_read_max = 1'000;
 using parameters = std::vector<std::pair<std::string, std::string>>;
 
 /// Returns `principal/owner`; one of them alone when the other is empty, `-` when both are.
@@ -100,6 +105,21 @@ void list_leases(const client& gateway, const lease_filter& filter, bool json_li
                  std::cout, style);
     print_pages(gateway, "/v1/leases", {{"resource_prefix", filter.prefix}}, filter.limit, std::move(leases), style,
                 make_lease_line);
+}
+
+void list_resources(const client& gateway, const std::string& prefix) {
+    std::set<std::string> names;
+    for (const char* path : {"/v1/leases", "/v1/history"}) {
+        gateway.read_pages(path, {{"resource_prefix", prefix}}, names_read_max, [&](const json::array& items) {
+            for (const auto& item : items) {
+                // A shell inserts the names into command lines.
+                auto name = get_text(item.as_object(), "resource");
+                if (lockcore::resource_name::parse(name)) names.insert(std::move(name));
+            }
+        });
+    }
+    for (const auto& name : names)
+        std::cout << name << "\n";
 }
 
 void list_history(const client& gateway, const history_filter& filter, bool json_lines) {

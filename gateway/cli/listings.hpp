@@ -23,6 +23,10 @@ struct history_filter {
 /// Prints the live leases. Throws gateway_unreachable, gateway_refusal.
 void list_leases(const client& gateway, const lease_filter& filter, bool json);
 
+/// Prints the names of the resources with a live lease and of those with one of the newest events, each once, in their
+/// order. Throws gateway_unreachable, gateway_refusal.
+void list_resources(const client& gateway, const std::string& prefix);
+
 /// Prints events of the history. Throws gateway_unreachable, gateway_refusal.
 void list_history(const client& gateway, const history_filter& filter, bool json);
 

@@ -5,6 +5,8 @@
 #include <gateway/cli/fields.hpp>
 #include <gateway/cli/lease_stream.hpp>
 #include <gateway/cli/leased_command.hpp>
+#include <gateway/cli/lock_signals.hpp>
+#include <gateway/cli/tick.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/rethrow.hpp>
@@ -14,9 +16,13 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/json.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <exception>
+#include <iostream>
+#include <utility>
 
 namespace fencegate::cli {
 namespace {
@@ -39,7 +45,7 @@ milliseconds time_until(boot_clock::time_point end) {
     return std::chrono::ceil<milliseconds>(end - boot_clock::now());
 }
 
-/// The state of one `fencegate lock`. All handlers run on the thread that calls run().
+/// The state of one `fencegate lock`, or of one term of `fencegate elect`. All handlers run on the thread that calls run().
 class lock_run {
   public:
     lock_run(const client& gateway, leased_command& command, const lock_options& options)
@@ -60,6 +66,9 @@ class lock_run {
         return code_;
     }
 
+    /// Returns whether the lease was lost or over, and not ended by a signal.
+    bool has_lost_lease() const { return lost_ && !interrupted_; }
+
   private:
     enum class phase {
         acquiring,
@@ -71,7 +80,9 @@ class lock_run {
     /// Handles the signals, except those that this process was started to ignore (nohup): the command ignores those
     /// too.
     void watch_signals() {
-        for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
+        auto numbers = forwarded_signals();
+        numbers.insert(numbers.end(), {SIGCHLD, SIGCONT, SIGTSTP});
+        for (const int number : numbers) {
             struct sigaction current {};
             sigaction(number, nullptr, &current);
             if (current.sa_handler == SIG_IGN && number != SIGCHLD) continue;
@@ -84,25 +95,41 @@ class lock_run {
     void await_signal() {
         signals_.async_wait([this](const error_code& ec, int number) {
             if (ec) return;
-            if (number == SIGCHLD) {
-                if (const auto status = command_.check_status([this] { confirm_before_resuming(); }))
-                    handle_command_exit(*status);
-            } else if (phase_ == phase::acquiring) {
-                finish(128 + number);  // closes the connection, which gives up the place in the queue
-            } else {
-                command_.send_signal(number);
-            }
+            handle_signal(number);
             await_signal();
         });
     }
+
+    void handle_signal(int number) {
+        const bool has_started = phase_ == phase::running || phase_ == phase::ending;
+        if (number == SIGCHLD) {
+            if (const auto status = command_.check_status()) handle_command_exit(*status);
+        } else if (number == SIGCONT) {
+            confirm_before_resuming();
+            command_.resume();
+        } else if (number == SIGTSTP) {
+            if (has_started && has_command()) return command_.suspend();
+            raise(SIGSTOP);
+        } else if (has_started && has_command()) {
+            // SIGHUP asks many programs to read their configuration again.
+            if (is_end_request(number) && (number != SIGHUP || phase_ == phase::ending)) interrupted_ = true;
+            command_.send_signal(number);
+        } else if (phase_ == phase::running && is_end_request(number)) {
+            code_ = exit_ok;
+            release_lease();
+        } else if (phase_ == phase::acquiring && ends_by_default(number)) {
+            finish(128 + number);  // closes the connection, which gives up the place in the queue
+        }
+    }
+
+    bool has_command() const { return !options_.command.empty(); }
 
     /// Acquires the lease, starts the command and handles the events of the lease until the stream ends.
     asio::awaitable<void> run_lease() {
         while (phase_ == phase::acquiring) {
             const auto refusal = co_await stream_.open();
             if (refusal) {
-                print_message(refusal->text);
-                finish(refusal->exit_code);
+                refuse(*refusal);
                 co_return;
             }
             co_await start_command();
@@ -139,21 +166,66 @@ class lock_run {
         if (!ended && time_until(valid_until_) < milliseconds(get_integer(lease, "validity_ms").value_or(0)) / 2)
             co_await confirm(gateway_.timeout());
         if (phase_ != phase::acquiring) co_return;
+        if (!ended && (options_.every || options_.at_least)) {
+            const auto refusal = co_await prepare_start(get_integer(lease, "fencing_token").value_or(0));
+            if (phase_ != phase::acquiring) co_return;
+            if (refusal) {
+                refuse(*refusal);
+                co_return;
+            }
+        }
         if (time_until(valid_until_) <= milliseconds{0}) {
+            release_hold();
             print_message(
+                options_,
                 "the lease had expired when it arrived: the gateway, the network or this machine took longer than "
                 "its ttl");
             if (!stream_.may_wait()) finish(exit_not_granted);
             co_return;
         }
-        command_.start(options_.command,
-                       {{"FENCING_TOKEN", display_text(lease, "fencing_token")},
-                        {"FENCING_LEASE", lease_id_},
-                        {"FENCING_RESOURCE", join_names(options_.resources)}},
-                       handled_signals_);
+        start_holding(lease);
         phase_ = phase::running;
         arm_lease_end();
         arm_hold_end(lease, granted_at);
+    }
+
+    /// Records the start of the tick and keeps the lease for the shortest time.
+    asio::awaitable<std::optional<lock_refusal>> prepare_start(std::int64_t token) {
+        std::optional<lock_refusal> refusal;
+        if (options_.every) {
+            gateway_call call = [this](http_request request) { return stream_.call(std::move(request)); };
+            refusal = co_await begin_tick(std::move(call), options_.resources.front(), token, *options_.every);
+            if (refusal) co_return refusal;
+        }
+        if (options_.at_least) {
+            hold_id_ = co_await stream_.keep(*options_.at_least, refusal);
+            kept_until_ = boot_clock::now() + *options_.at_least;
+            if (refusal) co_return refusal;
+        }
+        // The calls took a part of the validity.
+        co_await confirm(gateway_.timeout());
+        co_return refusal;
+    }
+
+    void start_holding(const json::object& lease) {
+        const std::vector<std::pair<std::string, std::string>> variables{
+            {"FENCING_TOKEN", display_text(lease, "fencing_token")},
+            {"FENCING_LEASE", lease_id_},
+            {"FENCING_RESOURCE", join_names(options_.resources)}};
+        if (options_.elect)
+            print_message(options_, "leader of " + join_names(options_.resources) + ", term " +
+                                        display_text(lease, "fencing_token"));
+        if (has_command()) return command_.start(options_.command, variables, handled_signals_);
+        for (const auto& [name, value] : variables)
+            std::cout << name << "=" << value << "\n";
+        std::cout << std::flush;
+        if (isatty(STDERR_FILENO) == 1) print_message(options_, "held until Ctrl-C");
+    }
+
+    void refuse(const lock_refusal& refusal) {
+        const int code = refusal.conflict ? options_.conflict_exit_code : refusal.exit_code;
+        if (code != exit_ok) print_message(options_, refusal.text);
+        finish(code);
     }
 
     void handle_event(const stream_event& event) {
@@ -191,6 +263,7 @@ class lock_run {
     asio::awaitable<void> confirm(milliseconds timeout) {
         const auto found = co_await stream_.confirm(lease_id_, timeout);
         valid_until_ = std::max(valid_until_, found.valid_until);
+        if (found.lost && phase_ == phase::acquiring) valid_until_ = {};
         if (found.lost) handle_lease_loss("a majority of the nodes no longer holds it");
         if (phase_ == phase::running) arm_lease_end();
     }
@@ -231,8 +304,8 @@ class lock_run {
         const milliseconds grace = std::min(options_.kill_after, longest / 10);
         const auto end_time = granted_at + longest - grace;
         hold_timer_.arm(end_time - std::min(warning_time_max, longest / 10), [this, end_time, longest, grace] {
-            print_message("the longest hold, " + format_duration(longest) + ", is over soon: the command is ended in " +
-                          format_duration(std::max(time_until(end_time), milliseconds{0})));
+            print_message(options_, "the longest hold, " + format_duration(longest) + ", is over soon: it ends in " +
+                                        format_duration(std::max(time_until(end_time), milliseconds{0})));
             hold_timer_.arm(end_time, [this, longest, grace] {
                 end_command(exit_held_too_long, grace, "the longest hold, " + format_duration(longest) + ", is over");
             });
@@ -246,9 +319,11 @@ class lock_run {
 
     void end_command(int code, milliseconds grace, const std::string& reason) {
         if (phase_ != phase::running) return;
-        phase_ = phase::ending;
         code_ = code;
-        print_message(reason + "; ending the command");
+        lost_ = true;
+        print_message(options_, reason + (has_command() ? "; ending the command" : ""));
+        if (!has_command()) return code == exit_lease_lost ? finish(code) : release_lease();
+        phase_ = phase::ending;
         command_.terminate();
         kill_timer_.expires_after(grace);
         kill_timer_.async_wait([this](const error_code& ec) {
@@ -275,12 +350,15 @@ class lock_run {
         }
         command_.kill_remaining_processes();
         if (code_ != exit_lease_lost) return release_lease();
-        if (options_.seal) print_message("not sealed: the lease is lost");
+        if (options_.seal) print_message(options_, "not sealed: the lease is lost");
         finish(code_);
     }
 
     void release_lease() {
         phase_ = phase::done;
+        lease_timer_.cancel();
+        hold_timer_.cancel();
+        if (kept_until_ <= boot_clock::now()) release_hold();
         if (options_.seal) seal();
         if (stream_ended_) return finish(code_);
         stream_.finish();
@@ -291,6 +369,19 @@ class lock_run {
         });
     }
 
+    /// Releases the hold of --at-least; if that fails, it ends by itself.
+    void release_hold() {
+        if (hold_id_.empty()) return;
+        http_request request;
+        request.method = "DELETE";
+        request.target = "/v1/leases/" + runtime::percent_encode(std::exchange(hold_id_, {}));
+        try {
+            gateway_.call(std::move(request));
+        } catch (const gateway_unreachable& e) {
+            print_message(options_, "the lease stays until its ttl: " + std::string(e.what()));
+        }
+    }
+
     void seal() {
         http_request request;
         request.method = "DELETE";
@@ -299,10 +390,10 @@ class lock_run {
         try {
             const http_response response = gateway_.call(std::move(request));
             if (response.is_success()) return;
-            print_message("not sealed: " + describe(response));
+            print_message(options_, "not sealed: " + describe(response));
             if (response.status == 410) failure_code = exit_lease_lost;
         } catch (const gateway_unreachable& e) {
-            print_message("not sealed: " + std::string(e.what()));
+            print_message(options_, "not sealed: " + std::string(e.what()));
         }
         if (code_ == exit_ok) code_ = failure_code;
     }
@@ -323,8 +414,10 @@ class lock_run {
     asio::steady_timer kill_timer_, release_timer_;
     std::vector<int> handled_signals_;
     std::string lease_id_;
+    std::string hold_id_;  ///< The lease_id of the hold of --at-least; empty: none.
+    boot_clock::time_point kept_until_{};
     boot_clock::time_point valid_until_;  ///< The lease is certainly valid until then.
-    bool confirming_ = false, confirm_again_ = false, stream_ended_ = false;
+    bool confirming_ = false, confirm_again_ = false, stream_ended_ = false, lost_ = false, interrupted_ = false;
     phase phase_ = phase::acquiring;
     int code_ = exit_failed;
 };
@@ -332,10 +425,19 @@ class lock_run {
 }  // namespace
 
 int run_locked(const gateway_options& gateway, const lock_options& options) {
-    if (options.command.empty()) throw usage_error("no command: fencegate lock RESOURCE... -- COMMAND...");
+    if (options.every && options.resources.size() > 1) throw usage_error("--every takes one RESOURCE");
+    lock_options run_options = options;
     const client caller(gateway);
     leased_command command;
-    return lock_run(caller, command, options).run();
+    for (;;) {
+        // Only this run takes further holds of the lease; another term is another lease, with a higher token.
+        if (options.elect || options.at_least) run_options.owner = make_holder_name();
+        lock_run run(caller, command, run_options);
+        const int code = run.run();
+        if (!options.elect || options.exit_on_loss || !run.has_lost_lease()) return code;
+        print_message(run_options, "competing again for " + join_names(options.resources));
+        run_options.persistent = true;
+    }
 }
 
 }  // namespace fencegate::cli

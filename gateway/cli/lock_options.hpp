@@ -15,15 +15,25 @@ enum lock_exit_code : int {
     exit_held_too_long = 124,  ///< The command ran for the longest hold and was ended. The code of timeout(1).
 };
 
+/// The shortest period of `--every`: it is far longer than the time between the start of a tick and its record.
+constexpr std::chrono::milliseconds every_min{1'000};
+
 struct lock_options {
     std::vector<std::string> resources;
-    std::vector<std::string> command;
+    std::vector<std::string> command;                   ///< Empty: holds the lease until a signal.
     std::string owner;                                  ///< Empty: none.
     std::optional<std::chrono::milliseconds> wait;      ///< Empty: no limit.
     std::optional<std::chrono::milliseconds> ttl;       ///< Empty: the gateway's default.
     std::optional<std::chrono::milliseconds> max_hold;  ///< Empty: as long as the gateway allows (lease.max_hold_ms).
-    std::chrono::milliseconds kill_after{5'000};        ///< From SIGTERM to SIGKILL, when the lease is lost or ends.
+    std::optional<std::chrono::milliseconds>
+        at_least;                                    ///< Keep the lease for this long, however early the command ends.
+    std::optional<std::chrono::milliseconds> every;  ///< The period of the schedule that starts the command.
+    std::chrono::milliseconds kill_after{5'000};     ///< From SIGTERM to SIGKILL, when the lease is lost or ends.
+    int conflict_exit_code = exit_not_granted;  ///< When others hold the lease or have started the tick; 0: no message.
     bool seal = false;
+    bool elect = false;         ///< `fencegate elect`: competes again after a loss.
+    bool exit_on_loss = false;  ///< Of elect: exits instead.
+    bool persistent = false;    ///< Repeat the first request too, when no gateway answers.
 };
 
 }  // namespace fencegate::cli

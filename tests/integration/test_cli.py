@@ -7,12 +7,12 @@ import os
 import ssl
 import subprocess
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import pytest
 from support import processes
 from support.api import Api
-from support.cli import Cli, Terminal
+from support.cli import Cli, Terminal, environment
 from support.polling import eventually
 from support.stack import Stack
 from support.tcp_gate import open_gates
@@ -83,7 +83,7 @@ def test_cli_with_hanging_gateway_exits_69_at_timeout(stack: Stack, api: Api) ->
 
 
 @pytest.mark.parametrize("arguments", [("status", "--url", "https://localhost", "--cacert", "/nowhere"), ("status", "--url", "localhost"), ("leases", "--timeout", "10"), ("status", "--timeout", "0s"),
-                                       ("leases", "--limit", "0"), ("history", "--event", "nonsense"), ("lock", "a"), ("lock", "a", "--"), ("lock", "--", "true"),
+                                       ("leases", "--limit", "0"), ("history", "--event", "nonsense"), ("elect",), ("elect", "a", "b", "--", "true"), ("lock", "a", "--"), ("lock", "--", "true"),
                                        ("lock", "--seal", "--owner", "x", "a", "--", "true"), ("lock", "--wait", "soon", "a", "--", "true"), ("completion", "tcsh"),
                                        ("leases", "--api-key-file", "/nowhere/key"),
                                        ("history", "--follow", "--limit", "3"), ("history", "--follow", "--asc")],
@@ -305,6 +305,50 @@ def test_completion_zsh_offers_options_choices_and_programs(cli: Cli, tmp_path: 
     terminal.type(f"fencegate {words}\t")
     terminal.expect(f"fencegate {completed.rstrip()}")
     terminal.type("\x15exit\n")
+    terminal.end()
+
+
+@pytest.fixture
+def named_resource(api_a: Api, unique_name: Callable[[str], str]) -> Iterator[str]:
+    """A resource with a lease, with characters in its name at which bash splits words."""
+    name = unique_name("jobs/a:b@c")
+    lease = api_a.must_acquire(name)
+    yield name
+    api_a.must_release(lease)
+
+
+def test_completion_bash_offers_resources(cli: Cli, tmp_path: Path, named_resource: str) -> None:
+    script = tmp_path / "fencegate.bash"
+    script.write_text(cli.run("completion", "bash").stdout)
+    (tmp_path / "fencegate").symlink_to(processes.fencegate_binary())
+    for begun, rest in ((named_resource[:-4], ""), (named_resource[:named_resource.index(":") + 1], named_resource[named_resource.index(":") + 1:])):
+        for command in ("lock", "elect --ttl 5s", "history --resource"):
+            words = [*f"fencegate {command}".split(), *(["jobs/a", ":", "''"] if rest else [begun])]
+            asked = (f"source {script}; COMP_WORDS=({' '.join(words)}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE='fencegate {command} {begun}'; COMP_POINT=${{#COMP_LINE}}; "
+                     '_fencegate; printf "%s\\n" "${COMPREPLY[@]}"')
+            done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True, env=environment(cli.url, cli.key, PATH=f"{tmp_path}:{os.environ['PATH']}"))
+            if rest and command.startswith("history"):
+                continue  # the word before the cursor is no option for bash, which splits at the colon
+            assert (rest or named_resource) in done.stdout.split(), (words, done)
+
+
+def test_completion_fish_and_zsh_offer_resources(cli: Cli, tmp_path: Path, named_resource: str) -> None:
+    (tmp_path / "fencegate").symlink_to(processes.fencegate_binary())
+    env = environment(cli.url, cli.key, PATH=f"{tmp_path}:{os.environ['PATH']}", ZDOTDIR=str(tmp_path), TERM="dumb")
+    (tmp_path / "fencegate.fish").write_text(cli.run("completion", "fish").stdout)
+    begun = named_resource[:-4]
+    for words in ("lock", "elect --ttl 5s", "leases --prefix"):
+        done = subprocess.run(["fish", "--no-config", "-c", f"source {tmp_path}/fencegate.fish; complete -C 'fencegate {words} {begun}'"], capture_output=True, text=True, check=True, env=env)
+        assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [named_resource], (words, done)
+    (tmp_path / "_fencegate").write_text(cli.run("completion", "zsh").stdout)
+    (tmp_path / ".zshrc").write_text(f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; unset zle_bracketed_paste; PS1='ready> '\n")
+    terminal = Terminal(["/bin/zsh", "-d", "-i"], env)
+    terminal.expect("ready> ")
+    for words in ("lock", "history --resource"):
+        terminal.type(f"fencegate {words} {begun}\t")
+        terminal.expect(f"fencegate {words} {named_resource}")
+        terminal.type("\x15")
+    terminal.type("exit\n")
     terminal.end()
 
 

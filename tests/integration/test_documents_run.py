@@ -83,7 +83,7 @@ def prepare_cli(page: Page) -> None:
     page.put_stock(10)
     page.stack.query("create database shop")
     page.databases.append("shop")
-    for name in ("nightly", "ship"):
+    for name in ("nightly", "ship", "mailer"):
         (page.home / name).write_text("#!/bin/sh\ntest -n \"$FENCING_TOKEN\" && echo done\n")
         (page.home / name).chmod(0o755)
     for name in (".zfunc", ".config/fish/completions"):

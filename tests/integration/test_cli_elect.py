@@ -1,0 +1,113 @@
+"""`fencegate elect`: one leader among several processes, whose term is the fencing token."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from support import processes
+from support.api import Api
+from support.cli import Cli, first_line
+from support.cluster import Gateway
+from support.polling import eventually
+from support.stack import Stack
+
+
+@pytest.fixture
+def cli(guarded_pair: Stack, api_a: Api) -> Cli:
+    return Cli(api_a.url, guarded_pair.key("admin"))
+
+
+def leader_command(file: Path) -> list[str]:
+    """Returns a command that appends its term and process id to the file and runs until a signal."""
+    return ["sh", "-c", f"echo $FENCING_TOKEN $$ >> {file}; exec sleep 300"]
+
+
+def terms(file: Path) -> list[list[int]]:
+    return [[int(word) for word in line.split()] for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def revoke(api: Api, name: str) -> None:
+    answer = api.call("DELETE", f"/v1/resources/{name.replace('/', '%2F')}/lease", {"reason": "a test"})
+    assert answer.status == 204, str(answer)
+
+
+def test_elect_one_leader_and_successor_after_its_death(cli: Cli, guarded_pair: Stack, resource: str, tmp_path: Path) -> None:
+    file = tmp_path / "terms"
+    clis = [cli, Cli(guarded_pair.api(1).url, guarded_pair.key("admin")), cli]
+    members = [each.begin("elect", resource, "--", *leader_command(file)) for each in clis]
+    for number in range(len(members)):
+        [term, pid] = eventually(lambda: len(found := terms(file)) > number and found, 10, goal="a leader runs")[number]
+        assert len(terms(file)) == number + 1
+        assert number == 0 or term > terms(file)[number - 1][0], "terms grow"
+        owner = cli.run("leases", "--prefix", resource).stdout
+        [leader] = [member for member in members if member.poll() is None and f"/{member.pid}/" in owner]
+        leader.kill()
+        leader.communicate()
+        eventually(lambda: not processes.is_alive(pid), 5, goal="the command of a dead leader is ended")
+
+
+def test_elect_lost_leader_ends_command_and_competes_again(cli: Cli, api_a: Api, resource: str, tmp_path: Path) -> None:
+    file = tmp_path / "terms"
+    member = cli.begin("elect", resource, "--", *leader_command(file))
+    first = eventually(lambda: terms(file), 10, goal="it leads")[0]
+    revoke(api_a, resource)
+    second = eventually(lambda: len(found := terms(file)) == 2 and found, 10, goal="it leads again")[1]
+    assert second[0] > first[0] and not processes.is_alive(first[1])
+    member.send_signal(signal.SIGTERM)
+    _, errors = member.communicate(timeout=10)
+    assert member.returncode == 128 + signal.SIGTERM
+    assert f"leader of {resource}, term {second[0]}" in errors and "competing again" in errors
+    assert len(terms(file)) == 2
+
+
+def test_elect_exit_on_loss_exits_65(cli: Cli, api_a: Api, resource: str, tmp_path: Path) -> None:
+    file = tmp_path / "terms"
+    member = cli.begin("elect", "--exit-on-loss", resource, "--", *leader_command(file))
+    eventually(lambda: terms(file), 10, goal="it leads")
+    revoke(api_a, resource)
+    member.communicate(timeout=10)
+    assert member.returncode == 65
+
+
+def test_elect_max_hold_begins_new_term(cli: Cli, resource: str, tmp_path: Path) -> None:
+    file = tmp_path / "terms"
+    member = cli.begin("elect", "--max-hold", "2s", "--ttl", "1s", resource, "--", *leader_command(file))
+    found = eventually(lambda: len(found := terms(file)) == 2 and found, 10, goal="a second term")
+    assert found[1][0] > found[0][0]
+    member.terminate()
+    member.communicate(timeout=10)
+
+
+def test_elect_command_end_gives_up_leadership_with_its_code(cli: Cli, api_a: Api, resource: str) -> None:
+    done = cli.run("elect", resource, "--", "sh", "-c", "exit 3")
+    assert done.returncode == 3 and "competing" not in done.stderr
+    assert not api_a.get("/v1/leases", resource_prefix=resource).json()["items"]
+
+
+def test_elect_competes_again_after_gateway_restart(gateway: Gateway, resource: str, tmp_path: Path) -> None:
+    file = tmp_path / "terms"
+    member = Cli(gateway.api.url).begin("elect", "--ttl", "1s", resource, "--", *leader_command(file))
+    eventually(lambda: terms(file), 10, goal="it leads")
+    gateway.kill()
+    eventually(lambda: not processes.is_alive(terms(file)[0][1]), 10, goal="the command is ended")
+    gateway.start()
+    found = eventually(lambda: len(found := terms(file)) == 2 and found, 20, goal="it leads again")
+    assert found[1][0] > found[0][0]
+    member.terminate()
+    member.communicate(timeout=10)
+
+
+def test_elect_interrupted_while_command_ends_does_not_compete(cli: Cli, api_a: Api, resource: str, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    command = f"trap 'echo ending >> {mark}.end' TERM; echo up > {mark}; while [ ! -e {mark}.stop ]; do sleep 0.05; done"
+    member = cli.begin("elect", "--kill-after", "20s", resource, "--", "sh", "-c", command)
+    first_line(mark)
+    revoke(api_a, resource)
+    first_line(Path(f"{mark}.end"))
+    member.send_signal(signal.SIGTERM)
+    eventually(lambda: Path(f"{mark}.end").read_text().count("ending") == 2, goal="the signal is forwarded")
+    Path(f"{mark}.stop").touch()
+    _, errors = member.communicate(timeout=10)
+    assert member.returncode == 65 and "competing again" not in errors
