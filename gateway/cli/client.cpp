@@ -179,11 +179,24 @@ client::client(const gateway_options& options) : api_key_(read_key(options.api_k
 }
 
 http_response client::call(http_request request) const {
+    return run(std::move(request), nullptr);
+}
+
+void client::download(std::string_view target, std::string_view accept,
+                      std::function<void(std::string_view)> handle_piece) const {
+    http_request request;
+    request.target = target;
+    request.accept = accept;
+    const http_response response = run(std::move(request), std::move(handle_piece));
+    if (!response.is_success()) throw gateway_refusal(response);
+}
+
+http_response client::run(http_request request, std::function<void(std::string_view)> handle_piece) const {
     boost::asio::io_context io(1);
     http_exchange exchange(io, address_, identity_);
     request.api_key = api_key_;
     http_response response;
-    boost::asio::co_spawn(io, exchange.send(std::move(request), timeout_),
+    boost::asio::co_spawn(io, exchange.download(std::move(request), timeout_, std::move(handle_piece)),
                           [&](std::exception_ptr failed, http_response received) {
                               if (failed) std::rethrow_exception(failed);
                               response = std::move(received);

@@ -47,6 +47,11 @@ class client {
     /// Sends the request and returns the response, whatever its status. Throws gateway_unreachable.
     http_response call(http_request request) const;
 
+    /// Calls `handle_piece` with each piece of a 2xx response in the media type `accept`, however long it is. Throws
+    /// gateway_unreachable, also when the body is incomplete, and gateway_refusal.
+    void download(std::string_view target, std::string_view accept,
+                  std::function<void(std::string_view)> handle_piece) const;
+
     /// Returns the JSON of a 2xx response. Throws gateway_unreachable, gateway_refusal.
     boost::json::value get(std::string_view target) const;
 
@@ -69,6 +74,8 @@ class client {
     std::chrono::milliseconds timeout() const { return timeout_; }
 
   private:
+    http_response run(http_request request, std::function<void(std::string_view)> handle_piece) const;
+
     gateway_address address_;
     tls_identity identity_;
     std::string api_key_;

@@ -3,11 +3,13 @@
 #include <gateway/cli/completion.hpp>
 #include <gateway/cli/duration.hpp>
 #include <gateway/cli/status.hpp>
+#include <gateway/cli/time_argument.hpp>
 #include <gateway/domain/exit_code.hpp>
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
@@ -174,19 +176,25 @@ void commands::add_resources() {
 }
 
 void commands::add_history() {
-    CLI::App& command =
-        add("history", "Show what happened: grants, releases, writes, refusals; newest first",
-            std::string(exit_codes) +
-                "Times are as in RFC 3339, for example 2026-11-21T10:00:00Z.\nExamples:\n"
-                "  fencegate history --resource inventory/sku-1 --limit 20\n"
-                "  fencegate history --event write_rejected --from 2026-11-21T10:00:00Z --asc | jq .detail\n"
-                "  fencegate history --event write_rejected --follow");
+    CLI::App& command = add(
+        "history", "Show what happened: grants, releases, writes, refusals; newest first",
+        std::string(exit_codes) +
+            "Times are as in RFC 3339, for example 2026-11-21T10:00:00Z; or a day, 2026-11-21, today or yesterday,\n"
+            "which is its beginning in UTC; or now; or a time ago by the clock of this machine, -30m, -2h or -7d.\n"
+            "Examples:\n"
+            "  fencegate history --resource inventory/sku-1 --limit 20\n"
+            "  fencegate history --event write_rejected --event lease_revoked --from -1h --asc | jq .detail\n"
+            "  fencegate history --from yesterday --to today --csv > yesterday.csv\n"
+            "  fencegate history --event write_rejected --follow");
     const auto text = [&](const char* name, std::string& target, const char* help, const char* type = "TEXT") {
         return command.add_option(name, target, help)->type_name(type);
     };
     text("--resource", history_.resource, "Only events of this resource");
     text("--prefix", history_.prefix, "Only events of resources whose names begin with TEXT");
-    text("--event", history_.event, "Only events of this type")
+    command.add_option("--event", history_.events, "Only events of this type; may be given several times")
+        ->type_name("TEXT")
+        ->allow_extra_args(false)
+        ->delimiter(',')
         ->check(CLI::IsMember({"lease_granted", "lease_renewed", "lease_released", "lease_expired", "lease_refused",
                                "lease_revoked", "fence_raised", "write_applied", "write_rejected", "write_failed",
                                "node_quarantined", "node_readmitted", "epoch_raised", "request_denied", "guard_changed",
@@ -197,17 +205,29 @@ void commands::add_history() {
     text("--token-max", history_.token_max, "Only events with this token or a lower one", "TOKEN");
     text("--trace-id", history_.trace_id, "Only events of this trace");
     text("--write-id", history_.write_id, "Only events of this write", "UUID");
-    text("--from", history_.from, "Only events at or after this time", "TIME");
-    text("--to", history_.to, "Only events before this time", "TIME");
+    const auto time = [&](const char* name, std::string& target, const char* help) {
+        const auto parse = [name, &target](const std::string& given) {
+            const auto at = parse_time_argument(given, std::chrono::system_clock::now());
+            if (!at)
+                throw CLI::ValidationError(
+                    name, given + " is no time such as 2026-11-21T10:00:00Z, 2026-11-21, yesterday or -1h");
+            target = *at;
+        };
+        command.add_option_function<std::string>(name, parse, help)->type_name("TIME");
+    };
+    time("--from", history_.from, "Only events at or after this time");
+    time("--to", history_.to, "Only events before this time");
     auto* asc = command.add_flag("--asc", history_.ascending, "Oldest first");
-    auto* limit = command.add_option("--limit", history_.limit, "Maximum number of rows")
-                      ->check(CLI::Range(std::size_t{1}, limit_max))
-                      ->capture_default_str();
+    auto* limit = command.add_option("--limit", history_.limit, "Maximum number of rows [100; all with --csv]")
+                      ->check(CLI::Range(std::size_t{1}, limit_max));
+    auto* csv = command.add_flag("--csv", csv_, "Print CSV (RFC 4180) with a header line")
+                    ->excludes(command.get_option("--json"));
     command
         .add_flag("--follow,-f", follow_,
                   "Print new events as they are recorded; reconnects when the connection breaks")
         ->excludes(asc)
-        ->excludes(limit);
+        ->excludes(limit)
+        ->excludes(csv);
 }
 
 void commands::add_lock() {
@@ -306,6 +326,8 @@ int commands::run(const std::string& name) {
         return show_status(client(gateway_), json_);
     } else if (name == "leases") {
         list_leases(client(gateway_), leases_, json_);
+    } else if (csv_) {
+        print_history_csv(client(gateway_), history_);
     } else if (follow_) {
         follow_history(client(gateway_), history_, json_);
     } else {

@@ -53,6 +53,7 @@ class commands {
     lease_filter leases_;
     history_filter history_;
     bool follow_ = false;
+    bool csv_ = false;
     std::string resource_prefix_;
     lock_options lock_;
     bool has_empty_program_ = false;  ///< `--` is the last argument.

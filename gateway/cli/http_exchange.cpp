@@ -87,17 +87,26 @@ void http_exchange::prepare_tls() {
 }
 
 asio::awaitable<http_response> http_exchange::send(http_request request, std::chrono::milliseconds timeout) {
-    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    auto deadline = std::chrono::steady_clock::now() + timeout;
     prepare(request, timeout);
     transfer_->start();
     while (!transfer_->has_ended() && !(has_head_ && response_.is_event_stream())) {
         const bool changed = co_await transfer_->wait(deadline);
-        if (!changed) throw_timeout();
+        if (std::exchange(progressing_, false))
+            deadline = std::chrono::steady_clock::now() + timeout;
+        else if (!changed)
+            throw_timeout();
     }
     if (transfer_->has_ended() && transfer_->result() != CURLE_OK && !response_.is_event_stream())
         throw_transfer_error();
     http_response out{response_.status, response_.type, std::move(response_.body)};
     co_return out;
+}
+
+asio::awaitable<http_response> http_exchange::download(http_request request, std::chrono::milliseconds timeout,
+                                                       std::function<void(std::string_view)> handle_piece) {
+    handle_piece_ = std::move(handle_piece);
+    return send(std::move(request), timeout);
 }
 
 asio::awaitable<std::optional<stream_event>> http_exchange::next_event(std::chrono::milliseconds silence_max) {
@@ -145,6 +154,12 @@ std::size_t http_exchange::on_body(char* data, std::size_t size, std::size_t cou
 }
 
 std::size_t http_exchange::append_body(std::string_view piece) {
+    if (handle_piece_ && response_.is_success()) {
+        handle_piece_(piece);
+        progressing_ = true;
+        transfer_->notify();
+        return piece.size();
+    }
     if (!response_.is_event_stream()) {
         if (response_.body.size() + piece.size() > response_bytes_max)
             throw gateway_unreachable("the answer of " + address_.origin() + " is too long");

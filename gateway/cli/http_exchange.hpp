@@ -10,10 +10,12 @@
 #include <chrono>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace fencegate::cli {
 
@@ -67,6 +69,15 @@ class http_exchange {
     /// Limits:  responses of 64 MiB. Programs started meanwhile do not inherit the connection.
     boost::asio::awaitable<http_response> send(http_request request, std::chrono::milliseconds timeout);
 
+    /// Sends the request and calls `handle_piece` with each piece of the body of a 2xx response as it arrives, however
+    /// long the body is. To be called once.
+    ///
+    /// Out:     the response, without that body.
+    /// Errors:  throws gateway_unreachable, also when the body is incomplete.
+    /// Timeout: `timeout`, from one piece to the next.
+    boost::asio::awaitable<http_response> download(http_request request, std::chrono::milliseconds timeout,
+                                                   std::function<void(std::string_view)> handle_piece);
+
     /// Waits for the next event of the stream.
     ///
     /// Out:     empty when the stream ended, the connection broke, or nothing was received for `silence_max`.
@@ -98,8 +109,10 @@ class http_exchange {
     std::shared_ptr<curl_transfer> transfer_;
     std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> headers_{nullptr, &curl_slist_free_all};
     http_response response_;
+    std::function<void(std::string_view)> handle_piece_;  ///< Of download.
     bool has_head_ = false;
-    bool paused_ = false;  ///< The transfer waits until next_event has returned the received events.
+    bool progressing_ = false;  ///< A piece has arrived.
+    bool paused_ = false;       ///< The transfer waits until next_event has returned the received events.
     event_reader reader_;
     std::deque<stream_event> events_;
     std::exception_ptr fault_;  ///< Thrown while the body was read.

@@ -17,6 +17,8 @@ namespace {
 namespace json = boost::json;
 /// How many leases and events list_resources reads.
 constexpr std::size_t names_read_max = 1'000;
+/// How many events list_history prints without a limit.
+constexpr std::size_t history_limit = 100;
 using parameters = std::vector<std::pair<std::string, std::string>>;
 
 /// Returns `principal/owner`; one of them alone when the other is empty, `-` when both are.
@@ -74,19 +76,26 @@ void print_pages(const client& gateway, std::string_view path, parameters filter
 table make_history_table(const output_style& style) {
     return {{{"at"},
              {"event"},
-             {"resource", false, true},
+             {"resource", false, 3},
              {"token", true},
              {"fence", true},
-             {"holder", false, true},
-             {"detail", false, true}},
+             {"holder", false, 2},
+             {"detail", false, 1}},
             std::cout,
             style};
+}
+
+std::string join(const std::vector<std::string>& names) {
+    std::string out;
+    for (const auto& name : names)
+        out += (out.empty() ? "" : ",") + name;
+    return out;
 }
 
 parameters make_filters(const history_filter& filter) {
     return {{"resource", filter.resource},
             {"resource_prefix", filter.prefix},
-            {"event", filter.event},
+            {"event", join(filter.events)},
             {"owner", filter.owner},
             {"principal", filter.principal},
             {"token_min", filter.token_min},
@@ -101,7 +110,7 @@ parameters make_filters(const history_filter& filter) {
 
 void list_leases(const client& gateway, const lease_filter& filter, bool json_lines) {
     const output_style style = detect_output_style(json_lines);
-    table leases({{"resource", false, true}, {"holder", false, true}, {"token", true}, {"left", true}, {"holds", true}},
+    table leases({{"resource", false, 2}, {"holder", false, 1}, {"token", true}, {"left", true}, {"holds", true}},
                  std::cout, style);
     print_pages(gateway, "/v1/leases", {{"resource_prefix", filter.prefix}}, filter.limit, std::move(leases), style,
                 make_lease_line);
@@ -126,8 +135,16 @@ void list_history(const client& gateway, const history_filter& filter, bool json
     const output_style style = detect_output_style(json_lines);
     parameters filters = make_filters(filter);
     filters.emplace_back("order", filter.ascending ? "asc" : "");
-    print_pages(gateway, "/v1/history", std::move(filters), filter.limit, make_history_table(style), style,
-                make_history_line);
+    print_pages(gateway, "/v1/history", std::move(filters), filter.limit.value_or(history_limit),
+                make_history_table(style), style, make_history_line);
+}
+
+void print_history_csv(const client& gateway, const history_filter& filter) {
+    parameters filters = make_filters(filter);
+    filters.emplace_back("order", filter.ascending ? "asc" : "");
+    filters.emplace_back("limit", filter.limit ? std::to_string(*filter.limit) : "");
+    gateway.download(make_target("/v1/history", filters), "text/csv",
+                     [](std::string_view piece) { std::cout << piece; });
 }
 
 void follow_history(const client& gateway, const history_filter& filter, bool json_lines) {

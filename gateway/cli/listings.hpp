@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace fencegate::cli {
 
@@ -13,11 +14,12 @@ struct lease_filter {
     std::size_t limit = 1'000;
 };
 
-/// Selects events, as GET /v1/history does. An empty text selects all.
+/// Selects events, as GET /v1/history does. An empty text or list selects all.
 struct history_filter {
-    std::string resource, prefix, event, owner, principal, token_min, token_max, trace_id, write_id, from, to;
+    std::string resource, prefix, owner, principal, token_min, token_max, trace_id, write_id, from, to;
+    std::vector<std::string> events;
     bool ascending = false;
-    std::size_t limit = 100;
+    std::optional<std::size_t> limit;
 };
 
 /// Prints the live leases. Throws gateway_unreachable, gateway_refusal.
@@ -29,6 +31,9 @@ void list_resources(const client& gateway, const std::string& prefix);
 
 /// Prints events of the history. Throws gateway_unreachable, gateway_refusal.
 void list_history(const client& gateway, const history_filter& filter, bool json);
+
+/// Prints the events as CSV as the gateway sends it, all of them unless the filter has a limit. Throws gateway_unreachable, also when the answer is incomplete, and gateway_refusal.
+void print_history_csv(const client& gateway, const history_filter& filter);
 
 /// Prints new events as they are recorded, and reconnects when the connection breaks. Returns when the output can't be
 /// written any more. Throws as list_history.

@@ -105,16 +105,15 @@ void table::print(const std::vector<std::vector<cell>>& lines) {
 std::vector<std::size_t> table::fit_widths() const {
     auto out = widths_;
     auto total = std::accumulate(out.begin(), out.end(), 2 * (out.size() - 1));
-    while (style_.width > 0 && total > style_.width) {
-        auto widest = out.end();
+    for (unsigned order = 1; order <= columns_.size(); ++order) {
         for (std::size_t i = 0; i < out.size(); ++i) {
-            const auto candidate = out.begin() + static_cast<std::ptrdiff_t>(i);
-            if (columns_[i].elastic && *candidate > elastic_min && (widest == out.end() || *candidate > *widest))
-                widest = candidate;
+            if (columns_[i].cut_order != order || style_.width == 0 || total <= style_.width) continue;
+            const std::size_t excess = total - style_.width;
+            const std::size_t spare = out[i] - std::min(out[i], elastic_min);
+            const std::size_t cut = std::min(excess, spare);
+            out[i] -= cut;
+            total -= cut;
         }
-        if (widest == out.end()) break;
-        --*widest;
-        --total;
     }
     return out;
 }

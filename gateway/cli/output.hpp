@@ -33,7 +33,7 @@ struct cell {
 std::string colourize(std::string_view text, colour text_colour, bool colours);
 
 /// Prints lines of cells in columns that are as wide as their widest cell so far. When the table is wider than the
-/// terminal, truncates the elastic columns, the widest first, down to elastic_min.
+/// terminal, truncates columns in the order of their `cut_order`, each down to elastic_min before the next.
 class table {
   public:
     static constexpr std::size_t elastic_min = 12;
@@ -41,7 +41,7 @@ class table {
     struct column {
         std::string header;
         bool align_right = false;
-        bool elastic = false;  ///< May be truncated.
+        unsigned cut_order = 0;  ///< 1 is truncated first; 0: never.
     };
 
     table(std::vector<column> columns, std::ostream& out, const output_style& style);

@@ -99,7 +99,7 @@ int show_status(const client& gateway, bool json_lines) {
                {"latency", true},
                {"quarantine", true},
                {"no ttl", true},
-               {"detail", false, true}},
+               {"detail", false, 1}},
               std::cout, style)
             .print(lines);
         // A gateway of an earlier version does not show them.

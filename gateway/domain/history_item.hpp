@@ -46,7 +46,7 @@ inline history_position position_of(const history_item& item) {
     return {std::chrono::floor<std::chrono::microseconds>(item.at.time_since_epoch()).count(), item.id};
 }
 
-/// Filters of GET /v1/history; an empty field does not filter.
+/// Filters of GET /v1/history; an empty field does not filter. `event` is one or several names, separated by commas.
 struct history_query {
     std::optional<std::string> resource, resource_prefix, event, owner, principal, write_id, trace_id;
     std::optional<std::uint64_t> token_min, token_max;

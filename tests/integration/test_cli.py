@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
+import select
+import socket
 import ssl
 import subprocess
+import uuid
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -171,13 +176,85 @@ def test_history_on_terminal_is_table(cli: Cli, api_a: Api, resource: str) -> No
     assert "lease_granted" in terminal.shown and "token" in terminal.shown.splitlines()[0]
 
 
-def test_history_wider_than_terminal_cuts_longest_texts(cli: Cli, api_a: Api, resource: str) -> None:
-    api_a.must_release(api_a.must_acquire(resource, owner="o" * 128))
+def test_history_wider_than_terminal_cuts_detail_not_resource(cli: Cli, api_a: Api, resource: str) -> None:
+    api_a.must_release(api_a.must_acquire(resource, owner="o" * 60))
     eventually(lambda: len(api_a.history(resource=resource)) == 2, goal="both events are there")
-    terminal = cli.run_on_terminal("history", "--resource", resource, columns=110, NO_COLOR="1")
-    assert terminal.end() == 0
-    heads, *rows = terminal.shown.splitlines()
-    assert len(rows) == 2 and all(len(line) <= 110 and "ooo…" in line for line in rows), terminal.shown
+    for columns, cut in ((169, "detail"), (150, "holder")):
+        terminal = cli.run_on_terminal("history", "--resource", resource, columns=columns, NO_COLOR="1")
+        assert terminal.end() == 0
+        heads, *rows = terminal.shown.splitlines()
+        assert len(rows) == 2 and all(len(line) <= columns and resource in line for line in rows), terminal.shown
+        assert all(("ooo…" in line) == (cut == "holder") for line in rows) and rows[1].endswith("…"), terminal.shown
+
+
+def test_history_times_relative_and_days_select_events(cli: Cli, guarded_pair: Stack, resource: str) -> None:
+    guarded_pair.query("insert into fencing.history (event, resource, at) values ('fence_raised', %(r)s, now() - interval '3 hours'), ('lease_granted', %(r)s, now() - interval '10 minutes'),"
+                       "('lease_released', %(r)s, date_trunc('day', now() at time zone 'UTC') at time zone 'UTC')", {"r": resource})  # type: ignore[arg-type]
+
+    def events(*filters: str) -> list[str]:
+        done = cli.run("history", "--resource", resource, *filters)
+        assert done.returncode == 0, done.stderr
+        return sorted(item["event"] for item in lines(done.stdout))
+
+    today = guarded_pair.query("select to_char(now() at time zone 'UTC', 'YYYY-MM-DD')")[0][0]
+    assert "lease_granted" in events("--from", "-1h") and "fence_raised" not in events("--from", "-1h")
+    assert "fence_raised" in events("--from", "-4h", "--to", "-2h") and "lease_granted" not in events("--from", "-4h", "--to", "-2h")
+    assert "lease_released" in events("--from", today) == events("--from=today") and "lease_released" not in events("--to", today)
+    assert "lease_released" not in events("--from", "yesterday", "--to", "today")
+    assert len(events("--from", "yesterday", "--to", "now")) == 3
+    for wrong in ("1h", "tomorrow", "2026-13-01", "-1w"):
+        done = cli.run("history", "--from", wrong)
+        assert done.returncode == 64 and "--from" in done.stderr and wrong in done.stderr, done
+
+
+def test_history_several_events_select_each_of_them(cli: Cli, api_a: Api, resource: str) -> None:
+    api_a.must_release(api_a.must_acquire(resource, fence_on_grant=True))
+    eventually(lambda: len(api_a.history(resource=resource)) == 3, goal="the events are there")
+    for words in (("--event", "lease_granted", "--event", "fence_raised"), ("--event", "fence_raised,lease_granted")):
+        done = cli.run("history", "--resource", resource, *words)
+        assert sorted(item["event"] for item in lines(done.stdout)) == ["fence_raised", "lease_granted"], done
+    assert cli.run("history", "--event", "lease_granted", "nothing").returncode == 64
+    for wrong in ("lease_granted,", ",", "lease_granted,lease_granted", "lease_granted,x"):
+        answer = api_a.get("/v1/history", event=wrong)
+        assert answer.status == 400 and answer.json()["errors"][0]["pointer"] == "event", wrong
+    following = cli.begin("history", "--prefix", resource, "--follow", "--event", "lease_granted", "--event", "lease_refused")
+    assert following.stdout is not None
+
+    def is_followed() -> bool:
+        api_a.must_release(api_a.must_acquire(f"{resource}/{uuid.uuid4().hex}"))
+        return bool(select.select([following.stdout], [], [], 0.2)[0])
+
+    eventually(is_followed, goal="a grant is printed")
+    assert json.loads(following.stdout.readline())["event"] == "lease_granted"
+    following.kill()
+    assert "lease_released" not in following.communicate()[0]
+
+
+def test_history_csv_is_whole_answer_of_gateway(cli: Cli, guarded_pair: Stack, unique_name: Callable[[str], str]) -> None:
+    resource = unique_name("cli/csv")
+    guarded_pair.query("insert into fencing.history (event, resource, owner, detail) select 'fence_raised', %s, '=1+1', jsonb_build_object('n', n) from generate_series(1, 2500) n", (resource,))
+    done = cli.run("history", "--resource", resource, "--csv", "--asc")
+    rows = list(csv.DictReader(io.StringIO(done.stdout, newline="")))
+    assert done.returncode == 0 and len(rows) == 2500 and rows[0]["resource"] == resource and rows[0]["owner"] == "'=1+1"
+    assert [json.loads(row["detail"])["n"] for row in rows] == list(range(1, 2501))
+    assert len(cli.run("history", "--resource", resource, "--csv", "--limit", "2").stdout.splitlines()) == 3
+    terminal = cli.run_on_terminal("history", "--resource", resource, "--csv", "--limit", "1")
+    assert terminal.end() == 0 and terminal.shown.startswith("id,at,event,")
+    assert cli.run("history", "--csv", "--json").returncode == cli.run("history", "--csv", "--follow").returncode == 64
+    refused = cli.run("history", "--csv", "--write-id", "x")
+    assert refused.returncode == 1 and not refused.stdout and "--write-id" in refused.stderr
+
+
+def test_history_csv_cut_off_exits_69(resource: str) -> None:
+    """A server that closes the connection within the body."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin("history", "--csv")
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/csv\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nid,at\n1,\r\n")
+        output, errors = running.communicate(timeout=10)
+    assert running.returncode == 69 and output.startswith("id,at") and "no answer" in errors
 
 
 def test_history_follow_after_reconnect_shows_each_event_once(guarded_pair: Stack, api_a: Api, unique_name: Callable[[str], str]) -> None:

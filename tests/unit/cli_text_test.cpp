@@ -2,6 +2,8 @@
 #include <gateway/cli/event_reader.hpp>
 #include <gateway/cli/gateway_address.hpp>
 #include <gateway/cli/output.hpp>
+#include <gateway/cli/time_argument.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <gtest/gtest.h>
 
@@ -36,6 +38,23 @@ TEST(cli_duration, formats_in_units_that_fit_the_length) {
     EXPECT_EQ(format_duration(milliseconds(12'500)), "12.5s");
     EXPECT_EQ(format_duration(milliseconds(200'000)), "3m20s");
     EXPECT_EQ(format_duration(milliseconds(7'500'000)), "2h05m");
+}
+
+TEST(cli_time_argument, names_a_time_a_day_or_a_time_ago) {
+    const auto now = *runtime::parse_rfc3339("2026-11-21T10:00:09.894Z");
+    EXPECT_EQ(parse_time_argument("2026-11-21T10:00:00+02:00", now), "2026-11-21T10:00:00+02:00");
+    EXPECT_EQ(parse_time_argument("2024-02-29", now), "2024-02-29T00:00:00.000Z");
+    EXPECT_EQ(parse_time_argument("now", now), "2026-11-21T10:00:09.894Z");
+    EXPECT_EQ(parse_time_argument("today", now), "2026-11-21T00:00:00.000Z");
+    EXPECT_EQ(parse_time_argument("yesterday", now), "2026-11-20T00:00:00.000Z");
+    EXPECT_EQ(parse_time_argument("-1h", now), "2026-11-21T09:00:09.894Z");
+    EXPECT_EQ(parse_time_argument("-7d", now), "2026-11-14T10:00:09.894Z");
+}
+
+TEST(cli_time_argument, refuses_other_texts) {
+    for (const char* text : {"", "-", "1h", "+1h", "-1w", "tomorrow", "Yesterday", "2026-02-30", "2026-11-21T10:00:00",
+                             "2026-11", "21.11.2026", "-1001h"})
+        EXPECT_FALSE(parse_time_argument(text, {})) << text;
 }
 
 TEST(cli_gateway_address, parses_host_port_and_base) {
@@ -113,9 +132,23 @@ TEST(cli_table, columns_are_as_wide_as_widest_cell) {
               "grün-2    7  y\n");
 }
 
-TEST(cli_table, truncates_longest_elastic_column_to_terminal) {
+TEST(cli_table, truncates_columns_in_their_order) {
+    const auto print = [](std::size_t width) {
+        std::ostringstream out;
+        table printed({{"id"}, {"resource", false, 2}, {"detail", false, 1}}, out, {.table = true, .width = width});
+        printed.print({{cell("1"), cell("inventory/sku-10001"), cell("0123456789abcdefghijklmnop")}});
+        return out.str().substr(out.str().find('\n') + 1);
+    };
+    EXPECT_EQ(print(80), "1   inventory/sku-10001  0123456789abcdefghijklmnop\n");
+    EXPECT_EQ(print(40), "1   inventory/sku-10001  0123456789abcd…\n");
+    EXPECT_EQ(print(37), "1   inventory/sku-10001  0123456789a…\n");
+    EXPECT_EQ(print(33), "1   inventory/sku-…  0123456789a…\n");
+    EXPECT_EQ(print(5), "1   inventory/s…  0123456789a…\n");
+}
+
+TEST(cli_table, truncates_by_width_of_characters) {
     std::ostringstream out;
-    table printed({{"id"}, {"a", false, true}, {"b", false, true}}, out, {.table = true, .width = 34});
+    table printed({{"id"}, {"a", false, 1}, {"b", false, 2}}, out, {.table = true, .width = 34});
     printed.print({{cell("1"), cell("0123456789abcdefghijklmnop"), cell("short")},
                    {cell("2"), cell("日本語の所有者さん、とても長い名前"), cell("wide")},
                    {cell("3"), cell("e\u0301tude"), cell("y")}});
@@ -128,7 +161,7 @@ TEST(cli_table, truncates_longest_elastic_column_to_terminal) {
 
 TEST(cli_table, truncates_no_column_below_elastic_min) {
     std::ostringstream out;
-    table printed({{"id"}, {"a", false, true}}, out, {.table = true, .width = 5});
+    table printed({{"id"}, {"a", false, 1}}, out, {.table = true, .width = 5});
     printed.print({{cell("123456"), cell("0123456789abcdefghijklmnop")}});
     EXPECT_EQ(out.str(), "id      a\n123456  0123456789a…\n");
 }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 
 namespace fencegate::api {
 namespace {
@@ -26,6 +27,18 @@ constexpr std::array<std::string_view, 16> events{
     "lease_refused",  "lease_revoked",  "fence_raised",     "write_applied",
     "write_rejected", "write_failed",   "node_quarantined", "node_readmitted",
     "epoch_raised",   "request_denied", "guard_changed",    "storage_generation_changed"};
+
+/// Returns whether a text is one or several names of events, separated by commas, each once.
+bool are_events(std::string_view text) {
+    std::set<std::string_view> found;
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t end = std::min(text.find(',', begin), text.size());
+        const std::string_view name = text.substr(begin, end - begin);
+        if (std::ranges::find(events, name) == events.end() || !found.insert(name).second) return false;
+        begin = end + 1;
+    }
+    return true;
+}
 
 bool is_uuid(std::string_view text) {
     if (text.size() != 36) return false;
@@ -91,8 +104,8 @@ result<history_query> parse_history_query(std::string_view text, history_form fo
     out.principal = query.text("principal");
     out.trace_id = query.text("trace_id");
     out.event = query.text("event");
-    if (out.event && std::ranges::find(events, *out.event) == events.end())
-        faults.add("event", "is not the name of an event");
+    if (out.event && !are_events(*out.event))
+        faults.add("event", "is not the name of an event, or several names separated by commas, each once");
     out.write_id = query.text("write_id");
     if (out.write_id && !is_uuid(*out.write_id)) faults.add("write_id", "has to be a UUID");
     out.token_min = read_token(query, "token_min");

@@ -126,7 +126,10 @@ statement history_sql(const history_query& query) {
     filter where(out);
     where.add("resource = ", query.resource);
     add_prefix(where, query.resource_prefix);
-    where.add("event = ", query.event);
+    if (query.event && query.event->find(',') != std::string::npos)
+        where.add("event = any(string_to_array(", query.event, ", ','))");
+    else
+        where.add("event = ", query.event);
     where.add("owner = ", query.owner);
     where.add("principal = ", query.principal);
     where.add("trace_id = ", query.trace_id);
