@@ -71,6 +71,18 @@ std::optional<authority> parse_authority(std::string_view text) {
     return out;
 }
 
+bool is_origin(std::string_view text) {
+    const bool secure = text.starts_with("https://");
+    if (!secure && !text.starts_with("http://")) return false;
+    const std::string_view rest = text.substr(text.find("://") + 3);
+    const auto named = parse_authority(rest);
+    if (!named || named->port == (secure ? 443 : 80)) return false;
+    const bool v6 = named->host.find(':') != std::string::npos;
+    std::string written = v6 ? "[" + named->host + "]" : named->host;
+    if (named->port) written += ":" + std::to_string(*named->port);
+    return rest == written;
+}
+
 bool is_loopback_host(std::string_view host) {
     if (host == "localhost" || host.ends_with(".localhost") || host == "::1") return true;
     in_addr v4{};

@@ -22,6 +22,7 @@ using std::chrono::milliseconds;
 using namespace std::chrono_literals;
 
 constexpr std::size_t file_max_bytes = 1 << 20;
+constexpr std::size_t allowed_origins_max = 100;
 constexpr std::size_t allowed_hosts_max = 100;
 
 read_value secret_variable(std::string& target) {
@@ -41,6 +42,20 @@ void read_allowed_host(const YAML::Node& node, const std::string& path, fault_li
         hosts.push_back(std::move(*named));
     } else {
         faults.add(path, "has to be a host name or an IP address (IPv6 in brackets), with or without a port, no URL");
+    }
+}
+
+void read_allowed_origin(const YAML::Node& node, const std::string& path, fault_list& faults,
+                         std::vector<std::string>& origins) {
+    std::string written;
+    if (!read_scalar(node, path, faults, written)) return;
+    if (is_origin(written)) {
+        origins.push_back(std::move(written));
+    } else {
+        faults.add(
+            path,
+            "has to be an origin as browsers send it: http:// or https:// and a host in lower case, with its port "
+            "unless that is the scheme's own, and nothing else; not * or null");
     }
 }
 
@@ -72,6 +87,11 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
         if (i == allowed_hosts_max) faults.add("http.allowed_hosts", "has more than 100 entries");
         if (i < allowed_hosts_max) read_allowed_host(node, path, faults, cfg.http.allowed_hosts);
     };
+    const auto allowed_origins = [&cfg](std::size_t i, const YAML::Node& node, const std::string& path,
+                                        fault_list& faults) {
+        if (i == allowed_origins_max) faults.add("http.allowed_origins", "has more than 100 entries");
+        if (i < allowed_origins_max) read_allowed_origin(node, path, faults, cfg.http.allowed_origins);
+    };
     return mapping({
         {"http", mapping({
                      {"address", text(cfg.http.address)},
@@ -80,6 +100,8 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
                      {"tls", tls_section(cfg.tls, folder)},
                      {"body_max_bytes", integer(cfg.http.body_max_bytes, 1 << 10, 64 << 20)},
                      {"allowed_hosts", list(allowed_hosts)},
+                     {"allowed_origins", list(allowed_origins)},
+                     {"gzip_min_bytes", integer(cfg.http.gzip_min_bytes, 0, 64 << 20)},
                      {"header_max_bytes", integer(cfg.http.header_max_bytes, 1 << 10, 1 << 20)},
                      {"header_fields_max", integer(cfg.http.header_fields_max, 16, 10'000)},
                      {"connections_max", integer(cfg.http.connections_max, 1, 1'000'000)},

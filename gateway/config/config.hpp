@@ -26,6 +26,10 @@ struct http_config {
     std::size_t body_max_bytes = 1 << 20;  ///< Larger bodies: 413. 1 KiB to 64 MiB.
     /// Hosts and origins that requests may name, beside loopback and the address at which they arrive. At most 100.
     std::vector<authority> allowed_hosts;
+    /// Origins whose pages may read answers (CORS), as browsers write them: `https://shop.example`. At most 100.
+    std::vector<std::string> allowed_origins;
+    /// Answers of at least this size are compressed for callers that accept gzip. 0: none. Up to 64 MiB.
+    std::size_t gzip_min_bytes = 16 << 10;
     std::size_t header_max_bytes = 16 << 10;  ///< Larger heads: 431. 1 KiB to 1 MiB.
     std::size_t header_fields_max = 100;      ///< More header fields: 431. 16 to 10,000.
     /// Maximum number of open connections. A further one replaces the one of its thread that has been idle longest, or is

@@ -36,6 +36,7 @@ std::vector<std::string> find_restart_only_changes(const config& running, const 
     keys.compare("http.port", &config::http, &http_config::port);
     keys.compare("http.threads", &config::http, &http_config::threads);
     keys.compare("http.body_max_bytes", &config::http, &http_config::body_max_bytes);
+    keys.compare("http.gzip_min_bytes", &config::http, &http_config::gzip_min_bytes);
     keys.compare("http.header_max_bytes", &config::http, &http_config::header_max_bytes);
     keys.compare("http.header_fields_max", &config::http, &http_config::header_fields_max);
     keys.compare("http.connections_max", &config::http, &http_config::connections_max);
@@ -96,6 +97,7 @@ std::vector<std::string> adopt_reloadable(config& running, const config& wanted)
     adopt("auth.client_certificates", running.auth.client_certificates, wanted.auth.client_certificates);
     adopt("http.tls", running.tls, wanted.tls);
     adopt("http.allowed_hosts", running.http.allowed_hosts, wanted.http.allowed_hosts);
+    adopt("http.allowed_origins", running.http.allowed_origins, wanted.http.allowed_origins);
     adopt("lease.signing_key_file", running.lease.signing_key, wanted.lease.signing_key);
     adopt("lease.verification_key_files", running.lease.verification_keys, wanted.lease.verification_keys);
     adopt("limits", running.limits, wanted.limits);

@@ -76,7 +76,7 @@ TEST(config_load, every_key_reaches_its_field) {
     setenv("FENCEGATE_TEST_PASSWORD", "from-environment", 1);
     config_faults faults;
     const config cfg = here.load(R"(
-http: {address: 0.0.0.0, port: 0, threads: 3, body_max_bytes: 2048, allowed_hosts: [Shop.example, "[::1]:8080"], header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, bodies_max_bytes: 3145728, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700, shutdown_grace_ms: 800}
+http: {address: 0.0.0.0, port: 0, threads: 3, body_max_bytes: 2048, allowed_hosts: [Shop.example, "[::1]:8080"], allowed_origins: ["https://shop.example"], gzip_min_bytes: 100, header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, bodies_max_bytes: 3145728, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700, shutdown_grace_ms: 800}
 auth:
   api_keys:
     - {principal: orders, key_file: orders.key, scopes: [leases, writes]}
@@ -111,6 +111,8 @@ log: {level: debug, json: false, core_dumps: true}
     EXPECT_EQ(cfg.http.body_max_bytes, 2048U);
     EXPECT_EQ(cfg.http.header_max_bytes, 4096U);
     EXPECT_EQ(cfg.http.allowed_hosts, (std::vector<authority>{{"shop.example", std::nullopt}, {"::1", 8080}}));
+    EXPECT_EQ(cfg.http.allowed_origins, std::vector<std::string>{"https://shop.example"});
+    EXPECT_EQ(cfg.http.gzip_min_bytes, 100U);
     EXPECT_EQ(cfg.http.header_fields_max, 20U);
     EXPECT_EQ(cfg.http.connections_per_address_max, 3U);
     EXPECT_EQ(cfg.http.bodies_max_bytes, 3U << 20U);

@@ -79,7 +79,7 @@ paths keys_of_example() {
 TEST_F(config_reload, every_key_is_reloaded_or_needs_restart) {
     config running = must_load(least_);
     const config wanted = must_load(R"(
-http: {address: 127.0.0.2, port: 1, threads: 2, tls: {certificate_file: gateway.pem, key_file: gateway.key, client_ca_file: gateway.pem}, body_max_bytes: 2048, allowed_hosts: [shop.example], header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, bodies_max_bytes: 3145728, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700, shutdown_grace_ms: 800}
+http: {address: 127.0.0.2, port: 1, threads: 2, tls: {certificate_file: gateway.pem, key_file: gateway.key, client_ca_file: gateway.pem}, body_max_bytes: 2048, allowed_hosts: [shop.example], allowed_origins: ["https://shop.example"], gzip_min_bytes: 100, header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, bodies_max_bytes: 3145728, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700, shutdown_grace_ms: 800}
 auth:
   api_keys: [{principal: p, key_sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, scopes: [leases]}]
   jwt: {issuer: i, audience: a, jwks_url: "https://i.example/keys"}
@@ -95,9 +95,9 @@ log: {level: debug, json: false, core_dumps: true}
 )");
     const paths restart = find_restart_only_changes(running, wanted);
     const paths reloaded = adopt_reloadable(running, wanted);
-    EXPECT_EQ(reloaded,
-              (paths{"auth.api_keys", "auth.jwt", "auth.client_certificates", "http.tls", "http.allowed_hosts",
-                     "lease.signing_key_file", "lease.verification_key_files", "limits", "log.level"}));
+    EXPECT_EQ(reloaded, (paths{"auth.api_keys", "auth.jwt", "auth.client_certificates", "http.tls",
+                               "http.allowed_hosts", "http.allowed_origins", "lease.signing_key_file",
+                               "lease.verification_key_files", "limits", "log.level"}));
     paths all = restart;
     all.insert(all.end(), reloaded.begin(), reloaded.end());
     paths expected = keys_of_example();

@@ -85,6 +85,20 @@ std::optional<std::size_t> preferred_type(std::string_view accept, std::span<con
     return best;
 }
 
+bool prefers_gzip(std::string_view accept_encoding) {
+    std::optional<double> gzip, identity, any;
+    for (std::string_view rest = accept_encoding; !rest.empty();) {
+        std::string_view parameters = take(rest, ',');
+        const std::string_view coding = take(parameters, ';');
+        const double q = quality(parameters);
+        if (equals_ignoring_case(coding, "gzip") || equals_ignoring_case(coding, "x-gzip")) gzip = q;
+        if (equals_ignoring_case(coding, "identity")) identity = q;
+        if (coding == "*") any = q;
+    }
+    const double wanted = gzip.value_or(any.value_or(0));
+    return wanted > 0 && wanted >= identity.value_or(0);
+}
+
 bool is_media_type(std::string_view content_type, std::string_view type) {
     return equals_ignoring_case(take(content_type, ';'), type);
 }

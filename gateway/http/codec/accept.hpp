@@ -19,6 +19,10 @@ inline std::optional<std::size_t> preferred_type(std::string_view accept,
     return preferred_type(accept, std::span(offers.begin(), offers.size()));
 }
 
+/// Returns whether an Accept-Encoding header asks for gzip (RFC 9110, 12.5.3): by its name or `*`, with a q that is neither
+/// 0 nor lower than that of `identity`. An absent or empty header does not.
+bool prefers_gzip(std::string_view accept_encoding);
+
 /// Returns whether a Content-Type names this media type; its parameters are ignored.
 bool is_media_type(std::string_view content_type, std::string_view type);
 

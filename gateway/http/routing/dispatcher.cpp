@@ -88,6 +88,7 @@ dispatcher::plan dispatcher::prepare(request& r, const sender& source,
             return out;
         case router::outcome::options:
             out.answer.status = 204;
+            origin_rules_.cors().answer_preflight(r, found.allow, out.answer);
             out.answer.headers.emplace_back("Allow", std::move(found.allow));
             return out;
     }

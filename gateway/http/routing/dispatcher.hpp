@@ -54,6 +54,7 @@ class dispatcher {
     /// of its principal after it.
     plan prepare(request& r, const sender& source, std::chrono::steady_clock::time_point now) const;
 
+    const cors_rules& cors() const { return origin_rules_.cors(); }
     /// As authenticator::accepts.
     bool accepts(const identity& caller) const { return authenticator_.accepts(caller); }
     /// As authenticator::token_keys.

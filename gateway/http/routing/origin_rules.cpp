@@ -21,7 +21,10 @@ std::uint16_t port_of(const authority& named, std::uint16_t default_port) {
 }  // namespace
 
 origin_rules::origin_rules(const http_config& cfg, const auth_config& auth)
-    : allowed_(cfg.allowed_hosts), keyless_(auth.is_keyless()), has_certificates_(!auth.client_certificates.empty()) {}
+    : allowed_(cfg.allowed_hosts),
+      cors_(cfg.allowed_origins),
+      keyless_(auth.is_keyless()),
+      has_certificates_(!auth.client_certificates.empty()) {}
 
 bool origin_rules::is_allowed(const authority& named) const {
     return std::ranges::any_of(allowed_, [&](const authority& entry) {
@@ -55,7 +58,7 @@ result<void> origin_rules::check(const request& r, std::string_view host, std::s
     const failure foreign = make_failure(
         errc::forbidden, "The request comes from a page of another site, which may not call this gateway.");
     if (r.has_header("origin")) {
-        if (!is_own_origin(r.header("origin"), *named)) return foreign;
+        if (cors_.allowed_origin(r).empty() && !is_own_origin(r.header("origin"), *named)) return foreign;
         return {};
     }
     const std::string_view site = r.header("sec-fetch-site");

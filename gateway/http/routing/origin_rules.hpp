@@ -4,6 +4,7 @@
 #include <gateway/config/config.hpp>
 #include <gateway/domain/failure.hpp>
 #include <gateway/http/message.hpp>
+#include <gateway/http/routing/cors.hpp>
 
 #include <string>
 #include <string_view>
@@ -16,12 +17,14 @@ namespace fencegate::http {
 ///
 /// Without credentials any browser on this machine may call, so the host and origin of every request are checked. With
 /// keys and tokens, which such a page does not have, hosts are checked if http.allowed_hosts is set, and origins of requests
-/// that change something. A browser sends a client certificate by itself: with these the origin of every request is checked.
+/// that change something. Pages of http.allowed_origins may call. A browser sends a client certificate by itself: with these the origin of every request is checked.
 ///
 /// Threads: any; immutable after construction.
 class origin_rules {
   public:
     origin_rules(const http_config& cfg, const auth_config& auth);
+
+    const cors_rules& cors() const { return cors_; }
 
     /// Checks whether `r` may be served.
     ///
@@ -36,6 +39,7 @@ class origin_rules {
     bool is_allowed(const authority& named) const;
 
     std::vector<authority> allowed_;
+    cors_rules cors_;
     bool keyless_;
     bool has_certificates_;
 };

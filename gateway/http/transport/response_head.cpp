@@ -1,5 +1,7 @@
 #include <gateway/http/transport/response_head.hpp>
 
+#include <gateway/http/routing/cors.hpp>
+
 #include <boost/beast/http/status.hpp>
 
 #include <charconv>
@@ -61,6 +63,12 @@ void render_head(std::string& out, const response& r, const head_additions& add)
         has_cache_control = has_cache_control || name == "Cache-Control";
         has_type_options = has_type_options || name == "X-Content-Type-Options";
     }
+    if (!add.allowed_origin.empty()) {
+        append_field(out, "Access-Control-Allow-Origin", add.allowed_origin);
+        append_field(out, "Access-Control-Expose-Headers", exposed_headers);
+    }
+    if (add.varies_by_origin) append_field(out, "Vary", "Origin");
+    if (add.varies_by_encoding) append_field(out, "Vary", "Accept-Encoding");
     if (!has_cache_control) append_field(out, "Cache-Control", "no-store");
     if (!has_type_options) append_field(out, "X-Content-Type-Options", "nosniff");
     if (!add.keep_alive) {

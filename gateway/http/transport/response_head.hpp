@@ -13,6 +13,9 @@ struct head_additions {
     std::string_view date;  ///< A result of to_http_date.
     bool keep_alive = true;
     bool http_1_0 = false;
+    std::string_view allowed_origin{};  ///< The origin whose pages may read the answer; empty: none.
+    bool varies_by_origin = false;
+    bool varies_by_encoding = false;
 };
 
 /// Replaces `out` by the status line and the headers of `r`, with the empty line that ends them. Unless `r` has them,

@@ -1,5 +1,6 @@
 #include <gateway/http/transport/session.hpp>
 
+#include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/runtime/log.hpp>
 
@@ -193,6 +194,7 @@ asio::awaitable<bool> session::answer_request() {
     keep_alive = keep_alive && group_->keeps_alive() && !closes_after_answer_;
     enter_phase(phase::writing, ended);
     count_answer(answer);
+    if (prefers_gzip_) co_await compress_answer(answer);
     // Whether an answer has expired is known only after it was sent.
     const bool expires = answer.expiring_body.has_value();
     if (!expires) report_answer(verb, plan, ended - begun);
@@ -247,6 +249,10 @@ void session::note_form_of_answer() {
     http_1_0_ = parser_->http_1_0();
     head_only_ = verb == method::head;
     has_safe_method_ = verb == method::get || verb == method::head;
+    const cors_rules& cors = group_->routes()->cors();
+    allowed_origin_ = cors.allowed_origin(parser_->message);
+    varies_by_origin_ = cors.is_enabled();
+    prefers_gzip_ = prefers_gzip(parser_->message.header_list("accept-encoding"));
 }
 
 bool session::reserve_body() {

@@ -78,6 +78,9 @@ class session final : public group_member {
     /// Counts a large answer that was not counted while it was made. If it does not fit into http.answers_max_bytes and
     /// the request can be repeated, it becomes 503 overloaded.
     void count_answer(response& answer);
+    /// Compresses a large answer, if the memory for that is there; for a caller that asked for it. Lets other connections
+    /// take turns.
+    boost::asio::awaitable<void> compress_answer(response& answer);
     /// Renders head and text, and sends both within rendered_recently of rendering. `make_head` sets head_.
     boost::asio::awaitable<body_stream::outcome> send_expiring(const expiring_text& text,
                                                                std::function<void(const std::string&)> make_head,
@@ -129,6 +132,9 @@ class session final : public group_member {
     lockcore::boot_clock::time_point received_;  ///< When the current request was read completely.
     std::chrono::steady_clock::time_point linger_since_;
     std::optional<reserved_memory> body_memory_;  ///< Part of http.bodies_max_bytes, until the request was handled.
+    std::string allowed_origin_;     ///< Of the current request: whose pages may read its answer; empty: none.
+    bool varies_by_origin_ = false;  ///< http.allowed_origins has entries.
+    bool prefers_gzip_ = false;
     bool has_safe_method_ = false;  ///< The current request is GET or HEAD, so that the caller can repeat it.
 };
 

@@ -1,11 +1,14 @@
 // Sending of answers: completely, counted while callers have not read them, and not after they have expired.
+#include <gateway/http/codec/gzip.hpp>
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/http/transport/response_head.hpp>
 #include <gateway/http/transport/session.hpp>
 #include <gateway/runtime/log.hpp>
 
 #include <spdlog/fmt/fmt.h>
+#include <boost/asio/post.hpp>
 #include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include <algorithm>
 
@@ -17,6 +20,21 @@ using std::chrono::steady_clock;
 
 /// A text that was rendered longer ago than this is rendered again before it is sent.
 constexpr std::chrono::milliseconds rendered_recently{1};
+
+/// An answer is compressed in pieces of this size, between which other connections take turns.
+constexpr std::size_t compressed_piece_bytes = 64 * 1024;
+
+bool has_header(const response& answer, std::string_view name) {
+    return std::ranges::any_of(answer.headers, [name](const auto& header) { return header.first == name; });
+}
+
+/// Returns whether an answer is compressed for the callers that ask for it, or was. A stream is not, because each of its
+/// pieces has to arrive at once; nor is what has an ETag, which would have to differ.
+bool is_compressible(const response& answer, std::size_t bytes_min) {
+    if (has_header(answer, "Content-Encoding")) return true;
+    return bytes_min > 0 && answer.body.size() >= bytes_min && has_body(answer.status) && !answer.stream &&
+           !answer.expiring_body && !has_header(answer, "ETag");
+}
 
 }  // namespace
 
@@ -75,6 +93,9 @@ void session::render_head_of(const response& answer, bool keep_alive) {
     add.date = group_->date(phase_since_);
     add.keep_alive = keep_alive;
     add.http_1_0 = http_1_0_;
+    add.allowed_origin = allowed_origin_;
+    add.varies_by_origin = varies_by_origin_;
+    add.varies_by_encoding = is_compressible(answer, group_->config().gzip_min_bytes);
     render_head(head_, answer, add);
 }
 
@@ -133,6 +154,27 @@ void session::count_answer(response& answer) {
     if (answer_memory_ || bytes <= uncounted_bytes_max || group_->reserve_answer(*this, bytes, !has_safe_method_))
         return;
     answer = problem_response(answers_budget_failure(bytes), request_id_);
+}
+
+asio::awaitable<void> session::compress_answer(response& answer) {
+    if (!is_compressible(answer, group_->config().gzip_min_bytes)) co_return;
+    // A caller for whose compressed copy there is no memory gets the answer as it is.
+    const std::size_t needed = gzip_encoder::memory_bytes + gzip_encoder::bound(answer.body.size());
+    if (!group_->memory().answers.fits(principal_, needed)) co_return;
+    reserved_memory memory(group_->memory().answers, principal_);
+    memory.grow(needed);
+    gzip_encoder encoder;
+    std::string compressed;
+    std::string_view rest = answer.body;
+    while (!rest.empty()) {
+        const std::string_view piece = rest.substr(0, compressed_piece_bytes);
+        rest.remove_prefix(piece.size());
+        encoder.add(piece, rest.empty(), compressed);
+        if (!rest.empty()) co_await asio::post(stream_.socket().get_executor(), asio::use_awaitable);
+    }
+    if (compressed.size() >= answer.body.size()) co_return;
+    answer.body = std::move(compressed);
+    answer.headers.emplace_back("Content-Encoding", "gzip");
 }
 
 std::chrono::milliseconds session::served() const {
