@@ -81,10 +81,9 @@ def test_scheduled_recipe_runs_tick_once_on_three_machines(stack: Stack, home: P
     (home / "key").write_text("a-key-that-no-gateway-of-this-stack-checks\n")
     places = {"fencegate": str(processes.fencegate_binary()), "/etc/fencegate/report.key": str(home / "key"), "jobs/report": f"jobs/{request.node.callspec.id}-{os.getpid()}"}
     command = [places.get(word, word) for word in words]
-    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 
     def start(offset: str) -> subprocess.Popen:
-        env = {**variables_of(stack), "LD_PRELOAD": f"{library} libc.so.6", "FAKETIME": offset, "DONT_FAKE_MONOTONIC": "1"}
+        env = {**variables_of(stack), **processes.faketime_environment(), "FAKETIME": offset}
         return subprocess.Popen(command, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     first = [start("+0s"), start("-1s")]

@@ -39,10 +39,7 @@ class Machines:
     is set forward, because libfaketime then moves timers of CLOCK_BOOTTIME too."""
 
     def __init__(self, stack: Stack, offsets: tuple[str, ...]) -> None:
-        library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-        # libc too, so that it provides malloc: jemalloc and libfaketime would call each other while they start.
-        self.environments = [{**environment(stack.facts["gateways"][number % 2]["http"], stack.key("admin")), "LD_PRELOAD": f"{library} libc.so.6", "FAKETIME": offset,
-                              "DONT_FAKE_MONOTONIC": "1"} for number, offset in enumerate(offsets)]
+        self.environments = [{**environment(stack.facts["gateways"][number % 2]["http"], stack.key("admin")), **processes.faketime_environment(), "FAKETIME": offset} for number, offset in enumerate(offsets)]
 
     def start(self, number: int, *arguments: str) -> subprocess.Popen:
         return subprocess.Popen([str(processes.fencegate_binary()), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Callable, Iterator
 
 import pytest
+from support import processes
 from support.api import Api, expect_problem
 from support.cluster import MAX_TTL_MS, Cluster, Gateway, RedisServer
 from support.cluster import running as running_cluster
@@ -33,9 +34,7 @@ class Clock:
         os.replace(new_file, self.file)  # the process never reads a half-written file
 
     def environment(self) -> dict[str, str]:
-        library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-        # libc too, so that it provides malloc: jemalloc and libfaketime would call each other while they start.
-        return {"LD_PRELOAD": f"{library} libc.so.6", "FAKETIME_TIMESTAMP_FILE": str(self.file), "FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1"}
+        return {**processes.faketime_environment(), "FAKETIME_TIMESTAMP_FILE": str(self.file), "FAKETIME_NO_CACHE": "1"}
 
 
 def clock_of(node: RedisServer) -> Clock:
