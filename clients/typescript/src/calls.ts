@@ -1,0 +1,168 @@
+// Sends requests: to one gateway after another, with a time limit each, repeated with jitter as long as a repeat can help.
+
+import createClient, {type Client} from 'openapi-fetch';
+import {ConnectionError, FencegateError, ProblemError, type Problem} from './errors.js';
+import {problemClasses} from './generated/problems.js';
+import type {paths} from './generated/schema.js';
+import {now, pause, withTimeout} from './time.js';
+
+const FIRST_PAUSE = 50;
+const LONGEST_PAUSE = 2000;
+/** Statuses that are repeated if the answer has Retry-After. 423 is not among them: how long to wait for a lease is the caller's choice. */
+const REPEATED = [409, 429, 503];
+/** Answers of a proxy without a gateway. */
+const PROXY_ERRORS = [502, 503, 504];
+
+type Json = 'application/json' | 'application/problem+json';
+export type Http = Client<paths, Json>;
+
+export interface ClientOptions {
+  /** The URL of a gateway, or of several, any of which serves any call. */
+  url: string | readonly string[];
+  /** An API key or a JSON Web Token, or a function that returns the present one. Without it requests carry no credential. */
+  credential?: string | (() => string | Promise<string>);
+  /** How long one request may take, the time that it may wait for a lease not counted. 10,000 if absent. */
+  requestTimeoutMs?: number;
+  /** How long a call is repeated after failures that a repeat can end, the time that it may wait for a lease not counted; 0: never. 30,000 if absent. */
+  retryMs?: number;
+  /** In place of the global fetch. */
+  fetch?: (request: Request) => Promise<Response>;
+}
+
+/** One attempt of a call: what is passed to openapi-fetch. */
+export interface Attempt {
+  readonly signal: AbortSignal;
+  readonly baseUrl: string;
+}
+
+export interface CallOptions {
+  signal?: AbortSignal | undefined;
+  /** When to stop repeating, on the clock of now(). After waitMs and the client's retryMs if absent. */
+  until?: number;
+  /** The time limit of each request. The client's requestTimeoutMs if absent. */
+  timeoutMs?: number;
+  /** Time that a request may wait at the gateway, in addition to its time limit. */
+  waitMs?: number;
+  /** Called with each failure, also with those after which the call is repeated. */
+  onFault?: (fault: unknown) => void;
+}
+
+/** An answer, and when its request was sent, on the clock of now(). */
+export interface Answer<T> {
+  readonly data: T;
+  readonly sentAt: number;
+}
+
+interface RawAnswer<T> {
+  data?: T;
+  error?: unknown;
+  response: Response;
+}
+
+function urlsOf(given: string | readonly string[]): string[] {
+  const urls = typeof given === 'string' ? [given] : [...given];
+  if (!urls.length) throw new TypeError('url: has to be the URL of a gateway, or an array of at least one');
+  for (const url of urls) {
+    if (!/^https?:\/\/[^?#]+$/.test(url)) throw new TypeError(`url: ${JSON.stringify(url)} is not an http or https URL without query`);
+  }
+  return urls;
+}
+
+function atLeastZero(name: string, value: number): number {
+  if (!Number.isFinite(value) || value < 0) throw new TypeError(`${name}: has to be a number of milliseconds, at least 0`);
+  return value;
+}
+
+/** Returns the error of an answer: an instance of the class of its slug. */
+function problemOf(error: unknown, response: Response): ProblemError {
+  const seconds = Number(response.headers.get('retry-after') ?? Number.NaN);
+  const retryAfterMs = Number.isFinite(seconds) ? seconds * 1000 : undefined;
+  const isProblem = typeof error === 'object' && error !== null && typeof (error as Problem).type === 'string';
+  if (!isProblem) {
+    const status = response.status;
+    return new ProblemError({type: '' as Problem['type'], title: `The answer was ${status}`, status, detail: 'It was no problem document of a gateway.', request_id: ''}, retryAfterMs);
+  }
+  const problem = error as Problem;
+  const classes: Record<string, typeof ProblemError> = problemClasses;
+  return new (classes[problem.type.replace('/problems/', '')] ?? ProblemError)(problem, retryAfterMs);
+}
+
+/** Whether the same request may succeed later. One whose outcome is unknown is not simply repeated: writes.ts finds the outcome. */
+function canRepeat(fault: unknown): fault is ConnectionError | ProblemError {
+  if (fault instanceof ConnectionError) return true;
+  if (!(fault instanceof ProblemError) || fault.problem.outcome_unknown) return false;
+  return fault.slug === '' ? PROXY_ERRORS.includes(fault.status) : REPEATED.includes(fault.status) && fault.retryAfterMs !== undefined;
+}
+
+/** The pause before attempt `number`: at least what Retry-After asks for, and a random part, so that callers that failed together do not repeat together. */
+function pauseBefore(number: number, retryAfterMs = 0): number {
+  const backoff = Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (number - 1));
+  return retryAfterMs ? retryAfterMs + Math.random() * Math.min(backoff, retryAfterMs) : backoff * (0.5 + Math.random() / 2);
+}
+
+export class Calls {
+  readonly http: Http;
+  readonly retryMs: number;
+  readonly requestTimeoutMs: number;
+  readonly #urls: string[];
+  #current = 0;
+
+  constructor({url, credential, requestTimeoutMs = 10_000, retryMs = 30_000, fetch}: ClientOptions) {
+    this.#urls = urlsOf(url);
+    this.requestTimeoutMs = atLeastZero('requestTimeoutMs', requestTimeoutMs);
+    this.retryMs = atLeastZero('retryMs', retryMs);
+    this.http = createClient<paths, Json>({
+      baseUrl: this.#urls[0] as string,
+      cache: 'no-store',
+      credentials: 'omit',
+      redirect: 'error',
+      querySerializer: {object: {style: 'form', explode: true}},
+      ...(fetch && {fetch}),
+    });
+    if (credential !== undefined) {
+      this.http.use({
+        async onRequest({request}) {
+          const value = typeof credential === 'function' ? await credential() : credential;
+          if (!/^[\x21-\x7e]+$/.test(value)) throw new FencegateError('credential: has characters that a header cannot have, or none');
+          request.headers.set('Authorization', `Bearer ${value}`);
+          return request;
+        },
+      });
+    }
+  }
+
+  /** Calls `send` until it succeeds, a repeat is useless, or the time is over. After a failure that may be that of one gateway the next one is asked. */
+  async run<T>(send: (attempt: Attempt) => Promise<RawAnswer<T>>, options: CallOptions = {}): Promise<Answer<T>> {
+    const {signal, waitMs = 0, until = now() + waitMs + this.retryMs, timeoutMs = this.requestTimeoutMs, onFault} = options;
+    for (let number = 1; ; number += 1) {
+      signal?.throwIfAborted();
+      try {
+        return await this.#send(send, timeoutMs + waitMs, signal);
+      } catch (fault) {
+        onFault?.(fault);
+        if (!canRepeat(fault)) throw fault;
+        if (fault instanceof ConnectionError || fault.status >= 500) this.#current = (this.#current + 1) % this.#urls.length;
+        const ms = pauseBefore(number, fault instanceof ProblemError ? fault.retryAfterMs : undefined);
+        if (now() + ms >= until) throw fault;
+        await pause(ms, signal);
+      }
+    }
+  }
+
+  async #send<T>(send: (attempt: Attempt) => Promise<RawAnswer<T>>, timeoutMs: number, signal: AbortSignal | undefined): Promise<Answer<T>> {
+    const baseUrl = this.#urls[this.#current] as string;
+    const sentAt = now();
+    let raw;
+    try {
+      raw = await withTimeout(timeoutMs, signal, limited => send({signal: limited, baseUrl}));
+    } catch (fault) {
+      signal?.throwIfAborted();
+      if (fault instanceof TypeError || fault instanceof DOMException || fault instanceof SyntaxError) {
+        throw new ConnectionError(`No answer from ${new URL(baseUrl).host}: ${fault.message}`, {cause: fault});
+      }
+      throw fault;
+    }
+    if (!raw.response.ok) throw problemOf(raw.error, raw.response);
+    return {data: raw.data as T, sentAt};
+  }
+}

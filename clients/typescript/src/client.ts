@@ -1,0 +1,88 @@
+// The client: leases, one-shot writes, and the history.
+
+import {Calls, type ClientOptions, type Http} from './calls.js';
+import {readHistory, type HistoryFilters, type HistoryItem} from './history.js';
+import {Lease} from './lease.js';
+import {newKey, sendWrite, waitForLease, type Operation, type WriteApplied, type WriteOptions} from './writes.js';
+
+export interface LeaseOptions {
+  /** How long the lease lasts without a renewal. The gateway's lease.default_ttl_ms if absent. */
+  ttlMs?: number;
+  /** How long to wait while others hold the resource; it may be more than one request may wait. 0 if absent. */
+  waitMs?: number;
+  /** The same owner that acquires the same resources again gets another hold of the same lease. */
+  owner?: string;
+  /** Whether PostgreSQL refuses all older tokens from the grant on, and not only from the first write on. */
+  fenceOnGrant?: boolean;
+  /** Aborts waiting for the lease, and the signal of the lease. */
+  signal?: AbortSignal;
+}
+
+/** A lease that is renewed while work is done under it. */
+export interface WithLeaseOptions extends LeaseOptions {
+  /** Whether the release seals the token, so that nothing that was left running can write under it. */
+  seal?: boolean;
+}
+
+export type OneShotOptions = WriteOptions & Pick<LeaseOptions, 'ttlMs' | 'waitMs' | 'owner'>;
+
+function checkWait(waitMs: number): number {
+  if (!Number.isFinite(waitMs) || waitMs < 0) throw new TypeError('waitMs: has to be a number of milliseconds, at least 0');
+  return waitMs;
+}
+
+/** The members of a request for a lease. */
+function wanted(resource: string | readonly string[], {ttlMs, owner}: LeaseOptions) {
+  return {...(typeof resource === 'string' ? {resource} : {resources: [...resource]}), ...(ttlMs !== undefined && {ttl_ms: ttlMs}), ...(owner !== undefined && {owner})};
+}
+
+export class Fencegate {
+  readonly #calls: Calls;
+
+  constructor(options: ClientOptions) {
+    this.#calls = new Calls(options);
+  }
+
+  /** The client of openapi-fetch, for every other call of the HTTP contract; nothing is repeated. */
+  get http(): Http {
+    return this.#calls.http;
+  }
+
+  /** Acquires a lease on a resource, or on several, all of them or none. It is renewed until it is released. */
+  async acquire(resource: string | readonly string[], options: LeaseOptions = {}): Promise<Lease> {
+    const {waitMs = 0, fenceOnGrant, signal} = options;
+    const params = {header: {'Idempotency-Key': newKey()}};
+    const {data, sentAt} = await waitForLease(checkWait(waitMs), signal, wait => {
+      const body = {...wanted(resource, options), wait_ms: wait, ...(fenceOnGrant !== undefined && {fence_on_grant: fenceOnGrant})};
+      return this.#calls.run(attempt => this.#calls.http.POST('/v1/leases', {params, body, ...attempt}), {signal, waitMs: wait});
+    });
+    const lease = new Lease(this.#calls, data, sentAt, signal);
+    lease.throwIfLost(); // its answer may have been too late
+    return lease;
+  }
+
+  /**
+   * Runs work under a lease, which is renewed meanwhile and then released. The signal that work gets is aborted if the lease is lost; the call then rejects with the
+   * reason when work has ended. If the release fails, the lease ends by itself.
+   */
+  async withLease<T>(resource: string | readonly string[], options: WithLeaseOptions, work: (lease: Lease) => Promise<T> | T): Promise<T> {
+    const lease = await this.acquire(resource, options);
+    try {
+      const result = await work(lease);
+      lease.throwIfLost();
+      return result;
+    } finally {
+      await lease.release({seal: options.seal ?? false}).catch(() => undefined);
+    }
+  }
+
+  /** Acquires a lease, writes, seals its token and releases it, in one call. All repeats have one key, so the write is applied once. */
+  async oneShotWrite(resource: string | readonly string[], operations: readonly Operation[], options: OneShotOptions = {}): Promise<WriteApplied> {
+    return sendWrite(this.#calls, {lease: wanted(resource, options)}, operations, options, checkWait(options.waitMs ?? 0));
+  }
+
+  /** Iterates over the history, newest first unless `order` is asc. */
+  history(filters: HistoryFilters = {}, {signal}: {signal?: AbortSignal} = {}): AsyncGenerator<HistoryItem, void, undefined> {
+    return readHistory(this.#calls, filters, signal);
+  }
+}

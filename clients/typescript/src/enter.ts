@@ -1,0 +1,23 @@
+// Entering the resources of a lease in a transaction that the caller runs with pg.
+
+/** What enter needs of a client of pg: Client and PoolClient have it. */
+export interface Queryable {
+  query(text: string, values: unknown[]): Promise<unknown>;
+}
+
+export interface Enterable {
+  readonly leaseId: string;
+  readonly fencingToken: number;
+  readonly resources: readonly string[];
+  throwIfLost?(): void;
+}
+
+/**
+ * Opens the resources of a lease for the transaction that the caller has begun on `client`: from then on it may change their rows, and nobody with an older token may.
+ * Throws the reason if the lease is lost; rejects with the error of pg, whose code is FG412 if PostgreSQL has seen a newer token. `proof` shows the lease_id to the
+ * database, which checks it; needed after `fencegate migrate --require-proof`.
+ */
+export async function enter(client: Queryable, lease: Enterable, {proof = false}: {proof?: boolean} = {}): Promise<void> {
+  lease.throwIfLost?.();
+  await client.query('select fencing.enter(resource, $2::bigint, $3::text) from unnest($1::text[]) resource', [lease.resources, lease.fencingToken, proof ? lease.leaseId : null]);
+}

@@ -1,0 +1,48 @@
+// The errors of this package. The classes of problem documents, one for each slug, are made of openapi.json: generated/problems.ts.
+
+import type {components} from './generated/schema.js';
+
+export type Problem = components['schemas']['problem'];
+
+/** The base of all errors of this package. */
+export class FencegateError extends Error {
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = new.target.name;
+  }
+}
+
+/** A gateway answered with an error. `slug` is empty if the answer was no problem document, as that of a proxy. */
+export class ProblemError extends FencegateError {
+  readonly slug: string;
+  readonly status: number;
+  readonly requestId: string;
+  /** What the answer's Retry-After asked for; undefined if a repeat is useless. */
+  readonly retryAfterMs: number | undefined;
+  readonly problem: Problem;
+
+  constructor(problem: Problem, retryAfterMs?: number, options?: ErrorOptions) {
+    const faults = (problem.errors ?? []).map(fault => `${fault.pointer} ${fault.detail}`).join('; ');
+    super(`${problem.title}: ${faults || problem.detail}`, options);
+    this.slug = problem.type.startsWith('/problems/') ? problem.type.slice('/problems/'.length) : '';
+    this.status = problem.status;
+    this.requestId = problem.request_id;
+    this.retryAfterMs = retryAfterMs;
+    this.problem = problem;
+  }
+}
+
+/** No answer arrived: the connection failed or broke, or the answer took too long. */
+export class ConnectionError extends FencegateError {}
+
+/** It is not known whether a write took effect, and it could not be found out in time. */
+export class OutcomeUnknownError extends FencegateError {
+  constructor(
+    readonly writeId: string,
+    /** true: the history has the write as applied, but its results could not be read again. undefined: the history does not have it, or could not be read. */
+    readonly applied: true | undefined,
+    options?: ErrorOptions,
+  ) {
+    super(applied ? `The write ${writeId} was applied; its results could not be read` : `It is not known whether the write ${writeId} was applied`, options);
+  }
+}

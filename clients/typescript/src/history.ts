@@ -1,0 +1,19 @@
+// The history as an async iterator.
+
+import type {Calls} from './calls.js';
+import type {components, operations} from './generated/schema.js';
+
+export type HistoryItem = components['schemas']['history_item'];
+/** Filters of the history, all of which have to match. `limit` is the size of the pages. */
+export type HistoryFilters = Omit<NonNullable<operations['show_history']['parameters']['query']>, 'cursor'>;
+
+/** Yields the items of the history, newest first unless `order` is asc. Requests a page when its first item is asked for. */
+export async function* readHistory(calls: Calls, filters: HistoryFilters, signal?: AbortSignal): AsyncGenerator<HistoryItem, void, undefined> {
+  let cursor: string | null = null;
+  do {
+    const query: HistoryFilters & {cursor?: string} = cursor === null ? filters : {...filters, cursor};
+    const {data} = await calls.run(attempt => calls.http.GET('/v1/history', {params: {query}, ...attempt}), {signal});
+    yield* data.items;
+    cursor = data.next_cursor;
+  } while (cursor !== null);
+}

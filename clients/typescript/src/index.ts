@@ -1,0 +1,9 @@
+export {Fencegate, type LeaseOptions, type OneShotOptions, type WithLeaseOptions} from './client.js';
+export type {ClientOptions, Http} from './calls.js';
+export {enter, type Enterable, type Queryable} from './enter.js';
+export {ConnectionError, FencegateError, OutcomeUnknownError, ProblemError, type Problem} from './errors.js';
+export * from './generated/problems.js';
+export type {components, operations, paths} from './generated/schema.js';
+export type {HistoryFilters, HistoryItem} from './history.js';
+export type {Lease} from './lease.js';
+export type {Operation, WriteApplied, WriteOptions} from './writes.js';

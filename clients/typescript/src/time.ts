@@ -1,0 +1,44 @@
+// Time: a clock for validity, pauses, and signals with a time limit.
+
+let lead = -Infinity;
+
+/**
+ * Milliseconds on a clock that never goes back. It is the monotonic clock; where the time of day has moved further, as after the machine was suspended, that counts too,
+ * so that a lease never seems to last longer than it does.
+ */
+export function now(): number {
+  const monotonic = performance.now();
+  lead = Math.max(lead, Date.now() - monotonic);
+  return monotonic + lead;
+}
+
+/** Waits; rejects with the reason of the signal as soon as it is aborted. */
+export function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(signal.reason);
+    const onAbort = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', onAbort);
+      resolve();
+    }, ms);
+    signal?.addEventListener('abort', onAbort, {once: true});
+  });
+}
+
+/** Runs work with a signal that is aborted after `ms`, or with the given signal. AbortSignal.any is missing before Node 20. */
+export async function withTimeout<T>(ms: number, signal: AbortSignal | undefined, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const limited = new AbortController();
+  const onAbort = () => limited.abort(signal?.reason);
+  if (signal?.aborted) onAbort();
+  signal?.addEventListener('abort', onAbort, {once: true});
+  const timer = setTimeout(() => limited.abort(new DOMException(`No answer within ${Math.round(ms)} ms`, 'TimeoutError')), ms);
+  try {
+    return await work(limited.signal);
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', onAbort);
+  }
+}

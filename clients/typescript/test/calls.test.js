@@ -1,0 +1,131 @@
+// Calls: what is repeated and when, credentials, errors, and options.
+
+import assert from 'node:assert/strict';
+import {readFileSync} from 'node:fs';
+import {test} from 'node:test';
+import * as fencegate from '@fencegate/client';
+import {first, forward, problem, withFront} from './support/front.js';
+import {clientOf, gateways, keys, newResource, urls} from './support/stack.js';
+
+const {Fencegate, ConnectionError, ProblemError} = fencegate;
+const gaps = requests => requests.slice(1).map((asked, index) => asked.at - requests[index].at);
+
+test('calls_503_and_429_then_repeated_after_retry_after', async () => {
+  const faults = [problem(503, 'overloaded', {'retry-after': '1'}), problem(429, 'too-many-requests', {'retry-after': '1'})];
+  await withFront(urls[0], first(...faults), async front => {
+    const lease = await clientOf({url: front.url}).acquire(newResource());
+    assert.equal(front.requests.length, 3);
+    assert.ok(gaps(front.requests).every(ms => ms >= 1000 && ms < 2500), `pauses ${gaps(front.requests)}`);
+    assert.equal(new Set(front.requests.map(asked => asked.headers['idempotency-key'])).size, 1);
+    await lease.release();
+  });
+});
+
+test('calls_retry_after_beyond_limit_then_error_at_once', async () => {
+  await withFront(urls[0], first(problem(429, 'too-many-requests', {'retry-after': '60'})), async front => {
+    const began = performance.now();
+    await assert.rejects(clientOf({url: front.url, retryMs: 5000}).acquire(newResource()),
+      fault => fault instanceof fencegate.TooManyRequestsError && fault.retryAfterMs === 60_000 && fault.status === 429);
+    assert.ok(performance.now() - began < 1000);
+    assert.equal(front.requests.length, 1);
+  });
+});
+
+test('calls_error_without_retry_after_then_not_repeated', async () => {
+  for (const fault of [problem(500, 'internal-error'), problem(503, 'storage-unavailable'), problem(409, 'expectation-failed')]) {
+    await withFront(urls[0], () => fault, async front => {
+      await assert.rejects(clientOf({url: front.url}).acquire(newResource()), ProblemError);
+      assert.equal(front.requests.length, 1);
+    });
+  }
+});
+
+test('calls_connections_broken_then_pauses_grow_and_vary', async () => {
+  const broken = async (asked, ask, response) => response.destroy();
+  const seen = [];
+  for (let run = 0; run < 3; run += 1) {
+    await withFront(urls[0], asked => asked.number <= 4 ? broken : forward, async front => {
+      await (await clientOf({url: front.url}).acquire(newResource())).release();
+      seen.push(gaps(front.requests.slice(0, 5)));
+    });
+  }
+  assert.ok(seen.every(([one, two, three, four]) => one >= 24 && two >= 49 && three >= 99 && four >= 199), `pauses ${seen.join(' | ')}`);
+  assert.ok(new Set(seen.map(pauses => Math.round(pauses[3]))).size > 1, `pauses ${seen.join(' | ')}`);
+});
+
+test('calls_no_answer_in_time_then_connection_error', async () => {
+  const silent = async () => undefined;
+  await withFront(urls[0], () => silent, async front => {
+    await assert.rejects(clientOf({url: front.url, requestTimeoutMs: 200, retryMs: 0}).acquire(newResource()),
+      fault => fault instanceof ConnectionError && /No answer within 200 ms/.test(fault.message));
+  });
+});
+
+test('calls_gateway_unreachable_then_the_next_one', async () => {
+  await withFront(urls[0], undefined, async front => {
+    front.close();
+    const lease = await clientOf({url: [front.url, urls[1]]}).acquire(newResource());
+    await lease.release();
+    await assert.rejects(clientOf({url: front.url, retryMs: 300}).acquire(newResource()), ConnectionError);
+  });
+});
+
+test('calls_answer_of_a_proxy_then_repeated_and_no_slug', async () => {
+  const bad = async (asked, ask, response) => response.writeHead(502, {'content-type': 'text/html'}).end('<h1>Bad gateway</h1>');
+  await withFront(urls[0], first(bad), async front => (await clientOf({url: front.url}).acquire(newResource())).release());
+  await withFront(urls[0], () => bad, async front => {
+    await assert.rejects(clientOf({url: front.url, retryMs: 0}).acquire(newResource()), fault => fault.constructor === ProblemError && fault.slug === '' && fault.status === 502);
+  });
+});
+
+test('credential_wrong_or_missing_then_unauthenticated', async () => {
+  for (const credential of ['wrong', undefined]) {
+    await assert.rejects(new Fencegate({url: urls[0], ...(credential && {credential})}).acquire(newResource()), fencegate.UnauthenticatedError);
+  }
+});
+
+test('credential_of_function_then_present_one_sent', async () => {
+  const sent = [];
+  await withFront(urls[0], asked => { sent.push(asked.headers.authorization); }, async front => {
+    const values = [keys.admin, keys.admin];
+    const client = new Fencegate({url: front.url, credential: async () => values.shift()});
+    await (await client.acquire(newResource())).release();
+    assert.deepEqual(sent, [`Bearer ${keys.admin}`, `Bearer ${keys.admin}`]);
+  });
+  await assert.rejects(new Fencegate({url: urls[0], credential: 'a\nb'}).acquire(newResource()), /^FencegateError: credential: /);
+});
+
+test('request_invalid_then_error_names_the_field', async () => {
+  await assert.rejects(clientOf().acquire(newResource(), {ttlMs: 1}),
+    fault => fault instanceof fencegate.InvalidRequestError && fault.problem.errors[0].pointer === '/ttl_ms' && /\/ttl_ms/.test(fault.message));
+  await assert.rejects(clientOf().acquire('a//b'), fault => fault.problem.errors[0].pointer === '/resource');
+});
+
+test('options_invalid_then_error_names_the_option', async () => {
+  for (const url of ['', [], 'localhost:8080', ['http://a', 'ftp://b'], 'http://a?b']) assert.throws(() => new Fencegate({url}), /^TypeError: url: /);
+  assert.throws(() => new Fencegate({url: urls, retryMs: -1}), /^TypeError: retryMs: /);
+  assert.throws(() => new Fencegate({url: urls, requestTimeoutMs: Number.NaN}), /^TypeError: requestTimeoutMs: /);
+  await assert.rejects(clientOf().acquire(newResource(), {waitMs: -1}), /^TypeError: waitMs: /);
+});
+
+test('error_classes_are_those_of_the_slugs', async () => {
+  const {components} = JSON.parse(readFileSync(process.env.FENCEGATE_OPENAPI, 'utf8'));
+  const slugs = components.schemas.problem.properties.type.enum.map(type => type.replace('/problems/', ''));
+  assert.deepEqual(Object.keys(fencegate.problemClasses), slugs);
+  assert.equal(new Set(Object.values(fencegate.problemClasses)).size, slugs.length);
+  for (const slug of slugs) {
+    await withFront(urls[0], () => problem(400, slug), async front => {
+      await assert.rejects(clientOf({url: front.url}).acquire(newResource()),
+        fault => fault instanceof fencegate.problemClasses[slug] && fault.slug === slug && fault.name === fault.constructor.name);
+    });
+  }
+});
+
+test('http_client_calls_every_operation_by_its_types', async () => {
+  const {http} = clientOf();
+  assert.equal((await http.GET('/v1/nodes')).data.nodes.length, 5);
+  const rows = await http.GET('/v1/tables/{table}', {params: {path: {table: 'inventory'}, query: {conditions: {sku: 'eq.sku-2'}, select: 'sku'}}});
+  assert.deepEqual(rows.data, [{sku: 'sku-2'}]);
+  assert.equal((await http.GET('/v1/resources/{resource}', {params: {path: {resource: 'inventory/sku-2'}}})).data.lease_state, 'free');
+  assert.equal(gateways.length, 2);
+});

@@ -1,0 +1,69 @@
+// Transactions of the caller's own, with pg.
+
+import assert from 'node:assert/strict';
+import {after, before, test} from 'node:test';
+import pg from 'pg';
+import {enter, LeaseLostError} from '@fencegate/client';
+import {aborted, clientOf, newOrder, newResource} from './support/stack.js';
+
+const client = clientOf();
+const pool = new pg.Pool({connectionString: process.env.FENCEGATE_DATABASE});
+let connection;
+before(async () => { connection = await pool.connect(); });
+after(async () => {
+  connection.release();
+  await pool.end();
+});
+
+async function inTransaction(work) {
+  await connection.query('begin');
+  try {
+    await work();
+    await connection.query('commit');
+  } catch (fault) {
+    await connection.query('rollback');
+    throw fault;
+  }
+}
+const insert = order => connection.query("insert into orders (id, sku, quantity) values ($1, 'sku-1', 1)", [order]);
+
+test('enter_in_transaction_then_rows_of_all_resources_change', async () => {
+  const orders = [newOrder(), newOrder()];
+  await client.withLease(orders.map(order => `orders/${order}`), {}, async lease => {
+    await inTransaction(async () => {
+      await enter(connection, lease);
+      for (const order of orders) await insert(order);
+    });
+    await assert.rejects(inTransaction(() => insert(newOrder())), fault => fault.code === 'FG428' || fault.code === 'FG403');
+  });
+  const {rows} = await connection.query('select count(*) from orders where id = any($1)', [orders]);
+  assert.equal(Number(rows[0].count), 2);
+});
+
+test('enter_of_older_holder_then_refused_by_postgresql', async () => {
+  const order = newOrder();
+  const older = await client.acquire(`orders/${order}`);
+  await client.http.DELETE('/v1/leases/{lease_id}', {params: {path: {lease_id: older.leaseId}}});
+  const newer = await client.acquire(`orders/${order}`);
+  await inTransaction(() => enter(connection, newer));
+  await assert.rejects(inTransaction(() => enter(connection, older)), fault => fault.code === 'FG412');
+  await newer.release();
+  await older.release();
+});
+
+test('enter_with_lost_lease_then_nothing_sent', async () => {
+  const resource = newResource();
+  const lease = await client.acquire(resource, {ttlMs: 300});
+  await client.http.DELETE('/v1/resources/{resource}/lease', {params: {path: {resource}}, body: {reason: 'a test'}});
+  await aborted(lease.signal);
+  await assert.rejects(enter({query: () => assert.fail('it was sent')}, lease), LeaseLostError);
+});
+
+test('enter_with_proof_then_database_checks_the_lease_id', async () => {
+  const resource = newResource();
+  await client.withLease(resource, {}, async lease => {
+    await inTransaction(() => enter(connection, lease, {proof: true}));
+    const forged = {resources: [newResource()], fencingToken: lease.fencingToken, leaseId: lease.leaseId};
+    await assert.rejects(inTransaction(() => enter(connection, forged, {proof: true})), fault => fault.code === 'FG401');
+  });
+});

@@ -1,0 +1,192 @@
+// Leases: renewal, loss, validity, waiting and release, on gateways that are killed, paused and late.
+
+import assert from 'node:assert/strict';
+import {after, test} from 'node:test';
+import {setTimeout as sleep} from 'node:timers/promises';
+import {LeaseLostError, ResourceLockedError, StaleFencingTokenError} from '@fencegate/client';
+import {changeAnswer, delayAnswer, first, loseAnswer, withFront} from './support/front.js';
+import {aborted, bothReady, clientOf, eventually, insertOrder, newOrder, newResource, readStack, urls, withPaused} from './support/stack.js';
+
+after(bothReady);
+
+const client = clientOf();
+const leasesOn = async resource => (await client.http.GET('/v1/leases', {params: {query: {resource_prefix: resource}}})).data.items;
+const renewalsOf = async resource => (await leasesOn(resource))[0]?.renewals ?? 0;
+
+test('with_lease_runs_longer_than_ttl_then_renewed_and_released', async () => {
+  const resource = newResource();
+  const token = await client.withLease(resource, {ttlMs: 600}, async ({fencingToken, resources, signal}) => {
+    assert.deepEqual(resources, [resource]);
+    await eventually(async () => await renewalsOf(resource) >= 4, 'four renewals, each after a third of the ttl');
+    await assert.rejects(client.acquire(resource), ResourceLockedError);
+    assert.equal(signal.aborted, false);
+    return fencingToken;
+  });
+  const next = await client.acquire(resource); // without waiting: it was released
+  assert.ok(next.fencingToken > token);
+  await next.release();
+  assert.deepEqual(await leasesOn(resource), []);
+});
+
+test('with_lease_fails_then_error_passed_on_and_released', async () => {
+  const resource = newResource();
+  await assert.rejects(client.withLease(resource, {}, () => { throw new RangeError('of the work'); }), RangeError);
+  assert.deepEqual(await leasesOn(resource), []);
+});
+
+test('acquire_held_resource_waits_until_released', async () => {
+  const resource = newResource();
+  const held = await client.acquire(resource);
+  const waiting = client.acquire(resource, {waitMs: 10_000});
+  await eventually(async () => (await client.http.GET('/v1/leases', {params: {query: {resource_prefix: resource}}})).data.waiters === 1, 'it waits');
+  await held.release();
+  const lease = await waiting;
+  assert.ok(lease.fencingToken > held.fencingToken);
+  await lease.release();
+});
+
+test('acquire_waits_longer_than_one_request_may', async () => {
+  const resource = newResource();
+  const held = await client.acquire(resource);
+  const shorten = changeAnswer((body, status) => ({status, body: status === 423 ? {...body, max_wait_ms: 100} : body}));
+  await withFront(urls[0], () => shorten, async front => {
+    const waiting = clientOf({url: front.url}).acquire(resource, {waitMs: 10_000});
+    await eventually(() => front.requests.length >= 4, 'several requests wait, one after another');
+    await held.release();
+    await (await waiting).release();
+    const requests = front.requests.filter(asked => asked.path === '/v1/leases');
+    assert.deepEqual(requests.map(asked => asked.json.wait_ms).slice(0, 3), [0, 100, 100]);
+    assert.equal(new Set(requests.map(asked => asked.headers['idempotency-key'])).size, 1, 'one key, which keeps the place in the queue');
+  });
+});
+
+test('acquire_wait_over_then_locked_with_holder', async () => {
+  const resource = newResource();
+  const held = await client.acquire(resource, {owner: 'holder'});
+  const began = performance.now();
+  await assert.rejects(client.acquire(resource, {waitMs: 300}),
+    fault => fault instanceof ResourceLockedError && fault.problem.owner === 'holder' && fault.problem.fencing_token === held.fencingToken);
+  assert.ok(performance.now() - began >= 290);
+  await held.release();
+});
+
+test('acquire_aborted_while_waiting_then_leaves_queue', async () => {
+  const resource = newResource();
+  const held = await client.acquire(resource);
+  const stop = new AbortController();
+  const waiting = client.acquire(resource, {waitMs: 10_000, signal: stop.signal});
+  const waiters = async () => (await client.http.GET('/v1/leases', {params: {query: {resource_prefix: resource}}})).data.waiters;
+  await eventually(async () => await waiters() === 1, 'it waits');
+  stop.abort(new Error('no longer wanted'));
+  await assert.rejects(waiting, /no longer wanted/);
+  await eventually(async () => await waiters() === 0, 'nobody waits');
+  await held.release();
+});
+
+test('acquire_answer_lost_then_same_lease_and_one_hold', async () => {
+  const resource = newResource();
+  await withFront(urls[0], first(loseAnswer), async front => {
+    const lease = await clientOf({url: front.url}).acquire(resource, {owner: 'me'});
+    assert.equal(front.requests.length, 2);
+    assert.equal((await leasesOn(resource))[0].hold_count, 1);
+    await lease.release();
+    assert.deepEqual(await leasesOn(resource), []);
+  });
+});
+
+test('acquire_several_resources_with_owner_then_second_hold', async () => {
+  const resources = [newResource(), newResource()].sort();
+  const one = await client.acquire([...resources].reverse(), {owner: 'me'});
+  const two = await client.acquire(resources, {owner: 'me'});
+  assert.deepEqual([one.resources, two.resources], [resources, resources]);
+  assert.equal(two.fencingToken, one.fencingToken);
+  await one.release();
+  assert.equal((await leasesOn(resources[0])).length, 1);
+  await two.release();
+  assert.deepEqual(await leasesOn(resources[0]), []);
+});
+
+test('lease_revoked_then_signal_aborted_and_call_rejected', async () => {
+  const resource = newResource();
+  const working = client.withLease(resource, {ttlMs: 900}, async ({signal}) => {
+    await client.http.DELETE('/v1/resources/{resource}/lease', {params: {path: {resource}}, body: {reason: 'a test'}});
+    const reason = await aborted(signal);
+    assert.ok(reason instanceof LeaseLostError && reason.problem.request_id, 'the answer to a renewal, before the validity is over');
+    return 'a result that must not count';
+  });
+  await assert.rejects(working, LeaseLostError);
+});
+
+test('lease_answer_late_then_validity_counts_from_sending', async () => {
+  await withFront(urls[0], first(delayAnswer(700)), async front => {
+    const began = performance.now();
+    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 2000});
+    const left = lease.remainingMs();
+    assert.ok(left <= 2000 - (performance.now() - began) + 1, `${left} ms are left`);
+    assert.ok(left > 500, `${left} ms are left`);
+    await lease.release();
+  });
+});
+
+test('lease_answer_after_validity_then_lost', async () => {
+  await withFront(urls[0], first(delayAnswer(500)), async front => {
+    await assert.rejects(clientOf({url: front.url}).acquire(newResource(), {ttlMs: 300}), LeaseLostError);
+  });
+});
+
+test('lease_gateways_paused_then_aborted_at_end_of_validity', async () => {
+  const began = performance.now();
+  const lease = await client.acquire(newResource(), {ttlMs: 700});
+  const reason = await withPaused([0, 1], () => aborted(lease.signal));
+  const after = performance.now() - began;
+  assert.ok(reason instanceof LeaseLostError && reason.cause, 'the cause is the failed renewal');
+  assert.ok(after > 600 && after < 1100, `aborted after ${after} ms; no later than the ttl and a renewal that may have preceded the pause`);
+  assert.equal(lease.remainingMs(), 0);
+  assert.throws(() => lease.throwIfLost(), LeaseLostError);
+  await assert.rejects(lease.write([insertOrder(1)]), LeaseLostError);
+});
+
+test('lease_gateway_paused_then_renewed_by_the_other', async () => {
+  const resource = newResource();
+  const lease = await client.acquire(resource, {ttlMs: 1500});
+  await withPaused([0], async () => {
+    await sleep(2000); // longer than the ttl
+    assert.equal(lease.signal.aborted, false);
+  });
+  await lease.release();
+});
+
+test('lease_gateway_killed_then_renewed_by_the_other', async () => {
+  const lease = await client.acquire(newResource(), {ttlMs: 1500});
+  process.kill(readStack().gateways[0].pid, 'SIGKILL');
+  await sleep(2000); // longer than the ttl
+  assert.equal(lease.signal.aborted, false);
+  await lease.release();
+  await bothReady();
+});
+
+test('lease_program_blocked_then_remaining_time_tells', async () => {
+  const lease = await client.acquire(newResource(), {ttlMs: 300});
+  for (const until = performance.now() + 400; performance.now() < until;); // no timer runs meanwhile
+  assert.equal(lease.signal.aborted, false);
+  assert.equal(lease.remainingMs(), 0);
+  assert.throws(() => lease.throwIfLost(), LeaseLostError);
+  assert.equal(lease.signal.aborted, true);
+});
+
+test('release_with_seal_then_own_token_refused', async () => {
+  const order = newOrder();
+  const lease = await client.acquire(`orders/${order}`);
+  await lease.release({seal: true});
+  await assert.rejects(lease.write([insertOrder(order)]), StaleFencingTokenError);
+});
+
+test('release_answer_lost_then_released', async () => {
+  const resource = newResource();
+  await withFront(urls[0], asked => asked.method === 'DELETE' && asked.number === 2 ? loseAnswer : undefined, async front => {
+    const lease = await clientOf({url: front.url}).acquire(resource);
+    await lease.release();
+    assert.deepEqual(front.requests.map(asked => asked.method), ['POST', 'DELETE', 'DELETE']);
+  });
+  assert.deepEqual(await leasesOn(resource), []);
+});

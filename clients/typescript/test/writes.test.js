@@ -1,0 +1,128 @@
+// Writes: under a lease and in one call, once also if answers are lost, and with an outcome that the answer does not tell.
+
+import assert from 'node:assert/strict';
+import {randomUUID} from 'node:crypto';
+import {after, before, test} from 'node:test';
+import pg from 'pg';
+import {ConstraintViolationError, ExpectationFailedError, OutcomeUnknownError, ResourceLockedError, StaleFencingTokenError} from '@fencegate/client';
+import {changeAnswer, loseAnswer, problem, withFront} from './support/front.js';
+import {clientOf, insertOrder, keys, newOrder, newResource, urls} from './support/stack.js';
+
+const client = clientOf();
+const database = new pg.Client({connectionString: process.env.FENCEGATE_DATABASE});
+before(() => database.connect());
+after(() => database.end());
+
+const countOf = async order => Number((await database.query('select count(*) from orders where id = $1', [order])).rows[0].count);
+const writesTo = front => front.requests.filter(asked => asked.path === '/v1/writes');
+const onWrite = (...faults) => {
+  let number = 0;
+  return asked => (asked.path === '/v1/writes' ? faults[number++] : undefined);
+};
+/** The gateway applies the write, but its answer says that it does not know. */
+const hideOutcome = changeAnswer(({write_id}) => ({status: 503, body: {
+  type: '/problems/storage-unavailable', title: 'PostgreSQL is unavailable', status: 503, detail: 'during the commit', request_id: 'test', outcome_unknown: true, write_id}}));
+/** The gateway does not get the write, and the answer says that the outcome is unknown. */
+const unknown = writeId => problem(503, 'storage-unavailable', {'retry-after': '1'}, {outcome_unknown: true, write_id: writeId});
+
+test('write_under_lease_then_rows_and_fence', async () => {
+  const order = newOrder();
+  await client.withLease(`orders/${order}`, {}, async ({write, fencingToken}) => {
+    const done = await write([insertOrder(order), {update: 'orders', where: {id: order}, set: {quantity: 2}, expect_rows: 1}], {returnRows: true, requireLive: true});
+    assert.equal(done.results[1].rows[0].quantity, 2);
+    assert.deepEqual(done.fences, [{resource: `orders/${order}`, fencing_token: fencingToken, last_fencing_token: fencingToken}]);
+    await assert.rejects(write([insertOrder(order)]), fault => fault instanceof ConstraintViolationError && fault.problem.sqlstate === '23505');
+    await assert.rejects(write([{update: 'orders', where: {id: order, quantity: 9}, set: {quantity: 1}, expect_rows: 1}]), ExpectationFailedError);
+  });
+  assert.equal(await countOf(order), 1);
+});
+
+test('write_of_older_holder_then_stale_token', async () => {
+  const order = newOrder();
+  const older = await client.acquire(`orders/${order}`);
+  await client.http.DELETE('/v1/leases/{lease_id}', {params: {path: {lease_id: older.leaseId}}});
+  const newer = await client.acquire(`orders/${order}`, {fenceOnGrant: true});
+  await assert.rejects(older.write([insertOrder(order)]),
+    fault => fault instanceof StaleFencingTokenError && fault.problem.fencing_token === older.fencingToken && fault.problem.last_fencing_token === newer.fencingToken);
+  assert.equal(await countOf(order), 0);
+  await newer.release();
+  await older.release();
+});
+
+test('one_shot_write_answer_lost_then_applied_once', async () => {
+  const order = newOrder();
+  await withFront(urls[0], onWrite(loseAnswer, loseAnswer), async front => {
+    const done = await clientOf({url: front.url}).oneShotWrite(`orders/${order}`, [insertOrder(order)], {returnRows: true, ttlMs: 5000});
+    assert.equal(done.results[0].rows[0].id, order);
+    assert.equal(done.released, true);
+    assert.equal(new Set(writesTo(front).map(asked => asked.headers['idempotency-key'])).size, 1);
+    assert.equal(writesTo(front).length, 3);
+  });
+  assert.equal(await countOf(order), 1);
+});
+
+test('one_shot_write_of_held_resource_waits_or_refused', async () => {
+  const order = newOrder();
+  const resources = [`orders/${order}`, newResource()];
+  const held = await client.acquire(resources[1]);
+  await assert.rejects(client.oneShotWrite(resources, [insertOrder(order)]), ResourceLockedError);
+  const writing = client.oneShotWrite(resources, [insertOrder(order)], {waitMs: 10_000});
+  await held.release();
+  assert.equal((await writing).applied, true);
+  assert.equal(await countOf(order), 1);
+});
+
+test('one_shot_write_with_own_key_then_first_outcome', async () => {
+  const order = newOrder();
+  const options = {idempotencyKey: `order-${order}`};
+  const one = await client.oneShotWrite(`orders/${order}`, [insertOrder(order)], options);
+  const two = await client.oneShotWrite(`orders/${order}`, [insertOrder(order)], options);
+  assert.equal(two.write_id, one.write_id);
+});
+
+test('outcome_unknown_of_applied_write_then_its_results', async () => {
+  const order = newOrder();
+  await withFront(urls[0], onWrite(hideOutcome), async front => {
+    const done = await clientOf({url: front.url}).oneShotWrite(`orders/${order}`, [insertOrder(order)], {returnRows: true});
+    assert.equal(done.results[0].rows[0].id, order);
+    const looked = front.requests.find(asked => asked.path.startsWith('/v1/history'));
+    assert.equal(looked.path, `/v1/history?write_id=${done.write_id}`);
+  });
+  assert.equal(await countOf(order), 1);
+});
+
+test('outcome_unknown_of_lost_write_then_applied_once', async () => {
+  const order = newOrder();
+  await withFront(urls[0], onWrite(unknown(randomUUID())), async front => {
+    const done = await clientOf({url: front.url}).withLease(`orders/${order}`, {}, ({write}) => write([insertOrder(order)]));
+    assert.equal(done.applied, true);
+  });
+  assert.equal(await countOf(order), 1);
+});
+
+test('outcome_unknown_without_history_scope_then_found', async () => {
+  const order = newOrder();
+  await withFront(urls[0], onWrite(hideOutcome), async front => {
+    const done = await clientOf({url: front.url, credential: keys.orders}).oneShotWrite(`orders/${order}`, [insertOrder(order)]);
+    assert.equal(done.applied, true);
+  });
+  assert.equal(await countOf(order), 1);
+});
+
+test('outcome_unknown_and_not_found_then_error_with_write_id', async () => {
+  const writeId = randomUUID();
+  const fault = unknown(writeId);
+  await withFront(urls[0], asked => (asked.path === '/v1/writes' ? fault : undefined), async front => {
+    await assert.rejects(clientOf({url: front.url, retryMs: 500}).oneShotWrite(newResource(), [insertOrder(1)]),
+      error => error instanceof OutcomeUnknownError && error.writeId === writeId && error.applied === undefined && error.cause.problem.outcome_unknown);
+  });
+});
+
+test('outcome_known_but_results_unreadable_then_error_says_applied', async () => {
+  const order = newOrder();
+  await withFront(urls[0], onWrite(hideOutcome, ...Array(50).fill(problem(500, 'internal-error'))), async front => {
+    await assert.rejects(clientOf({url: front.url, retryMs: 500}).oneShotWrite(`orders/${order}`, [insertOrder(order)]),
+      error => error instanceof OutcomeUnknownError && error.applied === true);
+  });
+  assert.equal(await countOf(order), 1);
+});

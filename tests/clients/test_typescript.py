@@ -1,0 +1,104 @@
+"""The TypeScript client: it is built, packed and checked by the compiler, and its own tests run on two gateways, which they kill and pause."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import urllib.parse
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+from support import npm, processes
+from support.stack import Stack
+from support.stack import running as running_stack
+
+ROOT = processes.repository()
+SOURCE = ROOT / "clients/typescript"
+FOLDER = ROOT / "build/clients/typescript"
+TESTS = sorted(path.name for path in (SOURCE / "test").glob("*.test.js"))
+COPIED = ["src", "scripts", "test", "tsconfig.json", "README.md"]
+
+
+@pytest.fixture(scope="module")
+def package() -> Path:
+    """A copy of the package with its dependencies, built."""
+    npm.install(SOURCE, FOLDER)
+    for name in COPIED:
+        target = FOLDER / name
+        if (SOURCE / name).is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(SOURCE / name, target, ignore=shutil.ignore_patterns("generated"))
+        else:
+            shutil.copy(SOURCE / name, target)
+    shutil.rmtree(FOLDER / "dist", ignore_errors=True)
+    npm.run(["npm", "run", "build"], FOLDER, FENCEGATE_SOURCE=str(ROOT))
+    return FOLDER
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Stack]:
+    """Two gateways, which restart after the tests have killed them, with API keys; the database can check proofs, and requires none."""
+    with running_stack("--auth", "--gateways", "2") as made:
+        made.query("select fencing.add_proof_key(%s)", ((made.data / "signing.key").read_text().strip().encode(),))
+        yield made
+
+
+@pytest.mark.parametrize("file", TESTS)
+def test_typescript_client_passes_its_own_tests(package: Path, pair: Stack, file: str) -> None:
+    npm.run(["node", "--test", "--test-reporter=spec", f"test/{file}"], package, FENCEGATE_STACK=str(pair.data / "stack.json"),
+            FENCEGATE_DATABASE=database_url(pair), FENCEGATE_OPENAPI=str(ROOT / "gateway/api/service/openapi.json"))
+
+
+def test_typescript_types_accept_and_refuse_as_written(package: Path) -> None:
+    npm.run(["npm", "run", "types"], package)
+
+
+def test_typescript_package_has_the_build_and_its_licence(package: Path) -> None:
+    packed = json.loads(npm.run(["npm", "pack", "--dry-run", "--ignore-scripts", "--json"], package))[0]
+    names = {file["path"] for file in packed["files"]}
+    modules = {path.relative_to(SOURCE / "src").with_suffix("") for path in (SOURCE / "src").glob("*.ts")} | {Path("generated/schema"), Path("generated/problems")}
+    assert names == {"package.json", "README.md", "LICENSE", *(f"dist/{module}{suffix}" for module in modules for suffix in (".js", ".d.ts"))}
+    described = json.loads((SOURCE / "package.json").read_text())
+    assert list(described["dependencies"]) == ["openapi-fetch"]
+    assert described["type"] == "module" and described["engines"] == {"node": ">=18"}
+
+
+def test_typescript_package_uses_nothing_of_node_alone() -> None:
+    """Browsers run it too."""
+    for path in (SOURCE / "src").glob("*.ts"):
+        assert not re.search(r"node:|\bprocess\.|\bBuffer\b|\brequire\(", path.read_text()), path.name
+
+
+def database_url(stack: Stack) -> str:
+    postgres = stack.facts["postgres"]
+    user, database, host = (urllib.parse.quote(postgres[name], safe="") for name in ("superuser", "database", "host"))
+    return f"postgresql://{user}@/{database}?host={host}&port={postgres['port']}"
+
+
+def run_program(package: Path, stack: Stack, folder: Path, text: str) -> str:
+    """Runs a program in a folder of its own that has the package installed, and returns its output. The address is that of the test's gateway."""
+    installed = folder / "node_modules"
+    (installed / "@fencegate").mkdir(parents=True)
+    (installed / "@fencegate/client").symlink_to(package)
+    (installed / "pg").symlink_to(package / "node_modules/pg")
+    (folder / "program.mjs").write_text(text.replace("http://localhost:8080", stack.facts["http"]))
+    return npm.run(["node", "program.mjs"], folder, FENCEGATE_DATABASE=database_url(stack))
+
+
+def test_typescript_readme_first_example_runs_as_pasted(package: Path, stack: Stack, tmp_path: Path) -> None:
+    example = re.search(r"```js\n(.*?)```", (SOURCE / "README.md").read_text(), re.DOTALL)
+    assert example and "http://localhost:8080" in example[1]
+    before = stack.query("select stock from inventory where sku = 'sku-1'")[0][0]
+    output = run_program(package, stack, tmp_path, example[1])
+    assert stack.query("select stock from inventory where sku = 'sku-1'")[0][0] == before - 1
+    assert re.search(rf"\b{before - 1}\b", output), output
+
+
+def test_typescript_readme_examples_run_one_after_another(package: Path, stack: Stack, tmp_path: Path) -> None:
+    examples = re.findall(r"```js\n(.*?)```", (SOURCE / "README.md").read_text(), re.DOTALL)
+    assert len(examples) > 2
+    connection = "import pg from 'pg';\nconst connection = new pg.Client({connectionString: process.env.FENCEGATE_DATABASE});\nawait connection.connect();\n"
+    run_program(package, stack, tmp_path, connection + "\n".join(examples) + "await connection.end();\n")
+    assert stack.query("select note from inventory where sku = 'sku-1'") == [("counted",)]
