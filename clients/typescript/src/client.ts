@@ -1,6 +1,7 @@
 // The client: leases, one-shot writes, and the history.
 
 import {Calls, type ClientOptions, type Http} from './calls.js';
+import {followHistory, type FollowFilters, type FollowOptions} from './follow.js';
 import {readHistory, type HistoryFilters, type HistoryItem} from './history.js';
 import {Lease} from './lease.js';
 import {newKey, sendWrite, waitForLease, type Operation, type WriteApplied, type WriteOptions} from './writes.js';
@@ -84,5 +85,10 @@ export class Fencegate {
   /** Iterates over the history, newest first unless `order` is asc. */
   history(filters: HistoryFilters = {}, {signal}: {signal?: AbortSignal} = {}): AsyncGenerator<HistoryItem, void, undefined> {
     return readHistory(this.#calls, filters, signal);
+  }
+
+  /** Iterates over new items of the history, each once, in the order of id, also across broken connections. It has no end: leave the loop, or abort the signal. */
+  follow(filters: FollowFilters = {}, options: FollowOptions = {}): AsyncGenerator<HistoryItem, void, undefined> {
+    return followHistory(this.#calls, filters, options);
   }
 }

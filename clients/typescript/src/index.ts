@@ -4,6 +4,7 @@ export {enter, type Enterable, type Queryable} from './enter.js';
 export {ConnectionError, FencegateError, OutcomeUnknownError, ProblemError, type Problem} from './errors.js';
 export * from './generated/problems.js';
 export type {components, operations, paths} from './generated/schema.js';
+export type {FollowFilters, FollowOptions} from './follow.js';
 export type {HistoryFilters, HistoryItem} from './history.js';
 export type {Lease} from './lease.js';
 export type {Operation, WriteApplied, WriteOptions} from './writes.js';

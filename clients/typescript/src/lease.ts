@@ -12,6 +12,7 @@ type LeaseAnswer = components['schemas']['lease'];
 const RELEASE_TIME = 5000;
 const SHORTEST_PAUSE = 20;
 
+/** Its methods are bound, so that work can take them apart: `async ({signal, write}) => …`. */
 export class Lease {
   readonly leaseId: string;
   readonly fencingToken: number;
@@ -48,26 +49,22 @@ export class Lease {
   }
 
   /** How long the lease is still held, by this client's own clock; 0 when it is lost or released. Code that may have been suspended checks this before it acts. */
-  remainingMs(): number {
-    return this.#loss || this.#released ? 0 : Math.max(0, this.#validUntil - now());
-  }
+  readonly remainingMs = (): number => (this.#loss || this.#released ? 0 : Math.max(0, this.#validUntil - now()));
 
   /** Throws the reason if the lease is lost. */
-  throwIfLost(): void {
+  readonly throwIfLost = (): void => {
     if (!this.#loss && !this.#released && now() >= this.#validUntil) this.#expire();
     if (this.#loss) throw this.#loss;
-  }
+  };
 
-  /** Writes under the lease: all operations in one transaction, or none. Can be passed around without the lease. */
+  /** Writes under the lease: all operations in one transaction, or none. */
   readonly write = async (operations: readonly Operation[], options: WriteOptions = {}): Promise<WriteApplied> => {
     this.throwIfLost();
     return sendWrite(this.#calls, {lease_id: this.leaseId}, operations, options);
   };
 
   /** Ends the renewals and releases the lease. `seal` first refuses all later writes under its token, also those of code that still runs. */
-  release({seal = false}: {seal?: boolean} = {}): Promise<void> {
-    return this.#released ??= this.#release(seal);
-  }
+  readonly release = ({seal = false}: {seal?: boolean} = {}): Promise<void> => this.#released ??= this.#release(seal);
 
   async #release(seal: boolean): Promise<void> {
     this.#end();

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import {InvalidRequestError} from '@fencegate/client';
-import {first, problem, withFront} from './support/front.js';
+import {first, problem, stream, withFront} from './support/front.js';
 import {clientOf, eventually, newResource, urls} from './support/stack.js';
 
 const client = clientOf();
@@ -49,4 +49,38 @@ test('history_left_early_then_no_further_page', async () => {
 
 test('history_with_wrong_filter_then_error_names_it', async () => {
   await assert.rejects(collect(client.history({event: 'no_event'})), fault => fault instanceof InvalidRequestError && fault.problem.errors[0].pointer === 'event');
+});
+
+test('follow_over_broken_connections_then_each_item_once', async () => {
+  const resource = newResource();
+  const grant = () => client.withLease(resource, {}, ({fencingToken}) => fencingToken);
+  let opened = 0;
+  await withFront(urls[0], () => stream(urls[0], () => { opened += 1; }), async front => {
+    const seen = [];
+    const stop = new AbortController();
+    const following = (async () => {
+      for await (const item of clientOf({url: front.url}).follow({resource, event: 'lease_granted'}, {signal: stop.signal})) seen.push(item.fencing_token);
+    })();
+    await eventually(() => opened === 1, 'the stream is open');
+    const granted = [await grant()];
+    await eventually(() => seen.length === 1, 'the first item arrives');
+    front.cut();
+    granted.push(await grant(), await grant());
+    await eventually(() => seen.length === 3, 'the items of the time without a connection arrive');
+    granted.push(await grant());
+    await eventually(() => seen.length === 4, 'new items arrive');
+    assert.deepEqual(seen, granted);
+    assert.ok(Number(front.requests[1].headers['last-event-id']) > 0);
+    stop.abort(new Error('enough'));
+    await assert.rejects(following, /enough/);
+  });
+});
+
+test('follow_after_oldest_then_stored_items', async () => {
+  const resource = newResource();
+  const tokens = await makeEvents(resource);
+  for await (const item of client.follow({resource, event: 'lease_released'}, {afterId: 0})) {
+    assert.equal(item.fencing_token, tokens.shift());
+    if (!tokens.length) break;
+  }
 });

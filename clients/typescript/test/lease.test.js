@@ -108,7 +108,8 @@ test('acquire_several_resources_with_owner_then_second_hold', async () => {
 
 test('lease_revoked_then_signal_aborted_and_call_rejected', async () => {
   const resource = newResource();
-  const working = client.withLease(resource, {ttlMs: 900}, async ({signal}) => {
+  const working = client.withLease(resource, {ttlMs: 900}, async ({signal, remainingMs}) => {
+    assert.ok(remainingMs() > 0);
     await client.http.DELETE('/v1/resources/{resource}/lease', {params: {path: {resource}}, body: {reason: 'a test'}});
     const reason = await aborted(signal);
     assert.ok(reason instanceof LeaseLostError && reason.problem.request_id, 'the answer to a renewal, before the validity is over');

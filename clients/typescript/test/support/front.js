@@ -9,22 +9,27 @@ const read = async stream => {
   return Buffer.concat(parts);
 };
 
-const send = (asked, target) => new Promise((resolve, reject) => {
-  const sent = httpRequest(new URL(asked.path, target), {method: asked.method, headers: asked.headers}, async answer => {
-    try {
-      resolve({status: answer.statusCode, headers: answer.headers, body: await read(answer)});
-    } catch (fault) {
-      reject(fault);
-    }
-  });
-  sent.on('error', reject);
-  sent.end(asked.body);
+/** Sends the request to the gateway; the answer's body is still to be read. */
+const open = (asked, target) => new Promise((resolve, reject) => {
+  httpRequest(new URL(asked.path, target), {method: asked.method, headers: asked.headers}, resolve).on('error', reject).end(asked.body);
 });
+
+const send = async (asked, target) => {
+  const answer = await open(asked, target);
+  return {status: answer.statusCode, headers: answer.headers, body: await read(answer)};
+};
 
 /** The faults: each gets the request, a function that forwards it to the gateway, and the response. */
 export const forward = async (asked, ask, response) => {
   const answer = await ask();
   response.writeHead(answer.status, answer.headers).end(answer.body);
+};
+/** Forwards the answer as it arrives, for streams; `onOpen` is called when it begins. */
+export const stream = (target, onOpen) => async (asked, ask, response) => {
+  const answer = await open(asked, target);
+  response.writeHead(answer.statusCode, answer.headers);
+  onOpen();
+  answer.on('error', () => response.destroy()).pipe(response).on('close', () => answer.destroy());
 };
 export const problem = (status, slug, headers = {}, more = {}) => async (asked, ask, response) => {
   const document = {type: `/problems/${slug}`, title: slug, status, detail: 'a fault of the test', request_id: 'test', ...more};
@@ -64,8 +69,9 @@ export async function openFront(target, rule = () => undefined) {
   });
   await new Promise(resolve => { server.listen(0, '127.0.0.1', resolve); });
   front.url = `http://127.0.0.1:${server.address().port}`;
+  front.cut = () => server.closeAllConnections();
   front.close = () => {
-    server.closeAllConnections();
+    front.cut();
     server.close();
   };
   return front;

@@ -1,0 +1,78 @@
+// New events of the history as an async iterator, over text/event-stream and across broken connections.
+
+import type {Calls} from './calls.js';
+import {ConnectionError} from './errors.js';
+import type {operations} from './generated/schema.js';
+import type {HistoryItem} from './history.js';
+import {pause} from './time.js';
+
+export type FollowFilters = NonNullable<operations['follow_history']['parameters']['query']>;
+
+export interface FollowOptions {
+  /** Begins after the item with this id; 0: with the oldest. With the next new item if absent. */
+  afterId?: number;
+  signal?: AbortSignal;
+}
+
+/** A stream without data for this time is broken: the gateway sends a heartbeat every 10 s. */
+const SILENCE_MAX = 40_000;
+const RECONNECT_PAUSE = 500;
+
+interface Message {
+  id?: string;
+  data?: string;
+}
+
+/**
+ * Yields every new item once, in the order of id, until the loop is left, the signal is aborted, or a gateway refuses the stream. A broken connection is opened again after
+ * the last id, as long as it takes.
+ */
+export async function* followHistory(calls: Calls, query: FollowFilters, {afterId, signal}: FollowOptions): AsyncGenerator<HistoryItem, void, undefined> {
+  for (let position = afterId; ; await pause(RECONNECT_PAUSE * (0.5 + Math.random()), signal)) {
+    const opened: {connection?: AbortController} = {};
+    const onAbort = () => opened.connection?.abort(signal?.reason);
+    signal?.addEventListener('abort', onAbort, {once: true});
+    try {
+      const header = position === undefined ? {} : {'Last-Event-ID': position};
+      const {data} = await calls.run(({baseUrl, signal: limited}) => {
+        const connection = opened.connection = new AbortController();
+        limited.addEventListener('abort', () => connection.abort(limited.reason), {once: true}); // the time limit of a request is that of the beginning of its answer
+        return calls.http.GET('/v1/history/stream', {params: {query, header}, parseAs: 'stream', baseUrl, signal: connection.signal, headers: {Accept: 'text/event-stream'}});
+      }, {signal});
+      for await (const {id, data: item} of messagesOf(data as ReadableStream<Uint8Array>, opened.connection as AbortController)) {
+        if (id) position = Number(id);
+        if (item) yield JSON.parse(item) as HistoryItem;
+      }
+    } catch (fault) {
+      signal?.throwIfAborted();
+      if (!(fault instanceof ConnectionError)) throw fault;
+    } finally {
+      signal?.removeEventListener('abort', onAbort);
+      opened.connection?.abort();
+    }
+  }
+}
+
+/** Yields the messages of a text/event-stream. */
+async function* messagesOf(body: ReadableStream<Uint8Array>, connection: AbortController): AsyncGenerator<Message> {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  const onSilence = () => connection.abort(new DOMException(`No event within ${SILENCE_MAX} ms`, 'TimeoutError'));
+  let text = '';
+  let message: Message = {};
+  for (;;) {
+    const timer = setTimeout(onSilence, SILENCE_MAX);
+    const {value, done} = await reader.read().catch(fault => { throw new ConnectionError('The stream broke', {cause: fault}); }).finally(() => clearTimeout(timer));
+    if (done) return;
+    const lines = (text + decoder.decode(value, {stream: true})).split('\n');
+    text = lines.pop() as string;
+    for (const line of lines) {
+      if (line.startsWith('id: ')) message.id = line.slice('id: '.length);
+      else if (line.startsWith('data: ')) message.data = line.slice('data: '.length);
+      else if (line === '') {
+        yield message;
+        message = {};
+      }
+    }
+  }
+}
