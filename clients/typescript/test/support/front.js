@@ -57,7 +57,7 @@ export const changeAnswer = change => async (asked, ask, response) => {
 export async function openFront(target, rule = () => undefined) {
   const front = {requests: [], rule};
   const server = createServer(async (incoming, response) => {
-    const asked = {method: incoming.method, path: incoming.url, headers: {...incoming.headers, host: new URL(target).host}, at: performance.now()};
+    const asked = {method: incoming.method, path: incoming.url, headers: incoming.headers, at: performance.now()};
     asked.body = await read(incoming);
     asked.json = asked.body.length ? JSON.parse(asked.body) : undefined;
     asked.number = front.requests.push(asked);

@@ -1,0 +1,68 @@
+// The build in a browser: a page of the gateway's own site, without a bundler.
+
+import assert from 'node:assert/strict';
+import {spawn} from 'node:child_process';
+import {mkdtemp, readFile, rm} from 'node:fs/promises';
+import {tmpdir} from 'node:os';
+import {join} from 'node:path';
+import {test} from 'node:test';
+import {withFront} from './support/front.js';
+import {insertOrder, keys, newOrder, urls} from './support/stack.js';
+
+const PAGE = order => `<!doctype html>
+<script type="importmap">{"imports": {"@fencegate/client": "/modules/dist/index.js", "openapi-fetch": "/modules/node_modules/openapi-fetch/dist/index.mjs"}}</script>
+<script type="module">
+import {Fencegate, ConstraintViolationError} from '@fencegate/client';
+const report = result => fetch('/result', {method: 'POST', body: JSON.stringify(result)});
+try {
+  const fencegate = new Fencegate({url: location.origin, credential: ${JSON.stringify(keys.admin)}});
+  const result = await fencegate.withLease('orders/${order}', {ttlMs: 900}, async ({fencingToken, signal, write}) => {
+    const {results} = await write([${JSON.stringify(insertOrder(order))}], {returnRows: true});
+    const again = await write([${JSON.stringify(insertOrder(order))}]).catch(fault => fault instanceof ConstraintViolationError);
+    await new Promise(resolve => setTimeout(resolve, 1200)); // longer than the ttl
+    return {order: results[0].rows[0].id, again, lost: signal.aborted, fencingToken};
+  });
+  const tokens = [];
+  for await (const item of fencegate.history({resource: 'orders/${order}', event: 'write_applied'})) tokens.push(item.fencing_token);
+  await report({...result, tokens});
+} catch (fault) {
+  await report({fault: String(fault)});
+}
+</script>`;
+
+/** Opens the page in Chromium until it has reported its result. */
+async function showUntil(url, result) {
+  const folder = await mkdtemp(join(tmpdir(), 'fg-'));
+  const sandbox = process.getuid() === 0 ? ['--no-sandbox'] : [];
+  const browser = spawn(process.env.CHROMIUM ?? 'chromium', ['--headless', '--disable-gpu', '--no-first-run', `--user-data-dir=${folder}`, ...sandbox, url], {stdio: 'ignore'});
+  const ended = new Promise((resolve, reject) => { browser.on('error', reject).on('exit', code => reject(new Error(`chromium ended with ${code}`))); });
+  let timer;
+  const late = new Promise((resolve, reject) => { timer = setTimeout(reject, 60_000, new Error('the page has not reported in time')); });
+  try {
+    return await Promise.race([result, ended, late]);
+  } finally {
+    clearTimeout(timer);
+    const exited = new Promise(resolve => { browser.on('close', resolve); });
+    browser.kill();
+    await exited;
+    await rm(folder, {recursive: true, force: true, maxRetries: 5});
+  }
+}
+
+test('browser_page_holds_a_lease_and_writes', async () => {
+  const order = newOrder();
+  let report;
+  const result = new Promise(resolve => { report = resolve; });
+  const serve = async (asked, ask, response) => {
+    if (asked.path === '/result') {
+      response.end();
+      return report(asked.json);
+    }
+    if (!asked.path.startsWith('/modules/')) return response.setHeader('content-type', 'text/html').end(asked.path === '/' ? PAGE(order) : '');
+    response.setHeader('content-type', 'text/javascript').end(await readFile(new URL(asked.path.replace('/modules/', '../'), import.meta.url)));
+  };
+  await withFront(urls[0], asked => (asked.path.startsWith('/v1/') ? undefined : serve), async front => {
+    const {fencingToken, ...seen} = await showUntil(front.url, result);
+    assert.deepEqual(seen, {order, again: true, lost: false, tokens: [fencingToken]});
+  });
+});
