@@ -62,6 +62,7 @@ def test_typescript_package_has_the_build_and_its_licence(package: Path) -> None
     assert names == {"package.json", "README.md", "LICENSE", *(f"dist/{module}{suffix}" for module in modules for suffix in (".js", ".d.ts"))}
     described = json.loads((SOURCE / "package.json").read_text())
     assert list(described["dependencies"]) == ["openapi-fetch"]
+    assert f"project(fencegate VERSION {described['version']} " in (ROOT / "CMakeLists.txt").read_text()
     assert described["type"] == "module" and described["engines"] == {"node": ">=18"}
 
 

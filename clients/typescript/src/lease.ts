@@ -97,7 +97,10 @@ export class Lease {
     }, Math.max(0, this.#validUntil - now()));
   }
 
-  /** Renews after each third of the validity. Failures of a gateway are repeated as long as the lease is valid; a refusal ends the renewals, and #watch awaits the end. */
+  /**
+   * Renews after each third of the validity. Failures of a gateway are repeated as long as the lease is valid, and a gateway that does not answer gets half a third, so that
+   * others can be asked in time. A refusal ends the renewals, and #watch awaits the end.
+   */
   async #renew() {
     const params = {path: {lease_id: this.leaseId}};
     const ended = this.#ended.signal;
@@ -107,7 +110,7 @@ export class Lease {
         await pause(third, ended);
         const {data, sentAt} = await this.#calls.run(
           attempt => this.#calls.http.POST('/v1/leases/{lease_id}/renew', {params, body: {ttl_ms: this.#ttlMs}, ...attempt}),
-          {signal: ended, until: this.#validUntil, timeoutMs: Math.min(third, this.#calls.requestTimeoutMs), onFault: fault => { this.#renewalFault = fault; }},
+          {signal: ended, until: this.#validUntil, timeoutMs: Math.min(third / 2, this.#calls.requestTimeoutMs), onFault: fault => { this.#renewalFault = fault; }},
         );
         this.#validUntil = Math.max(this.#validUntil, endOfValidity(data, sentAt));
         this.#renewalFault = undefined;

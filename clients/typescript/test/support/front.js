@@ -50,7 +50,8 @@ export const changeAnswer = change => async (asked, ask, response) => {
   const answer = await ask();
   const {status = answer.status, body} = change(JSON.parse(answer.body), answer.status);
   const {'content-length': _, ...headers} = answer.headers;
-  response.writeHead(status, {...headers, 'content-type': status < 300 ? 'application/json' : 'application/problem+json'}).end(JSON.stringify(body));
+  const added = {'content-type': status < 300 ? 'application/json' : 'application/problem+json', ...(status === 503 && {'retry-after': '1'})};
+  response.writeHead(status, {...headers, ...added}).end(JSON.stringify(body));
 };
 
 /** Opens a proxy before `target`. `requests` has every request; `rule(asked)` returns the fault of a request, or nothing. */
