@@ -6,11 +6,17 @@ import {after, before, test} from 'node:test';
 import pg from 'pg';
 import {ConstraintViolationError, ExpectationFailedError, OutcomeUnknownError, ResourceLockedError, StaleFencingTokenError} from '@fencegate/client';
 import {changeAnswer, loseAnswer, problem, withFront} from './support/front.js';
-import {clientOf, insertOrder, keys, newOrder, newResource, urls} from './support/stack.js';
+import {bothReady, clientOf, eventually, insertOrder, keys, newOrder, newResource, readStack, urls} from './support/stack.js';
 
 const client = clientOf();
-const database = new pg.Client({connectionString: process.env.FENCEGATE_DATABASE});
-before(() => database.connect());
+let database;
+async function connect() {
+  const made = new pg.Client({connectionString: process.env.FENCEGATE_DATABASE});
+  made.on('error', () => undefined); // a test ends the server
+  await made.connect();
+  return made;
+}
+before(async () => { database = await connect(); });
 after(() => database.end());
 
 const countOf = async order => Number((await database.query('select count(*) from orders where id = $1', [order])).rows[0].count);
@@ -125,4 +131,29 @@ test('outcome_known_but_results_unreadable_then_error_says_applied', async () =>
       error => error instanceof OutcomeUnknownError && error.applied === true);
   });
   assert.equal(await countOf(order), 1);
+});
+
+test('writes_while_servers_are_killed_then_each_applied_once', async () => {
+  const first = newOrder();
+  let done = 0;
+  const writeMany = async lane => {
+    for (let number = 0; number < 12; number += 1) {
+      const order = first + 4 * number + lane;
+      const applied = await client.oneShotWrite(`orders/${order}`, [insertOrder(order)], {ttlMs: 2000, waitMs: 5000, returnRows: true});
+      assert.equal(applied.results[0].rows[0].id, order);
+      done += 1;
+    }
+  };
+  const writing = Promise.all([0, 1, 2, 3].map(writeMany));
+  await Promise.race([writing, eventually(() => done >= 8, 'writes are under way')]);
+  process.kill(readStack().gateways[0].pid, 'SIGKILL');
+  await Promise.race([writing, eventually(() => done >= 20, 'writes go on by the other gateway')]);
+  process.kill(readStack().postgres.pid, 'SIGQUIT'); // it ends at once, as in a crash, and starts again with recovery
+  await writing;
+  assert.equal(done, 48);
+  await database.end().catch(() => undefined);
+  database = await connect();
+  const {rows} = await database.query('select count(*) from orders where id between $1 and $2', [first, first + 47]);
+  assert.equal(Number(rows[0].count), 48);
+  await bothReady();
 });

@@ -1,0 +1,28 @@
+// The clock of validity, when the time of day moves otherwise than the monotonic clock. A file of its own: the clock never goes back.
+
+import assert from 'node:assert/strict';
+import {test} from 'node:test';
+import {LeaseLostError} from '@fencegate/client';
+import {clientOf, newResource} from './support/stack.js';
+
+const realNow = Date.now;
+const moveTimeOfDay = ms => { Date.now = () => realNow() + ms; };
+
+test('clock_set_back_then_lease_lasts_no_longer', async () => {
+  const lease = await clientOf().acquire(newResource(), {ttlMs: 5000});
+  const before = lease.remainingMs();
+  moveTimeOfDay(-3_600_000);
+  assert.ok(lease.remainingMs() <= before && lease.remainingMs() > before - 1000);
+  moveTimeOfDay(0);
+  await lease.release();
+});
+
+test('clock_ahead_after_suspension_then_lease_is_lost', async () => {
+  const lease = await clientOf().acquire(newResource(), {ttlMs: 5000});
+  moveTimeOfDay(6000); // as after a suspension, in which the monotonic clock stands still
+  assert.equal(lease.remainingMs(), 0);
+  assert.throws(lease.throwIfLost, LeaseLostError);
+  assert.equal(lease.signal.aborted, true);
+  moveTimeOfDay(0);
+  await lease.release();
+});
