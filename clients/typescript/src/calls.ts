@@ -136,12 +136,14 @@ export class Calls {
     const {signal, waitMs = 0, until = now() + waitMs + this.retryMs, timeoutMs = this.requestTimeoutMs, onFault} = options;
     for (let number = 1; ; number += 1) {
       signal?.throwIfAborted();
+      const asked = this.#current;
       try {
-        return await this.#send(send, timeoutMs + waitMs, signal);
+        return await this.#send(send, this.#urls[asked] as string, timeoutMs + waitMs, signal);
       } catch (fault) {
         onFault?.(fault);
         if (!canRepeat(fault)) throw fault;
-        if (fault instanceof ConnectionError || fault.status >= 500) this.#current = (this.#current + 1) % this.#urls.length;
+        const isOfGateway = fault instanceof ConnectionError || fault.status >= 500;
+        if (isOfGateway && this.#current === asked) this.#current = (asked + 1) % this.#urls.length; // else another call has changed it
         const ms = pauseBefore(number, fault instanceof ProblemError ? fault.retryAfterMs : undefined);
         if (now() + ms >= until) throw fault;
         await pause(ms, signal);
@@ -149,8 +151,7 @@ export class Calls {
     }
   }
 
-  async #send<T>(send: (attempt: Attempt) => Promise<RawAnswer<T>>, timeoutMs: number, signal: AbortSignal | undefined): Promise<Answer<T>> {
-    const baseUrl = this.#urls[this.#current] as string;
+  async #send<T>(send: (attempt: Attempt) => Promise<RawAnswer<T>>, baseUrl: string, timeoutMs: number, signal: AbortSignal | undefined): Promise<Answer<T>> {
     const sentAt = now();
     let raw;
     try {

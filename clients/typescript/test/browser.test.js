@@ -16,10 +16,14 @@ import {Fencegate, ConstraintViolationError} from '@fencegate/client';
 const report = result => fetch('/result', {method: 'POST', body: JSON.stringify(result)});
 try {
   const fencegate = new Fencegate({url: location.origin, credential: ${JSON.stringify(keys.admin)}});
-  const result = await fencegate.withLease('orders/${order}', {ttlMs: 900}, async ({fencingToken, signal, write}) => {
+  const result = await fencegate.withLease('orders/${order}', {ttlMs: 6000}, async ({fencingToken, signal, write, remainingMs}) => {
     const {results} = await write([${JSON.stringify(insertOrder(order))}], {returnRows: true});
     const again = await write([${JSON.stringify(insertOrder(order))}]).catch(fault => fault instanceof ConstraintViolationError);
-    await new Promise(resolve => setTimeout(resolve, 1200)); // longer than the ttl
+    let last = remainingMs();
+    for (let left = last; left <= last && !signal.aborted; left = remainingMs()) { // until a renewal
+      last = left;
+      await new Promise(resolve => setTimeout(resolve, 100));
+    }
     return {order: results[0].rows[0].id, again, lost: signal.aborted, fencingToken};
   });
   const tokens = [];

@@ -53,7 +53,7 @@ test('enter_of_older_holder_then_refused_by_postgresql', async () => {
 
 test('enter_with_lost_lease_then_nothing_sent', async () => {
   const resource = newResource();
-  const lease = await client.acquire(resource, {ttlMs: 300});
+  const lease = await client.acquire(resource, {ttlMs: 1500});
   await client.http.DELETE('/v1/resources/{resource}/lease', {params: {path: {resource}}, body: {reason: 'a test'}});
   await aborted(lease.signal);
   await assert.rejects(enter({query: () => assert.fail('it was sent')}, lease), LeaseLostError);

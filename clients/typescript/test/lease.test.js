@@ -15,7 +15,7 @@ const renewalsOf = async resource => (await leasesOn(resource))[0]?.renewals ?? 
 
 test('with_lease_runs_longer_than_ttl_then_renewed_and_released', async () => {
   const resource = newResource();
-  const token = await client.withLease(resource, {ttlMs: 600}, async ({fencingToken, resources, signal}) => {
+  const token = await client.withLease(resource, {ttlMs: 1500}, async ({fencingToken, resources, signal}) => {
     assert.deepEqual(resources, [resource]);
     await eventually(async () => await renewalsOf(resource) >= 4, 'four renewals, each after a third of the ttl');
     await assert.rejects(client.acquire(resource), ResourceLockedError);
@@ -108,7 +108,7 @@ test('acquire_several_resources_with_owner_then_second_hold', async () => {
 
 test('lease_revoked_then_signal_aborted_and_call_rejected', async () => {
   const resource = newResource();
-  const working = client.withLease(resource, {ttlMs: 900}, async ({signal, remainingMs}) => {
+  const working = client.withLease(resource, {ttlMs: 3000}, async ({signal, remainingMs}) => {
     assert.ok(remainingMs() > 0);
     await client.http.DELETE('/v1/resources/{resource}/lease', {params: {path: {resource}}, body: {reason: 'a test'}});
     const reason = await aborted(signal);
@@ -121,10 +121,10 @@ test('lease_revoked_then_signal_aborted_and_call_rejected', async () => {
 test('lease_answer_late_then_validity_counts_from_sending', async () => {
   await withFront(urls[0], first(delayAnswer(700)), async front => {
     const began = performance.now();
-    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 2000});
+    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 5000});
     const left = lease.remainingMs();
-    assert.ok(left <= 2000 - (performance.now() - began) + 1, `${left} ms are left`);
-    assert.ok(left > 500, `${left} ms are left`);
+    assert.ok(left <= 5000 - (performance.now() - began) + 1, `${left} ms are left`);
+    assert.ok(left > 2000, `${left} ms are left`);
     await lease.release();
   });
 });
@@ -137,11 +137,11 @@ test('lease_answer_after_validity_then_lost', async () => {
 
 test('lease_gateways_paused_then_aborted_at_end_of_validity', async () => {
   const began = performance.now();
-  const lease = await client.acquire(newResource(), {ttlMs: 700});
+  const lease = await client.acquire(newResource(), {ttlMs: 1500});
   const reason = await withPaused([0, 1], () => aborted(lease.signal));
   const after = performance.now() - began;
   assert.ok(reason instanceof LeaseLostError && reason.cause, 'the cause is the failed renewal');
-  assert.ok(after > 600 && after < 1100, `aborted after ${after} ms; no later than the ttl and a renewal that may have preceded the pause`);
+  assert.ok(after > 1400 && after < 2500, `aborted after ${after} ms; the ttl is 1500`);
   assert.equal(lease.remainingMs(), 0);
   assert.throws(() => lease.throwIfLost(), LeaseLostError);
   await assert.rejects(lease.write([insertOrder(1)]), LeaseLostError);
@@ -149,26 +149,26 @@ test('lease_gateways_paused_then_aborted_at_end_of_validity', async () => {
 
 test('lease_gateway_paused_then_renewed_by_the_other', async () => {
   const resource = newResource();
-  const lease = await client.acquire(resource, {ttlMs: 1500});
+  const lease = await client.acquire(resource, {ttlMs: 3000});
   await withPaused([0], async () => {
-    await sleep(2000); // longer than the ttl
+    await sleep(3500); // longer than the ttl
     assert.equal(lease.signal.aborted, false);
   });
   await lease.release();
 });
 
 test('lease_gateway_killed_then_renewed_by_the_other', async () => {
-  const lease = await client.acquire(newResource(), {ttlMs: 1500});
+  const lease = await client.acquire(newResource(), {ttlMs: 3000});
   process.kill(readStack().gateways[0].pid, 'SIGKILL');
-  await sleep(2000); // longer than the ttl
+  await sleep(3500); // longer than the ttl
   assert.equal(lease.signal.aborted, false);
   await lease.release();
   await bothReady();
 });
 
 test('lease_program_blocked_then_remaining_time_tells', async () => {
-  const lease = await client.acquire(newResource(), {ttlMs: 300});
-  for (const until = performance.now() + 400; performance.now() < until;); // no timer runs meanwhile
+  const lease = await client.acquire(newResource(), {ttlMs: 1000});
+  for (const until = performance.now() + 1100; performance.now() < until;); // no timer runs meanwhile
   assert.equal(lease.signal.aborted, false);
   assert.equal(lease.remainingMs(), 0);
   assert.throws(() => lease.throwIfLost(), LeaseLostError);

@@ -19,7 +19,7 @@ test('clock_set_back_then_lease_lasts_no_longer', async () => {
 
 test('clock_ahead_after_suspension_then_lease_is_lost', async () => {
   const lease = await clientOf().acquire(newResource(), {ttlMs: 5000});
-  moveTimeOfDay(6000); // as after a suspension, in which the monotonic clock stands still
+  moveTimeOfDay(6000); // as after a suspension, in which the monotonic clock does not move
   assert.equal(lease.remainingMs(), 0);
   assert.throws(lease.throwIfLost, LeaseLostError);
   assert.equal(lease.signal.aborted, true);

@@ -139,7 +139,7 @@ test('writes_while_servers_are_killed_then_each_applied_once', async () => {
   const writeMany = async lane => {
     for (let number = 0; number < 12; number += 1) {
       const order = first + 4 * number + lane;
-      const applied = await client.oneShotWrite(`orders/${order}`, [insertOrder(order)], {ttlMs: 2000, waitMs: 5000, returnRows: true});
+      const applied = await client.oneShotWrite(`orders/${order}`, [insertOrder(order)], {ttlMs: 2000, waitMs: 10_000, returnRows: true});
       assert.equal(applied.results[0].rows[0].id, order);
       done += 1;
     }
