@@ -1,4 +1,4 @@
--- enter: opens a resource for the transaction of a caller with its own connection.
+-- enter: opens a resource, or several, for the transaction of a caller with its own connection.
 
 create or replace function fencing.enter(resource text, fencing_token bigint, proof text default null) returns bigint
 language plpgsql security definer
@@ -63,8 +63,33 @@ end
 $$;
 comment on function fencing.enter(text, bigint, text) is
   'Raises the fence of the resource to the token, opens the resource for this transaction, and returns the fence before the call (0: none; at least the floor). '
-  'An equal token is accepted. Adds a write_applied row with detail.direct = true, which commits with the caller''s changes: one in each transaction, and one more if it enters again with a higher token. The resource is open until the transaction ends or the savepoint in which enter was called is rolled back. May be called for several resources, in the order of their names. '
+  'An equal token is accepted. Adds a write_applied row with detail.direct = true, which commits with the caller''s changes: one in each transaction, and one more if it enters again with a higher token. The resource is open until the transaction ends or the savepoint in which enter was called is rolled back. Several resources: pass an array, or call it in the order of their names by bytes. '
   'SQLSTATE FG412: the token is stale, DETAIL is JSON with resource, fencing_token, last_fencing_token, and cause = storage-generation-changed where the floor refused it; '
   'FG503: the storage generation changed, and no gateway has finished the change yet: repeat; 22023: not a resource or a token from 1 to 2^53 - 1; '
   'FG401: the proof (the lease_id) is required and missing (require_proof), or not valid; 40001 above read committed where another transaction raised the fence, or the storage generation changed; 55P03: lock_timeout. '
   'Locks until the end of the transaction: as storage_floor, then the guard row.';
+
+create or replace function fencing.enter(resources text[], fencing_token bigint, proof text default null) returns bigint[]
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  most constant integer := 16;  -- resources of a lease
+  name text;
+  found_tokens jsonb := '{}';
+begin
+  if cardinality(resources) > most then
+    raise exception using errcode = '22023', message = format('enter takes at most %s resources, as many as a lease has, not %s', most, cardinality(resources));
+  end if;
+  perform fencing.validate_fence_arguments(resources, enter.fencing_token);
+  for name in select distinct r collate "C" from unnest(resources) as t (r) order by 1 loop
+    found_tokens := found_tokens || jsonb_build_object(name, fencing.enter(name, enter.fencing_token, enter.proof));
+  end loop;
+  return array(select (found_tokens ->> t.r)::bigint from unnest(resources) with ordinality as t (r, position) order by t.position);
+end
+$$;
+comment on function fencing.enter(text[], bigint, text) is
+  'enter for each of 1 to 16 resources under one token, in the order of their names by bytes, whatever their order in the array, so that callers whose arrays overlap cannot deadlock. All of them or none. '
+  'A resource given twice is entered once. Returns the fence before the call of each, in the order of the array. Pass a value of the type text[]: a quoted literal without a cast is read as the name of one resource. '
+  'SQLSTATE FG412, FG503, FG401, 40001, 55P03: as enter, for the first resource that is refused; 22023: no resource, more than 16, null or another text that is not a resource, or not a token; nothing is locked before these checks. '
+  'Locks until the end of the transaction: as storage_floor, then the guard rows in the order of their names by bytes.';

@@ -10,6 +10,7 @@ as $$
     ('schema', 'fencing', 'fencing_auditor', 'usage'),
     ('schema', 'fencing', 'fencing_recorder', 'usage'),
     ('function', 'fencing.enter(text,bigint,text)', 'fencing_writer', 'execute'),
+    ('function', 'fencing.enter(text[],bigint,text)', 'fencing_writer', 'execute'),
     ('function', 'fencing.fence(text)', 'fencing_writer', 'execute'),
     ('function', 'fencing.refuse_answer(bigint)', 'fencing_writer', 'execute'),
     ('function', 'fencing.append_refusal(name,jsonb)', 'fencing_recorder', 'execute'),

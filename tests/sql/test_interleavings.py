@@ -190,6 +190,15 @@ def test_enter_in_name_order_never_deadlocks(bench):
 
 
 @with_new_and_known_resource
+def test_enter_with_array_locks_in_name_order(bench, before):
+    """Entered in the order of the array, s before r, the first session would wait for r while the second waits for s."""
+    scripts = [["select fencing.enter(array['{s}', '{r}'], 5)", write("{r}", 5), "commit"], [enter("{r}", 6), enter("{s}", 6), "commit"]]
+    for run, r, s in bench.every_order(*scripts, before):
+        assert bench.fence(r) == bench.fence(s) == 6
+        assert committed(run) in ([0, 1], [1])
+
+
+@with_new_and_known_resource
 def test_repair_and_write_in_any_order_keep_the_last_fence(bench, before):
     repair = ["select last_fencing_token from fencing.repair_fence('{r}', 3, 'operator', null, 'test')", "commit"]
     observed = set()
