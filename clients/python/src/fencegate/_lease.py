@@ -1,0 +1,163 @@
+"""The state of a lease: what it names, until when it counts, and who wants to know when it is lost. No input or output."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any, Callable, List, Mapping, Optional, Tuple
+
+from .errors import FencegateError, LeaseLost
+
+log = logging.getLogger("fencegate")
+
+RENEWALS_PER_TTL = 3
+# CLOCK_BOOTTIME also counts the time for which the machine is suspended; where there is none, the monotonic clock.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+
+
+def now() -> float:
+    """Returns the seconds of a clock that nobody sets."""
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
+
+
+class LeaseState:
+    """One hold of a lease. Its methods may be called in any thread.
+
+    `sent_at` is when the request was sent whose answer is `document`: from then on the lease is valid for `served_ms` + `validity_ms`, whatever was
+    paused meanwhile.
+    """
+
+    def __init__(self, document: Mapping[str, Any], sent_at: float) -> None:
+        self.lease_id: str = document["lease_id"]
+        self.resources: Tuple[str, ...] = tuple(document.get("resources") or [document["resource"]])
+        self.fencing_token: int = document["fencing_token"]
+        self.owner: Optional[str] = document.get("owner")
+        self.ttl_ms: int = document["ttl_ms"]
+        self.released = False
+        self.lost_because: Optional[LeaseLost] = None
+        self.renewals_ended_by: Optional[FencegateError] = None
+        self.valid_until = self.renew_at = 0.0
+        self._lock = threading.Lock()
+        self._listeners: List[Callable[[LeaseLost], None]] = []
+        self.count_from(document, sent_at)
+
+    def count_from(self, document: Mapping[str, Any], sent_at: float) -> None:
+        """Takes over the validity of a grant or renewal."""
+        self.valid_until = sent_at + (document["served_ms"] + document["validity_ms"]) / 1000
+        self.renew_at = sent_at + self.ttl_ms / 1000 / RENEWALS_PER_TTL
+
+    def remaining(self) -> float:
+        """Returns the seconds for which the lease is still valid; 0 once it is over."""
+        if self.released or self.lost_because:
+            return 0.0
+        return max(0.0, self.valid_until - now())
+
+    def check(self) -> None:
+        """Raises LeaseLost unless the lease is valid now."""
+        if self.released:
+            raise LeaseLost(f"the lease on {self.names} was released")
+        self.lose_if_over()
+        if self.lost_because:
+            raise self.lost_because
+
+    def lose_if_over(self) -> None:
+        if not self.released and self.remaining() == 0.0:
+            cause = self.renewals_ended_by
+            self.lose(LeaseLost(f"the validity of the lease on {self.names} is over" + (f", which could not be renewed: {cause}" if cause else "")))
+
+    def lose(self, reason: LeaseLost) -> None:
+        """Records that the lease is lost, and calls the listeners; once."""
+        with self._lock:
+            if self.released or self.lost_because:
+                return
+            self.lost_because = reason
+            listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            call_listener(listener, reason)
+
+    def listen(self, listener: Callable[[LeaseLost], None]) -> None:
+        """Calls the listener with the reason when the lease is lost; at once if it is lost already."""
+        with self._lock:
+            reason = self.lost_because
+            if reason is None:
+                self._listeners.append(listener)
+        if reason is not None:
+            call_listener(listener, reason)
+
+    def end(self) -> bool:
+        """Marks the lease as released; False if it was before."""
+        with self._lock:
+            was, self.released = self.released, True
+            self._listeners = []
+        return not was
+
+    @property
+    def is_over(self) -> bool:
+        return self.released or self.lost_because is not None
+
+    @property
+    def names(self) -> str:
+        return ", ".join(self.resources)
+
+
+def call_listener(listener: Callable[[LeaseLost], None], reason: LeaseLost) -> None:
+    try:
+        listener(reason)
+    except Exception:
+        log.exception("a listener for the loss of a lease failed")
+
+
+class LeaseHandle:
+    """What the leases of both clients have in common."""
+
+    def __init__(self, state: LeaseState) -> None:
+        self._state = state
+
+    @property
+    def lease_id(self) -> str:
+        """The signed string that proves the grant. A secret: it allows to write under the lease."""
+        return self._state.lease_id
+
+    @property
+    def resources(self) -> Tuple[str, ...]:
+        return self._state.resources
+
+    @property
+    def fencing_token(self) -> int:
+        return self._state.fencing_token
+
+    @property
+    def owner(self) -> Optional[str]:
+        return self._state.owner
+
+    def remaining(self) -> float:
+        """Returns the seconds for which the lease is still valid, if it is not renewed again; 0 once it is over."""
+        return self._state.remaining()
+
+    def check(self) -> None:
+        """Raises LeaseLost unless the lease is valid now, by this machine's clock; asks no gateway. Call it before each step that the guard does not check."""
+        self._state.check()
+
+    def on_loss(self, callback: Callable[[LeaseLost], None]) -> None:
+        """Calls `callback` with the reason when the lease is lost; at once if it is lost already. It must not block: it delays the renewals of the lease."""
+        self._state.listen(callback)
+
+    def _begin_release(self) -> bool:
+        """Returns whether a gateway has to be asked to release the lease; False if it was released before. Raises LeaseLost if it was lost."""
+        self._state.lose_if_over()
+        if not self._state.end():
+            return False
+        if self._state.lost_because:
+            raise self._state.lost_because
+        return True
+
+    def _has_to_raise(self, failure: FencegateError, error: Optional[BaseException], seal: bool) -> bool:
+        """Whether the end of a block raises that the release failed: not in place of the block's own error, and not if the lease only lasts until its ttl."""
+        if error is None and (seal or isinstance(failure, LeaseLost)):
+            return True
+        log.warning("the lease on %s was not released, and ends with its ttl: %s", self._state.names, failure)
+        return False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._state.names} token {self.fencing_token}, valid for {self.remaining():.1f} s>"

@@ -1,0 +1,302 @@
+"""The calls of the HTTP contract without input or output: generators that yield what is to be done, and get its result.
+
+A driver (`client.py` with threads, `aio.py` with asyncio) sends each `Request` and returns its `Response`, or throws `NoAnswer`; it lets the time of each
+`Pause` pass. So retries, validity and the meaning of answers are here once for both.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import secrets
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Generator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
+from urllib.parse import quote, urlencode
+
+from ._lease import LeaseHandle, LeaseState, now
+from .errors import (ConnectionFailed, ConstraintViolation, ExpectationFailed, FencegateError, LeaseLost, OutcomeUnknown, ProblemError, ResourceLocked,
+                     ResourceNotCovered, StaleFencingToken, UnexpectedAnswer, Unprocessable)
+from .models import Event, WriteResult
+
+Json = Mapping[str, Any]
+Result = TypeVar("Result")
+
+BACKOFF_FIRST, BACKOFF_MAX = 0.05, 2.0
+RETRY_AFTER_MAX = 3600.0  # a larger value of the header is read as this
+EARLY_ANSWER_PAUSE = 0.5  # between two requests for a lease if the gateway lets no call wait
+LATE_COMMIT_SECONDS = 2.0  # how long a write may stay invisible after PostgreSQL answers again: its server process may still be committing
+ATTEMPTS_PER_TTL = 4  # a renewal that takes a larger part of the ttl is repeated, at the next gateway if there are several
+PAGE_SIZE = 1000
+# With one of these a gateway answers a write that was tried before only if no attempt took effect: they come after the search for a kept outcome.
+CONCLUSIVE = (ConstraintViolation, ExpectationFailed, ResourceNotCovered, StaleFencingToken, Unprocessable)
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    timeout: float  # seconds until the answer
+    body: Optional[Json] = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def content(self) -> Optional[bytes]:
+        return None if self.body is None else json.dumps(self.body, default=encode).encode()
+
+
+@dataclass(frozen=True)
+class Response:
+    status: int
+    headers: Mapping[str, str]  # names in lower case
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Pause:
+    seconds: float
+
+
+class NoAnswer(Exception):
+    """The connection failed, or the time was over. `sent` is False if the gateway cannot have read the request, `final` says that a repeat is useless."""
+
+    def __init__(self, reason: str, sent: bool, final: bool = False) -> None:
+        super().__init__(reason)
+        self.sent, self.final = sent, final
+
+
+Call = Generator[Union[Request, Pause], Any, Result]
+
+
+@dataclass(frozen=True)
+class Answer:
+    document: Json
+    sent_at: float
+    replayed: bool
+
+
+def encode(value: Any) -> str:
+    """Encodes a value that JSON has no type for: dates, UUIDs and Decimals as text, which PostgreSQL reads."""
+    return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
+
+
+def milliseconds(seconds: float) -> int:
+    return math.ceil(seconds * 1000)
+
+
+def read_problem(response: Response) -> FencegateError:
+    """Returns the exception for an answer without success."""
+    try:
+        document = json.loads(response.content)
+        slug = document["type"].rpartition("/")[2]
+        detail = document["detail"]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return UnexpectedAnswer(response.status, response.content[:200].decode(errors="replace"))
+    try:
+        retry_after = min(max(0.0, float(response.headers["retry-after"])), RETRY_AFTER_MAX)
+    except (KeyError, ValueError):
+        retry_after = None
+    return ProblemError.classes.get(slug, ProblemError)(detail, document, retry_after)
+
+
+def lease_path(lease_id: str) -> str:
+    return f"/v1/leases/{quote(lease_id, safe='-._~')}"
+
+
+def describe_lease(resources: Sequence[str], ttl: Optional[float], owner: Optional[str]) -> Json:
+    if isinstance(resources, str) or not resources:
+        raise ValueError("resources: name at least one, in a list")
+    names: Json = {"resource": resources[0]} if len(resources) == 1 else {"resources": list(resources)}
+    return {**names, **({} if ttl is None else {"ttl_ms": milliseconds(ttl)}), **({} if owner is None else {"owner": owner})}
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """`timeout`: the seconds for which one request may take beyond its wait. `retry_for`: how long a call is repeated while failures are temporary."""
+
+    timeout: float
+    retry_for: float
+
+    def __post_init__(self) -> None:
+        if not self.timeout > 0:
+            raise ValueError("timeout: has to be greater than 0")
+        if not self.retry_for >= 0:
+            raise ValueError("retry_for: has to be at least 0")
+
+    def call(self, request: Request, until: Optional[float] = None, repeatable: bool = True, also: Tuple[Type[ProblemError], ...] = ()) -> Call[Answer]:
+        """Sends a request until it is answered, or until a repeat is useless or would begin too late; then raises the failure.
+
+        Repeats begin within `retry_for` seconds and what the request itself may wait; or before the time `until`, at which also the last attempt ends.
+        The pauses grow and are random ("full jitter"), after at least what Retry-After says. A call that is not `repeatable` is repeated only if no
+        attempt can have taken effect. Failures of the classes `also` count as temporary.
+        """
+        repeat_until = now() + request.timeout - self.timeout + self.retry_for if until is None else until
+        maybe_executed, attempts = False, 0
+        while True:
+            sent_at = now()
+            retry_after = 0.0
+            try:
+                response: Response = yield request if until is None else replace(request, timeout=max(0.001, min(request.timeout, until - sent_at)))
+            except NoAnswer as failure:
+                error: FencegateError = ConnectionFailed(str(failure))
+                error.maybe_executed, error.temporary = failure.sent, not failure.final
+            else:
+                if 200 <= response.status < 300:
+                    return Answer(read_success(response), sent_at, response.headers.get("idempotency-replayed") == "true")
+                error = read_problem(response)
+                if isinstance(error, ProblemError):
+                    retry_after = error.retry_after or 0.0
+            maybe_executed = error.maybe_executed = maybe_executed or error.maybe_executed
+            pause = retry_after + random.uniform(0, min(BACKOFF_MAX, BACKOFF_FIRST * 2 ** min(attempts, 16)))
+            attempts += 1
+            if not (error.temporary or isinstance(error, also)) or (maybe_executed and not repeatable) or now() + pause >= repeat_until:
+                raise error
+            yield Pause(pause)
+
+    # Leases
+
+    def acquire(self, resources: Sequence[str], wait: float, ttl: Optional[float], owner: Optional[str], fence_on_grant: bool) -> Call[LeaseState]:
+        """Acquires a lease, and waits up to `wait` seconds for it. With one Idempotency-Key for all requests, so that a repeat neither gets a second hold nor loses its place in the queue."""
+        body = {**describe_lease(resources, ttl, owner), **({"fence_on_grant": True} if fence_on_grant else {})}
+        key = {"Idempotency-Key": f"lease-{secrets.token_hex(16)}"}
+        began, wait_now = now(), 0.0  # how long a call may wait is in the answer to the first one
+        while True:
+            sent_at = now()
+            try:
+                answer = yield from self.call(Request("POST", "/v1/leases", self.timeout + wait_now, {**body, "wait_ms": milliseconds(wait_now)}, key), also=(LeaseLost,))
+            except ResourceLocked as locked:
+                left = began + wait - now()
+                if left <= 0 or "nodes" in locked.document:
+                    raise
+                answered_early = now() - sent_at < wait_now / 2
+                wait_now = min(left, locked.document.get("max_wait_ms", 0) / 1000)
+                if answered_early or wait_now == 0:
+                    yield Pause(min(left, random.uniform(0, EARLY_ANSWER_PAUSE)))
+                continue
+            state = LeaseState(answer.document, answer.sent_at)
+            if state.remaining() > 0:
+                return state
+            # The answer arrived after the end of the lease.
+            if now() - began > wait + self.retry_for:
+                state.check()
+
+    def renew(self, state: LeaseState) -> Call[None]:
+        timeout = min(self.timeout, state.ttl_ms / 1000 / ATTEMPTS_PER_TTL)
+        request = Request("POST", f"{lease_path(state.lease_id)}/renew", timeout, {"ttl_ms": state.ttl_ms})
+        try:
+            answer = yield from self.call(request, until=state.valid_until)
+        except LeaseLost as lost:
+            state.lose(lost)
+            raise
+        state.count_from(answer.document, answer.sent_at)
+
+    def keep(self, state: LeaseState) -> Call[None]:
+        """Renews the lease until it is released or lost."""
+        while not state.is_over:
+            yield Pause(max(0.0, state.renew_at - now()))
+            if state.is_over:
+                return
+            try:
+                yield from self.renew(state)
+            except FencegateError as failure:  # no renewal helps, or none was answered in time
+                state.renewals_ended_by = failure
+                yield Pause(state.remaining())
+                state.lose_if_over()
+
+    def release(self, state: LeaseState, seal: bool) -> Call[None]:
+        """Releases the hold. LeaseLost if it was lost before. Without a seal it is tried only while the lease would last anyway."""
+        until = None if seal else max(state.valid_until, now() + BACKOFF_FIRST)
+        try:
+            yield from self.call(Request("DELETE", lease_path(state.lease_id) + ("?seal=true" if seal else ""), self.timeout), until)
+        except LeaseLost as lost:
+            if not lost.maybe_executed:  # else an earlier attempt has released it
+                raise
+
+    # Writes
+
+    def write_under(self, state: LeaseState, operations: Sequence[Json], rows: bool, require_live: bool, key: Optional[str], keep_outcome: bool) -> Call[WriteResult]:
+        """A guarded write under a lease, which counts as lost if the gateway says that it is."""
+        state.check()
+        try:
+            return (yield from self._write(operations, {"lease_id": state.lease_id, **({"require_live": True} if require_live else {})}, rows, key, keep_outcome))
+        except (LeaseLost, StaleFencingToken) as refused:
+            state.lose(LeaseLost(f"the lease on {state.names} is lost: {refused}"))
+            raise
+
+    def write_once(self, operations: Sequence[Json], resources: Sequence[str], wait: float, ttl: Optional[float], owner: Optional[str], rows: bool, key: Optional[str],
+                   keep_outcome: bool) -> Call[WriteResult]:
+        """A write with a lease of its own, in one call."""
+        lease = {**describe_lease(resources, ttl, owner), "wait_ms": milliseconds(wait)}
+        return (yield from self._write(operations, {"lease": lease}, rows, key, keep_outcome, wait))
+
+    def _write(self, operations: Sequence[Json], members: Json, rows: bool, key: Optional[str], keep_outcome: bool, wait: float = 0.0) -> Call[WriteResult]:
+        """Repeats the write with its key until the outcome is known. If that cannot be had, searches the history for the write_id."""
+        if not operations:
+            raise ValueError("operations: name at least one")
+        if key is not None and not keep_outcome:
+            raise ValueError("keep_outcome: a write with an idempotency_key has its outcome kept")
+        key = key or (f"write-{secrets.token_hex(16)}" if keep_outcome else None)
+        body = {**members, "operations": list(operations), "return": "rows" if rows else "minimal"}
+        request = Request("POST", "/v1/writes", self.timeout + wait, body, {} if key is None else {"Idempotency-Key": key})
+        try:
+            answer = yield from self.call(request, repeatable=key is not None)
+        except FencegateError as failure:
+            if not failure.maybe_executed or isinstance(failure, CONCLUSIVE):
+                raise
+            write_id = failure.document.get("write_id") if isinstance(failure, ProblemError) else None
+            applied = (yield from self.find_applied(write_id)) if write_id else None
+            if applied is None:
+                raise OutcomeUnknown(write_id, key) from failure
+            return applied
+        return WriteResult.from_answer(answer.document, answer.replayed)
+
+    def find_applied(self, write_id: str) -> Call[Optional[WriteResult]]:
+        """Searches the history for a write; None if it cannot be read, or has no sign of the write."""
+        until = None
+        while until is None or now() < until:
+            try:
+                events, _ = yield from self.history_page({"write_id": write_id}, None)
+            except FencegateError:
+                return None
+            if any(event.event == "write_applied" for event in events):
+                return WriteResult(write_id, [], None)
+            until = until or now() + LATE_COMMIT_SECONDS
+            yield Pause(random.uniform(0, EARLY_ANSWER_PAUSE))
+        return None
+
+    # Reads
+
+    def get(self, path: str, query: Mapping[str, Any], lease: Optional[LeaseHandle] = None) -> Call[Any]:
+        """Reads anything of the contract that is JSON; with a lease a fenced read."""
+        if lease is not None:
+            lease.check()
+        text = urlencode({name: encode(value) for name, value in query.items() if value is not None})
+        headers = {} if lease is None else {"Fencing-Lease": lease.lease_id}
+        answer = yield from self.call(Request("GET", f"{path}?{text}" if text else path, self.timeout, headers=headers))
+        return answer.document
+
+    def history_page(self, filters: Mapping[str, Any], cursor: Optional[str]) -> Call[Tuple[List[Event], Optional[str]]]:
+        """Returns the events of a page and the cursor of the next one."""
+        page = yield from self.get("/v1/history", {**filters, "limit": PAGE_SIZE, "cursor": cursor})
+        return [Event.from_item(item) for item in page["items"]], page["next_cursor"]
+
+
+def history_filters(resource: Optional[str], resource_prefix: Optional[str], event: Optional[str], owner: Optional[str], principal: Optional[str], write_id: Optional[str],
+                    token_min: Optional[int], token_max: Optional[int], trace_id: Optional[str], since: Optional[datetime], until: Optional[datetime],
+                    newest_first: bool) -> Mapping[str, Any]:
+    for name, at in (("since", since), ("until", until)):
+        if at is not None and at.tzinfo is None:
+            raise ValueError(f"{name} has no time zone")
+    return {"resource": resource, "resource_prefix": resource_prefix, "event": event, "owner": owner, "principal": principal, "write_id": write_id, "token_min": token_min,
+            "token_max": token_max, "trace_id": trace_id, "from": since, "to": until, "order": "desc" if newest_first else "asc"}
+
+
+def read_success(response: Response) -> Any:
+    """Returns the document of an answer with success; numbers with a fraction are Decimal, so that no digit is lost."""
+    if not response.content:
+        return {}
+    try:
+        return json.loads(response.content, parse_float=Decimal)
+    except ValueError:
+        raise UnexpectedAnswer(response.status, "it is not JSON") from None

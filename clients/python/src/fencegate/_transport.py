@@ -1,0 +1,71 @@
+"""What the drivers of both clients share: addresses, credentials, TLS, and how failures of httpx are read."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any, Callable, Dict, Optional, Sequence, Union
+
+import httpx
+
+from ._protocol import NoAnswer, Request, Response
+
+Token = Union[str, Callable[[], str]]
+FAILURES = (httpx.HTTPError, OSError, asyncio.TimeoutError)  # httpx passes some of ssl's exceptions on as they are, which are OSErrors
+NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+class Transport:
+    """The gateways and the credential of a client."""
+
+    def __init__(self, url: Union[str, Sequence[str]], api_key: Optional[str], token: Optional[Token], cert: Optional[str], key: Optional[str], ca: Optional[str]) -> None:
+        self._urls = [each.rstrip("/") for each in ([url] if isinstance(url, str) else url)]
+        if not self._urls:
+            raise ValueError("url: name at least one gateway")
+        for each in self._urls:
+            parsed = httpx.URL(each)
+            if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.userinfo:
+                raise ValueError("url: has to be http://HOST[:PORT] or https://HOST[:PORT]")
+        if api_key is not None and token is not None:
+            raise ValueError("give either api_key or token")
+        if key is not None and cert is None:
+            raise ValueError("key: there is no cert for it")
+        if (cert or ca) and not all(each.startswith("https:") for each in self._urls):
+            raise ValueError("url: cert and ca need https")
+        self._api_key, self._token = api_key, token
+        self._current = 0
+        self.closed = False
+        self.options: Dict[str, Any] = {}
+        if cert or ca:
+            context = ssl.create_default_context(cafile=ca)
+            if cert:
+                context.load_cert_chain(cert, key)
+            self.options["verify"] = context
+
+    def begin(self, request: Request) -> Dict[str, Any]:
+        """Returns the arguments of httpx for a request to the current gateway."""
+        if self.closed:
+            raise NoAnswer("the client is closed", sent=False, final=True)
+        headers = {"Accept": "application/json", "User-Agent": "fencegate-python", **request.headers}
+        if request.body is not None:
+            headers["Content-Type"] = "application/json"
+        if self._api_key is not None:
+            headers["X-Api-Key"] = self._api_key
+        elif self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token if isinstance(self._token, str) else self._token()}"
+        return {"method": request.method, "url": self._urls[self._current] + request.path, "content": request.content(), "headers": headers, "timeout": request.timeout}
+
+    def end(self, answer: httpx.Response) -> Response:
+        if answer.status_code in (502, 503, 504):
+            self._use_next(str(answer.request.url))
+        return Response(answer.status_code, answer.headers, answer.content)
+
+    def fail(self, error: Exception, url: str) -> NoAnswer:
+        """Reads a failure of a request to this URL; the next request goes to the next gateway."""
+        self._use_next(url)
+        untrusted = isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error)
+        return NoAnswer(f"{type(error).__name__}: {error}", sent=not untrusted and not isinstance(error, NEVER_SENT), final=untrusted)
+
+    def _use_next(self, url: str) -> None:
+        if url.startswith(self._urls[self._current]):  # another thread may have done it
+            self._current = (self._current + 1) % len(self._urls)

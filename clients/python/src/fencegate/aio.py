@@ -1,0 +1,142 @@
+"""The client for programs with asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from types import TracebackType
+from typing import Any, AsyncIterator, Generator, Optional, Sequence, Type, Union
+
+import httpx
+
+from ._lease import LeaseHandle, LeaseState
+from ._protocol import Call, Json, NoAnswer, Protocol, Request, Response, Result, history_filters
+from ._transport import FAILURES, Token, Transport
+from .errors import FencegateError
+from .models import Event, WriteResult
+
+
+class AsyncClient:
+    """The calls of `Client` as coroutines, with the same arguments and errors. It is used in one event loop."""
+
+    def __init__(self, url: Union[str, Sequence[str]], *, api_key: Optional[str] = None, token: Optional[Token] = None, cert: Optional[str] = None, key: Optional[str] = None,
+                 ca: Optional[str] = None, timeout: float = 10.0, retry_for: float = 30.0) -> None:
+        self._transport = Transport(url, api_key, token, cert, key, ca)
+        self._protocol = Protocol(timeout, retry_for)
+        self._http = httpx.AsyncClient(**self._transport.options)
+
+    async def close(self) -> None:
+        """Closes the connections. Leases that were not released are no longer renewed."""
+        self._transport.closed = True
+        await self._http.aclose()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def lease(self, *resources: str, wait: float = 0.0, ttl: Optional[float] = None, owner: Optional[str] = None, fence_on_grant: bool = False, seal: bool = False) -> Acquisition:
+        """As `Client.lease`: `async with client.lease("jobs/nightly") as lease`, or `lease = await client.lease("jobs/nightly")`."""
+        return Acquisition(self, self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant), seal)
+
+    async def write(self, *operations: Json, resources: Sequence[str], wait: float = 0.0, ttl: Optional[float] = None, owner: Optional[str] = None, rows: bool = False,
+                    idempotency_key: Optional[str] = None, keep_outcome: bool = True) -> WriteResult:
+        """As `Client.write`."""
+        return await self._run(self._protocol.write_once(operations, resources, wait, ttl, owner, rows, idempotency_key, keep_outcome))
+
+    async def get(self, path: str, *, lease: Optional[LeaseHandle] = None, **query: Any) -> Any:
+        """As `Client.get`."""
+        return await self._run(self._protocol.get(path, query, lease))
+
+    async def history(self, *, resource: Optional[str] = None, resource_prefix: Optional[str] = None, event: Optional[str] = None, owner: Optional[str] = None,
+                      principal: Optional[str] = None, write_id: Optional[str] = None, token_min: Optional[int] = None, token_max: Optional[int] = None,
+                      trace_id: Optional[str] = None, since: Optional[datetime] = None, until: Optional[datetime] = None, newest_first: bool = True) -> AsyncIterator[Event]:
+        """As `Client.history`, for `async for`."""
+        filters = history_filters(resource, resource_prefix, event, owner, principal, write_id, token_min, token_max, trace_id, since, until, newest_first)
+        cursor: Optional[str] = None
+        while True:
+            events, cursor = await self._run(self._protocol.history_page(filters, cursor))
+            for item in events:
+                yield item
+            if cursor is None:
+                return
+
+    async def _run(self, call: Call[Result]) -> Result:
+        """Performs the steps of a call, and returns its result."""
+        try:
+            step = next(call)
+            while True:
+                try:
+                    result: Optional[Response] = None
+                    if isinstance(step, Request):
+                        result = await self._send(step)
+                    else:
+                        await asyncio.sleep(step.seconds)
+                except NoAnswer as failure:
+                    step = call.throw(failure)
+                else:
+                    step = call.send(result)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    async def _send(self, request: Request) -> Response:
+        arguments = self._transport.begin(request)
+        try:
+            return self._transport.end(await asyncio.wait_for(self._http.request(**arguments), request.timeout))
+        except FAILURES as error:
+            raise self._transport.fail(error, arguments["url"]) from error
+
+
+class Acquisition:
+    """A lease that is acquired when this is awaited, or entered by `async with`."""
+
+    def __init__(self, client: AsyncClient, call: Call[LeaseState], seal: bool) -> None:
+        self._client, self._call, self._seal = client, call, seal
+        self._lease: Optional[AsyncLease] = None
+
+    async def _acquire(self) -> AsyncLease:
+        return AsyncLease(self._client, await self._client._run(self._call), self._seal)
+
+    def __await__(self) -> Generator[Any, None, AsyncLease]:
+        return self._acquire().__await__()
+
+    async def __aenter__(self) -> AsyncLease:
+        self._lease = await self._acquire()
+        return self._lease
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        assert self._lease is not None
+        await self._lease.__aexit__(kind, error, trace)
+
+
+class AsyncLease(LeaseHandle):
+    """A lease that a task renews. `lost` is set when it is lost."""
+
+    def __init__(self, client: AsyncClient, state: LeaseState, seal: bool) -> None:
+        super().__init__(state)
+        self._client, self._seal = client, seal
+        self.lost = asyncio.Event()
+        state.listen(lambda _: self.lost.set())
+        self._keeper = asyncio.get_running_loop().create_task(client._run(client._protocol.keep(state)))
+
+    async def write(self, *operations: Json, rows: bool = False, require_live: bool = False, idempotency_key: Optional[str] = None, keep_outcome: bool = True) -> WriteResult:
+        """As `Lease.write`."""
+        return await self._client._run(self._client._protocol.write_under(self._state, operations, rows, require_live, idempotency_key, keep_outcome))
+
+    async def release(self, seal: Optional[bool] = None) -> None:
+        """As `Lease.release`."""
+        self._keeper.cancel()
+        if self._begin_release():
+            await self._client._run(self._client._protocol.release(self._state, self._seal if seal is None else seal))
+
+    async def __aenter__(self) -> AsyncLease:
+        return self
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        """Releases the lease; raises LeaseLost if it was lost during the block, unless the block itself raised."""
+        try:
+            await self.release()
+        except FencegateError as failure:
+            if self._has_to_raise(failure, error, self._seal):
+                raise

@@ -1,0 +1,161 @@
+"""The client for programs with threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Callable, Iterator, Optional, Sequence, Type, Union
+
+import httpx
+
+from ._lease import LeaseHandle, LeaseState
+from ._protocol import Call, Json, NoAnswer, Protocol, Request, Response, Result, history_filters
+from ._transport import FAILURES, Token, Transport
+from .errors import FencegateError
+from .models import Event, WriteResult
+
+
+class Client:
+    """Calls to one or several gateways of one cluster. Its methods may be called in any thread.
+
+    url: http://HOST[:PORT] or https://HOST[:PORT]; of several the next one is used after a failure.
+    api_key, token: the credential; `token` is sent as Bearer, and may be a function that returns the current one.
+    cert, key, ca: files in PEM form: the client's certificate and its key, and the authorities of the gateway's certificate in place of the system's.
+    timeout: the seconds that one request may take, beyond its wait for a lease.
+    retry_for: for how many seconds more a call is repeated while its failures are temporary.
+    """
+
+    def __init__(self, url: Union[str, Sequence[str]], *, api_key: Optional[str] = None, token: Optional[Token] = None, cert: Optional[str] = None, key: Optional[str] = None,
+                 ca: Optional[str] = None, timeout: float = 10.0, retry_for: float = 30.0) -> None:
+        self._transport = Transport(url, api_key, token, cert, key, ca)
+        self._protocol = Protocol(timeout, retry_for)
+        self._http = httpx.Client(**self._transport.options)
+
+    def close(self) -> None:
+        """Closes the connections. Leases that were not released are no longer renewed."""
+        self._transport.closed = True
+        self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def lease(self, *resources: str, wait: float = 0.0, ttl: Optional[float] = None, owner: Optional[str] = None, fence_on_grant: bool = False, seal: bool = False) -> Lease:
+        """Acquires a lease on one or several resources, and renews it in the background until it is released: `with client.lease("jobs/nightly") as lease`.
+
+        wait: for how many seconds to wait for the resources; math.inf: without limit. ttl: in seconds; else the gateway's default.
+        owner: leases of the same principal and owner on the same resources share one token; without an owner a lease is exclusive.
+        fence_on_grant: every older token is refused from the grant on. seal: the release also seals the token, so that nothing can be written under it afterwards.
+        Errors: ResourceLocked if another holds a resource after `wait`; other ProblemErrors; ConnectionFailed.
+        """
+        return Lease(self, self._run(self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant)), seal)
+
+    def write(self, *operations: Json, resources: Sequence[str], wait: float = 0.0, ttl: Optional[float] = None, owner: Optional[str] = None, rows: bool = False,
+              idempotency_key: Optional[str] = None, keep_outcome: bool = True) -> WriteResult:
+        """A whole job in one call: acquires a lease, writes in one transaction, seals the token and releases.
+
+        operations: objects with `update`, `insert`, `delete` or `call` as in the HTTP contract. wait: at most the gateway's lease.max_wait_ms. rows: return the rows.
+        idempotency_key: one is made if none is given; it is kept over retries, so that the job takes effect once. With keep_outcome=False there is none: the call
+        is repeated only if it cannot have taken effect.
+        Errors: ProblemErrors; OutcomeUnknown; ConnectionFailed if nothing was changed.
+        """
+        return self._run(self._protocol.write_once(operations, resources, wait, ttl, owner, rows, idempotency_key, keep_outcome))
+
+    def get(self, path: str, *, lease: Optional[LeaseHandle] = None, **query: Any) -> Any:
+        """Reads a table, a function, a resource or the nodes: `client.get("/v1/tables/inventory", sku="eq.sku-1")`. With a lease it is a fenced read."""
+        return self._run(self._protocol.get(path, query, lease))
+
+    def history(self, *, resource: Optional[str] = None, resource_prefix: Optional[str] = None, event: Optional[str] = None, owner: Optional[str] = None,
+                principal: Optional[str] = None, write_id: Optional[str] = None, token_min: Optional[int] = None, token_max: Optional[int] = None,
+                trace_id: Optional[str] = None, since: Optional[datetime] = None, until: Optional[datetime] = None, newest_first: bool = True) -> Iterator[Event]:
+        """Yields the events of the history to which all given filters apply, page by page."""
+        filters = history_filters(resource, resource_prefix, event, owner, principal, write_id, token_min, token_max, trace_id, since, until, newest_first)
+        cursor: Optional[str] = None
+        while True:
+            events, cursor = self._run(self._protocol.history_page(filters, cursor))
+            yield from events
+            if cursor is None:
+                return
+
+    def _run(self, call: Call[Result], pause: Callable[[float], object] = time.sleep, send: Optional[Callable[[Request], Response]] = None) -> Result:
+        """Performs the steps of a call, and returns its result."""
+        send = send or self._send
+        try:
+            step = next(call)
+            while True:
+                try:
+                    result = send(step) if isinstance(step, Request) else pause(step.seconds)
+                except NoAnswer as failure:
+                    step = call.throw(failure)
+                else:
+                    step = call.send(result)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    def _send(self, request: Request) -> Response:
+        arguments = self._transport.begin(request)
+        try:
+            return self._transport.end(self._http.request(**arguments))
+        except FAILURES as error:
+            raise self._transport.fail(error, arguments["url"]) from error
+
+
+class Stopped(Exception):
+    """Ends the thread of a lease that was released."""
+
+
+class Lease(LeaseHandle):
+    """A lease that a thread renews. `lost` is set when it is lost."""
+
+    def __init__(self, client: Client, state: LeaseState, seal: bool) -> None:
+        super().__init__(state)
+        self._client, self._seal = client, seal
+        self.lost = threading.Event()
+        self._stop = threading.Event()
+        state.listen(lambda _: self.lost.set())
+        threading.Thread(target=self._keep, name="fencegate lease", daemon=True).start()
+
+    def write(self, *operations: Json, rows: bool = False, require_live: bool = False, idempotency_key: Optional[str] = None, keep_outcome: bool = True) -> WriteResult:
+        """Writes under this lease, in one transaction; the arguments are those of `Client.write`. require_live: the gateway asks the nodes first whether the lease is live."""
+        return self._client._run(self._client._protocol.write_under(self._state, operations, rows, require_live, idempotency_key, keep_outcome))
+
+    def release(self, seal: Optional[bool] = None) -> None:
+        """Ends the lease; a second call does nothing. Errors: LeaseLost if it was lost before; those of the call."""
+        self._stop.set()
+        if self._begin_release():
+            self._client._run(self._client._protocol.release(self._state, self._seal if seal is None else seal))
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        """Releases the lease; raises LeaseLost if it was lost during the block, unless the block itself raised."""
+        try:
+            self.release()
+        except FencegateError as failure:
+            if self._has_to_raise(failure, error, self._seal):
+                raise
+
+    def _keep(self) -> None:
+        try:
+            self._client._run(self._client._protocol.keep(self._state), self._pause, self._send)
+        except Stopped:
+            pass
+
+    def _pause(self, seconds: float) -> None:
+        if self._stop.wait(seconds):
+            raise Stopped
+
+    def _send(self, request: Request) -> Response:
+        """Sends a renewal. The time-outs of httpx are those of single steps, so a timer observes the end of the validity."""
+        watch = threading.Timer(self.remaining(), self._state.lose_if_over)
+        watch.daemon = True
+        watch.start()
+        try:
+            return self._client._send(request)
+        finally:
+            watch.cancel()

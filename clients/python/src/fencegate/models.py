@@ -1,0 +1,58 @@
+"""What calls return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, List, Mapping, Optional, Sequence
+
+
+@dataclass(frozen=True)
+class Fence:
+    """The fence of a resource after a write under `fencing_token`."""
+
+    resource: str
+    fencing_token: int
+    last_fencing_token: int
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """A write that has taken effect.
+
+    `results` has one object for each operation: `rows_affected` and `rows`, or `value`. It is None if the answer was lost and the history shows that the
+    write has taken effect. `replayed`: it is the outcome of an earlier call with the same Idempotency-Key.
+    """
+
+    write_id: str
+    fences: Sequence[Fence]
+    results: Optional[List[Mapping[str, Any]]]
+    replayed: bool = False
+
+    @staticmethod
+    def from_answer(document: Mapping[str, Any], replayed: bool) -> WriteResult:
+        fences = [Fence(item["resource"], item["fencing_token"], item["last_fencing_token"]) for item in document["fences"]]
+        return WriteResult(document["write_id"], fences, document["results"], replayed)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One row of the history."""
+
+    id: int
+    at: datetime
+    event: str
+    resource: Optional[str]
+    fencing_token: Optional[int]
+    last_fencing_token: Optional[int]
+    owner: Optional[str]
+    principal: Optional[str]
+    write_id: Optional[str]
+    trace_id: Optional[str]
+    detail: Mapping[str, Any]
+
+    @staticmethod
+    def from_item(item: Mapping[str, Any]) -> Event:
+        at = datetime.fromisoformat(item["at"].replace("Z", "+00:00"))
+        members = {name: item.get(name) for name in ("resource", "fencing_token", "last_fencing_token", "owner", "principal", "write_id", "trace_id")}
+        return Event(id=item["id"], at=at, event=item["event"], detail=item.get("detail") or {}, **members)

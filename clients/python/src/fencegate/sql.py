@@ -1,0 +1,147 @@
+"""Transactions of the caller's own connection under a lease, for SQLAlchemy and psycopg."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, AsyncIterator, Generator, Iterator, Mapping, Optional, Tuple, TypeVar
+
+from ._lease import LeaseHandle
+from ._protocol import milliseconds
+from .errors import GuardError
+
+Session = TypeVar("Session")
+Statement = Tuple[str, Mapping[str, Any]]
+
+# The names of the parameters are those of SQLAlchemy's text(); psycopg gets %(name)s.
+READ_LOCK_TIMEOUT = "select current_setting('lock_timeout')"
+SET_LOCK_TIMEOUT = "select set_config('lock_timeout', :value, true)"
+ENTER = "select fencing.enter(cast(:resources as text[]), :token, cast(:proof as text))"
+IDLE = 0  # libpq's PQTRANS_IDLE
+
+
+@contextmanager
+def fenced(session: Session, lease: LeaseHandle, *, lock_timeout: float = 5.0, proof: bool = False) -> Iterator[Session]:
+    """Enters the resources of the lease in the current transaction of the session: `with Session() as session, session.begin(), fenced(session, lease)`.
+
+    session: a Session or Connection of SQLAlchemy, or a connection of psycopg or psycopg2. A transaction that has not begun begins here; the caller commits it.
+    lock_timeout: how many seconds to wait for other transactions with the same resources; afterwards the driver raises its error for SQLSTATE 55P03.
+    proof: pass the lease_id, for a database that requires proofs.
+    Errors: LeaseLost before anything is sent; a GuardError for each refusal of the guard, here and in the block; ValueError for a connection in autocommit mode.
+    What the session has not sent yet is flushed at the end of the block, so that its refusal is raised here.
+    """
+    lease.check()
+    orm: Any = session if is_orm_session(session) else None
+    with translated_errors():
+        target = orm.connection() if orm else session
+        require_transaction(target)
+        steps = enter_steps(lease, lock_timeout, proof)
+        value = None
+        while (statement := advance(steps, value)) is not None:
+            value = execute(target, *statement)
+        yield session
+        if orm:
+            orm.flush()
+
+
+@asynccontextmanager
+async def async_fenced(connection: Session, lease: LeaseHandle, *, lock_timeout: float = 5.0, proof: bool = False) -> AsyncIterator[Session]:
+    """As `fenced`, for an AsyncConnection of psycopg."""
+    lease.check()
+    target: Any = connection
+    with translated_errors():
+        require_transaction(target)
+        steps = enter_steps(lease, lock_timeout, proof)
+        value = None
+        while (statement := advance(steps, value)) is not None:
+            async with open_cursor(target) as cursor:
+                await cursor.execute(to_format(statement[0]), statement[1])
+                (value,) = await cursor.fetchone()
+        yield connection
+
+
+def enter_steps(lease: LeaseHandle, lock_timeout: float, proof: bool) -> Generator[Statement, Any, None]:
+    """Yields the statements, and gets the value of each. The caller's own lock_timeout applies again afterwards."""
+    if not lock_timeout > 0:
+        raise ValueError("lock_timeout: has to be greater than 0")
+    before = yield READ_LOCK_TIMEOUT, {}
+    yield SET_LOCK_TIMEOUT, {"value": f"{milliseconds(lock_timeout)}ms"}
+    yield ENTER, {"resources": sorted(lease.resources), "token": lease.fencing_token, "proof": lease.lease_id if proof else None}
+    yield SET_LOCK_TIMEOUT, {"value": before}
+
+
+def advance(steps: Generator[Statement, Any, None], value: Any) -> Optional[Statement]:
+    try:
+        return steps.send(value)
+    except StopIteration:
+        return None
+
+
+def is_orm_session(session: Any) -> bool:
+    return hasattr(session, "flush") and hasattr(session, "connection")
+
+
+def to_format(statement: str) -> str:
+    for name in ("value", "resources", "token", "proof"):
+        statement = statement.replace(f":{name}", f"%({name})s")
+    return statement
+
+
+def execute(target: Any, statement: str, parameters: Mapping[str, Any]) -> Any:
+    """Executes a statement, and returns the value of its row."""
+    if hasattr(target, "exec_driver_sql"):  # SQLAlchemy
+        from sqlalchemy import text
+
+        return target.execute(text(statement), parameters).scalar()
+    with open_cursor(target) as cursor:
+        cursor.execute(to_format(statement), parameters)
+        (value,) = cursor.fetchone()
+        return value
+
+
+def open_cursor(connection: Any) -> Any:
+    """Returns a cursor whose rows are tuples, whatever those of the connection are."""
+    if hasattr(connection, "row_factory"):
+        from psycopg.rows import tuple_row
+
+        return connection.cursor(row_factory=tuple_row)
+    from psycopg2.extensions import cursor
+
+    return connection.cursor(cursor_factory=cursor)
+
+
+def require_transaction(target: Any) -> None:
+    """Raises an exception if this is no connection, or each statement would be a transaction of its own."""
+    connection = target.connection.dbapi_connection if hasattr(target, "exec_driver_sql") else target
+    if not hasattr(connection, "cursor"):
+        raise TypeError(f"session: has to be a Session or Connection of SQLAlchemy or a connection of psycopg, not {type(target).__name__}")
+    status = getattr(getattr(connection, "info", None), "transaction_status", IDLE)
+    if getattr(connection, "autocommit", False) and status == IDLE:
+        raise ValueError("session: the connection is in autocommit mode, so the resources would be closed again before the next statement; begin a transaction")
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Raises a GuardError in place of an exception of the driver whose SQLSTATE is one of the guard's."""
+    try:
+        yield
+    except Exception as error:
+        refusal = read_refusal(error)
+        if refusal is None:
+            raise
+        raise refusal from error
+
+
+def read_refusal(error: Exception) -> Optional[GuardError]:
+    """Returns the refusal of the guard that an exception of SQLAlchemy or a driver reports."""
+    original: Any = getattr(error, "orig", None) or error
+    sqlstate = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
+    if not isinstance(sqlstate, str) or not sqlstate.startswith("FG"):
+        return None
+    diagnosis = getattr(original, "diag", None)
+    message = getattr(diagnosis, "message_primary", None) or str(original)
+    try:
+        detail = json.loads(getattr(diagnosis, "message_detail", None) or "{}")
+    except ValueError:
+        detail = {}
+    return GuardError.classes.get(sqlstate, GuardError)(message, sqlstate, detail, getattr(diagnosis, "message_hint", None))

@@ -1,0 +1,435 @@
+"""The Python client on real gateways: leases that are renewed and lost, writes that take effect once, and calls whose answers are late, lost or refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import threading
+import time
+from typing import Any, Callable, Iterator
+
+import pytest
+from python_clients import ROOT, clients, errors, fencegate
+from support import cluster as clusters
+from support import processes
+from support.api import Api
+from support.certificates import Certificates, tls_settings, trust
+from support.cluster import Cluster, Gateway
+from support.faults import install_shop, read_stock, sale_operation
+from support.polling import eventually, pause
+from support.stack import Stack
+from support.tcp_gate import Gate, open_gates
+
+both = pytest.mark.parametrize("kind", ["sync", "async"])
+KEY = "the key of the principal first, which is long"
+NO_LIMIT = 10**9
+
+
+@pytest.fixture(scope="module")
+def cluster(stack: Stack) -> Iterator[Cluster]:
+    with clusters.running(stack, "python_client", max_ttl_ms=2_500) as made:
+        install_shop(made, "p-0")
+        yield made
+
+
+def add_article(cluster: Cluster, stem: str) -> str:
+    """Returns the name of a new article with a stock of 10."""
+    cluster.stack.query("select shop_stock(%s, 1, 10)", (f"{stem}-",), dbname=cluster.database)
+    return f"{stem}-1"
+
+
+@pytest.fixture(scope="module")
+def gateways(cluster: Cluster) -> Iterator[list[Gateway]]:
+    """Two gateways; the first one lets a call wait for 300 ms only."""
+    made = [cluster.gateway(cluster.settings(max_wait_ms=300)), cluster.gateway(cluster.settings())]
+    for gateway in made:
+        gateway.start()
+        gateway.wait_until_all_vote()
+    yield made
+    for gateway in made:
+        gateway.kill()
+
+
+@pytest.fixture
+def api(gateways: list[Gateway]) -> Api:
+    return gateways[1].api
+
+
+@pytest.fixture
+def gate(gateways: list[Gateway]) -> Iterator[Gate]:
+    """A proxy before the second gateway."""
+    with open_gates([gateways[1].api.port]) as made:
+        yield made.members[0]
+
+
+@pytest.fixture
+def start(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
+    """Returns a function that starts a gateway with these settings."""
+    made: list[Gateway] = []
+
+    def begin(settings: dict[str, Any], **options: Any) -> Gateway:
+        made.append(cluster.gateway(settings, **options))
+        made[-1].start()
+        return made[-1]
+
+    yield begin
+    for gateway in made:
+        gateway.kill()
+
+
+def url_of(gate: Gate) -> str:
+    return f"http://127.0.0.1:{gate.port}"
+
+
+def cut_first_answer(gate: Gate) -> None:
+    """Resets the next connection when its answer comes; later ones work."""
+    limits = iter([0])
+    gate.replies.cut_after = lambda: next(limits, NO_LIMIT)
+
+
+def grants(api: Api, resource: str) -> int:
+    return len(api.history(resource=resource, event="lease_granted"))
+
+
+# Leases
+
+
+@both
+def test_lease_is_renewed_until_the_block_ends(api: Api, kind: str) -> None:
+    with clients(kind, api.url) as client:
+        with client.lease("python/renewed", ttl=0.6, owner="me") as lease:
+            assert (lease.resources, lease.owner, lease.lost.is_set()) == (("python/renewed",), "me", False)
+            pause(1.5, "the lease is renewed several times")
+            lease.check()
+            with pytest.raises(errors.ResourceLocked) as locked:
+                client.lease("python/renewed")
+            assert locked.value.document["remaining_ms"] <= 600 and locked.value.status == 423
+        assert not lease.remaining()
+        with pytest.raises(errors.LeaseLost, match="was released"):
+            lease.check()
+        with client.lease("python/renewed") as following:
+            assert following.fencing_token > lease.fencing_token
+            following.release()
+            following.release()
+
+
+@both
+def test_lease_waits_longer_than_a_gateway_lets_wait(gateways: list[Gateway], kind: str) -> None:
+    with clients(kind, gateways[0].api.url) as client, client.lease("python/waited", "python/waited-2", ttl=2.5) as lease:
+        with pytest.raises(errors.ResourceLocked):
+            client.lease("python/waited", wait=0.7)
+        threading.Timer(1.0, lease.release).start()
+        began = time.monotonic()
+        with client.lease("python/waited", wait=4.0) as waited:
+            assert 0.9 < time.monotonic() - began < 3.0 and waited.fencing_token > lease.fencing_token
+
+
+def test_lease_validity_counts_from_the_sending(gate: Gate) -> None:
+    with clients("sync", url_of(gate), retry_for=0) as client:
+        gate.replies.delay = 0.5
+        with client.lease("python/late", ttl=2.0) as lease:
+            assert 1.0 < lease.remaining() < 1.5
+            gate.replies.delay = 0.0
+        gate.replies.delay = 0.5
+        with pytest.raises(errors.LeaseLost, match="validity"):
+            client.lease("python/too-late", ttl=0.3)
+
+
+@both
+def test_lease_that_is_revoked_is_lost_for_the_block(api: Api, kind: str) -> None:
+    reasons: list[Exception] = []
+    with clients(kind, api.url) as client:
+        with pytest.raises(errors.LeaseLost) as lost:
+            with client.lease("python/revoked", ttl=0.6) as lease:
+                lease.on_loss(lambda reason: 1 / 0)
+                lease.on_loss(reasons.append)
+                assert api.call("DELETE", "/v1/resources/python%2Frevoked/lease", {"reason": "test"}).status == 204
+                eventually(lambda: lease.lost.is_set() and reasons, 5, interval=0.005)
+                with pytest.raises(errors.LeaseLost):
+                    lease.write(sale_operation("p-0-1"))
+        assert lost.value.status == 410 and reasons == [lost.value]
+        late: list[Exception] = []
+        lease.on_loss(late.append)
+        assert late == reasons
+
+
+@both
+def test_lease_revoked_between_renewals_is_lost_at_release(api: Api, kind: str) -> None:
+    with clients(kind, api.url) as client:
+        with pytest.raises(errors.LeaseLost):
+            with client.lease("python/revoked-2", ttl=2.5):
+                assert api.call("DELETE", "/v1/resources/python%2Frevoked-2/lease", {"reason": "test"}).status == 204
+        with pytest.raises(ZeroDivisionError):
+            with client.lease("python/revoked-2", ttl=2.5):
+                assert api.call("DELETE", "/v1/resources/python%2Frevoked-2/lease", {"reason": "test"}).status == 204
+                raise ZeroDivisionError
+
+
+@both
+def test_lease_is_lost_on_time_while_the_gateway_hangs(gateways: list[Gateway], stack: Stack, kind: str) -> None:
+    with clients(kind, gateways[1].api.url) as client:
+        lease = client.lease(f"python/paused-{kind}", ttl=1.2)
+        with stack.frozen([gateways[1].pid]):
+            began, left = time.monotonic(), lease.remaining()
+            eventually(lease.lost.is_set, 5, interval=0.002)
+            assert abs(time.monotonic() - began - left) < 0.25
+            with pytest.raises(errors.LeaseLost, match="validity"):
+                lease.check()
+            with pytest.raises(errors.LeaseLost):
+                lease.release()
+
+
+@both
+def test_lease_survives_a_killed_gateway(gateways: list[Gateway], kind: str) -> None:
+    with clients(kind, [gateway.api.url for gateway in gateways]) as client:
+        with client.lease("python/killed", ttl=1.2) as lease:
+            gateways[0].kill()
+            try:
+                pause(2.0, "the lease is renewed at the other gateway")
+                lease.check()
+            finally:
+                gateways[0].start()
+                gateways[0].wait_until_all_vote()
+        assert not gateways[1].api.history(resource="python/killed", event="lease_expired")
+
+
+@both
+def test_lease_whose_answer_is_cut_is_granted_once(gate: Gate, api: Api, kind: str) -> None:
+    resource = f"python/cut-{kind}"
+    with clients(kind, url_of(gate)) as client:
+        cut_first_answer(gate)
+        with client.lease(resource) as lease:
+            assert gate.cuts == 1 and api.read_lease(lease.lease_id).json()["hold_count"] == 1
+            gate.cut()  # the connections that are open
+            cut_first_answer(gate)
+        assert gate.cuts == 3, "the answer to the release was cut too"
+        with client.lease(resource):
+            pass
+    eventually(lambda: grants(api, resource) == 2, goal="one grant for each lease")
+
+
+@both
+def test_lease_is_granted_once_nodes_answer_again(cluster: Cluster, api: Api, stack: Stack, kind: str) -> None:
+    nodes = [node.pid for node in cluster.nodes[:3]]
+    with clients(kind, api.url) as client:
+        answers = recorded_answers(client, lambda answer: processes.signal_all(nodes, signal.SIGCONT))  # at the first answer
+        with stack.frozen(nodes), client.lease("python/quorum") as lease:
+            lease.check()
+        assert answers[0].status_code == 503 and answers[0].headers["Retry-After"] and b"no-quorum" in answers[0].content
+
+
+@both
+def test_calls_wait_as_long_as_retry_after_says(cluster: Cluster, start: Callable[..., Gateway], kind: str) -> None:
+    gateway = start(cluster.settings() | {"limits": {"principal": {"requests_per_second": 1, "requests_burst": 1}}})
+    with clients(kind, gateway.api.url) as client:
+        began = time.monotonic()
+        for _ in range(3):
+            assert client.get("/v1/tables/inventory", sku="eq.p-0-1", select="sku") == [{"sku": "p-0-1"}]
+        assert time.monotonic() - began > 1.5
+    refused = re.search(r'fencegate_limit_refusals_total\{limit="principal_rate"\} (\d+)', gateway.api.get("/metrics").body.decode())
+    assert refused and 1 <= int(refused[1]) <= 4, "it did not wait between its calls"
+
+
+# Writes
+
+
+@both
+def test_write_under_lease_and_job_in_one_call(cluster: Cluster, api: Api, kind: str) -> None:
+    sku = add_article(cluster, f"p-write-{kind}")
+    resource = f"inventory/{sku}"
+    with clients(kind, api.url) as client:
+        with client.lease(resource, seal=True) as lease:
+            written = lease.write(sale_operation(sku), rows=True, require_live=True)
+            assert written.results == [{"rows_affected": 1, "rows": [{"sku": sku, "stock": 9, "initial_stock": 10, "note": None, "price": written.results[0]["rows"][0]["price"]}]}]
+            assert str(written.results[0]["rows"][0]["price"]) == "1.00", "all digits of a number"
+            assert client.get("/v1/tables/inventory", lease=lease, sku=f"eq.{sku}", select="stock") == [{"stock": 9}]
+        assert api.write({"lease_id": lease.lease_id}, sale_operation(sku)).status == 412, "the token was sealed"
+        job = client.write(sale_operation(sku), resources=[resource], wait=1.0, idempotency_key=f"job-{kind}")
+        again = client.write(sale_operation(sku), resources=[resource], wait=1.0, idempotency_key=f"job-{kind}")
+        assert (again.write_id, again.replayed, job.replayed) == (job.write_id, True, False) and job.fences[0].resource == resource
+        with pytest.raises(errors.ExpectationFailed) as failed:
+            client.write(sale_operation("none"), resources=[resource])
+        assert failed.value.document["rows_affected"] == 0
+        with pytest.raises(errors.ResourceNotCovered):
+            client.write(sale_operation(sku), resources=["python/other"])
+    assert read_stock(cluster, sku) == 8
+
+
+@both
+def test_write_under_overtaken_lease_is_refused_and_loses_it(cluster: Cluster, api: Api, kind: str) -> None:
+    sku = add_article(cluster, f"p-stale-{kind}")
+    with clients(kind, api.url) as client:
+        lease = client.lease(f"inventory/{sku}", ttl=2.5)
+        token = lease.fencing_token
+        cluster.stack.query("select fencing.enter(%s, %s)", (f"inventory/{sku}", token + 1), dbname=cluster.database)
+        with pytest.raises(errors.StaleFencingToken) as stale:
+            lease.write(sale_operation(sku))
+        assert stale.value.document["last_fencing_token"] == token + 1
+        assert lease.lost.wait(1) if kind == "sync" else eventually(lease.lost.is_set)
+    assert read_stock(cluster, sku) == 10
+
+
+@both
+def test_write_whose_answer_is_cut_takes_effect_once(cluster: Cluster, gate: Gate, kind: str) -> None:
+    sku = add_article(cluster, f"p-cut-{kind}")
+    with clients(kind, url_of(gate)) as client:
+        cut_first_answer(gate)
+        written = client.write(sale_operation(sku), resources=[f"inventory/{sku}"])
+        assert written.replayed and written.results == [{"rows_affected": 1}]
+        gate.cut()
+        cut_first_answer(gate)
+        with pytest.raises(errors.OutcomeUnknown) as unknown:
+            client.write(sale_operation(sku), resources=[f"inventory/{sku}"], keep_outcome=False)
+        assert (unknown.value.write_id, unknown.value.idempotency_key) == (None, None) and isinstance(unknown.value.__cause__, errors.ConnectionFailed)
+    eventually(lambda: read_stock(cluster, sku) == 8, goal="both writes took effect, each once")
+
+
+def test_write_that_was_never_sent_is_not_unknown(gate: Gate) -> None:
+    with clients("sync", url_of(gate), retry_for=0.3) as client:
+        gate.refuse()
+        with pytest.raises(errors.ConnectionFailed) as failed:
+            client.write(sale_operation("p-0-1"), resources=["inventory/p-0-1"])
+        assert not failed.value.maybe_executed
+
+
+@pytest.fixture
+def slow_commit(cluster: Cluster) -> Iterator[str]:
+    """Returns a resource whose rows take 1.5 s to commit."""
+    cluster.stack.query("""
+        create table slow (id integer primary key, n integer not null);
+        insert into slow values (1, 0);
+        create function slowly() returns trigger language plpgsql as $$ begin perform pg_sleep(1.5); return null; end $$;
+        create constraint trigger slowly after update on slow deferrable initially deferred for each row execute function slowly();
+        select fencing.protect('slow', $$'slow/' || id$$), fencing.expose_table('slow')""", dbname=cluster.database)
+    yield "slow/1"
+    cluster.stack.query("select fencing.hide('slow'), fencing.unprotect('slow'); drop table slow; drop function slowly", dbname=cluster.database)
+
+
+@both
+@pytest.mark.parametrize("keep_outcome", [True, False], ids=["by_key", "by_write_id"])
+def test_write_with_unknown_outcome_is_resolved(cluster: Cluster, start: Callable[..., Gateway], slow_commit: str, kind: str, keep_outcome: bool) -> None:
+    """COMMIT takes longer than the deadline; the gateway answers outcome_unknown, and the client finds out what happened."""
+    settings = cluster.settings()
+    settings["http"]["request_timeout_ms"] = 300
+    url = start(settings).api.url
+    with clients(kind, url) as client:
+        answers = recorded_answers(client)
+        written = client.write({"update": "slow", "where": {"id": 1}, "add": {"n": 1}}, resources=[slow_commit], keep_outcome=keep_outcome)
+    assert any(b'"outcome_unknown":true' in answer.content for answer in answers), [answer.content for answer in answers]
+    assert (written.results, written.replayed) == (([{"rows_affected": 1}], True) if keep_outcome else (None, False))
+    assert {answer.request.url.path for answer in answers[1:]} == ({"/v1/writes"} if keep_outcome else {"/v1/history"})
+    assert cluster.stack.query("select n from slow", dbname=cluster.database) == [(1,)]
+
+
+def recorded_answers(client: Any, on_answer: Callable[[Any], None] = lambda answer: None) -> list[Any]:
+    """Returns a list to which each answer of a gateway is added."""
+    transport = getattr(client, "client", client)._transport
+    answers: list[Any] = []
+    end = transport.end
+
+    def record(answer: Any) -> Any:
+        answers.append(answer)
+        on_answer(answer)
+        return end(answer)
+
+    transport.end = record
+    return answers
+
+
+# The history, credentials, errors
+
+
+@both
+def test_history_is_read_page_by_page(api: Api, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    for _ in range(4):
+        api.must_release(api.must_acquire("python/history", ttl_ms=2_000))
+    eventually(lambda: len(api.history(resource="python/history")) >= 8, goal="the events are stored")
+    monkeypatch.setattr("fencegate._protocol.PAGE_SIZE", 3)
+    with clients(kind, api.url) as client:
+        events = list(client.history(resource="python/history", newest_first=False))
+        expected = api.history(resource="python/history", order="asc")
+        assert [(event.id, event.event, event.fencing_token, event.principal) for event in events] == [
+            (item["id"], item["event"], item["fencing_token"], item["principal"]) for item in expected]
+        assert len(events) >= 8 and events[0].at.utcoffset() is not None
+        assert [event.id for event in client.history(resource="python/history", since=events[2].at, event="lease_released")] == [
+            event.id for event in reversed(events) if event.at >= events[2].at and event.event == "lease_released"]
+        with pytest.raises(ValueError, match="since"):
+            list(client.history(since=events[0].at.replace(tzinfo=None)))
+
+
+@both
+def test_credentials_are_key_token_and_certificate(cluster: Cluster, start: Callable[..., Gateway], tmp_path_factory: pytest.TempPathFactory, kind: str) -> None:
+    pki = Certificates(tmp_path_factory.mktemp("pki"))
+    settings = tls_settings(cluster.settings(), pki, client_ca_file=str(pki.root.file))
+    settings["auth"] = {"api_keys": [{"principal": "first", "key_sha256": hashlib.sha256(KEY.encode()).hexdigest(), "scopes": ["leases", "history"]}],
+                        "client_certificates": [{"principal": "second", "dns": "orders.shop.test", "scopes": ["leases"]}]}
+    url = start(settings, tls=trust(pki.root)).api.with_key(KEY).url
+    ca = str(pki.root.file)
+    tokens = iter(["wrong", KEY, KEY, KEY, KEY])
+    for options in ({"api_key": KEY}, {"token": KEY}, {"token": lambda: next(tokens)}, {"cert": str(pki.orders.file), "key": str(pki.orders.key)}):
+        with clients(kind, url, ca=ca, retry_for=2, **options) as client:
+            if options.get("token") not in (None, KEY):
+                with pytest.raises(errors.Unauthenticated):
+                    client.lease("python/secret")
+            with client.lease("python/secret") as lease:
+                text = repr(lease) + repr(client) + str(vars(errors.LeaseLost("x")))
+                assert KEY not in text and lease.lease_id not in text
+            if "cert" in options:
+                with pytest.raises(errors.Forbidden):
+                    list(client.history())
+    with clients(kind, url, retry_for=0) as client, pytest.raises(errors.ConnectionFailed, match="(?i)certificate"):
+        client.lease("python/secret")
+
+
+@pytest.mark.parametrize("arguments, options, named", [
+    (["ftp://a"], {}, "url"), (["http://"], {}, "url"), ([[]], {}, "url"), (["http://user:secret@a"], {}, "url"), (["http://a"], {"ca": "x.pem"}, "url"),
+    (["http://a"], {"api_key": "a", "token": "b"}, "api_key or token"), (["https://a"], {"key": "a"}, "key"), (["http://a"], {"timeout": 0}, "timeout"),
+    (["http://a"], {"retry_for": -1}, "retry_for")])
+def test_client_refuses_arguments_that_cannot_work(arguments: list[Any], options: dict[str, Any], named: str) -> None:
+    for kind in (fencegate.Client, fencegate.AsyncClient):
+        with pytest.raises(ValueError, match=named) as refused:
+            kind(*arguments, **options)
+        assert "secret" not in str(refused.value)
+
+
+def test_calls_refuse_arguments_that_cannot_work() -> None:
+    with fencegate.Client("http://127.0.0.1:9") as client:
+        for call, named in [(lambda: client.lease(), "resources"), (lambda: client.write(resources=["a"]), "operations"),
+                            (lambda: client.write({"call": "f"}, resources="a"), "resources"),
+                            (lambda: client.write({"call": "f"}, resources=["a"], keep_outcome=False, idempotency_key="k"), "keep_outcome")]:
+            with pytest.raises(ValueError, match=named):
+                call()
+    with pytest.raises(errors.ConnectionFailed, match="closed"):
+        client.lease("a")
+
+
+def test_errors_have_a_class_for_each_problem_and_sqlstate() -> None:
+    document = json.loads((ROOT / "gateway/api/service/openapi.json").read_text())
+    slugs = {name.rpartition("/")[2] for name in document["components"]["schemas"]["problem"]["properties"]["type"]["enum"]}
+    assert set(errors.ProblemError.classes) == slugs and len({*errors.ProblemError.classes.values()}) == len(slugs)
+    states = set(re.findall(r"^\| `(FG\d+)` \|", (ROOT / "docs/guard.md").read_text(), re.MULTILINE))
+    assert set(errors.GuardError.classes) == states
+
+
+def test_unknown_problems_and_foreign_answers_are_errors() -> None:
+    from fencegate._protocol import Response, read_problem
+
+    unknown = read_problem(Response(418, {"retry-after": "7"}, b'{"type": "/problems/new", "status": 418, "detail": "New.", "request_id": "r"}'))
+    assert type(unknown) is errors.ProblemError and (unknown.status, unknown.retry_after, unknown.request_id, str(unknown)) == (418, 7.0, "r", "New.")
+    for status, temporary in ((502, True), (404, False)):
+        foreign = read_problem(Response(status, {}, b"<html>"))
+        assert isinstance(foreign, errors.UnexpectedAnswer) and (foreign.status, foreign.temporary) == (status, temporary)
+
+
+def test_lease_in_a_forked_process_ends_with_its_validity(api: Api) -> None:
+    """No thread renews it there, and the child knows from the clock when it is over."""
+    with clients("sync", api.url) as client, client.lease("python/forked", ttl=0.5) as lease:
+        child = os.fork()
+        if child == 0:
+            time.sleep(0.7)  # longer than the validity
+            os._exit(0 if lease.remaining() == 0 else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        lease.check()
