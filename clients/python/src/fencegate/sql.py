@@ -92,7 +92,10 @@ def execute(target: Any, statement: str, parameters: Mapping[str, Any]) -> Any:
     if hasattr(target, "exec_driver_sql"):  # SQLAlchemy
         from sqlalchemy import text
 
-        return target.execute(text(statement), parameters).scalar()
+        value = target.execute(text(statement), parameters).scalar()
+        if not target.in_transaction():  # a Connection of SQLAlchemy 1.4 without begin() commits after each statement that changes something
+            raise ValueError("session: the connection is in no transaction; call begin() first")
+        return value
     with open_cursor(target) as cursor:
         cursor.execute(to_format(statement), parameters)
         (value,) = cursor.fetchone()

@@ -1,0 +1,202 @@
+"""fenced(): transactions of SQLAlchemy and psycopg under a lease of the Python client."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any, Callable, Iterator
+
+import psycopg
+import psycopg2
+import psycopg2.extras
+import pytest
+import sqlalchemy
+from psycopg.rows import dict_row
+from python_clients import errors, fencegate
+from sqlalchemy.orm import Session, declarative_base
+from support.polling import eventually
+from support.stack import Stack
+
+Base = declarative_base()
+
+
+class Article(Base):  # type: ignore[misc, valid-type]
+    __tablename__ = "inventory"
+    sku = sqlalchemy.Column(sqlalchemy.Text, primary_key=True)
+    stock = sqlalchemy.Column(sqlalchemy.Integer, nullable=False)
+
+
+@pytest.fixture(scope="module")
+def client(stack: Stack) -> Iterator[fencegate.Client]:
+    with fencegate.Client(stack.facts["http"]) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def engine(stack: Stack) -> Iterator[Any]:
+    made = sqlalchemy.create_engine("postgresql+psycopg2://", creator=lambda: psycopg2.connect(stack.conninfo()))
+    yield made
+    made.dispose()
+
+
+@pytest.fixture(params=["session", "connection", "psycopg", "psycopg2", "dict_rows", "real_dict_cursor"])
+def open_session(request: pytest.FixtureRequest, stack: Stack, engine: Any) -> Callable[[], Any]:
+    """Returns a function that opens a session or connection of one kind."""
+    return {"session": lambda: Session(engine, future=True), "connection": lambda: begun(engine.connect()), "psycopg": lambda: psycopg.connect(stack.conninfo()),
+            "psycopg2": lambda: psycopg2.connect(stack.conninfo()), "dict_rows": lambda: psycopg.connect(stack.conninfo(), row_factory=dict_row),
+            "real_dict_cursor": lambda: psycopg2.connect(stack.conninfo(), cursor_factory=psycopg2.extras.RealDictCursor)}[request.param]
+
+
+def begun(connection: Any) -> Any:
+    connection.begin()
+    return connection
+
+
+def run(session: Any, statement: str) -> None:
+    if isinstance(session, (Session, sqlalchemy.engine.Connection)):
+        session.execute(sqlalchemy.text(statement))
+    else:
+        session.cursor().execute(statement)
+
+
+def take(sku: str) -> str:
+    return f"update inventory set stock = stock - 1 where sku = '{sku}'"
+
+
+def stock_of(stack: Stack, sku: str) -> int:
+    return stack.query("select stock from inventory where sku = %s", (sku,))[0][0]
+
+
+@pytest.fixture
+def skus(stack: Stack) -> list[str]:
+    """Two articles with a stock of 10 each."""
+    stem = f"py-{uuid.uuid4().hex[:8]}-"
+    stack.query("select shop_stock(%s, 2, 10)", (stem,))
+    return [f"{stem}2", f"{stem}1"]
+
+
+def test_transaction_changes_rows_of_the_leases_resources(stack: Stack, client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]) -> None:
+    with client.lease(*(f"inventory/{sku}" for sku in skus)) as lease:
+        session = open_session()
+        run(session, "set lock_timeout = '7s'")
+        with fencegate.fenced(session, lease) as entered:
+            assert entered is session
+            for sku in skus:
+                run(session, take(sku))
+            run(session, "do $$ begin assert current_setting('lock_timeout') = '7s'; end $$")
+        run(session, "commit")
+        assert [stock_of(stack, sku) for sku in skus] == [9, 9]
+        session.close()
+    written = [event for event in client.history(resource=f"inventory/{skus[0]}", event="write_applied") if event.fencing_token == lease.fencing_token]
+    assert len(written) == 1 and written[0].detail["direct"] is True
+
+
+def test_refusals_of_the_guard_have_exceptions(stack: Stack, client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]) -> None:
+    with client.lease(f"inventory/{skus[0]}") as lease:
+        session = open_session()
+        with pytest.raises(errors.ChangeNotCovered) as refused, fencegate.fenced(session, lease):
+            run(session, take(skus[1]))
+        assert refused.value.sqlstate == "FG403" and refused.value.detail["resource"] == f"inventory/{skus[1]}" and refused.value.__cause__ is not None
+        session.close()
+        session = open_session()
+        with pytest.raises(errors.EnterRequired), fencegate.fenced(session, lease):
+            run(session, "commit")
+            run(session, take(skus[0]))
+        session.close()
+        stack.query("select fencing.enter(%s, %s)", (f"inventory/{skus[0]}", lease.fencing_token + 1))
+        session = open_session()
+        with pytest.raises(errors.TokenRefused) as stale, fencegate.fenced(session, lease):
+            raise AssertionError("the block must not begin")
+        assert stale.value.detail == {"resource": f"inventory/{skus[0]}", "fencing_token": lease.fencing_token, "last_fencing_token": lease.fencing_token + 1}
+        assert "new lease" in stale.value.hint
+        session.close()
+        with pytest.raises(errors.LeaseLost), client.lease(f"inventory/{skus[1]}") as lost:
+            assert stack.api().call("DELETE", f"/v1/resources/inventory%2F{skus[1]}/lease", {"reason": "test"}).status == 204
+            with pytest.raises(errors.StaleFencingToken):
+                lost.write({"update": "inventory", "where": {"sku": skus[1]}, "add": {"stock": -1}})
+            with pytest.raises(errors.LeaseLost), fencegate.fenced(None, lost):
+                raise AssertionError("nothing is sent under a lost lease")
+    assert [stock_of(stack, sku) for sku in skus] == [10, 10]
+
+
+def test_error_of_the_block_is_not_changed(client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]) -> None:
+    with client.lease(f"inventory/{skus[0]}") as lease:
+        session = open_session()
+        with pytest.raises(Exception) as refused, fencegate.fenced(session, lease):
+            run(session, f"update inventory set stock = -1 where sku = '{skus[0]}'")
+        assert not isinstance(refused.value, errors.FencegateError) and "inventory_stock_check" in str(refused.value)
+        session.close()
+
+
+def test_wait_for_the_guard_row_is_limited(stack: Stack, client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]) -> None:
+    resource = f"inventory/{skus[0]}"
+    with client.lease(resource) as lease:
+        holder = psycopg2.connect(stack.conninfo())
+        holder.cursor().execute("select fencing.enter(%s, %s)", (resource, lease.fencing_token))
+        session = open_session()
+        with pytest.raises(Exception, match="lock timeout"), fencegate.fenced(session, lease, lock_timeout=0.2):
+            raise AssertionError("the block must not begin")
+        session.close()
+        holder.close()
+        with pytest.raises(ValueError, match="lock_timeout"), fencegate.fenced(open_session(), lease, lock_timeout=0):
+            pass
+
+
+def test_session_is_flushed_at_the_end_of_the_block(stack: Stack, client: fencegate.Client, engine: Any, skus: list[str]) -> None:
+    """The ORM sends changes late; the refusal of one is raised inside the block, and not at the commit."""
+    with client.lease(f"inventory/{skus[0]}") as lease:
+        with Session(engine, future=True) as session, session.begin(), fencegate.fenced(session, lease):
+            session.get(Article, skus[0]).stock -= 4
+        with pytest.raises(errors.ChangeNotCovered):
+            with Session(engine, future=True) as session, session.begin():
+                with fencegate.fenced(session, lease):
+                    session.get(Article, skus[1]).stock -= 4
+    assert [stock_of(stack, sku) for sku in skus] == [6, 10]
+
+
+def test_autocommit_and_other_objects_are_refused(stack: Stack, client: fencegate.Client, engine: Any) -> None:
+    with client.lease("python/autocommit") as lease:
+        for session in (psycopg.connect(stack.conninfo(), autocommit=True), stack.sql(), engine.connect().execution_options(isolation_level="AUTOCOMMIT")):
+            with pytest.raises(ValueError, match="autocommit"), fencegate.fenced(session, lease):
+                pass
+            session.close()
+        with engine.connect() as connection, pytest.raises(ValueError, match="begin"), fencegate.fenced(connection, lease):
+            pass
+        with psycopg.connect(stack.conninfo(), autocommit=True) as connection, connection.transaction(), fencegate.fenced(connection, lease):
+            pass
+        with pytest.raises(TypeError, match="session"), fencegate.fenced(object(), lease):
+            pass
+    assert stack.query("select fencing.fence('python/autocommit')") == [(lease.fencing_token,)]
+
+
+def test_proof_is_sent_where_it_is_asked_for(stack: Stack, client: fencegate.Client) -> None:
+    with client.lease("python/proof") as lease:
+        with pytest.raises(errors.ProofRefused) as refused, psycopg.connect(stack.conninfo()) as connection, fencegate.fenced(connection, lease, proof=True):
+            raise AssertionError("the database has no key to check it with")
+        assert refused.value.detail["fault"] == "not_authentic"
+        key = (stack.data / "signing.key").read_text().strip()
+        stack.query("select fencing.add_proof_key(convert_to(%s, 'UTF8'), null, 'python')", (key,))
+        try:
+            with psycopg.connect(stack.conninfo()) as connection, fencegate.fenced(connection, lease, proof=True):
+                pass
+        finally:
+            stack.query("select fencing.retire_proof_key('python')")
+
+
+def test_psycopg_async_connection_is_fenced(stack: Stack, skus: list[str]) -> None:
+    async def work() -> None:
+        async with fencegate.AsyncClient(stack.facts["http"]) as client, client.lease(f"inventory/{skus[0]}") as lease:
+            async with await psycopg.AsyncConnection.connect(stack.conninfo()) as connection:
+                async with fencegate.async_fenced(connection, lease):
+                    await connection.execute(take(skus[0]))
+            with pytest.raises(errors.ChangeNotCovered):
+                async with await psycopg.AsyncConnection.connect(stack.conninfo()) as connection:
+                    async with fencegate.async_fenced(connection, lease):
+                        await connection.execute(take(skus[1]))
+            async with await psycopg.AsyncConnection.connect(stack.conninfo(), autocommit=True) as connection:
+                with pytest.raises(ValueError, match="autocommit"):
+                    async with fencegate.async_fenced(connection, lease):
+                        pass
+
+    asyncio.run(work())
+    eventually(lambda: [stock_of(stack, sku) for sku in skus] == [9, 10])
