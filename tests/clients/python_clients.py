@@ -6,9 +6,13 @@ import asyncio
 import sys
 import threading
 from contextlib import contextmanager
-from typing import Any, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Callable, Coroutine, Iterator
 
 from support import processes
+from support.cluster import Gateway
+from support.stack import Stack
+from support.tcp_gate import Gate
 
 ROOT = processes.repository()
 PACKAGE = ROOT / "clients/python"
@@ -17,7 +21,8 @@ sys.path.insert(0, str(PACKAGE / "src"))
 import fencegate  # noqa: E402
 from fencegate import errors  # noqa: E402
 
-__all__ = ["PACKAGE", "ROOT", "AsyncFacade", "clients", "errors", "fencegate"]
+__all__ = ["PACKAGE", "ROOT", "Site", "clients", "cut_first_answer", "errors", "fencegate", "recorded_answers", "url_of"]
+NO_LIMIT = 10**9
 
 
 class LeaseFacade:
@@ -87,3 +92,55 @@ def clients(kind: str, *arguments: Any, **options: Any) -> Iterator[Any]:
         yield client
     finally:
         client.close()
+
+
+def recorded_answers(client: Any, on_answer: Callable[[], None] = lambda: None) -> list[tuple[str, int, str]]:
+    """Returns a list to which the path of each request and the status and content of its answer are added."""
+    transport = getattr(client, "client", client)._transport
+    answers: list[tuple[str, int, str]] = []
+    end = transport.end
+
+    def record(sent: Any, answer: Any) -> Any:
+        answers.append((sent.url.path, answer.status_code, answer.text))
+        on_answer()
+        return end(sent, answer)
+
+    transport.end = record
+    return answers
+
+
+class Site:
+    """Gateways of their own that use the nodes and the database of the stack."""
+
+    def __init__(self, stack: Stack, folder: Path) -> None:
+        self.stack, self.folder = stack, folder
+        self.started: list[Gateway] = []
+
+    def settings(self, **lease: object) -> dict[str, Any]:
+        return {"http": {"address": "127.0.0.1", "port": processes.free_port(), "shutdown_grace_ms": 0},
+                "redis": {"nodes": [{name: node[name] for name in ("name", "host", "port")} for node in self.stack.facts["redis"]]},
+                "lease": {"signing_key_file": str(self.stack.data / "signing.key"), **lease}, "postgres": {"conninfo": self.stack.conninfo()}}
+
+    def start(self, settings: dict[str, Any], **options: Any) -> Gateway:
+        gateway = Gateway(self.folder, f"gateway-{len(self.started)}", settings, **options)
+        self.started.append(gateway)
+        gateway.start()
+        return gateway
+
+    def add_article(self, stem: str) -> str:
+        """Returns the name of a new article with a stock of 10."""
+        self.stack.query("select shop_stock(%s, 1, 10)", (f"{stem}-",))
+        return f"{stem}-1"
+
+    def stock(self, sku: str) -> int:
+        return self.stack.query("select stock from inventory where sku = %s", (sku,))[0][0]
+
+
+def url_of(gate: Gate) -> str:
+    return f"http://127.0.0.1:{gate.port}"
+
+
+def cut_first_answer(gate: Gate) -> None:
+    """Resets the next connection when its answer comes; later ones work."""
+    limits = iter([0])
+    gate.replies.cut_after = lambda: next(limits, NO_LIMIT)

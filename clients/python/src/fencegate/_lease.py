@@ -36,7 +36,7 @@ class LeaseState:
         self.ttl_ms: int = document["ttl_ms"]
         self.released = False
         self.lost_because: Optional[LeaseLost] = None
-        self.renewals_ended_by: Optional[FencegateError] = None
+        self.renewals_ended_by: Optional[Exception] = None
         self.valid_until = self.renew_at = 0.0
         self._lock = threading.Lock()
         self._listeners: List[Callable[[LeaseLost], None]] = []

@@ -1,7 +1,7 @@
 """The calls of the HTTP contract without input or output: generators that yield what is to be done, and get its result.
 
-A driver (`client.py` with threads, `aio.py` with asyncio) sends each `Request` and returns its `Response`, or throws `NoAnswer`; it lets the time of each
-`Pause` pass. So retries, validity and the meaning of answers are here once for both.
+A driver (`client.py` with threads, `aio.py` with asyncio) sends each `Request` and returns its `Response`, or throws `NoAnswer` or what else failed; it
+lets the time of each `Pause` pass. So retries, validity and the meaning of answers are here once for both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ BACKOFF_FIRST, BACKOFF_MAX = 0.05, 2.0
 RETRY_AFTER_MAX = 3600.0  # a larger value of the header is read as this
 EARLY_ANSWER_PAUSE = 0.5  # between two requests for a lease if the gateway lets no call wait
 LATE_COMMIT_SECONDS = 2.0  # how long a write may stay invisible after PostgreSQL answers again: its server process may still be committing
-ATTEMPTS_PER_TTL = 4  # a renewal that takes a larger part of the ttl is repeated, at the next gateway if there are several
+# A renewal that takes longer than this part of the ttl, and half a second, is repeated, at the next gateway if there are several.
+ATTEMPTS_PER_TTL, ATTEMPT_SECONDS_MIN = 4, 0.5
 PAGE_SIZE = 1000
 # With one of these a gateway answers a write that was tried before only if no attempt took effect: they come after the search for a kept outcome.
 CONCLUSIVE = (ConstraintViolation, ExpectationFailed, ResourceNotCovered, StaleFencingToken, Unprocessable)
@@ -157,7 +158,10 @@ class Protocol:
     # Leases
 
     def acquire(self, resources: Sequence[str], wait: float, ttl: Optional[float], owner: Optional[str], fence_on_grant: bool) -> Call[LeaseState]:
-        """Acquires a lease, and waits up to `wait` seconds for it. With one Idempotency-Key for all requests, so that a repeat neither gets a second hold nor loses its place in the queue."""
+        """Acquires a lease, and waits up to `wait` seconds for it.
+
+        All requests have one Idempotency-Key, so that a repeat neither gets a second hold nor loses its place in the queue.
+        """
         body = {**describe_lease(resources, ttl, owner), **({"fence_on_grant": True} if fence_on_grant else {})}
         key = {"Idempotency-Key": f"lease-{secrets.token_hex(16)}"}
         began, wait_now = now(), 0.0  # how long a call may wait is in the answer to the first one
@@ -182,7 +186,7 @@ class Protocol:
                 state.check()
 
     def renew(self, state: LeaseState) -> Call[None]:
-        timeout = min(self.timeout, state.ttl_ms / 1000 / ATTEMPTS_PER_TTL)
+        timeout = min(self.timeout, max(ATTEMPT_SECONDS_MIN, state.ttl_ms / 1000 / ATTEMPTS_PER_TTL))
         request = Request("POST", f"{lease_path(state.lease_id)}/renew", timeout, {"ttl_ms": state.ttl_ms})
         try:
             answer = yield from self.call(request, until=state.valid_until)
@@ -199,7 +203,7 @@ class Protocol:
                 return
             try:
                 yield from self.renew(state)
-            except FencegateError as failure:  # no renewal helps, or none was answered in time
+            except Exception as failure:  # no renewal helps, or none was answered in time, or the function that returns the token failed
                 state.renewals_ended_by = failure
                 yield Pause(state.remaining())
                 state.lose_if_over()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Any, Callable, Dict, Optional, Sequence, Union
+from typing import Callable, Optional, Sequence, Union
 
 import httpx
 
@@ -35,15 +35,16 @@ class Transport:
         self._api_key, self._token = api_key, token
         self._current = 0
         self.closed = False
-        self.options: Dict[str, Any] = {}
-        if cert or ca:
-            context = ssl.create_default_context(cafile=ca)
-            if cert:
-                context.load_cert_chain(cert, key)
-            self.options["verify"] = context
+        self.context = ssl.create_default_context(cafile=ca)
+        if cert:
+            self.context.load_cert_chain(cert, key)
 
-    def begin(self, request: Request) -> Dict[str, Any]:
-        """Returns the arguments of httpx for a request to the current gateway."""
+    def begin(self, request: Request) -> httpx.Request:
+        """Returns a request to the current gateway.
+
+        The drivers pass it to a transport of httpx and not to its Client, which logs URLs (they have lease ids), reads credentials from .netrc and follows
+        proxies of the environment.
+        """
         if self.closed:
             raise NoAnswer("the client is closed", sent=False, final=True)
         headers = {"Accept": "application/json", "User-Agent": "fencegate-python", **request.headers}
@@ -53,19 +54,20 @@ class Transport:
             headers["X-Api-Key"] = self._api_key
         elif self._token is not None:
             headers["Authorization"] = f"Bearer {self._token if isinstance(self._token, str) else self._token()}"
-        return {"method": request.method, "url": self._urls[self._current] + request.path, "content": request.content(), "headers": headers, "timeout": request.timeout}
+        timeout = httpx.Timeout(request.timeout).as_dict()
+        return httpx.Request(request.method, self._urls[self._current] + request.path, content=request.content(), headers=headers, extensions={"timeout": timeout})
 
-    def end(self, answer: httpx.Response) -> Response:
+    def end(self, sent: httpx.Request, answer: httpx.Response) -> Response:
         if answer.status_code in (502, 503, 504):
-            self._use_next(str(answer.request.url))
+            self._use_next(sent)
         return Response(answer.status_code, answer.headers, answer.content)
 
-    def fail(self, error: Exception, url: str) -> NoAnswer:
-        """Reads a failure of a request to this URL; the next request goes to the next gateway."""
-        self._use_next(url)
+    def fail(self, sent: httpx.Request, error: Exception) -> NoAnswer:
+        """Reads a failure; the next request goes to the next gateway."""
+        self._use_next(sent)
         untrusted = isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error)
         return NoAnswer(f"{type(error).__name__}: {error}", sent=not untrusted and not isinstance(error, NEVER_SENT), final=untrusted)
 
-    def _use_next(self, url: str) -> None:
-        if url.startswith(self._urls[self._current]):  # another thread may have done it
+    def _use_next(self, failed: httpx.Request) -> None:
+        if str(failed.url).startswith(self._urls[self._current]):  # another thread may have done it
             self._current = (self._current + 1) % len(self._urls)

@@ -10,7 +10,7 @@ from typing import Any, AsyncIterator, Generator, Optional, Sequence, Type, Unio
 import httpx
 
 from ._lease import LeaseHandle, LeaseState
-from ._protocol import Call, Json, NoAnswer, Protocol, Request, Response, Result, history_filters
+from ._protocol import Call, Json, Protocol, Request, Response, Result, history_filters
 from ._transport import FAILURES, Token, Transport
 from .errors import FencegateError
 from .models import Event, WriteResult
@@ -23,7 +23,7 @@ class AsyncClient:
                  ca: Optional[str] = None, timeout: float = 10.0, retry_for: float = 30.0) -> None:
         self._transport = Transport(url, api_key, token, cert, key, ca)
         self._protocol = Protocol(timeout, retry_for)
-        self._http = httpx.AsyncClient(**self._transport.options)
+        self._http = httpx.AsyncHTTPTransport(verify=self._transport.context)
 
     async def close(self) -> None:
         """Closes the connections. Leases that were not released are no longer renewed."""
@@ -73,7 +73,7 @@ class AsyncClient:
                         result = await self._send(step)
                     else:
                         await asyncio.sleep(step.seconds)
-                except NoAnswer as failure:
+                except Exception as failure:
                     step = call.throw(failure)
                 else:
                     step = call.send(result)
@@ -81,11 +81,19 @@ class AsyncClient:
             return done.value  # type: ignore[no-any-return]
 
     async def _send(self, request: Request) -> Response:
-        arguments = self._transport.begin(request)
+        async def exchange() -> httpx.Response:
+            answer = await self._http.handle_async_request(sent)
+            try:
+                await answer.aread()
+            finally:
+                await answer.aclose()
+            return answer
+
+        sent = self._transport.begin(request)
         try:
-            return self._transport.end(await asyncio.wait_for(self._http.request(**arguments), request.timeout))
+            return self._transport.end(sent, await asyncio.wait_for(exchange(), request.timeout))
         except FAILURES as error:
-            raise self._transport.fail(error, arguments["url"]) from error
+            raise self._transport.fail(sent, error) from error
 
 
 class Acquisition:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Callable, Iterator, Optional, Sequence, Type, Union
@@ -11,7 +12,7 @@ from typing import Any, Callable, Iterator, Optional, Sequence, Type, Union
 import httpx
 
 from ._lease import LeaseHandle, LeaseState
-from ._protocol import Call, Json, NoAnswer, Protocol, Request, Response, Result, history_filters
+from ._protocol import Call, Json, Protocol, Request, Response, Result, history_filters
 from ._transport import FAILURES, Token, Transport
 from .errors import FencegateError
 from .models import Event, WriteResult
@@ -31,7 +32,7 @@ class Client:
                  ca: Optional[str] = None, timeout: float = 10.0, retry_for: float = 30.0) -> None:
         self._transport = Transport(url, api_key, token, cert, key, ca)
         self._protocol = Protocol(timeout, retry_for)
-        self._http = httpx.Client(**self._transport.options)
+        self._http = httpx.HTTPTransport(verify=self._transport.context)
 
     def close(self) -> None:
         """Closes the connections. Leases that were not released are no longer renewed."""
@@ -89,7 +90,7 @@ class Client:
             while True:
                 try:
                     result = send(step) if isinstance(step, Request) else pause(step.seconds)
-                except NoAnswer as failure:
+                except Exception as failure:
                     step = call.throw(failure)
                 else:
                     step = call.send(result)
@@ -97,14 +98,17 @@ class Client:
             return done.value  # type: ignore[no-any-return]
 
     def _send(self, request: Request) -> Response:
-        arguments = self._transport.begin(request)
+        sent = self._transport.begin(request)
         try:
-            return self._transport.end(self._http.request(**arguments))
+            answer = self._http.handle_request(sent)
+            with closing(answer):
+                answer.read()
         except FAILURES as error:
-            raise self._transport.fail(error, arguments["url"]) from error
+            raise self._transport.fail(sent, error) from error
+        return self._transport.end(sent, answer)
 
 
-class Stopped(Exception):
+class Stopped(BaseException):
     """Ends the thread of a lease that was released."""
 
 
