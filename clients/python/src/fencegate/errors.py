@@ -25,7 +25,7 @@ class UnexpectedAnswer(FencegateError):
         super().__init__(f"HTTP status {status}: {detail}")
         self.status = status
         self.temporary = status in (502, 503, 504)
-        self.maybe_executed = self.temporary
+        self.maybe_executed = self.temporary or status < 300
 
 
 class OutcomeUnknown(FencegateError):
