@@ -1,0 +1,390 @@
+package fencegate.client;
+
+import java.net.URI;
+import java.net.URLEncoder;
+import java.net.http.HttpClient;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Optional;
+import java.util.UUID;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
+import java.util.stream.Stream;
+import javax.net.ssl.SSLContext;
+
+/**
+ * A client of the gateways of one fencegate. It is safe for use by several threads, and one is enough for a program.
+ *
+ * <p>Calls are repeated with jitter where that is safe and may help, and after {@code Retry-After} where the gateway gives it, for {@link Builder#retryFor}.
+ * Where several gateways are given, a call goes on at the next one.
+ */
+public final class FencegateClient {
+    private static final int RENEWAL_ATTEMPTS_PER_TTL = 6;
+    private static final String WAIT_POINTER = "/wait_ms";
+
+    private final Transport transport;
+    private final Duration retryFor;
+    private final Duration answerWithin;
+    /** The gateway's lease.max_wait_ms, from its latest answer to a call that found the resource locked. Until then a call does not wait. */
+    private volatile long maxWaitMs;
+
+    private FencegateClient(Builder builder) {
+        HttpClient.Builder http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(builder.connectTimeout);
+        if (builder.sslContext != null) http.sslContext(builder.sslContext);
+        transport = new Transport(http.build(), List.copyOf(builder.gateways), builder.bearer, builder.answerBytesMax);
+        retryFor = builder.retryFor;
+        answerWithin = builder.answerWithin;
+    }
+
+    /**
+     * Begins a client.
+     *
+     * @param gateway an address such as {@code http://localhost:8080}
+     * @param others further gateways of the same fencegate
+     * @return a builder
+     */
+    public static Builder builder(URI gateway, URI... others) {
+        return new Builder(gateway, others);
+    }
+
+    /** The settings of a client. */
+    public static final class Builder {
+        private final List<String> gateways = new ArrayList<>();
+        private Supplier<String> bearer = () -> null;
+        private SSLContext sslContext;
+        private Duration connectTimeout = Duration.ofSeconds(2);
+        private Duration answerWithin = Duration.ofSeconds(10);
+        private Duration retryFor = Duration.ofSeconds(30);
+        private int answerBytesMax = 16 * 1024 * 1024;
+
+        private Builder(URI gateway, URI... others) {
+            addGateway(gateway);
+            for (URI other : others) addGateway(other);
+        }
+
+        private void addGateway(URI gateway) {
+            boolean http = "http".equals(gateway.getScheme()) || "https".equals(gateway.getScheme());
+            if (!http || gateway.getHost() == null || gateway.getRawUserInfo() != null || gateway.getRawQuery() != null || gateway.getRawFragment() != null)
+                throw new IllegalArgumentException("gateway has to be http://HOST:PORT or https://HOST:PORT");
+            gateways.add(gateway.toString().replaceFirst("/+$", ""));
+        }
+
+        /**
+         * Changes the API key, which is sent as a bearer credential. Without one, none is sent.
+         *
+         * @param key printable ASCII characters
+         * @return this builder
+         */
+        public Builder apiKey(String key) {
+            String checked = Transport.visible(key);
+            return bearer(() -> checked);
+        }
+
+        /**
+         * Changes the source of the credential, for tokens that change; it is called for each request.
+         *
+         * @param credential gives an API key or a JSON Web Token
+         * @return this builder
+         */
+        public Builder bearer(Supplier<String> credential) {
+            bearer = Objects.requireNonNull(credential, "credential");
+            return this;
+        }
+
+        /**
+         * Changes the TLS settings, for a private certificate authority or a client certificate.
+         *
+         * @param context the settings
+         * @return this builder
+         */
+        public Builder sslContext(SSLContext context) {
+            sslContext = context;
+            return this;
+        }
+
+        /**
+         * Changes how long a connection may take to be made.
+         *
+         * @param time 2 s if not called
+         * @return this builder
+         */
+        public Builder connectTimeout(Duration time) {
+            connectTimeout = positive(time, "connectTimeout");
+            return this;
+        }
+
+        /**
+         * Changes how long one attempt of a call may take, beside the time for which the gateway waits for a resource.
+         *
+         * @param time 10 s if not called
+         * @return this builder
+         */
+        public Builder answerWithin(Duration time) {
+            answerWithin = positive(time, "answerWithin");
+            return this;
+        }
+
+        /**
+         * Changes how long a call is repeated, beside the time for which it waits for a resource.
+         *
+         * @param time 30 s if not called
+         * @return this builder
+         */
+        public Builder retryFor(Duration time) {
+            retryFor = positive(time, "retryFor");
+            return this;
+        }
+
+        /**
+         * Changes the size of the largest answer that is read.
+         *
+         * @param bytes 16 MiB if not called
+         * @return this builder
+         */
+        public Builder answerBytesMax(int bytes) {
+            if (bytes <= 0) throw new IllegalArgumentException("answerBytesMax has to be positive");
+            answerBytesMax = bytes;
+            return this;
+        }
+
+        /**
+         * Makes the client. It connects with the first call.
+         *
+         * @return the client
+         */
+        public FencegateClient build() {
+            return new FencegateClient(this);
+        }
+
+        private static Duration positive(Duration time, String name) {
+            if (time.isNegative() || time.isZero()) throw new IllegalArgumentException(name + " has to be positive");
+            return time;
+        }
+    }
+
+    // Leases
+
+    /**
+     * Acquires a lease on one resource.
+     *
+     * @param resource its name
+     * @param options how
+     * @return the lease, which the caller releases
+     * @throws ResourceLockedException if another lease holds the resource for all of the time to wait
+     * @throws FencegateException if the call fails
+     * @throws InterruptedException if this thread is interrupted; a lease that was granted at that moment ends with its ttl
+     */
+    public Lease acquire(String resource, LeaseOptions options) throws InterruptedException {
+        return acquire(List.of(resource), options);
+    }
+
+    /**
+     * Acquires one lease on several resources, all of them or none.
+     *
+     * @param resources 1 to 16 names
+     * @param options how
+     * @return the lease, which the caller releases
+     * @throws ResourceLockedException if other leases hold a resource for all of the time to wait
+     * @throws FencegateException if the call fails
+     * @throws InterruptedException if this thread is interrupted; a lease that was granted at that moment ends with its ttl
+     */
+    public Lease acquire(Collection<String> resources, LeaseOptions options) throws InterruptedException {
+        Map<String, Object> body = new LinkedHashMap<>();
+        if (resources.size() == 1) body.put("resource", resources.iterator().next());
+        else body.put("resources", List.copyOf(resources));
+        options.addTo(body);
+        if (options.fenceOnGrant()) body.put("fence_on_grant", true);
+        String key = UUID.randomUUID().toString();
+        long giveUpAt = System.nanoTime() + options.waitTime().toNanos();
+        for (int attempt = 0;; attempt++) {
+            Duration wait = Duration.ofMillis(Math.min(maxWaitMs, Math.max(0, TimeUnit.NANOSECONDS.toMillis(giveUpAt - System.nanoTime()))));
+            body.put("wait_ms", wait.toMillis());
+            try {
+                return new Lease(this, call("POST", "/v1/leases", body, key, wait), options.renewing());
+            } catch (ResourceLockedException e) {
+                if (Transport.isOver(giveUpAt)) throw e;
+                maxWaitMs = e.problem().flatMap(problem -> problem.number("max_wait_ms")).orElse(0L);
+                if (maxWaitMs == 0) Transport.pauseBefore(attempt, giveUpAt); // the gateway lets no call wait
+            } catch (FencegateException e) {
+                boolean shorter = !wait.isZero() && e.problem().stream().flatMap(problem -> problem.faults().stream())
+                        .anyMatch(fault -> fault.pointer().equals(WAIT_POINTER));
+                if (!shorter) throw e;
+                maxWaitMs = 0; // the limit was lowered meanwhile; the next answer has the new one
+            }
+        }
+    }
+
+    /**
+     * Acquires a lease if it can be had within the time to wait.
+     *
+     * @param resource its name
+     * @param options how
+     * @return empty if another lease holds the resource
+     * @throws FencegateException if the call fails
+     * @throws InterruptedException if this thread is interrupted; a lease that was granted at that moment ends with its ttl
+     */
+    public Optional<Lease> tryAcquire(String resource, LeaseOptions options) throws InterruptedException {
+        try {
+            return Optional.of(acquire(resource, options));
+        } catch (ResourceLockedException e) {
+            return Optional.empty();
+        }
+    }
+
+    /**
+     * Acquires a lease, does the task and releases the lease.
+     *
+     * @param <T> the result of the task
+     * @param <E> what the task may throw
+     * @param resource the name of the resource
+     * @param options how
+     * @param task is given the lease
+     * @return the result of the task
+     * @throws E what the task threw
+     * @throws LeaseLostException if the lease was lost during the task, so that others may have worked at the same time
+     * @throws FencegateException if the lease is not acquired
+     * @throws InterruptedException if this thread is interrupted while it acquires the lease
+     */
+    public <T, E extends Exception> T withLease(String resource, LeaseOptions options, LeaseTask<T, E> task) throws E, InterruptedException {
+        try (Lease lease = acquire(resource, options)) {
+            return task.run(lease);
+        }
+    }
+
+    Transport.Answer renew(String leaseId, long ttlMs, long until) throws InterruptedException {
+        Duration within = Duration.ofMillis(Math.max(1, Math.min(answerWithin.toMillis(), ttlMs / RENEWAL_ATTEMPTS_PER_TTL)));
+        return transport.call(new Transport.Call("POST", leasePath(leaseId) + "/renew", Map.of("ttl_ms", ttlMs), null, within), until);
+    }
+
+    void release(String leaseId, long until) throws InterruptedException {
+        try {
+            transport.call(new Transport.Call("DELETE", leasePath(leaseId), null, null, answerWithin), until);
+        } catch (LeaseLostException e) {
+            if (!e.isRepeated()) throw e; // else the earlier attempt has released it
+        }
+    }
+
+    // Writes
+
+    /**
+     * Makes a guarded write. It is executed at most once, also if answers are lost: the key is kept over all repeats, and a write whose outcome the gateway
+     * does not know is looked up in the history by its id before it is repeated.
+     *
+     * @param write what
+     * @return its results
+     * @throws StaleFencingTokenException if a newer holder has written; nothing was changed
+     * @throws LeaseLostException if the lease is over; nothing was changed
+     * @throws OutcomeUnknownException if the outcome could not be found out in time
+     * @throws FencegateException if the write is refused or fails; nothing was changed
+     * @throws InterruptedException if this thread is interrupted; the outcome is then unknown
+     */
+    public WriteResult write(Write write) throws InterruptedException {
+        if (write.lease() != null) write.lease().requireValid();
+        long until = System.nanoTime() + retryFor.plus(write.waitTime()).toNanos();
+        Transport.Call call = new Transport.Call("POST", "/v1/writes", write.body(), write.key(), answerWithin.plus(write.waitTime()));
+        OutcomeUnknownException unknown = null;
+        for (int attempt = 0;; attempt++) {
+            try {
+                WriteResult result = WriteResult.of(transport.call(call, until));
+                if (result.released().orElse(false)) write.lease().markReleased();
+                return result;
+            } catch (OutcomeUnknownException e) {
+                if (e.writeId().isEmpty()) throw e;
+                unknown = e;
+                if (wasApplied(e, until)) return outcome(call, e.writeId().get());
+            } catch (ResourceLockedException e) {
+                if (unknown == null || Transport.isOver(until)) throw e; // else its own lease of the attempt whose outcome was unknown, which expires
+            } catch (FencegateException e) {
+                if (unknown != null) e.addSuppressed(unknown);
+                throw e;
+            }
+            Transport.pauseBefore(attempt, until);
+        }
+    }
+
+    /**
+     * Returns whether a write was applied. False is final only once PostgreSQL has ended the write's transaction, which takes seconds after an outage.
+     *
+     * @param writeId the id from {@link OutcomeUnknownException#writeId} or {@link WriteResult#writeId}
+     * @return whether the history has the write
+     * @throws FencegateException if the call fails, for example without the scope {@code history}
+     * @throws InterruptedException if this thread is interrupted
+     */
+    public boolean wasApplied(String writeId) throws InterruptedException {
+        return wasApplied(writeId, System.nanoTime() + retryFor.toNanos());
+    }
+
+    private boolean wasApplied(String writeId, long until) throws InterruptedException {
+        String path = "/v1/history" + query(Map.of("write_id", writeId, "event", "write_applied", "limit", "1"));
+        return !transport.call(new Transport.Call("GET", path, null, null, answerWithin), until).members().list("items").isEmpty();
+    }
+
+    /** Finds out about a write whose outcome is unknown. A caller that may not read the history repeats the write, which is safe because of its key. */
+    private boolean wasApplied(OutcomeUnknownException unknown, long until) throws InterruptedException {
+        try {
+            return wasApplied(unknown.writeId().orElseThrow(), until);
+        } catch (FencegateException e) {
+            if (e.slug().filter(Slug.FORBIDDEN::equals).isPresent()) return false;
+            unknown.addSuppressed(e);
+            throw unknown;
+        }
+    }
+
+    /** Returns the kept outcome of a write that was applied, or without its results if the gateway has them no more. */
+    private WriteResult outcome(Transport.Call call, String writeId) throws InterruptedException {
+        try {
+            return WriteResult.of(transport.call(call, System.nanoTime() + answerWithin.toNanos()));
+        } catch (FencegateException e) {
+            return new WriteResult(writeId, Optional.empty(), List.of(), Optional.empty(), true);
+        }
+    }
+
+    // The history
+
+    /**
+     * Reads the history, a page at a time as the stream is used. An interrupt ends the stream with an IllegalStateException and stays set.
+     *
+     * @param filters as the parameters of {@code GET /v1/history}, for example {@code resource} and {@code order}; {@code limit} is the size of a page
+     * @return all events that match
+     */
+    public Stream<HistoryEvent> history(Map<String, String> filters) {
+        return Stream.iterate(page(filters), Objects::nonNull, page -> page.optional("next_cursor", String.class).map(cursor -> {
+            Map<String, String> next = new LinkedHashMap<>(filters);
+            next.put("cursor", cursor);
+            return page(next);
+        }).orElse(null)).flatMap(page -> page.list("items").stream()).map(HistoryEvent::of);
+    }
+
+    private Members page(Map<String, String> filters) {
+        try {
+            return call("GET", "/v1/history" + query(filters), null, null, Duration.ZERO).members();
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new IllegalStateException("The thread was interrupted while it read the history.", e);
+        }
+    }
+
+    private Transport.Answer call(String method, String path, Object body, String key, Duration serverWait) throws InterruptedException {
+        return transport.call(new Transport.Call(method, path, body, key, answerWithin.plus(serverWait)), System.nanoTime() + retryFor.plus(serverWait).toNanos());
+    }
+
+    private static String leasePath(String leaseId) {
+        return "/v1/leases/" + encode(leaseId);
+    }
+
+    private static String query(Map<String, String> parameters) {
+        StringBuilder out = new StringBuilder();
+        parameters.forEach((name, value) -> out.append(out.isEmpty() ? '?' : '&').append(encode(name)).append('=').append(encode(value)));
+        return out.toString();
+    }
+
+    private static String encode(String text) {
+        return URLEncoder.encode(text, StandardCharsets.UTF_8).replace("+", "%20");
+    }
+}

@@ -1,0 +1,270 @@
+package fencegate.client;
+
+import java.lang.System.Logger;
+import java.lang.System.Logger.Level;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The right to one or several resources for a limited time. A daemon thread renews it, each third of its ttl, until it is released or lost.
+ *
+ * <p>Validity is counted from the sending of the request that was granted or renewed, by {@link System#nanoTime}, so that a pause of this process or of the
+ * network makes it shorter and never longer. A lease is safe for use by several threads.
+ */
+public final class Lease implements AutoCloseable {
+    private static final Logger LOG = System.getLogger(Lease.class.getName());
+    private static final int RENEWALS_PER_TTL = 3;
+
+    private enum State { HELD, LOST, RELEASED }
+
+    private final FencegateClient client;
+    private final String leaseId;
+    private final List<String> resources;
+    private final long fencingToken;
+    private final Optional<String> owner;
+    private final long ttlMs;
+
+    private final Object lock = new Object();
+    private final List<Runnable> lossListeners = new ArrayList<>();
+    private State state = State.HELD;
+    private LeaseLostException loss;
+    private boolean renewing;
+    private long validUntil;
+    private long renewAt;
+
+    Lease(FencegateClient client, Transport.Answer granted, boolean renewing) {
+        Members members = granted.members();
+        this.client = client;
+        this.leaseId = members.text("lease_id");
+        this.resources = members.optional("resource", String.class).map(List::of).orElseGet(() -> members.texts("resources"));
+        this.fencingToken = members.number("fencing_token");
+        this.owner = members.optional("owner", String.class);
+        this.ttlMs = members.number("ttl_ms");
+        this.renewing = renewing;
+        this.validUntil = granted.sentAt();
+        extend(granted);
+        Thread keeper = new Thread(this::keep, "fencegate-lease " + resources.get(0));
+        keeper.setDaemon(true);
+        keeper.start();
+    }
+
+    /**
+     * Returns the resources.
+     *
+     * @return one or several names
+     */
+    public List<String> resources() {
+        return resources;
+    }
+
+    /**
+     * Returns the number that each write under this lease carries, and that is higher than those of all earlier leases on its resources.
+     *
+     * @return at least 1, less than 2^53
+     */
+    public long fencingToken() {
+        return fencingToken;
+    }
+
+    /**
+     * Returns the proof of the grant, a secret: whoever has it, and this client's credential, can use the lease.
+     *
+     * @return a signed text
+     */
+    public String leaseId() {
+        return leaseId;
+    }
+
+    /**
+     * Returns the owner.
+     *
+     * @return empty if the lease has none
+     */
+    public Optional<String> owner() {
+        return owner;
+    }
+
+    /**
+     * Returns whether the lease is held. It may end immediately afterwards: what must not happen twice is written with {@link #fencingToken}.
+     *
+     * @return false after a loss, a release, and the end of the validity
+     */
+    public boolean isValid() {
+        synchronized (lock) {
+            return state == State.HELD && !Transport.isOver(validUntil);
+        }
+    }
+
+    /**
+     * Returns how long the lease is valid if it is not renewed.
+     *
+     * @return zero if it is over
+     */
+    public Duration remaining() {
+        synchronized (lock) {
+            return state == State.HELD ? Duration.ofNanos(Math.max(0, validUntil - System.nanoTime())) : Duration.ZERO;
+        }
+    }
+
+    /**
+     * Requires that the lease is held, before a step of the work.
+     *
+     * @throws LeaseLostException if it is not
+     */
+    public void requireValid() {
+        synchronized (lock) {
+            if (state == State.LOST) throw lost();
+            if (!isValid()) throw new LeaseLostException("The lease on " + resources + (state == State.RELEASED ? " was released." : " is no longer valid."), null);
+        }
+    }
+
+    /**
+     * Adds an action for the loss of the lease: it expired, was revoked, or could not be renewed in time. A release is no loss.
+     *
+     * @param action is called once, by the thread that renews the lease or notices the loss, or immediately if the lease is lost already; it should return soon
+     */
+    public void onLoss(Runnable action) {
+        synchronized (lock) {
+            if (state != State.LOST) {
+                lossListeners.add(action);
+                return;
+            }
+        }
+        action.run();
+    }
+
+    /**
+     * Releases the lease, so that the next caller can have it. Repeated calls do nothing.
+     *
+     * @throws LeaseLostException if the lease was lost before, so that others may have worked at the same time
+     * @throws UnavailableException if no gateway could release it; it then ends with its ttl
+     * @throws FencegateException if the gateway refuses the call
+     * @throws InterruptedException if this thread is interrupted
+     */
+    public void release() throws InterruptedException {
+        long until;
+        synchronized (lock) {
+            if (state == State.RELEASED) return;
+            if (state == State.LOST) throw lost();
+            until = validUntil;
+            if (Transport.isOver(until)) throw lose(new LeaseLostException("The lease on " + resources + " was over before its release.", null));
+            state = State.RELEASED;
+            lock.notifyAll();
+        }
+        client.release(leaseId, until);
+    }
+
+    /**
+     * Releases the lease as {@link #release} does. If no gateway can release it, that is logged, and the lease ends with its ttl.
+     *
+     * @throws LeaseLostException if the lease was lost before
+     */
+    @Override
+    public void close() {
+        boolean interrupted = Thread.interrupted(); // an interrupted thread releases too
+        try {
+            release();
+        } catch (InterruptedException e) {
+            interrupted = true;
+        } catch (UnavailableException e) {
+            LOG.log(Level.WARNING, "The lease on " + resources + " was not released and ends with its ttl.", e);
+        } finally {
+            if (interrupted) Thread.currentThread().interrupt();
+        }
+    }
+
+    /** Records that a write has released the lease. */
+    void markReleased() {
+        synchronized (lock) {
+            if (state == State.HELD) state = State.RELEASED;
+            lock.notifyAll();
+        }
+    }
+
+    /** Stops the renewals; the lease ends with the ttl that it has. */
+    void stopRenewing() {
+        synchronized (lock) {
+            renewing = false;
+            lock.notifyAll();
+        }
+    }
+
+    private void extend(Transport.Answer answer) {
+        Members members = answer.members();
+        long until = answer.sentAt() + TimeUnit.MILLISECONDS.toNanos(members.number("served_ms") + members.number("validity_ms"));
+        synchronized (lock) {
+            if (until - validUntil > 0) validUntil = until; // a renewal never shortens the lease
+            renewAt = answer.sentAt() + TimeUnit.MILLISECONDS.toNanos(ttlMs) / RENEWALS_PER_TTL;
+        }
+    }
+
+    /** Renews the lease when it is time, until it is released or over. */
+    private void keep() {
+        try {
+            while (awaitRenewal()) renew();
+        } catch (InterruptedException e) { // nobody has this thread; should it happen, the lease ends with its validity
+            LOG.log(Level.WARNING, "The renewal of the lease on " + resources + " was interrupted.", e);
+        }
+    }
+
+    /** Returns true when a renewal is due, and false if the lease was released or is over. */
+    private boolean awaitRenewal() throws InterruptedException {
+        synchronized (lock) {
+            while (state == State.HELD) {
+                long now = System.nanoTime();
+                if (validUntil - now <= 0) break;
+                long next = renewing && renewAt - validUntil < 0 ? renewAt : validUntil;
+                if (next - now <= 0) return true;
+                TimeUnit.NANOSECONDS.timedWait(lock, next - now);
+            }
+            if (state != State.HELD) return false;
+        }
+        lose(new LeaseLostException("The lease on " + resources + " was not renewed in time.", null));
+        return false;
+    }
+
+    /** Makes one attempt, which takes no longer than the lease is valid. */
+    private void renew() throws InterruptedException {
+        long until;
+        synchronized (lock) {
+            until = validUntil;
+        }
+        try {
+            extend(client.renew(leaseId, ttlMs, until));
+        } catch (LeaseLostException e) {
+            lose(e);
+        } catch (FencegateException e) {
+            LOG.log(Level.DEBUG, "The lease on " + resources + " was not renewed; it is valid for " + remaining().toMillis() + " ms.", e);
+            stopRenewing(); // it ends with its validity, because no repeat helps, or none is possible before that
+        }
+    }
+
+    /** Marks a held lease as lost, and calls the listeners. Returns the exception for callers. */
+    private LeaseLostException lose(LeaseLostException cause) {
+        List<Runnable> listeners;
+        synchronized (lock) {
+            if (state != State.HELD) return cause;
+            state = State.LOST;
+            loss = cause;
+            listeners = List.copyOf(lossListeners);
+            lossListeners.clear();
+            lock.notifyAll();
+        }
+        for (Runnable listener : listeners) {
+            try {
+                listener.run();
+            } catch (RuntimeException e) {
+                LOG.log(Level.ERROR, "An action for the loss of the lease on " + resources + " failed.", e);
+            }
+        }
+        return cause;
+    }
+
+    /** Returns a new exception for each caller, with the stack of that caller. */
+    private LeaseLostException lost() {
+        return new LeaseLostException(loss.getMessage(), loss);
+    }
+}

@@ -1,0 +1,98 @@
+package fencegate.client;
+
+import java.time.Duration;
+import java.util.Map;
+import java.util.Objects;
+
+/**
+ * How a lease is acquired and kept. Instances are immutable; each method returns a changed copy.
+ *
+ * @param ttl how long the lease lasts without a renewal; null: the gateway's default
+ * @param waitTime how long to wait for the resource; zero: not at all
+ * @param owner distinguishes the workers of a principal; the same owner that acquires the same resources again gets a further hold; null: none
+ * @param fenceOnGrant whether every older token is refused from the grant on, and not only from the first write
+ * @param renewing whether the lease is renewed in the background until it is released
+ */
+public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolean fenceOnGrant, boolean renewing) {
+    private static final Duration WAIT_MAX = Duration.ofDays(365);
+    private static final LeaseOptions DEFAULTS = new LeaseOptions(null, Duration.ZERO, null, false, true);
+
+    /**
+     * Checks the options.
+     *
+     * @param ttl as above
+     * @param waitTime as above
+     * @param owner as above
+     * @param fenceOnGrant as above
+     * @param renewing as above
+     * @throws IllegalArgumentException if a time is out of its bounds
+     */
+    public LeaseOptions {
+        if (ttl != null && (ttl.isNegative() || ttl.isZero())) throw new IllegalArgumentException("ttl has to be positive");
+        if (Objects.requireNonNull(waitTime, "waitTime").isNegative() || waitTime.compareTo(WAIT_MAX) > 0)
+            throw new IllegalArgumentException("waitTime has to be from 0 to " + WAIT_MAX.toDays() + " days");
+    }
+
+    /**
+     * Returns the defaults: the gateway's ttl, no waiting, no owner, renewed until released.
+     *
+     * @return the options
+     */
+    public static LeaseOptions defaults() {
+        return DEFAULTS;
+    }
+
+    /**
+     * Changes how long the lease lasts without a renewal.
+     *
+     * @param time at least 100 ms, at most the gateway's {@code lease.max_ttl_ms}
+     * @return the changed options
+     */
+    public LeaseOptions ttl(Duration time) {
+        return new LeaseOptions(Objects.requireNonNull(time, "ttl"), waitTime, owner, fenceOnGrant, renewing);
+    }
+
+    /**
+     * Changes how long to wait for the resource. Longer than one call may wait, the call is repeated and keeps its place in the queue.
+     *
+     * @param time zero: not at all; at most 365 days
+     * @return the changed options
+     */
+    public LeaseOptions waitTime(Duration time) {
+        return new LeaseOptions(ttl, time, owner, fenceOnGrant, renewing);
+    }
+
+    /**
+     * Changes the owner.
+     *
+     * @param name at most 128 bytes
+     * @return the changed options
+     */
+    public LeaseOptions owner(String name) {
+        return new LeaseOptions(ttl, waitTime, name, fenceOnGrant, renewing);
+    }
+
+    /**
+     * Refuses every older token from the grant on.
+     *
+     * @return the changed options
+     */
+    public LeaseOptions fencedOnGrant() {
+        return new LeaseOptions(ttl, waitTime, owner, true, renewing);
+    }
+
+    /**
+     * Lets the lease end after its ttl, without renewals.
+     *
+     * @return the changed options
+     */
+    public LeaseOptions notRenewed() {
+        return new LeaseOptions(ttl, waitTime, owner, fenceOnGrant, false);
+    }
+
+    /** Adds the members that a request for a lease and a one-shot write have in common. */
+    void addTo(Map<String, Object> body) {
+        if (ttl != null) body.put("ttl_ms", ttl.toMillis());
+        if (owner != null) body.put("owner", owner);
+    }
+}

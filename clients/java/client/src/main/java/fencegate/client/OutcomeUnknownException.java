@@ -1,0 +1,30 @@
+package fencegate.client;
+
+import java.util.Optional;
+
+/** The call may have taken effect: it was sent and no answer arrived in time, or PostgreSQL became unavailable during the commit. */
+public final class OutcomeUnknownException extends UnavailableException {
+    private static final long serialVersionUID = 1L;
+
+    /** Null if no gateway answered. */
+    private final String writeId;
+
+    OutcomeUnknownException(Problem problem) {
+        super(problem);
+        writeId = problem.writeId().orElse(null);
+    }
+
+    OutcomeUnknownException(String message, Throwable cause) {
+        super(null, message, cause);
+        writeId = null;
+    }
+
+    /**
+     * Returns the id of the write, for {@link FencegateClient#wasApplied}.
+     *
+     * @return empty if no gateway answered; then a repeat with the same idempotency key shows the outcome
+     */
+    public Optional<String> writeId() {
+        return Optional.ofNullable(writeId);
+    }
+}

@@ -1,0 +1,193 @@
+package fencegate.client;
+
+import java.net.ConnectException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpConnectTimeoutException;
+import java.net.http.HttpRequest;
+import java.net.http.HttpRequest.BodyPublishers;
+import java.net.http.HttpResponse;
+import java.net.http.HttpTimeoutException;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Supplier;
+
+/** Sends calls to the gateways, and repeats what may be repeated. Every call is safe to repeat: it reads, or names a lease, or has an idempotency key. */
+final class Transport {
+    private static final Duration FIRST_BACKOFF = Duration.ofMillis(50);
+    private static final Duration LONGEST_BACKOFF = Duration.ofSeconds(2);
+    private static final int DOUBLINGS_MAX = 10;
+
+    private final HttpClient http;
+    private final List<String> gateways;
+    private final Supplier<String> bearer;
+    private final int answerBytesMax;
+    private final AtomicInteger current = new AtomicInteger();
+
+    Transport(HttpClient http, List<String> gateways, Supplier<String> bearer, int answerBytesMax) {
+        this.http = http;
+        this.gateways = gateways;
+        this.bearer = bearer;
+        this.answerBytesMax = answerBytesMax;
+    }
+
+    /** A call. {@code body} and {@code key} may be null. {@code within} is the time that one attempt may take. */
+    record Call(String method, String path, Object body, String key, Duration within) {}
+
+    /** A successful answer. {@code sentAt} is the time of System.nanoTime before the attempt that was answered; {@code replayed} says that an earlier attempt had the effect. */
+    record Answer(int status, Object json, long sentAt, boolean replayed) {
+        Members members() {
+            return Members.of(json);
+        }
+    }
+
+    /** What an attempt led to, if not to an answer: the exception for the caller, whether a repeat may help, and the least time until then. */
+    private record Failure(FencegateException exception, boolean repeatable, Duration pause, boolean sent) {}
+
+    private static final class Failed extends Exception {
+        private static final long serialVersionUID = 1L;
+        private final transient Failure failure;
+
+        Failed(Failure failure) {
+            super(failure.exception);
+            this.failure = failure;
+        }
+    }
+
+    /**
+     * Makes a call, and repeats it until the time {@code until} of System.nanoTime if that may help.
+     * Throws OutcomeUnknownException if an attempt was sent and the last ones do not say what became of it.
+     */
+    Answer call(Call call, long until) throws InterruptedException {
+        boolean unanswered = false;
+        for (int attempt = 0;; attempt++) {
+            int gateway = current.get();
+            try {
+                return attempt(call, gateways.get(Math.floorMod(gateway, gateways.size())), until);
+            } catch (Failed failed) {
+                Failure failure = failed.failure;
+                unanswered |= failure.sent;
+                if (!failure.repeatable) {
+                    failure.exception.markRepeated(unanswered);
+                    throw failure.exception;
+                }
+                boolean elsewhere = isOfThisGateway(failure.exception) && gateways.size() > 1;
+                if (elsewhere) current.compareAndSet(gateway, gateway + 1);
+                long pause = backoff(attempt) + (elsewhere && attempt < gateways.size() - 1 ? 0 : failure.pause.toNanos());
+                if (System.nanoTime() + pause - until >= 0) throw unanswered ? unknown(failure.exception) : failure.exception;
+                TimeUnit.NANOSECONDS.sleep(pause);
+            }
+        }
+    }
+
+    private static FencegateException unknown(FencegateException last) {
+        return last instanceof OutcomeUnknownException ? last
+                : new OutcomeUnknownException("The call was sent, and no answer arrived in time: " + last.getMessage(), last);
+    }
+
+    /** Full jitter: a random part of a time that doubles with each attempt. */
+    private static long backoff(int attempt) {
+        long most = Math.min(LONGEST_BACKOFF.toNanos(), FIRST_BACKOFF.toNanos() << Math.min(attempt, DOUBLINGS_MAX));
+        return ThreadLocalRandom.current().nextLong(most + 1);
+    }
+
+    /** Whether another gateway may be able to serve the call at once. */
+    private static boolean isOfThisGateway(FencegateException failure) {
+        Optional<Slug> slug = failure.slug();
+        return slug.isEmpty() || slug.get() == Slug.SHUTTING_DOWN || slug.get() == Slug.OVERLOADED;
+    }
+
+    private Answer attempt(Call call, String gateway, long until) throws Failed, InterruptedException {
+        long within = Math.min(call.within.toNanos(), until - System.nanoTime());
+        if (within <= 0) throw new Failed(notSent(new TimeoutException("no time was left")));
+        HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(gateway + call.path))
+                .method(call.method, call.body == null ? BodyPublishers.noBody() : BodyPublishers.ofByteArray(Json.write(call.body)));
+        if (call.body != null) request.header("Content-Type", "application/json");
+        if (call.key != null) request.header("Idempotency-Key", call.key);
+        String credential = bearer.get();
+        if (credential != null) request.header("Authorization", "Bearer " + visible(credential));
+        long sentAt = System.nanoTime();
+        CompletableFuture<HttpResponse<byte[]>> sent = http.sendAsync(request.build(), info -> new LimitedBody(answerBytesMax));
+        try {
+            return answer(sent.get(within, TimeUnit.NANOSECONDS), sentAt);
+        } catch (TimeoutException e) {
+            throw new Failed(noAnswer(new HttpTimeoutException("no answer within " + TimeUnit.NANOSECONDS.toMillis(within) + " ms")));
+        } catch (ExecutionException e) {
+            throw new Failed(failureOf(e.getCause()));
+        } catch (Json.SyntaxException e) {
+            throw new Failed(noAnswer(e));
+        } finally {
+            sent.cancel(true); // without effect on a call that has ended
+        }
+    }
+
+    private static Failure failureOf(Throwable cause) {
+        if (cause instanceof LimitedBody.TooLarge)
+            return new Failure(new FencegateException(null, "The gateway's answer is too large: " + cause.getMessage(), cause), false, Duration.ZERO, true);
+        if (cause instanceof ConnectException || cause instanceof HttpConnectTimeoutException) return notSent(cause);
+        return noAnswer(cause);
+    }
+
+    private static Failure notSent(Throwable cause) {
+        return new Failure(new UnavailableException(null, "No gateway can be reached: " + cause, cause), true, Duration.ZERO, false);
+    }
+
+    private static Failure noAnswer(Throwable cause) {
+        return new Failure(new UnavailableException(null, "The gateway did not answer: " + cause, cause), true, Duration.ZERO, true);
+    }
+
+    private static Answer answer(HttpResponse<byte[]> response, long sentAt) throws Failed, Json.SyntaxException {
+        int status = response.statusCode();
+        if (status >= 200 && status < 300)
+            return new Answer(status, response.body().length == 0 ? null : Json.read(response.body()), sentAt,
+                    response.headers().firstValue("Idempotency-Replayed").isPresent());
+        Optional<Duration> retryAfter = response.headers().firstValue("Retry-After").flatMap(Transport::seconds);
+        if (!response.headers().firstValue("Content-Type").orElse("").startsWith("application/problem+json"))
+            throw new Failed(ofProxy(status, retryAfter));
+        Problem problem = Problem.of(status, Members.of(Json.read(response.body())), retryAfter);
+        throw new Failed(new Failure(FencegateException.of(problem), isRepeatable(problem), retryAfter.orElse(Duration.ZERO), false));
+    }
+
+    /** The answer of something between the client and the gateway. 502 and 504 do not say whether the gateway has the call. */
+    private static Failure ofProxy(int status, Optional<Duration> retryAfter) {
+        FencegateException exception = new UnavailableException(null, "The answer " + status + " is not from a gateway.", null);
+        boolean repeatable = status == 502 || status == 503 || status == 504 || status == 429;
+        return new Failure(exception, repeatable, retryAfter.orElse(Duration.ZERO), status == 502 || status == 504);
+    }
+
+    private static boolean isRepeatable(Problem problem) {
+        if (problem.outcomeUnknown()) return false; // the caller first finds out what became of it
+        return switch (problem.slug().orElse(Slug.INTERNAL_ERROR)) {
+            case NO_QUORUM, STORAGE_UNAVAILABLE, OVERLOADED, SHUTTING_DOWN, TOO_MANY_REQUESTS, TOO_MANY_WAITERS -> problem.retryAfter().isPresent();
+            case IDEMPOTENCY_IN_PROGRESS, WRITE_CONFLICT -> true;
+            default -> false;
+        };
+    }
+
+    /** Reads Retry-After; its form with a date is what no gateway sends. */
+    private static Optional<Duration> seconds(String text) {
+        return text.matches("[0-9]{1,9}") ? Optional.of(Duration.ofSeconds(Long.parseLong(text))) : Optional.empty();
+    }
+
+    /** Requires that a credential can be sent. The error does not show it. */
+    static String visible(String credential) {
+        if (!credential.matches("[!-~]([ -~]*[!-~])?")) throw new IllegalArgumentException("a credential consists of printable ASCII characters");
+        return credential;
+    }
+
+    /** Waits, with jitter, before a caller repeats something; at most until {@code until}. */
+    static void pauseBefore(int attempt, long until) throws InterruptedException {
+        TimeUnit.NANOSECONDS.sleep(Math.max(0, Math.min(backoff(attempt), until - System.nanoTime())));
+    }
+
+    static boolean isOver(long until) {
+        return System.nanoTime() - until >= 0;
+    }
+}

@@ -1,0 +1,34 @@
+package fencegate.client;
+
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+
+/**
+ * A write that was applied.
+ *
+ * @param writeId the id of the write, by which the history has it
+ * @param fencingToken the token of a one-shot write's own lease; empty for a write under a lease
+ * @param results one for each operation; none if they are known no more
+ * @param released whether the write released its lease; empty if it was not asked to
+ * @param replayed whether an earlier call with the same key was applied, and this is its outcome
+ */
+public record WriteResult(String writeId, Optional<Long> fencingToken, List<Result> results, Optional<Boolean> released, boolean replayed) {
+
+    /**
+     * What one operation led to.
+     *
+     * @param rowsAffected the number of rows; empty for a function
+     * @param rows the rows, if the write asked for them
+     * @param value the result of a function; null for other operations
+     */
+    public record Result(Optional<Long> rowsAffected, List<Map<String, Object>> rows, Object value) {}
+
+    static WriteResult of(Transport.Answer answer) {
+        Members members = answer.members();
+        List<Result> results = members.list("results").stream().map(result -> new Result(result.optional("rows_affected", Long.class),
+                result.list("rows").stream().map(Members::values).toList(), result.values().get("value"))).toList();
+        return new WriteResult(members.text("write_id"), members.optional("fencing_token", Long.class), results,
+                members.optional("released", Boolean.class), answer.replayed());
+    }
+}

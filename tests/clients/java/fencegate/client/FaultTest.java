@@ -1,0 +1,210 @@
+package fencegate.client;
+
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertFalse;
+import static org.junit.Assert.assertThrows;
+import static org.junit.Assert.assertTrue;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.junit.After;
+import org.junit.Rule;
+import org.junit.Test;
+import org.junit.rules.Timeout;
+
+/** Gateways that are killed, paused, limited or without lock nodes, connections that break, and commits whose outcome is unknown. */
+public final class FaultTest {
+    @Rule
+    public final Timeout limit = Timeout.seconds(40);
+
+    private final FencegateClient client = Rig.worker();
+    private final String sku = Rig.sku();
+    private final String resource = "inventory/" + sku;
+
+    @After
+    public void recover() throws Exception {
+        Rig.fault("recover");
+    }
+
+    private static long millisSince(long began) {
+        return TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began);
+    }
+
+    @Test
+    public void acquire_lost_answer_gets_same_lease() throws Exception {
+        Rig.fault("cut_reply");
+        try (Lease lease = client.acquire(resource, Rig.ttl(5_000))) {
+            assertEquals(1, client.history(Map.of("resource", resource, "event", "lease_granted", "token_min", "" + lease.fencingToken())).count());
+            assertEquals(Optional.empty(), client.tryAcquire(resource, Rig.ttl(5_000)));
+        }
+        client.acquire(resource, Rig.ttl(5_000)).close();
+    }
+
+    @Test
+    public void release_lost_answer_is_no_error() throws Exception {
+        Lease lease = client.acquire(resource, Rig.ttl(5_000));
+        Rig.fault("cut_reply");
+        lease.release();
+        client.acquire(resource, Rig.ttl(5_000)).close();
+    }
+
+    @Test
+    public void write_lost_answer_is_applied_once() throws Exception {
+        try (Lease lease = client.acquire(resource, Rig.ttl(5_000))) {
+            Rig.fault("cut_reply");
+            assertTrue(client.write(Write.under(lease, Rig.sell(sku))).replayed());
+        }
+        assertEquals(9, Rig.stock(sku));
+    }
+
+    @Test
+    public void write_over_connection_that_was_closed_is_applied() throws Exception {
+        try (Lease lease = client.acquire(resource, Rig.ttl(5_000))) {
+            Rig.fault("cut_connections");
+            client.write(Write.under(lease, Rig.sell(sku)));
+        }
+        assertEquals(9, Rig.stock(sku));
+    }
+
+    @Test
+    public void gateway_killed_lease_continues_at_other() throws Exception {
+        FencegateClient pair = Rig.both();
+        try (Lease lease = pair.acquire(resource, Rig.ttl(2_000))) {
+            Rig.fault("kill_gateway");
+            long began = System.nanoTime();
+            while (millisSince(began) < 2_500) { // more than its ttl
+                lease.requireValid();
+                Thread.sleep(10);
+            }
+            pair.write(Write.under(lease, Rig.sell(sku)));
+        }
+        assertEquals(9, Rig.stock(sku));
+    }
+
+    @Test
+    public void gateway_paused_lease_continues_at_other() throws Exception {
+        FencegateClient pair = Rig.both();
+        try (Lease lease = pair.acquire(resource, Rig.ttl(3_000))) {
+            Rig.fault("pause_gateway");
+            long began = System.nanoTime();
+            while (millisSince(began) < 3_500) { // more than its ttl
+                lease.requireValid();
+                Thread.sleep(10);
+            }
+        }
+    }
+
+    @Test
+    public void gateway_paused_lease_is_lost_when_validity_ends() throws Exception {
+        CountDownLatch lost = new CountDownLatch(1);
+        long began = System.nanoTime();
+        Lease lease = client.acquire(resource, Rig.ttl(1_000));
+        lease.onLoss(lost::countDown);
+        Rig.fault("pause_gateway");
+        assertTrue(lost.await(5, TimeUnit.SECONDS));
+        assertFalse(lease.isValid());
+        assertTrue(millisSince(began) + " ms: one renewal may have come before the pause", millisSince(began) < 2_500);
+        assertThrows(LeaseLostException.class, lease::close);
+    }
+
+    @Test
+    public void answer_that_never_comes_is_outcome_unknown() throws Exception {
+        FencegateClient hasty = Rig.client("worker").answerWithin(Duration.ofMillis(200)).retryFor(Duration.ofMillis(700)).build();
+        try (Lease lease = hasty.acquire(resource, Rig.ttl(5_000))) {
+            Rig.fault("pause_gateway");
+            long began = System.nanoTime();
+            OutcomeUnknownException unknown = assertThrows(OutcomeUnknownException.class, () -> hasty.write(Write.under(lease, Rig.sell(sku))));
+            assertTrue(unknown.writeId().isEmpty() && millisSince(began) < 3_000);
+            Rig.fault("recover");
+        }
+    }
+
+    @Test
+    public void nodes_down_503_is_repeated_after_retry_after() throws Exception {
+        Rig.fault("pause_nodes");
+        CompletableFuture<Lease> acquired = CompletableFuture.supplyAsync(() -> {
+            try {
+                return client.acquire(resource, Rig.ttl(5_000));
+            } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+            }
+        });
+        Rig.fault("await_reply");
+        Rig.fault("recover");
+        acquired.get(15, TimeUnit.SECONDS).close();
+    }
+
+    @Test
+    public void nodes_down_503_ends_with_retry_time() throws Exception {
+        Rig.fault("pause_nodes");
+        FencegateClient hasty = Rig.client("worker").retryFor(Duration.ofMillis(2_500)).build();
+        long began = System.nanoTime();
+        UnavailableException failed = assertThrows(UnavailableException.class, () -> hasty.acquire(resource, Rig.ttl(5_000)));
+        assertEquals(failed.toString(), Optional.of(Slug.NO_QUORUM), failed.slug());
+        assertTrue(millisSince(began) < 4_000);
+    }
+
+    @Test
+    public void limit_429_waits_as_long_as_retry_after_says() throws Exception {
+        FencegateClient limited = Rig.client("limited").build();
+        long began = System.nanoTime();
+        for (int number = 0; number < 2; number++) limited.acquire(Rig.resource(), Rig.ttl(5_000));
+        assertTrue(millisSince(began) + " ms", millisSince(began) >= 1_000);
+        FencegateClient hasty = Rig.client("limited").retryFor(Duration.ofMillis(100)).build();
+        FencegateException refused = assertThrows(FencegateException.class, () -> {
+            for (int number = 0; number < 5; number++) hasty.tryAcquire(Rig.resource(), Rig.ttl(5_000));
+        });
+        assertEquals(Optional.of(Slug.TOO_MANY_REQUESTS), refused.slug());
+    }
+
+    @Test
+    public void write_unknown_outcome_is_found_by_write_id() throws Exception {
+        checkUnknownOutcome(client, Write.under(client.acquire(resource, Rig.ttl(10_000)), Rig.sell(sku)));
+    }
+
+    @Test
+    public void write_unknown_outcome_without_history_is_repeated() throws Exception {
+        FencegateClient blind = Rig.client("blind").build();
+        checkUnknownOutcome(blind, Write.under(blind.acquire(resource, Rig.ttl(10_000)), Rig.sell(sku)));
+    }
+
+    @Test
+    public void write_one_shot_unknown_outcome_is_applied_once() throws Exception {
+        checkUnknownOutcome(client, Write.oneShot(List.of(resource), Rig.ttl(2_000), Rig.sell(sku)));
+    }
+
+    /** The commit waits until the gateway's deadline; the gateway answers that its outcome is unknown. */
+    private void checkUnknownOutcome(FencegateClient writer, Write write) throws Exception {
+        Rig.fault("hold_commits");
+        CompletableFuture<WriteResult> result = CompletableFuture.supplyAsync(() -> {
+            try {
+                return writer.write(write);
+            } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+            }
+        });
+        Rig.fault("await_reply");
+        assertFalse(result.isDone());
+        Rig.fault("recover");
+        WriteResult applied = result.get(30, TimeUnit.SECONDS);
+        assertTrue(applied.replayed());
+        assertTrue(client.wasApplied(applied.writeId()));
+        assertEquals(9, Rig.stock(sku));
+    }
+
+    @Test
+    public void write_unknown_outcome_past_deadline_has_write_id() throws Exception {
+        FencegateClient hasty = Rig.client("worker").retryFor(Duration.ofSeconds(4)).build();
+        Lease lease = hasty.acquire(resource, Rig.ttl(10_000));
+        Rig.fault("hold_commits");
+        OutcomeUnknownException unknown = assertThrows(OutcomeUnknownException.class, () -> hasty.write(Write.under(lease, Rig.sell(sku))));
+        Rig.fault("recover");
+        String writeId = unknown.writeId().orElseThrow();
+        Rig.eventually("PostgreSQL has ended it", () -> client.wasApplied(writeId) == (Rig.stock(sku) == 9));
+    }
+}

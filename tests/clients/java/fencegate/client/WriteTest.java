@@ -1,0 +1,166 @@
+package fencegate.client;
+
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertFalse;
+import static org.junit.Assert.assertThrows;
+import static org.junit.Assert.assertTrue;
+
+import java.sql.Connection;
+import java.sql.SQLException;
+import java.sql.Statement;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import org.junit.Rule;
+import org.junit.Test;
+import org.junit.rules.Timeout;
+
+/** Guarded writes over HTTP and over JDBC, and the history, without faults. */
+public final class WriteTest {
+    @Rule
+    public final Timeout limit = Timeout.seconds(40);
+
+    private final FencegateClient client = Rig.worker();
+    private final String sku = Rig.sku();
+    private final String resource = "inventory/" + sku;
+
+    @Test
+    public void write_under_lease_changes_rows() throws Exception {
+        try (Lease lease = client.acquire(resource, Rig.ttl(5_000))) {
+            WriteResult result = client.write(Write.under(lease, Operation.update("inventory").where("sku", sku).where("stock", "gte", 3).where("stock", "lte", 10)
+                    .add("stock", -3).set("note", "é").expectRows(1)).returningRows().requireLive());
+            assertEquals(Optional.of(1L), result.results().get(0).rowsAffected());
+            assertEquals(7L, result.results().get(0).rows().get(0).get("stock"));
+            assertEquals("é", result.results().get(0).rows().get(0).get("note"));
+            assertFalse(result.replayed());
+            assertTrue(client.wasApplied(result.writeId()));
+            assertFalse(client.wasApplied("00000000-0000-4000-8000-000000000000"));
+        }
+        assertEquals(7, Rig.stock(sku));
+    }
+
+    @Test
+    public void write_one_shot_calls_function_once_for_its_key() throws Exception {
+        long order = System.nanoTime() / 1_000;
+        Write write = Write.oneShot(List.of(resource, "orders/" + order), Rig.ttl(5_000).waitTime(Duration.ofMillis(500)),
+                Operation.call("place_order").argument("order_id", order).argument("sku", sku).argument("quantity", 2)).key("order-" + order);
+        WriteResult first = client.write(write);
+        WriteResult second = client.write(write);
+        assertTrue(first.fencingToken().isPresent() && first.released().orElseThrow());
+        assertTrue(second.replayed() && second.writeId().equals(first.writeId()));
+        assertEquals(8, Rig.stock(sku));
+    }
+
+    @Test
+    public void write_then_release_ends_lease() throws Exception {
+        Lease lease = client.acquire(resource, Rig.ttl(5_000));
+        assertEquals(Optional.of(true), client.write(Write.under(lease, Rig.sell(sku)).thenRelease()).released());
+        assertFalse(lease.isValid());
+        lease.close();
+        client.acquire(resource, Rig.ttl(5_000)).close();
+    }
+
+    @Test
+    public void write_insert_and_delete_are_one_transaction() throws Exception {
+        long order = System.nanoTime() / 1_000;
+        try (Lease lease = client.acquire(List.of(resource, "orders/" + order), Rig.ttl(5_000))) {
+            client.write(Write.under(lease, Operation.insert("orders").value("id", order).value("sku", sku).value("quantity", 1), Rig.sell(sku)));
+            Operation delete = Operation.delete("orders").where("id", order);
+            FencegateException refused = assertThrows(FencegateException.class, () -> client.write(Write.under(lease, delete.expectRows(2), Rig.sell(sku))));
+            assertEquals(Optional.of(Slug.EXPECTATION_FAILED), refused.slug());
+            client.write(Write.under(lease, delete.expectRows(1)));
+        }
+        assertEquals(9, Rig.stock(sku));
+    }
+
+    @Test
+    public void write_of_older_holder_is_refused() throws Exception {
+        Lease old = client.acquire(resource, Rig.ttl(400).notRenewed());
+        Rig.eventually("it has ended", () -> !old.isValid());
+        assertThrows(LeaseLostException.class, () -> client.write(Write.under(old, Rig.sell(sku))));
+        try (Lease current = client.acquire(resource, Rig.ttl(5_000).waitTime(Duration.ofSeconds(5)).fencedOnGrant())) {
+            try (Connection connection = Rig.database(); Statement statement = connection.createStatement()) {
+                connection.setAutoCommit(false);
+                SQLException stale = assertThrows(SQLException.class, () -> statement.execute("select fencing.enter('" + resource + "', " + old.fencingToken() + ")"));
+                assertTrue(Fence.translate(stale).orElseThrow() instanceof StaleFencingTokenException);
+            }
+            assertTrue(current.isValid());
+        }
+        assertEquals(10, Rig.stock(sku));
+    }
+
+    @Test
+    public void fence_enter_opens_resources_for_transaction() throws Exception {
+        String other = Rig.sku();
+        try (Lease lease = client.acquire(List.of("inventory/" + other, resource), Rig.ttl(5_000)); Connection connection = Rig.database();
+                Statement statement = connection.createStatement()) {
+            assertThrows(IllegalStateException.class, () -> Fence.enter(connection, lease));
+            connection.setAutoCommit(false);
+            Fence.enter(connection, lease);
+            statement.execute("update inventory set stock = stock - 1 where sku in ('" + sku + "', '" + other + "')");
+            connection.commit();
+            SQLException closed = assertThrows(SQLException.class, () -> statement.execute("update inventory set stock = 0 where sku = '" + sku + "'"));
+            assertEquals(Optional.of(Slug.FENCING_REQUIRED), Fence.translate(closed).orElseThrow().slug());
+            connection.rollback();
+            Fence.enter(connection, lease);
+            SQLException outside = assertThrows(SQLException.class, () -> statement.execute("update inventory set stock = 0 where sku = 'sku-1'"));
+            assertEquals(Optional.of(Slug.RESOURCE_NOT_COVERED), Fence.translate(outside).orElseThrow().slug());
+            connection.rollback();
+            SQLException syntax = assertThrows(SQLException.class, () -> statement.execute("nonsense"));
+            assertEquals(Optional.empty(), Fence.translate(syntax));
+            connection.rollback();
+            lease.release();
+            assertThrows(LeaseLostException.class, () -> Fence.enter(connection, lease));
+        }
+        assertEquals(9, Rig.stock(sku));
+        assertEquals(9, Rig.stock(other));
+    }
+
+    @Test
+    public void fence_enter_with_proof_is_verified() throws Exception {
+        try (Lease lease = client.acquire(resource, Rig.ttl(5_000)); Connection connection = Rig.database(); Statement statement = connection.createStatement()) {
+            connection.setAutoCommit(false);
+            FencegateException refused = assertThrows(FencegateException.class, () -> Fence.enterWithProof(connection, lease));
+            assertEquals("the database has no key yet", Optional.of(Slug.LEASE_NOT_AUTHENTIC), refused.slug());
+            connection.rollback();
+            statement.execute("select fencing.add_proof_key(convert_to('a signing key of a test, long enough to be one', 'UTF8'))");
+            Fence.enterWithProof(connection, lease);
+            statement.execute("update inventory set stock = stock - 1 where sku = '" + sku + "'");
+            connection.commit();
+        }
+        assertEquals(9, Rig.stock(sku));
+    }
+
+    @Test
+    public void fence_enter_with_sealed_token_is_stale() throws Exception {
+        Lease lease = client.acquire(resource, Rig.ttl(5_000));
+        try (Connection connection = Rig.database(); Statement statement = connection.createStatement()) {
+            connection.setAutoCommit(false);
+            statement.execute("select fencing.enter('" + resource + "', " + (lease.fencingToken() + 1) + ")");
+            connection.commit();
+            StaleFencingTokenException stale = assertThrows(StaleFencingTokenException.class, () -> Fence.enter(connection, lease));
+            assertTrue(stale.getCause() instanceof SQLException);
+            connection.rollback();
+        }
+        StaleFencingTokenException refused = assertThrows(StaleFencingTokenException.class, () -> client.write(Write.under(lease, Rig.sell(sku))));
+        assertEquals(Optional.of(lease.fencingToken() + 1), refused.problem().orElseThrow().number("last_fencing_token"));
+        lease.close();
+    }
+
+    @Test
+    public void history_is_read_by_pages_as_it_is_used() throws Exception {
+        try (Lease lease = client.acquire(resource, Rig.ttl(5_000))) {
+            for (int number = 0; number < 5; number++) client.write(Write.under(lease, Rig.sell(sku)));
+            Map<String, String> filters = Map.of("resource", resource, "event", "write_applied", "order", "asc", "limit", "2", "token_min", "" + lease.fencingToken());
+            List<HistoryEvent> events = client.history(filters).toList();
+            assertEquals(5, events.size());
+            assertEquals(events, events.stream().sorted((one, two) -> Long.compare(one.id(), two.id())).toList());
+            assertTrue(events.stream().allMatch(event -> event.fencingToken().orElseThrow() == lease.fencingToken() && event.writeId().isPresent()
+                    && event.principal().orElseThrow().equals("worker")));
+            assertEquals(events.subList(0, 3), client.history(filters).limit(3).toList());
+        }
+        FencegateException refused = assertThrows(FencegateException.class, () -> client.history(Map.of("colour", "red")).count());
+        assertEquals("colour", refused.problem().orElseThrow().faults().get(0).pointer());
+    }
+}
