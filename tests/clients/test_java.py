@@ -8,13 +8,12 @@ import os
 import re
 import signal
 import subprocess
-import threading
+import time
 import uuid
 import xml.etree.ElementTree as ElementTree
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
 import pytest
 from support import processes
@@ -31,6 +30,7 @@ CLIENT = ROOT / "clients/java"
 TESTS = ROOT / "tests/clients/java"
 JARS = [Path("/usr/share/java") / name for name in ("junit4.jar", "hamcrest.jar", "postgresql.jar")]
 KEYS = {name: f"the key of {name}, which is long" for name in ("worker", "blind", "limited")}
+PASSWORD = "java"
 CASES = sorted(f"{file.stem}.{method}" for file in TESTS.rglob("*Test.java") for method in re.findall(r"@Test\s+public void (\w+)\(", file.read_text()))
 
 
@@ -47,6 +47,7 @@ class Site:
         self.gate_set = self.gates.__enter__()
         install_shop(cluster, "java", 10)
         cluster.stack.query("select shop_stock('java-', 60, 10)", dbname=cluster.database)
+        cluster.stack.query(f"create role {cluster.database} superuser login password '{PASSWORD}'")
 
     def _settings(self) -> dict[str, Any]:
         settings = self.cluster.settings(max_ttl_ms=self.cluster.max_ttl_ms, max_wait_ms=600)
@@ -109,40 +110,36 @@ class Site:
     def close(self) -> None:
         self.recover()
         self.gates.__exit__(None, None, None)
+        self.cluster.stack.query(f"drop role {self.cluster.database}")
 
     @property
     def properties(self) -> dict[str, str]:
         postgres = self.cluster.stack.facts["postgres"]
         return {"gateways": " ".join(f"http://127.0.0.1:{gate.port}" for gate in self.gate_set.members), "openapi": str(ROOT / "gateway/api/service/openapi.json"),
-                "jdbc": f"jdbc:postgresql://127.0.0.1:{postgres['port']}/{self.cluster.database}?user={postgres['superuser']}",
+                "jdbc": f"jdbc:postgresql://127.0.0.1:{postgres['port']}/{self.cluster.database}?user={self.cluster.database}&password={PASSWORD}",
                 **{f"key.{name}": key for name, key in KEYS.items()}}
 
 
-@contextmanager
-def serving_faults(site: Site) -> Iterator[int]:
-    """Serves `POST /NAME`, which calls the function of that name; yields the port."""
+class FaultServer(HTTPServer):
+    """Calls the fault NAME for each `POST /NAME`. It serves in the thread of the test, with which the gateways that a fault starts would end."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            try:
-                site.apply(self.path[1:])
-                self.send_response(204)
-            except Exception as problem:  # the test that asked for it fails
-                self.send_response(500, repr(problem)[:200].replace("\n", " "))
-            self.end_headers()
+    timeout = 0.1
 
-        def log_message(self, *_: object) -> None:
-            pass
+    def __init__(self, site: Site) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                try:
+                    site.apply(self.path[1:])
+                    self.send_response(204)
+                except Exception as problem:  # the test that asked for it fails
+                    self.send_response(500)
+                    print(f"{self.path}: {problem!r}")
+                self.end_headers()
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        thread.join(10)
-        server.server_close()
+            def log_message(self, *_: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
 
 
 def run(*command: object, **options: Any) -> str:
@@ -179,13 +176,14 @@ def outcomes(built: Path, site: Site) -> dict[str, str]:
     """What became of each JUnit test: `passed`, or the failure."""
     classes = sorted({case.split(".")[0] for case in CASES})
     log = built / "junit.log"
-    with serving_faults(site) as port:
-        options = [f"-Dfencegate.{name}={value}" for name, value in {**site.properties, "faults": f"http://127.0.0.1:{port}/"}.items()]
+    with FaultServer(site) as server:
+        options = [f"-Dfencegate.{name}={value}" for name, value in {**site.properties, "faults": f"http://127.0.0.1:{server.server_port}/"}.items()]
         process = processes.start(["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", *options, "-cp", class_path(built), "fencegate.client.Main", *classes], log)
-        try:
-            process.wait(240)
-        finally:
-            process.kill()  # without effect if it has ended
+        until = time.monotonic() + 240
+        while process.poll() is None and time.monotonic() < until:
+            server.handle_request()
+        process.kill()  # without effect if it has ended
+        process.wait()
     text = log.read_text()
     assert process.returncode == 0, text[-4000:]
     return dict(re.findall(r"^CASE (\S+) (.*?)^END$", text, re.MULTILINE | re.DOTALL))

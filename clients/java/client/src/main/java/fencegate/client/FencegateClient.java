@@ -59,7 +59,7 @@ public final class FencegateClient {
         private Supplier<String> bearer = () -> null;
         private SSLContext sslContext;
         private Duration connectTimeout = Duration.ofSeconds(2);
-        private Duration answerWithin = Duration.ofSeconds(10);
+        private Duration answerWithin = Duration.ofSeconds(15);
         private Duration retryFor = Duration.ofSeconds(30);
         private int answerBytesMax = 16 * 1024 * 1024;
 
@@ -120,9 +120,10 @@ public final class FencegateClient {
         }
 
         /**
-         * Changes how long one attempt of a call may take, beside the time for which the gateway waits for a resource.
+         * Changes how long one attempt of a call may take, beside the time for which the gateway waits for a resource. A gateway answers within about 11 s, also
+         * if PostgreSQL does not answer it.
          *
-         * @param time 10 s if not called
+         * @param time 15 s if not called
          * @return this builder
          */
         public Builder answerWithin(Duration time) {
@@ -292,7 +293,7 @@ public final class FencegateClient {
         for (int attempt = 0;; attempt++) {
             try {
                 WriteResult result = WriteResult.of(transport.call(call, until));
-                if (result.released().orElse(false)) write.lease().markReleased();
+                if (write.lease() != null && result.released().orElse(false)) write.lease().markReleased();
                 return result;
             } catch (OutcomeUnknownException e) {
                 if (e.writeId().isEmpty()) throw e;

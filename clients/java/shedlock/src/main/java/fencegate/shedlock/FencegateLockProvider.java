@@ -22,6 +22,8 @@ import net.javacrumbs.shedlock.core.SimpleLock;
  * lockAtMostFor. A task that ends before lockAtLeastFor keeps the lease until then, while the process runs; if the process ends meanwhile, until the ttl is over.
  */
 public final class FencegateLockProvider implements LockProvider {
+    /** The limited ttl that a gateway gives. */
+    private static final Duration TTL_MIN = Duration.ofMillis(100);
     private static final ThreadLocal<Lease> CURRENT = new ThreadLocal<>();
 
     private final FencegateClient client;
@@ -67,7 +69,8 @@ public final class FencegateLockProvider implements LockProvider {
     @Override
     public Optional<SimpleLock> lock(LockConfiguration configuration) {
         Duration atMost = Duration.between(Instant.now(), configuration.getLockAtMostUntil());
-        LeaseOptions options = LeaseOptions.defaults().ttl(ttl.compareTo(atMost) < 0 ? ttl : atMost);
+        Duration limited = atMost.compareTo(TTL_MIN) < 0 ? TTL_MIN : atMost; // the lease is released in time in any case
+        LeaseOptions options = LeaseOptions.defaults().ttl(ttl.compareTo(limited) < 0 ? ttl : limited);
         try {
             Optional<Lease> lease = client.tryAcquire(prefix + configuration.getName(), options);
             lease.ifPresent(CURRENT::set);
