@@ -70,7 +70,7 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Returns the proof of the grant, a secret: whoever has it, and this client's credential, can use the lease.
+     * Returns the proof of the grant, a secret: who has it, and this client's credential, can use the lease.
      *
      * @return a signed text
      */
