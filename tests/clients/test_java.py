@@ -75,6 +75,9 @@ class Site:
     def cut_connections(self) -> None:
         self.gate_set.members[0].cut()
 
+    def delay_replies(self) -> None:
+        self.gate_set.members[0].replies.delay = 0.6
+
     def kill_gateway(self) -> None:
         self.gateways[0].kill()
 

@@ -13,6 +13,7 @@ import java.sql.DriverManager;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
+import java.sql.Statement;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
@@ -86,6 +87,15 @@ final class Rig {
             query.setString(1, sku);
             ResultSet rows = query.executeQuery();
             assertTrue(rows.next());
+            return rows.getInt(1);
+        }
+    }
+
+    /** The number of commits that wait for a standby. */
+    static int waitingCommits() throws SQLException {
+        try (Connection connection = database(); Statement statement = connection.createStatement();
+                ResultSet rows = statement.executeQuery("select count(*) from pg_stat_activity where wait_event = 'SyncRep'")) {
+            rows.next();
             return rows.getInt(1);
         }
     }

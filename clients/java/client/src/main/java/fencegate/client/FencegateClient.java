@@ -275,7 +275,7 @@ public final class FencegateClient {
 
     /**
      * Makes a guarded write. It is executed at most once, also if answers are lost: the key is kept over all repeats, and a write whose outcome the gateway
-     * does not know is looked up in the history by its id before it is repeated.
+     * does not know is looked up in the history by its id before it is repeated. The same {@code Write} may be given again after an exception.
      *
      * @param write what
      * @return its results
@@ -286,7 +286,7 @@ public final class FencegateClient {
      * @throws InterruptedException if this thread is interrupted; the outcome is then unknown
      */
     public WriteResult write(Write write) throws InterruptedException {
-        if (write.lease() != null) write.lease().requireValid();
+        write.beginSending();
         long until = System.nanoTime() + retryFor.plus(write.waitTime()).toNanos();
         Transport.Call call = new Transport.Call("POST", "/v1/writes", write.body(), write.key(), answerWithin.plus(write.waitTime()));
         OutcomeUnknownException unknown = null;

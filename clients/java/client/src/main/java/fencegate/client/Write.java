@@ -9,7 +9,7 @@ import java.util.Map;
 import java.util.UUID;
 
 /**
- * A guarded write: one transaction of PostgreSQL with one or several operations, all or nothing. Instances are immutable; each method returns a changed copy.
+ * A guarded write: one transaction of PostgreSQL with one or several operations, all or nothing. Each method returns a changed copy.
  *
  * <p>Each has an idempotency key, which stays the same however often the write is repeated, so that it is executed at most once.
  */
@@ -18,6 +18,8 @@ public final class Write {
     private final Map<String, Object> body;
     private final String key;
     private final Duration waitTime;
+    /** Whether the write may have been executed, so that a repeat asks for its outcome even if the lease is over. */
+    private volatile boolean sent;
 
     private Write(Lease lease, Map<String, Object> body, String key, Duration waitTime) {
         this.lease = lease;
@@ -91,6 +93,12 @@ public final class Write {
     public Write thenRelease() {
         if (lease == null) throw new IllegalArgumentException("a one-shot write releases its lease in any case");
         return with("then", "release");
+    }
+
+    /** Requires a valid lease before the write is sent for the first time. */
+    void beginSending() {
+        if (lease != null && !sent) lease.requireValid();
+        sent = true;
     }
 
     String key() {
