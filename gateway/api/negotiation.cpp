@@ -37,9 +37,10 @@ bool changes_the_write(const preference& wanted) {
 }
 
 bool is_supported(const preference& wanted, const answer_options& options) {
-    return std::ranges::any_of(options.preferences, [&](std::string_view supported) {
-        return supported == wanted.name || supported == wanted.text;
-    });
+    return std::ranges::any_of(
+               options.preferences,
+               [&](std::string_view supported) { return supported == wanted.name || supported == wanted.text; }) &&
+           (wanted.name != "max-affected" || number_of(wanted));
 }
 
 /// Refuses conditional and range headers: ignoring them would do something else than the caller wants.

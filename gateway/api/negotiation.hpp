@@ -15,6 +15,7 @@ struct answer_options {
     std::vector<std::string_view> preferences{};
     bool changes_something = false;
     bool has_parameters = false;  ///< The handler reads the query.
+    bool postgrest = false;       ///< Refusals carry PostgREST's codes.
 };
 
 /// Checks Accept, Prefer, Accept-Profile, Content-Profile, conditional headers and the query before anything runs, and

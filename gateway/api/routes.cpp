@@ -12,6 +12,7 @@
 #include <gateway/api/service/nodes.hpp>
 #include <gateway/api/service/openapi.hpp>
 #include <gateway/api/service/problems.hpp>
+#include <gateway/api/tables/answer_form.hpp>
 #include <gateway/api/tables/rpc.hpp>
 #include <gateway/api/tables/tables.hpp>
 #include <gateway/api/writes/writes.hpp>
@@ -36,7 +37,9 @@ http::handler bind(gateway_services services, awaitable_response (*handle)(gatew
                    answer_options options) {
     return [services, handle, options = std::move(options)](http::request r) {
         const auto agreed = negotiate(r, options);
-        if (!agreed) return answer(http::problem_response(agreed.error(), r.request_id));
+        if (!agreed)
+            return answer(options.postgrest ? refuse(agreed.error(), r)
+                                            : http::problem_response(agreed.error(), r.request_id));
         return handle(services, std::move(r));
     };
 }
@@ -47,7 +50,8 @@ std::vector<http::route> routes(gateway_services services) {
     using enum http::method;
     std::vector<http::route> out;
     // All but the nodes concern resources, which their handlers know.
-    const auto add_api = [&](http::method verb, const char* path, scope required_scope, const answer_options& options,
+    const auto add_api = [&](http::method verb, const std::string& path, scope required_scope,
+                             const answer_options& options,
                              awaitable_response (*handle)(gateway_services, http::request), bool long_waiting = false) {
         out.push_back({verb, path, required_scope, bind(services, handle, options), long_waiting, true});
     };
@@ -61,15 +65,16 @@ std::vector<http::route> routes(gateway_services services) {
     const answer_options release{{"application/json"}, {"tx=commit"}, true, true};
     const answer_options history{{"application/json", "application/x-ndjson", "text/csv"}, {}, false, true};
     const answer_options stream{{"text/event-stream"}, {}, false, true};
-    const answer_options read_rows{{"application/json"}, {"count=exact"}, false, true};
-    const answer_options insert{
-        {"application/json"},
-        {"return=minimal", "return=representation", "count=exact", "resolution=merge-duplicates",
-         "resolution=ignore-duplicates", "missing=default", "missing=null", "tx=commit"},
-        true,
-        true};
-    const answer_options change{
-        {"application/json"}, {"return=minimal", "return=representation", "count=exact", "tx=commit"}, true, true};
+    const auto with_rows = [](std::vector<std::string_view> preferences, bool changes) {
+        preferences.insert(preferences.end(), {"count=exact", "count=planned", "count=estimated"});
+        return answer_options{row_media_types(), std::move(preferences), changes, true, true};
+    };
+    const auto read_rows = with_rows({}, false);
+    const auto insert =
+        with_rows({"return=minimal", "return=representation", "resolution=merge-duplicates",
+                   "resolution=ignore-duplicates", "missing=default", "missing=null", "max-affected", "tx=commit"},
+                  true);
+    const auto change = with_rows({"return=minimal", "return=representation", "max-affected", "tx=commit"}, true);
     const answer_options write{{"application/json"}, {"tx=commit"}, true};
     add_api(post, "/v1/leases", scope::leases, acquire, acquire_lease, true);
     add_api(post, "/v1/leases/{lease_id}/renew", scope::leases, write, renew_lease);
@@ -80,12 +85,16 @@ std::vector<http::route> routes(gateway_services services) {
     add_api(post, "/v1/resources/{resource}/fence", scope::operate, write, repair_fence);
     add_api(get, "/v1/resources/{resource}", scope::history, query, show_resource);
     add_api(post, "/v1/writes", scope::writes, write, apply_write, true);
-    add_api(get, "/v1/tables/{table}", scope::writes, read_rows, read_table);
-    add_api(post, "/v1/tables/{table}", scope::writes, insert, write_table);
-    for (const auto verb : {patch, del})
-        add_api(verb, "/v1/tables/{table}", scope::writes, change, write_table);
-    add_api(get, "/v1/rpc/{function}", scope::writes, query, read_function);
-    add_api(post, "/v1/rpc/{function}", scope::writes, write, call_function);
+    for (const std::string base : {"/v1/tables/", "/rest/v1/"}) {
+        add_api(get, base + "{table}", scope::writes, read_rows, read_table);
+        add_api(post, base + "{table}", scope::writes, insert, write_table);
+        for (const auto verb : {patch, del})
+            add_api(verb, base + "{table}", scope::writes, change, write_table);
+    }
+    for (const std::string base : {"/v1/rpc/", "/rest/v1/rpc/"}) {
+        add_api(get, base + "{function}", scope::writes, read_rows, read_function);
+        add_api(post, base + "{function}", scope::writes, change, call_function);
+    }
     add_api(get, "/v1/history", scope::history, history, show_history);
     add_api(get, "/v1/history/summary", scope::history, query, summarize_history);
     add_api(get, "/v1/history/stream", scope::history, stream, follow_history);

@@ -41,16 +41,47 @@ struct assignment {
     bool literal = false;  ///< The value is text in PostgreSQL's notation.
 };
 
-/// A column in an answer.
+struct embedded_table;
+
+/// A column in an answer, or rows of another table in its place.
 struct selected_column {
+    std::string column;  ///< Empty: every exposed column. With `embedded` the name of the other table.
+    std::string alias;   ///< Its name in the answer, unique there.
+    std::shared_ptr<embedded_table> embedded{};  ///< Only in reads of tables; table_read.hpp.
+};
+
+/// A column to sort by. Without `nulls_first` PostgreSQL's default holds: nulls last ascending, first descending.
+struct sort_key {
     std::string column;
-    std::string alias;  ///< Its name in the answer, unique there.
+    bool descending = false;
+    std::optional<bool> nulls_first;
+};
+
+/// Which rows of a table or a function's set are wanted, and which of their columns.
+struct row_selection {
+    std::vector<selected_column> select;  ///< Empty: every column, those that are exposed of a table.
+    std::vector<comparison> where;        ///< Empty: every row.
+    std::vector<sort_key> order;
+    std::int64_t limit = 0;
+    std::int64_t offset = 0;
+};
+
+/// Whether a selection says more than that at most `limit` rows are wanted.
+inline bool has_selection(const row_selection& rows, std::int64_t limit) {
+    return !rows.select.empty() || !rows.where.empty() || !rows.order.empty() || rows.offset > 0 || rows.limit < limit;
+}
+
+/// The form of rows in an answer.
+enum class row_format {
+    json,                ///< A JSON array.
+    json_without_nulls,  ///< A JSON array whose objects have no members that are null.
+    csv                  ///< RFC 4180 with a line of names and \n between the lines; NULL is nothing, an empty text "".
 };
 
 /// What an insert does about a row that exists already.
 struct conflict_rule {
     bool replace = false;  ///< True: update the row with the new values. False: leave it unchanged.
-    /// Of the unique index that decides. May be empty without `replace`: any index.
+    /// Of the unique index that decides. Empty: with `replace` those of the primary key, else any index.
     std::vector<std::string> columns{};
     std::string pointer;  ///< Where the request has the columns.
 };
@@ -61,26 +92,34 @@ struct update_operation {
     std::vector<assignment> add;    ///< column = column + value, computed in the database.
     std::vector<assignment> set;    ///< column = value. add and set together are never empty and share no column.
     std::optional<std::int64_t> expect_rows;
+    std::optional<std::int64_t> rows_max{};  ///< The most rows that it may affect; empty: any number.
 };
 
 struct insert_operation {
     std::string table;
     std::vector<assignment> values;  ///< May be empty: all defaults.
     std::optional<std::int64_t> expect_rows;
-    /// Several rows, as objects with the same keys. `values` then are the values of the first row.
+    /// Several rows, as objects. `values` then are the values of the first row, for every column that is set. A row that
+    /// lacks one of them gets NULL there, with `missing_default` the column's default.
     boost::json::array rows{};
     std::optional<conflict_rule> on_conflict{};
+    std::optional<std::int64_t> rows_max{};
+    bool missing_default = false;
 };
 
 struct delete_operation {
     std::string table;
     std::vector<comparison> where;  ///< Never empty.
     std::optional<std::int64_t> expect_rows;
+    std::optional<std::int64_t> rows_max{};
 };
 
 struct call_operation {
     std::string function;
     std::vector<assignment> args;
+    std::optional<row_selection> rows{};  ///< Which rows of the function's set are returned; empty: its value as it is.
+    std::optional<std::int64_t> expect_rows{};  ///< Of the rows that are returned; with `rows` only, as `rows_max`.
+    std::optional<std::int64_t> rows_max{};
 };
 
 using operation = std::variant<update_operation, insert_operation, delete_operation, call_operation>;
@@ -108,6 +147,7 @@ struct write_request {
     std::vector<operation> operations;
     bool return_rows = false;               ///< Whether results carry the rows as they are after the operation.
     std::vector<selected_column> select{};  ///< Columns of these rows. Empty: every exposed column.
+    row_format format = row_format::json;   ///< Of these rows.
     bool bare_token = false;                ///< The token is from another issuer; the history records that.
     bool seal = false;  ///< After the operations, raise every fence to token + 1, so that the token can write no more.
     std::optional<idempotency_key> key{};  ///< Empty: the outcome is not kept.
@@ -117,11 +157,14 @@ struct write_request {
 /// What one operation did.
 struct operation_result {
     std::int64_t rows_affected = 0;
-    std::string json;  ///< JSON text: the array of rows for a table, the value for a call. Empty: not asked for.
+    /// The rows of a table or of a call with `rows`, or the value of a call, as JSON text or in the write's format.
+    /// Empty: not asked for.
+    std::string json;
     bool is_call = false;
     bool is_void = false;  ///< A call of a function that returns nothing.
     /// Reserved from the answers' budget for `json`; null if that is small.
     std::shared_ptr<reserved_memory> memory{};
+    std::optional<std::int64_t> total{};  ///< Of a call with `rows`: the number of rows without limit and offset.
 };
 
 struct fence_state {

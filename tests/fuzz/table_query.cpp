@@ -4,6 +4,7 @@
 
 #include <gateway/api/tables/preferences.hpp>
 #include <gateway/api/tables/table_grammar.hpp>
+#include <gateway/api/tables/table_parameters.hpp>
 #include <gateway/api/tables/table_request.hpp>
 #include <gateway/pg/read/read_sql.hpp>
 #include <gateway/pg/write/write_sql.hpp>
@@ -26,18 +27,51 @@ void check_conditions(const std::vector<comparison>& conditions) {
     require(pattern_bytes <= api::pattern_bytes_max, "the size of patterns is bounded");
 }
 
+/// Checks the limits of embedded tables, whose selections have the conditions that the request gives them.
+void check_embedded(const std::vector<selected_column>& select, std::size_t depth) {
+    require(depth <= api::embedding_depth_max, "the nesting of embedded tables is bounded");
+    for (const auto& item : select) {
+        if (!item.embedded) continue;
+        const auto& rows = item.embedded->rows;
+        require(rows.limit >= 0 && rows.limit <= static_cast<std::int64_t>(rows_max) && rows.offset >= 0,
+                "limit and offset of embedded rows are within their bounds");
+        check_conditions(rows.where);
+        check_embedded(rows.select, depth + 1);
+    }
+}
+
+void check_plan(const read_request& request) {
+    const auto plan = pg::plan_read(shop_catalog(), request);
+    if (!plan.faults.empty()) return;
+    check_statement(plan.sql);
+    check_statement(plan.estimate);
+}
+
+void check_function(const http::request& request, row_format format) {
+    function_query query;
+    http::fault_list faults;
+    api::parse_function_parameters(request, rows_max, query, faults);
+    if (!faults.empty()) return;
+    query.function = "list";
+    query.limit = rows_max;
+    query.count = true;
+    check_plan({query, std::nullopt, {}, format});
+}
+
 void check_read(const http::request& request, const api::preferences& preferred) {
     const auto query = api::parse_table_query(request, preferred, rows_max);
     if (!query) return require(query.error().errors.size() <= field_errors_max, "the number of faults is bounded");
     require(query->limit >= 0 && query->limit <= static_cast<std::int64_t>(rows_max) && query->offset >= 0,
             "limit and offset are within their bounds");
     check_conditions(query->where);
-    const auto plan = pg::plan_read(shop_catalog(), {*query, std::nullopt});
-    if (plan.faults.empty()) check_statement(plan.sql);
+    check_embedded(query->select, 0);
+    require(api::embedded_names(query->select).size() <= api::embedded_tables_max, "embedded tables are bounded");
+    for (const auto format : {row_format::json, row_format::json_without_nulls, row_format::csv})
+        check_plan({*query, std::nullopt, {}, format});
 }
 
 void check_write(const http::request& request, const api::preferences& preferred) {
-    const auto call = api::parse_table_write(request, preferred, rows_max);
+    const auto call = api::parse_table_write(request, preferred, {}, rows_max);
     if (!call) return require(call.error().errors.size() <= field_errors_max, "the number of faults is bounded");
     require(call->operations.size() == 1, "a request to a table is one operation");
     if (const auto* change = std::get_if<update_operation>(&call->operations.front())) {
@@ -48,7 +82,7 @@ void check_write(const http::request& request, const api::preferences& preferred
         require(!removal->where.empty(), "a deletion of every row is refused");
         check_conditions(removal->where);
     }
-    const auto plan = pg::plan_write(shop_catalog(), call->operations, {call->return_rows, call->select});
+    const auto plan = pg::plan_write(shop_catalog(), call->operations, {call->return_rows, call->select, call->format});
     if (!plan.faults.empty()) return;
     for (const auto& operation : plan.operations)
         check_statement(operation.sql);
@@ -66,6 +100,7 @@ void run_input(std::string_view input) {
     const auto preferred = api::parse_preferences(request);
     request.verb = http::method::get;
     check_read(request, preferred);
+    check_function(request, row_format::csv);
     for (const auto verb : {http::method::post, http::method::patch, http::method::del}) {
         request.verb = verb;
         check_write(request, preferred);

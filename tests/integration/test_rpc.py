@@ -76,10 +76,13 @@ def test_set_content_range_tells_number_of_rows_sent(rpc: Api, resource: str) ->
     assert rpc.get("/v1/rpc/rpc_sum", a=1).headers["Content-Range"] is None
 
 
-def test_call_with_query_is_refused_by_name(rpc: Api, resource: str) -> None:
-    """In a query GET has arguments, and PostgREST has filters; POST refuses both."""
+def test_call_with_query_reads_it_as_parts_of_set(rpc: Api, resource: str) -> None:
+    """In a query GET has arguments and parts of the set; POST has its arguments in the body."""
     for headers in ({}, {"Fencing-Lease": rpc.must_acquire(resource)["lease_id"]}):
-        assert pointers_of(rpc.call("POST", "/v1/rpc/rpc_list?n=3&limit=1", {"n": 2}, headers)) == ["n", "limit"]
+        assert pointers_of(rpc.call("POST", "/v1/rpc/rpc_list?n=3&limit=1", {"n": 2}, headers)) == ["n"]
+        assert rpc.call("POST", "/v1/rpc/rpc_list?limit=1&offset=1", {"n": 3}, headers).json() == [2]
+        assert rpc.call("POST", "/v1/rpc/rpc_table?k=gt.1&select=word", {"n": 2}, headers).json() == [{"word": "w2"}]
+        assert pointers_of(rpc.call("POST", "/v1/rpc/rpc_sum?order=a&a=eq.1", {"a": 2}, headers), 422, "unprocessable") == ["a", "order"]
     assert pointers_of(rpc.call("POST", "/v1/writes?then=release", {"operations": [{"call": "rpc_poke"}]})) == ["then"]
 
 

@@ -98,8 +98,8 @@ def test_value_unreadable_422_names_parameter(things: Api, query: str, pointer: 
     assert pointers_of(things.get(f"/v1/tables/things?{query}"), 422, "unprocessable") == [pointer]
 
 
-@pytest.mark.parametrize("accept, status", [("text/csv", 406), ("application/json;q=0", 406), ("text/csv, */*;q=0.1", 200), ("application/*", 200)])
-def test_rows_without_json_accepted_406(things: Api, accept: str, status: int) -> None:
+@pytest.mark.parametrize("accept, status", [("text/html", 406), ("application/json;q=0", 406), ("application/vnd.pgrst.array+json;nulls=kept", 406), ("text/csv, */*;q=0.1", 200), ("application/*", 200)])
+def test_rows_in_no_accepted_form_406(things: Api, accept: str, status: int) -> None:
     for path in ("/v1/tables/things", "/v1/rpc/nope"):
         answer = things.call("GET", path, None, {"Accept": accept})
         if status == 406:

@@ -24,7 +24,7 @@ def resolve(part: Any) -> Any:
     while "$ref" in part:
         found = DOCUMENT
         for name in part["$ref"].removeprefix("#/").split("/"):
-            found = found[name]
+            found = found[name.replace("~1", "/")]
         part = found
     return part
 
@@ -33,8 +33,8 @@ def resolve(part: Any) -> Any:
 def responses_of(method: str, path: str) -> dict[str, Any] | None:
     """Returns the responses of an operation, or None where the document has no such operation."""
     for template, methods in DOCUMENT["paths"].items():
-        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path) and method in methods:
-            return methods[method]["responses"]
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path) and method in resolve(methods):
+            return resolve(methods)[method]["responses"]
     return None
 
 

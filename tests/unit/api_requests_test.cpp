@@ -275,7 +275,7 @@ TEST(api_idempotency, fingerprint_then_of_every_part_of_the_request) {
     r.verb = http::method::post;
     r.path = "/v1/writes";
     const auto fingerprint = [](const http::request& request) {
-        return make_idempotency_key("k", request, request.body, std::chrono::milliseconds(1)).fingerprint;
+        return make_idempotency_key("k", request, request.body, "", std::chrono::milliseconds(1)).fingerprint;
     };
     const auto same = r;
     EXPECT_EQ(fingerprint(r), fingerprint(same));

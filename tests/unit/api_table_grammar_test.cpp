@@ -1,5 +1,6 @@
 #include <gateway/api/tables/table_grammar.hpp>
 #include <gateway/api/tables/table_request.hpp>
+#include <gateway/domain/table_read.hpp>
 #include <gateway/http/codec/query.hpp>
 
 #include <gtest/gtest.h>
@@ -123,11 +124,20 @@ TEST(api_table_grammar, more_than_the_limits_then_a_fault) {
     EXPECT_EQ(parse_and_describe(std::string(200, 'a'), "eq.1"), "fault");
 }
 
+std::string describe(const selected_column& selected) {
+    std::string out = selected.alias + "=" + selected.column;
+    if (!selected.embedded) return out;
+    out += "!" + selected.embedded->hint + (selected.embedded->inner ? "!inner(" : "(");
+    for (const auto& inner : selected.embedded->rows.select)
+        out += describe(inner) + ";";
+    return out + ")";
+}
+
 std::string columns(std::string_view text) {
     http::fault_list faults;
     std::string out;
     for (const auto& selected : parse_select(text, faults))
-        out += selected.alias + "=" + selected.column + ";";
+        out += describe(selected) + ";";
     return faults.empty() ? out : "fault";
 }
 
@@ -135,15 +145,43 @@ TEST(api_table_grammar, select_then_columns_and_aliases) {
     EXPECT_EQ(columns("*"), "");
     EXPECT_EQ(columns("a,b"), "a=a;b=b;");
     EXPECT_EQ(columns(R"~(left:a,"x,y":"odd \"b")~"), R"~(left=a;x,y=odd "b;)~");
-    for (const char* text :
-         {"", ",", "a,", "a,a", "x:a,x:b", "a:", ":a", "a:b:c", "*,a", "a,*x(", "orders(id)", "a::", R"~("a)~"})
+    for (const char* text : {"", ",", "a,", "a,a", "x:a,x:b", "a:", ":a", "a:b:c", "a,*x(", "a::", R"~("a)~", "*x"})
         EXPECT_EQ(columns(text), "fault") << text;
+}
+
+TEST(api_table_grammar, select_then_embedded_tables) {
+    EXPECT_EQ(columns("*,a"), "=;a=a;");
+    EXPECT_EQ(columns("id,lines(*),mine:orders!by!inner(id,lines!left(sku))"),
+              "id=id;lines=lines!(=;);mine=orders!by!inner(id=id;lines=lines!(sku=sku;););");
+    for (const char* text : {"a()", "a(", "a(b", "a(b))", "a!(b)", "a!x!y(b)", "a!inner", "a(b),a(c)", "...a(b)",
+                             "count()", "x.sum()", "a::text", "a->b", "a(b->>c)", "a(b(c(d(e(f)))))"})
+        EXPECT_EQ(columns(text), "fault") << text;
+    EXPECT_NE(columns("a(b(c(d(e))))"), "fault");
+    std::string many = "t0(a)";
+    for (int i = 1; i < 16; ++i)
+        many += ",t" + std::to_string(i) + "(a)";
+    EXPECT_NE(columns(many), "fault");
+    EXPECT_EQ(columns(many + ",t16(a)"), "fault");
+}
+
+TEST(api_table_grammar, unsupported_part_then_named) {
+    http::fault_list faults;
+    parse_condition("a", "fts(english).x", faults);
+    parse_condition("a", "1", faults);
+    parse_select("a::text", faults);
+    parse_order("order", "orders(id)", faults);
+    const auto errors = std::move(faults).to_failure().errors;
+    ASSERT_EQ(errors.size(), 4U);
+    EXPECT_TRUE(errors[0].detail.starts_with("has the operator fts(english), which is not supported;"));
+    EXPECT_TRUE(errors[1].detail.starts_with("has no operator;"));
+    EXPECT_EQ(errors[2].detail, "has a cast (::text), which is not supported");
+    EXPECT_EQ(errors[3].detail, "can't order by a column of an embedded table");
 }
 
 std::string sorted(std::string_view text) {
     http::fault_list faults;
     std::string out;
-    for (const auto& key : parse_order(text, faults)) {
+    for (const auto& key : parse_order("order", text, faults)) {
         out += key.column + (key.descending ? " desc" : " asc");
         if (key.nulls_first) out += *key.nulls_first ? " first" : " last";
         out += ";";
@@ -208,17 +246,18 @@ TEST(api_table_request, too_many_filters_nul_or_bad_encoding_then_refused) {
 }
 
 TEST(api_table_request, change_without_condition_then_refused) {
-    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::patch, "", R"({"a":1})"), {}, 10).error()),
+    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::patch, "", R"({"a":1})"), {}, {}, 10).error()),
               names{"query"});
-    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::del, "select=a"), {}, 10).error()), names{"query"});
-    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::del, "a=eq.1&limit=1"), {}, 10).error()),
+    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::del, "select=a"), {}, {}, 10).error()), names{"query"});
+    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::del, "a=eq.1&limit=1"), {}, {}, 10).error()),
               names{"limit"});
-    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::patch, "a=eq.1", "{}"), {}, 10).error()), names{""});
+    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::patch, "a=eq.1", "{}"), {}, {}, 10).error()),
+              names{""});
 }
 
 TEST(api_table_request, rows_then_checked_one_by_one) {
     const auto faults = [](std::string body) {
-        const auto got = parse_table_write(to_table(http::method::post, "", std::move(body)), {}, 2);
+        const auto got = parse_table_write(to_table(http::method::post, "", std::move(body)), {}, {}, 2);
         return got ? names{} : pointers(got.error());
     };
     EXPECT_EQ(faults(R"({"a":1})"), names{});
@@ -230,16 +269,54 @@ TEST(api_table_request, rows_then_checked_one_by_one) {
     EXPECT_EQ(faults("3"), names{""});
 }
 
-TEST(api_table_request, upsert_without_conflict_columns_then_refused) {
+TEST(api_table_request, columns_then_other_keys_do_not_count) {
+    const auto insert = [](std::string query, std::string body, bool missing_default) {
+        preferences preferred;
+        preferred.missing_default = missing_default;
+        const auto got = parse_table_write(to_table(http::method::post, query, body), preferred, {}, 3);
+        return got ? std::get<insert_operation>(got->operations.front()) : insert_operation();
+    };
+    const auto two = insert("columns=a,\"b\"", R"([{"a":1,"c":2},{"b":3}])", false);
+    ASSERT_EQ(two.values.size(), 2U);
+    EXPECT_EQ(two.values[1].name, "b");
+    EXPECT_TRUE(two.values[1].value.is_null());
+    EXPECT_EQ(two.rows.size(), 2U);
+    EXPECT_EQ(insert("columns=a,b", R"([{"a":1}])", false).values.size(), 2U);
+    EXPECT_EQ(insert("columns=a,b", R"([{"a":1}])", true).values.size(), 1U);
+    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::post, "columns=a,a", "{}"), {}, {}, 2).error()),
+              names{"columns"});
+    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::patch, "a=eq.1&columns=a", "{}"), {}, {}, 2).error()),
+              (names{"columns", ""}));
+}
+
+TEST(api_table_request, embedded_table_then_its_parameters) {
+    const auto got = parse_table_query(
+        to_table(http::method::get,
+                 "mine.lines.limit=1&mine.a=eq.2&mine.order=b&other.a=eq.1&select=id,mine:orders(id,lines(*))"),
+        {}, 10);
+    ASSERT_TRUE(got);
+    ASSERT_EQ(got->where.size(), 1U);
+    EXPECT_EQ(got->where[0].column, "other.a");
+    const auto& orders = got->select.at(1).embedded->rows;
+    EXPECT_EQ(orders.where.at(0).column, "a");
+    EXPECT_EQ(orders.where.at(0).pointer, "mine.a");
+    EXPECT_EQ(orders.order.at(0).column, "b");
+    EXPECT_EQ(orders.limit, 10);
+    EXPECT_EQ(orders.select.at(1).embedded->rows.limit, 1);
+    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::del, "a=eq.1&select=b(c)"), {}, {}, 2).error()),
+              names{"select"});
+}
+
+TEST(api_table_request, upsert_names_conflict_columns_or_none) {
     preferences preferred;
     preferred.resolution = conflict_resolution::merge;
-    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::post, "", R"({"a":1})"), preferred, 2).error()),
-              names{"on_conflict"});
-    const auto got = parse_table_write(to_table(http::method::post, "on_conflict=a", R"({"a":1})"), preferred, 2);
+    EXPECT_TRUE(parse_table_write(to_table(http::method::post, "", R"({"a":1})"), preferred, {}, 2));
+    const auto got = parse_table_write(to_table(http::method::post, "on_conflict=a", R"({"a":1})"), preferred, {}, 2);
     ASSERT_TRUE(got);
     EXPECT_TRUE(std::get<insert_operation>(got->operations.front()).on_conflict->replace);
-    EXPECT_EQ(pointers(parse_table_write(to_table(http::method::post, "on_conflict=a", R"({"a":1})"), {}, 2).error()),
-              names{"on_conflict"});
+    EXPECT_EQ(
+        pointers(parse_table_write(to_table(http::method::post, "on_conflict=a", R"({"a":1})"), {}, {}, 2).error()),
+        names{"on_conflict"});
 }
 
 TEST(api_preferences, known_then_applied_and_unknown_ignored) {
@@ -247,17 +324,28 @@ TEST(api_preferences, known_then_applied_and_unknown_ignored) {
     r.headers = {{"prefer", "return=representation, count=planned"},
                  {"prefer", "count=exact,resolution=ignore-duplicates"}};
     const auto got = parse_preferences(r);
-    EXPECT_TRUE(got.representation);
-    EXPECT_TRUE(got.count);
+    EXPECT_EQ(got.representation, true);
+    EXPECT_EQ(got.count, row_count::planned);
     EXPECT_EQ(got.resolution, conflict_resolution::ignore);
-    EXPECT_EQ(got.applied, "return=representation, count=exact, resolution=ignore-duplicates");
+    EXPECT_EQ(got.applied, "return=representation, count=planned, resolution=ignore-duplicates");
+}
+
+TEST(api_preferences, max_affected_then_a_number) {
+    for (const auto& [text, number] : {std::pair{"max-affected=3", std::optional<std::int64_t>(3)},
+                                       std::pair{"max-affected=x", std::optional<std::int64_t>()},
+                                       std::pair{"max-affected=-1", std::optional<std::int64_t>()},
+                                       std::pair{"max-affected", std::optional<std::int64_t>()}}) {
+        http::request r;
+        r.headers = {{"prefer", text}};
+        EXPECT_EQ(parse_preferences(r).max_affected, number) << text;
+    }
 }
 
 TEST(api_preferences, repeated_preference_then_first_counts) {
     http::request r;
     r.headers = {{"prefer", "return=minimal"}, {"prefer", "return=representation, count=exact, count=exact"}};
     const auto got = parse_preferences(r);
-    EXPECT_FALSE(got.representation);
+    EXPECT_EQ(got.representation, false);
     EXPECT_EQ(got.applied, "return=minimal, count=exact");
 }
 

@@ -103,9 +103,26 @@ TEST(http_problem, failure_with_everything_then_all_members) {
     const response r = problem_response(f, "id");
     EXPECT_EQ(r.body, R"({"type":"/problems/resource-locked","title":"The resource is locked","status":423,)"
                       R"("detail":"a \"quoted\" word: /a b (1 more in errors).",)"
-                      R"("request_id":"id","outcome_unknown":true,"remaining_ms":1234,"nodes":["x"],)"
-                      R"("errors":[{"pointer":"/a","detail":"b"},{"pointer":"/c","detail":"d"}]})");
+                      R"("request_id":"id","message":"a \"quoted\" word: /a b (1 more in errors).",)"
+                      R"("code":"resource-locked","details":"/a b; /c d","hint":")" +
+                          std::string(kind_of(errc::resource_locked).explanation) +
+                          R"(","outcome_unknown":true,"remaining_ms":1234,"nodes":["x"],)"
+                          R"("errors":[{"pointer":"/a","detail":"b"},{"pointer":"/c","detail":"d"}]})");
     EXPECT_EQ(header_of(r, "Retry-After"), "2");
+}
+
+TEST(http_problem, code_and_details_of_facts_come_first) {
+    const auto members = [](const failure& f) {
+        const auto body = *parse_json(problem_response(f, "id").body);
+        return std::pair(body.at("code"), body.at("details"));
+    };
+    failure f = make_failure(errc::constraint_violation, "x");
+    f.facts["sqlstate"] = "23505";
+    EXPECT_EQ(members(f), std::pair(boost::json::value("23505"), boost::json::value()));
+    f.facts["code"] = "PGRST116";
+    f.facts["details"] = "The result contains 2 rows";
+    f.errors.push_back({"Accept", "why"});
+    EXPECT_EQ(members(f), std::pair(boost::json::value("PGRST116"), boost::json::value("The result contains 2 rows")));
 }
 
 TEST(http_problem, retry_after_below_a_second_then_one) {

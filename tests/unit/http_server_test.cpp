@@ -216,7 +216,7 @@ TEST_F(http_server, body_too_large_then_413_and_closed) {
     s.shutdown(asio::ip::tcp::socket::shutdown_send);
     const std::string all = read_to_end(s);
     EXPECT_EQ(count(all, "413 Content Too Large"), 1U);
-    EXPECT_EQ(count(all, "too-large"), 1U);
+    EXPECT_EQ(count(all, "/problems/too-large"), 1U);
 }
 
 TEST_F(http_server, head_then_length_without_body) {

@@ -185,5 +185,15 @@ TEST(runtime_random, uuid_v7_then_version_variant_and_no_repeat) {
     EXPECT_NE(a, runtime::uuid_v7());
 }
 
+TEST(http_accept, parameter_of_type_then_its_value) {
+    const auto nulls = [](std::string_view accept) {
+        return media_parameter(accept, "application/vnd.pgrst.object+json", "nulls").value_or("-");
+    };
+    EXPECT_EQ(nulls("application/vnd.pgrst.object+json;nulls=stripped"), "stripped");
+    EXPECT_EQ(nulls("text/csv;nulls=x, Application/vnd.pgrst.Object+json; q=0.9; NULLS=\"Stripped\""), "stripped");
+    EXPECT_EQ(nulls("application/vnd.pgrst.object+json, */*;nulls=x"), "-");
+    EXPECT_EQ(nulls(""), "-");
+}
+
 }  // namespace
 }  // namespace fencegate::http

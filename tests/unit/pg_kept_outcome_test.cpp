@@ -23,6 +23,7 @@ write_outcome sample_outcome() {
     out.fences.push_back({"inventory/sku-1", 35});
     out.results.push_back({1, R"([{"price": 1.10, "id": 12345678901234567890}])", false});
     out.results.push_back({2, "", false});
+    out.results.back().total = 9;
     out.results.push_back({0, R"("a\\b")", true});
     out.sealed = true;
     return out;
@@ -42,6 +43,7 @@ TEST(pg_kept_outcome, outcome_read_back_with_all_digits) {
         EXPECT_EQ(back->results[i].rows_affected, was.results[i].rows_affected);
         EXPECT_EQ(back->results[i].json, was.results[i].json);
         EXPECT_EQ(back->results[i].is_call, was.results[i].is_call);
+        EXPECT_EQ(back->results[i].total, was.results[i].total);
     }
     EXPECT_TRUE(back->sealed);
     EXPECT_TRUE(back->replayed);

@@ -70,7 +70,7 @@ TEST(read_sql, query_values_bound_and_names_quoted) {
     query.where = {where("stock", comparison_operator::gte, "3"), where("sku", comparison_operator::like, "'; drop%")};
     query.order = {{"stock", true, false}, {"sku", false, std::nullopt}};
     query.offset = 5;
-    query.count = true;
+    query.count = row_count::exact;
     const auto plan = plan_of(query);
     ASSERT_TRUE(plan.faults.empty());
     EXPECT_TRUE(has(plan,
@@ -110,11 +110,146 @@ TEST(read_sql, unknown_names_fault_names_parameter) {
     }
 }
 
+/// Orders that belong to a customer and may be paid by another, and a passport for each customer.
+catalog customers() {
+    catalog out;
+    auto& customers = out.tables["customers"];
+    customers.target = "public.customers";
+    customers.operations = {"select"};
+    customers.columns = {{"id", "integer"}, {"boss", "integer"}};
+    customers.foreign_keys = {{"bosses", "public.customers", {"boss"}, {"id"}, false}};
+    auto& orders = out.tables["orders"];
+    orders.target = "public.orders";
+    orders.operations = {"select"};
+    orders.columns = {{"id", "integer"}, {"customer", "integer"}, {"payer", "integer"}};
+    orders.foreign_keys = {{"of_customer", "public.customers", {"customer"}, {"id"}, false},
+                           {"of_payer", "public.customers", {"payer"}, {"id"}, false},
+                           {"of_hidden", "public.customers", {"secret"}, {"id"}, false}};
+    auto& passports = out.tables["passports"];
+    passports.target = "public.passports";
+    passports.operations = {"select"};
+    passports.columns = {{"customer", "integer"}};
+    passports.foreign_keys = {{"passport", "public.customers", {"customer"}, {"id"}, true}};
+    return out;
+}
+
+selected_column embed(std::string table, std::string hint, bool inner = false) {
+    selected_column out{table, table};
+    out.embedded = std::make_shared<embedded_table>();
+    out.embedded->hint = hint;
+    out.embedded->inner = inner;
+    out.embedded->pointer_prefix = table + ".";
+    out.embedded->rows.limit = 9;
+    return out;
+}
+
+read_plan embedded_in(std::string table, selected_column item) {
+    table_query query;
+    query.table = table;
+    query.limit = 10;
+    query.select = {{"id", "id"}, std::move(item)};
+    if (table == "passports") query.select.erase(query.select.begin());
+    return plan_read(customers(), {std::move(query), std::nullopt});
+}
+
+TEST(read_sql, embedded_rows_joined_by_foreign_key) {
+    EXPECT_TRUE(has(embedded_in("orders", embed("customers", "of_payer")),
+                    "(select row_to_json(fencegate_row) from (select t1.\"id\", t1.\"boss\" from public.customers as "
+                    "t1 where t1.\"id\" = t.\"payer\" limit $1::bigint offset $2::bigint) as fencegate_row) as "
+                    "\"customers\""));
+    auto item = embed("orders", "customer");
+    item.embedded->rows.where = {where("id", comparison_operator::gt, "5")};
+    item.embedded->rows.order = {{"id", true, std::nullopt}};
+    const auto plan = embedded_in("customers", item);
+    EXPECT_TRUE(has(plan,
+                    "(select coalesce(json_agg(row_to_json(fencegate_row)), '[]'::json) from (select t1.\"id\", "
+                    "t1.\"customer\", t1.\"payer\" from public.orders as t1 where t1.\"customer\" = t.\"id\" and "
+                    "t1.\"id\" > $1 order by t1.\"id\" desc limit $2::bigint offset $3::bigint) as fencegate_row)"));
+    EXPECT_EQ(plan.sql.parameters.at(0), "5");
+    EXPECT_TRUE(has(embedded_in("customers", embed("passports", "")), "(select row_to_json(fencegate_row) from"));
+}
+
+TEST(read_sql, embedded_inner_leaves_out_rows_without) {
+    auto item = embed("orders", "of_customer", true);
+    item.embedded->rows.select = {{"id", "id"}, embed("customers", "of_payer", true)};
+    const auto plan = embedded_in("customers", item);
+    ASSERT_TRUE(plan.faults.empty());
+    EXPECT_TRUE(has(plan,
+                    "from public.customers as t where exists (select from public.orders as t4 where t4.\"customer\" = "
+                    "t.\"id\" and exists (select from public.customers as t5 where t5.\"id\" = t4.\"payer\"))"));
+}
+
+TEST(read_sql, embedded_table_ambiguous_or_apart_refused) {
+    const auto several = embedded_in("orders", embed("customers", ""));
+    ASSERT_EQ(several.faults.size(), 1U);
+    EXPECT_EQ(several.code, fault_code::several_relationships);
+    EXPECT_NE(several.faults[0].detail.find("customers!of_customer, customers!of_payer"), std::string::npos);
+    for (const auto& [table, item] :
+         {std::pair{"orders", embed("customers", "secret")}, std::pair{"orders", embed("customers", "of_hidden")},
+          std::pair{"passports", embed("orders", "")}, std::pair{"orders", embed("gone", "")}})
+        EXPECT_EQ(embedded_in(table, item).faults.size(), 1U) << item.column;
+    EXPECT_EQ(embedded_in("passports", embed("orders", "")).code, fault_code::no_relationship);
+    EXPECT_EQ(embedded_in("customers", embed("customers", "")).code, fault_code::several_relationships);
+    EXPECT_TRUE(has(embedded_in("customers", embed("customers", "boss")), "where t1.\"id\" = t.\"boss\" limit"));
+}
+
+TEST(read_sql, count_by_planner_has_parameters_of_its_own) {
+    auto query = everything();
+    query.where = {where("stock", comparison_operator::gte, "3")};
+    query.count = row_count::estimated;
+    query.counted_max = 100;
+    const auto plan = plan_of(query);
+    EXPECT_TRUE(has(plan,
+                    "(select count(*) from (select from public.inventory as t where t.\"stock\" >= $1 limit "
+                    "$4::bigint) as fencegate_counted) as total"));
+    EXPECT_EQ(plan.sql.parameters.at(3), "101");
+    EXPECT_EQ(plan.estimate.sql, "explain (format json) select from public.inventory as t where t.\"stock\" >= $1");
+    EXPECT_EQ(plan.estimate.parameters, compat::parameters{"3"});
+    EXPECT_EQ(read_estimate(R"([{"Plan": {"Node Type": "Seq Scan", "Plan Rows": 42}}])"), 42);
+    EXPECT_ANY_THROW(read_estimate("[]"));
+}
+
+TEST(read_sql, csv_names_are_bound) {
+    auto query = everything();
+    query.select = {{"sku", "a,\"b"}};
+    const auto plan = plan_read(shop(), {query, std::nullopt, {}, row_format::csv});
+    EXPECT_EQ(plan.sql.parameters.back(), "\"a,\"\"b\"");
+    EXPECT_TRUE(has(plan, "format('%s', fencegate_row.\"a,\"\"b\")"));
+}
+
+TEST(read_sql, parameter_of_function_is_argument_or_condition) {
+    auto known = shop();
+    known.functions["list"].columns = {{"kind", "text"}, {"n", "integer"}};
+    known.functions["list"].returns_row = true;
+    function_query query;
+    query.function = "list";
+    query.limit = query.rows.limit = 7;
+    query.rows.where = {where("kind", comparison_operator::eq, "x"), where("n", comparison_operator::gt, "1")};
+    query.parameters = {{"kind", "eq.x", {}}, {"n", "gt.1", {}}};
+    const auto plan = plan_read(known, {query, std::nullopt});
+    ASSERT_TRUE(plan.faults.empty());
+    EXPECT_TRUE(has(plan, "public.list(\"kind\" => $1::text) as t where t.\"n\" > $2"));
+    EXPECT_EQ(plan.sql.parameters.at(0), "eq.x");
+    query.parameters.push_back({"m", "1", "has no operator"});
+    EXPECT_EQ(plan_read(known, {query, std::nullopt}).faults.at(0).pointer, "m");
+}
+
+TEST(read_sql, selection_of_single_value_refused) {
+    function_query query;
+    query.function = "poke";
+    query.rows.order = {{"a", false, std::nullopt}};
+    const auto plan = plan_read(shop(), {query, std::nullopt, {}, row_format::csv});
+    ASSERT_EQ(plan.faults.size(), 2U);
+    EXPECT_EQ(plan.faults[0].pointer, "Accept");
+    EXPECT_EQ(plan.faults[1].pointer, "order");
+    EXPECT_EQ(plan_failure(plan, errc::unprocessable, "").code, errc::not_acceptable);
+}
+
 TEST(read_sql, stable_function_read_with_limit) {
     function_query query;
     query.function = "list";
     query.args = {{"kind", boost::json::value("x"), "kind", true}};
-    query.limit = 7;
+    query.limit = query.rows.limit = 7;
     const auto plan = plan_read(shop(), {query, std::nullopt});
     EXPECT_TRUE(has(plan, "public.list(\"kind\" => $1::text) as fencegate_item limit $2::bigint"));
     EXPECT_FALSE(plan.needs_fence);

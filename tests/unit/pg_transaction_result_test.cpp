@@ -165,6 +165,17 @@ TEST_F(transaction_result_test, unexpected_row_count_leaves) {
     EXPECT_EQ(evaluate().changes, (changes{leaves, stays}));
 }
 
+TEST_F(transaction_result_test, more_rows_than_allowed_leaves) {
+    auto limited = make_request("1", {"a"});
+    auto& update = std::get<update_operation>(limited.operations[0]);
+    for (const auto& [most, change] : {std::pair{0, leaves}, std::pair{1, stays}}) {
+        update.rows_max = most;
+        plan_for({limited, make_request("2", {"b"})});
+        answer_until(plan.steps.size());
+        EXPECT_EQ(evaluate().changes, (changes{change, stays})) << most;
+    }
+}
+
 TEST_F(transaction_result_test, group_refused_or_changed_all_separated) {
     const std::vector four{make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}),
                            make_request("4", {"d"})};

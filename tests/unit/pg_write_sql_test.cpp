@@ -137,9 +137,8 @@ TEST(write_sql, returned_rows_in_order_of_columns) {
     const auto planned = good(op, true);
     EXPECT_EQ(planned.sql.sql,
               "with fencegate_changed as (insert into public.bills as t (\"id\") values ($1) returning t.\"id\") " +
-                  limited("select count(*) as rows, '[' || coalesce(string_agg(row_to_json(fencegate_changed)::text, "
-                          "','), '') || ']' as "
-                          "json from fencegate_changed",
+                  limited("select count(*) as rows, '[' || coalesce(string_agg(coalesce(to_json(fencegate_changed)::"
+                          "text, 'null'), ','), '') || ']' as json from fencegate_changed",
                           {"rows"}));
     EXPECT_EQ(planned.shape, answer_shape::rows);
     EXPECT_EQ(planned.expect_rows, 1);
@@ -163,6 +162,62 @@ TEST(write_sql, read_without_select_refused_by_name) {
     update.table = "notes";
     update.where = op.where;
     EXPECT_EQ(bad(update).pointer, "/operations/0/update");
+}
+
+TEST(write_sql, upsert_without_columns_uses_primary_key) {
+    insert_operation op;
+    op.table = "inventory";
+    op.values = {put("sku", "a"), put("stock", 1)};
+    op.on_conflict = conflict_rule{true, {}, "on_conflict"};
+    EXPECT_EQ(bad(op).pointer, "on_conflict");
+    auto known = shop();
+    known.tables["inventory"].primary_key = {"sku"};
+    const auto plan = plan_write(known, {op}, {});
+    ASSERT_TRUE(plan.faults.empty());
+    EXPECT_EQ(plan.operations[0].sql.sql,
+              "insert into public.inventory as t (\"sku\", \"stock\") values ($1, $2) on conflict (\"sku\") do update "
+              "set \"stock\" = excluded.\"stock\"");
+    known.tables["inventory"].primary_key = {"hidden"};
+    EXPECT_EQ(plan_write(known, {op}, {}).faults.at(0).pointer, "on_conflict");
+}
+
+TEST(write_sql, rows_with_missing_columns_null_or_default) {
+    insert_operation op;
+    op.table = "inventory";
+    op.values = {put("sku", "a"), put("stock", nullptr)};
+    op.rows = boost::json::parse(R"([{"sku":"a","other":1},{"stock":2}])").as_array();
+    EXPECT_EQ(good(op).sql.parameters.at(0), R"([{"sku":"a","stock":null},{"sku":null,"stock":2}])");
+    op.missing_default = true;
+    const auto planned = good(op);
+    EXPECT_EQ(planned.sql.sql,
+              "insert into public.inventory as t (\"sku\", \"stock\") values ($1, default), (default, $2)");
+    EXPECT_EQ(planned.sql.parameters, (compat::parameters{"a", "2"}));
+}
+
+TEST(write_sql, call_with_selection_counts_rows_of_set) {
+    auto known = shop();
+    known.functions["list"].columns = {{"n", "integer"}, {"word", "text"}};
+    known.functions["list"].returns_row = true;
+    call_operation op;
+    op.function = "list";
+    op.rows.emplace().where = {where("n", comparison_operator::gt, 1)};
+    op.rows->select = {{"word", "w"}};
+    op.rows->limit = 5;
+    op.expect_rows = 1;
+    op.rows_max = 3;
+    const auto plan = plan_write(known, {op}, {});
+    ASSERT_TRUE(plan.faults.empty());
+    const auto& planned = plan.operations[0];
+    EXPECT_NE(planned.sql.sql.find("with fencegate_set as materialized (select * from public.list() as t where "
+                                   "t.\"n\" > $1)"),
+              std::string::npos);
+    EXPECT_NE(planned.sql.sql.find("(select t.\"word\" as \"w\" from fencegate_set as t limit $2::bigint"),
+              std::string::npos);
+    EXPECT_EQ(planned.shape, answer_shape::rows);
+    EXPECT_EQ(planned.expect_rows, 1);
+    EXPECT_EQ(planned.rows_max, 3);
+    op.function = "poke";
+    EXPECT_EQ(plan_write(known, {op}, {}).faults.size(), 3U);  // a condition, select and max-affected
 }
 
 TEST(write_sql, insert_without_values_uses_defaults) {
@@ -314,8 +369,8 @@ TEST(write_sql, unknown_names_fault_and_refresh_catalog) {
     EXPECT_EQ(pointers,
               (std::vector<std::string>{"/operations/0/insert", "/operations/1/delete", "/operations/2/call",
                                         "/operations/0/set/wrong", "/operations/3/args", "/operations/0/set/colour"}));
-    EXPECT_EQ(plan_failure(plan).code, errc::unprocessable);
-    EXPECT_EQ(plan_failure(plan).errors.size(), 6u);
+    EXPECT_EQ(refusal_of(plan).code, errc::unprocessable);
+    EXPECT_EQ(refusal_of(plan).errors.size(), 6u);
 }
 
 TEST(write_sql, cast_types_have_no_length) {

@@ -1,6 +1,8 @@
 #include <gateway/api/tables/preferences.hpp>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <set>
 #include <utility>
 
@@ -33,15 +35,25 @@ preference read_preference(std::string_view text) {
     return out;
 }
 
-bool apply_preference(std::string_view text, preferences& out) {
-    if (text == "return=representation" || text == "return=minimal") {
+constexpr std::array<std::pair<std::string_view, row_count>, 3> counts{{{"count=exact", row_count::exact},
+                                                                        {"count=planned", row_count::planned},
+                                                                        {"count=estimated", row_count::estimated}}};
+
+bool apply_preference(const preference& wanted, preferences& out) {
+    const std::string_view text = wanted.text;
+    const auto* count = std::ranges::find(counts, text, [](const auto& row) { return row.first; });
+    if (count != counts.end()) {
+        out.count = count->second;
+    } else if (text == "return=representation" || text == "return=minimal") {
         out.representation = text == "return=representation";
-    } else if (text == "count=exact") {
-        out.count = true;
     } else if (text == "resolution=merge-duplicates") {
         out.resolution = conflict_resolution::merge;
     } else if (text == "resolution=ignore-duplicates") {
         out.resolution = conflict_resolution::ignore;
+    } else if (text == "missing=default" || text == "missing=null") {
+        out.missing_default = text == "missing=default";
+    } else if (wanted.name == "max-affected" && number_of(wanted)) {
+        out.max_affected = number_of(wanted);
     } else {
         return false;
     }
@@ -61,12 +73,20 @@ std::vector<preference> split_preferences(std::string_view list) {
     return out;
 }
 
+std::optional<std::int64_t> number_of(const preference& wanted) {
+    const auto text = std::string_view(wanted.text).substr(std::min(wanted.name.size() + 1, wanted.text.size()));
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
+    return value;
+}
+
 preferences parse_preferences(const http::request& r) {
     preferences out;
     std::set<std::string> seen;
     for (const auto& wanted : split_preferences(r.header_list("prefer"))) {
         // The first of several supported preferences with one name counts (RFC 7240, section 2).
-        if (seen.contains(wanted.name) || !apply_preference(wanted.text, out)) continue;
+        if (seen.contains(wanted.name) || !apply_preference(wanted, out)) continue;
         seen.insert(wanted.name);
         if (!out.applied.empty()) out.applied += ", ";
         out.applied += wanted.text;

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <gateway/domain/table_read.hpp>
 #include <gateway/http/message.hpp>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,12 +24,17 @@ std::vector<preference> split_preferences(std::string_view list);
 
 /// The preferences of a request that tables support; others are ignored.
 struct preferences {
-    bool representation = false;                                 ///< return=representation; else minimal.
-    bool count = false;                                          ///< count=exact
+    std::optional<bool> representation;                          ///< return=representation: true; minimal: false.
+    row_count count = row_count::none;                           ///< count=exact, planned, estimated
     conflict_resolution resolution = conflict_resolution::none;  ///< resolution=merge-duplicates, ignore-duplicates
+    bool missing_default = false;                                ///< missing=default; else null.
+    std::optional<std::int64_t> max_affected;                    ///< max-affected=N
     std::string applied;  ///< The supported ones, in the form of Preference-Applied.
 };
 
 preferences parse_preferences(const http::request& r);
+
+/// Returns the number of a preference such as max-affected=3; empty if it is none.
+std::optional<std::int64_t> number_of(const preference& wanted);
 
 }  // namespace fencegate::api

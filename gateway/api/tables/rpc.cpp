@@ -1,5 +1,7 @@
 #include <gateway/api/tables/rpc.hpp>
 
+#include <gateway/api/tables/table_parameters.hpp>
+#include <gateway/api/tables/table_request.hpp>
 #include <gateway/api/tables/tables.hpp>
 #include <gateway/api/writes/answer_write.hpp>
 #include <gateway/api/writes/fencing.hpp>
@@ -7,11 +9,7 @@
 #include <gateway/api/writes/write_operations.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/problem.hpp>
-#include <gateway/http/codec/query.hpp>
 #include <gateway/pg/read/read_executor.hpp>
-
-#include <algorithm>
 
 namespace fencegate::api {
 namespace {
@@ -26,20 +24,6 @@ result<std::vector<assignment>> read_body_arguments(const http::request& r) {
     return out;
 }
 
-result<std::vector<assignment>> read_query_arguments(const http::request& r) {
-    http::fault_list faults;
-    std::vector<assignment> out;
-    for (auto& [name, value] : http::query_parameters(r.query, faults)) {
-        if (std::ranges::find(out, name, &assignment::name) != out.end()) {
-            faults.add(name, "is given more than once");
-            continue;
-        }
-        out.push_back({name, boost::json::value(value), name, true});
-    }
-    if (!faults.empty()) return std::move(faults).to_failure();
-    return out;
-}
-
 http::response render_value(std::string json, bool is_void) {
     if (!is_void) return http::json_response(std::move(json));
     http::response out;
@@ -47,69 +31,105 @@ http::response render_value(std::string json, bool is_void) {
     return out;
 }
 
-/// Translates a failure of the write's only operation into the fields of this request.
-void translate_failure(failure& f) {
-    f.facts.erase("operation");
-    std::erase_if(f.errors, [](const auto& error) { return error.pointer == "/operations/0"; });
-    for (auto& error : f.errors) {
-        if (error.pointer == "/operations/0/call") {
-            f.code = errc::not_found;
-            f.detail = std::move(error.detail);
-            f.errors.clear();
-            return;
-        }
-        if (error.pointer == "/operations/0/args") error.pointer.clear();
-    }
+boost::asio::awaitable<http::response> answer_read(gateway_services services, http::request r, function_query query) {
+    const auto preferred = parse_preferences(r);
+    const auto form = parse_answer_form(r);
+    if (!form) co_return refuse(form.error(), r);
+    auto fence = authorize_read(services, r);
+    if (!fence) co_return refuse(fence.error(), r);
+    query.function = r.path_parameters.front();
+    query.limit = static_cast<std::int64_t>(services.settings.postgres.rows_max);
+    query.count = preferred.count != row_count::none;
+    const auto offset = query.rows.offset;
+    read_request wanted{std::move(query), std::move(*fence), r.rights->database(), form->format};
+    auto outcome = co_await services.reads.read(r.principal, std::move(wanted), r.deadline);
+    if (!outcome) co_return refuse(outcome.error(), r);
+    const auto most = preferred.max_affected;
+    if (most && r.verb == http::method::post && outcome->rows > *most)
+        co_return refuse(too_many_rows(*most, outcome->rows), r);
+    const bool is_void = outcome->json.empty() || preferred.representation == false;
+    if (outcome->is_set && !is_void) co_return render_rows(std::move(*outcome), offset, preferred, *form, r);
+    auto out = render_value(std::move(outcome->json), is_void);
+    if (!is_void) out.content_type = form->content_type;
+    out.memory = std::move(outcome->memory);
+    if (outcome->is_set)
+        out.headers.emplace_back("Content-Range", content_range(offset, outcome->rows, outcome->total));
+    if (!preferred.applied.empty()) out.headers.emplace_back("Preference-Applied", preferred.applied);
+    co_return out;
 }
 
-boost::asio::awaitable<http::response> answer_read(gateway_services services, http::request r,
-                                                   std::vector<assignment> args) {
-    auto fence = authorize_read(services, r);
-    if (!fence) co_return http::problem_response(fence.error(), r.request_id);
-    function_query query;
-    query.function = r.path_parameters.front();
-    query.args = std::move(args);
-    query.limit = static_cast<std::int64_t>(services.settings.postgres.rows_max);
-    read_request wanted{std::move(query), std::move(*fence), r.rights->database()};
-    auto outcome = co_await services.reads.read(r.principal, std::move(wanted), r.deadline);
-    if (!outcome) co_return http::problem_response(outcome.error(), r.request_id);
-    const bool is_void = outcome->json.empty();
-    auto out = render_value(std::move(outcome->json), is_void);
-    out.memory = std::move(outcome->memory);
-    if (outcome->is_set) out.headers.emplace_back("Content-Range", content_range(0, outcome->rows, std::nullopt));
-    co_return out;
+/// Returns which rows of a set a write is to return; empty: the value as it is.
+std::optional<row_selection> wanted_rows(row_selection rows, std::int64_t rows_max, const preferences& preferred,
+                                         const answer_form& form) {
+    const bool wanted = has_selection(rows, rows_max) || preferred.count != row_count::none || preferred.max_affected ||
+                        !form.is_default();
+    if (!wanted) return std::nullopt;
+    return rows;
+}
+
+http::response render_call(const preferences& preferred, const answer_form& form, const write_report& done) {
+    const auto& value = done.outcome.results.front();
+    const bool left_out = done.outcome.rows_left_out;
+    const bool is_void = value.is_void || left_out || preferred.representation == false;
+    auto out = render_value(value.json, is_void);
+    if (!is_void) out.content_type = form.content_type;
+    if (!value.is_call) {
+        if (form.single && !out.body.empty()) unwrap_single(out.body);
+        const auto total = preferred.count == row_count::none ? value.rows_affected : value.total.value_or(0);
+        out.headers.emplace_back("Content-Range", "*/" + std::to_string(total));
+    }
+    out.headers.emplace_back("Fencing-Write-Id", done.outcome.write_id);
+    if (left_out) out.headers.emplace_back("Fencing-Rows-Left-Out", "true");
+    if (!preferred.applied.empty()) out.headers.emplace_back("Preference-Applied", preferred.applied);
+    return out;
 }
 
 }  // namespace
 
 boost::asio::awaitable<http::response> call_function(gateway_services services, http::request r) {
+    const auto rows_max = services.settings.postgres.rows_max;
     auto args = read_body_arguments(r);
-    if (!args) co_return http::problem_response(args.error(), r.request_id);
-    if (!has_fencing_headers(r)) co_return co_await answer_read(services, std::move(r), std::move(*args));
-    write_call call;
+    if (!args) co_return refuse(args.error(), r);
     http::fault_list faults;
-    call.idempotency_key = read_idempotency_key(r, faults);
-    if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
+    auto given = parse_parameters(r, rows_max, faults);
+    refuse_parameters(given, {"on_conflict", "columns"}, faults);
+    refuse_embedding(given.rows, faults);
+    const bool writes = has_fencing_headers(r);
+    write_call call;
+    if (writes) call.idempotency_key = read_idempotency_key(r, faults);
+    if (!faults.empty()) co_return refuse(std::move(faults).to_failure(), r);
+    if (!writes) {
+        function_query query;
+        query.args = std::move(*args);
+        query.rows = std::move(given.rows);
+        co_return co_await answer_read(services, std::move(r), std::move(query));
+    }
+    const auto preferred = parse_preferences(r);
+    auto form = parse_answer_form(r);
+    if (!form) co_return refuse(form.error(), r);
     call.lease_id = r.header("fencing-lease");
-    call_operation operation;
-    operation.function = r.path_parameters.front();
-    operation.args = std::move(*args);
-    call.operations.emplace_back(std::move(operation));
-    call.translate_failure = translate_failure;
-    const write_renderer render = [](const write_report& done) {
-        const auto& value = done.outcome.results.front();
-        auto out = render_value(value.json, value.is_void || done.outcome.rows_left_out);
-        out.headers.emplace_back("Fencing-Write-Id", done.outcome.write_id);
-        if (done.outcome.rows_left_out) out.headers.emplace_back("Fencing-Rows-Left-Out", "true");
-        return out;
+    call.format = form->format;
+    if (!form->is_default()) call.accepted_form = form->content_type;
+    call_operation called;
+    called.function = r.path_parameters.front();
+    called.args = std::move(*args);
+    called.rows = wanted_rows(std::move(given.rows), static_cast<std::int64_t>(rows_max), preferred, *form);
+    operation only(std::move(called));
+    limit_rows(only, preferred, *form);
+    call.operations.push_back(std::move(only));
+    call.translate_failure = translate_write_failure;
+    const write_renderer render = [preferred, form = std::move(*form)](const write_report& done) {
+        return render_call(preferred, form, done);
     };
     co_return co_await answer_write(services, std::move(call), std::move(r), render);
 }
 
 boost::asio::awaitable<http::response> read_function(gateway_services services, http::request r) {
-    auto args = read_query_arguments(r);
-    if (!args) co_return http::problem_response(args.error(), r.request_id);
-    co_return co_await answer_read(services, std::move(r), std::move(*args));
+    http::fault_list faults;
+    function_query query;
+    parse_function_parameters(r, services.settings.postgres.rows_max, query, faults);
+    if (!faults.empty()) co_return refuse(std::move(faults).to_failure(), r);
+    co_return co_await answer_read(services, std::move(r), std::move(query));
 }
 
 }  // namespace fencegate::api

@@ -1,4 +1,5 @@
 #include <gateway/api/tables/table_grammar.hpp>
+#include <gateway/domain/table_read.hpp>
 
 #include <algorithm>
 #include <array>
@@ -72,8 +73,11 @@ class scanner {
     }
 
     std::string take_name(std::string_view ends) {
+        const bool quoted = next() == '"';
         auto out = take_text(ends);
         if (out.empty()) throw grammar_fault{"lacks a name before '" + excerpt() + "'"};
+        if (!quoted && out.find("->") != std::string::npos)
+            throw grammar_fault{"has a JSON path (" + out + "), which is not supported"};
         if (out.size() > name_bytes_max) {
             throw grammar_fault{"has a name of more than " + std::to_string(name_bytes_max) + " bytes before '" +
                                 excerpt() + "'"};
@@ -132,14 +136,11 @@ class condition_reader {
         auto out = empty();
         out.column = std::move(column);
         out.negated = text_.take("not.");
+        const auto begin = text_;
         const auto word = text_.take_until(".,()");
         const auto* known =
             std::ranges::find(operators, std::string_view(word), [](const auto& row) { return row.first; });
-        if (known == operators.end() || !text_.take(".")) {
-            throw grammar_fault{
-                "has no operator; write it as eq.VALUE, with one of eq, neq, lt, lte, gt, gte, like, "
-                "ilike, in and is"};
-        }
+        if (known == operators.end() || !text_.take(".")) throw unknown_operator(begin);
         out.op = known->second;
         if (out.op == comparison_operator::in) {
             out.value = read_list(text_);
@@ -171,6 +172,13 @@ class condition_reader {
     }
 
   private:
+    static grammar_fault unknown_operator(scanner text) {
+        const auto word = text.take_until(".");
+        const auto what =
+            text.at_end() ? std::string("has no operator") : "has the operator " + word + ", which is not supported";
+        return {what + "; write it as eq.VALUE, with one of eq, neq, lt, lte, gt, gte, like, ilike, in and is"};
+    }
+
     comparison empty() const {
         comparison out;
         out.pointer = parameter_;
@@ -200,6 +208,77 @@ class condition_reader {
     std::size_t count_ = 0;
 };
 
+/// Reads the columns and embedded tables of select.
+class select_reader {
+  public:
+    explicit select_reader(scanner& text) : text_(text) {}
+
+    std::vector<selected_column> list(std::size_t depth) {
+        std::vector<selected_column> out;
+        do {
+            auto selected = item(depth);
+            if (!selected.alias.empty() && std::ranges::find(out, selected.alias, &selected_column::alias) != out.end())
+                throw grammar_fault{"names " + selected.alias + " twice"};
+            out.push_back(std::move(selected));
+        } while (text_.take(","));
+        return out;
+    }
+
+  private:
+    static constexpr std::string_view ends = ",:()!";
+
+    selected_column item(std::size_t depth) {
+        selected_column out;
+        if (text_.take("*")) return out;
+        if (text_.take("...")) throw grammar_fault{"has a spread (...), which is not supported"};
+        out.column = text_.take_name(ends);
+        out.alias = out.column;
+        refuse_cast();
+        if (text_.take(":")) {
+            out.column = text_.take_name(ends);
+            refuse_cast();
+        }
+        if (text_.next() == '!' || text_.next() == '(') out.embedded = embedded(out.column, depth + 1);
+        return out;
+    }
+
+    void refuse_cast() {
+        if (!text_.take("::")) return;
+        throw grammar_fault{"has a cast (::" + text_.take_until(",()") + "), which is not supported"};
+    }
+
+    std::shared_ptr<embedded_table> embedded(const std::string& table, std::size_t depth) {
+        auto out = std::make_shared<embedded_table>();
+        while (text_.take("!")) {
+            auto word = text_.take_name(ends);
+            if (word == "inner") {
+                out->inner = true;
+            } else if (word != "left") {
+                if (!out->hint.empty()) throw grammar_fault{"names two foreign keys for " + table};
+                out->hint = std::move(word);
+            }
+        }
+        text_.expect("(");
+        if (text_.next() == ')') refuse_aggregate(table);
+        if (depth > embedding_depth_max) throw grammar_fault{"nests embedded tables deeper than 4 levels"};
+        if (++count_ > embedded_tables_max) throw grammar_fault{"has more than 16 embedded tables"};
+        out->rows.select = list(depth);
+        text_.expect(")");
+        return out;
+    }
+
+    [[noreturn]] static void refuse_aggregate(const std::string& name) {
+        const auto word = name.substr(name.rfind('.') + 1);
+        constexpr std::string_view aggregates[] = {"avg", "count", "max", "min", "sum"};
+        if (std::ranges::find(aggregates, word) != std::end(aggregates))
+            throw grammar_fault{"has an aggregate (" + word + "()), which is not supported"};
+        throw grammar_fault{"has no columns in " + name + "()"};
+    }
+
+    scanner& text_;
+    std::size_t count_ = 0;
+};
+
 /// Runs `read` and adds a grammar_fault that it throws to the faults of the parameter.
 template <class Read>
 auto collect_fault(std::string_view parameter, http::fault_list& faults, Read read) -> decltype(read()) {
@@ -213,18 +292,20 @@ auto collect_fault(std::string_view parameter, http::fault_list& faults, Read re
 
 }  // namespace
 
-comparison parse_condition(std::string_view parameter, std::string_view given, http::fault_list& faults) {
+comparison parse_condition(std::string_view parameter, std::string_view given, http::fault_list& faults,
+                           std::size_t prefix) {
     return collect_fault(parameter, faults, [&] {
         scanner text(given);
         condition_reader reader(parameter, text);
         comparison out;
-        const bool negated = parameter.starts_with("not.");
-        const auto word = parameter.substr(negated ? 4 : 0);
+        const auto named = parameter.substr(prefix);
+        const bool negated = named.starts_with("not.");
+        const auto word = named.substr(negated ? 4 : 0);
         if (word == "or" || word == "and") {
             out = reader.group(word == "or", 1);
             out.negated = negated;
         } else {
-            scanner name(parameter);
+            scanner name(named);
             auto column = name.take_name("");
             name.expect_end();
             out = reader.predicate(std::move(column), false);
@@ -236,34 +317,24 @@ comparison parse_condition(std::string_view parameter, std::string_view given, h
 
 std::vector<selected_column> parse_select(std::string_view given, http::fault_list& faults) {
     return collect_fault("select", faults, [&] {
-        std::vector<selected_column> out;
         scanner text(given);
-        if (text.take("*")) {
-            text.expect_end();
-            return out;
-        }
-        do {
-            selected_column selected;
-            selected.column = text.take_name(",:()");
-            selected.alias = selected.column;
-            if (text.take(":")) selected.column = text.take_name(",:()");
-            if (std::ranges::find(out, selected.alias, &selected_column::alias) != out.end())
-                throw grammar_fault{"names " + selected.alias + " twice"};
-            out.push_back(std::move(selected));
-        } while (text.take(","));
+        select_reader reader(text);
+        auto out = reader.list(0);
         text.expect_end();
-        return out;
+        const bool every = out.size() == 1 && out.front().column.empty();
+        return every ? std::vector<selected_column>() : out;
     });
 }
 
-std::vector<sort_key> parse_order(std::string_view given, http::fault_list& faults) {
-    return collect_fault("order", faults, [&] {
+std::vector<sort_key> parse_order(std::string_view parameter, std::string_view given, http::fault_list& faults) {
+    return collect_fault(parameter, faults, [&] {
         std::vector<sort_key> out;
         scanner text(given);
         do {
             if (out.size() == sort_keys_max) throw grammar_fault{"has more than 64 columns"};
             sort_key key;
-            key.column = text.take_name(".,");
+            key.column = text.take_name(".,()");
+            if (text.next() == '(') throw grammar_fault{"can't order by a column of an embedded table"};
             if (text.take(".desc")) {
                 key.descending = true;
             } else {

@@ -1,31 +1,24 @@
 #include <gateway/api/tables/tables.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
-#include <gateway/api/tables/preferences.hpp>
+#include <gateway/api/tables/table_parameters.hpp>
 #include <gateway/api/tables/table_request.hpp>
 #include <gateway/api/writes/fencing.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/problem.hpp>
 #include <gateway/pg/read/read_executor.hpp>
 
 namespace fencegate::api {
 namespace {
 
-http::response render_rows(const table_query& query, read_outcome outcome, const preferences& preferred) {
-    const bool part = outcome.total && (query.offset > 0 || outcome.rows < *outcome.total);
-    auto out = http::json_response(std::move(outcome.json), part && outcome.rows > 0 ? 206 : 200);
-    out.memory = std::move(outcome.memory);
-    out.headers.emplace_back("Content-Range", content_range(query.offset, outcome.rows, outcome.total));
-    if (!preferred.applied.empty()) out.headers.emplace_back("Preference-Applied", preferred.applied);
-    return out;
-}
-
-http::response render_change(bool created, const preferences& preferred, const write_report& done) {
+http::response render_change(bool created, const preferences& preferred, const answer_form& form,
+                             const write_report& done) {
     const auto& changed = done.outcome.results.front();
     http::response out;
     const bool left_out = done.outcome.rows_left_out;
-    out.status = created ? 201 : preferred.representation && !left_out ? 200 : 204;
+    out.status = created ? 201 : preferred.representation.value_or(false) && !left_out ? 200 : 204;
+    out.content_type = form.content_type;
     out.body = changed.json;
+    if (form.single && !out.body.empty()) unwrap_single(out.body);
     out.headers.emplace_back("Content-Range", "*/" + std::to_string(changed.rows_affected));
     out.headers.emplace_back("Fencing-Write-Id", done.outcome.write_id);
     if (left_out) out.headers.emplace_back("Fencing-Rows-Left-Out", "true");
@@ -34,6 +27,19 @@ http::response render_change(bool created, const preferences& preferred, const w
 }
 
 }  // namespace
+
+http::response render_rows(read_outcome outcome, std::int64_t offset, const preferences& preferred,
+                           const answer_form& form, const http::request& r) {
+    if (form.single && outcome.rows != 1) return refuse(not_one_row(outcome.rows, "no row was sent"), r);
+    if (form.single) unwrap_single(outcome.json);
+    const bool part = outcome.total && (offset > 0 || outcome.rows < *outcome.total);
+    auto out = http::json_response(std::move(outcome.json), part && outcome.rows > 0 ? 206 : 200);
+    out.content_type = form.content_type;
+    out.memory = std::move(outcome.memory);
+    out.headers.emplace_back("Content-Range", content_range(offset, outcome.rows, outcome.total));
+    if (!preferred.applied.empty()) out.headers.emplace_back("Preference-Applied", preferred.applied);
+    return out;
+}
 
 std::string content_range(std::int64_t offset, std::int64_t rows, std::optional<std::int64_t> total) {
     const auto size = total ? std::to_string(*total) : "*";
@@ -57,23 +63,32 @@ result<std::optional<read_fence>> authorize_read(gateway_services services, cons
 
 boost::asio::awaitable<http::response> read_table(gateway_services services, http::request r) {
     const auto preferred = parse_preferences(r);
+    const auto form = parse_answer_form(r);
+    if (!form) co_return refuse(form.error(), r);
     auto query = parse_table_query(r, preferred, services.settings.postgres.rows_max);
-    if (!query) co_return http::problem_response(query.error(), r.request_id);
+    if (!query) co_return refuse(query.error(), r);
+    for (const auto& name : embedded_names(query->select)) {
+        const auto exposed = r.rights->require_exposed(name);
+        if (!exposed) co_return refuse(exposed.error(), r);
+    }
     auto fence = authorize_read(services, r);
-    if (!fence) co_return http::problem_response(fence.error(), r.request_id);
-    read_request wanted{*query, std::move(*fence), r.rights->database()};
+    if (!fence) co_return refuse(fence.error(), r);
+    const auto offset = query->offset;
+    read_request wanted{std::move(*query), std::move(*fence), r.rights->database(), form->format};
     auto outcome = co_await services.reads.read(r.principal, std::move(wanted), r.deadline);
-    if (!outcome) co_return http::problem_response(outcome.error(), r.request_id);
-    co_return render_rows(*query, std::move(*outcome), preferred);
+    if (!outcome) co_return refuse(outcome.error(), r);
+    co_return render_rows(std::move(*outcome), offset, preferred, *form, r);
 }
 
 boost::asio::awaitable<http::response> write_table(gateway_services services, http::request r) {
     auto preferred = parse_preferences(r);
-    auto call = parse_table_write(r, preferred, services.settings.postgres.rows_max);
-    if (!call) co_return http::problem_response(call.error(), r.request_id);
+    auto form = parse_answer_form(r);
+    if (!form) co_return refuse(form.error(), r);
+    auto call = parse_table_write(r, preferred, *form, services.settings.postgres.rows_max);
+    if (!call) co_return refuse(call.error(), r);
     const bool created = r.verb == http::method::post;
-    const write_renderer render = [created, preferred](const write_report& done) {
-        return render_change(created, preferred, done);
+    const write_renderer render = [created, preferred, form = std::move(*form)](const write_report& done) {
+        return render_change(created, preferred, form, done);
     };
     co_return co_await answer_write(services, std::move(*call), std::move(r), render);
 }

@@ -122,7 +122,8 @@ result<write_context> prepare_write(gateway_services services, write_call call, 
     }
     if (!call.idempotency_key.empty()) {
         const std::string_view body = call.fingerprint_text ? *call.fingerprint_text : r.body;
-        out.key = make_idempotency_key(call.idempotency_key, r, body, services.settings.writes.idempotency_ttl);
+        out.key = make_idempotency_key(call.idempotency_key, r, body, call.accepted_form,
+                                       services.settings.writes.idempotency_ttl);
         call.fingerprint_text.reset();
         out.running = services.keys.enter(r.principal, call.idempotency_key);
         if (!out.running) {
@@ -148,7 +149,11 @@ awaitable<http::response> answer_write(gateway_services services, write_call cal
     const auto storage = services.storage.check();
     if (!storage) co_return http::problem_response(storage.error(), request_id);
     auto context = prepare_write(services, std::move(call), std::move(r));
-    if (!context) co_return http::problem_response(context.error(), request_id);
+    if (!context) {
+        failure error = context.error();
+        if (translate_failure) translate_failure(error);
+        co_return http::problem_response(error, request_id);
+    }
     if (!own_lease) co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     const auto done = co_await execute_write(ports, std::move(*context));
     http::response out;

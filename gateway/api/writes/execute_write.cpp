@@ -21,6 +21,7 @@ write_request make_write(write_context& context, const lockcore::lease_claims& c
     out.operations = std::move(context.call.operations);
     out.return_rows = context.call.return_rows;
     out.select = std::move(context.call.select);
+    out.format = context.call.format;
     out.bare_token = context.caller_claims && context.call.lease_id.empty();
     out.key = context.key;
     out.identity = context.request.rights->database();

@@ -23,9 +23,11 @@ struct write_call {
     std::vector<operation> operations{};
     bool return_rows = false;
     std::vector<selected_column> select{};  ///< Columns of the returned rows. Empty: every exposed column.
-    bool require_live = false;              ///< Whether to check first that a majority of the nodes holds the lease.
-    bool then_release = false;              ///< Whether to seal the token with the write and then release the lease.
-    std::string idempotency_key{};          ///< Empty: none.
+    row_format format = row_format::json;   ///< Of the returned rows.
+    std::string accepted_form{};    ///< What Accept asks for beside JSON; the fingerprint covers it. Empty: nothing.
+    bool require_live = false;      ///< Whether to check first that a majority of the nodes holds the lease.
+    bool then_release = false;      ///< Whether to seal the token with the write and then release the lease.
+    std::string idempotency_key{};  ///< Empty: none.
     /// With a key: the part of the body that the fingerprint covers, without lease and times. Empty: all of it.
     std::optional<std::string> fingerprint_text{};
     /// Translates a failure of the write, also a kept one, into the fields of the route's request. Empty: none.

@@ -23,7 +23,7 @@ std::string read_idempotency_key(const http::request& r, http::fault_list& fault
 }
 
 idempotency_key make_idempotency_key(std::string key, const http::request& r, std::string_view body,
-                                     std::chrono::milliseconds keep_for) {
+                                     std::string_view accepted_form, std::chrono::milliseconds keep_for) {
     // What a role may see is not shown to another one of the same principal.
     const auto& database = r.rights->database();
     std::string text = database ? database->role + '\n' : std::string();
@@ -34,6 +34,7 @@ idempotency_key make_idempotency_key(std::string key, const http::request& r, st
           std::string_view("\n"), std::string_view(preferences), std::string_view("\n"), body}) {
         text += part;
     }
+    if (!accepted_form.empty()) text.append("\n").append(accepted_form);
     return {std::move(key), sha256_hex(text), keep_for};
 }
 

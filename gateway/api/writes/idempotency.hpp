@@ -20,8 +20,9 @@ std::string read_idempotency_key(const http::request& r, http::fault_list& fault
 /// query, the header Prefer and the body.
 ///
 /// In: `body`: the part of the body that has to be equal byte by byte in a repeat; lease and times are not part of it.
+///     `accepted_form`: what Accept asks for beside JSON; empty: nothing.
 idempotency_key make_idempotency_key(std::string key, const http::request& r, std::string_view body,
-                                     std::chrono::milliseconds keep_for);
+                                     std::string_view accepted_form, std::chrono::milliseconds keep_for);
 
 /// The idempotency keys of the calls that are under way at this gateway, so that a repeat is refused before it does
 /// anything. PostgreSQL decides between calls at several gateways (fencing.claim_keys).

@@ -99,6 +99,23 @@ bool prefers_gzip(std::string_view accept_encoding) {
     return wanted > 0 && wanted >= identity.value_or(0);
 }
 
+std::optional<std::string> media_parameter(std::string_view accept, std::string_view type, std::string_view name) {
+    while (!accept.empty()) {
+        std::string_view parameters = take(accept, ',');
+        if (!equals_ignoring_case(take(parameters, ';'), type)) continue;
+        while (!parameters.empty()) {
+            std::string_view value = take(parameters, ';');
+            if (!equals_ignoring_case(take(value, '='), name)) continue;
+            std::string out;
+            for (const char c : value) {
+                if (c != '"') out.push_back(lower(c));
+            }
+            return out;
+        }
+    }
+    return std::nullopt;
+}
+
 bool is_media_type(std::string_view content_type, std::string_view type) {
     return equals_ignoring_case(take(content_type, ';'), type);
 }

@@ -23,6 +23,9 @@ inline std::optional<std::size_t> preferred_type(std::string_view accept,
 /// 0 nor lower than that of `identity`. An absent or empty header does not.
 bool prefers_gzip(std::string_view accept_encoding);
 
+/// Returns a parameter, in lower case, of the media range in an Accept header that names exactly this type.
+std::optional<std::string> media_parameter(std::string_view accept, std::string_view type, std::string_view name);
+
 /// Returns whether a Content-Type names this media type; its parameters are ignored.
 bool is_media_type(std::string_view content_type, std::string_view type);
 

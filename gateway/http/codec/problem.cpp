@@ -153,6 +153,25 @@ std::string detail_of(const failure& f) {
     return out + '.';
 }
 
+std::string text_fact(const failure& f, std::string_view name) {
+    const auto* fact = f.facts.if_contains({name.data(), name.size()});
+    return fact != nullptr && fact->is_string() ? std::string(fact->as_string()) : std::string();
+}
+
+/// Adds the members that PostgREST's errors have. Its client shows them to its callers.
+void append_postgrest_members(object_writer& document, const failure& f, const problem_kind& kind,
+                              const std::string& message) {
+    auto code = text_fact(f, "code");
+    if (code.empty()) code = text_fact(f, "sqlstate");
+    auto details = text_fact(f, "details");
+    if (details.empty()) {
+        for (const field_error& e : f.errors)
+            details += (details.empty() ? "" : "; ") + e.pointer + (e.pointer.empty() ? "" : " ") + e.detail;
+    }
+    document.text("message", message).text("code", code.empty() ? kind.slug : std::string_view(code));
+    document.text_or_null("details", details).text("hint", kind.explanation);
+}
+
 }  // namespace
 
 const problem_kind& kind_of(errc code) {
@@ -184,8 +203,10 @@ response problem_response(const failure& f, std::string_view request_id) {
         .number("status", kind.status)
         .text("detail", out.problem_detail)
         .text("request_id", request_id);
+    append_postgrest_members(document, f, kind, out.problem_detail);
     if (f.outcome_unknown) document.boolean("outcome_unknown", true);
     for (const auto& fact : f.facts) {
+        if (fact.key() == "code" || fact.key() == "details") continue;
         document.raw({fact.key().data(), fact.key().size()}, boost::json::serialize(fact.value()));
     }
     if (!f.errors.empty()) {

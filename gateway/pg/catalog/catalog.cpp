@@ -7,7 +7,8 @@ namespace {
 const std::string read_catalog =
     "select name, kind, target, coalesce(to_json(operations)::text, '[]'), coalesce(columns::text, '[]'), "
     "coalesce(arguments::text, '[]'), coalesce(returns_set, false), coalesce(returns_void, false), "
-    "coalesce(changes_nothing, false), coalesce(shared_resource_expression, '') "
+    "coalesce(changes_nothing, false), coalesce(shared_resource_expression, ''), coalesce(primary_key::text, '[]'), "
+    "coalesce(foreign_keys::text, '[]'), coalesce(returns_row, false) "
     "from fencing.api_catalog order by kind, name";
 
 std::shared_ptr<catalog> parse(const pqxx::result& rows) {
@@ -22,6 +23,8 @@ std::shared_ptr<catalog> parse(const pqxx::result& rows) {
             table.operations = parse_catalog_operations(row[3].c_str());
             table.columns = parse_catalog_fields(row[4].c_str());
             table.shared_resource_expression = row[9].c_str();
+            table.primary_key = parse_catalog_names(row[10].c_str());
+            table.foreign_keys = parse_catalog_foreign_keys(row[11].c_str());
         } else {
             auto& function = out->functions[name];
             function.target = row[2].c_str();
@@ -29,6 +32,8 @@ std::shared_ptr<catalog> parse(const pqxx::result& rows) {
             function.returns_set = row[6].as<bool>();
             function.returns_void = row[7].as<bool>();
             function.changes_nothing = row[8].as<bool>();
+            function.columns = parse_catalog_fields(row[4].c_str());
+            function.returns_row = row[12].as<bool>();
         }
     }
     return out;

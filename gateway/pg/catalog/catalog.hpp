@@ -20,6 +20,8 @@ struct exposed_table {
     std::set<std::string> operations;  ///< select, insert, update, delete
     std::vector<catalog_field> columns;
     std::string shared_resource_expression;  ///< Empty: one statement must not update for several writes.
+    std::vector<std::string> primary_key{};  ///< Names of its columns, exposed or not; empty: there is none.
+    std::vector<catalog_foreign_key> foreign_keys{};
 };
 
 /// A function that operations may call. Arguments have their declared names; those without a default are required.
@@ -28,7 +30,9 @@ struct exposed_function {
     std::vector<catalog_field> arguments;
     bool returns_set = false;
     bool returns_void = false;
-    bool changes_nothing = false;  ///< Declared stable or immutable.
+    bool changes_nothing = false;          ///< Declared stable or immutable.
+    std::vector<catalog_field> columns{};  ///< Of the rows that it returns, or its output arguments.
+    bool returns_row = false;              ///< Returns rows of columns, not single values.
 };
 
 /// What the operator had exposed (fencing.api_catalog) at one moment. Immutable once it is shared.

@@ -19,6 +19,15 @@ struct catalog_field {
     const std::string& value_type() const { return base.empty() ? type : base; }
 };
 
+/// A foreign key of a table.
+struct catalog_foreign_key {
+    std::string name;
+    std::string target;  ///< The referenced table, as exposed_table::target.
+    std::vector<std::string> columns;
+    std::vector<std::string> target_columns;  ///< In the order of `columns`.
+    bool is_unique = false;                   ///< At most one row of the table has the same values in `columns`.
+};
+
 // What fencing.api_catalog has as JSON.
 
 /// Parses the columns of a table or the arguments of a function: `[{"name", "type", …}, …]`.
@@ -30,5 +39,15 @@ std::vector<catalog_field> parse_catalog_fields(std::string_view json);
 ///
 /// Errors: throws a std::exception for any other text.
 std::set<std::string> parse_catalog_operations(std::string_view json);
+
+/// Parses the names of columns: `["id", …]`.
+///
+/// Errors: throws a std::exception for any other text.
+std::vector<std::string> parse_catalog_names(std::string_view json);
+
+/// Parses the foreign keys of a table: `[{"name", "target", "columns", "target_columns", "is_unique"}, …]`.
+///
+/// Errors: throws a std::exception for any other text.
+std::vector<catalog_foreign_key> parse_catalog_foreign_keys(std::string_view json);
 
 }  // namespace fencegate::pg

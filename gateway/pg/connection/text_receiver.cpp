@@ -23,11 +23,17 @@ void text_receiver::begin(const answer_rows& row) {
     if (!refused_) text_.reserve(*bytes_);
 }
 
+std::optional<std::int64_t> total_of(const text_receiver& receiver) {
+    if (receiver.columns() < 2 || !receiver.column(1)) return std::nullopt;
+    return std::strtoll(receiver.column(1)->c_str(), nullptr, 10);
+}
+
 result<operation_result> read_text(answer_shape shape, text_receiver& receiver) {
     if (receiver.refused()) return answers_budget_failure(*receiver.bytes());
     operation_result out;
     out.is_call = shape == answer_shape::value;
     if (!out.is_call) out.rows_affected = std::strtoll(receiver.column(0).value().c_str(), nullptr, 10);
+    out.total = total_of(receiver);
     out.json = receiver.complete() ? receiver.take_text() : "null";
     out.memory = receiver.take_memory();
     return out;

@@ -5,6 +5,7 @@
 #include <gateway/pg/write/statement_writer.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,7 @@ class text_receiver final : public row_receiver {
     bool refused() const { return refused_; }
     /// Returns one of the other columns; empty for NULL.
     const std::optional<std::string>& column(std::size_t index) const { return columns_.at(index); }
+    std::size_t columns() const { return columns_.size(); }
 
     std::string take_text() { return std::move(text_); }
     std::shared_ptr<reserved_memory> take_memory() { return std::move(memory_); }
@@ -47,6 +49,9 @@ class text_receiver final : public row_receiver {
     std::string text_;
     std::shared_ptr<reserved_memory> memory_;
 };
+
+/// Returns the number of rows without limit, the second of the other columns of an answer; empty if it has none.
+std::optional<std::int64_t> total_of(const text_receiver& receiver);
 
 /// Returns the result of an operation that returns rows or a value.
 ///

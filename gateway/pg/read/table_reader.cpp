@@ -34,11 +34,12 @@ std::string name_of(const read_request& request) {
     return std::visit(name, request.query);
 }
 
-failure plan_failure(const read_plan& plan) {
+failure failure_of_plan(const read_plan& plan) {
     const auto& first = plan.faults.front();
-    if (first.pointer == "table" || first.pointer == "function") return make_failure(errc::not_found, first.detail);
-    failure out = make_failure(errc::unprocessable, "The request does not fit what is exposed.");
-    out.errors = plan.faults;
+    if (first.pointer != "table" && first.pointer != "function")
+        return plan_failure(plan, errc::unprocessable, "The request does not fit what is exposed.");
+    failure out = plan_failure(plan, errc::not_found, first.detail);
+    out.errors.clear();
     return out;
 }
 
@@ -69,12 +70,13 @@ class read_run {
             if (failed_sqlstate_ == "25006") {
                 return make_failure(errc::unprocessable, "A read may not change anything; nothing was changed.");
             }
-            // Taking the role failed, or the read in it; earlier steps ran in the gateway's own.
-            const bool in_callers_role = trip.answers.size() == read_at_ || trip.answers.size() + 1 == read_at_;
+            // Taking the role failed, or a statement in it; earlier steps ran in the gateway's own.
+            const auto failed = trip.answers.size();
+            const bool in_callers_role = failed + 1 >= read_at_ && failed <= (estimate_at_ ? *estimate_at_ : read_at_);
             if (request_.identity && in_callers_role) {
                 if (auto refused = refusal_of_role(*trip.error)) return std::move(*refused);
             }
-            return trip.answers.size() == read_at_ ? to_failure(*trip.error, plan_.sql) : to_failure(*trip.error);
+            return failed == read_at_ ? to_failure(*trip.error, plan_.sql) : to_failure(*trip.error);
         }
         state_ = read_snapshot_state(slot_, trip.answers[snapshot_at_], sent_at);
         read_outcome out;
@@ -91,6 +93,7 @@ class read_run {
             if (any_raised) state_.seen = snapshot_state::durability::durable;
         }
         if (auto why = read_answer(out)) return std::move(*why);
+        if (estimate_at_) add_estimate(read_estimate(trip.answers[*estimate_at_].text(0, 0)), out);
         return out;
     }
 
@@ -106,6 +109,8 @@ class read_run {
         std::vector<prepared_call> calls;
         // Prepared before the transaction begins: a statement that can't be prepared fails by itself.
         const auto read = session.prepare(plan_.sql.sql);
+        const auto& estimate = plan_.estimate;
+        const auto estimated = estimate.sql.empty() ? std::string() : session.prepare(estimate.sql);
         calls.push_back({session.prepare(request_.fence ? begin_fenced_sql : begin_plain_sql), &no_parameters});
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(until_ - clock::now());
         if (left < slot_.settings().statement_timeout) {
@@ -124,11 +129,21 @@ class read_run {
         }
         read_at_ = calls.size();
         calls.push_back({read, &plan_.sql.parameters, plan_.shape == answer_shape::nothing ? nullptr : &receiver_});
+        if (!estimate.sql.empty()) {
+            estimate_at_ = calls.size();
+            calls.push_back({estimated, &estimate.parameters});
+        }
         if (request_.identity) calls.push_back({session.prepare(leave_role_sql()), &no_parameters});
         snapshot_at_ = calls.size();
         calls.push_back({session.prepare(snapshot_state_sql()), &no_parameters});
         if (!request_.fence) calls.push_back({session.prepare(commit_sql), &no_parameters});
         return calls;
+    }
+
+    /// Rows that were counted up to a limit, which the number has reached, are more than that.
+    void add_estimate(std::int64_t planned, read_outcome& out) const {
+        const auto& query = std::get<table_query>(request_.query);
+        if (!out.total || *out.total > query.counted_max) out.total = std::max(planned, out.total.value_or(0));
     }
 
     static std::vector<fence_state> fences_of(const answer_rows& rows) {
@@ -179,7 +194,7 @@ class read_run {
         if (plan_.shape == answer_shape::rows) {
             out.is_set = true;
             out.rows = std::strtoll(receiver_.column(0).value().c_str(), nullptr, 10);
-            if (const auto& total = receiver_.column(1)) out.total = std::strtoll(total->c_str(), nullptr, 10);
+            out.total = total_of(receiver_);
         }
         if (receiver_.complete()) {
             out.json = receiver_.take_text();
@@ -207,6 +222,7 @@ class read_run {
     compat::parameters role_;
     std::size_t raised_at_ = 0;
     std::size_t read_at_ = 0;
+    std::optional<std::size_t> estimate_at_;
     std::size_t snapshot_at_ = 0;
     std::string failed_sqlstate_;
 };
@@ -225,7 +241,7 @@ snapshot_of<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, 
                 known = catalogs.refresh(slot.get(), known);
                 plan = plan_read(*known, request);
             }
-            if (!plan.faults.empty()) return {plan_failure(plan), catalog_state};
+            if (!plan.faults.empty()) return {failure_of_plan(plan), catalog_state};
             if (plan.needs_fence) {
                 return {
                     make_failure(errc::fencing_required,

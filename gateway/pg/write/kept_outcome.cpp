@@ -73,6 +73,7 @@ json::value outcome_json(const write_outcome& outcome, bool rows_left_out) {
             if (operation.is_void) result["void"] = true;
         } else {
             result["affected"] = operation.rows_affected;
+            if (operation.total) result["total"] = *operation.total;
         }
         if (!rows_left_out && !operation.json.empty()) result["json"] = operation.json;
         results.push_back(std::move(result));
@@ -111,6 +112,7 @@ write_outcome outcome_of(const json::object& kept) {
         read.is_call = result.contains("call");
         read.is_void = result.contains("void");
         if (!read.is_call) read.rows_affected = result.at("affected").to_number<std::int64_t>();
+        if (const auto* total = result.if_contains("total")) read.total = total->to_number<std::int64_t>();
         if (const auto* text = result.if_contains("json")) read.json = text_of(*text);
     }
     out.sealed = kept.contains("sealed");

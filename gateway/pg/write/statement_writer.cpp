@@ -65,18 +65,27 @@ std::string operator_of(const catalog_field& column, std::string_view symbol) {
     return " operator(" + column.operators + "." + std::string(symbol.substr(1, symbol.size() - 2)) + ") ";
 }
 
-std::string qualified_column(const catalog_field& column) {
-    return "t." + quote_identifier(column.name);
-}
-
 }  // namespace
 
-void statement_writer::add_fault(std::string pointer, std::string detail) {
-    if (plan_.faults.size() < field_errors_max) plan_.faults.push_back({std::move(pointer), std::move(detail)});
+failure plan_failure(const plan_faults& plan, errc code, std::string detail) {
+    failure out =
+        make_failure(plan.code == fault_code::no_such_media_type ? errc::not_acceptable : code, std::move(detail));
+    out.errors = plan.faults;
+    if (!plan.code.empty()) out.facts["code"] = plan.code;
+    return out;
 }
 
-void statement_writer::add_unknown_name(std::string pointer, std::string detail) {
-    add_fault(std::move(pointer), std::move(detail));
+void statement_writer::add_fault(std::string pointer, std::string detail, std::string_view code) {
+    if (plan_.code.empty()) plan_.code = code;
+    const bool known = std::any_of(plan_.faults.begin(), plan_.faults.end(), [&](const auto& fault) {
+        return fault.pointer == pointer && fault.detail == detail;
+    });
+    if (known || plan_.faults.size() >= field_errors_max) return;
+    plan_.faults.push_back({std::move(pointer), std::move(detail)});
+}
+
+void statement_writer::add_unknown_name(std::string pointer, std::string detail, std::string_view code) {
+    add_fault(std::move(pointer), std::move(detail), code);
     plan_.unknown_name = true;
 }
 
@@ -84,11 +93,12 @@ const exposed_table* statement_writer::find_table(const std::string& name, const
                                                   const std::string& pointer) {
     const auto found = known_.tables.find(name);
     if (found == known_.tables.end()) {
-        add_unknown_name(pointer, "No table " + name + " is exposed.");
+        add_unknown_name(pointer, "No table " + name + " is exposed.", fault_code::unknown_table);
         return nullptr;
     }
     if (!found->second.operations.contains(operation)) {
-        add_unknown_name(pointer, "The table " + name + " is not exposed for " + operation + ".");
+        add_unknown_name(pointer, "The table " + name + " is not exposed for " + operation + ".",
+                         fault_code::unknown_table);
         return nullptr;
     }
     return &found->second;
@@ -97,7 +107,7 @@ const exposed_table* statement_writer::find_table(const std::string& name, const
 const exposed_function* statement_writer::find_function(const std::string& name, const std::string& pointer) {
     const auto found = known_.functions.find(name);
     if (found != known_.functions.end()) return &found->second;
-    add_unknown_name(pointer, "No function " + name + " is exposed.");
+    add_unknown_name(pointer, "No function " + name + " is exposed.", fault_code::unknown_function);
     return nullptr;
 }
 
@@ -106,7 +116,7 @@ const catalog_field* statement_writer::find_column(const exposed_table& table, c
     const auto found = std::find_if(table.columns.begin(), table.columns.end(),
                                     [&](const auto& column) { return column.name == name; });
     if (found != table.columns.end()) return &*found;
-    add_unknown_name(pointer, "The table " + table_name + " has no column " + name + ".");
+    add_unknown_name(pointer, "The table " + table_name + " has no column " + name + ".", fault_code::unknown_column);
     return nullptr;
 }
 
@@ -150,13 +160,13 @@ std::string statement_writer::comparison_sql(const exposed_table& table, const s
 }
 
 std::string statement_writer::column_sql(const catalog_field& column, const comparison& item) {
-    if (item.op == comparison_operator::is) return qualified_column(column) + is_sql(item);
+    if (item.op == comparison_operator::is) return qualified(column.name) + is_sql(item);
     if (item.op == comparison_operator::in) return in_sql(column, item);
     if (item.value.is_null()) {
         add_fault(item.pointer, "A comparison with null is never true; use {\"is\": null}.");
         return {};
     }
-    return qualified_column(column) + operator_of(column, sql_operator(item.op)) +
+    return qualified(column.name) + operator_of(column, sql_operator(item.op)) +
            bind_expression(column.value_type(), item.value, item.pointer, item.literal);
 }
 
@@ -185,7 +195,7 @@ std::string statement_writer::in_sql(const catalog_field& column, const comparis
         // One parameter for any number of values, so that the statement stays the same and its plan is kept.
         auto values = bind_list(target_, column.value_type(), items);
         record_pointer(item.pointer);
-        if (values) return qualified_column(column) + operator_of(column, " = ") + "any (" + *values + ")";
+        if (values) return qualified(column.name) + operator_of(column, " = ") + "any (" + *values + ")";
         add_fault(item.pointer, values.error().detail);
         return {};
     }
@@ -194,7 +204,7 @@ std::string statement_writer::in_sql(const catalog_field& column, const comparis
         if (!list.empty()) list += ", ";
         list += bind_expression(column.value_type(), value, item.pointer, item.literal);
     }
-    return qualified_column(column) + " in (" + list + ")";
+    return qualified(column.name) + " in (" + list + ")";
 }
 
 std::string statement_writer::arguments(const exposed_function& function, const std::string& function_name,
@@ -204,7 +214,8 @@ std::string statement_writer::arguments(const exposed_function& function, const 
         const auto argument = std::find_if(function.arguments.begin(), function.arguments.end(),
                                            [&](const auto& a) { return a.name == item.name; });
         if (argument == function.arguments.end()) {
-            add_unknown_name(item.pointer, "The function " + function_name + " has no argument " + item.name + ".");
+            add_unknown_name(item.pointer, "The function " + function_name + " has no argument " + item.name + ".",
+                             fault_code::unknown_function);
             continue;
         }
         if (!out.empty()) out += ", ";
@@ -216,26 +227,9 @@ std::string statement_writer::arguments(const exposed_function& function, const 
             std::any_of(given.begin(), given.end(), [&](const auto& a) { return a.name == argument.name; });
         if (!has_value && !argument.has_default) {
             add_unknown_name(pointer,
-                             "The argument " + argument.name + " of the function " + function_name + " is missing.");
+                             "The argument " + argument.name + " of the function " + function_name + " is missing.",
+                             fault_code::unknown_function);
         }
-    }
-    return out;
-}
-
-std::string statement_writer::columns(const exposed_table& table, const std::string& table_name,
-                                      const std::vector<selected_column>& select) {
-    std::string out;
-    const auto add = [&out](const std::string& column, const std::string& alias) {
-        if (!out.empty()) out += ", ";
-        out += "t." + quote_identifier(column);
-        if (alias != column) out += " as " + quote_identifier(alias);
-    };
-    for (const auto& item : select) {
-        if (find_column(table, table_name, item.column, "select")) add(item.column, item.alias);
-    }
-    if (select.empty()) {
-        for (const auto& column : table.columns)
-            add(column.name, column.name);
     }
     return out;
 }

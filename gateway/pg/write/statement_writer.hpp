@@ -15,7 +15,21 @@ namespace fencegate::pg {
 struct plan_faults {
     std::vector<field_error> faults;
     bool unknown_name = false;  ///< A fault is a name that is not in the catalog; a newer catalog may have it.
+    std::string_view code{};    ///< PostgREST's code of the first fault that has one.
 };
+
+// Codes of faults, as PostgREST numbers them. PostgREST's client shows them to its callers.
+namespace fault_code {
+inline constexpr std::string_view no_such_media_type = "PGRST107";
+inline constexpr std::string_view no_relationship = "PGRST200";
+inline constexpr std::string_view several_relationships = "PGRST201";
+inline constexpr std::string_view unknown_function = "PGRST202";
+inline constexpr std::string_view unknown_column = "PGRST204";
+inline constexpr std::string_view unknown_table = "PGRST205";
+}  // namespace fault_code
+
+/// Returns the failure for a plan with faults: `code`, or not_acceptable if the plan's code is that of a media type.
+failure plan_failure(const plan_faults& plan, errc code, std::string detail);
 
 /// How an answer is read from the result of a statement.
 enum class answer_shape {
@@ -33,10 +47,6 @@ inline constexpr std::size_t answer_bytes_max = 64 << 20;
 /// Bytes of one piece of an answer: a message of PostgreSQL, which libpq holds as a whole.
 inline constexpr std::size_t answer_piece_bytes = 256 << 10;
 
-/// The expression for a JSON array, as text, of the items `fencegate_item` of a set that a function returns.
-inline const std::string items_array =
-    "'[' || coalesce(string_agg(coalesce(to_json(fencegate_item)::text, 'null'), ','), '') || ']'";
-
 /// Returns a statement that splits the JSON text in the column `json` of `inner`, which has one row, into pieces of a
 /// bounded size, each in a row: the number of the text's bytes, the piece, and the other `columns`. Where the text is
 /// NULL or longer than answer_bytes_max there is one row, whose piece is NULL.
@@ -52,9 +62,9 @@ class statement_writer {
     statement_writer(const catalog& known, statement& target, plan_faults& plan)
         : known_(known), target_(target), plan_(plan) {}
 
-    void add_fault(std::string pointer, std::string detail);
+    void add_fault(std::string pointer, std::string detail, std::string_view code = {});
     /// Adds a fault about a name that a newer catalog may have.
-    void add_unknown_name(std::string pointer, std::string detail);
+    void add_unknown_name(std::string pointer, std::string detail, std::string_view code = {});
 
     /// Returns the table if it is exposed for `operation`; else adds a fault and returns null.
     const exposed_table* find_table(const std::string& name, const char* operation, const std::string& pointer);
@@ -69,18 +79,21 @@ class statement_writer {
     /// Records that the parameters bound since the last call are at `pointer` in the request.
     void record_pointer(const std::string& pointer) { target_.pointers.resize(target_.parameters.size(), pointer); }
 
-    /// Returns the conditions joined by `and`, over the table under the name `t`; empty without conditions.
+    statement& target() { return target_; }
+    const catalog& known() const { return known_; }
+    /// The name under which the statement has the table that conditions and columns belong to.
+    const std::string& alias() const { return alias_; }
+    void set_alias(std::string alias) { alias_ = std::move(alias); }
+    /// Returns `t."name"`.
+    std::string qualified(const std::string& column) const { return alias_ + "." + quote_identifier(column); }
+
+    /// Returns the conditions joined by `and`; empty without conditions.
     std::string conditions(const exposed_table& table, const std::string& table_name,
                            const std::vector<comparison>& where);
 
     /// Returns `"a" => $1::type, …`. A missing argument is a fault at `pointer`.
     std::string arguments(const exposed_function& function, const std::string& function_name,
                           const std::vector<assignment>& given, const std::string& pointer);
-
-    /// Returns `t."a", t."b" as "c"`; every column of the table where `select` is empty. An unknown column is a fault
-    /// of `select`.
-    std::string columns(const exposed_table& table, const std::string& table_name,
-                        const std::vector<selected_column>& select);
 
   private:
     std::string comparison_sql(const exposed_table& table, const std::string& table_name, const comparison& item);
@@ -91,6 +104,7 @@ class statement_writer {
     const catalog& known_;
     statement& target_;
     plan_faults& plan_;
+    std::string alias_ = "t";
 };
 
 }  // namespace fencegate::pg

@@ -31,10 +31,20 @@ failure stale_token(const write_request& request, const std::vector<fence_state>
     return pg::stale_token(request.token, newer == fences.end() ? fence_state{} : *newer, "nothing was changed");
 }
 
-failure unexpected_rows(std::int64_t expected, std::int64_t affected) {
+/// Returns the failure of an operation that affected another number of rows than it may; empty if it may. `total`: the
+/// rows that it affected, if not all of them are returned.
+std::optional<failure> check_rows(const planned_operation& planned, std::int64_t affected,
+                                  const std::optional<std::int64_t>& total) {
+    const auto all = total.value_or(affected);
+    const bool expected = !planned.expect_rows || *planned.expect_rows == affected;
+    if (expected && (!planned.rows_max || all <= *planned.rows_max)) return std::nullopt;
     failure out = make_failure(errc::expectation_failed, "Another number of rows than expected; nothing was changed.");
-    out.facts["expected_rows"] = expected;
-    out.facts["rows_affected"] = affected;
+    if (!expected) {
+        out.facts["expected_rows"] = *planned.expect_rows;
+    } else {
+        out.facts["max_affected"] = *planned.rows_max;
+    }
+    out.facts["rows_affected"] = expected ? all : affected;
     return out;
 }
 
@@ -111,8 +121,8 @@ class evaluation {
             if (!read) return refuse_operation(i, read.error());
             done = std::move(*read);
         }
-        if (planned.expect_rows && *planned.expect_rows != done.rows_affected)
-            return refuse_operation(i, unexpected_rows(*planned.expect_rows, done.rows_affected));
+        if (auto unexpected = check_rows(planned, done.rows_affected, done.total))
+            return refuse_operation(i, std::move(*unexpected));
         outcome_.results.push_back(std::move(done));
         return std::nullopt;
     }
@@ -198,9 +208,10 @@ bool allows_next(const transaction_plan& plan, const transcript& seen, std::size
     if (step.kind == step_kind::guard) return all_rows(2, is_true);
     const auto text = seen.texts.find(index);
     if (text != seen.texts.end() && text->second.refused()) return false;
-    if (step.planned == nullptr || !step.planned->expect_rows) return true;
-    return *step.planned->expect_rows ==
-           rows_affected(step.planned->shape, rows, text == seen.texts.end() ? nullptr : &text->second);
+    if (step.planned == nullptr || (!step.planned->expect_rows && !step.planned->rows_max)) return true;
+    const auto* receiver = text == seen.texts.end() ? nullptr : &text->second;
+    const auto affected = rows_affected(step.planned->shape, rows, receiver);
+    return !check_rows(*step.planned, affected, receiver ? total_of(*receiver) : std::nullopt);
 }
 
 result<operation_result> read_result(answer_shape shape, const answer_rows& rows, text_receiver* text) {

@@ -402,7 +402,7 @@ void run_batch(write_session& session, memory_budget& answers, std::vector<batch
 result<write_outcome> run_isolated(write_session& session, catalog_source& catalogs, memory_budget& answers,
                                    const write_request& request, deadline until) {
     const auto plan_statements = [&request](const catalog& known) {
-        return plan_write(known, request.operations, {request.return_rows, request.select});
+        return plan_write(known, request.operations, {request.return_rows, request.select, request.format});
     };
     for (bool first = true;; first = false) {
         auto known = catalogs.get();
@@ -413,7 +413,7 @@ result<write_outcome> run_isolated(write_session& session, catalog_source& catal
         }
         if (!statements.faults.empty()) {
             if (auto earlier = find_earlier(session, request)) return std::move(*earlier);
-            return plan_failure(statements);
+            return refusal_of(statements);
         }
         isolated_run run(session, answers, request, until);
         auto outcome = run.perform(std::move(statements));

@@ -46,7 +46,7 @@ std::vector<batch_write> plan_statements(const std::vector<pending_write>& batch
     for (std::size_t i = 0; i < batch.size(); ++i) {
         const auto& request = batch[i].request;
         if (now >= batch[i].until) continue;  // delayed by an earlier batch; its caller may have been answered
-        auto statements = plan_write(known, request.operations, {request.return_rows, request.select});
+        auto statements = plan_write(known, request.operations, {request.return_rows, request.select, request.format});
         if (!statements.faults.empty()) continue;
         out.push_back({{&request, std::move(statements)}});
         places.push_back(i);

@@ -1,4 +1,5 @@
 #include <gateway/domain/exact_number.hpp>
+#include <gateway/pg/write/row_writer.hpp>
 #include <gateway/pg/write/write_sql.hpp>
 
 #include <algorithm>
@@ -16,10 +17,10 @@ std::string addend_type(std::string_view type, const boost::json::value& value) 
 }
 
 /// Plans one operation; faults go to the plan.
-class planner : statement_writer {
+class planner : row_writer {
   public:
     planner(const catalog& known, write_plan& plan, std::size_t index, const returned_rows& returned)
-        : statement_writer(known, out_.sql, plan),
+        : row_writer(known, out_.sql, plan),
           plan_(plan),
           pointer_("/operations/" + std::to_string(index)),
           returned_(returned) {
@@ -50,20 +51,27 @@ class planner : statement_writer {
         const auto where = condition_sql(*table, op.table, op.where);
         out_.sql.sql = "update " + table->target + " as t set " + sets + " where " + where;
         out_.expect_rows = op.expect_rows;
+        out_.rows_max = op.rows_max;
         finish_change(*table, op.table);
     }
 
     void operator()(const insert_operation& op) {
         const auto* table = find_table(op.table, "insert", pointer_ + "/insert");
-        const bool reads = returned_.wanted || (op.on_conflict && !op.on_conflict->columns.empty());
+        const bool reads =
+            returned_.wanted || (op.on_conflict && (op.on_conflict->replace || !op.on_conflict->columns.empty()));
         if (!table || (reads && !is_selectable(op.table, "/insert"))) return;
         out_.sql.sql = "insert into " + table->target + " as t ";
-        out_.sql.sql += op.rows.empty() ? row_values_sql(*table, op) : row_set_sql(*table, op);
+        if (op.rows.empty()) {
+            out_.sql.sql += row_values_sql(*table, op);
+        } else {
+            out_.sql.sql += has_defaults(op) ? row_list_sql(*table, op) : row_set_sql(*table, op);
+        }
         if (op.on_conflict) {
             out_.sql.sql += conflict_sql(*table, op);
             out_.on_conflict = op.on_conflict->pointer;
         }
         out_.expect_rows = op.expect_rows;
+        out_.rows_max = op.rows_max;
         finish_change(*table, op.table);
     }
 
@@ -72,6 +80,7 @@ class planner : statement_writer {
         if (!table || !is_selectable(op.table, "/delete")) return;
         out_.sql.sql = "delete from " + table->target + " as t where " + condition_sql(*table, op.table, op.where);
         out_.expect_rows = op.expect_rows;
+        out_.rows_max = op.rows_max;
         finish_change(*table, op.table);
     }
 
@@ -79,7 +88,7 @@ class planner : statement_writer {
         const auto* function = find_function(op.function, pointer_ + "/call");
         if (!function) return;
         const auto list = arguments(*function, op.function, op.args, pointer_ + "/args");
-        finish_call(*function, function->target + "(" + list + ")");
+        finish_call(*function, function->target + "(" + list + ")", op);
     }
 
     /// Adds the statement to the plan.
@@ -111,6 +120,37 @@ class planner : statement_writer {
         return names.empty() ? "default values" : "(" + names + ") values (" + values + ")";
     }
 
+    /// Whether a row lacks a column, and is to have its default.
+    static bool has_defaults(const insert_operation& op) {
+        return op.missing_default && std::ranges::any_of(op.rows, [&op](const auto& row) {
+                   return std::ranges::any_of(
+                       op.values, [&row](const auto& item) { return !row.get_object().contains(item.name); });
+               });
+    }
+
+    std::string row_list_sql(const exposed_table& table, const insert_operation& op) {
+        std::vector<const catalog_field*> columns;
+        std::string names;
+        for (const auto& item : op.values) {
+            const auto* column = find_column(table, op.table, item.name, item.pointer);
+            if (!column) continue;
+            if (!columns.empty()) names += ", ";
+            names += quote_identifier(column->name);
+            columns.push_back(column);
+        }
+        std::string rows;
+        for (std::size_t i = 0; i < op.rows.size(); ++i) {
+            rows += i == 0 ? "(" : ", (";
+            for (const auto* column : columns) {
+                if (column != columns.front()) rows += ", ";
+                const auto* value = op.rows[i].get_object().if_contains(column->name);
+                rows += value ? bind_expression(column->value_type(), *value, pointer_ + "/values") : "default";
+            }
+            rows += ")";
+        }
+        return "(" + names + ") values " + rows;
+    }
+
     /// Uses one parameter for any number of rows, so that the statement stays the same and its plan is kept. The types
     /// are the columns' own: PostgreSQL reads each value as in an assignment, and cuts nothing.
     std::string row_set_sql(const exposed_table& table, const insert_operation& op) {
@@ -133,20 +173,22 @@ class planner : statement_writer {
             types += name + " " + column->type;
         }
         if (columns.empty()) add_fault(pointer_ + "/values", "Rows of nothing but defaults are inserted one by one.");
-        const auto rows = out_.sql.bind(rows_text(columns, op.rows));
+        const auto rows = out_.sql.bind(recordset_text(columns, op.rows));
         out_.pointer = pointer_ + "/values";
         record_pointer(out_.pointer);
         return "(" + names + ") select " + values + " from json_to_recordset(" + rows + "::json) as r(" + types + ")";
     }
 
-    static std::string rows_text(const std::vector<const catalog_field*>& columns, const boost::json::array& rows) {
+    static std::string recordset_text(const std::vector<const catalog_field*>& columns,
+                                      const boost::json::array& rows) {
         std::string out = "[";
         for (const auto& row : rows) {
             out += &row == rows.data() ? "{" : ",{";
             for (const auto* column : columns) {
                 if (column != columns.front()) out += ',';
                 out += json_text(boost::json::value(column->name)) + ':';
-                out += json_text(row.get_object().at(column->name), column->value_type());
+                const auto* value = row.get_object().if_contains(column->name);
+                out += value ? json_text(*value, column->value_type()) : "null";
             }
             out += '}';
         }
@@ -154,26 +196,31 @@ class planner : statement_writer {
     }
 
     std::string conflict_sql(const exposed_table& table, const insert_operation& op) {
+        const auto& rule = *op.on_conflict;
+        const auto& decisive = rule.replace && rule.columns.empty() ? table.primary_key : rule.columns;
+        if (rule.replace && decisive.empty()) {
+            add_fault(rule.pointer,
+                      "The table " + op.table + " has no primary key; name the columns of a unique index.");
+        }
         std::string unique;
-        for (const auto& name : op.on_conflict->columns) {
-            if (!find_column(table, op.table, name, op.on_conflict->pointer)) continue;
+        for (const auto& name : decisive) {
+            if (!find_column(table, op.table, name, rule.pointer)) continue;
             if (!unique.empty()) unique += ", ";
             unique += quote_identifier(name);
         }
         const auto out = " on conflict" + (unique.empty() ? "" : " (" + unique + ")");
         std::string sets;
         for (const auto& item : op.values) {
-            if (std::ranges::find(op.on_conflict->columns, item.name) != op.on_conflict->columns.end()) continue;
+            if (std::ranges::find(decisive, item.name) != decisive.end()) continue;
             if (!sets.empty()) sets += ", ";
             const auto name = quote_identifier(item.name);
             sets += name;
             sets += " = excluded.";
             sets += name;
         }
-        if (!op.on_conflict->replace || sets.empty()) return out + " do nothing";
-        if (!table.operations.contains("update")) {
-            add_unknown_name(op.on_conflict->pointer, "The table " + op.table + " is not exposed for update.");
-        }
+        if (!rule.replace || sets.empty()) return out + " do nothing";
+        if (!table.operations.contains("update"))
+            add_unknown_name(rule.pointer, "The table " + op.table + " is not exposed for update.");
         return out + " do update set " + sets;
     }
 
@@ -196,28 +243,38 @@ class planner : statement_writer {
 
     void finish_change(const exposed_table& table, const std::string& table_name) {
         if (!returned_.wanted) return;
-        // json keeps the order of the columns and the digits of numbers, which jsonb and JSON readers would not.
+        const auto list = columns(table, table_name, returned_.select);
         out_.sql.sql =
-            "with fencegate_changed as (" + out_.sql.sql + " returning " +
-            columns(table, table_name, returned_.select) + ") " +
+            "with fencegate_changed as (" + out_.sql.sql + " returning " + list.sql + ") " +
             split_into_pieces(
-                limit_answer_size("rows, ",
-                                  "select count(*) as rows, '[' || "
-                                  "coalesce(string_agg(row_to_json(fencegate_changed)::text, ','), '') || ']' "
-                                  "as json from fencegate_changed"),
+                limit_answer_size("rows, ", "select count(*) as rows, " +
+                                                rows_text(returned_.format, "fencegate_changed", list.names) +
+                                                " as json from fencegate_changed"),
                 {"rows"});
         out_.shape = answer_shape::rows;
     }
 
-    void finish_call(const exposed_function& function, const std::string& call) {
+    void finish_call(const exposed_function& function, const std::string& call, const call_operation& op) {
+        if (op.rows && function.returns_set) {
+            out_.shape = answer_shape::rows;
+            out_.expect_rows = op.expect_rows;
+            out_.rows_max = op.rows_max;
+            const auto rows = function_rows(function, op.function, call, *op.rows, returned_.format, true);
+            out_.sql.sql = split_into_pieces(limit_answer_size("rows, total, ", rows), {"rows", "total"});
+            return;
+        }
+        if (op.rows) refuse_selection(op.function, *op.rows, returned_.format);
+        if (op.rows_max)
+            add_fault("Prefer", "max-affected needs a function that returns a set; " + op.function + " does not.");
         if (function.returns_void) {
             out_.shape = answer_shape::nothing;
             out_.sql.sql = "select from " + call;
         } else {
             out_.shape = answer_shape::value;
+            const auto text = rows_text(returned_.format, "fencegate_item", {});
             out_.sql.sql = split_into_pieces(
                 limit_answer_size("", function.returns_set
-                                          ? "select " + items_array + " as json from " + call + " as fencegate_item"
+                                          ? "select " + text + " as json from " + call + " as fencegate_item"
                                           : "select to_json(" + call + ")::text as json offset 0"),
                 {});
         }
@@ -249,10 +306,8 @@ write_plan plan_write(const catalog& known, const std::vector<operation>& operat
     return plan;
 }
 
-failure plan_failure(const write_plan& plan) {
-    failure out = make_failure(errc::unprocessable, "The operations do not fit what is exposed; nothing was changed.");
-    out.errors = plan.faults;
-    return out;
+failure refusal_of(const write_plan& plan) {
+    return plan_failure(plan, errc::unprocessable, "The operations do not fit what is exposed; nothing was changed.");
 }
 
 }  // namespace fencegate::pg

@@ -17,6 +17,7 @@ struct planned_operation {
     statement sql;
     answer_shape shape = answer_shape::affected;
     std::optional<std::int64_t> expect_rows;  ///< The number of rows that it must affect; empty: any number.
+    std::optional<std::int64_t> rows_max;     ///< The most rows that it may affect; empty: any number.
     std::string pointer;                      ///< The part of the request that is at fault where PostgreSQL names none.
     std::string on_conflict;  ///< Where the request has the columns that have to be those of a unique index.
 };
@@ -30,6 +31,7 @@ struct write_plan : plan_faults {
 struct returned_rows {
     bool wanted = false;
     std::vector<selected_column> select{};
+    row_format format = row_format::json;
 };
 
 /// Turns operations into SQL. A pure function.
@@ -43,7 +45,7 @@ struct returned_rows {
 /// Errors: none thrown; see write_plan::faults. Pointers are those of the request's parts.
 write_plan plan_write(const catalog& known, const std::vector<operation>& operations, const returned_rows& returned);
 
-/// Returns the failure for a plan with faults: errc::unprocessable.
-failure plan_failure(const write_plan& plan);
+/// Returns the failure for a plan with faults.
+failure refusal_of(const write_plan& plan);
 
 }  // namespace fencegate::pg
