@@ -172,6 +172,7 @@ int serve(const config& cfg, const config_source& source) {
     pg::membership members;
     for (const auto& node : cfg.locks.nodes)
         members.node_names.push_back(node.name);
+    members.cell = cfg.locks.cell;
     members.quorum = lockcore::majority_of(cfg.locks.nodes.size());
     members.max_ttl = cfg.locks.max_ttl;
     members.answer_bound = cfg.locks.answer_bound;
@@ -211,7 +212,8 @@ int serve(const config& cfg, const config_source& source) {
     lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(), {epochs, lease_keys, node_changes});
     metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
     metrics::guard_watch guard(database.history(), first);
-    metric_registry.add_readings({locks, leaks, database, events, guard, storage, memory, limiter, FENCEGATE_VERSION});
+    metric_registry.add_readings(
+        {locks, leaks, database, events, guard, storage, memory, limiter, FENCEGATE_VERSION, cfg.locks.cell});
     api::running_keys keys;
     std::atomic<bool> stopping = false;
     const api::gateway_services services{cfg,
@@ -254,7 +256,7 @@ int serve(const config& cfg, const config_source& source) {
     server.start();
     const std::string status =
         fmt::format("listens on {}://{}:{}", cfg.tls ? "https" : "http", cfg.http.address, server.port());
-    spdlog::info("fencegate {} {}", FENCEGATE_VERSION, status);
+    spdlog::info("fencegate {} {} for cell {}", FENCEGATE_VERSION, status, cfg.locks.cell);
 
     spdlog::log(limit.connections < cfg.http.connections_max ? spdlog::level::warn : spdlog::level::info, "{}",
                 limit.describe(cfg));

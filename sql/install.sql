@@ -10,6 +10,7 @@ set local client_min_messages = warning;
 \ir migrations/0003_version_3.sql
 \ir migrations/0004_version_4.sql
 \ir migrations/0006_version_6.sql
+\ir migrations/0007_version_7.sql
 \ir schema/010_roles.sql
 \ir schema/020_schema.sql
 \ir schema/025_storage_generation.sql

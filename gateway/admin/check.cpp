@@ -42,13 +42,13 @@ std::string join_names(const std::vector<std::string>& names) {
 /// Compares the cluster's row with the configuration. Does not write the row: the first gateway that joins does.
 void check_cluster(pg::session& database, const config& cfg, check_report& report) {
     const auto row = database.exec(
-        "select array_to_string(node_names, ', '), quorum, max_ttl_ms, buckets, epoch, answer_bound_ms from "
+        "select array_to_string(node_names, ', '), quorum, max_ttl_ms, buckets, epoch, answer_bound_ms, cell from "
         "fencing.cluster",
         {});
     if (row.empty()) {
         report.add(
             true, "cluster",
-            "no gateway has joined yet; the first one records the nodes, lease.max_ttl_ms and lease.answer_bound_ms");
+            "no gateway has joined yet; the first one records cell, nodes, lease.max_ttl_ms and lease.answer_bound_ms");
         return;
     }
     std::vector<std::string> names;
@@ -62,7 +62,9 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
     const std::string own_bound = std::to_string(cfg.locks.answer_bound.count());
     // Without one of its own, a gateway takes the cluster's; where the cluster has none yet, it takes the gateway's.
     const bool compares_bounds = cfg.lease.answer_bound_is_given && !cluster_bound.empty();
+    const std::string cell = std::to_string(cfg.locks.cell);
     const std::vector<setting> settings{
+        {"cell", row[0][6].c_str(), cell},
         {"redis.nodes", row[0][0].c_str(), join_names(names)},
         {"quorum", row[0][1].c_str(), std::to_string(lockcore::majority_of(names.size()))},
         {"lease.max_ttl_ms", row[0][2].c_str(), std::to_string(cfg.locks.max_ttl.count())},
@@ -77,7 +79,8 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
             false, "cluster",
             each.name + " differs: the cluster has " + each.in_cluster + ", this configuration " + each.in_config);
     }
-    if (agrees) report.add(true, "cluster", "agrees with this configuration, epoch " + std::string(row[0][4].c_str()));
+    if (agrees)
+        report.add(true, "cluster", "agrees with this configuration, cell " + cell + ", epoch " + row[0][4].c_str());
 }
 
 void check_guard(pg::session& database, check_report& report) {

@@ -1,5 +1,6 @@
 #include <gateway/api/routes.hpp>
 
+#include <gateway/api/cell.hpp>
 #include <gateway/api/history/history.hpp>
 #include <gateway/api/history/history_stream.hpp>
 #include <gateway/api/history/resources.hpp>
@@ -32,10 +33,13 @@ awaitable_response answer(http::response ready) {
     co_return ready;
 }
 
-/// Returns a handler that calls negotiate() first, so that nothing runs whose answer the caller would not accept.
+/// Returns a handler that calls check_cell() and negotiate() first, so that nothing runs that is meant for another cell, or
+/// whose answer the caller would not accept.
 http::handler bind(gateway_services services, awaitable_response (*handle)(gateway_services, http::request),
                    answer_options options) {
     return [services, handle, options = std::move(options)](http::request r) {
+        const auto own = check_cell(r, services.settings.locks.cell);
+        if (!own) return answer(http::problem_response(own.error(), r.request_id));
         const auto agreed = negotiate(r, options);
         if (!agreed)
             return answer(options.postgrest ? refuse(agreed.error(), r)

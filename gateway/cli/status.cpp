@@ -105,6 +105,8 @@ int show_status(const client& gateway, bool json_lines) {
         // A gateway of an earlier version does not show them.
         if (const json::value* keys = response.as_object().if_contains("signing_keys"))
             std::cout << describe_signing_keys(keys->as_object()) << "\n";
+        if (const auto cell = get_integer(response.as_object(), "cell").value_or(0); cell != 0)
+            std::cout << "cell " << cell << "\n";
     }
     return ready ? exit_ok : exit_failed;
 }

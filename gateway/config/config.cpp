@@ -93,6 +93,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
         if (i < allowed_origins_max) read_allowed_origin(node, path, faults, cfg.http.allowed_origins);
     };
     return mapping({
+        {"cell", integer(cfg.locks.cell, 0, 65'535)},
         {"http", mapping({
                      {"address", text(cfg.http.address)},
                      {"port", integer(cfg.http.port, 0, 65'535)},

@@ -110,7 +110,7 @@ struct log_config {
 struct config {
     http_config http;
     lease_config lease;
-    /// From `redis:` (nodes, node_timeout_ms, …) and `lease:` (default_ttl_ms, …).
+    /// From `cell:` (0 to 65,535), `redis:` (nodes, node_timeout_ms, …) and `lease:` (default_ttl_ms, …).
     lockcore::config locks;
     /// TLS of the connections to every node; also in locks.nodes. Empty: none.
     std::optional<lockcore::node_tls> redis_tls;

@@ -32,6 +32,7 @@ class comparison {
 
 std::vector<std::string> find_restart_only_changes(const config& running, const config& wanted) {
     comparison keys(running, wanted);
+    keys.compare("cell", &config::locks, &lockcore::config::cell);
     keys.compare("http.address", &config::http, &http_config::address);
     keys.compare("http.port", &config::http, &http_config::port);
     keys.compare("http.threads", &config::http, &http_config::threads);

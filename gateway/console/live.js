@@ -54,7 +54,7 @@ export class Live {
       } catch (fault) {
         if (stream.signal.aborted) break;
         if (fault.status === 401) return;
-        if (fault.status === 400) this.lastId = ''; // the id is unknown, for example after the database was replaced
+        if (fault.status === 400 || fault.status === 421) this.lastId = ''; // the id is unknown, for example after the database was replaced
         if (fault.status === 403 || fault.status === 404) {
           this.onState('polling');
           return;

@@ -164,7 +164,8 @@ void read_process(families& out) {
 
 std::vector<MetricFamily> readings::Collect() const {
     families out;
-    out.gauge("fencegate_build_info", "1; the version is the label.", 1, {{"version", sources_.version}});
+    out.gauge("fencegate_build_info", "1; the labels are the version and the cell.", 1,
+              {{"version", sources_.version}, {"cell", std::to_string(sources_.cell)}});
     out.gauge("fencegate_quorum", "1 while a majority of the Redis nodes votes.", sources_.locks.has_quorum() ? 1 : 0);
     read_nodes(out, sources_.locks.nodes());
     out.gauge("distributed_lock_waiters", "Callers that wait for a lease.",

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockcore/cell.hpp>
+
 #include <prometheus/collectable.h>
 #include <prometheus/metric_family.h>
 
@@ -47,6 +49,7 @@ class readings final : public prometheus::Collectable {
         const memory_budgets& memory;
         const limits::limiter& limiter;
         std::string version;
+        lockcore::cell_id cell;
     };
     explicit readings(sources read_sources) : sources_(std::move(read_sources)) {}
 

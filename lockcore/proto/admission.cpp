@@ -109,7 +109,8 @@ void admission::process_facts(node_response::identified found) {
 }
 
 void admission::write_claim(node_facts facts) {
-    const std::string claim(nonce::from_bits(ctx_.random.next(), ctx_.random.next()).str());
+    const std::string claim =
+        mark_cell(ctx_.settings.cell, nonce::from_bits(ctx_.random.next(), ctx_.random.next()).str());
     ask<node_response::text>(node_request::write_claim{claim},
                              [this, facts = std::move(facts)](node_response::text written) mutable {
                                  if (!written.refusal.empty()) return end_refused_identification(written.refusal);
@@ -126,6 +127,7 @@ void admission::end_refused_identification(const std::string& error) {
 
 void admission::finish_identification(node_facts facts) {
     last_answer_at_ = ctx_.now.monotonic;
+    facts.other_cell = find_other_cell(facts.claim, ctx_.settings.cell);
     const node_state old_state = supervisor_.state();
     const auto next = supervisor_.identified(std::move(facts), ctx_.now.monotonic);
     report_quarantine(old_state);

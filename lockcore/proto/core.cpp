@@ -252,7 +252,7 @@ void core::set_validity(lease& granted, validity_time valid_until) const {
 lease core::make_lease(lease_claims claims, milliseconds ttl, validity_time valid_until,
                        const majority_round& round) const {
     lease out;
-    out.id = sign_lease_id(claims, ctx_.mac);
+    out.id = sign_lease_id(claims, settings_.cell, ctx_.mac);
     out.claims = std::move(claims);
     out.hold_count = std::max(static_cast<std::uint32_t>(round.holds()), 1U);
     out.ttl = ttl;

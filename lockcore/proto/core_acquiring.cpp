@@ -113,7 +113,7 @@ void core::attempt_granted(acquire_call& c) {
     out.claims.granted_at = attempt.call().granted_at;
     out.claims.hold = attempt.call().hold;
     out.claims.may_be_shared = !c.request.holder.owner.empty() || !c.request.idempotency_key.empty();
-    out.id = sign_lease_id(out.claims, ctx_.mac);
+    out.id = sign_lease_id(out.claims, settings_.cell, ctx_.mac);
     out.ttl = c.request.ttl;
     set_validity(out, valid_until);
     out.renewals_left = settings_.max_renewals;

@@ -43,6 +43,14 @@ failure not_authentic() {
     return f;
 }
 
+failure other_cell(cell_id named, cell_id own) {
+    failure f;
+    f.code = errc::other_cell;
+    f.detail = describe_other_cell("The lease_id", named, own);
+    f.cell = named;
+    return f;
+}
+
 failure older_version() {
     failure f;
     f.code = errc::lease_not_authentic;
@@ -54,7 +62,7 @@ failure older_version() {
 
 }  // namespace
 
-std::string sign_lease_id(const lease_claims& claims, const authenticator& mac) {
+std::string sign_lease_id(const lease_claims& claims, cell_id cell, const authenticator& mac) {
     std::string text = "2\n";
     text += claims.attempt_id.str();
     text += '\n';
@@ -74,8 +82,8 @@ std::string sign_lease_id(const lease_claims& claims, const authenticator& mac) 
     text += '\n';
     text += claims.holder.owner;
 
-    std::string id;
-    id.reserve(text.size() * 4 / 3 + 48);
+    std::string id = mark_cell(cell, {});
+    id.reserve(text.size() * 4 / 3 + 56);
     append_base64url(id, std::as_bytes(std::span(text)));
     const auto signature = mac.sign(id);
     id += '.';
@@ -83,13 +91,17 @@ std::string sign_lease_id(const lease_claims& claims, const authenticator& mac) 
     return id;
 }
 
-result<lease_claims> verify_lease_id(std::string_view lease_id, const authenticator& mac) {
+result<lease_claims> verify_lease_id(std::string_view lease_id, cell_id cell, const authenticator& mac) {
     const std::size_t dot = lease_id.find('.');
     if (lease_id.size() > lease_id_max_bytes || dot == std::string_view::npos) return not_authentic();
+    const auto marked = split_cell(lease_id.substr(0, dot));
+    if (!marked) return not_authentic();
+    // Cells may have different keys, so the cell is compared first: it only says who may answer.
+    if (marked->cell != cell) return other_cell(marked->cell, cell);
     const auto signature = decode_mac(lease_id.substr(dot + 1));
     if (!signature || !mac.verify(lease_id.substr(0, dot), *signature)) return not_authentic();
 
-    const auto text = from_base64url(lease_id.substr(0, dot));
+    const auto text = from_base64url(marked->name);
     if (!text) return not_authentic();
     std::string_view rest = *text;
     lease_claims claims;

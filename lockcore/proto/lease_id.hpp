@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockcore/authenticator.hpp>
+#include <lockcore/cell.hpp>
 #include <lockcore/lease.hpp>
 
 #include <string>
@@ -8,21 +9,21 @@
 
 namespace lockcore {
 
-/// Returns the lease_id of the claims: base64url(claims) "." base64url(MAC over that text). Anybody can read the
-/// claims, but nobody can change them.
+/// Returns the lease_id of the claims in a cell: mark_cell(base64url(claims)) "." base64url(MAC over that text). Anybody
+/// can read cell and claims, but nobody can change them.
 ///
 /// The claims are plain text, so that the database can read them too, with one line each for: "2" (the version), nonce,
 /// token, granted_at in ms, resources separated by spaces, the id of the hold (followed by `+` if the lease may have
 /// further holds), principal, owner.
-std::string sign_lease_id(const lease_claims& claims, const authenticator& mac);
+std::string sign_lease_id(const lease_claims& claims, cell_id cell, const authenticator& mac);
 
-/// Verifies the MAC of a lease_id and returns its claims.
+/// Verifies that a lease_id is of this cell, and its MAC, and returns its claims.
 ///
-/// Errors: errc::lease_not_authentic for any text that sign_lease_id did not make with a key that counts. For a lease_id
+/// Errors: errc::other_cell if it names another cell, whatever key signed it. errc::lease_not_authentic for any text that sign_lease_id did not make with a key that counts. For a lease_id
 ///         of version "1" the detail says so: that version counted holds, and its leases expire.
-result<lease_claims> verify_lease_id(std::string_view lease_id, const authenticator& mac);
+result<lease_claims> verify_lease_id(std::string_view lease_id, cell_id cell, const authenticator& mac);
 
-/// The longest lease_id: 16 resources of 200 bytes, a principal and an owner of 128 bytes, encoded.
+/// The longest lease_id: a cell, 16 resources of 200 bytes, a principal and an owner of 128 bytes, encoded.
 inline constexpr std::size_t lease_id_max_bytes = 5'120;
 
 }  // namespace lockcore

@@ -21,6 +21,14 @@ std::string find_misconfiguration(const node_facts& facts) {
     return {};
 }
 
+std::string find_other_cell(std::string_view claim, cell_id own) {
+    if (claim.empty()) return {};
+    const auto marked = split_cell(claim);
+    if (marked && marked->cell == own) return {};
+    return "belongs to " + (marked ? "cell " + std::to_string(marked->cell) : "another cell") +
+           ", this gateway is of cell " + std::to_string(own) + ": correct redis.nodes or cell";
+}
+
 node_supervisor::step node_supervisor::connected() {
     state_ = node_state::identifying;
     detail_ = "reading run id, role and persistence";
@@ -50,6 +58,11 @@ std::string node_supervisor::find_data_loss() const {
 node_supervisor::step node_supervisor::identified(node_facts facts, monotonic_time now) {
     facts_ = std::move(facts);
     reconnect_delay_ = reconnect_min;
+    if (!facts_.other_cell.empty()) {
+        // Its admission and epochs are those of another register, and nothing is written to this one about it.
+        facts_.admitted_epoch = facts_.floor_epoch = epoch{};
+        return refuse(facts_.other_cell);
+    }
     if (std::string reason = find_misconfiguration(facts_); !reason.empty()) {
         const step next = refuse(std::move(reason));
         const bool evicts = facts_.role == "master" && facts_.maxmemory_policy != "noeviction";

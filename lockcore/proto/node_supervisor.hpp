@@ -1,10 +1,12 @@
 #pragma once
 
+#include <lockcore/cell.hpp>
 #include <lockcore/node_record.hpp>
 #include <lockcore/node_status.hpp>
 #include <lockcore/types.hpp>
 
 #include <string>
+#include <string_view>
 
 namespace lockcore {
 
@@ -30,10 +32,12 @@ struct node_facts {
     std::string admitted_run_id;     ///< fg:node.run; empty if there is none.
     command_marks admitted_marks;    ///< The counts at the admission or at the last check of the settings.
     bool kept_unsynced = false;      ///< The register has recorded that this life did not sync every write.
-    /// fg:node.claim: written by the first gateway that read these data; removed with the data or the admission.
+    /// fg:node.claim: written by the first gateway that read these data, marked with its cell; removed with the data or
+    /// the admission.
     std::string claim;
     epoch admitted_epoch{};    ///< fg:node.base / 2^32
     epoch floor_epoch{};       ///< That of fg:node.floor (STORAGE GENERATION); 0: none was announced.
+    std::string other_cell;    ///< Why the node is none of this cell (find_other_cell); empty if it is.
     std::string duplicate_of;  ///< The name of another configured node with the same run id; empty if there is none.
 
     bool is_admitted() const { return !run_id.empty() && admitted_run_id == run_id; }
@@ -41,6 +45,10 @@ struct node_facts {
 
 /// Returns why this server cannot be a node with its present settings, and what to change; empty if it can.
 std::string find_misconfiguration(const node_facts& facts);
+
+/// Returns why a node with this claim belongs to another cell than `own`, and what to do; empty if it does not, or has no
+/// claim.
+std::string find_other_cell(std::string_view claim, cell_id own);
 
 /// The state machine that decides whether a node may vote (docs/protocol.md R8–R10).
 ///

@@ -136,6 +136,8 @@ const char* to_string(errc code) {
             return "renewals_exhausted";
         case errc::lease_not_authentic:
             return "lease_not_authentic";
+        case errc::other_cell:
+            return "other_cell";
         case errc::too_many_waiters:
             return "too_many_waiters";
         case errc::cancelled:

@@ -78,11 +78,10 @@ std::string command_of(const std::vector<std::string>& words) {
     return out.finish();
 }
 
-node_report probe(const node_address& address, std::chrono::milliseconds timeout,
-                  std::map<std::string, std::string>& run_ids) {
+node_report probe(const node_address& address, const config& cfg, std::map<std::string, std::string>& run_ids) {
     node_report report;
     report.name = address.name;
-    node_client node(address, timeout);
+    node_client node(address, cfg.node_dead_after);
     if (!node.connect()) {
         report.detail = address.host + ":" + std::to_string(address.port) + " can't be reached: " + node.error();
         return report;
@@ -120,7 +119,9 @@ node_report probe(const node_address& address, std::chrono::milliseconds timeout
                     ", maxmemory-policy " + facts.maxmemory_policy + ", " +
                     (raw.persistence.empty() ? "appendonly unknown" : raw.persistence);
     if (report.detail.ends_with(' ')) report.detail.pop_back();
-    if (const std::string fault = find_misconfiguration(facts); !fault.empty()) {
+    if (const std::string other = find_other_cell(facts.claim, cfg.cell); !other.empty()) {
+        report.detail += "; " + other;
+    } else if (const std::string fault = find_misconfiguration(facts); !fault.empty()) {
         report.detail += "; " + fault;
     } else if (!is_new) {
         report.detail += "; is the same server as " + first_node->second;
@@ -143,7 +144,7 @@ std::vector<node_report> probe_nodes(const config& cfg) {
     std::vector<node_report> out;
     std::map<std::string, std::string> run_ids;
     for (const node_address& node : cfg.nodes)
-        out.push_back(probe(node, cfg.node_dead_after, run_ids));
+        out.push_back(probe(node, cfg, run_ids));
     return out;
 }
 

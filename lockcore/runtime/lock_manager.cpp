@@ -260,7 +260,7 @@ asio::awaitable<waiting_overview> lock_manager::list_waiters(std::string prefix,
 }
 
 result<lease_claims> lock_manager::verify_lease_id(std::string_view lease_id) const {
-    return lockcore::verify_lease_id(lease_id, impl_->deps.mac);
+    return lockcore::verify_lease_id(lease_id, impl_->cfg.cell, impl_->deps.mac);
 }
 
 std::vector<node_status> lock_manager::nodes() const {

@@ -20,7 +20,7 @@ comment on table fencing.schema_version is 'The versions of this schema that wer
 comment on column fencing.schema_version.version is 'From 1 on; a migration''s file name begins with it.';
 comment on column fencing.schema_version.applied_at is 'When it was applied.';
 lock table fencing.schema_version in share update exclusive mode;  -- one installation at a time, also of a new database
-insert into fencing.schema_version (version) values (1), (2), (3), (4), (5), (6) on conflict do nothing;
+insert into fencing.schema_version (version) values (1), (2), (3), (4), (5), (6), (7) on conflict do nothing;
 
 create or replace function fencing.schema_version() returns integer
 language sql stable security definer

@@ -7,7 +7,8 @@ create table if not exists fencing.cluster (
   quorum     integer not null check (quorum > 0),
   max_ttl_ms bigint not null check (max_ttl_ms > 0),
   buckets    integer not null default 65536 check (buckets > 0),
-  answer_bound_ms bigint check (answer_bound_ms > 0)
+  answer_bound_ms bigint check (answer_bound_ms > 0),
+  cell       integer not null default 0 check (cell between 0 and 65535)
 );
 comment on table fencing.cluster is 'One row, written by the first gateway that joins: the settings that every gateway''s configuration must equal.';
 comment on column fencing.cluster.singleton is 'Keeps the table at one row.';
@@ -17,6 +18,7 @@ comment on column fencing.cluster.quorum is 'How many of them make a majority.';
 comment on column fencing.cluster.max_ttl_ms is 'The longest ttl of a lease in milliseconds, which is also the longest quarantine of a restarted node.';
 comment on column fencing.cluster.answer_bound_ms is 'An answer of a node that a gateway reads later than this counts for nothing (milliseconds); null until the first gateway that knows it has joined.';
 comment on column fencing.cluster.buckets is 'How many token counters a node keeps; resources are hashed onto them.';
+comment on column fencing.cluster.cell is 'The cell of the cluster: lease ids of another one are refused. 0 in an installation of one cluster.';
 
 create table if not exists fencing.node (
   name           text primary key,
@@ -34,7 +36,7 @@ comment on column fencing.node.epoch is 'The epoch last drawn for it.';
 comment on column fencing.node.life is 'The life (process and data) of the node for which it was drawn; null where a gateway of version 3 drew it.';
 comment on column fencing.node.synced is 'Whether the node was always seen syncing every write in that life: if its data are still there after a restart, it has lost nothing.';
 
-create or replace function fencing.join_cluster(node_names text[], quorum integer, max_ttl_ms bigint, buckets integer, answer_bound_ms bigint default null) returns void
+create or replace function fencing.join_cluster(node_names text[], quorum integer, max_ttl_ms bigint, buckets integer, answer_bound_ms bigint default null, cell integer default 0) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -45,14 +47,15 @@ declare
   line  record;
 begin
   select array_agg(distinct n collate "C" order by n collate "C") into names from unnest(join_cluster.node_names) as t (n);
-  insert into fencing.cluster (node_names, quorum, max_ttl_ms, buckets, answer_bound_ms)
-  values (names, join_cluster.quorum, join_cluster.max_ttl_ms, join_cluster.buckets, join_cluster.answer_bound_ms)
+  insert into fencing.cluster (node_names, quorum, max_ttl_ms, buckets, answer_bound_ms, cell)
+  values (names, join_cluster.quorum, join_cluster.max_ttl_ms, join_cluster.buckets, join_cluster.answer_bound_ms, join_cluster.cell)
   on conflict do nothing;
   update fencing.cluster c set answer_bound_ms = join_cluster.answer_bound_ms
    where c.answer_bound_ms is null and join_cluster.answer_bound_ms is not null;
   select * into fixed from fencing.cluster;
   for line in
     select * from (values
+      ('cell', fixed.cell::text, join_cluster.cell::text),
       ('node_names', array_to_string(fixed.node_names, ', '), array_to_string(names, ', ')),
       ('quorum', fixed.quorum::text, join_cluster.quorum::text),
       ('max_ttl_ms', fixed.max_ttl_ms::text, join_cluster.max_ttl_ms::text),
@@ -68,8 +71,8 @@ begin
   end loop;
 end
 $$;
-comment on function fencing.join_cluster(text[], integer, bigint, integer, bigint) is
-  'The first call stores the configuration, every later one is compared with it; the order of the names does not matter. answer_bound_ms is null for gateways that do not have it: not compared. '
+comment on function fencing.join_cluster(text[], integer, bigint, integer, bigint, integer) is
+  'The first call stores the configuration, every later one is compared with it; the order of the names does not matter. answer_bound_ms is null for gateways that do not have it: not compared; without cell it is 0, as for gateways of earlier versions. '
   'SQLSTATE FG500: the setting named in the message differs (DETAIL: line, cluster, gateway); 23502, 23514: a value is missing or not positive. '
   'Locks: the cluster row, by the first call only, and by the first with answer_bound_ms.';
 

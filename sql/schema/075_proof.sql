@@ -105,19 +105,26 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  claims constant text := split_part(proof, '.', 1);
+  signed constant text := split_part(proof, '.', 1);
+  cell constant integer := coalesce((select c.cell from fencing.cluster c), 0);
+  claims text;
   lines text[];
 begin
   if proof is null then
     return 'missing';
   end if;
+  -- A proof of a cell other than 0 begins with its number.
+  if split_part(signed, '~', 1) is distinct from (case cell when 0 then signed else cell::text end) then
+    return 'other_cell';
+  end if;
   if octet_length(proof) > 5120 or not exists (
        select from fencing.proof_key k
         where (k.expires_at is null or k.expires_at > clock_timestamp())
-          and proof = claims || '.' || translate(encode(
-                sha256(k.outer_pad || sha256(k.inner_pad || convert_to(claims, 'UTF8'))), 'base64'), '+/=', '-_')) then
+          and proof = signed || '.' || translate(encode(
+                sha256(k.outer_pad || sha256(k.inner_pad || convert_to(signed, 'UTF8'))), 'base64'), '+/=', '-_')) then
     return 'not_authentic';
   end if;
+  claims := substr(signed, strpos(signed, '~') + 1);
   -- The signature shows that a gateway wrote the claims. Their first five lines are ASCII, which "escape" leaves unchanged in any encoding.
   lines := string_to_array(encode(decode(translate(claims, '-_', '+/') || repeat('=', -length(claims) & 3), 'base64'), 'escape'), E'\n');
   -- "1" is the older form of a lease, whose holds were counted; both forms have the token and the resources in the same lines.
@@ -132,7 +139,7 @@ begin
 end
 $$;
 comment on function fencing.proof_fault(text, bigint, text) is
-  'Null where the proof, a whole lease_id, was signed with one of the keys and names this token and this resource; else missing, not_authentic, other_token or other_resource. '
+  'Null where the proof, a whole lease_id, was signed with one of the keys and names this token, this resource and the cell of this cluster; else missing, other_cell, not_authentic, other_token or other_resource. '
   'It does not check the time: the fence refuses the token of a lease that has ended. Locks: none.';
 
 create or replace function fencing.refuse_proof(resource text, fencing_token bigint, fault text) returns void

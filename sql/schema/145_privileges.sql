@@ -54,7 +54,7 @@ as $$
     ('function', 'fencing.begin_generation_change(bigint)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.finish_generation_change(uuid,text,jsonb)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.find_lost_writes(uuid[])', 'fencing_gateway', 'execute'),
-    ('function', 'fencing.join_cluster(text[],integer,bigint,integer,bigint)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.join_cluster(text[],integer,bigint,integer,bigint,integer)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.write_landed(uuid,text)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.type_name(oid,integer)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.refuse_answer(bigint)', 'fencing_gateway', 'execute'),

@@ -16,3 +16,8 @@ select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536, 500);
 select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536, 800);
 select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536, 0);
 select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536);
+-- the cell, which is 0 for gateways that know none
+select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536, 500, 0);
+select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536, 500, 2);
+select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536, 500, null);
+select cell from fencing.cluster;

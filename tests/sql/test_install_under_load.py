@@ -108,6 +108,6 @@ def test_install_concurrent_waits_for_the_first(server, database):
         install(second_cursor)
         second.commit()
         assert time.monotonic() - began < 20
-    assert rows(server, database, "select count(*) from fencing.schema_version") == [(6,)]
+    assert rows(server, database, "select count(*) from fencing.schema_version") == [(7,)]
     first.close()
     second.close()

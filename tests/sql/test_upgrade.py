@@ -93,7 +93,7 @@ def test_upgrade_records_itself_and_what_was_protected(server, old):
     assert [change for change in changes if change[0] == "migrate"] == [("migrate", None, None)]
     assert {(relation.removeprefix("public."), mode) for action, relation, mode in changes if action == "protect"} == protected and protected
     facts = rows(server, old, "select (detail ->> 'was')::integer, (detail ->> 'version')::integer, principal from fencing.history where detail ->> 'action' = 'migrate'")
-    assert facts == [(was, 6, "postgres")]
+    assert facts == [(was, 7, "postgres")]
     assert rows(server, old, """select count(*) from fencing.history h join fencing.protected p on h.detail ->> 'relation' = p.relation_name
                                  where (h.detail ->> 'since')::timestamptz <= h.at and h.principal = p.protected_by""") == [(len(protected),)]
     upgrade_with_psql(server, old)

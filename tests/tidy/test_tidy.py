@@ -242,6 +242,7 @@ LARGER: dict[str, str] = {
     "tests/sql/versions/3.sql": "the whole schema of an earlier version, never changed",
     "tests/sql/versions/4.sql": "the whole schema of an earlier version, never changed",
     "tests/sql/versions/5.sql": "the whole schema of an earlier version, never changed",
+    "tests/sql/versions/6.sql": "the whole schema of an earlier version, never changed",
 }
 
 

@@ -174,11 +174,11 @@ TEST(api_history_render, page_then_items_and_cursor) {
     item.detail = R"({"x": 1})";
     page.items.push_back(item);
     EXPECT_EQ(
-        render_history(page, false),
+        render_history(page, false, 0),
         R"({"items":[{"id":7,"at":"1970-01-01T00:00:00.000Z","event":"lease_granted","resource":"a","fencing_token":34,)"
         R"("last_fencing_token":null,"owner":null,"principal":null,"write_id":null,"trace_id":null,"detail":{"x": 1}}],)"
         R"("next_cursor":"ZGVzYzowOjc"})");
-    EXPECT_EQ(render_history({}, false), R"({"items":[],"next_cursor":null})");
+    EXPECT_EQ(render_history({}, false, 0), R"({"items":[],"next_cursor":null})");
 }
 
 std::string csv_of_owner(const std::string& owner) {
@@ -227,16 +227,16 @@ TEST(api_nodes_render, node_then_all_members) {
     n.latency = std::chrono::microseconds(1'700);
     n.quarantine_left = std::chrono::milliseconds(900);
     EXPECT_EQ(
-        render_nodes({n}, std::nullopt, std::nullopt, {"key-a", "key-b"}),
+        render_nodes({n}, std::nullopt, std::nullopt, {"key-a", "key-b"}, 2),
         R"({"nodes":[{"name":"a","address":"127.0.0.1:7001","state":"quarantined","detail":"in quarantine","epoch":3,)"
         R"("run_id":"r","latency_ms":2,"latency_us":1700,"quarantine_left_ms":900,"keys_without_ttl":null}],"leaks":null,"guard":null,)"
-        R"("signing_keys":{"signing":"key-a","verification":["key-b"]}})");
+        R"("signing_keys":{"signing":"key-a","verification":["key-b"]},"cell":2})");
 }
 
 TEST(api_nodes_render, guard_faults_then_counted_and_the_first_fifty_named) {
     metrics::guard_watch::finding found;
     found.faults.assign(51, "open");
-    const std::string text = render_nodes({}, std::nullopt, found, {"key-a"});
+    const std::string text = render_nodes({}, std::nullopt, found, {"key-a"}, 0);
     const std::string begin =
         R"({"nodes":[],"leaks":null,"guard":{"at":"1970-01-01T00:00:00.000Z","fault_count":51,"faults":["open",)";
     EXPECT_TRUE(text.starts_with(begin)) << text;
@@ -253,10 +253,10 @@ TEST(api_nodes_render, leaks_then_counted_a_node_and_named_once) {
     found.report.nodes = {{"a", true, 5, 2, {"x/1", "x/2"}}, {"b", true, 5, 1, {"x/1"}}};
     found.report.held_by_minority = 1;
     found.report.minority_examples = {"y/1"};
-    const std::string text = render_nodes({n}, found, std::nullopt, {"key-a"});
+    const std::string text = render_nodes({n}, found, std::nullopt, {"key-a"}, 0);
     EXPECT_NE(text.find(R"("keys_without_ttl":2}],"leaks":{"at":"1970-01-01T00:00:00.000Z","held_by_minority":1,)"
                         R"("without_ttl_examples":["x/1","x/2"],"minority_examples":["y/1"]},"guard":null,)"
-                        R"("signing_keys":{"signing":"key-a","verification":[]}})"),
+                        R"("signing_keys":{"signing":"key-a","verification":[]},"cell":0})"),
               std::string::npos)
         << text;
 }

@@ -344,7 +344,8 @@ TEST(api_history_query, every_filter_then_read) {
         "resource=a%2Fb&resource_prefix=a%2F&event=write_applied&owner=o&principal=p&write_id=01a1fc68-4bc4-7371-881a-"
         "fddb4432f9eb"
         "&token_min=1&token_max=9007199254740991&trace_id=t&from=2026-11-21T10:00:00Z&to=2026-11-22T10:00:00%2B01:00&"
-        "order=asc&limit=1000");
+        "order=asc&limit=1000",
+        0);
     ASSERT_TRUE(q);
     EXPECT_EQ(q->resource, "a/b");
     EXPECT_EQ(q->resource_prefix, "a/");
@@ -362,7 +363,7 @@ TEST(api_history_query, every_filter_then_read) {
 }
 
 TEST(api_history_query, nothing_given_then_newest_hundred) {
-    const auto q = parse_history_query("");
+    const auto q = parse_history_query("", 0);
     ASSERT_TRUE(q);
     EXPECT_FALSE(q->ascending);
     EXPECT_EQ(q->limit, 100U);
@@ -371,7 +372,8 @@ TEST(api_history_query, nothing_given_then_newest_hundred) {
 TEST(api_history_query, faults_then_all_reported_by_name) {
     const auto q = parse_history_query(
         "event=x&write_id=1&token_min=-1&token_max=9007199254740992&from=now&to=&order=up&limit=1001&cursor=!&colour="
-        "red");
+        "red",
+        0);
     ASSERT_FALSE(q);
     EXPECT_EQ(pointers(q.error()), (names{"event", "write_id", "token_min", "token_max", "from", "to", "order", "limit",
                                           "cursor", "colour"}));
@@ -382,11 +384,23 @@ TEST(api_history_cursor, written_then_read_back) {
                                    history_cursor{false, {253'402'300'799'999'999, 9'223'372'036'854'775'807}}}) {
         EXPECT_EQ(parse_cursor(to_text(c)), c);
     }
-    const auto q = parse_history_query("order=asc&cursor=" + to_text({true, {1'500'001, 7}}));
+    const auto q = parse_history_query("order=asc&cursor=" + to_text({true, {1'500'001, 7}}), 0);
     ASSERT_TRUE(q);
     EXPECT_EQ(q->after, (history_position{1'500'001, 7}));
-    EXPECT_EQ(pointers(parse_history_query("cursor=" + to_text({true, {1'500'001, 7}})).error()), names{"cursor"})
+    EXPECT_EQ(pointers(parse_history_query("cursor=" + to_text({true, {1'500'001, 7}}), 0).error()), names{"cursor"})
         << "of the other order";
+}
+
+TEST(api_history_cursor, of_another_cell_then_refused_by_both_numbers) {
+    const std::string cursor = to_text({false, {1'500'001, 7}});
+    EXPECT_EQ(parse_history_query("cursor=2~" + cursor, 2)->after, (history_position{1'500'001, 7}));
+    const auto at_other = parse_history_query("cursor=2~" + cursor, 1);
+    ASSERT_FALSE(at_other);
+    EXPECT_EQ(at_other.error().detail.substr(0, 50), "The cursor names cell 2; this gateway is of cell 1");
+    EXPECT_EQ(at_other.error().facts.at("named_cell").to_number<int>(), 2);
+    EXPECT_EQ(parse_history_query("cursor=2~" + cursor, 0).error().code, errc::misdirected_request);
+    for (const char* mark : {"0~", "02~", "~", "65536~", "-1~", "2~2~", "x~"})
+        EXPECT_EQ(pointers(parse_history_query("cursor=" + (mark + cursor), 2).error()), names{"cursor"}) << mark;
 }
 
 TEST(api_history_cursor, invented_or_changed_then_refused) {

@@ -76,6 +76,7 @@ TEST(config_load, every_key_reaches_its_field) {
     setenv("FENCEGATE_TEST_PASSWORD", "from-environment", 1);
     config_faults faults;
     const config cfg = here.load(R"(
+cell: 7
 http: {address: 0.0.0.0, port: 0, threads: 3, body_max_bytes: 2048, allowed_hosts: [Shop.example, "[::1]:8080"], allowed_origins: ["https://shop.example"], gzip_min_bytes: 100, header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, bodies_max_bytes: 3145728, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700, shutdown_grace_ms: 800}
 auth:
   api_keys:
@@ -105,6 +106,7 @@ log: {level: debug, json: false, core_dumps: true}
                                  faults, exposure_rule::allow);
     unsetenv("FENCEGATE_TEST_PASSWORD");
     ASSERT_EQ(faults, config_faults{});
+    EXPECT_EQ(cfg.locks.cell, 7);
     EXPECT_EQ(cfg.http.address, "0.0.0.0");
     EXPECT_EQ(cfg.http.port, 0);
     EXPECT_EQ(cfg.http.threads, 3U);
@@ -191,6 +193,9 @@ const std::string good_hash(64, 'b');
 INSTANTIATE_TEST_SUITE_P(
     table, config_fault,
     ::testing::Values(
+        faulty{least + "cell: 65536\n", "cell: 65536 is not between 0 and 65535"},
+        faulty{least + "cell: -1\n", "cell: -1 is not between 0 and 65535"},
+        faulty{least + "cell: eu\n", "cell: \"eu\" is not an integer"},
         faulty{with_http("port: 70000"), "http.port: 70000 is not between 0 and 65535"},
         faulty{with_http("port: -1"), "http.port: -1 is not between 0 and 65535"},
         faulty{with_http("port: 99999999999999999999"), "http.port: 99999999999999999999 is not between 0 and 65535"},

@@ -62,12 +62,15 @@ class config_reload : public testing::Test {
 /// Returns the paths of all keys that the example explains: those of its sections, also where a comment has them.
 paths keys_of_example() {
     std::ifstream in(std::filesystem::path(FENCEGATE_SOURCE_DIR) / "config/fencegate.yaml");
-    const std::regex section_line("^([a-z]+):.*"), key_line("^  (# )?([a-z_0-9]+):.*");
+    const std::regex section_line("^([a-z]+):.*"), key_line("^  (# )?([a-z_0-9]+):.*"),
+        value_line("^([a-z]+): +[^# ].*");
     std::string line, section;
     paths found;
     for (std::smatch match; std::getline(in, line);) {
         if (std::regex_match(line, match, section_line)) section = match[1];
-        if (section == "limits") {  // is reloaded as a whole
+        if (std::regex_match(line, value_line)) {  // a key without a section
+            found.push_back(section);
+        } else if (section == "limits") {  // is reloaded as a whole
             if (std::ranges::find(found, section) == found.end()) found.push_back(section);
         } else if (std::regex_match(line, match, key_line)) {
             found.push_back(section + "." + match[2].str());
@@ -79,6 +82,7 @@ paths keys_of_example() {
 TEST_F(config_reload, every_key_is_reloaded_or_needs_restart) {
     config running = must_load(least_);
     const config wanted = must_load(R"(
+cell: 1
 http: {address: 127.0.0.2, port: 1, threads: 2, tls: {certificate_file: gateway.pem, key_file: gateway.key, client_ca_file: gateway.pem}, body_max_bytes: 2048, allowed_hosts: [shop.example], allowed_origins: ["https://shop.example"], gzip_min_bytes: 100, header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, bodies_max_bytes: 3145728, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700, shutdown_grace_ms: 800}
 auth:
   api_keys: [{principal: p, key_sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, scopes: [leases]}]

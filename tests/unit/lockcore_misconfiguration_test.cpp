@@ -38,5 +38,29 @@ TEST(why_no_node, names_the_first_thing_to_change) {
     EXPECT_EQ(why([](node_facts& f) { f.syncs_every_write = false; }), "") << "that costs a quarantine, no more";
 }
 
+TEST(why_no_node, of_another_cell_names_both) {
+    const std::string bits(32, 'a');
+    EXPECT_EQ(find_other_cell("", 2), "") << "nobody has claimed its data";
+    EXPECT_EQ(find_other_cell("2~" + bits, 2), "");
+    EXPECT_EQ(find_other_cell(bits, 0), "");
+    EXPECT_EQ(find_other_cell(bits, 2), "belongs to cell 0, this gateway is of cell 2: correct redis.nodes or cell");
+    EXPECT_TRUE(find_other_cell("1~" + bits, 0).starts_with("belongs to cell 1, this gateway is of cell 0:"));
+    EXPECT_TRUE(find_other_cell("x~" + bits, 0).starts_with("belongs to another cell, this gateway is of cell 0:"));
+}
+
+// The register of this cell learns nothing about it, and its admission stays.
+TEST(why_no_node, of_another_cell_is_left_as_it_is) {
+    node_facts f = independent_primary();
+    f.admitted_run_id = f.run_id;
+    f.maxmemory_policy = "allkeys-lru";
+    f.other_cell = "belongs to cell 1";
+    f.admitted_epoch = epoch{7};
+    node_supervisor supervisor(milliseconds{1'000});
+    EXPECT_EQ(supervisor.identified(f, {}).next, node_supervisor::action::identify);
+    EXPECT_EQ(supervisor.state(), node_state::misconfigured);
+    EXPECT_EQ(supervisor.detail(), "belongs to cell 1");
+    EXPECT_EQ(supervisor.facts().admitted_epoch, epoch{});
+}
+
 }  // namespace
 }  // namespace lockcore

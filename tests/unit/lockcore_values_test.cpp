@@ -96,58 +96,91 @@ lease_claims some_claims() {
 
 TEST(lease_id, opens_to_the_sealed_claims) {
     const hmac_sha256 mac(std::string(32, 'k'));
-    const std::string id = sign_lease_id(some_claims(), mac);
+    const std::string id = sign_lease_id(some_claims(), 0, mac);
     EXPECT_EQ(id.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."),
               std::string::npos)
         << "fits a URL path";
-    const auto opened = verify_lease_id(id, mac);
+    const auto opened = verify_lease_id(id, 0, mac);
     ASSERT_TRUE(opened);
     EXPECT_EQ(*opened, some_claims());
 }
 
 TEST(lease_id, changed_character_is_refused) {
     const hmac_sha256 mac(std::string(32, 'k'));
-    const std::string id = sign_lease_id(some_claims(), mac);
+    const std::string id = sign_lease_id(some_claims(), 0, mac);
     for (std::size_t i = 0; i < id.size(); ++i) {
         std::string forged = id;
         forged[i] = forged[i] == 'A' ? 'B' : 'A';
-        EXPECT_FALSE(verify_lease_id(forged, mac)) << "character " << i;
+        EXPECT_FALSE(verify_lease_id(forged, 0, mac)) << "character " << i;
     }
     for (std::size_t n = 0; n < id.size(); ++n)
-        EXPECT_FALSE(verify_lease_id(id.substr(0, n), mac)) << "cut after " << n;
+        EXPECT_FALSE(verify_lease_id(id.substr(0, n), 0, mac)) << "cut after " << n;
 }
 
 TEST(lease_id, flipped_bit_is_refused) {
     const hmac_sha256 mac(std::string(32, 'k'));
-    const std::string id = sign_lease_id(some_claims(), mac);
+    const std::string id = sign_lease_id(some_claims(), 0, mac);
     for (std::size_t bit = 0; bit < id.size() * 8; ++bit) {
         std::string forged = id;
         forged[bit / 8] = static_cast<char>(forged[bit / 8] ^ 1 << bit % 8);
-        EXPECT_FALSE(verify_lease_id(forged, mac)) << "bit " << bit;
+        EXPECT_FALSE(verify_lease_id(forged, 0, mac)) << "bit " << bit;
     }
 }
 
 TEST(lease_id, other_text_of_the_same_bytes_is_refused) {
     constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     const hmac_sha256 mac(std::string(32, 'k'));
-    const std::string id = sign_lease_id(some_claims(), mac);
+    const std::string id = sign_lease_id(some_claims(), 0, mac);
     for (const std::size_t last : {id.find('.') - 1, id.size() - 1})
         for (const char other : alphabet) {
             std::string forged = id;
             forged[last] = other;
-            EXPECT_EQ(verify_lease_id(forged, mac).has_value(), forged == id) << last << other;
+            EXPECT_EQ(verify_lease_id(forged, 0, mac).has_value(), forged == id) << last << other;
         }
     for (const char* end : {"=", "==", ".", "A", " ", "\n"})
-        EXPECT_FALSE(verify_lease_id(id + end, mac)) << end;
+        EXPECT_FALSE(verify_lease_id(id + end, 0, mac)) << end;
 }
 
 TEST(lease_id, differs_for_each_hold_of_a_lease) {
     const hmac_sha256 mac(std::string(32, 'k'));
     lease_claims other = some_claims();
     other.hold = hold_id::from_bits(78);
-    EXPECT_NE(sign_lease_id(other, mac), sign_lease_id(some_claims(), mac));
+    EXPECT_NE(sign_lease_id(other, 0, mac), sign_lease_id(some_claims(), 0, mac));
     other.may_be_shared = false;
-    EXPECT_EQ(*verify_lease_id(sign_lease_id(other, mac), mac), other);
+    EXPECT_EQ(*verify_lease_id(sign_lease_id(other, 0, mac), 0, mac), other);
+}
+
+TEST(lease_id, names_its_cell_in_front_except_cell_0) {
+    const hmac_sha256 mac(std::string(32, 'k'));
+    EXPECT_EQ(sign_lease_id(some_claims(), 0, mac).find('~'), std::string::npos) << "as before there were cells";
+    const std::string id = sign_lease_id(some_claims(), 65'535, mac);
+    EXPECT_TRUE(id.starts_with("65535~"));
+    const auto opened = verify_lease_id(id, 65'535, mac);
+    ASSERT_TRUE(opened);
+    EXPECT_EQ(*opened, some_claims());
+}
+
+TEST(lease_id, of_another_cell_is_refused_whatever_its_key) {
+    const hmac_sha256 mine(std::string(32, 'k')), another(std::string(32, 'j'));
+    for (const hmac_sha256* mac : {&mine, &another}) {
+        const auto at_other = verify_lease_id(sign_lease_id(some_claims(), 2, *mac), 1, mine);
+        ASSERT_FALSE(at_other);
+        EXPECT_EQ(at_other.error().code, errc::other_cell);
+        EXPECT_EQ(at_other.error().cell, 2);
+        EXPECT_EQ(at_other.error().detail,
+                  "The lease_id names cell 2; this gateway is of cell 1. Send the request to a gateway of cell 2.");
+    }
+    EXPECT_EQ(verify_lease_id(sign_lease_id(some_claims(), 0, mine), 1, mine).error().code, errc::other_cell);
+    EXPECT_EQ(verify_lease_id(sign_lease_id(some_claims(), 1, mine), 0, mine).error().code, errc::other_cell);
+}
+
+TEST(lease_id, with_a_changed_cell_is_not_authentic) {
+    const hmac_sha256 mac(std::string(32, 'k'));
+    const std::string id = sign_lease_id(some_claims(), 2, mac), unmarked = id.substr(2);
+    for (const auto& [text, cell] : {std::pair("1~" + unmarked, cell_id{1}), std::pair(unmarked, cell_id{0}),
+                                     std::pair("02~" + unmarked, cell_id{2}), std::pair("2~" + id, cell_id{2}),
+                                     std::pair("~" + unmarked, cell_id{0}), std::pair("65538~" + unmarked, cell_id{2})})
+        EXPECT_EQ(verify_lease_id(text, cell, mac).error().code, errc::lease_not_authentic) << text;
 }
 
 // base64url of "1\n…", the form that version 1 signed.
@@ -167,7 +200,7 @@ TEST(lease_id, of_an_older_version_is_refused_and_says_why) {
     };
     const std::string claims =
         encoded(std::string("1\n00000000000000010000000000000002\n7\n1795000000123\ninventory/sku-1\norders\nworker"));
-    const auto opened = verify_lease_id(claims + '.' + encoded(mac.sign(claims)), mac);
+    const auto opened = verify_lease_id(claims + '.' + encoded(mac.sign(claims)), 0, mac);
     ASSERT_FALSE(opened);
     EXPECT_EQ(opened.error().code, errc::lease_not_authentic);
     EXPECT_NE(opened.error().detail.find("older version"), std::string::npos);
@@ -184,21 +217,21 @@ TEST(hold_id, keeps_all_bits_through_text) {
 
 TEST(lease_id, signed_with_another_key_is_refused) {
     const hmac_sha256 mine(std::string(32, 'k')), another(std::string(32, 'j'));
-    EXPECT_FALSE(verify_lease_id(sign_lease_id(some_claims(), another), mine));
+    EXPECT_FALSE(verify_lease_id(sign_lease_id(some_claims(), 0, another), 0, mine));
 }
 
 TEST(lease_id, counts_while_its_key_is_among_those_that_verify) {
     const std::string older(32, 'o'), newer(100, 'n');
     hmac_sha256 keys(older);
-    const std::string by_older = sign_lease_id(some_claims(), keys);
+    const std::string by_older = sign_lease_id(some_claims(), 0, keys);
     keys.set_keys(older, {newer});
-    EXPECT_EQ(sign_lease_id(some_claims(), keys), by_older) << "a key that verifies does not sign";
+    EXPECT_EQ(sign_lease_id(some_claims(), 0, keys), by_older) << "a key that verifies does not sign";
     keys.set_keys(newer, {older});
-    EXPECT_EQ(sign_lease_id(some_claims(), keys), sign_lease_id(some_claims(), hmac_sha256(newer)));
-    EXPECT_TRUE(verify_lease_id(by_older, keys));
-    EXPECT_TRUE(verify_lease_id(sign_lease_id(some_claims(), keys), keys));
+    EXPECT_EQ(sign_lease_id(some_claims(), 0, keys), sign_lease_id(some_claims(), 0, hmac_sha256(newer)));
+    EXPECT_TRUE(verify_lease_id(by_older, 0, keys));
+    EXPECT_TRUE(verify_lease_id(sign_lease_id(some_claims(), 0, keys), 0, keys));
     keys.set_keys(newer, {});
-    EXPECT_FALSE(verify_lease_id(by_older, keys));
+    EXPECT_FALSE(verify_lease_id(by_older, 0, keys));
 }
 
 TEST(hmac_sha256, short_key_is_refused_and_changes_nothing) {

@@ -50,7 +50,8 @@ std::string render_summary(const history_summary_query& query, const std::vector
 
 awaitable<http::response> show_history(gateway_services services, http::request r) {
     const auto form = r.media_type;  // application/json, application/x-ndjson, text/csv
-    auto query = parse_history_query(r.query, form == 0 ? history_form::page : history_form::whole);
+    auto query = parse_history_query(r.query, services.settings.locks.cell,
+                                     form == 0 ? history_form::page : history_form::whole);
     if (!query) co_return http::problem_response(query.error(), r.request_id);
     const auto allowed = authorize_query(*r.rights, query->resource, query->resource_prefix);
     if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
@@ -62,7 +63,7 @@ awaitable<http::response> show_history(gateway_services services, http::request 
     const auto cost = is_search(*query) ? read_cost::expensive : read_cost::cheap;
     const auto page = co_await services.history.read(r.principal, cost, std::move(*query), r.deadline);
     if (!page) co_return http::problem_response(page.error(), r.request_id);
-    co_return http::json_response(render_history(*page, ascending));
+    co_return http::json_response(render_history(*page, ascending, services.settings.locks.cell));
 }
 
 awaitable<http::response> summarize_history(gateway_services services, http::request r) {

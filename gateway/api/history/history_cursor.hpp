@@ -8,7 +8,8 @@
 
 namespace fencegate::api {
 
-/// The position at which a page of the history ended. Opaque to callers: base64url of order, at and id.
+/// The position at which a page of the history ended. Opaque to callers: base64url of order, at and id,
+/// which callers get and send marked with the cell (lockcore::mark_cell).
 struct history_cursor {
     bool ascending = false;
     history_position last;

@@ -85,14 +85,14 @@ void append_history_items(std::string& text, const std::vector<history_item>& it
     text += ']';
 }
 
-std::string render_history(const history_page& page, bool ascending) {
+std::string render_history(const history_page& page, bool ascending, lockcore::cell_id cell) {
     std::string text;
     text.reserve(64 + 384 * page.items.size());
     http::object_writer out(text);
     out.key("items");
     append_history_items(text, page.items);
     if (page.more && !page.items.empty()) {
-        out.text("next_cursor", to_text({ascending, position_of(page.items.back())}));
+        out.text("next_cursor", lockcore::mark_cell(cell, to_text({ascending, position_of(page.items.back())})));
     } else {
         out.null("next_cursor");
     }
@@ -118,8 +118,8 @@ void append_history_csv(std::string& text, const history_item& item) {
     append_field(text, item.detail, '\n');
 }
 
-void append_history_event(std::string& text, const history_item& item) {
-    text += "id: " + std::to_string(item.id) + "\nevent: " + item.event + "\ndata: ";
+void append_history_event(std::string& text, const history_item& item, lockcore::cell_id cell) {
+    text += "id: " + lockcore::mark_cell(cell, std::to_string(item.id)) + "\nevent: " + item.event + "\ndata: ";
     append_history_item(text, item);
     text += "\n\n";
 }

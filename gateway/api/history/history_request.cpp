@@ -1,5 +1,6 @@
 #include <gateway/api/history/history_request.hpp>
 
+#include <gateway/api/cell.hpp>
 #include <gateway/api/history/history_cursor.hpp>
 #include <gateway/http/codec/query.hpp>
 #include <gateway/runtime/rfc3339.hpp>
@@ -67,25 +68,31 @@ std::optional<std::uint64_t> read_token(const http::query_reader& query, std::st
     return static_cast<std::uint64_t>(*token);
 }
 
-void read_order(const http::query_reader& query, http::fault_list& faults, history_query& out) {
+/// Errors: errc::misdirected_request. Adds other faults to `faults`.
+result<void> read_order(const http::query_reader& query, lockcore::cell_id cell, http::fault_list& faults,
+                        history_query& out) {
     const auto order = query.text("order");
     if (order && *order != "asc" && *order != "desc") faults.add("order", "has to be asc or desc");
     out.ascending = order == "asc";
     const auto text = query.text("cursor");
-    if (!text) return;
-    const auto cursor = parse_cursor(*text);
+    if (!text) return {};
+    const auto marked = lockcore::split_cell(*text);
+    const auto cursor = marked ? parse_cursor(marked->name) : std::nullopt;
     if (!cursor) {
         faults.add("cursor", "is not a next_cursor of this gateway");
     } else if (cursor->ascending != out.ascending) {
         faults.add("cursor", "belongs to the other order");
+    } else if (marked->cell != cell) {
+        return other_cell_failure("The cursor", marked->cell, cell);
     } else {
         out.after = cursor->last;
     }
+    return {};
 }
 
 }  // namespace
 
-result<history_query> parse_history_query(std::string_view text, history_form form) {
+result<history_query> parse_history_query(std::string_view text, lockcore::cell_id cell, history_form form) {
     http::fault_list faults;
     const bool stream = form == history_form::stream;
     const http::query_reader query =
@@ -112,13 +119,15 @@ result<history_query> parse_history_query(std::string_view text, history_form fo
     out.token_max = read_token(query, "token_max");
     out.from = read_time(query, "from", faults);
     out.to = read_time(query, "to", faults);
+    result<void> order;
     if (!stream) {
         const bool page = form == history_form::page;
         const auto limit = query.integer("limit", {1, page ? page_limit_max : whole_limit_max});
         out.limit = static_cast<std::size_t>(limit.value_or(page ? 100 : whole_limit_max));
-        read_order(query, faults, out);
+        order = read_order(query, cell, faults, out);
     }
     if (!faults.empty()) return std::move(faults).to_failure();
+    if (!order) return order.error();
     return out;
 }
 

@@ -4,6 +4,8 @@
 #include <gateway/domain/history_item.hpp>
 #include <gateway/http/identity/rights.hpp>
 
+#include <lockcore/cell.hpp>
+
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,8 +22,9 @@ enum class history_form {
 /// Parses the query of GET /v1/history and GET /v1/history/stream.
 ///
 /// Out:    `limit` is that of the page, or of the whole answer.
-/// Errors: errc::invalid_request with every fault.
-result<history_query> parse_history_query(std::string_view query, history_form form = history_form::page);
+/// Errors: errc::invalid_request with every fault · errc::misdirected_request for a cursor of another cell than `cell`.
+result<history_query> parse_history_query(std::string_view query, lockcore::cell_id cell,
+                                          history_form form = history_form::page);
 
 /// Requires the scope `history` for what a query asks for: a resource, the resources of a prefix, otherwise all.
 ///

@@ -1,5 +1,6 @@
 #include <gateway/api/history/history_stream.hpp>
 
+#include <gateway/api/cell.hpp>
 #include <gateway/api/history/history_render.hpp>
 #include <gateway/api/history/history_request.hpp>
 #include <gateway/api/leases/lease_access.hpp>
@@ -45,8 +46,8 @@ struct stream_state {
 
 /// Returns an event with an id and no data. It moves a browser's Last-Event-ID without an event for the page, so that
 /// events that were filtered out are not read again.
-std::string render_id_only(std::int64_t id) {
-    return "id: " + std::to_string(id) + "\n\n";
+std::string render_id_only(std::int64_t id, lockcore::cell_id cell) {
+    return "id: " + lockcore::mark_cell(cell, std::to_string(id)) + "\n\n";
 }
 
 /// Waits for `time`. Out: false if the stream has to end.
@@ -57,8 +58,21 @@ awaitable<bool> pause(steady_clock::duration time) {
     co_return !ended && (co_await asio::this_coro::cancellation_state).cancelled() == asio::cancellation_type::none;
 }
 
+/// Reads the id of an event after which a stream resumes; 0, the beginning, is of every cell.
+result<std::int64_t> parse_event_id(std::string_view text, lockcore::cell_id cell) {
+    const auto marked = lockcore::split_cell(text);
+    const std::string_view digits = marked ? marked->name : std::string_view();
+    std::int64_t id = 0;
+    const auto [end, fault] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
+    if (fault != std::errc{} || end != digits.data() + digits.size() || id < 0)
+        return invalid_field("Last-Event-ID", "has to be the id of an event of the history");
+    if (id != 0 && marked->cell != cell) return other_cell_failure("The header Last-Event-ID", marked->cell, cell);
+    return id;
+}
+
 awaitable<void> follow(gateway_services services, stream_state state, http::body_stream& out) {
-    if (!co_await out.send("retry: 1000\n" + render_id_only(state.position))) co_return;
+    const lockcore::cell_id cell = services.settings.locks.cell;
+    if (!co_await out.send("retry: 1000\n" + render_id_only(state.position, cell))) co_return;
     auto last_sent = steady_clock::now();
     auto next_poll = poll_interval;
     while (co_await pause(next_poll) && http::rights::time_point::clock::now() < state.rights_until) {
@@ -74,12 +88,12 @@ awaitable<void> follow(gateway_services services, stream_state state, http::body
                 next_poll = retry_interval;
             } else {
                 for (const history_item& item : page->items)
-                    append_history_event(text, item);
+                    append_history_event(text, item, cell);
                 state.position = page->more ? page->items.back().id : *settled;
                 if (page->more) next_poll = {};
             }
         }
-        if (text.empty() && now - last_sent >= heartbeat_interval) text = ":\n" + render_id_only(state.position);
+        if (text.empty() && now - last_sent >= heartbeat_interval) text = ":\n" + render_id_only(state.position, cell);
         if (text.empty()) continue;
         if (!co_await out.send(text)) co_return;
         last_sent = now;
@@ -89,19 +103,16 @@ awaitable<void> follow(gateway_services services, stream_state state, http::body
 }  // namespace
 
 awaitable<http::response> follow_history(gateway_services services, http::request r) {
-    auto query = parse_history_query(r.query, history_form::stream);
+    auto query = parse_history_query(r.query, services.settings.locks.cell, history_form::stream);
     if (!query) co_return http::problem_response(query.error(), r.request_id);
     const auto allowed = authorize_query(*r.rights, query->resource, query->resource_prefix);
     if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
     query->limit = pg::history_page_max;
     std::optional<std::int64_t> last;
     if (r.has_header("last-event-id")) {
-        const auto text = r.header("last-event-id");
-        const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), last.emplace());
-        if (fault != std::errc{} || end != text.data() + text.size() || *last < 0) {
-            const failure f = invalid_field("Last-Event-ID", "has to be the id of an event of the history");
-            co_return http::problem_response(f, r.request_id);
-        }
+        const auto id = parse_event_id(r.header("last-event-id"), services.settings.locks.cell);
+        if (!id) co_return http::problem_response(id.error(), r.request_id);
+        last = *id;
     }
     stream_state state{std::move(*query), 0, nullptr, {}, r.principal, r.rights_until};
     for (const auto kind : {limits::use::streams, limits::use::history_streams}) {

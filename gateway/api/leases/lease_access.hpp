@@ -23,7 +23,7 @@ namespace fencegate::api {
 result<void> check_lease_use(const lockcore::lease_claims& claims, scope needed, const http::request& r);
 
 /// Returns the claims of a lease_id that the caller may use for what needs a scope. Errors: errc::lease_not_authentic ·
-/// errc::forbidden (check_lease_use).
+/// errc::misdirected_request (of another cell) · errc::forbidden (check_lease_use).
 result<lockcore::lease_claims> open_lease(gateway_services services, std::string_view lease_id, scope needed,
                                           const http::request& r);
 

@@ -1,5 +1,6 @@
 #include <gateway/api/leases/live_leases.hpp>
 
+#include <gateway/api/cell.hpp>
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/http/codec/fields.hpp>
@@ -80,16 +81,22 @@ awaitable<http::response> list_leases(gateway_services services, http::request r
     lockcore::lease_query wanted;
     wanted.prefix = query.text("resource_prefix").value_or("");
     if (!is_resource_prefix(wanted.prefix)) faults.add("resource_prefix", "is not the beginning of a resource's name");
-    wanted.after = query.text("cursor").value_or("");
-    if (!is_resource_prefix(wanted.after)) faults.add("cursor", "is not a next_cursor of this gateway");
+    const std::string cursor(query.text("cursor").value_or(""));
+    const auto marked = lockcore::split_cell(cursor);
+    if (marked) wanted.after = marked->name;
+    if (!marked || !is_resource_prefix(wanted.after)) faults.add("cursor", "is not a next_cursor of this gateway");
     wanted.limit = static_cast<std::size_t>(query.integer("limit", {1, limit_max}).value_or(100));
     wanted.until = r.deadline;
     std::string prefix = wanted.prefix;
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
+    const lockcore::cell_id cell = services.settings.locks.cell;
+    if (!wanted.after.empty() && marked->cell != cell)
+        co_return http::problem_response(other_cell_failure("The cursor", marked->cell, cell), r.request_id);
     const auto allowed = r.rights->require_for_prefix(scope::history, prefix);
     if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
-    const auto page = co_await services.locks.list_leases(std::move(wanted));
+    auto page = co_await services.locks.list_leases(std::move(wanted));
     if (!page) co_return http::problem_response(to_failure(page.error()), r.request_id);
+    if (!page->next.empty()) page->next = lockcore::mark_cell(cell, page->next);
     const auto waiting = co_await services.locks.list_waiters(std::move(prefix), waiting_resources_max);
     co_return http::json_response(render_live_leases(*page, waiting, services.settings.locks.nodes.size()));
 }

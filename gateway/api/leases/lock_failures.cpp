@@ -18,6 +18,8 @@ errc meaning_of(lockcore::errc code) {
             return errc::renewals_exhausted;
         case lockcore::errc::lease_not_authentic:
             return errc::lease_not_authentic;
+        case lockcore::errc::other_cell:
+            return errc::misdirected_request;
         case lockcore::errc::too_many_waiters:
             return errc::too_many_waiters;
         case lockcore::errc::idempotency_mismatch:
@@ -40,6 +42,7 @@ failure to_failure(const lockcore::failure& f) {
         // A value that is no lease may have no known end.
         if (f.answers.empty() || f.remaining.count() > 0) out.retry_after = f.remaining;
     }
+    if (f.code == lockcore::errc::other_cell) out.facts["named_cell"] = f.cell;
     if (f.code == lockcore::errc::no_quorum || !f.answers.empty()) {
         boost::json::array nodes;
         for (const auto& answer : f.answers)

@@ -10,7 +10,7 @@ namespace fencegate::api {
 errc meaning_of(lockcore::errc code);
 
 /// Translates a failure of the lock manager, with the facts that docs/http-api.md names: `remaining_ms` and
-/// `queue_position` of resource-locked, `nodes` of no-quorum, and Retry-After.
+/// `queue_position` of resource-locked, `nodes` of no-quorum, `named_cell` of misdirected-request, and Retry-After.
 failure to_failure(const lockcore::failure& f);
 
 }  // namespace fencegate::api

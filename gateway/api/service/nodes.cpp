@@ -84,7 +84,7 @@ void render_key_ids(std::string& out, const std::vector<std::string>& key_ids) {
 std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
                          const std::optional<metrics::leak_watch::finding>& leaks,
                          const std::optional<metrics::guard_watch::finding>& guard,
-                         const std::vector<std::string>& key_ids) {
+                         const std::vector<std::string>& key_ids, lockcore::cell_id cell) {
     std::string out;
     out.reserve(64 + 320 * nodes.size());
     out += "{\"nodes\":[";
@@ -115,13 +115,13 @@ std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
     render_guard(out, guard);
     out += ",\"signing_keys\":";
     render_key_ids(out, key_ids);
-    out += '}';
+    out += ",\"cell\":" + std::to_string(cell) + '}';
     return out;
 }
 
 boost::asio::awaitable<http::response> show_nodes(gateway_services services, http::request) {
     co_return http::json_response(render_nodes(services.locks.nodes(), services.leaks.latest(), services.guard.latest(),
-                                               services.lease_keys.key_ids()));
+                                               services.lease_keys.key_ids(), services.settings.locks.cell));
 }
 
 }  // namespace fencegate::api

@@ -23,10 +23,11 @@ const char* node_state_name(lockcore::node_state state);
 /// Returns the JSON of GET /v1/nodes.
 ///
 /// In: `leaks` is the result of the latest search, `guard` the latest check of PostgreSQL; empty before the first.
-///     `key_ids` are those of the keys whose lease_ids count, first that of the key that signs.
+///     `key_ids` are those of the keys whose lease_ids count, first that of the key that signs. `cell` is that of
+///     this gateway.
 std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
                          const std::optional<metrics::leak_watch::finding>& leaks,
                          const std::optional<metrics::guard_watch::finding>& guard,
-                         const std::vector<std::string>& key_ids);
+                         const std::vector<std::string>& key_ids, lockcore::cell_id cell);
 
 }  // namespace fencegate::api

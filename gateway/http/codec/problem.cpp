@@ -34,10 +34,11 @@ constexpr std::array<problem_kind, 30> kinds{{
     {errc::lease_not_authentic, "lease-not-authentic", 403, "The lease_id is not authentic",
      "The lease_id was not issued by this cluster, or was changed since. Send it back exactly as it was received.",
      no_retry},
-    {errc::misdirected_request, "misdirected-request", 421, "Not a host of this gateway",
+    {errc::misdirected_request, "misdirected-request", 421, "Not for this gateway",
      "The request names a host that this gateway does not serve: neither a loopback name or address, nor the address "
-     "at which it arrived, nor one of http.allowed_hosts. Nothing was done. This check stops DNS rebinding, by which a "
-     "web page points its own host name at this machine.",
+     "at which it arrived, nor one of http.allowed_hosts. This check stops DNS rebinding, by which a web page points its "
+     "own host name at this machine. Or a lease_id, a cursor, Last-Event-ID or Fencing-Cell names another cell, "
+     "named_cell, than that of this gateway: send the request there. Nothing was done.",
      no_retry},
     {errc::not_found, "not-found", 404, "Not found", "There is nothing at this address.", no_retry},
     {errc::method_not_allowed, "method-not-allowed", 405, "Method not allowed",

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockcore/cell.hpp>
+
 #include <chrono>
 #include <cstddef>
 #include <string>
@@ -9,6 +11,7 @@ namespace fencegate::pg {
 
 /// The settings that all gateways of a cluster share; they must equal the row in fencing.cluster.
 struct membership {
+    lockcore::cell_id cell = 0;
     std::vector<std::string> node_names;
     std::size_t quorum = 0;
     std::chrono::milliseconds max_ttl{};

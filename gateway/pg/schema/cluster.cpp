@@ -13,6 +13,7 @@ namespace {
 /// Puts the name of the setting in front of a message that begins with the column of fencing.cluster.
 std::string name_setting(const std::string& message) {
     constexpr std::pair<std::string_view, std::string_view> settings[] = {
+        {"cell ", "cell: "},
         {"node_names ", "redis.nodes: "},
         {"max_ttl_ms ", "lease.max_ttl_ms: "},
         {"answer_bound_ms ", "lease.answer_bound_ms: "},
@@ -66,9 +67,10 @@ result<std::chrono::milliseconds> join_cluster(session& session, membership m) {
             if (!rows.empty() && !rows[0][0].is_null())
                 m.answer_bound = std::chrono::milliseconds(rows[0][0].as<std::int64_t>());
         }
-        session.exec("select fencing.join_cluster($1::text[], $2::integer, $3::bigint, $4::integer, $5::bigint)",
-                     {array_literal(m.node_names), std::to_string(m.quorum), std::to_string(m.max_ttl.count()),
-                      std::to_string(lockcore::buckets), std::to_string(m.answer_bound.count())});
+        session.exec(
+            "select fencing.join_cluster($1::text[], $2::integer, $3::bigint, $4::integer, $5::bigint, $6::integer)",
+            {array_literal(m.node_names), std::to_string(m.quorum), std::to_string(m.max_ttl.count()),
+             std::to_string(lockcore::buckets), std::to_string(m.answer_bound.count()), std::to_string(m.cell)});
         return m.answer_bound;
     } catch (const statement_failed& e) {
         if (e.error.sqlstate != "FG500") throw;

@@ -14,7 +14,7 @@
 namespace fencegate::pg {
 
 /// The version of the schema `fencing` that this program needs; a newer version in the database is accepted.
-inline constexpr int schema_version_needed = 6;
+inline constexpr int schema_version_needed = 7;
 
 /// Checks that the connection leads to the server without a pooler, and that the schema `fencing` exists and is new
 /// enough.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockcore/cell.hpp>
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -33,6 +35,9 @@ struct config {
     /// The nodes: an odd number of them, 1 to nodes_max. No default.
     std::vector<node_address> nodes;
 
+    /// The cell of this cluster: lease_ids and nodes of another cell are refused. Equal for the whole cluster, and never
+    /// changed while its nodes have data. Default 0.
+    cell_id cell = 0;
     /// The time after which a round continues without the answer of a node. Default 200 ms; 1 ms to 10 s; keep it below
     /// default_ttl.
     std::chrono::milliseconds node_timeout{200};

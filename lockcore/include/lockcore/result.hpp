@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockcore/cell.hpp>
+
 #include <boost/system/result.hpp>
 
 #include <chrono>
@@ -25,6 +27,8 @@ enum class errc {
     renewals_exhausted,
     /// Caller error: the lease_id was not signed with this cluster's key, or was changed.
     lease_not_authentic,
+    /// Caller error: the lease_id is of another cell (config::cell), which `cell` names.
+    other_cell,
     /// Refused: as many callers wait as the configuration allows.
     too_many_waiters,
     /// The caller cancelled the call while it waited. No lease is left on the nodes.
@@ -52,6 +56,7 @@ struct failure {
     std::size_t queue_position = 0;
     /// no_quorum; resource_locked where a value that is no lease occupies the key.
     std::vector<node_answer> answers;
+    cell_id cell = 0;  ///< other_cell: the cell that the caller named.
 };
 
 /// Returns the name of a code, as logs show it.

@@ -1,0 +1,314 @@
+"""Two cells, each with nodes and a database of its own: what one of them has given out is refused by the other, which names both, and HAProxy leads each request to its cell."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Callable, Iterator
+from urllib.parse import quote
+
+import psycopg2
+import pytest
+from support import processes
+from support.api import Answer, Api, expect_problem, lease_path, pointers_of
+from support.cluster import Cluster, Gateway
+from support.cluster import running as running_cluster
+from support.events import EventStream
+from support.polling import eventually
+from support.stack import Stack
+
+HAPROXY = processes.repository() / "config" / "haproxy"
+
+
+def settings_of(cluster: Cluster, cell: int) -> dict[str, Any]:
+    """Cell 0 is that of a configuration that names none."""
+    return {**cluster.settings(), **({"cell": cell} if cell else {})}
+
+
+@pytest.fixture(scope="module")
+def clusters(stack: Stack) -> Iterator[list[Cluster]]:
+    """Two clusters with the same names of nodes and the same signing key, which only their cells tell apart."""
+    with running_cluster(stack, "cell_0", max_ttl_ms=20_000) as first, running_cluster(stack, "cell_1", max_ttl_ms=20_000) as second:
+        yield [first, second]
+
+
+@pytest.fixture(scope="module")
+def cells(clusters: list[Cluster]) -> Iterator[list[Gateway]]:
+    """A gateway of cell 0 and one of cell 1."""
+    made = [cluster.gateway(settings_of(cluster, cell)) for cell, cluster in enumerate(clusters)]
+    for gateway in made:
+        gateway.start()
+    for gateway in made:
+        gateway.wait_until_all_vote()
+    yield made
+
+
+def expect_other_cell(answer: Answer, subject: str, named: int, own: int) -> None:
+    problem = expect_problem(answer, 421, "misdirected-request")
+    assert problem["detail"] == f"{subject} names cell {named}; this gateway is of cell {own}. Send the request to a gateway of cell {named}."
+    assert problem["named_cell"] == named
+
+
+UPDATE = {"update": "inventory", "where": {"sku": "none"}, "add": {"stock": 1}}
+USES: dict[str, Callable[[Api, dict], Answer]] = {
+    "read": lambda to, lease: to.read_lease(lease),
+    "renew": lambda to, lease: to.renew(lease),
+    "release": lambda to, lease: to.release(lease),
+    "seal": lambda to, lease: to.call("DELETE", f"{lease_path(lease)}?seal=true"),
+    "write": lambda to, lease: to.write(lease, UPDATE),
+    "write-by-header": lambda to, lease: to.call("POST", "/v1/writes", {"operations": [UPDATE]}, {"Fencing-Lease": lease["lease_id"]}),
+    "table-write": lambda to, lease: to.call("PATCH", "/v1/tables/inventory?sku=eq.none", {"note": "x"}, {"Fencing-Lease": lease["lease_id"]}),
+    "fenced-read": lambda to, lease: to.call("GET", "/v1/tables/inventory?sku=eq.none", headers={"Fencing-Lease": lease["lease_id"]}),
+}
+
+
+@pytest.mark.parametrize("cell", [0, 1])
+def test_lease_id_of_other_cell_421_names_both(cells: list[Gateway], resource: str, cell: int) -> None:
+    other = 1 - cell
+    lease = cells[cell].api.must_acquire(resource)
+    assert lease["lease_id"].startswith("1~") == (cell == 1) and ("~" in lease["lease_id"]) == (cell == 1)
+    for use in USES.values():
+        expect_other_cell(use(cells[other].api, lease), "The lease_id", cell, other)
+    assert cells[cell].api.renew(lease).json()["lease_id"] == lease["lease_id"], "its own cell does not mind"
+    cells[cell].api.must_release(lease)
+
+
+def test_lease_id_with_its_cell_removed_is_not_authentic(cells: list[Gateway], resource: str) -> None:
+    """Both cells have one signing key, so that the cell has to be a part of what is signed."""
+    lease = cells[1].api.must_acquire(resource)
+    expect_problem(cells[0].api.read_lease(lease["lease_id"].removeprefix("1~")), 403, "lease-not-authentic")
+    expect_problem(cells[1].api.read_lease("01~" + lease["lease_id"].removeprefix("1~")), 403, "lease-not-authentic")
+    cells[1].api.must_release(lease)
+
+
+@pytest.mark.parametrize("cell", [0, 1])
+def test_cursors_of_other_cell_421_name_both(cells: list[Gateway], resource: str, cell: int) -> None:
+    own, other = cells[cell].api, cells[1 - cell].api
+    leases = [own.must_acquire(f"{resource}/{number}") for number in range(2)]
+    eventually(lambda: len(own.history(resource_prefix=resource)) == 2, goal="both grants are in the history")
+    for path in ("/v1/history", "/v1/leases"):
+        page = own.get(path, resource_prefix=resource, limit=1).json()
+        assert page["next_cursor"].startswith("1~") == (cell == 1)
+        query = {"resource_prefix": resource, "limit": 1, "cursor": page["next_cursor"]}
+        rest = own.get(path, **query).json()
+        assert len(rest["items"]) == 1 and rest["items"] != page["items"]
+        expect_other_cell(other.get(path, **query), "The cursor", cell, 1 - cell)
+        assert pointers_of(own.get(path, cursor="01~" + page["next_cursor"])) == ["cursor"]
+    for lease in leases:
+        own.must_release(lease)
+
+
+def test_event_ids_name_their_cell(cells: list[Gateway], resource: str) -> None:
+    """0 is the beginning of every cell; any other id belongs to the cell that gave it."""
+    for cell, gateway in enumerate(cells):
+        lease = gateway.api.must_acquire(resource)
+        with EventStream(gateway.api, None, {"Last-Event-ID": "0"}, "GET", f"/v1/history/stream?resource={quote(resource, safe='')}") as stream:
+            event = stream.wait_for("lease_granted")
+        assert event.id == f"1~{event.data['id']}" if cell else str(event.data["id"])
+        with EventStream(gateway.api, None, {"Last-Event-ID": event.id}, "GET", f"/v1/history/stream?resource={quote(resource, safe='')}") as resumed:
+            gateway.api.must_release(lease)
+            resumed.wait_for("lease_released")
+            assert "lease_granted" not in resumed.names()
+        refused = cells[1 - cell].api.get("/v1/history/stream", {"Accept": "text/event-stream", "Last-Event-ID": event.id})
+        expect_other_cell(refused, "The header Last-Event-ID", cell, 1 - cell)
+
+
+def test_header_of_other_cell_421_before_anything_runs(cells: list[Gateway], resource: str) -> None:
+    for cell, gateway in enumerate(cells):
+        api = gateway.api
+        body = {"resource": resource}
+        expect_other_cell(api.call("POST", "/v1/leases", body, {"Fencing-Cell": str(1 - cell)}), "The header Fencing-Cell", 1 - cell, cell)
+        expect_other_cell(api.get("/v1/history", {"Fencing-Cell": "65535"}), "The header Fencing-Cell", 65535, cell)
+        for text in ("", "x", "-1", "65536", "0x1", "0, 1"):
+            assert pointers_of(api.call("POST", "/v1/leases", body, {"Fencing-Cell": text})) == ["Fencing-Cell"], text
+        assert api.get(f"/v1/resources/{quote(resource, safe='')}").json()["lease_state"] == "free"
+        api.must_release(api.call("POST", "/v1/leases", body, {"Fencing-Cell": str(cell)}).json())
+
+
+def test_tokens_of_two_cells_meet_no_common_guard(cells: list[Gateway], clusters: list[Cluster], resource: str) -> None:
+    """Each cell has a database, so that a write under a token of one of them raises no fence of the other."""
+    leases = [gateway.api.must_acquire(resource, fence_on_grant=True) for gateway in cells]
+    fences = [cluster.stack.query("select fencing.fence(%s)", (resource,), dbname=cluster.database)[0][0] for cluster in clusters]
+    assert fences == [lease["fencing_token"] for lease in leases]
+    for gateway, lease in zip(cells, leases):
+        gateway.api.must_release(lease)
+
+
+def test_proof_of_other_cell_is_refused_by_the_database(cells: list[Gateway], clusters: list[Cluster], resource: str) -> None:
+    for cluster, gateway in zip(clusters, cells):
+        assert cluster.run("migrate", gateway.config, "--require-proof").returncode == 0
+    try:
+        for cell, gateway in enumerate(cells):
+            lease = gateway.api.must_acquire(resource)
+            arguments = (resource, lease["fencing_token"], lease["lease_id"])
+            clusters[cell].stack.query("select fencing.enter(%s, %s, %s)", arguments, dbname=clusters[cell].database)
+            with pytest.raises(psycopg2.Error, match="other cell") as refused:
+                clusters[1 - cell].stack.query("select fencing.enter(%s, %s, %s)", arguments, dbname=clusters[1 - cell].database)
+            assert refused.value.pgcode == "FG401" and json.loads(refused.value.diag.message_detail)["fault"] == "other_cell"
+            gateway.api.must_release(lease)
+    finally:
+        for cluster in clusters:
+            cluster.stack.query("select fencing.require_proof(false)", dbname=cluster.database)
+
+
+def test_cell_is_shown(cells: list[Gateway], clusters: list[Cluster]) -> None:
+    for cell, (cluster, gateway) in enumerate(zip(clusters, cells)):
+        assert gateway.api.get("/v1/nodes").json()["cell"] == cell
+        assert f',cell="{cell}"}} 1' in gateway.api.get("/metrics").body.decode()
+        assert f"for cell {cell}" in gateway.log.read_text()
+        checked = cluster.run("check", gateway.config)
+        assert checked.returncode == 0 and f"agrees with this configuration, cell {cell}, epoch" in checked.stdout, checked.stdout
+
+
+def test_tokens_after_a_move_are_higher_as_documented(cells: list[Gateway], clusters: list[Cluster], resource: str) -> None:
+    """docs/scale.md, Move a prefix: the register of the cell is raised to that of the other one, and the floor is set above it."""
+    lease = cells[1].api.must_acquire(resource)
+    epoch_of_cell_0 = (lease["fencing_token"] >> 32) + 100_000
+    clusters[1].stack.query("update fencing.cluster set epoch = greatest(epoch, %s)", (epoch_of_cell_0,), dbname=clusters[1].database)
+    done = clusters[1].call("fence-all", "--conninfo", clusters[1].stack.conninfo(clusters[1].database), "--reason", "tokens continue those of cell 0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    moved = cells[1].api.must_acquire(f"{resource}/moved")
+    assert moved["fencing_token"] >> 32 > epoch_of_cell_0
+    for held in (lease, moved):
+        cells[1].api.must_release(held)
+
+
+# A gateway that is led to the servers of another cell
+
+
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_gateway_at_the_database_of_another_cell_does_not_start(clusters: list[Cluster], cells: list[Gateway], wrong: int) -> None:
+    gateway = clusters[1].gateway(settings_of(clusters[1], wrong))
+    refused = clusters[1].run("serve", gateway.config)
+    assert refused.returncode == 69 and f"cell: cell differs: the cluster has 1, this gateway {wrong}" in refused.stdout + refused.stderr
+    checked = clusters[1].run("check", gateway.config)
+    assert checked.returncode == 69 and f"FAULT cluster: cell differs: the cluster has 1, this configuration {wrong}" in checked.stdout
+
+
+def test_nodes_of_another_cell_do_not_vote_and_stay_as_they_are(clusters: list[Cluster], cells: list[Gateway], resource: str) -> None:
+    """The names of the nodes are equal in both cells, so that only what the nodes have recorded shows whose they are."""
+    lease = cells[0].api.must_acquire(resource)
+    recorded = [client.hgetall("fg:node") for client in clusters[0].clients()]
+    known = clusters[1].stack.query("select name, epoch, life, synced from fencing.node order by 1", dbname=clusters[1].database)
+    misled = clusters[1].gateway({**settings_of(clusters[1], 1), "redis": clusters[0].settings()["redis"]})
+    misled.start(wait=False)
+    reason = "belongs to cell 0, this gateway is of cell 1: correct redis.nodes or cell"
+    eventually(lambda: _answers(misled) and {(node["state"], node["detail"]) for node in misled.nodes()} == {("misconfigured", reason)}, 20, goal="all nodes are refused")
+    expect_problem(misled.api.acquire(f"{resource}/other"), 503, "no-quorum")
+    checked = clusters[1].run("check", misled.config)
+    assert checked.returncode == 69 and checked.stdout.count(f"; {reason}") == 5
+    misled.kill()
+    left_out = {"compared"}  # written by every script that compares the marks
+    assert [{k: v for k, v in client.hgetall("fg:node").items() if k not in left_out} for client in clusters[0].clients()] == \
+           [{k: v for k, v in record.items() if k not in left_out} for record in recorded]
+    assert clusters[1].stack.query("select name, epoch, life, synced from fencing.node order by 1", dbname=clusters[1].database) == known
+    cells[0].api.must_release(lease)
+
+
+def _answers(gateway: Gateway) -> bool:
+    try:
+        return gateway.api.get("/healthz").status == 200
+    except OSError:
+        return False
+
+
+def test_nodes_know_their_cell_again_after_a_restart_of_gateways(clusters: list[Cluster], cells: list[Gateway], resource: str) -> None:
+    lease = cells[1].api.must_acquire(resource)
+    second = clusters[1].gateway(settings_of(clusters[1], 1))
+    second.start()
+    second.wait_until_all_vote()
+    assert second.api.read_lease(lease).status == 200, "any gateway of the cell serves any call"
+    second.api.must_release(lease)
+    assert second.stop() == 0
+
+
+@pytest.mark.parametrize("value, fault", [("65536", "65536 is not between 0 and 65535"), ("-1", "-1 is not between 0 and 65535"), ("eu", '"eu" is not an integer')])
+def test_cell_out_of_bounds_exits_78(clusters: list[Cluster], tmp_path: Path, value: str, fault: str) -> None:
+    file = tmp_path / "faulty.yaml"
+    file.write_text(json.dumps({**clusters[0].settings(), "cell": value}))
+    refused = clusters[0].run("serve", file)
+    assert refused.returncode == 78 and f"cell: {fault}" in refused.stdout + refused.stderr
+
+
+# One address for both cells (config/haproxy/cells.cfg)
+
+
+@pytest.fixture(scope="module")
+def proxy(cells: list[Gateway], clusters: list[Cluster]) -> Iterator[Api]:
+    port, log = processes.free_port(), clusters[0].folder / "haproxy.log"
+    environment = {"FENCEGATE_BIND": f"127.0.0.1:{port}", "CELLS_MAP": str(HAPROXY / "cells.map"),
+                   **{f"CELL_{cell}": f"127.0.0.1:{gateway.api.port}" for cell, gateway in enumerate(cells)}}
+    process = processes.start(["haproxy", "-db", "-f", str(HAPROXY / "cells.cfg")], log, env={**os.environ, **environment})
+    api = Api(f"http://127.0.0.1:{port}")
+
+    def is_open() -> bool:
+        try:
+            return api.get("/healthz").status == 200
+        except OSError:
+            return False
+
+    try:
+        eventually(is_open, 20, goal="the proxy answers")
+        yield api
+    finally:
+        assert processes.stop(process) in (0, 143, -15), log.read_text()
+
+
+@pytest.mark.parametrize("resource, cell", [("orders/7", 0), ("inventory/sku-1", 0), ("orders/eu/7", 1)])
+def test_proxy_leads_a_lease_and_its_calls_to_one_cell(proxy: Api, cells: list[Gateway], resource: str, cell: int) -> None:
+    for body in ({"resource": resource}, {"ttl_ms": 20_000, "resources": [resource, f"{resource}/2"]}):
+        lease = proxy.call("POST", "/v1/leases", body)
+        assert lease.status == 201 and lease.json()["lease_id"].startswith("1~") == (cell == 1), lease
+        assert proxy.read_lease(lease.json()).status == 200
+        assert proxy.renew(lease.json()).status == 200
+        assert proxy.call("POST", "/v1/writes", {"operations": [{"delete": "none"}], "lease_id": lease.json()["lease_id"]}).status == 400, "its cell reads it"
+        assert proxy.get(f"/v1/resources/{quote(resource, safe='')}").json()["lease_state"] == "held"
+        assert proxy.get("/v1/leases", resource_prefix=resource).json()["items"]
+        proxy.must_release(lease.json())
+    eventually(lambda: cells[cell].api.history(resource=resource, event="lease_released"), goal="the release is in the history")
+    assert proxy.history(resource=resource) == cells[cell].api.history(resource=resource)
+    page = proxy.get("/v1/history", resource_prefix=resource, limit=1).json()
+    assert proxy.get("/v1/history", limit=1, cursor=page["next_cursor"]).status == 200, "the cursor names its cell"
+
+
+def status_of(proxy: Api, method: str, path: str, body: bytes | None = None, **headers: str) -> int:
+    """Returns the status of an answer that may be one of HAProxy's own, which openapi.json does not describe."""
+    with closing(http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=20)) as connection:
+        connection.request(method, path, body, {**({"Content-Type": "application/json"} if body else {}), **{name.replace("_", "-"): value for name, value in headers.items()}})
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+
+
+def test_proxy_leads_what_has_no_resource_by_header(proxy: Api) -> None:
+    for cell in range(2):
+        assert proxy.get("/v1/nodes", {"Fencing-Cell": str(cell)}).json()["cell"] == cell
+        with EventStream(proxy, None, {"Fencing-Cell": str(cell)}, "GET", "/v1/history/stream") as stream:
+            eventually(lambda: stream.last_id, goal="the stream has sent its position")
+            assert stream.last_id.startswith("1~") == (cell == 1)
+    assert [status_of(proxy, "GET", "/v1/nodes"), status_of(proxy, "GET", "/v1/nodes", Fencing_Cell="2")] == [421, 421]
+    assert status_of(proxy, "GET", "/openapi.json") == 200
+
+
+def test_proxy_refuses_what_it_cannot_lead(proxy: Api, cells: list[Gateway]) -> None:
+    """A prefix of no cell, a text that HAProxy does not read as the gateway does, a lease id of a cell that does not exist; a header that contradicts goes to the cell, which refuses it."""
+    assert status_of(proxy, "POST", "/v1/leases", b'{"resource": "jobs/1"}') == 421
+    assert status_of(proxy, "POST", "/v1/leases", rb'{"resource": "orders\/eu\/1"}') == 421
+    assert status_of(proxy, "GET", "/v1/leases/7~abc.def") == 421
+    expect_other_cell(proxy.call("POST", "/v1/leases", {"resource": "orders/7"}, {"Fencing-Cell": "1"}), "The header Fencing-Cell", 1, 0)
+    assert all(not gateway.api.get("/v1/leases").json()["items"] for gateway in cells)
+
+
+def test_proxy_leads_a_long_write_by_its_header(proxy: Api, resource: str) -> None:
+    """HAProxy reads 16 KiB of a body; it sees a lease_id in them if it comes first."""
+    lease = proxy.must_acquire(f"orders/eu/{resource}")
+    operations = [{"update": "none", "where": {"id": 1}, "set": {"note": "n" * 40_000}}]
+    late = json.dumps({"operations": operations, "lease_id": lease["lease_id"]}).encode()
+    early = json.dumps({"lease_id": lease["lease_id"], "operations": operations}).encode()
+    assert status_of(proxy, "POST", "/v1/writes", late) == 421
+    assert status_of(proxy, "POST", "/v1/writes", late, Fencing_Lease=lease["lease_id"]) == 422, "the gateway has read it, and knows no such table"
+    assert status_of(proxy, "POST", "/v1/writes", early) == 422
+    proxy.must_release(lease)
