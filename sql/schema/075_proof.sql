@@ -107,24 +107,23 @@ as $$
 declare
   signed constant text := split_part(proof, '.', 1);
   cell constant integer := coalesce((select c.cell from fencing.cluster c), 0);
-  claims text;
+  mark constant text := substring(signed from '^([1-9][0-9]{0,4})~');  -- the cell, if it is not 0
+  claims constant text := case when mark is null then signed else substr(signed, length(mark) + 2) end;
   lines text[];
 begin
   if proof is null then
     return 'missing';
   end if;
-  -- A proof of a cell other than 0 begins with its number.
-  if split_part(signed, '~', 1) is distinct from (case cell when 0 then signed else cell::text end) then
+  if coalesce(mark, '0') <> cell::text then
     return 'other_cell';
   end if;
-  if octet_length(proof) > 5120 or not exists (
+  if octet_length(proof) > 5120 or strpos(claims, '~') > 0 or not exists (
        select from fencing.proof_key k
         where (k.expires_at is null or k.expires_at > clock_timestamp())
           and proof = signed || '.' || translate(encode(
                 sha256(k.outer_pad || sha256(k.inner_pad || convert_to(signed, 'UTF8'))), 'base64'), '+/=', '-_')) then
     return 'not_authentic';
   end if;
-  claims := substr(signed, strpos(signed, '~') + 1);
   -- The signature shows that a gateway wrote the claims. Their first five lines are ASCII, which "escape" leaves unchanged in any encoding.
   lines := string_to_array(encode(decode(translate(claims, '-_', '+/') || repeat('=', -length(claims) & 3), 'base64'), 'escape'), E'\n');
   -- "1" is the older form of a lease, whose holds were counted; both forms have the token and the resources in the same lines.

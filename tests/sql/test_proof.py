@@ -15,9 +15,9 @@ def base64url(data):
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def lease_id(key=KEY, token=TOKEN, resources=RESOURCE, version="2", owner="worker-7"):
+def lease_id(key=KEY, token=TOKEN, resources=RESOURCE, version="2", owner="worker-7", cell=""):
     hold = [] if version == "1" else ["0123456789abcdef+"]  # "1" is the format of versions that counted holds
-    claims = base64url("\n".join([version, "0123456789abcdef" * 2, str(token), "1790000000000", resources, *hold, "orders", owner]).encode())
+    claims = cell + base64url("\n".join([version, "0123456789abcdef" * 2, str(token), "1790000000000", resources, *hold, "orders", owner]).encode())
     return claims + "." + base64url(hmac.new(key, claims.encode(), hashlib.sha256).digest())
 
 
@@ -85,6 +85,10 @@ BAD = {
     "signature_empty": (GOOD.split(".")[0] + ".", "not_authentic"),
     "something_behind": (GOOD + ".x", "not_authentic"),
     "something_long": (GOOD + "x" * 6000, "not_authentic"),
+    "another_cell": (lease_id(cell="2~"), "other_cell"),
+    "another_cell_by_another_key": (lease_id(b"x" * 44, cell="2~"), "other_cell"),
+    "this_cell_written_differently": (lease_id(cell="0~"), "not_authentic"),
+    "cell_added": ("2~" + GOOD, "other_cell"),
     "another_version": (lease_id(version="3"), "not_authentic"),
     "another_resource": (lease_id(resources="inventory/sku-2"), "other_resource"),
     "beginning_of_the_resource": (lease_id(resources="inventory/sku-12"), "other_resource"),
@@ -93,6 +97,15 @@ BAD = {
     "higher_token": (lease_id(token=9007199254740991), "other_token"),
     "resource_only_in_the_owner": (lease_id(resources="b", owner="x\n" + RESOURCE), "other_resource"),
 }
+
+
+def test_proof_is_of_the_cell_of_the_cluster(server, database, owner, caller):
+    server.connect(database).cursor().execute("select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536, 500, 2)")
+    signed = lease_id(cell="2~")
+    assert caller.enter(signed) == 1
+    for proof, fault in ((GOOD, "other_cell"), (lease_id(cell="22~"), "other_cell"), (signed[2:], "other_cell"), ("2~" + GOOD, "not_authentic"),
+                         (lease_id(cell="02~"), "other_cell"), (lease_id(cell="2~2~"), "not_authentic"), (lease_id(b"x" * 44, cell="2~"), "not_authentic")):
+        assert caller.enter(proof) == fault, proof
 
 
 def accepted_of(owner, proofs):

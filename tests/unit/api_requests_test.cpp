@@ -395,7 +395,6 @@ TEST(api_history_cursor, of_another_cell_then_refused_by_both_numbers) {
     const std::string cursor = to_text({false, {1'500'001, 7}});
     EXPECT_EQ(parse_history_query("cursor=2~" + cursor, 2)->after, (history_position{1'500'001, 7}));
     const auto at_other = parse_history_query("cursor=2~" + cursor, 1);
-    ASSERT_FALSE(at_other);
     EXPECT_EQ(at_other.error().detail.substr(0, 50), "The cursor names cell 2; this gateway is of cell 1");
     EXPECT_EQ(at_other.error().facts.at("named_cell").to_number<int>(), 2);
     EXPECT_EQ(parse_history_query("cursor=2~" + cursor, 0).error().code, errc::misdirected_request);

@@ -228,9 +228,9 @@ INSTANTIATE_TEST_SUITE_P(
                "without http.tls; --insecure allows it behind a proxy"},
         faulty{least + "http: 8080\n", "http: must be a mapping of keys to values"},
         faulty{least + "htpp: {}\n", "htpp: unknown key; did you mean http?"},
-        faulty{
-            least + "quux: {}\n",
-            "quux: unknown key; known here: http, auth, lease, redis, postgres, writes, audit, history, limits, log"},
+        faulty{least + "quux: {}\n",
+               "quux: unknown key; known here: cell, http, auth, lease, redis, postgres, writes, audit, history, "
+               "limits, log"},
         faulty{redis + lease, "postgres: is missing"},
         faulty{redis + lease + "postgres: {}\n", "postgres.conninfo: is missing"},
         faulty{postgres + lease + "redis: {nodes: a}\n", "redis.nodes: must be a list"},

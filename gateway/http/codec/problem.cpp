@@ -36,7 +36,8 @@ constexpr std::array<problem_kind, 30> kinds{{
      no_retry},
     {errc::misdirected_request, "misdirected-request", 421, "Not for this gateway",
      "The request names a host that this gateway does not serve: neither a loopback name or address, nor the address "
-     "at which it arrived, nor one of http.allowed_hosts. This check stops DNS rebinding, by which a web page points its "
+     "at which it arrived, nor one of http.allowed_hosts. This check stops DNS rebinding, by which a web page points "
+     "its "
      "own host name at this machine. Or a lease_id, a cursor, Last-Event-ID or Fencing-Cell names another cell, "
      "named_cell, than that of this gateway: send the request there. Nothing was done.",
      no_retry},
