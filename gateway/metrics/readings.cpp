@@ -76,6 +76,11 @@ void read_nodes(families& out, const std::vector<lockcore::node_status>& nodes) 
     auto& epoch = out.begin("fencegate_node_epoch", "The epoch under which a node was admitted.", MetricType::Gauge);
     for (const auto& node : nodes)
         families::add(epoch, static_cast<double>(lockcore::value_of(node.admitted_epoch)), {{"node", node.name}});
+    lockcore::epoch highest{};
+    for (const auto& node : nodes)
+        highest = std::max(highest, node.observed_epoch);
+    out.gauge("fencegate_highest_epoch", "The highest epoch that a node knows of, drawn for an admission or a floor.",
+              static_cast<double>(lockcore::value_of(highest)));
 }
 
 void read_leaks(families& out, const leak_watch& leaks) {

@@ -85,7 +85,7 @@ declare
   lowest bigint;
 begin
   if seen_epoch < 0 then
-    raise exception using errcode = '22023', message = 'no epoch seen is negative';
+    raise exception using errcode = '22023', message = 'seen_epoch is negative';
   end if;
   lowest := fencing.storage_floor();
   select greatest(c.epoch, coalesce(seen_epoch, 0), lowest >> 32) + 1 into drawn from fencing.cluster c for update;

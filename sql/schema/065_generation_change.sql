@@ -25,7 +25,7 @@ declare
   stored fencing.storage_generation;
 begin
   if seen_epoch < 0 then
-    raise exception using errcode = '22023', message = 'no epoch seen is negative';
+    raise exception using errcode = '22023', message = 'seen_epoch is negative';
   end if;
   if exists (select from fencing.storage_generation s where s.system_identifier = live_system and s.timeline = live_timeline) then
     return;  -- the common case, in every new connection of a gateway, locks and writes nothing
@@ -130,7 +130,7 @@ as $$
 #variable_conflict use_column
 begin
   if coalesce(btrim(fence_all.reason), '') = '' then
-    raise exception using errcode = '22023', message = 'all tokens are fenced for a reason';
+    raise exception using errcode = '22023', message = 'reason is empty';
   end if;
   lock table fencing.storage_generation in exclusive mode;  -- waits for transactions that were let in
   insert into fencing.storage_generation (system_identifier, timeline) values (null, null) on conflict do nothing;  -- a lost row

@@ -259,3 +259,18 @@ def test_change_waits_for_a_majority_of_the_nodes(failover: Callable[..., Failov
     assert "ok    storage generation: " in output and "WARNING: no synchronous standby" in output
     two.configure("set synchronous_standby_names = 'three'")
     eventually(lambda: "commits wait for a synchronous standby" in checked(made, gateway), 10, goal="check sees the setting")
+
+
+def test_gateway_and_check_tell_a_standby(failover: Callable[..., Failover]) -> None:
+    made = failover()
+    one, two = made.servers
+    gateway = made.site.gateway(f"host=127.0.0.1,127.0.0.1 port={one.port},{two.port} dbname={made.site.server.database} user={GATEWAY_ROLE}")
+    sku = made.site.create_sku("a", 100)
+    made.wait_for_replay(two)
+    one.stop(signal.SIGKILL)
+    detail = eventually(lambda: (found := gateway.api.get("/readyz/writes").json()["detail"]) and "standby" in found and found, 10, goal="the gateway names the standby")
+    assert "can't be reached" not in detail
+    assert "FAULT storage generation: unknown: this server is a standby" in checked(made, gateway)
+    made.promote(two)
+    eventually(lambda: gateway.api.get("/readyz/writes").status == 200, 20, goal="the promoted server is used")
+    gateway.api.must_write(gateway.api.must_acquire(sku.resource), sku.sell())

@@ -7,8 +7,8 @@ namespace fencegate::pg {
 
 storage_state find_storage_state(session& session) {
     const auto rows = session.exec(
-        "select current, coalesce(system_identifier || '/' || timeline, ''), live_system_identifier || '/' || "
-        "live_timeline, floor from fencing.storage_generation_state()",
+        "select current, coalesce(system_identifier || '/' || timeline, ''), coalesce(live_system_identifier || '/' || "
+        "live_timeline, ''), floor from fencing.storage_generation_state()",
         {});
     storage_state out;
     out.current = rows[0][0].as<bool>();

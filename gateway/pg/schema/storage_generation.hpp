@@ -14,9 +14,10 @@ namespace fencegate::pg {
 /// The storage generation: under which pair of system identifier and timeline the fences were last known to be whole,
 /// and whether that is the pair of the server that answered (docs/guard.md, Storage generation).
 struct storage_state {
-    bool current = false;      ///< The pair is that of this server. If not, PostgreSQL lets nothing in.
-    std::string stored, live;  ///< "SYSTEM_IDENTIFIER/TIMELINE"; stored: empty if it was marked as unknown.
-    lockcore::epoch floor{};   ///< Tokens below floor × 2^32 are refused.
+    bool current = false;  ///< The pair is that of this server. If not, PostgreSQL lets nothing in.
+    /// "SYSTEM_IDENTIFIER/TIMELINE". stored: empty if it was marked as unknown; live: empty on a standby.
+    std::string stored, live;
+    lockcore::epoch floor{};  ///< Tokens below floor × 2^32 are refused.
 };
 
 /// Compares the stored pair with the live one. Throws as session::exec does.
