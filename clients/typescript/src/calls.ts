@@ -116,7 +116,7 @@ export class Calls {
       cache: 'no-store',
       credentials: 'omit',
       redirect: 'error',
-      querySerializer: {object: {style: 'form', explode: true}},
+      querySerializer: {array: {style: 'form', explode: false}, object: {style: 'form', explode: true}},
       ...(fetch && {fetch}),
     });
     if (credential !== undefined) {

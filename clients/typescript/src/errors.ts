@@ -2,7 +2,11 @@
 
 import type {components} from './generated/schema.js';
 
-export type Problem = components['schemas']['problem'];
+type Answered = components['schemas']['problem'];
+type NamesOfPostgrest = 'message' | 'code' | 'details' | 'hint';
+
+/** A problem document. Without PostgREST's names of its parts where no gateway answered it. */
+export type Problem = Omit<Answered, NamesOfPostgrest> & Partial<Pick<Answered, NamesOfPostgrest>>;
 
 /** The base of all errors of this package. */
 export class FencegateError extends Error {

@@ -9,8 +9,8 @@ import {pause} from './time.js';
 export type FollowFilters = NonNullable<operations['follow_history']['parameters']['query']>;
 
 export interface FollowOptions {
-  /** Begins after the item with this id; 0: with the oldest. With the next new item if absent. */
-  afterId?: number;
+  /** Begins after the item with this id; 0: with the oldest. With the next new item if absent. In a cell other than 0: "CELL~ID". */
+  afterId?: number | string;
   signal?: AbortSignal;
 }
 
@@ -28,7 +28,7 @@ interface Message {
  * the last id, as long as it takes.
  */
 export async function* followHistory(calls: Calls, query: FollowFilters, {afterId, signal}: FollowOptions): AsyncGenerator<HistoryItem, void, undefined> {
-  for (let position = afterId; ; await pause(RECONNECT_PAUSE * (0.5 + Math.random()), signal)) {
+  for (let position = afterId?.toString(); ; await pause(RECONNECT_PAUSE * (0.5 + Math.random()), signal)) {
     const opened: {connection?: AbortController} = {};
     const onAbort = () => opened.connection?.abort(signal?.reason);
     signal?.addEventListener('abort', onAbort, {once: true});
@@ -40,7 +40,7 @@ export async function* followHistory(calls: Calls, query: FollowFilters, {afterI
         return calls.http.GET('/v1/history/stream', {params: {query, header}, parseAs: 'stream', baseUrl, signal: connection.signal, headers: {Accept: 'text/event-stream'}});
       }, {signal});
       for await (const {id, data: item} of messagesOf(data as ReadableStream<Uint8Array>, opened.connection as AbortController)) {
-        if (id) position = Number(id);
+        if (id) position = id;
         if (item) yield JSON.parse(item) as HistoryItem;
       }
     } catch (fault) {

@@ -59,7 +59,7 @@ test('follow_over_broken_connections_then_each_item_once', async () => {
     const seen = [];
     const stop = new AbortController();
     const following = (async () => {
-      for await (const item of clientOf({url: front.url}).follow({resource, event: 'lease_granted'}, {signal: stop.signal})) seen.push(item.fencing_token);
+      for await (const item of clientOf({url: front.url}).follow({resource, event: ['lease_granted', 'lease_expired']}, {signal: stop.signal})) seen.push(item.fencing_token);
     })();
     await eventually(() => opened === 1, 'the stream is open');
     const granted = [await grant()];

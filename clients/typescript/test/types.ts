@@ -12,7 +12,7 @@ export async function typed(pool: pg.PoolClient): Promise<void> {
     return fencingToken + done.results.length;
   });
   await client.withLease(['a', 'b'], {}, async lease => enter(pool, lease));
-  for await (const item of client.history({event: 'write_rejected', token_min: quantity})) {
+  for await (const item of client.history({event: ['write_rejected', 'lease_expired'], token_min: quantity})) {
     const last: HistoryItem['last_fencing_token'] = item.last_fencing_token;
     console.log(last);
   }
