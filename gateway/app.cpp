@@ -206,7 +206,7 @@ int serve(const config& cfg, const config_source& source) {
     metrics::registry metric_registry(held_leases);
     audit::denial_recorder denials(metric_registry.requests(), events, first);
     node_log node_changes(metric_registry.leases(), first);
-    audit::storage_watch storage(database.storage(), events, first, name_of_gateway(cfg));
+    audit::storage_watch storage(database.storage(), events, first, name_of_gateway(cfg), cfg.http.request_timeout);
     postgres_register epochs(database.nodes());
     lockcore::hmac_sha256 lease_keys(cfg.lease.signing_key, cfg.lease.verification_keys);
     lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(), {epochs, lease_keys, node_changes});

@@ -5,12 +5,6 @@
 #include <utility>
 
 namespace fencegate::audit {
-namespace {
-
-/// The second one finds the writes that a connection to the replaced server acknowledged until it ended.
-constexpr int lookups_after_change = 2;
-
-}  // namespace
 
 namespace step = generation_step;
 using notice = generation_steps::ports::notice;
@@ -33,7 +27,7 @@ step::any generation_steps::on_state(const std::optional<state>& found) {
     if (found->floor < floor_) return step::wait{true};  // a connection to a server that was replaced, which ends now
     if (found->floor > floor_) {
         ports_.raise_hints(found->floor);
-        if (floor_known_) lookups_left_ = lookups_after_change;
+        if (floor_known_) lookups_left_ = lookups_;
         floor_ = found->floor;
     }
     floor_known_ = true;
@@ -88,7 +82,7 @@ step::any generation_steps::on_lost_writes(bool found_out) {
     if (!found_out) return step::wait{true};
     if (finishing_) return step::finish_change{floor_to_set_.change_id};
     ports_.report_lost(true);
-    if (--lookups_left_ == 0) ++changes_;
+    if (--lookups_left_ == lookups_ - 2) ++changes_;
     return step::wait{};
 }
 

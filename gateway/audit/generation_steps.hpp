@@ -67,7 +67,9 @@ class generation_steps {
         lockcore::epoch floor{};
     };
 
-    explicit generation_steps(ports& p) : ports_(p) {}
+    /// `lookups`: how often, at least twice, the acknowledged writes are looked for after a change. While a request can last,
+    /// a connection to the replaced server may acknowledge a write that was under way there.
+    generation_steps(ports& p, int lookups) : ports_(p), lookups_(lookups) {}
 
     generation_step::any look() const { return generation_step::find_state{}; }
     /// Compares the generation. `found`: empty if PostgreSQL did not answer.
@@ -81,7 +83,7 @@ class generation_steps {
 
     /// PostgreSQL lets writes in, as far as is known.
     bool is_current() const { return current_ && !replaced_; }
-    /// Changes that were seen, after which lost writes were looked for.
+    /// Changes that were seen, after which lost writes were looked for twice.
     std::uint64_t changes() const { return changes_; }
     /// Returns whether nothing is left to do but to look again.
     bool is_settled() const { return is_current() && floor_known_ && lookups_left_ == 0; }
@@ -92,6 +94,7 @@ class generation_steps {
     void find_replaced();
 
     ports& ports_;
+    const int lookups_;
     bool current_ = true, replaced_ = false;
     lockcore::epoch floor_{};
     bool floor_known_ = false;

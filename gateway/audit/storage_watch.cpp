@@ -49,8 +49,13 @@ std::string name_some(const std::vector<std::string>& write_ids) {
 }  // namespace
 
 struct storage_watch::impl : generation_steps::ports {
-    impl(pg::storage_register& s, event_sink& e, asio::io_context& i, std::string name)
-        : storage(s), events(e), io(i), gateway(std::move(name)) {}
+    impl(pg::storage_register& s, event_sink& e, asio::io_context& i, std::string name,
+         std::chrono::milliseconds request_timeout)
+        : storage(s),
+          events(e),
+          io(i),
+          gateway(std::move(name)),
+          steps(*this, 2 + static_cast<int>(request_timeout / interval)) {}
 
     static steady_clock::time_point deadline() { return steady_clock::now() + call_timeout; }
 
@@ -181,14 +186,14 @@ struct storage_watch::impl : generation_steps::ports {
     std::atomic<std::uint64_t> changes{0}, lost_writes{0};
 
     // From here on of the coroutine.
-    generation_steps steps{*this};
+    generation_steps steps;
     pg::storage_state latest;       ///< As PostgreSQL answered last.
     std::vector<std::string> lost;  ///< Acknowledged writes that are gone, and not reported yet.
 };
 
 storage_watch::storage_watch(pg::storage_register& storage, event_sink& events, asio::io_context& io,
-                             std::string gateway)
-    : impl_(std::make_shared<impl>(storage, events, io, std::move(gateway))) {}
+                             std::string gateway, std::chrono::milliseconds request_timeout)
+    : impl_(std::make_shared<impl>(storage, events, io, std::move(gateway), request_timeout)) {}
 
 storage_watch::~storage_watch() {
     impl_->stopping = true;

@@ -5,6 +5,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -36,8 +37,10 @@ class storage_watch {
         std::uint64_t lost_writes = 0;  ///< Acknowledged writes that were gone after them.
     };
 
-    /// `gateway`: the name of this gateway in the history.
-    storage_watch(pg::storage_register& storage, event_sink& events, boost::asio::io_context& io, std::string gateway);
+    /// `gateway`: the name of this gateway in the history. `request_timeout`: how long a request can last; for as long after
+    /// a change lost writes are looked for.
+    storage_watch(pg::storage_register& storage, event_sink& events, boost::asio::io_context& io, std::string gateway,
+                  std::chrono::milliseconds request_timeout);
     ~storage_watch();
 
     /// Begins, on `io`.

@@ -53,7 +53,7 @@ class sim_storage_watch final : fencegate::audit::generation_steps::ports {
     epoch_register& epochs_;
     gateway_sessions& sessions_;
     owner gateway_;
-    fencegate::audit::generation_steps steps_{*this};
+    fencegate::audit::generation_steps steps_{*this, 2};
     fencegate::audit::generation_step::any present_;
     std::uint32_t serial_ = 0;
     /// Continues the steps with the answer of the present call.
