@@ -206,9 +206,7 @@ void storage_watch::start(lockcore::lock_manager& locks) {
 
 result<void> storage_watch::check() const {
     if (impl_->current) return {};
-    failure out = pg::unavailable_because(pg::cause_of("FG503"));
-    out.facts["cause"] = pg::generation_changed;
-    return out;
+    return pg::unavailable_during_change();
 }
 
 storage_watch::readings storage_watch::counts() const {

@@ -173,11 +173,16 @@ storage_register& database::storage() {
 
 asio::awaitable<result<void>> database::ping(deadline until) {
     auto work = [](session_slot& slot) -> result<void> {
-        const bool read_only = retry_once_on_disconnect(slot, [](session& session) {
-            return session.exec("select pg_catalog.current_setting('transaction_read_only') = 'on'", {})[0][0]
-                .as<bool>();
+        const auto rows = retry_once_on_disconnect(slot, [](session& session) {
+            return session.exec(
+                "select pg_catalog.current_setting('transaction_read_only') = 'on', current "
+                "from fencing.storage_generation_state()",
+                {});
         });
-        if (!read_only) return {};
+        if (!rows[0][0].as<bool>()) {
+            if (rows[0][1].as<bool>()) return {};
+            return unavailable_during_change();
+        }
         slot.drop();  // where the connection string names several servers, another one may accept writes now
         return unavailable_because(cause_of("25006"));
     };

@@ -216,6 +216,12 @@ failure unavailable(std::string detail) {
     return out;
 }
 
+failure unavailable_during_change() {
+    failure out = unavailable_because(cause_of("FG503"));
+    out.facts["cause"] = generation_changed;
+    return out;
+}
+
 std::string_view slug_of(errc code) {
     switch (code) {
         case errc::resource_not_covered:

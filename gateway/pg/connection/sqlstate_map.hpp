@@ -60,6 +60,9 @@ std::string cause_of(std::string_view sqlstate);
 /// Returns errc::storage_unavailable with `detail`.
 failure unavailable(std::string detail);
 
+/// Returns errc::storage_unavailable because the storage generation changes, with the fact `cause`.
+failure unavailable_during_change();
+
 /// Returns errc::storage_unavailable with the detail "<cause>; nothing was changed."
 failure unavailable_because(std::string cause);
 

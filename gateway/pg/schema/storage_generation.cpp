@@ -22,6 +22,7 @@ std::optional<lockcore::epoch> check_server(session& session) {
     try {
         const storage_state state = find_storage_state(session);
         if (state.current) return state.floor;
+        if (state.live.empty()) return std::nullopt;  // a refused change would end the session
         session.exec_once("select from fencing.begin_generation_change(0)", {});
     } catch (const statement_failed&) {
         // The start-up, readiness and each statement report why this server can't be used.
