@@ -1,4 +1,4 @@
-// Makes src/generated of openapi.json: schema.ts, the types of requests and answers, and problems.ts, an error class for each slug. Copies the licence.
+// Generates src/generated from openapi.json: schema.ts, the types of requests and answers, and problems.ts, an error class for each slug. Copies the licence.
 // FENCEGATE_SOURCE is the folder of the repository, if this package is not inside it.
 
 import {copyFile, mkdir, readFile, writeFile} from 'node:fs/promises';
@@ -9,7 +9,7 @@ const here = new URL('..', import.meta.url);
 const source = process.env.FENCEGATE_SOURCE ? pathToFileURL(`${process.env.FENCEGATE_SOURCE}/`) : new URL('../../', here);
 const contract = new URL('gateway/api/service/openapi.json', source);
 const generated = new URL('src/generated/', here);
-const NOTE = '// Made of openapi.json by scripts/generate.js.\n\n';
+const NOTE = '// Generated from openapi.json by scripts/generate.js.\n\n';
 
 /** `lease-lost` has LeaseLostError, `internal-error` has InternalError. */
 function classNameOf(slug) {

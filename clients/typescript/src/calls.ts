@@ -19,13 +19,13 @@ export type Http = Client<paths, Json>;
 export interface ClientOptions {
   /** The URL of a gateway, or of several, any of which serves any call. */
   url: string | readonly string[];
-  /** An API key or a JSON Web Token, or a function that returns the present one. Without it requests carry no credential. */
+  /** An API key or a JSON Web Token, or a function that returns the current one. Without it requests carry no credential. */
   credential?: string | (() => string | Promise<string>);
   /** How long one request may take, the time that it may wait for a lease not counted. 10,000 if absent. */
   requestTimeoutMs?: number;
   /** How long a call is repeated after failures that a repeat can end, the time that it may wait for a lease not counted; 0: never. 30,000 if absent. */
   retryMs?: number;
-  /** In place of the global fetch. */
+  /** Called in place of the global fetch. */
   fetch?: (request: Request) => Promise<Response>;
 }
 

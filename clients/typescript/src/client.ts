@@ -9,7 +9,7 @@ import {newKey, sendWrite, waitForLease, type Operation, type WriteApplied, type
 export interface LeaseOptions {
   /** How long the lease lasts without a renewal. The gateway's lease.default_ttl_ms if absent. */
   ttlMs?: number;
-  /** How long to wait while others hold the resource; it may be more than one request may wait. 0 if absent. */
+  /** How long to wait while others hold the resource, also longer than one request may wait (for a one-shot write too). 0 if absent. */
   waitMs?: number;
   /** The same owner that acquires the same resources again gets another hold of the same lease. */
   owner?: string;
@@ -19,12 +19,13 @@ export interface LeaseOptions {
   signal?: AbortSignal;
 }
 
-/** A lease that is renewed while work is done under it. */
+/** The options of withLease. */
 export interface WithLeaseOptions extends LeaseOptions {
-  /** Whether the release seals the token, so that nothing that was left running can write under it. */
+  /** Whether the release seals the token, so that nothing that was left running can write under it. A release that fails is not reported, and seals nothing. */
   seal?: boolean;
 }
 
+/** The options of oneShotWrite. */
 export type OneShotOptions = WriteOptions & Pick<LeaseOptions, 'ttlMs' | 'waitMs' | 'owner'>;
 
 function checkWait(waitMs: number): number {
@@ -32,11 +33,12 @@ function checkWait(waitMs: number): number {
   return waitMs;
 }
 
-/** The members of a request for a lease. */
+/** Returns the members of a request for a lease. */
 function wanted(resource: string | readonly string[], {ttlMs, owner}: LeaseOptions) {
   return {...(typeof resource === 'string' ? {resource} : {resources: [...resource]}), ...(ttlMs !== undefined && {ttl_ms: ttlMs}), ...(owner !== undefined && {owner})};
 }
 
+/** A client of one or several gateways of one cluster. */
 export class Fencegate {
   readonly #calls: Calls;
 
@@ -64,7 +66,7 @@ export class Fencegate {
 
   /**
    * Runs work under a lease, which is renewed meanwhile and then released. The signal that work gets is aborted if the lease is lost; the call then rejects with the
-   * reason when work has ended. If the release fails, the lease ends by itself.
+   * reason when work has ended. If the release fails, that is not reported, and the lease ends with its ttl.
    */
   async withLease<T>(resource: string | readonly string[], options: WithLeaseOptions, work: (lease: Lease) => Promise<T> | T): Promise<T> {
     const lease = await this.acquire(resource, options);
@@ -77,7 +79,7 @@ export class Fencegate {
     }
   }
 
-  /** Acquires a lease, writes, seals its token and releases it, in one call. All repeats have one key, so the write is applied once. */
+  /** A one-shot write: acquires a lease, writes, seals its token and releases it, in one call. All repeats have one key, so the write is applied once. */
   async oneShotWrite(resource: string | readonly string[], operations: readonly Operation[], options: OneShotOptions = {}): Promise<WriteApplied> {
     return sendWrite(this.#calls, {lease: wanted(resource, options)}, operations, options, checkWait(options.waitMs ?? 0));
   }
@@ -87,7 +89,7 @@ export class Fencegate {
     return readHistory(this.#calls, filters, signal);
   }
 
-  /** Iterates over new items of the history, each once, in the order of id, also across broken connections. It has no end: leave the loop, or abort the signal. */
+  /** Iterates over new events of the history, each once, in the order of id, also across broken connections. It has no end: leave the loop, or abort the signal. */
   follow(filters: FollowFilters = {}, options: FollowOptions = {}): AsyncGenerator<HistoryItem, void, undefined> {
     return followHistory(this.#calls, filters, options);
   }

@@ -5,6 +5,7 @@ export interface Queryable {
   query(text: string, values: unknown[]): Promise<unknown>;
 }
 
+/** What enter needs of a lease; a Lease has it. */
 export interface Enterable {
   readonly leaseId: string;
   readonly fencingToken: number;

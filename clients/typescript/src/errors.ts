@@ -1,11 +1,11 @@
-// The errors of this package. The classes of problem documents, one for each slug, are made of openapi.json: generated/problems.ts.
+// The errors of this package. The classes of problem documents, one for each slug, are generated from openapi.json: generated/problems.ts.
 
 import type {components} from './generated/schema.js';
 
 type Answered = components['schemas']['problem'];
 type NamesOfPostgrest = 'message' | 'code' | 'details' | 'hint';
 
-/** A problem document. Without PostgREST's names of its parts where no gateway answered it. */
+/** A problem document. One that the client made itself has none of PostgREST's members. */
 export type Problem = Omit<Answered, NamesOfPostgrest> & Partial<Pick<Answered, NamesOfPostgrest>>;
 
 /** The base of all errors of this package. */

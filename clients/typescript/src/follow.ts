@@ -9,12 +9,12 @@ import {pause} from './time.js';
 export type FollowFilters = NonNullable<operations['follow_history']['parameters']['query']>;
 
 export interface FollowOptions {
-  /** Begins after the item with this id; 0: with the oldest. With the next new item if absent. In a cell other than 0: "CELL~ID". */
+  /** Begins after the event with this id; 0: with the oldest. With the next new event if absent. In a cell other than 0: "CELL~ID". */
   afterId?: number | string;
   signal?: AbortSignal;
 }
 
-/** A stream without data for this time is broken: the gateway sends a heartbeat every 10 s. */
+/** A stream without data for this many milliseconds is broken: the gateway sends a heartbeat every 10 s. */
 const SILENCE_MAX = 40_000;
 const RECONNECT_PAUSE = 500;
 
@@ -24,7 +24,7 @@ interface Message {
 }
 
 /**
- * Yields every new item once, in the order of id, until the loop is left, the signal is aborted, or a gateway refuses the stream. A broken connection is opened again after
+ * Yields every new event once, in the order of id, until the loop is left, the signal is aborted, or a gateway refuses the stream. A broken connection is opened again after
  * the last id, as long as it takes.
  */
 export async function* followHistory(calls: Calls, query: FollowFilters, {afterId, signal}: FollowOptions): AsyncGenerator<HistoryItem, void, undefined> {

@@ -3,11 +3,12 @@
 import type {Calls} from './calls.js';
 import type {components, operations} from './generated/schema.js';
 
+/** An event of the history. */
 export type HistoryItem = components['schemas']['history_item'];
-/** Filters of the history, all of which have to match. `limit` is the size of the pages. */
+/** The filters of GET /v1/history, all of which have to match. `limit` is the size of the pages. */
 export type HistoryFilters = Omit<NonNullable<operations['show_history']['parameters']['query']>, 'cursor'>;
 
-/** Yields the items of the history, newest first unless `order` is asc. Requests a page when its first item is asked for. */
+/** Yields the events of the history, newest first unless `order` is asc. Requests a page when its first event is asked for. */
 export async function* readHistory(calls: Calls, filters: HistoryFilters, signal?: AbortSignal): AsyncGenerator<HistoryItem, void, undefined> {
   let cursor: string | null = null;
   do {

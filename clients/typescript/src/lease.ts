@@ -1,4 +1,4 @@
-// A lease that is held: it is renewed until it is released or lost, and its signal is aborted when it is lost.
+// Keeps a lease: renews it until it is released or lost, and aborts its signal when it is lost.
 
 import {type Calls} from './calls.js';
 import {ProblemError} from './errors.js';
@@ -12,7 +12,7 @@ type LeaseAnswer = components['schemas']['lease'];
 const RELEASE_TIME = 5000;
 const SHORTEST_PAUSE = 20;
 
-/** Its methods are bound, so that work can take them apart: `async ({signal, write}) => …`. */
+/** A lease that is held. Its methods are bound, so that they can be destructured: `async ({signal, write}) => …`. */
 export class Lease {
   readonly leaseId: string;
   readonly fencingToken: number;
@@ -63,7 +63,7 @@ export class Lease {
     return sendWrite(this.#calls, {lease_id: this.leaseId}, operations, options);
   };
 
-  /** Ends the renewals and releases the lease. `seal` first refuses all later writes under its token, also those of code that still runs. */
+  /** Ends the renewals and releases the lease. With `seal` all later writes under its token are refused, also those of code that still runs. */
   readonly release = ({seal = false}: {seal?: boolean} = {}): Promise<void> => this.#released ??= this.#release(seal);
 
   async #release(seal: boolean): Promise<void> {

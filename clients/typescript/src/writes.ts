@@ -1,4 +1,4 @@
-// Writes: one key for all repeats of a write, and the outcome of a write whose answer does not tell it.
+// Writes: one key for all repeats of a write, and the search for an outcome that the answer does not have.
 
 import type {Calls} from './calls.js';
 import {ConnectionError, OutcomeUnknownError, ProblemError} from './errors.js';
@@ -7,24 +7,26 @@ import type {components} from './generated/schema.js';
 import {now, pause} from './time.js';
 
 type Schemas = components['schemas'];
+/** An operation of POST /v1/writes. */
 export type Operation = Schemas['operation'];
+/** The answer to a write that was applied. */
 export type WriteApplied = Schemas['write_applied'];
 
-/** lease.default_ttl_ms, as gateways have it by default. The gateway leaves the lease of a write whose outcome is unknown to expire, and a repeat waits for that. */
+/** The default of lease.default_ttl_ms. The lease of a one-shot write whose outcome is unknown is not released; a repeat waits until it expires. */
 const DEFAULT_TTL = 10_000;
 const LONGEST_POLL = 1000;
 
 export interface WriteOptions {
-  /** Whether the answer has the rows. */
+  /** Whether the answer has the changed rows. */
   returnRows?: boolean;
-  /** Whether a majority of the nodes has to confirm the lease first. */
+  /** Whether the gateway first asks a majority of the nodes if the lease is live. */
   requireLive?: boolean;
   /** Idempotency-Key of the write, 1 to 64 visible ASCII characters: a repeat with it, at any time in writes.idempotency_ttl_ms, gives the first outcome. Made by the client if absent. */
   idempotencyKey?: string;
   signal?: AbortSignal;
 }
 
-/** A key that no other request has. Math.random where the platform has no crypto (Node 18): keys of others cannot be used, they are separate for each principal. */
+/** Returns a random key. Where the platform has no crypto (Node 18) Math.random is enough, because each principal has keys of its own. */
 export function newKey(): string {
   const bytes = globalThis.crypto?.getRandomValues(new Uint8Array(16)) ?? Uint8Array.from({length: 16}, () => Math.floor(Math.random() * 256));
   return Array.from(bytes, byte => byte.toString(16).padStart(2, '0')).join('');
