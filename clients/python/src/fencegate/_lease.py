@@ -1,4 +1,4 @@
-"""The state of a lease: what it names, until when it counts, and who wants to know when it is lost. No input or output."""
+"""The state of a lease: what it names, until when it is valid, and who is informed when it is lost. No input or output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 
 def now() -> float:
-    """Returns the seconds of a clock that nobody sets."""
+    """Returns the seconds of a clock that cannot be set."""
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
@@ -43,7 +43,7 @@ class LeaseState:
         self.count_from(document, sent_at)
 
     def count_from(self, document: Mapping[str, Any], sent_at: float) -> None:
-        """Takes over the validity of a grant or renewal."""
+        """Sets the validity to that of a grant or renewal."""
         self.valid_until = sent_at + (document["served_ms"] + document["validity_ms"]) / 1000
         self.renew_at = sent_at + self.ttl_ms / 1000 / RENEWALS_PER_TTL
 
@@ -116,7 +116,7 @@ class LeaseHandle:
 
     @property
     def lease_id(self) -> str:
-        """The signed string that proves the grant. A secret: it allows to write under the lease."""
+        """The signed string that proves the grant. A secret: with a credential of the same principal it allows writes under the lease."""
         return self._state.lease_id
 
     @property

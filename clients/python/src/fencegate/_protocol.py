@@ -1,7 +1,7 @@
 """The calls of the HTTP contract without input or output: generators that yield what is to be done, and get its result.
 
-A driver (`client.py` with threads, `aio.py` with asyncio) sends each `Request` and returns its `Response`, or throws `NoAnswer` or what else failed; it
-lets the time of each `Pause` pass. So retries, validity and the meaning of answers are here once for both.
+A driver (`client.py` with threads, `aio.py` with asyncio) sends each `Request` and returns its `Response`, or throws `NoAnswer` or another failure; for a `Pause`
+it waits. So retries, validity and the meaning of answers are here once for both.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Client:
     api_key, token: the credential; `token` is sent as Bearer, and may be a function that returns the current one.
     cert, key, ca: files in PEM form: the client's certificate and its key, and the authorities of the gateway's certificate in place of the system's.
     timeout: the seconds that one request may take, beyond its wait for a lease.
-    retry_for: for how many seconds more a call is repeated while its failures are temporary.
+    retry_for: for how many seconds, beyond its wait for a lease, a call is repeated while its failures are temporary.
     """
 
     def __init__(self, url: Union[str, Sequence[str]], *, api_key: Optional[str] = None, token: Optional[Token] = None, cert: Optional[str] = None, key: Optional[str] = None,
@@ -57,10 +57,10 @@ class Client:
 
     def write(self, *operations: Json, resources: Sequence[str], wait: float = 0.0, ttl: Optional[float] = None, owner: Optional[str] = None, rows: bool = False,
               idempotency_key: Optional[str] = None, keep_outcome: bool = True) -> WriteResult:
-        """A whole job in one call: acquires a lease, writes in one transaction, seals the token and releases.
+        """A one-shot write: acquires a lease, writes in one transaction, seals the token and releases, in one call.
 
         operations: objects with `update`, `insert`, `delete` or `call` as in the HTTP contract. wait: at most the gateway's lease.max_wait_ms. rows: return the rows.
-        idempotency_key: one is made if none is given; it is kept over retries, so that the job takes effect once. With keep_outcome=False there is none: the call
+        idempotency_key: one is made if none is given; it is kept over retries, so that the write takes effect once. With keep_outcome=False there is none: the call
         is repeated only if it cannot have taken effect.
         Errors: ProblemErrors; OutcomeUnknown; ConnectionFailed if nothing was changed.
         """

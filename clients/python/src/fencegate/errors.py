@@ -19,7 +19,7 @@ class ConnectionFailed(FencegateError):
 
 
 class UnexpectedAnswer(FencegateError):
-    """An answer that is none of a gateway, as a proxy between gives it. `status` is its HTTP status."""
+    """An answer that is not from a gateway but, for example, from a proxy. `status` is its HTTP status."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(f"HTTP status {status}: {detail}")
