@@ -19,7 +19,7 @@ import java.util.stream.Stream;
 import javax.net.ssl.SSLContext;
 
 /**
- * A client of the gateways of one fencegate. It is safe for use by several threads, and one is enough for a program.
+ * A client of the gateways of one cluster. It is safe for use by several threads, and one is enough for a program.
  *
  * <p>Calls are repeated with jitter where that is safe and may help, and after {@code Retry-After} where the gateway gives it, for {@link Builder#retryFor}.
  * Where several gateways are given, a call goes on at the next one.
@@ -46,7 +46,7 @@ public final class FencegateClient {
      * Begins a client.
      *
      * @param gateway an address such as {@code http://localhost:8080}
-     * @param others further gateways of the same fencegate
+     * @param others further gateways of the same cluster
      * @return a builder
      */
     public static Builder builder(URI gateway, URI... others) {
@@ -109,7 +109,7 @@ public final class FencegateClient {
         }
 
         /**
-         * Changes how long a connection may take to be made.
+         * Changes how long it may take to connect.
          *
          * @param time 2 s if not called
          * @return this builder
@@ -175,7 +175,7 @@ public final class FencegateClient {
      * Acquires a lease on one resource.
      *
      * @param resource its name
-     * @param options how
+     * @param options how the lease is acquired and kept
      * @return the lease, which the caller releases
      * @throws ResourceLockedException if another lease holds the resource for all of the time to wait
      * @throws FencegateException if the call fails
@@ -189,7 +189,7 @@ public final class FencegateClient {
      * Acquires one lease on several resources, all of them or none.
      *
      * @param resources 1 to 16 names
-     * @param options how
+     * @param options how the lease is acquired and kept
      * @return the lease, which the caller releases
      * @throws ResourceLockedException if other leases hold a resource for all of the time to wait
      * @throws FencegateException if the call fails
@@ -225,7 +225,7 @@ public final class FencegateClient {
      * Acquires a lease if it can be had within the time to wait.
      *
      * @param resource its name
-     * @param options how
+     * @param options how the lease is acquired and kept
      * @return empty if another lease holds the resource
      * @throws FencegateException if the call fails
      * @throws InterruptedException if this thread is interrupted; a lease that was granted at that moment ends with its ttl
@@ -244,7 +244,7 @@ public final class FencegateClient {
      * @param <T> the result of the task
      * @param <E> what the task may throw
      * @param resource the name of the resource
-     * @param options how
+     * @param options how the lease is acquired and kept
      * @param task is given the lease
      * @return the result of the task
      * @throws E what the task threw
@@ -277,7 +277,7 @@ public final class FencegateClient {
      * Makes a guarded write. It is executed at most once, also if answers are lost: the key is kept over all repeats, and a write whose outcome the gateway
      * does not know is looked up in the history by its id before it is repeated. The same {@code Write} may be given again after an exception.
      *
-     * @param write what
+     * @param write the write
      * @return its results
      * @throws StaleFencingTokenException if a newer holder has written; nothing was changed
      * @throws LeaseLostException if the lease is over; nothing was changed

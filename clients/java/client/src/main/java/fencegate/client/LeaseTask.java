@@ -1,7 +1,7 @@
 package fencegate.client;
 
 /**
- * What is done under a lease.
+ * Work that is done under a lease.
  *
  * @param <T> the result
  * @param <E> the exception that it may throw
@@ -9,7 +9,7 @@ package fencegate.client;
 @FunctionalInterface
 public interface LeaseTask<T, E extends Exception> {
     /**
-     * Does it.
+     * Does the work.
      *
      * @param lease the lease, which is released afterwards
      * @return the result

@@ -44,7 +44,7 @@ public record Problem(int status, String type, String title, String detail, Stri
     }
 
     /**
-     * Returns a number that this problem has beside those of every problem.
+     * Returns a number among the members.
      *
      * @param name for example {@code remaining_ms}
      * @return empty if the problem has no such number

@@ -15,7 +15,7 @@ public enum Slug {
     RESOURCE_NOT_COVERED,
     /** 403: the {@code lease_id} was not signed by this cluster. */
     LEASE_NOT_AUTHENTIC,
-    /** 421: the request names a host that the gateway does not serve. */
+    /** 421: the request names a host or a cell that the gateway does not serve. */
     MISDIRECTED_REQUEST,
     /** 404: there is nothing at this address. */
     NOT_FOUND,
@@ -55,7 +55,7 @@ public enum Slug {
     TOO_MANY_REQUESTS,
     /** 429: too many callers wait for leases. */
     TOO_MANY_WAITERS,
-    /** 503: no majority of the lock nodes answered. */
+    /** 503: no majority of the Redis nodes answered. */
     NO_QUORUM,
     /** 503: PostgreSQL is unavailable. */
     STORAGE_UNAVAILABLE,

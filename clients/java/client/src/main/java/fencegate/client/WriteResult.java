@@ -9,7 +9,7 @@ import java.util.Optional;
  *
  * @param writeId the id of the write, by which the history has it
  * @param fencingToken the token of a one-shot write's own lease; empty for a write under a lease
- * @param results one for each operation; none if they are known no more
+ * @param results one for each operation; empty if the gateway does not have them any more
  * @param released whether the write released its lease; empty if it was not asked to
  * @param replayed whether an earlier call with the same key was applied, and this is its outcome
  */

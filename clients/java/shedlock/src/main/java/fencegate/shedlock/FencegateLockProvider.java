@@ -22,7 +22,7 @@ import net.javacrumbs.shedlock.core.SimpleLock;
  * lockAtMostFor. A task that ends before lockAtLeastFor keeps the lease until then, while the process runs; if the process ends meanwhile, until the ttl is over.
  */
 public final class FencegateLockProvider implements LockProvider {
-    /** The limited ttl that a gateway gives. */
+    /** The shortest ttl that a gateway gives. */
     private static final Duration TTL_MIN = Duration.ofMillis(100);
     private static final ThreadLocal<Lease> CURRENT = new ThreadLocal<>();
 
@@ -34,7 +34,7 @@ public final class FencegateLockProvider implements LockProvider {
     /**
      * Makes a provider.
      *
-     * @param client how gateways are called
+     * @param client the client that calls the gateways
      * @param prefix is put before the name of each lock to make the name of its resource, for example {@code jobs/}
      * @param ttl how long a lock outlives its process, at most the gateway's {@code lease.max_ttl_ms}
      */

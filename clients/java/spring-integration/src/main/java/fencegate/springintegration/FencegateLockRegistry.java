@@ -27,7 +27,7 @@ public final class FencegateLockRegistry implements LockRegistry {
     /**
      * Makes a registry that keeps up to 100,000 locks.
      *
-     * @param client how gateways are called
+     * @param client the client that calls the gateways
      * @param prefix is put before each key to make the name of its resource, for example {@code locks/}
      * @param ttl how long a lock outlives its process, at most the gateway's {@code lease.max_ttl_ms}
      */
@@ -38,7 +38,7 @@ public final class FencegateLockRegistry implements LockRegistry {
     /**
      * Makes a registry.
      *
-     * @param client how gateways are called
+     * @param client the client that calls the gateways
      * @param prefix is put before each key to make the name of its resource, for example {@code locks/}
      * @param ttl how long a lock outlives its process, at most the gateway's {@code lease.max_ttl_ms}
      * @param locksMax how many locks are kept; the one that was used least recently, and that no thread has or awaits, makes way for a new one
