@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import threading
+import time
 import uuid
 from collections import Counter
 from contextlib import closing
@@ -19,11 +20,13 @@ from urllib.request import urlopen
 import pytest
 from support import processes
 from support.api import Api, Connection, lease_path
+from support.cli import Cli
 from support.cluster import Cluster, Gateway
 from support.cluster import running as running_cluster
-from support.events import open_kept_lease
+from support.events import is_free, open_kept_lease
 from support.polling import eventually
 from support.stack import Stack
+from support.wire import Wire
 
 FILE = processes.repository() / "config" / "haproxy" / "haproxy.cfg"
 SKUS = [f"sku-{number}" for number in range(1, 9)]
@@ -248,6 +251,21 @@ def test_waiting_call_goes_on_at_the_other_gateway(gateways: list[Gateway], prox
     other.api.must_release(lease)
     assert waiting.answer(10).status == 201
     stopped.start()
+
+
+def test_caller_that_hangs_up_is_noticed_behind_the_proxy(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
+    """A caller that waits leaves the queue, and a kept lease ends, long before an answer or an event would be sent."""
+    lease = gateways[0].api.must_acquire(resource, ttl_ms=10_000)
+    with Wire("127.0.0.1", proxy.port) as waiting:
+        body = json.dumps({"resource": resource, "wait_ms": 20_000}).encode()
+        waiting.send(f"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        asked = eventually(lambda: next((gateway for gateway in gateways if gateway.api.waiters(resource)), None), goal="the call waits")
+    eventually(lambda: asked.api.waiters(resource) == 0, 5, goal="it has left the queue")
+    gateways[0].api.must_release(lease)
+    began = time.monotonic()
+    done = Cli(proxy.api.url).run("lock", "--ttl", "10s", resource, "--", "true")
+    assert done.returncode == 0 and time.monotonic() - began < 5, "it does not wait for an end of the stream that never comes"
+    eventually(lambda: is_free(gateways[0].api, resource), 3, goal="the lease is released")
 
 
 def test_kept_lease_stream_passes_and_ends_with_gateway(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
