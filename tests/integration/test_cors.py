@@ -71,6 +71,25 @@ def test_cors_unknown_origin_gets_no_header(cors_gateway: Gateway, origin: str) 
         assert cors_fields(answer) == {} and answer.headers["Vary"] == "Origin", answer.getheaders()
 
 
+def test_cors_headers_are_those_of_openapi(cors_gateway: Gateway) -> None:
+    """What the contract has as a header, a page may send, or read."""
+    def names(value: object) -> Iterator[tuple[str, str]]:
+        if isinstance(value, dict):
+            if value.get("in") == "header":
+                yield "request", value["name"]
+            if "description" in value and isinstance(value.get("headers"), dict):
+                yield from (("answer", name) for name in value["headers"])
+        for member in value.values() if isinstance(value, dict) else value if isinstance(value, list) else []:
+            yield from names(member)
+
+    found = list(names(json.loads(ask(cors_gateway, "GET", "/openapi.json", None).text)))
+    requests, answers = ({name.lower() for kind, name in found if kind == wanted} for wanted in ("request", "answer"))
+    assert {"fencing-lease", "idempotency-key"} <= requests and {"location", "etag"} <= answers
+    fields = cors_fields(ask(cors_gateway, "OPTIONS", "/v1/leases", PAGE, Access_Control_Request_Method="POST"))
+    assert requests <= set(fields["Access-Control-Allow-Headers"].lower().split(", "))
+    assert answers - {"content-security-policy"} <= set(fields["Access-Control-Expose-Headers"].lower().split(", ")), "the console's pages alone have a policy"
+
+
 def test_cors_every_answer_names_origin_and_exposes_headers(cors_gateway: Gateway, resource: str) -> None:
     key = {"Authorization": f"Bearer {KEY}"}
     granted = ask(cors_gateway, "POST", "/v1/leases", PAGE, {"resource": resource}, **key)

@@ -81,5 +81,22 @@ TEST_F(http_dispatcher_rights, foreign_page_then_refused_where_certificates_coun
     EXPECT_EQ(without.prepare(request_, with_certificate_, std::chrono::steady_clock::now()).answer.status, 401U);
 }
 
+TEST_F(http_dispatcher_rights, page_of_allowed_origin_then_certificate_does_not_count) {
+    http_config cfg;
+    cfg.allowed_origins = {"https://shop.example", "https://localhost"};
+    const dispatcher allowing(two_routes(), credentials(), cfg, limiter_);
+    const auto prepare_from = [&](const std::string& origin, const std::string& path, dispatcher::sender source) {
+        request_ = {};
+        request_.verb = method::get;
+        request_.path = path;
+        request_.headers.emplace_back("origin", origin);
+        source.host = "localhost:443";
+        return allowing.prepare(request_, source, std::chrono::steady_clock::now());
+    };
+    EXPECT_EQ(prepare_from("https://shop.example", "/all", with_certificate_).answer.status, 401U);
+    EXPECT_NE(prepare_from("https://shop.example", "/named", with_key_).target, nullptr);
+    EXPECT_EQ(prepare_from("https://localhost", "/all", with_certificate_).principal(), "operator") << "its own page";
+}
+
 }  // namespace
 }  // namespace fencegate::http

@@ -7,8 +7,8 @@ namespace {
 
 /// The headers of requests that the contract knows; a browser asks before it sends one of them.
 constexpr std::string_view request_headers =
-    "Accept-Profile, Authorization, Content-Profile, Content-Type, Fencing-Lease, Fencing-Resource, Fencing-Token, "
-    "Idempotency-Key, Last-Event-ID, Prefer, X-Api-Key, X-Request-Id, traceparent, tracestate";
+    "Accept-Profile, Authorization, Content-Profile, Content-Type, Fencing-Cell, Fencing-Lease, Fencing-Resource, "
+    "Fencing-Token, Idempotency-Key, Last-Event-ID, Prefer, X-Api-Key, X-Request-Id, traceparent, tracestate";
 /// How long a browser may keep the answer to a preflight request, in seconds. A reload takes effect for it that much later.
 constexpr std::string_view preflight_age = "600";
 

@@ -51,8 +51,7 @@ authenticator::caller_result dispatcher::authenticate(const sender& source,
     return found;
 }
 
-dispatcher::plan dispatcher::prepare(request& r, const sender& source,
-                                     std::chrono::steady_clock::time_point now) const {
+dispatcher::plan dispatcher::prepare(request& r, sender source, std::chrono::steady_clock::time_point now) const {
     r.request_id = request_id_of(r);
     r.trace_id = trace_id_of(r.header("traceparent"));
     r.deadline = now + request_timeout_;
@@ -72,6 +71,7 @@ dispatcher::plan dispatcher::prepare(request& r, const sender& source,
         refuse(origin_check.error());
         return out;
     }
+    if (origin_rules_.is_from_allowed_page(r, source.host)) source.certificate = nullptr;
     switch (found.kind) {
         case router::outcome::found:
             break;

@@ -52,7 +52,7 @@ class dispatcher {
     /// Sets request_id, trace_id, path_parameters, principal, caller, rights and deadline of `r`, and returns what to do
     /// with it. Counts the request against the limits of its address before it verifies a credential, and against those
     /// of its principal after it.
-    plan prepare(request& r, const sender& source, std::chrono::steady_clock::time_point now) const;
+    plan prepare(request& r, sender source, std::chrono::steady_clock::time_point now) const;
 
     const cors_rules& cors() const { return origin_rules_.cors(); }
     /// As authenticator::accepts.

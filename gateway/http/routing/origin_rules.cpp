@@ -67,4 +67,10 @@ result<void> origin_rules::check(const request& r, std::string_view host, std::s
     return {};
 }
 
+bool origin_rules::is_from_allowed_page(const request& r, std::string_view host) const {
+    if (cors_.allowed_origin(r).empty()) return false;
+    const auto named = parse_authority(host);
+    return !named || !is_own_origin(r.header("origin"), *named);
+}
+
 }  // namespace fencegate::http

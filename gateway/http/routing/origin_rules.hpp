@@ -17,7 +17,8 @@ namespace fencegate::http {
 ///
 /// Without credentials any browser on this machine may call, so the host and origin of every request are checked. With
 /// keys and tokens, which such a page does not have, hosts are checked if http.allowed_hosts is set, and origins of requests
-/// that change something. Pages of http.allowed_origins may call. A browser sends a client certificate by itself: with these the origin of every request is checked.
+/// that change something. Pages of http.allowed_origins may call. A browser sends a client certificate by itself: with
+/// these the origin of every request is checked.
 ///
 /// Threads: any; immutable after construction.
 class origin_rules {
@@ -32,6 +33,10 @@ class origin_rules {
     ///         does. `local_address` is the address at which the connection arrived.
     /// Errors: errc::invalid_request (not a host) · misdirected_request · forbidden.
     result<void> check(const request& r, std::string_view host, std::string_view local_address) const;
+
+    /// Returns whether a page of http.allowed_origins, none of this gateway's own, makes a browser send `r`. A client
+    /// certificate, which the browser adds by itself, does not count then.
+    bool is_from_allowed_page(const request& r, std::string_view host) const;
 
   private:
     bool is_own_host(const authority& named, std::string_view local_address) const;
