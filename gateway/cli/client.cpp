@@ -169,13 +169,21 @@ std::string describe(const http_response& problem) {
 gateway_refusal::gateway_refusal(const http_response& response)
     : std::runtime_error(describe(response)), status(response.status) {}
 
-client::client(const gateway_options& options) : api_key_(read_key(options.api_key_file)), timeout_(options.timeout) {
+client::client(const gateway_options& options)
+    : api_key_(read_key(options.api_key_file)),
+      cell_(options.cell ? std::to_string(*options.cell) : ""),
+      timeout_(options.timeout) {
     try {
         address_ = parse_address(options.url);
     } catch (const std::invalid_argument& e) {
         throw usage_error("--url: " + options.url + " " + e.what());
     }
     if (address_.tls) identity_ = read_identity(options);
+}
+
+void client::add_caller(http_request& request) const {
+    request.api_key = api_key_;
+    request.cell = cell_;
 }
 
 http_response client::call(http_request request) const {
@@ -194,7 +202,7 @@ void client::download(std::string_view target, std::string_view accept,
 http_response client::run(http_request request, std::function<void(std::string_view)> handle_piece) const {
     boost::asio::io_context io(1);
     http_exchange exchange(io, address_, identity_);
-    request.api_key = api_key_;
+    add_caller(request);
     http_response response;
     boost::asio::co_spawn(io, exchange.download(std::move(request), timeout_, std::move(handle_piece)),
                           [&](std::exception_ptr failed, http_response received) {
@@ -219,7 +227,7 @@ void client::follow_events(std::string_view target,
     stream_state state{{}, timeout_, handle_event, {}};
     state.request.target = target;
     state.request.accept = "text/event-stream";
-    state.request.api_key = api_key_;
+    add_caller(state.request);
     auto pause = reconnect_pause_first;
     for (bool first = true;; first = false) {
         boost::asio::io_context io(1);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,7 @@ struct gateway_options {
     std::filesystem::path cert;          ///< The certificate of this caller; empty: none.
     std::filesystem::path key;           ///< The key of `cert`; empty: it is in the file `cert`.
     std::chrono::milliseconds timeout{10'000};
+    std::optional<unsigned> cell;  ///< The cell for which all requests are; empty: not sent.
 };
 
 /// Wrong arguments; the text is for the user who gave them.
@@ -70,7 +72,8 @@ class client {
 
     const gateway_address& address() const { return address_; }
     const tls_identity& identity() const { return identity_; }
-    const std::string& api_key() const { return api_key_; }
+    /// Adds what every request of this caller has: the API key and the cell.
+    void add_caller(http_request& request) const;
     std::chrono::milliseconds timeout() const { return timeout_; }
 
   private:
@@ -79,6 +82,7 @@ class client {
     gateway_address address_;
     tls_identity identity_;
     std::string api_key_;
+    std::string cell_;
     std::chrono::milliseconds timeout_;
 };
 

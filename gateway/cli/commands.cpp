@@ -2,6 +2,7 @@
 
 #include <gateway/cli/completion.hpp>
 #include <gateway/cli/duration.hpp>
+#include <gateway/cli/output.hpp>
 #include <gateway/cli/status.hpp>
 #include <gateway/cli/time_argument.hpp>
 #include <gateway/domain/exit_code.hpp>
@@ -32,7 +33,8 @@ const char* const lock_help =
     R"(The gateway renews the lease while the command runs. It is released when the command ends, and expires after
 its ttl if this program or the gateway is killed. The command has FENCING_TOKEN, FENCING_LEASE (the lease_id)
 and FENCING_RESOURCE (several are separated by commas) in its environment, and receives the signals sent to this
-program. Without a command the lease is held until INT, TERM, HUP or QUIT, and the variables are printed.
+program. Without a command the lease is held until INT, TERM, HUP or QUIT, and the variables are printed; several
+resources need a command.
 The command never starts under a lease that has expired by this machine's clock, even after
 the gateway, the network or this machine was suspended.
 The command may run for --max-hold. A minute before that time is over a warning is printed; SIGTERM is sent
@@ -57,10 +59,11 @@ half of TIME after its last start, which RESOURCE@tick has in the history, by th
 scope history for both names. A tick whose start was recorded is not run again, also if the machine died then.
 Exit codes: the command's own (128 and the signal's number if a signal killed it; 127 not found, 126 not
 executable); 65 the lease was lost and the command was ended; 124 the lease was held for --max-hold and the
-command was ended; 75 (or that of -E) not granted in time, or the tick was started already; 69 no gateway answers, or it can't grant; 77 the API key is missing,
-unknown or lacks the scope leases; 64 wrong arguments. The API key comes from FENCEGATE_API_KEY or
---api-key-file, never from an argument. A gateway on another machine is called through the proxy of
-http_proxy, https_proxy or all_proxy, unless no_proxy names it.
+command was ended; 75 (or that of -E) not granted in time, or the tick was started already; 69 no gateway
+answers, or it can't grant; 77 the API key is missing, unknown or lacks the scope leases; 64 wrong arguments;
+1 the gateway refused for another reason. The API key comes from FENCEGATE_API_KEY or --api-key-file, never
+from an argument. A gateway on another machine is called through the proxy of http_proxy, https_proxy or
+all_proxy, unless no_proxy names it.
 Examples:
   fencegate lock --wait 10s jobs/nightly -- ./nightly --all
   fencegate lock -n -E 0 --every 5m jobs/report -- ./report
@@ -95,7 +98,8 @@ held until INT, TERM, HUP or QUIT, and the variables are printed in each term.
 Exit codes: the command's own (128 and the signal's number if a signal killed it; 127 not found, 126 not
 executable); with --exit-on-loss 65 the leadership was lost, 124 the term lasted for --max-hold; 69 no gateway
 answers the first request, or it can't grant; 77 the API key is missing, unknown or lacks the scope leases;
-64 wrong arguments. The API key comes from FENCEGATE_API_KEY or --api-key-file, never from an argument.
+64 wrong arguments; 1 the gateway refused for another reason. The API key comes from FENCEGATE_API_KEY or
+--api-key-file, never from an argument.
 Example:
   fencegate elect services/mailer -- ./mailer --send)";
 
@@ -142,6 +146,11 @@ CLI::App& commands::add(const std::string& name, const std::string& help, const 
         ->type_name("FILE");
     command.add_option("--api-key-file", gateway_.api_key_file, "File with the API key; overrides FENCEGATE_API_KEY")
         ->type_name("FILE");
+    command
+        .add_option("--cell", gateway_.cell,
+                    "Cell for which the requests are: another one refuses them, and a proxy leads by it")
+        ->type_name("N")
+        ->check(CLI::Range(0U, 65'535U));
     add_duration(command, "--timeout", gateway_.timeout, "How long to wait for each answer [10s]", milliseconds{1});
     if (name != "lock" && name != "elect" && name != "resources")
         command.add_flag("--json", json_, "Print JSON lines on a terminal too");
@@ -300,13 +309,13 @@ std::optional<int> commands::run() {
         try {
             return run(command->get_name());
         } catch (const usage_error& e) {
-            std::cerr << "fencegate " << command->get_name() << ": " << e.what() << "\n";
+            print_error(command->get_name(), e.what());
             return exit_usage;
         } catch (const gateway_unreachable& e) {
-            std::cerr << "fencegate " << command->get_name() << ": " << e.what() << "\n";
+            print_error(command->get_name(), e.what());
             return exit_unavailable;
         } catch (const gateway_refusal& e) {
-            std::cerr << "fencegate " << command->get_name() << ": " << e.what() << "\n";
+            print_error(command->get_name(), e.what());
             return exit_failed;
         }
     }
@@ -318,6 +327,10 @@ int commands::run(const std::string& name) {
         std::cout << completion_script(app_, shell_);
     } else if (name == "lock" || name == "elect") {
         if (has_empty_program_) throw usage_error("no command after --");
+        const bool several = lock_.resources.size() > 1;
+        if (several && lock_.every) throw usage_error("--every takes one RESOURCE");
+        // flock takes its command without a mark: such a command line would lock the command's words for ever.
+        if (several && lock_.command.empty()) throw usage_error("several resources need a command after --");
         lock_.elect = name == "elect";
         return run_locked(gateway_, lock_);
     } else if (name == "resources") {
@@ -334,7 +347,7 @@ int commands::run(const std::string& name) {
         list_history(client(gateway_), history_, json_);
     }
     if (std::cout.flush()) return exit_ok;
-    std::cerr << "fencegate " << name << ": the output can't be written\n";
+    print_error(name, "the output can't be written");
     return exit_failed;
 }
 

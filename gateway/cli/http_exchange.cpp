@@ -35,6 +35,7 @@ void http_exchange::prepare(const http_request& request, std::chrono::millisecon
     };
     add_header("Accept: " + request.accept);
     if (!request.api_key.empty()) add_header("Authorization: Bearer " + request.api_key);
+    if (!request.cell.empty()) add_header("Fencing-Cell: " + request.cell);
     if (!request.last_event_id.empty()) add_header("Last-Event-ID: " + request.last_event_id);
     if (!request.idempotency_key.empty()) add_header("Idempotency-Key: " + request.idempotency_key);
 

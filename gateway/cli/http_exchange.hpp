@@ -37,6 +37,7 @@ struct http_request {
     std::string target;  ///< Path and query, encoded.
     std::string accept = "application/json";
     std::string api_key;            ///< Empty: not sent.
+    std::string cell;               ///< Fencing-Cell; empty: not sent.
     std::string last_event_id;      ///< Empty: not sent.
     std::string idempotency_key{};  ///< Empty: not sent.
     std::string body;               ///< JSON; empty: not sent.

@@ -2,6 +2,7 @@
 
 #include <gateway/cli/duration.hpp>
 #include <gateway/cli/fields.hpp>
+#include <gateway/cli/output.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/random.hpp>
@@ -13,7 +14,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iostream>
 
 namespace fencegate::cli {
 namespace {
@@ -70,7 +70,7 @@ lease_stream::confirmation read_confirmation(const http_response& response, boot
 }  // namespace
 
 void print_message(const lock_options& options, const std::string& message) {
-    std::cerr << (options.elect ? "fencegate elect: " : "fencegate lock: ") << message << "\n" << std::flush;
+    print_error(options.elect ? "elect" : "lock", message);
 }
 
 std::string make_holder_name() {
@@ -120,7 +120,7 @@ http_request lease_stream::make_request(milliseconds wait) const {
     out.method = "POST";
     out.target = "/v1/leases";
     out.accept = "text/event-stream";
-    out.api_key = gateway_.api_key();
+    gateway_.add_caller(out);
     out.idempotency_key = idempotency_key_;
     out.body = json::serialize(body);
     return out;
@@ -189,7 +189,7 @@ boot_clock::time_point lease_stream::valid_until(const json::object& lease) cons
 
 asio::awaitable<http_response> lease_stream::call(http_request request) const {
     http_exchange connection(io_, gateway_.address(), gateway_.identity());
-    request.api_key = gateway_.api_key();
+    gateway_.add_caller(request);
     co_return co_await connection.send(std::move(request), gateway_.timeout());
 }
 
@@ -211,7 +211,7 @@ asio::awaitable<std::string> lease_stream::keep(milliseconds length, std::option
 asio::awaitable<lease_stream::confirmation> lease_stream::confirm(std::string lease_id, milliseconds timeout) const {
     http_exchange connection(io_, gateway_.address(), gateway_.identity());
     http_request request = make_lease_request(lease_id);
-    request.api_key = gateway_.api_key();
+    gateway_.add_caller(request);
     const auto sent_at = boot_clock::now();
     try {
         const http_response response = co_await connection.send(std::move(request), timeout);

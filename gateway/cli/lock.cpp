@@ -129,12 +129,12 @@ class lock_run {
         while (phase_ == phase::acquiring) {
             const auto refusal = co_await stream_.open();
             if (refusal) {
-                refuse(*refusal);
+                note_refusal(*refusal);
+                finish(code_);
                 co_return;
             }
             co_await start_command();
         }
-        if (phase_ == phase::done) co_return;
         std::string reason = "the connection to the gateway broke";
         try {
             for (;;) {
@@ -170,7 +170,9 @@ class lock_run {
             const auto refusal = co_await prepare_start(get_integer(lease, "fencing_token").value_or(0));
             if (phase_ != phase::acquiring) co_return;
             if (refusal) {
-                refuse(*refusal);
+                note_refusal(*refusal);
+                phase_ = phase::done;
+                end_stream();
                 co_return;
             }
         }
@@ -222,10 +224,9 @@ class lock_run {
         if (isatty(STDERR_FILENO) == 1) print_message(options_, "held until Ctrl-C");
     }
 
-    void refuse(const lock_refusal& refusal) {
-        const int code = refusal.conflict ? options_.conflict_exit_code : refusal.exit_code;
-        if (code != exit_ok) print_message(options_, refusal.text);
-        finish(code);
+    void note_refusal(const lock_refusal& refusal) {
+        code_ = refusal.conflict ? options_.conflict_exit_code : refusal.exit_code;
+        if (code_ != exit_ok) print_message(options_, refusal.text);
     }
 
     void handle_event(const stream_event& event) {
@@ -360,6 +361,11 @@ class lock_run {
         hold_timer_.cancel();
         if (kept_until_ <= boot_clock::now()) release_hold();
         if (options_.seal) seal();
+        end_stream();
+    }
+
+    /// Lets the gateway release the lease, so that the next caller finds it free when this process has ended.
+    void end_stream() {
         if (stream_ended_) return finish(code_);
         stream_.finish();
         // The end of the stream confirms the release; without it the lease expires by itself.
@@ -425,7 +431,6 @@ class lock_run {
 }  // namespace
 
 int run_locked(const gateway_options& gateway, const lock_options& options) {
-    if (options.every && options.resources.size() > 1) throw usage_error("--every takes one RESOURCE");
     lock_options run_options = options;
     const client caller(gateway);
     leased_command command;

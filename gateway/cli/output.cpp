@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iostream>
 #include <numeric>
-#include <ostream>
 #include <utility>
 
 namespace fencegate::cli {
@@ -74,6 +74,10 @@ output_style detect_output_style(bool json) {
 
 cell::cell(std::string content, colour content_colour)
     : text(runtime::make_printable(content)), text_colour(content_colour) {}
+
+void print_error(std::string_view command, std::string_view message) {
+    std::cerr << "fencegate " << command << ": " << runtime::make_lines_printable(message) << "\n" << std::flush;
+}
 
 std::string colourize(std::string_view text, colour text_colour, bool colours) {
     if (!colours || text_colour == colour::none) return std::string(text);

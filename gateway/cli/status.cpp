@@ -82,7 +82,7 @@ int show_status(const client& gateway, bool json_lines) {
         std::cout << json::serialize(line) << "\n";
     }
     std::cout.flush();
-    if (!ready) std::cerr << "fencegate status: " << describe(readiness) << "\n";
+    if (!ready) print_error("status", describe(readiness));
 
     const json::value response = gateway.get("/v1/nodes");
     std::vector<std::vector<cell>> lines;

@@ -48,4 +48,15 @@ std::string make_printable(std::string_view text) {
     return out;
 }
 
+std::string make_lines_printable(std::string_view text) {
+    std::string out;
+    for (;;) {
+        const std::size_t end = text.find('\n');
+        out += make_printable(text.substr(0, end));
+        if (end == std::string_view::npos) return out;
+        out += '\n';
+        text.remove_prefix(end + 1);
+    }
+}
+
 }  // namespace fencegate::runtime

@@ -37,4 +37,7 @@ character read_character(std::string_view text);
 /// Returns the text with `?` for each unsafe character, so that a text from elsewhere can't control the terminal.
 std::string make_printable(std::string_view text);
 
+/// As make_printable for each line of a message; the line ends stay.
+std::string make_lines_printable(std::string_view text);
+
 }  // namespace fencegate::runtime

@@ -96,6 +96,14 @@ def test_every_tick_of_killed_machine_is_not_run_again(cli: Cli, resource: str, 
     assert (late.returncode, "this tick was started at" in late.stderr) == (NOT_GRANTED, True), late
 
 
+def test_every_refused_machine_leaves_no_lease_behind(cli: Cli, resource: str) -> None:
+    """The next machine finds the lease free, which matters with -n."""
+    command = ("lock", "--every", "1h", "-n", resource, "--", "true")
+    assert cli.run(*command).returncode == 0
+    refused = [cli.run(*command) for _ in range(8)]
+    assert all(done.returncode == NOT_GRANTED and "this tick was started at" in done.stderr for done in refused), refused
+
+
 def test_every_record_of_start_is_in_history(cli: Cli, api_a: Api, resource: str) -> None:
     before = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=1)
     assert cli.run("lock", "--every", "1h", resource, "--", "true").returncode == 0
@@ -191,6 +199,13 @@ def test_lock_without_command_holds_until_signal(cli: Cli, api_a: Api, resource:
     holding.send_signal(number)
     holding.communicate(timeout=10)
     assert holding.returncode == 0 and lease_of(api_a, resource) is None
+
+
+def test_lock_command_without_mark_is_refused(cli: Cli, api_a: Api, resource: str) -> None:
+    """`flock FILE COMMAND` has no mark: the words of the command would be locked as resources, for ever."""
+    done = cli.run("lock", "-n", resource, "./nightly", timeout=5)
+    assert (done.returncode, done.stdout) == (USAGE, "") and "several resources need a command after --" in done.stderr, done
+    assert lease_of(api_a, resource) is None
 
 
 def test_lock_without_command_exits_65_when_lease_is_lost(cli: Cli, api_a: Api, resource: str) -> None:
