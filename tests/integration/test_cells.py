@@ -14,6 +14,7 @@ import psycopg2
 import pytest
 from support import processes
 from support.api import Answer, Api, expect_problem, lease_path, pointers_of
+from support.cli import Cli
 from support.cluster import Cluster, Gateway
 from support.cluster import running as running_cluster
 from support.events import EventStream
@@ -44,6 +45,14 @@ def cells(clusters: list[Cluster]) -> Iterator[list[Gateway]]:
     for gateway in made:
         gateway.wait_until_all_vote()
     yield made
+
+
+def status_of(api: Api, method: str, path: str, body: bytes | None = None, **headers: str) -> int:
+    """Returns the status of an answer that may be a stream, or one of HAProxy's own, which openapi.json does not describe."""
+    with closing(http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)) as connection:
+        sent = {**({"content-type": "application/json"} if body else {}), **{name.replace("_", "-").lower(): value for name, value in headers.items()}}
+        connection.request(method, path, body, sent)
+        return connection.getresponse().status
 
 
 def expect_other_cell(answer: Answer, subject: str, named: int, own: int) -> None:
@@ -114,6 +123,14 @@ def test_event_ids_name_their_cell(cells: list[Gateway], resource: str) -> None:
             assert "lease_granted" not in resumed.names()
         refused = cells[1 - cell].api.get("/v1/history/stream", {"Accept": "text/event-stream", "Last-Event-ID": event.id})
         expect_other_cell(refused, "The header Last-Event-ID", cell, 1 - cell)
+
+
+@pytest.mark.parametrize("cell", [0, 1])
+def test_marked_beginning_of_other_cell_421(cells: list[Gateway], cell: int) -> None:
+    """A stream of cell 1 without events gives 1~0: it names its cell, as every other position does."""
+    own, other = cells[cell].api, cell + 1
+    assert status_of(own, "GET", "/v1/history/stream", Accept="text/event-stream", Last_Event_ID=f"{other}~0") == 421
+    expect_other_cell(own.get("/v1/leases", cursor=f"{other}~"), "The cursor", other, cell)
 
 
 def test_header_of_other_cell_421_before_anything_runs(cells: list[Gateway], resource: str) -> None:
@@ -272,19 +289,10 @@ def test_proxy_leads_a_lease_and_its_calls_to_one_cell(proxy: Api, cells: list[G
         assert proxy.get(f"/v1/resources/{quote(resource, safe='')}").json()["lease_state"] == "held"
         assert proxy.get("/v1/leases", resource_prefix=resource).json()["items"]
         proxy.must_release(lease.json())
-    eventually(lambda: cells[cell].api.history(resource=resource, event="lease_released"), goal="the release is in the history")
+    eventually(lambda: len(cells[cell].api.history(resource=resource, event="lease_released")) >= 2, goal="both releases are in the history")
     assert proxy.history(resource=resource) == cells[cell].api.history(resource=resource)
     page = proxy.get("/v1/history", resource_prefix=resource, limit=1).json()
     assert proxy.get("/v1/history", limit=1, cursor=page["next_cursor"]).status == 200, "the cursor names its cell"
-
-
-def status_of(proxy: Api, method: str, path: str, body: bytes | None = None, **headers: str) -> int:
-    """Returns the status of an answer that may be one of HAProxy's own, which openapi.json does not describe."""
-    with closing(http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=20)) as connection:
-        connection.request(method, path, body, {**({"Content-Type": "application/json"} if body else {}), **{name.replace("_", "-"): value for name, value in headers.items()}})
-        answer = connection.getresponse()
-        answer.read()
-        return answer.status
 
 
 def test_proxy_leads_what_has_no_resource_by_header(proxy: Api) -> None:
@@ -297,13 +305,74 @@ def test_proxy_leads_what_has_no_resource_by_header(proxy: Api) -> None:
     assert status_of(proxy, "GET", "/openapi.json") == 200
 
 
+def test_proxy_leads_commands_by_their_cell(proxy: Api, cells: list[Gateway]) -> None:
+    program = Cli(proxy.url)
+    without = program.run("leases")
+    assert without.returncode == 1 and "Misdirected Request: No cell has what this request names." in without.stderr, without
+    for cell in range(2):
+        named = ("--cell", str(cell))
+        lease = proxy.must_acquire(f"orders/{'eu/' if cell else ''}cli")
+        assert f'"{lease["resource"]}"' in program.run("leases", *named).stdout
+        assert program.run("history", *named, "--limit", "1").returncode == program.run("status", *named).returncode == 0
+        proxy.must_release(lease)
+        assert program.run("lock", *named, "-n", lease["resource"], "--", "true").returncode == 0
+        refused = program.run("lock", "--cell", str(1 - cell), "-n", lease["resource"], "--", "true")
+        assert refused.returncode == 1 and f"names cell {1 - cell}; this gateway is of cell {cell}" in refused.stderr, refused
+    assert program.run("leases", "--cell", "65536").returncode == 64
+
+
 def test_proxy_refuses_what_it_cannot_lead(proxy: Api, cells: list[Gateway]) -> None:
     """A prefix of no cell, a text that HAProxy does not read as the gateway does, a lease id of a cell that does not exist; a header that contradicts goes to the cell, which refuses it."""
     assert status_of(proxy, "POST", "/v1/leases", b'{"resource": "jobs/1"}') == 421
     assert status_of(proxy, "POST", "/v1/leases", rb'{"resource": "orders\/eu\/1"}') == 421
     assert status_of(proxy, "GET", "/v1/leases/7~abc.def") == 421
     expect_other_cell(proxy.call("POST", "/v1/leases", {"resource": "orders/7"}, {"Fencing-Cell": "1"}), "The header Fencing-Cell", 1, 0)
-    assert all(not gateway.api.get("/v1/leases").json()["items"] for gateway in cells)
+    assert [gateway.api.get("/v1/leases").json()["items"] for gateway in cells] == [[], []]
+
+
+def cell_of(proxy: Api, cells: list[Gateway], method: str, path: str, body: object = None, **headers: str) -> int | None:
+    """Returns the cell whose gateway got a request, by its metrics; None if the proxy answered."""
+    def served() -> list[float]:
+        return [sum(float(line.rpartition(" ")[2]) for line in gateway.api.get("/metrics").body.decode().splitlines() if line.startswith("fencegate_http_requests_total{") and "/metrics" not in line)
+                for gateway in cells]
+
+    before = served()
+    status = status_of(proxy, method, path, json.dumps(body).encode() if body is not None else None, **headers)
+    cells_asked = [cell for cell, (now, then) in enumerate(zip(served(), before)) if now > then]
+    assert len(cells_asked) == (0 if status == 421 else 1), (status, cells_asked)
+    return cells_asked[0] if cells_asked else None
+
+
+ONE_SHOT = [{"update": "none", "where": {"id": 1}, "set": {"note": "n"}}]
+FORM = {"Content_Type": "Application/JSON; charset=utf-8"}
+
+
+@pytest.mark.parametrize("cell, method, path, body, headers", [
+    # a one-shot write in both of its forms; names of headers and media types in any case
+    (1, "POST", "/v1/writes", {"operations": ONE_SHOT, "lease": {"resource": "orders/eu/1"}}, {}),
+    (1, "POST", "/v1/writes", {"operations": ONE_SHOT, "lease": {"resources": ["orders/eu/1", "orders/eu/2"]}}, {}),
+    (1, "POST", "/v1/writes", {"operations": ONE_SHOT, "lease": {"resource": "orders/eu/1"}}, FORM),
+    (1, "POST", "/v1/writes", {"operations": ONE_SHOT}, {"FENCING_RESOURCE": "orders/eu/1", "fencing_token": "1"}),
+    (1, "POST", "/v1/writes", {"operations": ONE_SHOT}, {"Fencing_Resource": "orders/eu/1, orders/1", "Fencing_Token": "1"}),
+    # PostgREST's addresses are no part of what is the same in each cell
+    (None, "GET", "/rest/v1/inventory?sku=eq.none", None, {}),
+    (None, "GET", "/%72est/v1/inventory?sku=eq.none", None, {}),
+    (1, "GET", "/rest/v1/inventory?sku=eq.none", None, {"Fencing_Cell": "1"}),
+    # columns and arguments that have the names of what leads other requests
+    (None, "GET", "/v1/tables/inventory?cursor=eq.5", None, {}),
+    (1, "GET", "/v1/tables/inventory?cursor=eq.5", None, {"Fencing_Cell": "1"}),
+    (None, "POST", "/v1/rpc/count_orders", {"lease_id": "x", "resource": "orders/1"}, {}),
+    (1, "POST", "/v1/rpc/count_orders", {"lease_id": "x", "resource": "orders/1"}, {"Fencing_Cell": "1"}),
+    # an empty text names nothing
+    (1, "GET", "/v1/leases?cursor=&resource_prefix=orders/eu/", None, {}),
+    (1, "GET", "/v1/history?resource=orders%2Feu%2F1", None, {"Fencing_Lease": ""}),
+    # a prefix may be that of resources of both cells
+    (0, "GET", "/v1/history?resource_prefix=orders/", None, {}),
+    (1, "GET", "/v1/history?resource_prefix=orders/", None, {"Fencing_Cell": "1"}),
+    (1, "GET", "/v1/history/summary?resource_prefix=orders/eu/", None, {}),
+])
+def test_proxy_leads_each_kind_of_request(proxy: Api, cells: list[Gateway], cell: int | None, method: str, path: str, body: object, headers: dict[str, str]) -> None:
+    assert cell_of(proxy, cells, method, path, body, **headers) == cell
 
 
 def test_proxy_leads_a_long_write_by_its_header(proxy: Api, resource: str) -> None:

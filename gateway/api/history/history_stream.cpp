@@ -58,7 +58,7 @@ awaitable<bool> pause(steady_clock::duration time) {
     co_return !ended && (co_await asio::this_coro::cancellation_state).cancelled() == asio::cancellation_type::none;
 }
 
-/// Reads the id of an event after which a stream resumes; 0, the beginning, is of every cell.
+/// Reads the id of an event after which a stream resumes; 0 without a mark, the beginning, is of every cell.
 result<std::int64_t> parse_event_id(std::string_view text, lockcore::cell_id cell) {
     const auto marked = lockcore::split_cell(text);
     const std::string_view digits = marked ? marked->name : std::string_view();
@@ -66,7 +66,8 @@ result<std::int64_t> parse_event_id(std::string_view text, lockcore::cell_id cel
     const auto [end, fault] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
     if (fault != std::errc{} || end != digits.data() + digits.size() || id < 0)
         return invalid_field("Last-Event-ID", "has to be the id of an event of the history");
-    if (id != 0 && marked->cell != cell) return other_cell_failure("The header Last-Event-ID", marked->cell, cell);
+    const bool names_cell = id != 0 || marked->cell != 0;
+    if (names_cell && marked->cell != cell) return other_cell_failure("The header Last-Event-ID", marked->cell, cell);
     return id;
 }
 

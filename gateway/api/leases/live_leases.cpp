@@ -90,7 +90,7 @@ awaitable<http::response> list_leases(gateway_services services, http::request r
     std::string prefix = wanted.prefix;
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
     const lockcore::cell_id cell = services.settings.locks.cell;
-    if (!wanted.after.empty() && marked->cell != cell)
+    if (!cursor.empty() && marked->cell != cell)
         co_return http::problem_response(other_cell_failure("The cursor", marked->cell, cell), r.request_id);
     const auto allowed = r.rights->require_for_prefix(scope::history, prefix);
     if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
