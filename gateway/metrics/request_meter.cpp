@@ -22,7 +22,8 @@ constexpr std::array<std::string_view, 5> lease_slugs{"resource-locked", "no-quo
 bool is_about_leases(const http::served_request& request) {
     const std::string_view route = request.route_path;
     return route.starts_with("/v1/leases") || route == "/v1/resources/{resource}/lease" ||
-           (route.starts_with("/v1/") && std::ranges::find(lease_slugs, request.problem) != lease_slugs.end());
+           ((route.starts_with("/v1/") || route.starts_with("/rest/v1/")) &&
+            std::ranges::find(lease_slugs, request.problem) != lease_slugs.end());
 }
 
 }  // namespace

@@ -92,10 +92,12 @@ def test_write_with_refused_own_lease_counts_as_lock_failure(api: Api, sku: Sku)
     before = scrape(api)
     refused = api.call("POST", "/v1/writes", {"lease": {"resource": sku.resource}, "operations": [sku.sell()]})
     assert refused.status == 423
-    assert api.call("POST", "/v1/writes", {"lease_id": held["lease_id"][:-4] + "AAAA", "operations": [sku.sell()]}).status == 403
+    forged = held["lease_id"][:-4] + "AAAA"
+    assert api.call("POST", "/v1/writes", {"lease_id": forged, "operations": [sku.sell()]}).status == 403
+    assert api.call("PATCH", f"/rest/v1/inventory?sku=eq.{sku.name}", {"note": "x"}, {"Fencing-Lease": forged}).status == 403
     after = scrape(api)
-    for cause in ("resource-locked", "lease-not-authentic"):
-        assert sum_samples(after, "distributed_lock_failures_total", cause=cause) - sum_samples(before, "distributed_lock_failures_total", cause=cause) == 1, cause
+    for cause, count in (("resource-locked", 1), ("lease-not-authentic", 2)):
+        assert sum_samples(after, "distributed_lock_failures_total", cause=cause) - sum_samples(before, "distributed_lock_failures_total", cause=cause) == count, cause
 
 
 def test_problems_not_seen_yet_are_exported_as_0(cluster: Cluster) -> None:
