@@ -259,12 +259,8 @@ std::string session::prepare(const std::string& sql) {
 void session::use_catalog_generation(std::uint64_t generation) {
     if (generation_ == generation) return;
     run_checked([&] {
-        by_sql_.clear();
-        while (!by_use_.empty()) {
-            const auto name = std::move(by_use_.front().name);
-            by_use_.pop_front();
-            connection_.unprepare(name);
-        }
+        while (!by_use_.empty())
+            drop_oldest_statement();
     });
     generation_ = generation;
 }
@@ -356,18 +352,30 @@ std::string session::prepared_name(const std::string& sql) {
         by_use_.splice(by_use_.begin(), by_use_, found->second);
         return found->second->name;
     }
-    if (by_use_.size() >= prepared_max) {
-        const auto oldest = std::prev(by_use_.end());
-        by_sql_.erase(oldest->sql);
-        const auto name = oldest->name;
-        by_use_.pop_back();
-        connection_.unprepare(name);
-    }
+    if (by_use_.size() >= prepared_max) drop_oldest_statement();
     auto name = "fg" + std::to_string(++names_);
     compat::prepare(connection_, name, sql);
     by_use_.push_front({sql, name});
     by_sql_.emplace(by_use_.front().sql, by_use_.begin());
+    prepared_bytes_ += sql.size();
     return name;
+}
+
+void session::drop_oldest_statement() {
+    const auto oldest = std::prev(by_use_.end());
+    by_sql_.erase(oldest->sql);
+    const auto name = oldest->name;
+    prepared_bytes_ -= oldest->sql.size();
+    by_use_.pop_back();
+    connection_.unprepare(name);
+}
+
+void session::drop_excess_statements() {
+    if (prepared_bytes_ <= prepared_bytes_max) return;
+    run_checked([&] {
+        while (prepared_bytes_ > prepared_bytes_max)
+            drop_oldest_statement();
+    });
 }
 
 }  // namespace fencegate::pg

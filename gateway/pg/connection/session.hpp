@@ -42,6 +42,9 @@ class session_lost : public std::runtime_error {
 inline constexpr std::chrono::seconds connect_timeout{2};
 /// Maximum number of prepared statements of a session; the least recently used one is dropped first.
 inline constexpr std::size_t prepared_max = 256;
+/// Most bytes of their texts between two jobs. The server's memory for a statement is many times its text, and callers
+/// choose the length of some, such as inserts of many rows.
+inline constexpr std::size_t prepared_bytes_max = 512 << 10;
 
 /// Returns the connection string (keywords or URI), with `connect_timeout` added where it has none.
 std::string add_connect_timeout(const std::string& conninfo);
@@ -155,6 +158,10 @@ class session {
     /// prepared_max other statements were used. Throws as exec does.
     std::string prepare(const std::string& sql);
 
+    /// Drops the prepared statements that were used longest ago, until the texts of the rest have at most
+    /// prepared_bytes_max. Throws as exec does.
+    void drop_excess_statements();
+
     /// Drops the prepared statements if they were made for another generation of the catalog. Throws as exec does.
     void use_catalog_generation(std::uint64_t generation);
 
@@ -185,6 +192,7 @@ class session {
     template <class Work>
     auto run_checked(Work work) -> decltype(work());
     std::string prepared_name(const std::string& sql);
+    void drop_oldest_statement();
 
     void throw_failure(const server_error& error);
     round_trip run_pipeline(std::span<const prepared_call> calls);
@@ -202,6 +210,7 @@ class session {
     };
     std::list<prepared> by_use_;                                                  ///< Latest first.
     std::unordered_map<std::string_view, std::list<prepared>::iterator> by_sql_;  ///< Keys point into by_use_.
+    std::size_t prepared_bytes_ = 0;                                              ///< Of the texts in by_use_.
     std::size_t names_ = 0;
     std::uint64_t generation_ = 0;
 };

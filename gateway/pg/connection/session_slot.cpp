@@ -99,6 +99,7 @@ void session_slot::reset_between_jobs() {
     }
     try {
         session_->clean(cfg_);
+        session_->drop_excess_statements();
     } catch (const std::exception&) {
         drop();
     }
