@@ -8,6 +8,7 @@
 
 #include <boost/json/value.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -69,6 +70,11 @@ struct row_selection {
 /// Whether a selection says more than that at most `limit` rows are wanted.
 inline bool has_selection(const row_selection& rows, std::int64_t limit) {
     return !rows.select.empty() || !rows.where.empty() || !rows.order.empty() || rows.offset > 0 || rows.limit < limit;
+}
+
+/// Whether the answer has rows of other tables in its rows.
+inline bool has_embedded(const row_selection& rows) {
+    return std::ranges::any_of(rows.select, [](const selected_column& item) { return item.embedded != nullptr; });
 }
 
 /// The form of rows in an answer.

@@ -34,13 +34,14 @@ select e.name,
                               where a.attrelid = k.conrelid and a.attnum = u.number),
                  'target_columns', (select jsonb_agg(a.attname order by u.place) from unnest(k.confkey) with ordinality as u (number, place), pg_catalog.pg_attribute a
                                      where a.attrelid = k.confrelid and a.attnum = u.number),
-                 'is_unique', exists (select from pg_catalog.pg_index i where i.indrelid = k.conrelid and i.indisunique and i.indpred is null and i.indexprs is null
+                 'is_unique', exists (select from pg_catalog.pg_index i where i.indrelid = k.conrelid and i.indisunique and i.indisvalid and i.indpred is null and i.indexprs is null
                                          and (i.indkey::int2[])[0:i.indnkeyatts - 1] <@ k.conkey)) order by k.conname)
           from pg_catalog.pg_constraint k
           join pg_catalog.pg_class r on r.oid = k.confrelid
           join pg_catalog.pg_namespace s on s.oid = r.relnamespace
          where k.conrelid = c.oid and k.contype = 'f' and k.conparentid = 0) as foreign_keys,
-       null::boolean as returns_row
+       null::boolean as returns_row,
+       c.relkind = 'v' or c.relrowsecurity as hides_rows
   from fencing.exposed e
   join pg_catalog.pg_class c on c.oid = e.relation
   join pg_catalog.pg_namespace n on n.oid = c.relnamespace
@@ -72,7 +73,8 @@ select e.name,
        null,
        null,
        null,
-       (select y.typtype in ('c', 'p') from pg_catalog.pg_type y where y.oid = p.prorettype) and p.prorettype <> 'pg_catalog.void'::pg_catalog.regtype
+       (select y.typtype in ('c', 'p') from pg_catalog.pg_type y where y.oid = p.prorettype) and p.prorettype <> 'pg_catalog.void'::pg_catalog.regtype,
+       null
   from fencing.exposed e
   join pg_catalog.pg_proc p on p.oid = pg_catalog.to_regprocedure(e.function)
   join pg_catalog.pg_namespace n on n.oid = p.pronamespace;
@@ -91,3 +93,4 @@ comment on column fencing.api_catalog.changes_nothing is 'Functions: whether it 
 comment on column fencing.api_catalog.primary_key is 'Tables: the names of the columns of the primary key, exposed or not; null: there is none.';
 comment on column fencing.api_catalog.foreign_keys is 'Tables: [{"name", "target", "columns", "target_columns", "is_unique"}] of its foreign keys, exposed or not; target: the referenced table as in target; is_unique: at most one row has the same values.';
 comment on column fencing.api_catalog.returns_row is 'Functions: whether it returns rows of columns and not single values.';
+comment on column fencing.api_catalog.hides_rows is 'Tables: whether it may have fewer rows for a caller than the planner''s statistics count: a view, or a table with row security.';

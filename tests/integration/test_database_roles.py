@@ -164,3 +164,13 @@ def test_role_that_may_not_be_taken_is_refused(cluster: Cluster, callers: dict[s
     expect_problem(read, 403, "forbidden")
     assert rows(cluster) == before
     assert callers["anna"].call("POST", "/v1/writes", one_shot("anna", 3)).status == 200
+
+
+def test_planned_count_tells_nothing_of_rows_of_others(cluster: Cluster, callers: dict[str, Api]) -> None:
+    """The planner's statistics are of all rows, those of other shops too."""
+    cluster.stack.query("analyze goods", dbname=DATABASE)
+    for kind in ("planned", "estimated"):
+        answer = callers["anna"].get("/rest/v1/goods?shop=eq.ben", {"Prefer": f"count={kind}"})
+        assert (answer.status, answer.headers["Content-Range"]) == (200, "*/0")
+        own = [callers["anna"].get("/rest/v1/goods?limit=1", {"Prefer": f"count={each}"}).headers["Content-Range"] for each in ("exact", kind)]
+        assert own[0] == own[1] != "0-0/16"

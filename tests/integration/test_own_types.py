@@ -63,3 +63,14 @@ def test_write_condition_on_extension_type_matches_psql(members: Api, lease: Jso
 
 def test_function_with_types_of_other_schemas_is_served(members: Api, lease: Json) -> None:
     assert members.get("/v1/rpc/promoted", rank="high", name="Ann").json() == "Ann is high"
+
+
+def test_rows_embedded_by_extension_type_match_foreign_key(stack: Stack, members: Api) -> None:
+    stack.query("create table badges (code \"Own Types\".citext primary key); create table owners (id integer primary key, badge \"Own Types\".citext references badges);"
+                "insert into badges values ('Gold'); insert into owners values (1, 'GOLD'); select fencing.expose_table('badges'); select fencing.expose_table('owners')")
+    try:
+        eventually(lambda: members.get("/rest/v1/owners").status == 200, 10, goal="the gateway knows the tables")
+        assert members.get("/rest/v1/owners?select=id,badges(code)").json() == [{"id": 1, "badges": {"code": "Gold"}}]
+        assert members.get("/rest/v1/badges?select=code,owners!inner(id)").json() == [{"code": "Gold", "owners": [{"id": 1}]}]
+    finally:
+        stack.query("select fencing.hide('badges'); select fencing.hide('owners'); drop table owners, badges")

@@ -169,6 +169,34 @@ TEST(read_sql, embedded_rows_joined_by_foreign_key) {
     EXPECT_TRUE(has(embedded_in("customers", embed("passports", "")), "(select row_to_json(fencegate_row) from"));
 }
 
+TEST(read_sql, embedded_rows_joined_by_operator_of_type) {
+    auto known = customers();
+    known.tables["passports"].columns[0].operators = "\"my types\"";
+    table_query query;
+    query.table = "customers";
+    query.select = {embed("passports", "")};
+    EXPECT_TRUE(
+        has(plan_read(known, {query, std::nullopt}), "where t1.\"customer\" operator(\"my types\".=) t.\"id\""));
+}
+
+TEST(read_sql, embedded_rows_of_rows_limited_at_each_level) {
+    const auto limits = [](const read_plan& plan) {
+        std::size_t count = 0;
+        constexpr std::string_view limit = "fencegate_bytes > 67108864";
+        for (auto at = plan.sql.sql.find(limit); at != std::string::npos; at = plan.sql.sql.find(limit, at + 1))
+            ++count;
+        return count;
+    };
+    EXPECT_EQ(limits(plan_of(everything())), 0U);
+    auto item = embed("orders", "of_customer");
+    EXPECT_EQ(limits(embedded_in("customers", item)), 1U);
+    item.embedded->rows.select = {{"id", "id"}, embed("customers", "of_payer")};
+    const auto plan = embedded_in("customers", item);
+    EXPECT_EQ(limits(plan), 2U);
+    EXPECT_TRUE(has(plan, "string_agg(fencegate_item, ',')"));
+    EXPECT_TRUE(has(plan, "json_agg(fencegate_item)"));
+}
+
 TEST(read_sql, embedded_inner_leaves_out_rows_without) {
     auto item = embed("orders", "of_customer", true);
     item.embedded->rows.select = {{"id", "id"}, embed("customers", "of_payer", true)};
@@ -207,6 +235,33 @@ TEST(read_sql, count_by_planner_has_parameters_of_its_own) {
     EXPECT_EQ(plan.estimate.parameters, compat::parameters{"3"});
     EXPECT_EQ(read_estimate(R"([{"Plan": {"Node Type": "Seq Scan", "Plan Rows": 42}}])"), 42);
     EXPECT_ANY_THROW(read_estimate("[]"));
+    EXPECT_EQ(read_estimate(R"([{"Plan": {"Plan Rows": 1)" + std::string(100, '0') + "}}]"), 1LL << 53);
+    std::string deep = R"([{"Plan": {"Plan Rows": 7)";
+    for (int i = 0; i < 100; ++i)
+        deep += R"(, "Plans": [{"Node Type": "Hash Join")";
+    for (int i = 0; i < 100; ++i)
+        deep += "}]";
+    EXPECT_EQ(read_estimate(deep + "}}]"), 7);
+}
+
+TEST(read_sql, count_by_planner_exact_where_rows_are_hidden) {
+    for (const auto count : {row_count::planned, row_count::estimated}) {
+        auto query = everything();
+        query.count = count;
+        auto known = shop();
+        known.tables["inventory"].hides_rows = true;
+        const auto plan = plan_read(known, {query, std::nullopt});
+        EXPECT_TRUE(has(plan, "(select count(*) from public.inventory as t) as total"));
+        EXPECT_TRUE(plan.estimate.sql.empty());
+        table_query outer;
+        outer.table = "customers";
+        outer.select = {embed("orders", "of_customer", true)};
+        outer.count = count;
+        known = customers();
+        EXPECT_FALSE(plan_read(known, {outer, std::nullopt}).estimate.sql.empty());
+        known.tables["orders"].hides_rows = true;
+        EXPECT_TRUE(plan_read(known, {outer, std::nullopt}).estimate.sql.empty());
+    }
 }
 
 TEST(read_sql, csv_names_are_bound) {

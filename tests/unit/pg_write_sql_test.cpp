@@ -178,7 +178,9 @@ TEST(write_sql, upsert_without_columns_uses_primary_key) {
               "insert into public.inventory as t (\"sku\", \"stock\") values ($1, $2) on conflict (\"sku\") do update "
               "set \"stock\" = excluded.\"stock\"");
     known.tables["inventory"].primary_key = {"hidden"};
-    EXPECT_EQ(plan_write(known, {op}, {}).faults.at(0).pointer, "on_conflict");
+    const auto fault = plan_write(known, {op}, {}).faults.at(0);
+    EXPECT_EQ(fault.pointer, "on_conflict");
+    EXPECT_EQ(fault.detail.find("hidden"), std::string::npos);
 }
 
 TEST(write_sql, rows_with_missing_columns_null_or_default) {
@@ -218,6 +220,11 @@ TEST(write_sql, call_with_selection_counts_rows_of_set) {
     EXPECT_EQ(planned.rows_max, 3);
     op.function = "poke";
     EXPECT_EQ(plan_write(known, {op}, {}).faults.size(), 3U);  // a condition, select and max-affected
+    call_operation single;
+    single.function = "place";
+    single.args = {put("order_id", 1)};
+    const auto stripped = plan_write(known, {single}, {false, {}, row_format::json_without_nulls});
+    EXPECT_NE(stripped.operations[0].sql.sql.find("json_strip_nulls(to_json(public.place_order("), std::string::npos);
 }
 
 TEST(write_sql, insert_without_values_uses_defaults) {

@@ -11,6 +11,11 @@ namespace fencegate::api {
 namespace {
 
 constexpr std::size_t sort_keys_max = 64;
+/// Maximum number of names in one list: as many as a table of PostgreSQL can have columns. Each is compared with those
+/// before it.
+constexpr std::size_t names_max = 1'600;
+/// Longest name of a column in an answer. PostgreSQL cuts longer ones, so that two could become one.
+constexpr std::size_t answer_name_bytes_max = 63;
 
 constexpr std::array<std::pair<std::string_view, comparison_operator>, 10> operators{
     {{"eq", comparison_operator::eq},
@@ -216,9 +221,15 @@ class select_reader {
     std::vector<selected_column> list(std::size_t depth) {
         std::vector<selected_column> out;
         do {
+            if (out.size() == names_max) throw grammar_fault{"has more than 1600 columns"};
             auto selected = item(depth);
-            if (!selected.alias.empty() && std::ranges::find(out, selected.alias, &selected_column::alias) != out.end())
-                throw grammar_fault{"names " + selected.alias + " twice"};
+            // The alias of * is empty.
+            if (std::ranges::find(out, selected.alias, &selected_column::alias) != out.end())
+                throw grammar_fault{"names " + (selected.alias.empty() ? "*" : selected.alias) + " twice"};
+            if (selected.alias.size() > answer_name_bytes_max)
+                throw grammar_fault{"gives a column a name of more than 63 bytes: " + selected.alias};
+            if (selected.alias.starts_with("fencegate_"))  // the statement's own names
+                throw grammar_fault{"gives a column a name that is reserved: " + selected.alias};
             out.push_back(std::move(selected));
         } while (text_.take(","));
         return out;
@@ -357,6 +368,7 @@ std::vector<std::string> parse_names(std::string_view parameter, std::string_vie
         std::vector<std::string> out;
         scanner text(given);
         do {
+            if (out.size() == names_max) throw grammar_fault{"has more than 1600 columns"};
             out.push_back(text.take_name(","));
         } while (text.take(","));
         text.expect_end();

@@ -8,7 +8,7 @@ const std::string read_catalog =
     "select name, kind, target, coalesce(to_json(operations)::text, '[]'), coalesce(columns::text, '[]'), "
     "coalesce(arguments::text, '[]'), coalesce(returns_set, false), coalesce(returns_void, false), "
     "coalesce(changes_nothing, false), coalesce(shared_resource_expression, ''), coalesce(primary_key::text, '[]'), "
-    "coalesce(foreign_keys::text, '[]'), coalesce(returns_row, false) "
+    "coalesce(foreign_keys::text, '[]'), coalesce(returns_row, false), coalesce(hides_rows, false) "
     "from fencing.api_catalog order by kind, name";
 
 std::shared_ptr<catalog> parse(const pqxx::result& rows) {
@@ -25,6 +25,7 @@ std::shared_ptr<catalog> parse(const pqxx::result& rows) {
             table.shared_resource_expression = row[9].c_str();
             table.primary_key = parse_catalog_names(row[10].c_str());
             table.foreign_keys = parse_catalog_foreign_keys(row[11].c_str());
+            table.hides_rows = row[13].as<bool>();
         } else {
             auto& function = out->functions[name];
             function.target = row[2].c_str();

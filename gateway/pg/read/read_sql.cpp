@@ -9,6 +9,12 @@
 namespace fencegate::pg {
 namespace {
 
+/// Deepest JSON of a plan, which has two levels for each step: far more than the steps of a statement that PostgreSQL
+/// plans in time.
+constexpr std::size_t plan_depth_max = 1'000;
+/// The most rows that an estimate counts, 2^53; the planner's own numbers go up to 1e100.
+constexpr double rows_counted_max = 9007199254740992.0;
+
 class planner : row_writer {
   public:
     planner(const catalog& known, read_plan& plan, row_format format)
@@ -21,12 +27,17 @@ class planner : row_writer {
         const auto from = " from " + table->target + " as t" + where_clause(*table, query.table, query);
         const auto order = order_clause(*table, query.table, query.order, "order");
         const auto limit = limit_clause(query);
-        plan_.sql.sql =
-            split_into_pieces("select count(*) as rows, " + rows_text(format_, "fencegate_row", list.names) +
-                                  " as json, " + total_sql(query, from) + " as total from (select " + list.sql + from +
-                                  order + limit + ") as fencegate_row",
-                              {"rows", "total"});
-        if (query.count == row_count::planned || query.count == row_count::estimated) estimate(*table, query);
+        const bool hidden = hides_rows(*table, query);
+        const auto made = "(select " + list.sql + from + order + limit + ") as fencegate_row";
+        const auto text = row_text(format_, "fencegate_row", list.names);
+        const bool embeds = has_embedded(query);
+        plan_.sql.sql = split_into_pieces("select count(*) as rows, " +
+                                              join_texts(format_, embeds ? "fencegate_item" : text, list.names) +
+                                              " as json, " + total_sql(query, from, hidden) + " as total from " +
+                                              (embeds ? limited_items(text, "text", made) : made),
+                                          {"rows", "total"});
+        const bool planned = query.count == row_count::planned || query.count == row_count::estimated;
+        if (planned && !hidden) estimate(*table, query);
     }
 
     void operator()(const function_query& query) {
@@ -54,8 +65,18 @@ class planner : row_writer {
     }
 
   private:
-    std::string total_sql(const table_query& query, const std::string& from) {
-        if (query.count == row_count::exact) return "(select count(*)" + from + ")";
+    /// Whether an estimate could tell of rows that the caller may not see: the planner's statistics are of all rows.
+    bool hides_rows(const exposed_table& table, const row_selection& rows) const {
+        return table.hides_rows || std::ranges::any_of(rows.select, [this](const selected_column& item) {
+                   if (!item.embedded || !item.embedded->inner) return false;
+                   const auto found = known().tables.find(item.column);
+                   return found != known().tables.end() && hides_rows(found->second, item.embedded->rows);
+               });
+    }
+
+    std::string total_sql(const table_query& query, const std::string& from, bool hidden) {
+        if (query.count == row_count::none) return "null::bigint";
+        if (query.count == row_count::exact || hidden) return "(select count(*)" + from + ")";
         if (query.count != row_count::estimated) return "null::bigint";
         return "(select count(*) from (select" + from + " limit " +
                plan_.sql.bind(std::to_string(query.counted_max + 1)) + "::bigint) as fencegate_counted)";
@@ -75,10 +96,7 @@ class planner : row_writer {
             return;
         }
         plan_.shape = answer_shape::value;
-        const auto value = "to_json(" + call + ")";
-        const auto text = format_ == row_format::json ? value : "json_strip_nulls(" + value + ")";
-        // offset 0 keeps PostgreSQL from copying the call to each place that names its value.
-        plan_.sql.sql = split_into_pieces("select " + text + "::text as json offset 0", {});
+        plan_.sql.sql = split_into_pieces(value_sql(call, format_), {});
     }
 
     /// Moves the parameters that name an argument from the selection to the arguments.
@@ -123,8 +141,11 @@ read_plan plan_read(const catalog& known, const read_request& request) {
 }
 
 std::int64_t read_estimate(std::string_view json) {
-    const auto parsed = boost::json::parse({json.data(), json.size()});
-    return static_cast<std::int64_t>(parsed.as_array().at(0).at("Plan").at("Plan Rows").to_number<double>());
+    boost::json::parse_options options;
+    options.max_depth = plan_depth_max;
+    const auto parsed = boost::json::parse({json.data(), json.size()}, {}, options);
+    const auto rows = parsed.as_array().at(0).at("Plan").at("Plan Rows").to_number<double>();
+    return static_cast<std::int64_t>(std::clamp(rows, 0.0, rows_counted_max));
 }
 
 }  // namespace fencegate::pg

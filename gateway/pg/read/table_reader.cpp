@@ -43,6 +43,13 @@ failure failure_of_plan(const read_plan& plan) {
     return out;
 }
 
+failure too_large() {
+    failure out = make_failure(errc::unprocessable,
+                               "The answer is larger than the gateway gives; ask for fewer rows or columns.");
+    out.facts["answer_bytes_max"] = answer_bytes_max;
+    return out;
+}
+
 /// One attempt to run a read.
 class read_run {
   public:
@@ -52,6 +59,7 @@ class read_run {
 
     result<read_outcome> perform() {
         auto& session = slot_.get();
+        state_.taken = clock::now();
         std::vector<prepared_call> calls;
         try {
             calls = prepare_calls(session);
@@ -70,6 +78,8 @@ class read_run {
             if (failed_sqlstate_ == "25006") {
                 return make_failure(errc::unprocessable, "A read may not change anything; nothing was changed.");
             }
+            // PostgreSQL may also refuse the size itself.
+            if (failed_sqlstate_ == "54000" && std::holds_alternative<table_query>(request_.query)) return too_large();
             // Taking the role failed, or a statement in it; earlier steps ran in the gateway's own.
             const auto failed = trip.answers.size();
             const bool in_callers_role = failed + 1 >= read_at_ && failed <= (estimate_at_ ? *estimate_at_ : read_at_);
@@ -140,10 +150,12 @@ class read_run {
         return calls;
     }
 
-    /// Rows that were counted up to a limit, which the number has reached, are more than that.
+    /// Rows that were counted up to a limit, which the number has reached, are more than that. There are at least as many
+    /// as are in the answer or before it.
     void add_estimate(std::int64_t planned, read_outcome& out) const {
         const auto& query = std::get<table_query>(request_.query);
-        if (!out.total || *out.total > query.counted_max) out.total = std::max(planned, out.total.value_or(0));
+        const auto seen = out.rows > 0 ? query.offset + out.rows : 0;
+        if (!out.total || *out.total > query.counted_max) out.total = std::max({planned, out.total.value_or(0), seen});
     }
 
     static std::vector<fence_state> fences_of(const answer_rows& rows) {
@@ -202,10 +214,8 @@ class read_run {
         } else if (!receiver_.bytes()) {
             out.json = "null";
         } else {
-            failure why = make_failure(errc::unprocessable,
-                                       "The answer is larger than the gateway gives; ask for fewer rows or columns.");
+            failure why = too_large();
             why.facts["answer_bytes"] = *receiver_.bytes();
-            why.facts["answer_bytes_max"] = answer_bytes_max;
             return why;
         }
         return std::nullopt;

@@ -5,12 +5,6 @@
 namespace fencegate::pg {
 namespace {
 
-bool has_columns(const exposed_table& table, const std::vector<std::string>& names) {
-    return std::ranges::all_of(names, [&](const std::string& name) {
-        return std::ranges::find(table.columns, name, &catalog_field::name) != table.columns.end();
-    });
-}
-
 /// Whether the hint names the foreign key or one of its columns.
 bool is_meant(const catalog_foreign_key& key, const std::string& hint) {
     return hint.empty() || key.name == hint || std::ranges::find(key.columns, hint) != key.columns.end();
@@ -21,13 +15,15 @@ bool is_meant(const catalog_foreign_key& key, const std::string& hint) {
 std::vector<row_writer::relationship> row_writer::relationships(const exposed_table& outer, const exposed_table& inner,
                                                                 const std::string& hint) const {
     std::vector<relationship> out;
-    const auto add = [&out](const catalog_foreign_key& key, bool to_one, const std::vector<std::string>& inner_columns,
-                            const std::vector<std::string>& outer_columns) {
+    const auto add = [&](const catalog_foreign_key& key, bool to_one, const std::vector<std::string>& inner_columns,
+                         const std::vector<std::string>& outer_columns) {
         auto& found = out.emplace_back();
         found.foreign_key = key.name;
         found.to_one = to_one;
-        for (std::size_t i = 0; i < inner_columns.size(); ++i)
-            found.columns.emplace_back(inner_columns[i], outer_columns[i]);
+        for (std::size_t i = 0; i < inner_columns.size(); ++i) {
+            const auto& own = *std::ranges::find(inner.columns, inner_columns[i], &catalog_field::name);
+            found.columns.push_back({own.name, operator_of(own, " = "), outer_columns[i]});
+        }
     };
     const auto is_usable = [&hint](const catalog_foreign_key& key, const exposed_table& from, const exposed_table& to) {
         return key.target == to.target && is_meant(key, hint) && has_columns(from, key.columns) &&
@@ -74,9 +70,9 @@ std::string row_writer::embedded_source(const exposed_table& inner, const relati
     const auto outer_alias = alias();
     set_alias("t" + std::to_string(++embedded_count_));
     std::string join;
-    for (const auto& [inner_column, outer_column] : found.columns) {
+    for (const auto& pair : found.columns) {
         if (!join.empty()) join += " and ";
-        join += qualified(inner_column) + " = " + outer_alias + "." + quote_identifier(outer_column);
+        join += qualified(pair.column) + pair.equals + outer_alias + "." + quote_identifier(pair.outer_column);
     }
     const auto condition = filter(inner, item.column, item.embedded->rows);
     return " from " + inner.target + " as " + alias() + " where " + join +
@@ -94,12 +90,13 @@ std::string row_writer::embedded_sql(const exposed_table& outer, const std::stri
     const auto source = embedded_source(*inner, *found, item);
     const auto list = columns(*inner, item.column, rows.select);
     const auto order = order_clause(*inner, item.column, rows.order, item.embedded->pointer_prefix + "order");
-    const auto text = "select " + list.sql + source + order + limit_clause(rows);
+    const auto made = "(select " + list.sql + source + order + limit_clause(rows) + ") as fencegate_row";
     set_alias(outer_alias);
-    return std::string("(select ") +
-           (found->to_one ? "row_to_json(fencegate_row)"
-                          : "coalesce(json_agg(row_to_json(fencegate_row)), '[]'::json)") +
-           " from (" + text + ") as fencegate_row)";
+    const std::string object = "row_to_json(fencegate_row)";
+    if (found->to_one) return "(select " + object + " from " + made + ")";
+    const bool nested = has_embedded(rows);
+    return "(select coalesce(json_agg(" + (nested ? "fencegate_item" : object) + "), '[]'::json) from " +
+           (nested ? limited_items(object, "json", made) : made) + ")";
 }
 
 std::string row_writer::exists_sql(const exposed_table& outer, const std::string& outer_name,

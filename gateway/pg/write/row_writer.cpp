@@ -84,24 +84,41 @@ std::string csv_text(const std::string& text) {
 
 }  // namespace
 
-std::string row_writer::rows_text(row_format format, const std::string& row, const std::vector<std::string>& names) {
+std::string row_writer::row_text(row_format format, const std::string& row, const std::vector<std::string>& names) {
     if (format != row_format::csv) {
         // json keeps the order of the columns and the digits of numbers, which jsonb and JSON readers would not.
         const auto object = "to_json(" + row + ")";
         const auto text = format == row_format::json ? object : "json_strip_nulls(" + object + ")";
-        return "'[' || coalesce(string_agg(coalesce(" + text + "::text, 'null'), ','), '') || ']'";
+        return "coalesce(" + text + "::text, 'null')";
     }
-    std::string header;
     std::string line;
-    for (const auto& name : names) {
-        if (!line.empty()) {
-            header += ',';
-            line += " || ',' || ";
-        }
-        header += csv_text(name);
-        line += csv_field(row + "." + quote_identifier(name));
-    }
-    return target().bind(std::move(header)) + "::text || coalesce(string_agg(chr(10) || " + line + ", ''), '')";
+    for (const auto& name : names)
+        line += (line.empty() ? "chr(10) || " : " || ',' || ") + csv_field(row + "." + quote_identifier(name));
+    return line;
+}
+
+std::string row_writer::join_texts(row_format format, const std::string& text, const std::vector<std::string>& names) {
+    if (format != row_format::csv) return "'[' || coalesce(string_agg(" + text + ", ','), '') || ']'";
+    std::string header;
+    for (const auto& name : names)
+        header += (&name == names.data() ? "" : ",") + csv_text(name);
+    return target().bind(std::move(header)) + "::text || coalesce(string_agg(" + text + ", ''), '')";
+}
+
+std::string row_writer::rows_text(row_format format, const std::string& row, const std::vector<std::string>& names) {
+    return join_texts(format, row_text(format, row, names), names);
+}
+
+std::string row_writer::limited_items(const std::string& item, const std::string& type, const std::string& rows) {
+    const auto items = "(select " + item + " as fencegate_item from " + rows + " offset 0) as fencegate_items";
+    const auto sizes =
+        "(select fencegate_item, sum(pg_column_size(fencegate_item)) over (rows unbounded preceding) as "
+        "fencegate_bytes from " +
+        items + ") as fencegate_sizes";
+    // A text of a gigabyte raises 54000 without being made. It is no constant, which would be evaluated beforehand.
+    return "(select case when fencegate_bytes > " + std::to_string(answer_bytes_max) +
+           " then repeat(' ', 1073741824 + (fencegate_bytes % 2)::integer)::" + type +
+           " else fencegate_item end as fencegate_item from " + sizes + ") as fencegate_row";
 }
 
 std::string row_writer::function_rows(const exposed_function& function, const std::string& function_name,
@@ -123,6 +140,13 @@ std::string row_writer::function_rows(const exposed_function& function, const st
            rows_text(format, "fencegate_item", list.names) + " as json, " +
            (count ? "(select count(*) from fencegate_set)" : "null::bigint") + " as total from (select " + list.sql +
            " from fencegate_set as t" + order + limit_clause(rows) + ") as fencegate_item";
+}
+
+std::string row_writer::value_sql(const std::string& call, row_format format) {
+    const auto value = "to_json(" + call + ")";
+    const auto text = format == row_format::json ? value : "json_strip_nulls(" + value + ")";
+    // offset 0 keeps PostgreSQL from copying the call to each place that names its value.
+    return "select " + text + "::text as json offset 0";
 }
 
 void row_writer::refuse_selection(const std::string& function_name, const row_selection& rows, row_format format) {

@@ -5,7 +5,6 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace fencegate::pg {
@@ -41,19 +40,36 @@ class row_writer : public statement_writer {
     /// Returns the expression for the text of all rows of a subquery `row`, whose columns have the `names`.
     std::string rows_text(row_format format, const std::string& row, const std::vector<std::string>& names);
 
+    /// Returns the expression for the text of one row, and the one that joins the texts of all.
+    static std::string row_text(row_format format, const std::string& row, const std::vector<std::string>& names);
+    std::string join_texts(row_format format, const std::string& text, const std::vector<std::string>& names);
+
+    /// Returns a subquery with the column fencegate_item, the value of `item` for each row of the subquery `rows`. It raises
+    /// 54000 at the row with which the values are larger than an answer may be: a few small rows that are embedded over and
+    /// over would take gigabytes before the whole is made and found to be too large.
+    static std::string limited_items(const std::string& item, const std::string& type, const std::string& rows);
+
     /// Returns a statement with the columns rows, json and total for the set that `call` returns; it is evaluated once.
     /// Without `count` total is NULL.
     std::string function_rows(const exposed_function& function, const std::string& function_name,
                               const std::string& call, const row_selection& rows, row_format format, bool count);
 
+    /// Returns a statement with the column json for the single value of `call`.
+    static std::string value_sql(const std::string& call, row_format format);
+
     /// Adds a fault for each part of the selection, which only a set of rows can have.
     void refuse_selection(const std::string& function_name, const row_selection& rows, row_format format);
 
   private:
+    struct joined_columns {
+        std::string column;  ///< Of the embedded table.
+        std::string equals;  ///< The operator of its type.
+        std::string outer_column;
+    };
     struct relationship {
         std::string foreign_key;
         bool to_one = false;
-        std::vector<std::pair<std::string, std::string>> columns;  ///< Of the embedded table and of the outer one.
+        std::vector<joined_columns> columns;
     };
 
     std::string filter(const exposed_table& table, const std::string& table_name, const row_selection& rows);

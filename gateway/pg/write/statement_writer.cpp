@@ -57,15 +57,10 @@ std::string_view sql_operator(comparison_operator op) {
     return "";
 }
 
-namespace {
-
-/// Returns the operator, with its schema where the column's type has operators of its own.
 std::string operator_of(const catalog_field& column, std::string_view symbol) {
     if (column.operators.empty()) return std::string(symbol);
     return " operator(" + column.operators + "." + std::string(symbol.substr(1, symbol.size() - 2)) + ") ";
 }
-
-}  // namespace
 
 failure plan_failure(const plan_faults& plan, errc code, std::string detail) {
     failure out =
@@ -118,6 +113,12 @@ const catalog_field* statement_writer::find_column(const exposed_table& table, c
     if (found != table.columns.end()) return &*found;
     add_unknown_name(pointer, "The table " + table_name + " has no column " + name + ".", fault_code::unknown_column);
     return nullptr;
+}
+
+bool statement_writer::has_columns(const exposed_table& table, const std::vector<std::string>& names) {
+    return std::ranges::all_of(names, [&](const std::string& name) {
+        return std::ranges::find(table.columns, name, &catalog_field::name) != table.columns.end();
+    });
 }
 
 std::string statement_writer::bind_expression(std::string_view type, const boost::json::value& value,

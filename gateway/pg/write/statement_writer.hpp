@@ -42,6 +42,9 @@ enum class answer_shape {
 /// Returns the operator with a blank on each side; empty where it takes no single value (in, is, all_of, any_of).
 std::string_view sql_operator(comparison_operator op);
 
+/// Returns an operator such as ` = `, with its schema where the column's type has operators of its own.
+std::string operator_of(const catalog_field& column, std::string_view symbol);
+
 /// Maximum size in bytes of the rows or the value of one read, or of one operation of a write.
 inline constexpr std::size_t answer_bytes_max = 64 << 20;
 /// Bytes of one piece of an answer: a message of PostgreSQL, which libpq holds as a whole.
@@ -71,6 +74,9 @@ class statement_writer {
     const exposed_function* find_function(const std::string& name, const std::string& pointer);
     const catalog_field* find_column(const exposed_table& table, const std::string& table_name, const std::string& name,
                                      const std::string& pointer);
+
+    /// Whether all columns of these names are exposed.
+    static bool has_columns(const exposed_table& table, const std::vector<std::string>& names);
 
     /// Binds a value and returns its expression. `literal`: the value is text in PostgreSQL's notation, of any type.
     std::string bind_expression(std::string_view type, const boost::json::value& value, const std::string& pointer,

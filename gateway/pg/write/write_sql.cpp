@@ -197,11 +197,14 @@ class planner : row_writer {
 
     std::string conflict_sql(const exposed_table& table, const insert_operation& op) {
         const auto& rule = *op.on_conflict;
-        const auto& decisive = rule.replace && rule.columns.empty() ? table.primary_key : rule.columns;
-        if (rule.replace && decisive.empty()) {
-            add_fault(rule.pointer,
-                      "The table " + op.table + " has no primary key; name the columns of a unique index.");
+        const bool by_key = rule.replace && rule.columns.empty();
+        if (by_key && (table.primary_key.empty() || !has_columns(table, table.primary_key))) {
+            add_unknown_name(rule.pointer, "The table " + op.table +
+                                               " has no primary key whose columns are exposed; name the columns of a "
+                                               "unique index.");
+            return {};
         }
+        const auto& decisive = by_key ? table.primary_key : rule.columns;
         std::string unique;
         for (const auto& name : decisive) {
             if (!find_column(table, op.table, name, rule.pointer)) continue;
@@ -275,7 +278,7 @@ class planner : row_writer {
             out_.sql.sql = split_into_pieces(
                 limit_answer_size("", function.returns_set
                                           ? "select " + text + " as json from " + call + " as fencegate_item"
-                                          : "select to_json(" + call + ")::text as json offset 0"),
+                                          : value_sql(call, returned_.format)),
                 {});
         }
     }
