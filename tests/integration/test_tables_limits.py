@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Iterator
 
@@ -18,7 +19,7 @@ create table kits (id integer primary key, label text, shown boolean);
 create table parts (id integer primary key, kit integer references kits, body text, {PLAIN});
 create table sealed (hidden_key integer primary key, label text);
 insert into kits select g, 'kit ' || g, g <= 3 from generate_series(1, 40) as g;
-insert into parts (id, kit, body) select g, 1, repeat('x', 100) from generate_series(1, 1000) as g;
+insert into parts (id, kit, body) select g, 1, repeat('x', 1000) from generate_series(1, 1000) as g;
 create view shown_kits as select id, label from kits where shown;
 create function first_kit() returns kits language sql as 'select 1, null::text, null::boolean';
 select fencing.protect(t::regclass, $$'{ALL}'::text$$) from unnest('{{parts,sealed}}'::text[]) as t;
@@ -66,7 +67,7 @@ def count_of(api: Api, path: str, kind: str) -> str:
 
 
 def test_embedded_rows_over_limit_end_before_memory_does(stack: Stack, parts: Api) -> None:
-    """A thousand rows of a hundred bytes, embedded in each of themselves, would be a hundred megabytes of text, and several times that in PostgreSQL."""
+    """A thousand rows of a kilobyte, embedded in each of themselves, would be a gigabyte of text, and several times that in PostgreSQL."""
     call = parts.begin("GET", "/rest/v1/kits?id=eq.1&select=parts(id,kits(id,parts(body)))")
     most = 0
     while call.is_alive():
@@ -132,3 +133,11 @@ def test_read_that_postgresql_can_not_prepare_is_unprocessable(parts: Api) -> No
 def test_nulls_of_single_value_are_stripped_after_write(parts: Api, lease: Json) -> None:
     answer = parts.call("POST", "/rest/v1/rpc/first_kit", {}, {"Accept": "application/vnd.pgrst.object+json;nulls=stripped", "Fencing-Lease": lease["lease_id"]})
     assert (answer.status, answer.body) == (200, b'{"id":1}')
+
+
+@pytest.mark.parametrize("path, headers", [("/rest/v1/%ff", {}), ("/rest/v1/rpc/%ff", {}), ("/rest/v1/kits?id=%ff.1", {}), ("/rest/v1/kits?select=a!(" + "x" * 18 + "%C3%A9)", {}),
+                                           ("/rest/v1/kits", {"Prefer": "handling=strict, foo=\xff"})])
+def test_refusal_that_cites_any_bytes_is_json_in_utf8(parts: Api, path: str, headers: dict[str, str]) -> None:
+    answer = parts.get(path, headers)
+    assert answer.status in (400, 404)
+    assert json.loads(answer.body.decode())["detail"]

@@ -1,5 +1,6 @@
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/query.hpp>
+#include <gateway/http/codec/utf8.hpp>
 #include <gateway/http/routing/dispatcher.hpp>
 #include <gateway/http/transport/response_head.hpp>
 #include <gateway/runtime/random.hpp>
@@ -27,12 +28,20 @@ TEST(http_query, text_not_utf8_then_fault_with_printable_name) {
     fault_list faults;
     const auto read =
         query_parameters("a=%C3%A9&b=%C3&%FF=1&c=%ED%A0%80&d=%C0%80&e=%F4%90%80%80&f=%F0%9F%94%92", faults);
-    EXPECT_EQ(read.size(), 6u);
+    EXPECT_EQ(read.size(), 2u);
     const auto failure = std::move(faults).to_failure();
     std::vector<std::string> pointers;
     for (const auto& fault : failure.errors)
         pointers.push_back(fault.pointer);
     EXPECT_EQ(pointers, (std::vector<std::string>{"b", "query", "c", "d", "e"}));
+}
+
+TEST(http_utf8, invalid_bytes_are_replaced_one_by_one) {
+    EXPECT_EQ(replace_invalid_utf8("a\xC3\xA9"), "a\xC3\xA9");
+    EXPECT_EQ(replace_invalid_utf8("\xFF\xC3(\xC3"), "\xEF\xBF\xBD\xEF\xBF\xBD(\xEF\xBF\xBD");
+    EXPECT_EQ(cut_utf8("a\xC3\xA9z", 2), "a");
+    EXPECT_EQ(cut_utf8("a\xC3\xA9z", 3), "a\xC3\xA9");
+    EXPECT_EQ(cut_utf8("ab", 2), "ab");
 }
 
 TEST(http_rfc3339, render_then_utc_with_milliseconds) {

@@ -1,5 +1,6 @@
 #include <gateway/api/tables/table_grammar.hpp>
 #include <gateway/domain/table_read.hpp>
+#include <gateway/http/codec/utf8.hpp>
 
 #include <algorithm>
 #include <array>
@@ -95,7 +96,7 @@ class scanner {
     }
 
   private:
-    std::string excerpt() const { return std::string(rest_.substr(0, 20)); }
+    std::string excerpt() const { return std::string(http::cut_utf8(rest_, 20)); }
 
     std::string_view rest_;
 };

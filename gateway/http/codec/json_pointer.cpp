@@ -1,4 +1,5 @@
 #include <gateway/http/codec/json_pointer.hpp>
+#include <gateway/http/codec/utf8.hpp>
 
 namespace fencegate::http {
 
@@ -29,11 +30,7 @@ std::string child_pointer(std::string_view pointer, std::size_t index) {
 std::string shorten_pointer(std::string pointer) {
     constexpr std::size_t bytes_max = 1024;
     if (pointer.size() <= bytes_max) return pointer;
-    std::size_t end = bytes_max;
-    while (end > 0 && (static_cast<unsigned char>(pointer[end]) & 0xC0U) == 0x80U)
-        --end;
-    pointer.resize(end);
-    return pointer + "…";
+    return std::string(cut_utf8(pointer, bytes_max)) + "…";
 }
 
 }  // namespace fencegate::http

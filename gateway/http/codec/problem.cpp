@@ -2,6 +2,7 @@
 
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/json_io.hpp>
+#include <gateway/http/codec/utf8.hpp>
 
 #include <boost/json/serialize.hpp>
 
@@ -190,7 +191,7 @@ response problem_response(const failure& f, std::string_view request_id) {
     out.status = kind.status;
     out.problem = kind.slug;
     out.content_type = "application/problem+json";
-    out.problem_detail = detail_of(f);
+    out.problem_detail = replace_invalid_utf8(detail_of(f));
     if (const auto* resource = f.facts.if_contains("resource"); resource != nullptr && resource->is_string())
         out.problem_resource = std::string(resource->as_string());
     out.problem_in_history = f.in_history;
@@ -216,6 +217,8 @@ response problem_response(const failure& f, std::string_view request_id) {
         append_errors(out.body, f.errors);
     }
     document.end();
+    // Paths and headers, which a refusal may cite, can have any bytes.
+    out.body = replace_invalid_utf8(std::move(out.body));
 
     const auto retry_after = f.retry_after ? f.retry_after : kind.retry_after;
     if (retry_after) {

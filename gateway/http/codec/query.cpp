@@ -1,8 +1,8 @@
 #include <gateway/http/codec/query.hpp>
 
+#include <gateway/http/codec/utf8.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
 
-#include <boost/locale/utf.hpp>
 #include <boost/url/params_encoded_view.hpp>
 #include <boost/url/parse_query.hpp>
 #include <boost/url/rfc/pchars.hpp>
@@ -18,14 +18,6 @@ std::string decode(boost::urls::pct_string_view text) {
     boost::urls::encoding_opts options;
     options.space_as_plus = true;
     return text.decode(options);
-}
-
-bool is_utf8(std::string_view text) {
-    using utf = boost::locale::utf::utf_traits<char>;
-    for (const char *at = text.data(), *end = at + text.size(); at != end;) {
-        if (!boost::locale::utf::is_valid_codepoint(utf::decode(at, end))) return false;
-    }
-    return true;
 }
 
 /// Returns the query with every character percent-encoded that has to be: clients send quotation marks, braces and
@@ -68,7 +60,10 @@ std::vector<std::pair<std::string, std::string>> query_parameters(std::string_vi
             faults.add("query", "has a parameter whose name is not UTF-8");
             continue;
         }
-        if (!is_utf8(value)) faults.add(name, "is not UTF-8");
+        if (!is_utf8(value)) {
+            faults.add(std::move(name), "is not UTF-8");
+            continue;
+        }
         out.emplace_back(std::move(name), std::move(value));
     }
     return out;
