@@ -160,7 +160,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the jars, the classes, the documentation and the tests."""
     folder = tmp_path_factory.mktemp("java")
     run(CLIENT / "build", folder)
-    run("javac", "-Xlint:all,-processing,-path,-try", "-Werror", "--release", "17", "-cp", class_path(folder), "-d", folder / "tests", *sorted(TESTS.rglob("*.java")))
+    run("javac", "-Xlint:all,-processing,-path,-try", "-Werror", "--release", "17", "-encoding", "UTF-8", "-cp", class_path(folder), "-d", folder / "tests", *sorted(TESTS.rglob("*.java")))
     return folder
 
 

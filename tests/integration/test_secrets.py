@@ -30,7 +30,7 @@ SECRETS = {
     "password of Redis": "redis-password-nobody-may-see",
 }
 # Root may read all memory by a capability, which the gateway and its reader then lack.
-WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all,+dac_override"] if os.getuid() == 0 else []
+WITHOUT_CAPABILITIES = ["setpriv", "--inh-caps=-all", "--bounding-set=-all,+dac_override"] if os.getuid() == 0 else []
 
 
 @pytest.fixture(scope="module")
