@@ -145,8 +145,8 @@ TEST(api_table_grammar, select_then_columns_and_aliases) {
     EXPECT_EQ(columns("*"), "");
     EXPECT_EQ(columns("a,b"), "a=a;b=b;");
     EXPECT_EQ(columns(R"~(left:a,"x,y":"odd \"b")~"), R"~(left=a;x,y=odd "b;)~");
-    for (const char* text :
-         {"", ",", "a,", "a,a", "x:a,x:b", "a:", ":a", "a:b:c", "a,*x(", "a::", R"~("a)~", "*x", "*,*", "a,*,b,*", "fencegate_row:a"})
+    for (const char* text : {"", ",", "a,", "a,a", "x:a,x:b", "a:", ":a", "a:b:c", "a,*x(", "a::", R"~("a)~", "*x",
+                             "*,*", "a,*,b,*", "fencegate_row:a"})
         EXPECT_EQ(columns(text), "fault") << text;
     EXPECT_NE(columns(std::string(63, 'x') + ":a"), "fault");
     EXPECT_EQ(columns(std::string(64, 'x') + ":a"), "fault");
