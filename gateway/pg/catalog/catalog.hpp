@@ -22,8 +22,8 @@ struct exposed_table {
     std::string shared_resource_expression;  ///< Empty: one statement must not update for several writes.
     std::vector<std::string> primary_key{};  ///< Names of its columns, exposed or not; empty: there is none.
     std::vector<catalog_foreign_key> foreign_keys{};
-    bool hides_rows =
-        false;  ///< A view, or a table with row security: statistics may tell of rows that callers can't see.
+    /// A view, or a table with row security: statistics may tell of rows that callers can't see.
+    bool hides_rows = false;
 };
 
 /// A function that operations may call. Arguments have their declared names; those without a default are required.
