@@ -40,6 +40,18 @@ test('enter_in_transaction_then_rows_of_all_resources_change', async () => {
   assert.equal(Number(rows[0].count), 2);
 });
 
+test('enter_of_several_resources_is_one_call_of_the_array_form', async () => {
+  const lease = {resources: [newResource(), newResource()], fencingToken: 1, leaseId: ''};
+  await inTransaction(async () => {
+    await connection.query("set local track_functions = 'all'");
+    await enter(connection, lease);
+    const {rows} = await connection.query("select calls from pg_stat_xact_user_functions where funcid = 'fencing.enter(text[], bigint, text)'::regprocedure");
+    assert.deepEqual(rows, [{calls: '1'}]);
+  });
+  const tooMany = Array.from({length: 17}, newResource);
+  await assert.rejects(inTransaction(() => enter(connection, {...lease, resources: tooMany})), fault => fault.code === '22023');
+});
+
 test('enter_of_older_holder_then_refused_by_postgresql', async () => {
   const order = newOrder();
   const older = await client.acquire(`orders/${order}`);
