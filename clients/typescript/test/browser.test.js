@@ -1,4 +1,4 @@
-// The build in a browser: a page of the gateway's own site, without a bundler.
+// The build in a browser, without a bundler: a page of the gateway's own site, and one of another origin.
 
 import assert from 'node:assert/strict';
 import {spawn} from 'node:child_process';
@@ -9,22 +9,24 @@ import {test} from 'node:test';
 import {withFront} from './support/front.js';
 import {insertOrder, keys, newOrder, urls} from './support/stack.js';
 
-const PAGE = order => `<!doctype html>
+/** A page that calls the gateway at `url`, an expression of its script. */
+const pageOf = (order, url, key) => `<!doctype html>
 <script type="importmap">{"imports": {"@fencegate/client": "/modules/dist/index.js", "openapi-fetch": "/modules/node_modules/openapi-fetch/dist/index.mjs"}}</script>
 <script type="module">
-import {Fencegate, ConstraintViolationError} from '@fencegate/client';
+import {Fencegate, ConstraintViolationError, ResourceLockedError} from '@fencegate/client';
 const report = result => fetch('/result', {method: 'POST', body: JSON.stringify(result)});
 try {
-  const fencegate = new Fencegate({url: location.origin, credential: ${JSON.stringify(keys.admin)}});
+  const fencegate = new Fencegate({url: ${url}, credential: ${JSON.stringify(key)}});
   const result = await fencegate.withLease('orders/${order}', {ttlMs: 6000}, async ({fencingToken, signal, write, remainingMs}) => {
     const {results} = await write([${JSON.stringify(insertOrder(order))}], {returnRows: true});
     const again = await write([${JSON.stringify(insertOrder(order))}]).catch(fault => fault instanceof ConstraintViolationError);
+    const locked = await fencegate.acquire('orders/${order}').catch(fault => fault instanceof ResourceLockedError && fault.retryAfterMs > 0);
     let last = remainingMs();
     for (let left = last; left <= last && !signal.aborted; left = remainingMs()) { // until a renewal
       last = left;
       await new Promise(resolve => setTimeout(resolve, 100));
     }
-    return {order: results[0].rows[0].id, again, lost: signal.aborted, fencingToken};
+    return {order: results[0].rows[0].id, again, locked, lost: signal.aborted, fencingToken};
   });
   const tokens = [];
   for await (const item of fencegate.history({resource: 'orders/${order}', event: 'write_applied'})) tokens.push(item.fencing_token);
@@ -53,7 +55,8 @@ async function showUntil(url, result) {
   }
 }
 
-test('browser_page_holds_a_lease_and_writes', async () => {
+/** Serves the page on `port`, forwards its calls to the first gateway, opens it, and requires its result. */
+async function requirePageWorks(url, key, port) {
   const order = newOrder();
   let report;
   const result = new Promise(resolve => { report = resolve; });
@@ -62,11 +65,19 @@ test('browser_page_holds_a_lease_and_writes', async () => {
       response.end();
       return report(asked.json);
     }
-    if (!asked.path.startsWith('/modules/')) return response.setHeader('content-type', 'text/html').end(asked.path === '/' ? PAGE(order) : '');
+    if (!asked.path.startsWith('/modules/')) return response.setHeader('content-type', 'text/html').end(asked.path === '/' ? pageOf(order, url, key) : '');
     response.setHeader('content-type', 'text/javascript').end(await readFile(new URL(asked.path.replace('/modules/', '../'), import.meta.url)));
   };
   await withFront(urls[0], asked => (asked.path.startsWith('/v1/') ? undefined : serve), async front => {
     const {fencingToken, ...seen} = await showUntil(front.url, result);
-    assert.deepEqual(seen, {order, again: true, lost: false, tokens: [fencingToken]});
-  });
+    assert.deepEqual(seen, {order, again: true, locked: true, lost: false, tokens: [fencingToken]});
+    assert.equal(front.requests.some(asked => asked.path.startsWith('/v1/')), url === 'location.origin');
+  }, port);
+}
+
+test('browser_page_holds_a_lease_and_writes', () => requirePageWorks('location.origin', keys.admin));
+
+test('browser_page_of_an_allowed_origin_holds_a_lease_and_writes', () => {
+  const {gateway, key, page_port: port} = JSON.parse(process.env.FENCEGATE_CORS);
+  return requirePageWorks(JSON.stringify(gateway), key, port);
 });

@@ -54,8 +54,8 @@ export const changeAnswer = change => async (asked, ask, response) => {
   response.writeHead(status, {...headers, ...added}).end(JSON.stringify(body));
 };
 
-/** Opens a proxy before `target`. `requests` has every request; `rule(asked)` returns the fault of a request, or nothing. */
-export async function openFront(target, rule = () => undefined) {
+/** Opens a proxy before `target`, on a free port if `port` is 0. `requests` has every request; `rule(asked)` returns the fault of a request, or nothing. */
+export async function openFront(target, rule = () => undefined, port = 0) {
   const front = {requests: [], rule};
   const server = createServer(async (incoming, response) => {
     const asked = {method: incoming.method, path: incoming.url, headers: incoming.headers, at: performance.now()};
@@ -68,7 +68,7 @@ export async function openFront(target, rule = () => undefined) {
       response.destroy();
     }
   });
-  await new Promise(resolve => { server.listen(0, '127.0.0.1', resolve); });
+  await new Promise(resolve => { server.listen(port, '127.0.0.1', resolve); });
   front.url = `http://127.0.0.1:${server.address().port}`;
   front.cut = () => server.closeAllConnections();
   front.close = () => {
@@ -79,8 +79,8 @@ export async function openFront(target, rule = () => undefined) {
 }
 
 /** Runs work with a proxy before `target`. */
-export async function withFront(target, rule, work) {
-  const front = await openFront(target, rule);
+export async function withFront(target, rule, work, port) {
+  const front = await openFront(target, rule, port);
   try {
     return await work(front);
   } finally {
