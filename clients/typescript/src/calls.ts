@@ -2,7 +2,7 @@
 
 import createClient, {type Client} from 'openapi-fetch';
 import {ConnectionError, FencegateError, ProblemError, type Problem} from './errors.js';
-import {problemClasses} from './generated/problems.js';
+import {MisdirectedRequestError, problemClasses} from './generated/problems.js';
 import type {paths} from './generated/schema.js';
 import {now, pause, withTimeout} from './time.js';
 
@@ -12,6 +12,7 @@ const LONGEST_PAUSE = 2000;
 const REPEATED = [409, 429, 503];
 /** Answers of a proxy without a gateway. */
 const PROXY_ERRORS = [502, 503, 504];
+const CELL_MAX = 65_535;
 
 type Json = 'application/json' | 'application/problem+json';
 export type Http = Client<paths, Json>;
@@ -21,6 +22,8 @@ export interface ClientOptions {
   url: string | readonly string[];
   /** An API key or a JSON Web Token, or a function that returns the current one. Without it requests carry no credential. */
   credential?: string | (() => string | Promise<string>);
+  /** The cell for which all requests are, 0 to 65535: the header Fencing-Cell. A gateway of another cell refuses them; a proxy before several cells needs it for what names no resource. */
+  cell?: number;
   /** How long one request may take, the time that it may wait for a lease not counted. 10,000 if absent. */
   requestTimeoutMs?: number;
   /** How long a call is repeated after failures that a repeat can end, the time that it may wait for a lease not counted; 0: never. 30,000 if absent. */
@@ -73,6 +76,13 @@ function atLeastZero(name: string, value: number): number {
   return value;
 }
 
+/** Returns the headers of all requests. */
+function headersOf(cell: number | undefined): Record<string, string> {
+  if (cell === undefined) return {};
+  if (!Number.isInteger(cell) || cell < 0 || cell > CELL_MAX) throw new TypeError(`cell: has to be an integer from 0 to ${CELL_MAX}`);
+  return {'Fencing-Cell': String(cell)};
+}
+
 /** Returns the error of an answer: an instance of the class of its slug. */
 function problemOf(error: unknown, response: Response): ProblemError {
   const seconds = Number(response.headers.get('retry-after') ?? Number.NaN);
@@ -85,6 +95,26 @@ function problemOf(error: unknown, response: Response): ProblemError {
   const problem = error as Problem;
   const classes: Record<string, typeof ProblemError> = problemClasses;
   return new (classes[problem.type.replace('/problems/', '')] ?? ProblemError)(problem, retryAfterMs);
+}
+
+/** Whether a request that ended so may have been executed. */
+export function mayBeExecuted(fault: unknown): boolean {
+  if (fault instanceof ConnectionError) return fault.maybeExecuted;
+  return fault instanceof ProblemError && (fault.problem.outcome_unknown === true || fault.slug === '' && PROXY_ERRORS.includes(fault.status));
+}
+
+/** Whether a failure of Node's fetch says that there was no connection on which the request could be sent. */
+function isWithoutConnection(cause: unknown): boolean {
+  const {syscall, code, errors} = (cause ?? {}) as {syscall?: string; code?: string; errors?: unknown[]};
+  return syscall === 'connect' || syscall === 'getaddrinfo' || code === 'UND_ERR_CONNECT_TIMEOUT' || (Array.isArray(errors) && errors.length > 0 && errors.every(isWithoutConnection));
+}
+
+/**
+ * Whether Node's fetch has failed because the answer was 421: as the Fetch standard says, it sends the request again, but without its body (nodejs/undici issue 2898). Bodies have no
+ * wrong length otherwise.
+ */
+function isMisdirected(cause: unknown): boolean {
+  return (cause as {code?: unknown} | undefined)?.code === 'UND_ERR_REQ_CONTENT_LENGTH_MISMATCH';
 }
 
 /** Whether the same request may succeed later. One whose outcome is unknown is not simply repeated: writes.ts finds the outcome. */
@@ -107,7 +137,7 @@ export class Calls {
   readonly #urls: string[];
   #current = 0;
 
-  constructor({url, credential, requestTimeoutMs = 10_000, retryMs = 30_000, fetch}: ClientOptions) {
+  constructor({url, credential, cell, requestTimeoutMs = 10_000, retryMs = 30_000, fetch}: ClientOptions) {
     this.#urls = urlsOf(url);
     this.requestTimeoutMs = atLeastZero('requestTimeoutMs', requestTimeoutMs);
     this.retryMs = atLeastZero('retryMs', retryMs);
@@ -116,6 +146,7 @@ export class Calls {
       cache: 'no-store',
       credentials: 'omit',
       redirect: 'error',
+      headers: headersOf(cell),
       querySerializer: {array: {style: 'form', explode: false}, object: {style: 'form', explode: true}},
       ...(fetch && {fetch}),
     });
@@ -158,8 +189,12 @@ export class Calls {
       raw = await withTimeout(timeoutMs, signal, limited => send({signal: limited, baseUrl}));
     } catch (fault) {
       signal?.throwIfAborted();
+      if (fault instanceof TypeError && isMisdirected(fault.cause)) {
+        const detail = 'The request is for another host or cell; nothing was executed. This version of Node.js does not pass the rest of the answer on.';
+        throw new MisdirectedRequestError({type: '/problems/misdirected-request', title: 'The answer was 421', status: 421, detail, request_id: ''}, undefined, {cause: fault});
+      }
       if (fault instanceof TypeError || fault instanceof DOMException || fault instanceof SyntaxError) {
-        throw new ConnectionError(`No answer from ${new URL(baseUrl).host}: ${fault.message}`, {cause: fault});
+        throw new ConnectionError(`No answer from ${new URL(baseUrl).host}: ${fault.message}`, !isWithoutConnection(fault.cause), {cause: fault});
       }
       throw fault;
     }

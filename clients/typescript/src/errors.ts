@@ -37,16 +37,29 @@ export class ProblemError extends FencegateError {
 }
 
 /** No answer arrived: the connection failed or broke, or the answer took too long. */
-export class ConnectionError extends FencegateError {}
+export class ConnectionError extends FencegateError {
+  constructor(
+    message: string,
+    /** false if no gateway can have read the request, because there was no connection. Browsers do not tell: there it is always true. */
+    readonly maybeExecuted: boolean,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
+}
 
-/** It is not known whether a write took effect, and it could not be found out in time. */
+/** It is not known whether a write took effect, and it could not be found out in time. The same write with `idempotencyKey` can be repeated until it is answered: it takes effect once. */
 export class OutcomeUnknownError extends FencegateError {
   constructor(
-    readonly writeId: string,
+    /** The gateway's name of the write; undefined if no answer had it. */
+    readonly writeId: string | undefined,
+    /** The key that all repeats had. */
+    readonly idempotencyKey: string,
     /** true: the history has the write as applied, but its results could not be read again. undefined: the history does not have it, or could not be read. */
     readonly applied: true | undefined,
     options?: ErrorOptions,
   ) {
-    super(applied ? `The write ${writeId} was applied; its results could not be read` : `It is not known whether the write ${writeId} was applied`, options);
+    const name = `the write with the Idempotency-Key ${idempotencyKey}${writeId === undefined ? '' : ` (write_id ${writeId})`}`;
+    super(`It is ${applied ? 'known that' : 'not known whether'} ${name} was applied${applied ? '; its results could not be read' : ''}`, options);
   }
 }

@@ -62,7 +62,7 @@ async function* messagesOf(body: ReadableStream<Uint8Array>, connection: AbortCo
   let message: Message = {};
   for (;;) {
     const timer = setTimeout(onSilence, SILENCE_MAX);
-    const {value, done} = await reader.read().catch(fault => { throw new ConnectionError('The stream broke', {cause: fault}); }).finally(() => clearTimeout(timer));
+    const {value, done} = await reader.read().catch(fault => { throw new ConnectionError('The stream broke', true, {cause: fault}); }).finally(() => clearTimeout(timer));
     if (done) return;
     const lines = (text + decoder.decode(value, {stream: true})).split('\n');
     text = lines.pop() as string;

@@ -1,8 +1,8 @@
 // Writes: one key for all repeats of a write, and the search for an outcome that the answer does not have.
 
-import type {Calls} from './calls.js';
-import {ConnectionError, OutcomeUnknownError, ProblemError} from './errors.js';
-import {ResourceLockedError} from './generated/problems.js';
+import {mayBeExecuted, type Calls} from './calls.js';
+import {OutcomeUnknownError, ProblemError} from './errors.js';
+import {ConstraintViolationError, ExpectationFailedError, ResourceLockedError, ResourceNotCoveredError, StaleFencingTokenError, UnprocessableError} from './generated/problems.js';
 import type {components} from './generated/schema.js';
 import {now, pause} from './time.js';
 
@@ -15,6 +15,9 @@ export type WriteApplied = Schemas['write_applied'];
 /** The default of lease.default_ttl_ms. The lease of a one-shot write whose outcome is unknown is not released; a repeat waits until it expires. */
 const DEFAULT_TTL = 10_000;
 const LONGEST_POLL = 1000;
+/** With one of these a gateway answers a write that was tried before only if no attempt took effect: they come after the search for a kept outcome. */
+const CONCLUSIVE = [ConstraintViolationError, ExpectationFailedError, ResourceNotCoveredError, StaleFencingTokenError, UnprocessableError];
+const isConclusive = (fault: unknown) => CONCLUSIVE.some(kind => fault instanceof kind);
 
 export interface WriteOptions {
   /** Whether the answer has the changed rows. */
@@ -54,55 +57,73 @@ export async function waitForLease<T>(waitMs: number, signal: AbortSignal | unde
 /** The lease of a write: one that is held, or one of its own. */
 export type WriteTarget = {lease_id: string} | {lease: Schemas['write_lease']};
 
-/** Sends a write, repeats it with the same key as long as that helps, and finds the outcome where an answer says that it is unknown. */
+/**
+ * Sends a write, repeats it with the same key as long as that helps, and finds the outcome where an answer says that it is unknown. Once an attempt may have been executed,
+ * only an answer that is conclusive for all attempts is passed on; any other failure is an OutcomeUnknownError with the key.
+ */
 export async function sendWrite(calls: Calls, target: WriteTarget, operations: readonly Operation[], options: WriteOptions, waitMs = 0): Promise<WriteApplied> {
   const {returnRows = false, requireLive = false, idempotencyKey = newKey(), signal} = options;
   const params = {header: {'Idempotency-Key': idempotencyKey}};
+  let maybeExecuted = false;
+  const onFault = (fault: unknown) => { maybeExecuted ||= mayBeExecuted(fault); };
   const rest = {operations: [...operations], return: returnRows ? 'rows' as const : 'minimal' as const, ...(requireLive && {require_live: true})};
   const send = (longest: number) => waitForLease(longest, signal, async wait => {
     const body = 'lease' in target ? {lease: {...target.lease, wait_ms: wait}, ...rest} : {...target, ...rest};
-    return (await calls.run(attempt => calls.http.POST('/v1/writes', {params, body, ...attempt}), {signal, waitMs: wait})).data;
+    return (await calls.run(attempt => calls.http.POST('/v1/writes', {params, body, ...attempt}), {signal, waitMs: wait, onFault})).data;
   });
   try {
     return await send(waitMs);
   } catch (fault) {
-    if (!(fault instanceof ProblemError) || !fault.problem.outcome_unknown || !fault.problem.write_id) throw fault;
+    signal?.throwIfAborted();
+    if (!maybeExecuted || isConclusive(fault)) throw fault;
+    const writeId = fault instanceof ProblemError && fault.problem.outcome_unknown ? fault.problem.write_id : undefined;
+    if (!writeId) throw new OutcomeUnknownError(undefined, idempotencyKey, undefined, {cause: fault});
     const leaseLeft = 'lease' in target ? target.lease.ttl_ms ?? DEFAULT_TTL : 0;
-    return await findOutcome(calls, fault, signal, () => send(Math.max(waitMs, leaseLeft)));
+    return await findOutcome(calls, {writeId, idempotencyKey, cause: fault}, signal, () => send(Math.max(waitMs, leaseLeft)));
   }
+}
+
+/** A write whose outcome an answer has called unknown. */
+interface UnknownWrite {
+  readonly writeId: string;
+  readonly idempotencyKey: string;
+  readonly cause: unknown;
 }
 
 /**
  * Finds the outcome of a write by its write_id in the history, and its results by a repeat with the same key: if the write was applied, the repeat returns what was kept
  * with it; if it was not, the repeat is its first execution.
  */
-async function findOutcome(calls: Calls, first: ProblemError, signal: AbortSignal | undefined, repeat: () => Promise<WriteApplied>): Promise<WriteApplied> {
+async function findOutcome(calls: Calls, unknown: UnknownWrite, signal: AbortSignal | undefined, repeat: () => Promise<WriteApplied>): Promise<WriteApplied> {
   const until = now() + calls.retryMs;
-  const writeId = first.problem.write_id as string;
   let applied: true | undefined;
-  let last: unknown = first;
+  let last = unknown.cause;
   for (let number = 0; now() < until; number += 1) {
     await pause(Math.min(LONGEST_POLL, 50 * 2 ** number) * (0.5 + Math.random() / 2), signal);
     try {
-      applied ??= await isInHistory(calls, writeId, signal);
+      applied ??= await isInHistory(calls, unknown.writeId, until, signal);
       return await repeat();
     } catch (fault) {
+      signal?.throwIfAborted();
+      if (!applied && isConclusive(fault)) throw fault;
       last = fault;
-      const isUnknown = fault instanceof ConnectionError || fault instanceof ProblemError && (fault.problem.outcome_unknown || fault.status >= 500 || applied);
-      if (!isUnknown) throw fault;
+      if (!applied && fault instanceof ProblemError && fault.status < 500) break; // a repeat is useless
     }
   }
-  throw new OutcomeUnknownError(writeId, applied, {cause: last});
+  throw new OutcomeUnknownError(unknown.writeId, unknown.idempotencyKey, applied, {cause: last});
 }
 
-/** Returns true if the history has the write as applied; undefined if it does not, or the caller may not read it. */
-async function isInHistory(calls: Calls, writeId: string, signal: AbortSignal | undefined): Promise<true | undefined> {
+/**
+ * Returns true if the history has the write as applied; undefined if it does not, or a gateway or proxy refuses the look-up, which says nothing about the write: 403 without the
+ * scope history, 421 of a proxy that knows the cell of the write by its resource, and without the option `cell` not that of the look-up. Then the repeat alone decides.
+ */
+async function isInHistory(calls: Calls, writeId: string, until: number, signal: AbortSignal | undefined): Promise<true | undefined> {
   const params = {query: {write_id: writeId}};
   try {
-    const {data} = await calls.run(attempt => calls.http.GET('/v1/history', {params, ...attempt}), {signal});
+    const {data} = await calls.run(attempt => calls.http.GET('/v1/history', {params, ...attempt}), {signal, until});
     return data.items.some(item => item.event === 'write_applied') || undefined;
   } catch (fault) {
-    if (fault instanceof ProblemError && fault.status === 403) return undefined; // without the scope history the repeat alone decides
+    if (fault instanceof ProblemError && fault.status < 500) return undefined;
     throw fault;
   }
 }

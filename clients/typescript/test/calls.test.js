@@ -1,10 +1,12 @@
 // Calls: what is repeated and when, credentials, errors, and options.
 
 import assert from 'node:assert/strict';
+import {randomUUID} from 'node:crypto';
 import {readFileSync} from 'node:fs';
 import {test} from 'node:test';
+import {setTimeout as sleep} from 'node:timers/promises';
 import * as fencegate from '@fencegate/client';
-import {first, forward, problem, withFront} from './support/front.js';
+import {first, forward, problem, stream, withFront} from './support/front.js';
 import {clientOf, gateways, keys, newResource, urls} from './support/stack.js';
 
 const {Fencegate, ConnectionError, ProblemError} = fencegate;
@@ -113,8 +115,50 @@ test('request_invalid_then_error_names_the_field', async () => {
   await assert.rejects(clientOf().acquire('a//b'), fault => fault.problem.errors[0].pointer === '/resource');
 });
 
+test('cell_of_client_is_sent_with_every_request', async () => {
+  const resource = newResource();
+  const unknown = problem(503, 'storage-unavailable', {}, {outcome_unknown: true, write_id: randomUUID()});
+  let writes = 0;
+  const rule = asked => {
+    if (asked.path.startsWith('/v1/history/stream')) return stream(urls[0], () => undefined);
+    return asked.path === '/v1/writes' && ++writes === 1 ? unknown : undefined;
+  };
+  await withFront(urls[0], rule, async front => {
+    const client = clientOf({url: front.url, cell: 0});
+    await client.withLease(resource, {ttlMs: 900}, async ({write, remainingMs}) => {
+      for (let last = remainingMs(), left = last; left <= last; left = remainingMs()) { // until a renewal
+        last = left;
+        await sleep(10);
+      }
+      await assert.rejects(write([{delete: 'orders', where: {id: 1}, expect_rows: 9}])); // its look-up finds nothing, and the repeat executes it
+    });
+    for await (const item of client.history({resource})) assert.equal(item.resource, resource);
+    for await (const item of client.follow({resource}, {afterId: 0})) {
+      assert.equal(item.resource, resource);
+      break;
+    }
+    await client.http.GET('/v1/nodes');
+    assert.deepEqual(front.requests.filter(asked => asked.headers['fencing-cell'] !== '0'), []);
+    const sent = front.requests.map(({method, path}) => `${method} ${path.replace(/\?.*/, '').replace(/leases\/[^/]+/, 'leases/ID')}`);
+    assert.deepEqual([...new Set(sent)].sort(), ['DELETE /v1/leases/ID', 'GET /v1/history', 'GET /v1/history/stream', 'GET /v1/nodes', 'POST /v1/leases', 'POST /v1/leases/ID/renew', 'POST /v1/writes']);
+  });
+});
+
+test('cell_of_another_gateway_then_misdirected', async () => {
+  const other = clientOf({cell: 1});
+  for (const call of [() => other.acquire(newResource()), () => other.oneShotWrite(newResource(), [{delete: 'orders', where: {id: 1}}]), () => other.history().next()]) {
+    await assert.rejects(call, fault => fault instanceof fencegate.MisdirectedRequestError && fault.status === 421);
+  }
+  await assert.rejects(other.history().next(), fault => fault.problem.named_cell === 1);
+  await withFront(urls[0], undefined, async front => {
+    await (await clientOf({url: front.url}).acquire(newResource())).release();
+    assert.ok(front.requests.every(asked => !('fencing-cell' in asked.headers)));
+  });
+});
+
 test('options_invalid_then_error_names_the_option', async () => {
   for (const url of ['', [], 'localhost:8080', ['http://a', 'ftp://b'], 'http://a?b']) assert.throws(() => new Fencegate({url}), /^TypeError: url: /);
+  for (const cell of [-1, 65_536, 0.5, '1', null]) assert.throws(() => new Fencegate({url: urls, cell}), /^TypeError: cell: has to be an integer from 0 to 65535$/);
   assert.throws(() => new Fencegate({url: urls, retryMs: -1}), /^TypeError: retryMs: /);
   assert.throws(() => new Fencegate({url: urls, requestTimeoutMs: Number.NaN}), /^TypeError: requestTimeoutMs: /);
   await assert.rejects(clientOf().acquire(newResource(), {waitMs: -1}), /^TypeError: waitMs: /);

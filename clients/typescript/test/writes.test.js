@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import {randomUUID} from 'node:crypto';
 import {after, before, test} from 'node:test';
 import pg from 'pg';
-import {ConstraintViolationError, ExpectationFailedError, OutcomeUnknownError, ResourceLockedError, StaleFencingTokenError} from '@fencegate/client';
+import {ConnectionError, ConstraintViolationError, ExpectationFailedError, OutcomeUnknownError, ResourceLockedError, StaleFencingTokenError} from '@fencegate/client';
 import {changeAnswer, loseAnswer, problem, withFront} from './support/front.js';
 import {bothReady, clientOf, eventually, insertOrder, keys, newOrder, newResource, readStack, urls} from './support/stack.js';
 
@@ -120,8 +120,60 @@ test('outcome_unknown_and_not_found_then_error_with_write_id', async () => {
   const fault = unknown(writeId);
   await withFront(urls[0], asked => (asked.path === '/v1/writes' ? fault : undefined), async front => {
     await assert.rejects(clientOf({url: front.url, retryMs: 500}).oneShotWrite(newResource(), [insertOrder(1)]),
-      error => error instanceof OutcomeUnknownError && error.writeId === writeId && error.applied === undefined && error.cause.problem.outcome_unknown);
+      error => error instanceof OutcomeUnknownError && error.writeId === writeId && error.idempotencyKey && error.applied === undefined && error.cause.problem.outcome_unknown);
   });
+});
+
+test('write_answers_lost_then_unknown_with_key_for_a_repeat', async () => {
+  const order = newOrder();
+  await withFront(urls[0], onWrite(...Array(50).fill(loseAnswer)), async front => {
+    const lease = await client.acquire(`orders/${order}`);
+    const other = clientOf({url: front.url, retryMs: 300});
+    for (const write of [() => other.oneShotWrite(`orders/${newOrder()}`, [insertOrder(1)]), () => other.withLease(newResource(), {}, held => held.write([insertOrder(1)]))]) {
+      await assert.rejects(write, fault => fault instanceof OutcomeUnknownError && fault.writeId === undefined && fault.cause instanceof ConnectionError
+        && fault.idempotencyKey === writesTo(front).at(-1).headers['idempotency-key']);
+    }
+    await lease.release();
+    const unknown = await other.oneShotWrite(`orders/${order}`, [insertOrder(order)]).catch(fault => fault);
+    const done = await client.oneShotWrite(`orders/${order}`, [insertOrder(order)], {idempotencyKey: unknown.idempotencyKey});
+    assert.equal(done.applied, true);
+  });
+  assert.equal(await countOf(order), 1);
+});
+
+test('write_never_sent_then_connection_error', async () => {
+  const front = await withFront(urls[0], undefined, async made => made);
+  await assert.rejects(clientOf({url: front.url, retryMs: 200}).oneShotWrite(newResource(), [insertOrder(1)]), fault => fault instanceof ConnectionError && !fault.maybeExecuted);
+});
+
+test('write_refused_after_lost_answer_then_unknown_unless_conclusive', async () => {
+  const order = newOrder();
+  await withFront(urls[0], onWrite(loseAnswer, problem(401, 'unauthenticated'), loseAnswer), async front => {
+    const other = clientOf({url: front.url});
+    await assert.rejects(other.oneShotWrite(`orders/${order}`, [insertOrder(order)]), fault => fault instanceof OutcomeUnknownError && fault.cause.status === 401);
+    await assert.rejects(other.oneShotWrite(`orders/${order}`, [insertOrder(order)]), ConstraintViolationError);
+  });
+});
+
+test('write_answered_by_a_proxy_then_unknown', async () => {
+  const bad = async (asked, ask, response) => response.writeHead(504, {'content-type': 'text/html'}).end('<h1>Gateway time-out</h1>');
+  await withFront(urls[0], onWrite(...Array(50).fill(bad)), async front => {
+    await assert.rejects(clientOf({url: front.url, retryMs: 200}).oneShotWrite(newResource(), [insertOrder(1)]), OutcomeUnknownError);
+  });
+});
+
+test('outcome_unknown_and_look_up_421_then_repeat_or_unknown', async () => {
+  const order = newOrder();
+  const misdirected = async (asked, ask, response) => response.writeHead(421, {'content-type': 'application/problem+json'})
+    .end(JSON.stringify({type: 'about:blank', title: 'Misdirected Request', status: 421, detail: 'No cell has what this request names.'})); // as config/haproxy/cells.cfg
+  let onWrites = onWrite(hideOutcome);
+  await withFront(urls[0], asked => (asked.path.startsWith('/v1/history') ? misdirected : onWrites(asked)), async front => {
+    const other = clientOf({url: front.url, retryMs: 500});
+    assert.equal((await other.oneShotWrite(`orders/${order}`, [insertOrder(order)])).applied, true);
+    onWrites = onWrite(...Array(50).fill(unknown(randomUUID())));
+    await assert.rejects(other.oneShotWrite(newResource(), [insertOrder(1)]), OutcomeUnknownError);
+  });
+  assert.equal(await countOf(order), 1);
 });
 
 test('outcome_known_but_results_unreadable_then_error_says_applied', async () => {
