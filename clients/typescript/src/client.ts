@@ -21,7 +21,7 @@ export interface LeaseOptions {
 
 /** The options of withLease. */
 export interface WithLeaseOptions extends LeaseOptions {
-  /** Whether the release seals the token, so that nothing that was left running can write under it. A release that fails is not reported, and seals nothing. */
+  /** Whether the release seals the token, so that nothing that was left running can write under it. The call rejects if that fails, unless work has thrown. */
   seal?: boolean;
 }
 
@@ -66,17 +66,22 @@ export class Fencegate {
 
   /**
    * Runs work under a lease, which is renewed meanwhile and then released. The signal that work gets is aborted if the lease is lost; the call then rejects with the
-   * reason when work has ended. If the release fails, that is not reported, and the lease ends with its ttl.
+   * reason when work has ended. If the release fails, that is not reported, and the lease ends with its ttl; with `seal` the call rejects with the failure, unless work has
+   * thrown.
    */
   async withLease<T>(resource: string | readonly string[], options: WithLeaseOptions, work: (lease: Lease) => Promise<T> | T): Promise<T> {
+    const {seal = false} = options;
     const lease = await this.acquire(resource, options);
+    let result;
     try {
-      const result = await work(lease);
+      result = await work(lease);
       lease.throwIfLost();
-      return result;
-    } finally {
-      await lease.release({seal: options.seal ?? false}).catch(() => undefined);
+    } catch (fault) {
+      await lease.release({seal}).catch(() => undefined);
+      throw fault;
     }
+    await lease.release({seal}).catch(fault => { if (seal) throw fault; });
+    return result;
   }
 
   /** A one-shot write: acquires a lease, writes, seals its token and releases it, in one call. All repeats have one key, so the write is applied once. */

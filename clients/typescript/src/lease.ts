@@ -1,13 +1,15 @@
 // Keeps a lease: renews it until it is released or lost, and aborts its signal when it is lost.
 
-import {type Calls} from './calls.js';
-import {ProblemError} from './errors.js';
+import {mayBeExecuted, type CallOptions, type Calls} from './calls.js';
+import {FencegateError, ProblemError} from './errors.js';
 import {LeaseLostError} from './generated/problems.js';
 import type {components} from './generated/schema.js';
 import {now, pause} from './time.js';
 import {sendWrite, type Operation, type WriteApplied, type WriteOptions} from './writes.js';
 
 type LeaseAnswer = components['schemas']['lease'];
+/** Undefined if the lease has ended. */
+type ReleaseAnswer = components['schemas']['remaining_holds'] | undefined;
 
 const RELEASE_TIME = 5000;
 const SHORTEST_PAUSE = 20;
@@ -63,18 +65,37 @@ export class Lease {
     return sendWrite(this.#calls, {lease_id: this.leaseId}, operations, options);
   };
 
-  /** Ends the renewals and releases the lease. With `seal` all later writes under its token are refused, also those of code that still runs. */
-  readonly release = ({seal = false}: {seal?: boolean} = {}): Promise<void> => this.#released ??= this.#release(seal);
+  /**
+   * Ends the renewals and releases the lease; a further call has the result of the first. A lease that is over needs no release. With `seal` all later writes under its token
+   * are refused, also those of code that still runs; rejects if the token is not known to be sealed, so also if the lease was lost before.
+   */
+  readonly release = ({seal = false}: {seal?: boolean} = {}): Promise<void> => this.#released ??= seal ? this.#sealAndRelease() : this.#release();
 
-  async #release(seal: boolean): Promise<void> {
+  async #release(): Promise<void> {
+    try {
+      await this.#delete({}, {until: now() + RELEASE_TIME, timeoutMs: RELEASE_TIME / 2});
+    } catch (fault) {
+      if (!(fault instanceof LeaseLostError)) throw fault;
+    }
+  }
+
+  async #sealAndRelease(): Promise<void> {
+    this.throwIfLost();
+    let maybeExecuted = false;
+    try {
+      const answer = await this.#delete({seal: true}, {onFault: fault => { maybeExecuted ||= mayBeExecuted(fault); }});
+      if (answer?.sealed === false && answer.hold_count === 0) throw new FencegateError('The lease was released, and its token was not sealed');
+    } catch (fault) {
+      // A lease that was not over was ended by the earlier request whose answer was lost, which sealed first.
+      if (!(fault instanceof LeaseLostError && maybeExecuted && now() < this.#validUntil)) throw fault;
+    }
+  }
+
+  async #delete(query: {seal?: true}, options: CallOptions): Promise<ReleaseAnswer> {
     this.#end();
     await this.#renewals;
-    const params = {path: {lease_id: this.leaseId}, query: seal ? {seal: true} : {}};
-    try {
-      await this.#calls.run(attempt => this.#calls.http.DELETE('/v1/leases/{lease_id}', {params, ...attempt}), {until: now() + RELEASE_TIME, timeoutMs: RELEASE_TIME / 2});
-    } catch (fault) {
-      if (!(fault instanceof LeaseLostError)) throw fault; // an earlier request whose answer was lost has released it, or it had ended
-    }
+    const params = {path: {lease_id: this.leaseId}, query};
+    return (await this.#calls.run(attempt => this.#calls.http.DELETE('/v1/leases/{lease_id}', {params, ...attempt}), options)).data;
   }
 
   #end() {
