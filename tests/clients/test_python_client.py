@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -312,35 +311,6 @@ def test_write_that_was_never_sent_is_not_unknown(gate: Gate) -> None:
         assert not failed.value.maybe_executed
 
 
-@pytest.fixture
-def slow_row(site: Site) -> Iterator[int]:
-    """Returns the id of a row that takes 1.5 s to commit. It differs from test to test: the lease of a write whose outcome is unknown is not released."""
-    site.stack.query("""
-        create table slow (id integer primary key, n integer not null);
-        insert into slow select n, 0 from generate_series(1, 1000) n;
-        create function slowly() returns trigger language plpgsql as $$ begin perform pg_sleep(1.5); return null; end $$;
-        create constraint trigger slowly after update on slow deferrable initially deferred for each row execute function slowly();
-        select fencing.protect('slow', $$'slow/' || id$$), fencing.expose_table('slow')""")
-    yield random.randint(1, 1000)
-    site.stack.query("select fencing.hide('slow'), fencing.unprotect('slow'); drop table slow; drop function slowly")
-
-
-@both
-@pytest.mark.parametrize("keep_outcome", [True, False], ids=["by_key", "by_write_id"])
-def test_write_with_unknown_outcome_is_resolved(site: Site, slow_row: int, kind: str, keep_outcome: bool) -> None:
-    """COMMIT takes longer than the deadline; the gateway answers outcome_unknown, and the client finds out what happened."""
-    settings = site.settings()
-    settings["http"]["request_timeout_ms"] = 300
-    url = site.start(settings).api.url
-    with clients(kind, url) as client:
-        answers = recorded_answers(client)
-        written = client.write({"update": "slow", "where": {"id": slow_row}, "add": {"n": 1}}, resources=[f"slow/{slow_row}"], keep_outcome=keep_outcome)
-    assert any('"outcome_unknown":true' in content for _, _, content in answers), answers
-    assert (written.results, written.replayed) == (([{"rows_affected": 1}], True) if keep_outcome else (None, False))
-    assert {path for path, _, _ in answers[1:]} == ({"/v1/writes"} if keep_outcome else {"/v1/history"})
-    assert site.stack.query("select n from slow where n > 0") == [(1,)]
-
-
 # The history, credentials, errors
 
 
@@ -389,6 +359,7 @@ def test_credentials_are_key_token_and_certificate(site: Site, tmp_path_factory:
 @pytest.mark.parametrize("arguments, options, named", [
     (["ftp://a"], {}, "url"), (["http://"], {}, "url"), ([[]], {}, "url"), (["http://user:secret@a"], {}, "url"), (["http://a"], {"ca": "x.pem"}, "url"),
     (["http://a"], {"api_key": "a", "token": "b"}, "api_key or token"), (["https://a"], {"key": "a"}, "key"), (["http://a"], {"timeout": 0}, "timeout"),
+    *((["http://a"], {"cell": cell}, "cell: has to be an integer from 0 to 65535") for cell in (-1, 65_536, 0.5, "1", True)),
     (["http://a"], {"retry_for": -1}, "retry_for")])
 def test_client_refuses_arguments_that_cannot_work(arguments: list[Any], options: dict[str, Any], named: str) -> None:
     for kind in (fencegate.Client, fencegate.AsyncClient):
@@ -421,8 +392,9 @@ def test_unknown_problems_and_foreign_answers_are_errors() -> None:
 
     unknown = read_problem(Response(418, {"retry-after": "7"}, b'{"type": "/problems/new", "status": 418, "detail": "New.", "request_id": "r"}'))
     assert type(unknown) is errors.ProblemError and (unknown.status, unknown.retry_after, unknown.request_id, str(unknown)) == (418, 7.0, "r", "New.")
-    for status, temporary in ((502, True), (404, False)):
-        foreign = read_problem(Response(status, {}, b"<html>"))
+    blank = b'{"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": "The cell of this request is not available."}'
+    for status, content, temporary in ((502, b"<html>", True), (404, b"<html>", False), (503, blank, True), (421, blank, False)):
+        foreign = read_problem(Response(status, {}, content))
         assert isinstance(foreign, errors.UnexpectedAnswer) and (foreign.status, foreign.temporary) == (status, temporary)
 
 

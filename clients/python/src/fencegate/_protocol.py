@@ -90,6 +90,8 @@ def read_problem(response: Response) -> FencegateError:
     """Returns the exception for an answer without success."""
     try:
         document = json.loads(response.content)
+        if not document["type"].startswith("/problems/"):
+            raise ValueError("a problem of a proxy")
         slug = document["type"].rpartition("/")[2]
         detail = document["detail"]
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -209,13 +211,17 @@ class Protocol:
                 state.lose_if_over()
 
     def release(self, state: LeaseState, seal: bool) -> Call[None]:
-        """Releases the hold. LeaseLost if it was lost before. Without a seal it is tried only while the lease would last anyway."""
+        """Releases the hold. LeaseLost if it was lost before. Without a seal it is tried only while the lease would last anyway; with one, the token is sealed unless it raises."""
         until = None if seal else max(state.valid_until, now() + BACKOFF_FIRST)
         try:
-            yield from self.call(Request("DELETE", lease_path(state.lease_id) + ("?seal=true" if seal else ""), self.timeout), until)
+            answer = yield from self.call(Request("DELETE", lease_path(state.lease_id) + ("?seal=true" if seal else ""), self.timeout), until)
         except LeaseLost as lost:
-            if not lost.maybe_executed:  # else an earlier attempt has released it
+            # If an earlier attempt was not answered, it has released the lease, and sealed before; or, where the validity is over, the lease may have ended without it.
+            if not lost.maybe_executed or (seal and now() >= state.valid_until):
                 raise
+            return
+        if seal and answer.document.get("sealed") is False and answer.document.get("hold_count") == 0:
+            raise FencegateError(f"the lease on {state.names} was released, and its token was not sealed")
 
     # Writes
 

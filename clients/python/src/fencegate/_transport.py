@@ -12,13 +12,15 @@ from ._protocol import NoAnswer, Request, Response
 
 Token = Union[str, Callable[[], str]]
 FAILURES = (httpx.HTTPError, OSError, asyncio.TimeoutError)  # httpx passes some of ssl's exceptions on as they are, which are OSErrors
+CELL_MAX = 65_535
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 class Transport:
-    """The gateways and the credential of a client."""
+    """The gateways, the credential and the cell of a client."""
 
-    def __init__(self, url: Union[str, Sequence[str]], api_key: Optional[str], token: Optional[Token], cert: Optional[str], key: Optional[str], ca: Optional[str]) -> None:
+    def __init__(self, url: Union[str, Sequence[str]], api_key: Optional[str], token: Optional[Token], cert: Optional[str], key: Optional[str], ca: Optional[str],
+                 cell: Optional[int]) -> None:
         self._urls = [each.rstrip("/") for each in ([url] if isinstance(url, str) else url)]
         if not self._urls:
             raise ValueError("url: name at least one gateway")
@@ -32,7 +34,9 @@ class Transport:
             raise ValueError("key: there is no cert for it")
         if (cert or ca) and not all(each.startswith("https:") for each in self._urls):
             raise ValueError("url: cert and ca need https")
-        self._api_key, self._token = api_key, token
+        if cell is not None and (not isinstance(cell, int) or isinstance(cell, bool) or not 0 <= cell <= CELL_MAX):
+            raise ValueError(f"cell: has to be an integer from 0 to {CELL_MAX}")
+        self._api_key, self._token, self._cell = api_key, token, cell
         self._current = 0
         self.closed = False
         self.context = ssl.create_default_context(cafile=ca)
@@ -50,6 +54,8 @@ class Transport:
         headers = {"Accept": "application/json", "User-Agent": "fencegate-python", **request.headers}
         if request.body is not None:
             headers["Content-Type"] = "application/json"
+        if self._cell is not None:
+            headers["Fencing-Cell"] = str(self._cell)
         if self._api_key is not None:
             headers["X-Api-Key"] = self._api_key
         elif self._token is not None:

@@ -20,8 +20,8 @@ class AsyncClient:
     """The calls of `Client` as coroutines, with the same arguments and errors. It is used in one event loop."""
 
     def __init__(self, url: Union[str, Sequence[str]], *, api_key: Optional[str] = None, token: Optional[Token] = None, cert: Optional[str] = None, key: Optional[str] = None,
-                 ca: Optional[str] = None, timeout: float = 10.0, retry_for: float = 30.0) -> None:
-        self._transport = Transport(url, api_key, token, cert, key, ca)
+                 ca: Optional[str] = None, cell: Optional[int] = None, timeout: float = 10.0, retry_for: float = 30.0) -> None:
+        self._transport = Transport(url, api_key, token, cert, key, ca, cell)
         self._protocol = Protocol(timeout, retry_for)
         self._http = httpx.AsyncHTTPTransport(verify=self._transport.context)
 
