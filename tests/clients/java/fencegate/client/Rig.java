@@ -91,6 +91,16 @@ final class Rig {
         }
     }
 
+    /** How often the connection's transaction has called a function, if it set track_functions. */
+    static int callsInTransaction(Connection connection, String function) throws SQLException {
+        try (PreparedStatement query = connection.prepareStatement("select coalesce(sum(calls), 0) from pg_stat_xact_user_functions where funcid = ?::regprocedure")) {
+            query.setString(1, function);
+            ResultSet rows = query.executeQuery();
+            rows.next();
+            return rows.getInt(1);
+        }
+    }
+
     /** The number of commits that wait for a standby. */
     static int waitingCommits() throws SQLException {
         try (Connection connection = database(); Statement statement = connection.createStatement();

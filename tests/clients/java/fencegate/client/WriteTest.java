@@ -97,7 +97,9 @@ public final class WriteTest {
                 Statement statement = connection.createStatement()) {
             assertThrows(IllegalStateException.class, () -> Fence.enter(connection, lease));
             connection.setAutoCommit(false);
+            statement.execute("set local track_functions = 'all'");
             Fence.enter(connection, lease);
+            assertEquals("one call of the array form", 1, Rig.callsInTransaction(connection, "fencing.enter(text[], bigint, text)"));
             statement.execute("update inventory set stock = stock - 1 where sku in ('" + sku + "', '" + other + "')");
             connection.commit();
             SQLException closed = assertThrows(SQLException.class, () -> statement.execute("update inventory set stock = 0 where sku = '" + sku + "'"));

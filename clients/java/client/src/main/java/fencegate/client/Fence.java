@@ -1,9 +1,9 @@
 package fencegate.client;
 
+import java.sql.Array;
 import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.SQLException;
-import java.util.List;
 import java.util.Optional;
 
 /** Lets a service write with its own connection to PostgreSQL: {@code fencing.enter} in the transaction that writes, and its errors as exceptions. */
@@ -11,7 +11,7 @@ public final class Fence {
     private Fence() {}
 
     /**
-     * Opens the lease's resources for the current transaction, and refuses it if a newer holder has written.
+     * Opens the lease's resources, all or none, for the current transaction, and refuses it if a newer holder has written.
      *
      * @param connection a connection in a transaction: autocommit is off
      * @param lease a lease on the resources of the rows that the transaction changes
@@ -21,7 +21,7 @@ public final class Fence {
      * @throws SQLException if the call fails for a reason that is not the guard's
      */
     public static void enter(Connection connection, Lease lease) throws SQLException {
-        enter(connection, lease, "select fencing.enter(?, ?)", false);
+        enter(connection, lease, null);
     }
 
     /**
@@ -33,22 +33,20 @@ public final class Fence {
      * @throws SQLException if the call fails for a reason that is not the guard's
      */
     public static void enterWithProof(Connection connection, Lease lease) throws SQLException {
-        enter(connection, lease, "select fencing.enter(?, ?, ?)", true);
+        enter(connection, lease, lease.leaseId());
     }
 
-    private static void enter(Connection connection, Lease lease, String statement, boolean proof) throws SQLException {
+    private static void enter(Connection connection, Lease lease, String proof) throws SQLException {
         if (connection.getAutoCommit())
             throw new IllegalStateException("connection: fencing.enter opens a resource for one transaction; call setAutoCommit(false) first");
         lease.requireValid();
-        // All callers enter in the order of the names by bytes, so that none waits for another in a circle. Names are ASCII.
-        List<String> resources = lease.resources().stream().sorted().toList();
-        try (PreparedStatement call = connection.prepareStatement(statement)) {
-            for (String resource : resources) {
-                call.setString(1, resource);
-                call.setLong(2, lease.fencingToken());
-                if (proof) call.setString(3, lease.leaseId());
-                call.executeQuery().close();
-            }
+        try (PreparedStatement call = connection.prepareStatement("select fencing.enter(?::text[], ?, ?::text)")) {
+            Array resources = connection.createArrayOf("text", lease.resources().toArray());
+            call.setArray(1, resources);
+            call.setLong(2, lease.fencingToken());
+            call.setString(3, proof);
+            call.executeQuery().close();
+            resources.free();
         } catch (SQLException e) {
             throw translate(e).orElseThrow(() -> e);
         }
