@@ -131,7 +131,9 @@ public final class FaultTest {
             OutcomeUnknownException unknown = assertThrows(OutcomeUnknownException.class, () -> hasty.write(Write.under(lease, Rig.sell(sku))));
             assertTrue(unknown.writeId().isEmpty() && millisSince(began) < 3_000);
             Rig.fault("recover");
+            client.write(Write.under(lease, Rig.sell(sku)).key(unknown.idempotencyKey().orElseThrow()));
         }
+        assertEquals("with the same key it is applied once", 9, Rig.stock(sku));
     }
 
     @Test

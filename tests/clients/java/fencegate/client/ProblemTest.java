@@ -59,6 +59,8 @@ public final class ProblemTest {
         for (String uri : List.of("localhost:8080", "ftp://x", "http://u:p@x", "http://x?a=b", "http:///x"))
             assertThrows(uri, IllegalArgumentException.class, () -> FencegateClient.builder(URI.create(uri)));
         assertThrows(IllegalArgumentException.class, () -> Rig.client("worker").retryFor(Duration.ZERO));
+        for (int cell : new int[] {-1, 65_536})
+            assertEquals("cell has to be from 0 to 65535", assertThrows(IllegalArgumentException.class, () -> Rig.client("worker").cell(cell)).getMessage());
         assertThrows(IllegalArgumentException.class, () -> Rig.client("worker").answerBytesMax(0));
         assertThrows(IllegalArgumentException.class, () -> LeaseOptions.defaults().ttl(Duration.ZERO));
         assertThrows(IllegalArgumentException.class, () -> LeaseOptions.defaults().waitTime(Duration.ofDays(366)));

@@ -12,6 +12,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
@@ -27,6 +28,10 @@ import javax.net.ssl.SSLContext;
 public final class FencegateClient {
     private static final int RENEWAL_ATTEMPTS_PER_TTL = 6;
     private static final String WAIT_POINTER = "/wait_ms";
+    private static final int CELL_MAX = 65_535;
+    private static final Set<Slug> REFUSALS_OF_LOOK_UPS = Set.of(Slug.FORBIDDEN, Slug.MISDIRECTED_REQUEST);
+    private static final Set<Slug> CONCLUSIVE =
+            Set.of(Slug.CONSTRAINT_VIOLATION, Slug.EXPECTATION_FAILED, Slug.RESOURCE_NOT_COVERED, Slug.STALE_FENCING_TOKEN, Slug.UNPROCESSABLE);
 
     private final Transport transport;
     private final Duration retryFor;
@@ -37,7 +42,7 @@ public final class FencegateClient {
     private FencegateClient(Builder builder) {
         HttpClient.Builder http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(builder.connectTimeout);
         if (builder.sslContext != null) http.sslContext(builder.sslContext);
-        transport = new Transport(http.build(), List.copyOf(builder.gateways), builder.bearer, builder.answerBytesMax);
+        transport = new Transport(http.build(), List.copyOf(builder.gateways), builder.bearer, builder.cell, builder.answerBytesMax);
         retryFor = builder.retryFor;
         answerWithin = builder.answerWithin;
     }
@@ -57,6 +62,7 @@ public final class FencegateClient {
     public static final class Builder {
         private final List<String> gateways = new ArrayList<>();
         private Supplier<String> bearer = () -> null;
+        private String cell;
         private SSLContext sslContext;
         private Duration connectTimeout = Duration.ofSeconds(2);
         private Duration answerWithin = Duration.ofSeconds(15);
@@ -94,6 +100,19 @@ public final class FencegateClient {
          */
         public Builder bearer(Supplier<String> credential) {
             bearer = Objects.requireNonNull(credential, "credential");
+            return this;
+        }
+
+        /**
+         * Changes the cell for which all calls are, the header {@code Fencing-Cell}; without one, none is sent. A gateway of another cell refuses the calls. A proxy
+         * before several cells needs it for what names no resource, such as the look-up of a write.
+         *
+         * @param number 0 to 65535
+         * @return this builder
+         */
+        public Builder cell(int number) {
+            if (number < 0 || number > CELL_MAX) throw new IllegalArgumentException("cell has to be from 0 to " + CELL_MAX);
+            cell = Integer.toString(number);
             return this;
         }
 
@@ -281,7 +300,7 @@ public final class FencegateClient {
      * @return its results
      * @throws StaleFencingTokenException if a newer holder has written; nothing was changed
      * @throws LeaseLostException if the lease is over; nothing was changed
-     * @throws OutcomeUnknownException if the outcome could not be found out in time
+     * @throws OutcomeUnknownException if the outcome could not be found out in time; it has the idempotency key
      * @throws FencegateException if the write is refused or fails; nothing was changed
      * @throws InterruptedException if this thread is interrupted; the outcome is then unknown
      */
@@ -296,15 +315,16 @@ public final class FencegateClient {
                 if (write.lease() != null && result.released().orElse(false)) write.lease().markReleased();
                 return result;
             } catch (OutcomeUnknownException e) {
-                if (e.writeId().isEmpty()) throw e;
-                unknown = e;
-                if (wasApplied(e, until)) return outcome(call, e.writeId().get());
-            } catch (ResourceLockedException e) {
-                if (unknown == null || Transport.isOver(until)) throw e; // else its own lease of the attempt whose outcome was unknown, which expires
+                if (unknown == null || e.writeId().isPresent()) unknown = e.withKey(write.key());
+                if (e.writeId().isEmpty()) throw unknown;
+                if (wasApplied(unknown, until)) return outcome(call, e.writeId().get());
             } catch (FencegateException e) {
-                if (unknown != null) e.addSuppressed(unknown);
-                throw e;
+                if (unknown == null && !e.isRepeated() || isConclusive(e)) throw e;
+                if (unknown == null) unknown = new OutcomeUnknownException("The write may have been executed: " + e.getMessage(), e).withKey(write.key());
+                else unknown.addSuppressed(e);
+                if (!(e instanceof ResourceLockedException)) throw unknown; // else its own lease of the attempt whose outcome is unknown, which expires
             }
+            if (Transport.isOver(until)) throw unknown;
             Transport.pauseBefore(attempt, until);
         }
     }
@@ -326,12 +346,20 @@ public final class FencegateClient {
         return !transport.call(new Transport.Call("GET", path, null, null, answerWithin), until).members().list("items").isEmpty();
     }
 
-    /** Finds out about a write whose outcome is unknown. A caller that may not read the history repeats the write, which is safe because of its key. */
+    /** Returns whether a gateway gives this answer to a write that was tried before only if no attempt took effect: it comes after the search for a kept outcome. */
+    private static boolean isConclusive(FencegateException answer) {
+        return answer.slug().map(CONCLUSIVE::contains).orElse(false);
+    }
+
+    /**
+     * Finds out about a write whose outcome is unknown. A look-up that is refused says nothing about the write: 403 without the scope history, 421 of a proxy that knows the
+     * write's cell by its resource and not that of the look-up. Then the write is repeated, which is safe because of its key.
+     */
     private boolean wasApplied(OutcomeUnknownException unknown, long until) throws InterruptedException {
         try {
             return wasApplied(unknown.writeId().orElseThrow(), until);
         } catch (FencegateException e) {
-            if (e.slug().filter(Slug.FORBIDDEN::equals).isPresent()) return false;
+            if (e.slug().filter(REFUSALS_OF_LOOK_UPS::contains).isPresent()) return false;
             unknown.addSuppressed(e);
             throw unknown;
         }

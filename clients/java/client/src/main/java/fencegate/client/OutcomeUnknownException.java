@@ -8,6 +8,8 @@ public final class OutcomeUnknownException extends UnavailableException {
 
     /** Null if no gateway answered. */
     private final String writeId;
+    /** Null if the call was no write. */
+    private String idempotencyKey;
 
     OutcomeUnknownException(Problem problem) {
         super(problem);
@@ -17,6 +19,20 @@ public final class OutcomeUnknownException extends UnavailableException {
     OutcomeUnknownException(String message, Throwable cause) {
         super(null, message, cause);
         writeId = null;
+    }
+
+    OutcomeUnknownException withKey(String key) {
+        idempotencyKey = key;
+        return this;
+    }
+
+    /**
+     * Returns the idempotency key of the write, for a repeat by {@link Write#key}, also under a newer lease or by another process.
+     *
+     * @return empty if the call was no write
+     */
+    public Optional<String> idempotencyKey() {
+        return Optional.ofNullable(idempotencyKey);
     }
 
     /**

@@ -24,17 +24,21 @@ final class Transport {
     private static final Duration FIRST_BACKOFF = Duration.ofMillis(50);
     private static final Duration LONGEST_BACKOFF = Duration.ofSeconds(2);
     private static final int DOUBLINGS_MAX = 10;
+    private static final int MISDIRECTED = 421;
 
     private final HttpClient http;
     private final List<String> gateways;
     private final Supplier<String> bearer;
+    /** The value of Fencing-Cell; null: none is sent. */
+    private final String cell;
     private final int answerBytesMax;
     private final AtomicInteger current = new AtomicInteger();
 
-    Transport(HttpClient http, List<String> gateways, Supplier<String> bearer, int answerBytesMax) {
+    Transport(HttpClient http, List<String> gateways, Supplier<String> bearer, String cell, int answerBytesMax) {
         this.http = http;
         this.gateways = gateways;
         this.bearer = bearer;
+        this.cell = cell;
         this.answerBytesMax = answerBytesMax;
     }
 
@@ -111,6 +115,7 @@ final class Transport {
                 .method(call.method, call.body == null ? BodyPublishers.noBody() : BodyPublishers.ofByteArray(Json.write(call.body)));
         if (call.body != null) request.header("Content-Type", "application/json");
         if (call.key != null) request.header("Idempotency-Key", call.key);
+        if (cell != null) request.header("Fencing-Cell", cell);
         String credential = bearer.get();
         if (credential != null) request.header("Authorization", "Bearer " + visible(credential));
         long sentAt = System.nanoTime();
@@ -151,13 +156,16 @@ final class Transport {
         Optional<Duration> retryAfter = response.headers().firstValue("Retry-After").flatMap(Transport::seconds);
         if (!response.headers().firstValue("Content-Type").orElse("").startsWith("application/problem+json"))
             throw new Failed(ofProxy(status, retryAfter));
-        Problem problem = Problem.of(status, Members.of(Json.read(response.body())), retryAfter);
+        Members members = Members.of(Json.read(response.body()));
+        if (!(members.values().get("type") instanceof String type && type.startsWith("/problems/"))) throw new Failed(ofProxy(status, retryAfter));
+        Problem problem = Problem.of(status, members, retryAfter);
         throw new Failed(new Failure(FencegateException.of(problem), isRepeatable(problem), retryAfter.orElse(Duration.ZERO), false));
     }
 
-    /** The answer of something between the client and the gateway. 502 and 504 do not say whether the gateway has the call. */
+    /** The answer of something between the client and the gateway. A proxy answers 421 if it does not know the cell of the call. 502 and 504 do not say whether the gateway has the call. */
     private static Failure ofProxy(int status, Optional<Duration> retryAfter) {
-        FencegateException exception = new UnavailableException(null, "The answer " + status + " is not from a gateway.", null);
+        String message = "The answer " + status + " is not from a gateway.";
+        FencegateException exception = status == MISDIRECTED ? new FencegateException(Slug.MISDIRECTED_REQUEST, message, null) : new UnavailableException(null, message, null);
         boolean repeatable = status == 502 || status == 503 || status == 504 || status == 429;
         return new Failure(exception, repeatable, retryAfter.orElse(Duration.ZERO), status == 502 || status == 504);
     }
