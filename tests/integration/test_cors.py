@@ -59,7 +59,7 @@ def test_cors_preflight_names_methods_and_headers_without_key(cors_gateway: Gate
     fields = cors_fields(answer)
     assert answer.status == 204 and fields["Access-Control-Allow-Origin"] == PAGE
     assert {"GET", "POST"} <= set(fields["Access-Control-Allow-Methods"].split(", "))
-    assert {"Authorization", "Content-Type", "Idempotency-Key", "Fencing-Lease"} <= set(fields["Access-Control-Allow-Headers"].split(", "))
+    assert {"Authorization", "Content-Type", "Idempotency-Key", "Fencing-Cell", "Fencing-Lease"} <= set(fields["Access-Control-Allow-Headers"].split(", "))
     assert fields["Access-Control-Max-Age"] == "600" and answer.headers["Vary"] == "Origin"
     assert "Access-Control-Allow-Methods" not in cors_fields(ask(cors_gateway, "OPTIONS", "/v1/leases", PAGE)), "a plain OPTIONS is no preflight"
 
