@@ -133,12 +133,14 @@ def test_write_with_rows_over_budget_503_and_nothing_changed(make: Callable[...,
     cluster.stack.query(f"""create or replace function public.memory_fill(length int) returns setof {parts} language sql volatile security definer set search_path = public
                             as 'update {parts} set body = repeat(''x'', length) where id = 2 returning *'""", dbname=cluster.database)
     cluster.stack.query("select fencing.expose_function('public.memory_fill(int)')", dbname=cluster.database)
-    lease = gateway.api.must_acquire(resource, ttl_ms=20_000)
     was = cluster.stack.query(f"select distinct length(body) from {parts} where id = 2", dbname=cluster.database)
 
     def fill(length: int) -> Answer:
         operation = {"call": "memory_fill", "args": {"length": length}} if written_by == "function" else {"update": parts, "where": {"id": 2}, "set": {"body": "x" * length}}
-        return gateway.api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [operation], "return": "rows"}, {"Idempotency-Key": f"{resource[-20:]}-{length}"})
+        lease = gateway.api.must_acquire(resource, ttl_ms=2_000)
+        answer = gateway.api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [operation], "return": "rows"}, {"Idempotency-Key": f"{resource[-20:]}-{length}"})
+        gateway.api.release(lease)
+        return answer
 
     for _ in range(2):
         expect_problem(fill(300_000), 503, "overloaded")
