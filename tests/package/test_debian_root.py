@@ -75,8 +75,10 @@ def test_units_are_valid_and_expose_little(root: Root) -> None:
 
 def test_unit_stop_time_is_what_the_documents_allow(root: Root) -> None:
     unit = root.path("/lib/systemd/system/fencegate.service").read_text()
-    allowed = re.search(r"Stop with SIGTERM\. Allow (\d+) seconds", (processes.repository() / "docs/operations.md").read_text())
-    assert allowed and f"\nTimeoutStopSec={allowed[1]}\n" in unit
+    set_to = re.search(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
+    grace = re.search(r"^  shutdown_grace_ms: (\d+) ", (processes.repository() / "config/fencegate.yaml").read_text(), re.MULTILINE)
+    allowed = re.search(r"Stop with SIGTERM\. Allow (\d+) seconds more than `http.shutdown_grace_ms`", (processes.repository() / "docs/operations.md").read_text())
+    assert set_to and grace and allowed and int(set_to[1]) >= int(allowed[1]) + int(grace[1]) / 1000
 
 
 def test_logrotate_empties_an_open_log_in_place(root: Root) -> None:
