@@ -236,9 +236,15 @@ result<response> explain_problem(std::string_view slug, std::string_view accept)
         // Plain text comes first because terminals send */*. A browser names text/html.
         if (preferred_type(accept, {"text/plain", "text/html"}) == std::size_t{1}) {
             out.content_type = "text/html; charset=utf-8";
-            out.body = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + heading +
-                       "</title></head>\n<body><h1>" + std::string(kind.title) + "</h1>\n<p><code>" + heading +
-                       "</code></p>\n<p>" + std::string(kind.explanation) + "</p></body></html>\n";
+            out.body.append("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>")
+                .append(heading)
+                .append("</title></head>\n<body><h1>")
+                .append(kind.title)
+                .append("</h1>\n<p><code>")
+                .append(heading)
+                .append("</code></p>\n<p>")
+                .append(kind.explanation)
+                .append("</p></body></html>\n");
         } else {
             out.content_type = "text/plain; charset=utf-8";
             out.body = heading + "\n" + std::string(kind.title) + "\n\n" + std::string(kind.explanation) + "\n";
