@@ -26,6 +26,7 @@ bool is_name_character(char c) {
 }  // namespace
 
 std::string canonical_address(const std::string& text) {
+    if (text.find('\0') != std::string::npos) return {};  // inet_pton would read only what is before it
     char shortest[INET6_ADDRSTRLEN];
     in_addr v4{};
     if (inet_pton(AF_INET, text.c_str(), &v4) == 1) return text;

@@ -9,10 +9,12 @@
 #include <gateway/config/tls_section.hpp>
 
 #include <arpa/inet.h>
+#include <yaml-cpp/eventhandler.h>
 
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <sstream>
 
 namespace fencegate {
 namespace {
@@ -232,6 +234,27 @@ void check_postgres(const postgres_config& postgres, fault_list& faults) {
     }
 }
 
+/// Takes the events of a parser and keeps nothing.
+class event_sink final : public YAML::EventHandler {
+    void OnDocumentStart(const YAML::Mark&) override {}
+    void OnDocumentEnd() override {}
+    void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+    void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+    void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+    void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+    void OnSequenceEnd() override {}
+    void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+    void OnMapEnd() override {}
+};
+
+/// Looks for a second document only: in some invalid texts yaml-cpp finds documents without end (LoadAll never returns).
+bool has_several_documents(const std::string& text) {
+    std::istringstream input(text);
+    YAML::Parser parser(input);
+    event_sink sink;
+    return parser.HandleNextDocument(sink) && parser.HandleNextDocument(sink);
+}
+
 }  // namespace
 
 std::optional<std::string> find_exposure_fault(const config& cfg) {
@@ -253,9 +276,8 @@ config load_config(const std::filesystem::path& file, config_faults& faults, exp
     }
     fault_list found;
     try {
-        const auto documents = YAML::LoadAll(*text);
-        if (documents.size() > 1) found.add(file.string(), "holds more than one YAML document");
-        const YAML::Node root = documents.empty() ? YAML::Node(YAML::NodeType::Null) : documents.front();
+        if (has_several_documents(*text)) found.add(file.string(), "holds more than one YAML document");
+        const YAML::Node root = YAML::Load(*text);
         cfg.locks.answer_bound = 0ms;
         whole_file(cfg, file.parent_path())(root, "", found);
         cfg.lease.answer_bound_is_given = cfg.locks.answer_bound != 0ms;

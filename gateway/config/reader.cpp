@@ -128,6 +128,11 @@ bool read_scalar(const YAML::Node& node, const std::string& path, fault_list& fa
         return false;
     }
     value = node.Scalar();
+    // What is after it would be ignored wherever the value is given to a C function: a host, a file name, a conninfo.
+    if (value.find('\0') != std::string::npos) {
+        faults.add(path, "has a NUL character");
+        return false;
+    }
     return true;
 }
 

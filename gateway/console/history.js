@@ -97,6 +97,14 @@ export class History {
     }));
   }
 
+  /** Shows the events that match `filters` and no others, and puts the filters into the URL. */
+  open(filters) {
+    url.write(Object.fromEntries(NAMES.map(name => [name, filters[name] ?? ''])));
+    this.readUrl();
+    byId('history-title').focus();
+    return this.refresh();
+  }
+
   #clear() {
     for (const input of this.inputs.values()) input.value = '';
     url.write(this.#values());

@@ -7,6 +7,7 @@ import {Leases} from './leases.js';
 import {throttle, Live} from './live.js';
 import {Nodes} from './nodes.js';
 import {Rates} from './rates.js';
+import {ReplacementNotice} from './replacement.js';
 import {RevokeDialog} from './revoke.js';
 import {SignIn} from './sign_in.js';
 import {startTheme} from './theme.js';
@@ -62,6 +63,7 @@ const rates = new Rates({
 });
 const timeline = new Timeline({liveLease: resource => leases.live.get(resource)});
 const history = new History({showTimeline});
+const replacement = new ReplacementNotice({showEvents: filters => history.open(filters)});
 const signIn = new SignIn(() => showPanels());
 
 const refreshLeasesSoon = throttle(500, () => leases.poll());
@@ -75,6 +77,7 @@ const live = new Live({
     rates.add(item);
     if (item.event.startsWith('lease_')) refreshLeasesSoon();
     if (item.event.startsWith('node_')) refreshNodesSoon();
+    if (item.event === 'storage_generation_changed') replacement.refresh();
     if (item.resource === timeline.resource) refreshTimelineSoon();
     refreshHistorySoon();
     if (isStale(item)) announce(`Stale write refused on ${item.resource}`);
@@ -143,6 +146,7 @@ function refreshAll() {
   rates.refresh();
   history.refresh();
   timeline.refresh();
+  replacement.refresh();
 }
 
 function repeatWhileVisible(ms, work) {
@@ -166,7 +170,10 @@ function showPanels() {
       refreshTimelineSoon();
     }
   });
-  repeatWhileVisible(RATES_INTERVAL, () => rates.refresh());
+  repeatWhileVisible(RATES_INTERVAL, () => {
+    rates.refresh();
+    replacement.refresh();
+  });
   repeatWhileVisible(250, () => {
     leases.tick();
     nodes.tick();

@@ -256,7 +256,7 @@ void core::take_outcome(acquire_call& c, result<lease> outcome) {
     const bool waits = c.request.wait > milliseconds{0};
     if (outcome || !waits || !is_retryable(outcome.error())) return finish(c, std::move(outcome));
     if (c.ticket == 0) return join_queue(c);
-    wait_on(c, std::move(outcome.error()));
+    wait_on(c, outcome.error());
 }
 
 void core::finish(acquire_call& c, result<lease> outcome) {

@@ -99,7 +99,7 @@ asio::awaitable<T> run_on_shard(shard& s, asio::awaitable<T> work) {
 
 template <class T>
 asio::awaitable<result<T>> reject(std::string reason) {
-    co_return make_failure(errc::invalid_argument, std::move(reason));
+    co_return make_failure(errc::invalid_argument, reason);
 }
 
 constexpr const char* no_resource = "a lease covers at least one resource";

@@ -6,3 +6,4 @@ import './timeline.js';
 import './history.js';
 import './revoking.js';
 import './staying_live.js';
+import './replacement.js';

@@ -9,7 +9,7 @@ from typing import Callable
 import pytest
 from support import processes
 from support.api import Api, expect_problem
-from support.cluster import MAX_TTL_MS, Cluster, Gateway
+from support.cluster import MAX_TTL_MS, Cluster, Gateway, answers
 from support.polling import eventually, remains
 from support.stack import Stack, lease_keys
 
@@ -255,7 +255,7 @@ def test_dev_killed_node_is_restarted_and_tokens_only_grow(own_stack: Stack, res
         assert max(seconds) < 2
         assert [last, *tokens, *later_tokens] == sorted({last, *tokens, *later_tokens})
         last = later_tokens[-1]
-        eventually(lambda: own_stack.node_pids()[index] != old and own_stack.nodes()[index].ping(), 10, goal="the node is started again")
+        eventually(lambda: own_stack.node_pids()[index] != old and answers(own_stack.nodes()[index]), 10, goal="the node is started again")
     assert acquire_and_release(api, resource, 3)[0][0] > last
 
 

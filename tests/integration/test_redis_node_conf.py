@@ -9,7 +9,7 @@ from typing import Iterator
 import pytest
 import redis
 from support import processes
-from support.cluster import Cluster, RedisServer
+from support.cluster import Cluster, RedisServer, answers
 from support.polling import eventually
 from support.stack import Stack
 
@@ -30,7 +30,7 @@ class ConfiguredServer(RedisServer):
             text = text.replace(f"\n{line}\n", f"\n{other}\n")
         (self.folder / "redis.conf").write_text(text)
         self.process = processes.start(["redis-server", str(self.folder / "redis.conf")], self.folder / "log")
-        eventually(self._has_loaded, 15, goal=f"{self.name} answers")
+        eventually(lambda: answers(self.client()), 15, goal=f"{self.name} answers")
 
     def client(self, user: str = "operator", password: str = "of-people") -> redis.Redis:
         return redis.Redis("127.0.0.1", self.port, username=user, password=password, decode_responses=True, socket_timeout=5)

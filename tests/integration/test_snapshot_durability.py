@@ -138,6 +138,7 @@ def waits_for_flush(stack: Stack, sku: Sku, lease: dict, read: Callable[..., Cal
         pause(SETTLE_SECONDS, "time for an answer that must not arrive")
         reported = pending_read.received
         if is_on_disk(stack, committed):
+            resume()  # the read may wait for a flush that it asked for before
             pending_read.answer()
             return False
         if reported is not None:

@@ -26,6 +26,14 @@ MAX_TTL_MS = 2_000
 SIGNING_KEY = "a signing key of a test, long enough to be one"
 
 
+def answers(node: redis.Redis) -> bool:
+    """Returns whether a node that was started listens and has read its data."""
+    try:
+        return bool(node.ping())
+    except redis.exceptions.ConnectionError:
+        return False
+
+
 class RedisServer:
     """One node. It loses its data when it restarts, unless `fsync` (an appendfsync policy) is set before the start. start("without") has no append-only file."""
 
@@ -44,13 +52,7 @@ class RedisServer:
             ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder), "--save", "",
              "--repl-diskless-sync-delay", "0", *persistence],
             self.folder / "log", env={**os.environ, **self.environment})
-        eventually(self._has_loaded, 15, goal=f"{self.name} answers")
-
-    def _has_loaded(self) -> bool:
-        try:
-            return bool(self.client().ping())
-        except redis.exceptions.ConnectionError:  # not listening yet, or still reading its data
-            return False
+        eventually(lambda: answers(self.client()), 15, goal=f"{self.name} answers")
 
     def kill(self) -> None:
         if self.process:

@@ -1,6 +1,7 @@
-// gateway/config: hosts and ports of requests and http.allowed_hosts; the division of open files.
+// gateway/config: hosts and ports of requests and http.allowed_hosts; the division of open files; values that can not be kept.
 #include <gateway/config/authority.hpp>
 #include <gateway/config/file_limit.hpp>
+#include <gateway/config/reader.hpp>
 
 #include <gtest/gtest.h>
 
@@ -24,6 +25,9 @@ TEST(config_authority, no_host_then_empty) {
                              "a/b",   "http://a", "a,b",  "%61",    "a\tb",    "[fe80::1%eth0]"})
         EXPECT_FALSE(parse_authority(text)) << text;
     EXPECT_FALSE(parse_authority(std::string(256, 'a')));
+    for (const auto text : {std::string_view("[::ffff:127.0.0.1\0 ]", 21), std::string_view("[7.0.0.1\0::1]", 14),
+                            std::string_view("a\0b", 3)})
+        EXPECT_FALSE(parse_authority(text)) << text;
 }
 
 TEST(config_authority, loopback_then_known_by_name_and_address) {
@@ -31,6 +35,14 @@ TEST(config_authority, loopback_then_known_by_name_and_address) {
         EXPECT_TRUE(is_loopback_host(host)) << host;
     for (const char* host : {"", "notlocalhost", "localhost.a", "128.0.0.1", "::2", "127.1", "127.0.0.1.a"})
         EXPECT_FALSE(is_loopback_host(host)) << host;
+}
+
+TEST(config_reader, nul_character_is_refused) {
+    std::string target;
+    config_reader::fault_list faults;
+    config_reader::text(target)(YAML::Load("\"127.0.0.1\\0.example\""), "http.address", faults);
+    EXPECT_EQ(faults.all(), std::vector<std::string>{"http.address: has a NUL character"});
+    EXPECT_EQ(target, "");
 }
 
 TEST(config_file_limit, files_divided_then_reserve_comes_first) {

@@ -316,10 +316,9 @@ TEST(config_load, protocol_fault_named_by_configuration_path) {
 
 TEST(config_load, syntax_error_names_its_line) {
     folder here;
-    const auto faults = here.faults_of("http:\n  port: [1\nlog: {}\n");
-    ASSERT_EQ(faults.size(), 1U);
-    EXPECT_TRUE(faults[0].starts_with(here.file("gateway.yaml").string() + ":")) << faults[0];
-    EXPECT_NE(faults[0].find("is not valid YAML"), std::string::npos) << faults[0];
+    const std::string fault =
+        here.file("gateway.yaml").string() + ":3: is not valid YAML: end of sequence flow not found";
+    EXPECT_EQ(here.faults_of("http:\n  port: [1\nlog: {}\n"), config_faults{fault});
 }
 
 TEST(config_load, unreadable_file_is_a_fault) {
@@ -336,14 +335,15 @@ TEST(config_load, unreadable_file_is_a_fault) {
 TEST(config_load, empty_file_lacks_keys_without_default) {
     folder here;
     const auto faults = here.faults_of("");
-    EXPECT_EQ(std::count(faults.begin(), faults.end(), "redis: is missing"), 1);
-    EXPECT_EQ(std::count(faults.begin(), faults.end(), "postgres: is missing"), 1);
+    for (const char* fault : {"redis: is missing", "postgres: is missing"})
+        EXPECT_EQ(std::ranges::count(faults, fault), 1);
 }
 
-TEST(config_load, two_documents_are_refused) {
+TEST(config_load, several_documents_are_refused) {
     folder here;
-    const auto faults = here.faults_of(least + "---\n" + least);
-    EXPECT_EQ(faults, config_faults{here.file("gateway.yaml").string() + ": holds more than one YAML document"});
+    const std::string fault = here.file("gateway.yaml").string() + ": holds more than one YAML document";
+    EXPECT_EQ(here.faults_of(least + "---\n" + least), config_faults{fault});
+    EXPECT_EQ(here.faults_of(",: x\n").front(), fault);  // yaml-cpp finds documents without end
 }
 
 TEST(config_load, signing_key_in_file_and_environment_file_wins) {

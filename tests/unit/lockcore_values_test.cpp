@@ -234,6 +234,18 @@ TEST(lease_id, counts_while_its_key_is_among_those_that_verify) {
     EXPECT_FALSE(verify_lease_id(by_older, 0, keys));
 }
 
+TEST(hmac_sha256, macs_are_those_of_rfc_4231) {
+    const hmac_sha256 keys(std::string(131, '\xaa'));
+    for (int repeat = 0; repeat < 3; ++repeat) {
+        EXPECT_EQ(to_hex(keys.sign("Test Using Larger Than Block-Size Key - Hash Key First")),
+                  "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+        EXPECT_EQ(
+            to_hex(keys.sign("This is a test using a larger than block-size key and a larger than block-size data. "
+                             "The key needs to be hashed before being used by the HMAC algorithm.")),
+            "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
+    }
+}
+
 TEST(hmac_sha256, short_key_is_refused_and_changes_nothing) {
     EXPECT_THROW(hmac_sha256(std::string(31, 'k')), std::invalid_argument);
     hmac_sha256 keys(std::string(32, 'k'));

@@ -19,7 +19,7 @@ class transaction_run {
     transaction_run(write_session& session, memory_budget& answers, transaction_options options, deadline until)
         : session_(session),
           answers_(answers),
-          options_(std::move(options)),
+          options_(options),
           unusable_(options_.isolated ? unusable_session::answers : unusable_session::throws),
           until_(until) {}
 

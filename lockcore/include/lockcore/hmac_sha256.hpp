@@ -2,7 +2,7 @@
 
 #include <lockcore/authenticator.hpp>
 
-#include <shared_mutex>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -15,7 +15,8 @@ namespace lockcore {
 class hmac_sha256 final : public authenticator {
   public:
     static constexpr std::size_t key_bytes_min = 32;
-    /// In:     the keys are secrets, never shown. These copies of them are overwritten when they are replaced.
+    /// In:     the keys are secrets, never shown. These copies of them are overwritten before this returns; OpenSSL has
+    ///         its own until they are replaced.
     /// Errors: std::invalid_argument if a key is shorter than key_bytes_min.
     explicit hmac_sha256(std::string signing_key, std::vector<std::string> verification_keys = {});
     ~hmac_sha256() override;
@@ -37,8 +38,10 @@ class hmac_sha256 final : public authenticator {
     static std::string id_of(std::string_view key);
 
   private:
-    mutable std::shared_mutex mutex_;
-    std::vector<std::string> keys_;  ///< The first one signs.
+    class prepared_key;
+
+    mutable std::mutex mutex_;
+    mutable std::vector<prepared_key> keys_;  ///< The first one signs.
 };
 
 }  // namespace lockcore

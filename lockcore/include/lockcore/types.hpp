@@ -76,6 +76,7 @@ class resource_name {
     /// Returns the number of the token counter of this resource.
     std::uint32_t bucket() const { return static_cast<std::uint32_t>(hash() % buckets); }
 
+    // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes the 0 of the generated comparison for a pointer
     friend auto operator<=>(const resource_name&, const resource_name&) = default;
 
   private:

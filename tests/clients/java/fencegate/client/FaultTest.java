@@ -196,9 +196,10 @@ public final class FaultTest {
         Lease hastyLease = hasty.acquire(resource, options);
         Rig.fault("hold_commits");
         Write hastyWrite = Write.under(hastyLease, Rig.sell(sku));
-        CompletableFuture<WriteResult> tooLate = begin(hasty, hastyWrite);
-        Rig.eventually("its commit waits", () -> Rig.waitingCommits() > 0);
+        // The first begins before the hasty one, so that a gateway has called its outcome unknown when the hasty one gives up.
         List<CompletableFuture<WriteResult>> writes = new ArrayList<>(List.of(begin(client, Write.under(lease, Rig.sell(skus.get(0))))));
+        Rig.eventually("its commit waits", () -> Rig.waitingCommits() > 0);
+        CompletableFuture<WriteResult> tooLate = begin(hasty, hastyWrite);
         Rig.eventually("both commits wait", () -> Rig.waitingCommits() > 1);
         writes.add(begin(blind, Write.under(blindLease, Rig.sell(skus.get(1)))));
         writes.add(begin(client, Write.oneShot(List.of("inventory/" + skus.get(2)), Rig.ttl(2_000), Rig.sell(skus.get(2)))));

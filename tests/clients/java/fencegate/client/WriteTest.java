@@ -55,10 +55,23 @@ public final class WriteTest {
     @Test
     public void write_then_release_ends_lease() throws Exception {
         Lease lease = client.acquire(resource, Rig.ttl(5_000));
-        assertEquals(Optional.of(true), client.write(Write.under(lease, Rig.sell(sku)).thenRelease()).released());
+        WriteResult result = client.write(Write.under(lease, Rig.sell(sku)).thenRelease());
+        assertEquals(List.of(Optional.of(true), Optional.of(true)), List.of(result.released(), result.sealed()));
         assertFalse(lease.isValid());
         lease.close();
         client.acquire(resource, Rig.ttl(5_000)).close();
+    }
+
+    @Test
+    public void write_then_release_of_one_hold_leaves_the_other() throws Exception {
+        Lease first = client.acquire(resource, Rig.ttl(5_000).owner("worker"));
+        Lease second = client.acquire(resource, Rig.ttl(5_000).owner("worker"));
+        WriteResult result = client.write(Write.under(second, Rig.sell(sku)).thenRelease());
+        assertEquals(List.of(Optional.of(false), Optional.of(false)), List.of(result.released(), result.sealed()));
+        second.close();
+        assertEquals(Optional.empty(), client.write(Write.under(first, Rig.sell(sku))).sealed());
+        first.close();
+        assertEquals(8, Rig.stock(sku));
     }
 
     @Test

@@ -305,15 +305,19 @@ public final class FencegateClient {
      * @throws InterruptedException if this thread is interrupted; the outcome is then unknown
      */
     public WriteResult write(Write write) throws InterruptedException {
+        WriteResult result = apply(write);
+        if (write.releasesHold()) write.lease().markReleased(); // also if other holds remain: releasing it again would end one of those
+        return result;
+    }
+
+    private WriteResult apply(Write write) throws InterruptedException {
         write.beginSending();
         long until = System.nanoTime() + retryFor.plus(write.waitTime()).toNanos();
         Transport.Call call = new Transport.Call("POST", "/v1/writes", write.body(), write.key(), answerWithin.plus(write.waitTime()));
         OutcomeUnknownException unknown = null;
         for (int attempt = 0;; attempt++) {
             try {
-                WriteResult result = WriteResult.of(transport.call(call, until));
-                if (write.lease() != null && result.released().orElse(false)) write.lease().markReleased();
-                return result;
+                return WriteResult.of(transport.call(call, until));
             } catch (OutcomeUnknownException e) {
                 if (unknown == null || e.writeId().isPresent()) unknown = e.withKey(write.key());
                 if (e.writeId().isEmpty()) throw unknown;
@@ -370,7 +374,7 @@ public final class FencegateClient {
         try {
             return WriteResult.of(transport.call(call, System.nanoTime() + answerWithin.toNanos()));
         } catch (FencegateException e) {
-            return new WriteResult(writeId, Optional.empty(), List.of(), Optional.empty(), true);
+            return new WriteResult(writeId, Optional.empty(), List.of(), Optional.empty(), Optional.empty(), true);
         }
     }
 

@@ -176,7 +176,7 @@ public final class Lease implements AutoCloseable {
         }
     }
 
-    /** Records that a write has released the lease. */
+    /** Records that a write has released this hold. */
     void markReleased() {
         synchronized (lock) {
             if (state == State.HELD) state = State.RELEASED;

@@ -86,7 +86,7 @@ public final class Write {
     }
 
     /**
-     * Seals the token in the same transaction and then releases the lease.
+     * Seals the token in the same transaction and then releases the lease. If other holds of the same owner remain, only this hold is released, and nothing is sealed.
      *
      * @return the changed write
      */
@@ -99,6 +99,10 @@ public final class Write {
     void beginSending() {
         if (lease != null && !sent) lease.requireValid();
         sent = true;
+    }
+
+    boolean releasesHold() {
+        return body.containsKey("then");
     }
 
     String key() {

@@ -11,9 +11,12 @@ import java.util.Optional;
  * @param fencingToken the token of a one-shot write's own lease; empty for a write under a lease
  * @param results one for each operation; empty if the gateway does not have them any more
  * @param released whether the write released its lease; empty if it was not asked to
+ * @param sealed whether the token of the lease that the write released is sealed, so that nothing can be written under it any more. False if other
+ *     holds remain, or if the seal had to follow the release and may have failed; empty if the write released no lease, or its answer is not known any more
  * @param replayed whether an earlier call with the same key was applied, and this is its outcome
  */
-public record WriteResult(String writeId, Optional<Long> fencingToken, List<Result> results, Optional<Boolean> released, boolean replayed) {
+public record WriteResult(String writeId, Optional<Long> fencingToken, List<Result> results, Optional<Boolean> released,
+        Optional<Boolean> sealed, boolean replayed) {
 
     /**
      * What one operation led to.
@@ -28,7 +31,10 @@ public record WriteResult(String writeId, Optional<Long> fencingToken, List<Resu
         Members members = answer.members();
         List<Result> results = members.list("results").stream().map(result -> new Result(result.optional("rows_affected", Long.class),
                 result.list("rows").stream().map(Members::values).toList(), result.values().get("value"))).toList();
-        return new WriteResult(members.text("write_id"), members.optional("fencing_token", Long.class), results,
-                members.optional("released", Boolean.class), answer.replayed());
+        Optional<Long> ownToken = members.optional("fencing_token", Long.class);
+        Optional<Boolean> released = members.optional("released", Boolean.class);
+        boolean sealed = members.optional("sealed", Boolean.class).orElse(true);
+        return new WriteResult(members.text("write_id"), ownToken, results, released,
+                released.isPresent() || ownToken.isPresent() ? Optional.of(sealed) : Optional.empty(), answer.replayed());
     }
 }
