@@ -341,7 +341,8 @@ def test_credentials_are_key_token_and_certificate(site: Site, tmp_path_factory:
     url = site.start(settings, tls=trust(pki.root)).api.with_key(KEY).url
     ca = str(pki.root.file)
     tokens = iter(["wrong", KEY, KEY, KEY, KEY])
-    for options in ({"api_key": KEY}, {"token": KEY}, {"token": lambda: next(tokens)}, {"cert": str(pki.orders.file), "key": str(pki.orders.key)}):
+    ways: list[dict[str, Any]] = [{"api_key": KEY}, {"token": KEY}, {"token": lambda: next(tokens)}, {"cert": str(pki.orders.file), "key": str(pki.orders.key)}]
+    for options in ways:
         with clients(kind, url, ca=ca, retry_for=2, **options) as client:
             if options.get("token") not in (None, KEY):
                 with pytest.raises(errors.Unauthenticated):

@@ -7,7 +7,7 @@ import http.client
 import json
 import os
 import signal
-from typing import Iterator
+from typing import Iterator, cast
 
 import pytest
 from support.cluster import Cluster, Gateway
@@ -17,13 +17,18 @@ PAGE, OTHER = "https://shop.example", "https://evil.example"
 KEY = "a-long-enough-key-of-the-orders"
 
 
-def ask(gateway: Gateway, method: str, path: str, origin: str | None, body: object = None, **headers: str) -> http.client.HTTPResponse:
+class Response(http.client.HTTPResponse):
+    text: str
+
+
+def ask(gateway: Gateway, method: str, path: str, origin: str | None, body: object = None, **headers: str) -> Response:
     """Sends a request and returns the response, with its body in `text`."""
     wire = http.client.HTTPConnection(gateway.api.host, gateway.api.port, timeout=10)
     sent = {**({"Origin": origin} if origin else {}), **{name.replace("_", "-"): value for name, value in headers.items()}, **({"Content-Type": "application/json"} if body else {})}
+    wire.response_class = Response
     wire.request(method, path, json.dumps(body) if body else None, sent)
-    answer = wire.getresponse()
-    answer.text = answer.read().decode()  # type: ignore[attr-defined]
+    answer = cast(Response, wire.getresponse())
+    answer.text = answer.read().decode()
     wire.close()
     return answer
 

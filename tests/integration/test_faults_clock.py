@@ -211,7 +211,7 @@ def test_clock_of_restarted_node_back_node_votes_after_max_ttl(clock_cluster: Cl
 
 
 def date_of(api: Api) -> float:
-    return parsedate_to_datetime(api.get("/healthz").headers["Date"]).timestamp()
+    return parsedate_to_datetime(str(api.get("/healthz").headers["Date"])).timestamp()
 
 
 @pytest.mark.parametrize("offset_s", [HOUR, -HOUR], ids=["forward", "back"])

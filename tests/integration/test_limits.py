@@ -27,7 +27,7 @@ class SourceApi(Api):
 
     def connection(self) -> Connection:
         made = super().connection()
-        made.wire.source_address = (self.source, 0)
+        made.wire.source_address = (self.source, 0)  # type: ignore[attr-defined]  # the library has it, its stub does not
         return made
 
 

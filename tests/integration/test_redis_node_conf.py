@@ -147,6 +147,7 @@ def test_gateway_user_is_refused_commands_it_does_not_need(configured: Cluster, 
 def test_node_dropping_transactions_is_quarantined_at_restart(configured: Cluster) -> None:
     """It drops the transactions of its append-only file, so that it forgets leases."""
     gateway, node = configured.gateway(settings(configured)), configured.nodes[1]
+    assert isinstance(node, ConfiguredServer)
     quarantined = "select count(*) from fencing.history where event = 'node_quarantined'"
     count = lambda: configured.stack.query(quarantined, dbname=configured.database)[0][0]  # noqa: E731
     gateway.start()

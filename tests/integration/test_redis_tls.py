@@ -123,6 +123,7 @@ def test_faults_of_the_section_are_named(cluster: TlsCluster, tls: dict[str, str
 def test_renewed_certificates_need_no_restart(cluster: TlsCluster) -> None:
     """The nodes move to another authority, one after the other; the gateway reads its files for each new connection."""
     node = cluster.nodes[0]
+    assert isinstance(node, TlsServer)
     gateway = cluster.gateway()
     gateway.start()
     eventually(lambda: states(cluster)["node-1"] == "voting", 20, goal="the node votes")

@@ -106,7 +106,7 @@ def committed(run):
 
 
 def sqlstate_of(answers):
-    return answers[-1].pgcode if isinstance(answers[-1], Exception) else None
+    return answers[-1].pgcode if isinstance(answers[-1], psycopg2.Error) else None
 
 
 def with_new_and_known_resource(test):

@@ -58,19 +58,26 @@ class Session:
         self.connection.rollback()
 
 
+class Sessions:
+    """Opens sessions; `observer` is a connection that takes no part in the test."""
+
+    def __init__(self, server, database):
+        self.server, self.database = server, database
+        self.opened = []
+        self.observer = server.connect(database)
+
+    def __call__(self, **options):
+        self.opened.append(Session(self.server, self.database, **options))
+        return self.opened[-1]
+
+
 @pytest.fixture
 def sessions(server, database):
-    opened = []
-
-    def make(**options):
-        opened.append(Session(server, database, **options))
-        return opened[-1]
-
-    make.observer = server.connect(database)
-    yield make
-    for session in opened:
+    made = Sessions(server, database)
+    yield made
+    for session in made.opened:
         session.connection.close()
-    make.observer.close()
+    made.observer.close()
 
 
 def wait_until_blocked(observer, waiter, blocker):
