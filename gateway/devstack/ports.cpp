@@ -6,10 +6,12 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstring>
 #include <random>
 #include <sstream>
@@ -37,6 +39,20 @@ socklen_t to_socket_address(const endpoint& target, sockaddr_storage& out) {
         return sizeof *v6;
     }
     return 0;
+}
+
+/// Returns whether a server can listen on the endpoint now.
+bool is_free(const endpoint& target) {
+    sockaddr_storage address;
+    const socklen_t size = to_socket_address(target, address);
+    const int probe = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (probe < 0) return false;
+    // As the servers do: connections of the last start in TIME_WAIT do not block the port.
+    const int yes = 1;
+    setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    const bool available = bind(probe, reinterpret_cast<const sockaddr*>(&address), size) == 0 && listen(probe, 1) == 0;
+    close(probe);
+    return available;
 }
 
 }  // namespace
@@ -69,19 +85,6 @@ endpoint parse_endpoint(const std::string& text) {
     return target;
 }
 
-bool is_free(const endpoint& target) {
-    sockaddr_storage address;
-    const socklen_t size = to_socket_address(target, address);
-    const int probe = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (probe < 0) return false;
-    // As the servers do: connections of the last start in TIME_WAIT do not block the port.
-    const int yes = 1;
-    setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    const bool available = bind(probe, reinterpret_cast<const sockaddr*>(&address), size) == 0 && listen(probe, 1) == 0;
-    close(probe);
-    return available;
-}
-
 port_registry::port_registry(std::filesystem::path file) : file_(std::move(file)) {
     std::istringstream lines(read_file(file_));
     std::string name;
@@ -91,13 +94,36 @@ port_registry::port_registry(std::filesystem::path file) : file_(std::move(file)
     }
 }
 
+port_registry::~port_registry() {
+    for (const int socket : claims_)
+        close(socket);
+}
+
+bool port_registry::claim(const endpoint& target) {
+    if (!is_free(target)) return false;
+    // A name in the abstract namespace of Unix sockets: of one network namespace, as ports are, and gone with the process.
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    const std::string text = "fencegate dev " + target.address + ":" + std::to_string(target.port);
+    text.copy(name.sun_path + 1, sizeof name.sun_path - 1);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+    const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (socket < 0) return false;
+    if (bind(socket, reinterpret_cast<const sockaddr*>(&name), size) != 0) {
+        close(socket);
+        return false;
+    }
+    claims_.push_back(socket);
+    return true;
+}
+
 bool port_registry::is_assigned(std::uint16_t port) const {
     return std::any_of(assigned_.begin(), assigned_.end(), [&](const auto& each) { return each.second == port; });
 }
 
 std::uint16_t port_registry::assign_port(const std::string& name, const std::string& address) {
     if (const auto previous = ports_.find(name);
-        previous != ports_.end() && !is_assigned(previous->second) && is_free({address, previous->second})) {
+        previous != ports_.end() && !is_assigned(previous->second) && claim({address, previous->second})) {
         return assigned_[name] = previous->second;
     }
     const auto reserved = [&](std::uint16_t port) {
@@ -108,7 +134,7 @@ std::uint16_t port_registry::assign_port(const std::string& name, const std::str
     const unsigned offset = std::random_device{}() % ports;
     for (unsigned i = 0; i < ports; ++i) {
         const auto port = static_cast<std::uint16_t>(first_port + (offset + i) % ports);
-        if (is_assigned(port) || reserved(port) || !is_free({address, port})) continue;
+        if (is_assigned(port) || reserved(port) || !claim({address, port})) continue;
         ports_[name] = port;
         return assigned_[name] = port;
     }

@@ -78,7 +78,7 @@ void stack::check_options() const {
 }
 
 void stack::choose_ports() {
-    port_registry ports(dir_ / "ports");
+    port_registry& ports = ports_.emplace(dir_ / "ports");
     if (const std::size_t previous = ports.count("redis-"); previous != 0 && previous != options_.nodes) {
         throw stack_error(dir_.string() + " holds a stack of " + std::to_string(previous) +
                           " nodes, which can't change; choose another --data-dir");
@@ -89,7 +89,7 @@ void stack::choose_ports() {
     }
     const std::uint16_t database_port = ports.assign_port("postgres");
     endpoint first = parse_endpoint(options_.http);
-    if (first.port != 0 && !is_free(first))
+    if (first.port != 0 && !ports.claim(first))
         throw stack_error(options_.http + " is in use; choose another with --http, or --http 127.0.0.1:0");
     for (std::size_t i = 0; i < options_.gateways; ++i) {
         endpoint address = first;

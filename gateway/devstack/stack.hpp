@@ -49,6 +49,7 @@ class stack {
 
     std::filesystem::path dir_;
     options options_;
+    std::optional<port_registry> ports_;
     std::vector<std::uint16_t> node_ports_;
     std::vector<endpoint> endpoints_;              ///< Endpoints of the gateways.
     std::map<std::string, std::string> api_keys_;  ///< By principal; empty without --auth.

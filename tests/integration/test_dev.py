@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import threading
@@ -67,6 +68,33 @@ def test_dev_started_by_root_runs_postgresql_unprivileged(stack: Stack) -> None:
 def test_shop_is_stocked_and_protected(stack: Stack) -> None:
     assert stack.query("select count(*) from inventory where sku in ('sku-1', 'sku-10')") == [(2,)]
     assert stack.query("select count(*) from fencing.protected") >= [(3,)]
+
+
+def claim(port: int) -> socket.socket:
+    """Claims an endpoint as a stack does that has chosen it and whose server does not listen yet."""
+    claimed = socket.socket(socket.AF_UNIX)
+    claimed.bind(f"\0fencegate dev 127.0.0.1:{port}")
+    return claimed
+
+
+def test_dev_ports_chosen_by_another_stack_are_not_taken(stack: Stack) -> None:
+    """Its servers listen seconds after the choice; a gateway of this one would then not listen, and the other's would answer for it."""
+    for port in [int(stack.facts["http"].rpartition(":")[2]), stack.facts["postgres"]["port"], *(node["port"] for node in stack.facts["redis"])]:
+        with pytest.raises(OSError, match="in use"):
+            claim(port)
+    ports = {"gateway-1": 32_101, "postgres": 32_102, **{f"redis-{n}": 32_102 + n for n in range(1, 6)}}  # no stack chooses these
+    other = Stack()
+    other.data.mkdir()
+    (other.data / "ports").write_text("".join(f"{name} {port}\n" for name, port in ports.items()))
+    try:
+        with claim(ports["gateway-1"]), claim(ports["redis-3"]):
+            other.start()
+            found = {"gateway-1": int(other.facts["http"].rpartition(":")[2]), "postgres": other.facts["postgres"]["port"], **{node["name"]: node["port"] for node in other.facts["redis"]}}
+            assert {name for name, port in found.items() if port != ports[name]} == {"gateway-1", "redis-3"}
+            refused = subprocess.run([processes.fencegate_binary(), "dev", "--data-dir", str(other.folder / "second"), "--http", "127.0.0.1:32101"], capture_output=True, text=True, timeout=30)
+            assert refused.returncode != 0 and "127.0.0.1:32101 is in use" in refused.stderr, refused
+    finally:
+        other.remove()
 
 
 def test_dev_killed_node_is_restarted_on_its_port(own_stack: Stack) -> None:

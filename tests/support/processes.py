@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import random
 import re
 import signal
 import socket
 import subprocess
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterable, Iterator
@@ -160,10 +162,14 @@ def _is_stopped(pid: int) -> bool:
 
 
 def free_port() -> int:
-    """Returns a port that stays free until it is used: never one returned before, and outside the ranges of the system and of `fencegate dev`."""
+    """Returns a port that stays free until it is used: outside the ranges of the system and of `fencegate dev`, and neither returned before nor by another process of tests that still runs."""
     while True:
         port = random.randrange(10_000, 20_000)
         if port in _given_ports:
+            continue
+        try:
+            fcntl.lockf(_ports_of_all_processes, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except OSError:
             continue
         _given_ports.add(port)
         with socket.socket() as probe:
@@ -175,6 +181,7 @@ def free_port() -> int:
 
 
 _given_ports: set[int] = set()
+_ports_of_all_processes = (Path(tempfile.gettempdir()) / f"fencegate-test-ports-{os.getuid()}").open("w")  # the byte of a port is locked, never written
 
 
 def accepts(port: int) -> bool:
